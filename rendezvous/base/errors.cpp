@@ -1,0 +1,20 @@
+#include "rendezvous/base/errors.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace mgpu::rendezvous {
+
+std::string error_text(int error) {
+  char buffer[128];
+  return ::strerror_r(error, buffer, sizeof buffer);  // the GNU form: the text may be elsewhere
+}
+
+void throw_errno(const std::string& what, int error) {
+  throw std::runtime_error(what + ": " + error_text(error));
+}
+
+void throw_errno(const std::string& what) { throw_errno(what, errno); }
+
+}  // namespace mgpu::rendezvous

@@ -1,0 +1,94 @@
+#include "launcher/target.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using mgpu::tests::TempDir;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string write(const std::string& path, const std::string& text, mode_t mode = 0644) {
+  std::ofstream(path) << text;
+  ::chmod(path.c_str(), mode);
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
+  TempDir dir;
+  const std::string python = write(dir.path("py"), "#!/bin/sh\n", 0755);
+  ::setenv("PYTHON_EXEC", python.c_str(), 1);
+  Options options;
+  options.args = {"--lr", "1e-4"};
+
+  SECTION("a .py runs python, unbuffered") {
+    options.target = write(dir.path("train.py"), "pass\n");
+    const auto line = resolve_target(options);
+    CHECK(line.argv == std::vector<std::string>{python, "-u", options.target, "--lr", "1e-4"});
+    CHECK(line.python);
+  }
+  SECTION("so does a module, which need not be a file") {
+    options.module = true;
+    options.target = "pkg.train";
+    CHECK(resolve_target(options).argv ==
+          std::vector<std::string>{python, "-u", "-m", "pkg.train", "--lr", "1e-4"});
+  }
+  SECTION("an executable that is no Python runs itself") {
+    options.target = write(dir.path("prog"), "#!/bin/sh\n", 0755);
+    const auto line = resolve_target(options);
+    CHECK(line.argv == std::vector<std::string>{options.target, "--lr", "1e-4"});
+    CHECK_FALSE(line.python);
+  }
+  SECTION("an executable with a python line at its top runs python") {
+    options.target = write(dir.path("tool"), "#!/usr/bin/env python3\n", 0755);
+    CHECK(resolve_target(options).python);
+  }
+  SECTION("torch.distributed.launch puts --local-rank before the script's own arguments") {
+    options.append_local_rank = true;
+    options.target = write(dir.path("train.py"), "pass\n");
+    CHECK(resolve_target(options).argv == std::vector<std::string>{
+        python, "-u", options.target, "--local-rank=${local_rank}", "--lr", "1e-4"});
+  }
+  SECTION("a .yaml runs mgpu-train with what was --set") {
+    const std::string train = write(dir.path("mgpu-train"), "#!/bin/sh\n", 0755);
+    ::setenv("MGPU_TRAIN", train.c_str(), 1);
+    options.target = write(dir.path("t.yaml"), "task: sft\n");
+    options.set = {"lr=1"};
+    options.args.clear();
+    CHECK(resolve_target(options).argv ==
+          std::vector<std::string>{train, options.target, "--set", "lr=1"});
+    ::unsetenv("MGPU_TRAIN");
+  }
+  ::unsetenv("PYTHON_EXEC");
+}
+
+TEST_CASE("a target that cannot be run is named in one line", "[target]") {
+  TempDir dir;
+  Options options;
+  SECTION("missing") {
+    options.target = dir.path("nope.py");
+    CHECK_THROWS_WITH(resolve_target(options), Contains("nope.py: No such file or directory"));
+  }
+  SECTION("a directory") {
+    options.target = dir.path(".");
+    CHECK_THROWS_WITH(resolve_target(options), Contains("it is a directory"));
+  }
+  SECTION("a program without execute permission") {
+    options.no_python = true;
+    options.target = write(dir.path("prog"), "x");
+    CHECK_THROWS_WITH(resolve_target(options), Contains("no permission to execute"));
+  }
+  SECTION("an empty YAML") {
+    options.target = write(dir.path("t.yaml"), "");
+    CHECK_THROWS_WITH(resolve_target(options), Contains("the file is empty"));
+  }
+}
