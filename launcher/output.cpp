@@ -68,7 +68,7 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
     route.keep_tail = err;
     route.raw = ranks_ == 1 && route.prefix.empty() && route.console;
     auto& stream_slot = streams_[slot(local_rank, err)];
-    stream_slot = std::make_unique<RankStream>(*this, io_, std::move(route));
+    stream_slot = std::make_shared<RankStream>(*this, io_, std::move(route));
     stream_slot->start_reading();
     return stream_slot->take_child_end();
   };

@@ -66,7 +66,7 @@ class Output {
   const Options& options_;
   int ranks_;
   std::unique_ptr<Sink> out_, err_;  // err_ empty: both are the same file
-  std::vector<std::unique_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
+  std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
   boost::asio::steady_timer partial_timer_;
   bool partial_armed_ = false;
   const RankStream* open_line_ = nullptr;

@@ -6,11 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/contract.hpp"
+
 namespace mgpu::launcher {
 
 // The variable that marks every process a job creates. Nested jobs append theirs after a colon,
 // so that the outer job still knows them as its own.
-inline constexpr const char* kCookieVariable = "MGPU_JOB_COOKIE";
+inline constexpr const char* kCookieVariable = rendezvous::variable::kJobCookie;
 
 // A fresh cookie, never the same twice.
 std::string make_cookie();

@@ -76,9 +76,9 @@ void RankStream::start_reading() {
   if (waiting_ || ended_) return;
   waiting_ = true;
   source_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     [this](const boost::system::error_code& failed) {
-                       waiting_ = false;
-                       if (!failed) resume();
+                     [self = shared_from_this()](const boost::system::error_code& failed) {
+                       self->waiting_ = false;
+                       if (!failed) self->resume();
                      });
 }
 

@@ -2,6 +2,7 @@
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,7 @@
 namespace mgpu::launcher {
 
 // One stream of one rank: a pipe or a terminal that we read, cut into lines and pass on.
-class RankStream {
+class RankStream : public std::enable_shared_from_this<RankStream> {
  public:
   struct Route {
     Sink* console = nullptr;     // none: not shown
