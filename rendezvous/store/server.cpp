@@ -1,0 +1,281 @@
+#include "rendezvous/store/server.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/store/listener.hpp"
+
+namespace mgpu::rendezvous::store {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kReadBytes = 64 << 10;  // of one connection in one go
+constexpr std::size_t kKeepBytes = 1 << 20;   // a reply buffer that grew larger is given back
+constexpr int kEvents = 128;
+constexpr int kRounds = 8;           // of kEvents connections in one poll
+constexpr int kAccepts = 256;        // in one round
+constexpr milliseconds kPause{100};  // in accepting, when not even the reserve helps
+
+void watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll, operation, fd, &event) != 0) throw_errno("cannot watch a store socket");
+}
+
+UniqueFd open_reserve() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+bool out_of_room(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
+struct StoreServer::Connection {
+  explicit Connection(UniqueFd fd) : socket(std::move(fd)), session(socket.get()) {}
+
+  UniqueFd socket;
+  std::uint32_t watched = EPOLLIN;
+  bool doomed = false;
+  Session session;
+  std::string unsent;       // replies the socket had no room for; while there are any,
+  std::size_t written = 0;  // less this much of them, nothing is read
+  std::list<Newcomer>::iterator newcomer;
+};
+
+StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
+  const bool loopback = options_.reach == ServerOptions::Reach::loopback;
+  auto [socket, port] =
+      loopback ? listen_on_loopback(options_.port) : listen_on_network(options_.port);
+  listener_ = std::move(socket);
+  port_ = port;
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) throw_errno("cannot make the store's epoll");
+  alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!alarm_) throw_errno("cannot make the store's timer");
+  reserve_ = open_reserve();
+  watch_fd(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
+  watch_fd(epoll_.get(), EPOLL_CTL_ADD, alarm_.get(), EPOLLIN);
+  buffer_.resize(kReadBytes);
+}
+
+StoreServer::~StoreServer() = default;
+
+void StoreServer::poll() {
+  for (int round = 0; round < kRounds; ++round) {
+    std::array<epoll_event, kEvents> events;
+    const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
+    bool knocked = false;
+    for (int i = 0; i < ready; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == listener_.get())
+        knocked = true;
+      else if (fd == alarm_.get())
+        on_alarm();
+      else
+        serve(*connections_[fd]);
+    }
+    // Not before: a descriptor that is closed and opened again must not meet an older event.
+    close_doomed();
+    if (knocked) accept_some();
+    if (ready < kEvents) return;
+  }
+}
+
+void StoreServer::reset() {
+  for (const auto& connection : connections_)
+    if (connection) doom(*connection);
+  close_doomed();
+  if (!reserve_) reserve_ = open_reserve();
+  reserve_.reset();  // so that there is a descriptor to accept with
+  while (true) {
+    const UniqueFd waiting(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!waiting && errno != EINTR && errno != ECONNABORTED) break;
+  }
+  reserve_ = open_reserve();
+  memory_.clear();
+}
+
+StoreServer::Statistics StoreServer::statistics() const {
+  return {.connections = open_,
+          .newcomers = newcomers_.size(),
+          .turned_away = turned_away_,
+          .keys = memory_.keys(),
+          .bytes = memory_.bytes()};
+}
+
+void StoreServer::serve(Connection& connection) {
+  if (connection.doomed) return;
+  if (connection.watched == EPOLLIN) {
+    const auto got = ::recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
+    if (got > 0) return converse(connection, {buffer_.data(), static_cast<std::size_t>(got)});
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) doom(connection);
+    return;
+  }
+  flush(connection);
+  if (connection.doomed || !connection.unsent.empty()) return;
+  if (connection.session.held()) return converse(connection, {});
+  watch(connection);
+}
+
+void StoreServer::converse(Connection& connection, std::string_view bytes) {
+  const bool new_here = !connection.session.validated();
+  turn_.clear();
+  const bool good = connection.session.receive(bytes, memory_, turn_);
+  if (new_here && connection.session.validated()) {
+    newcomers_.erase(connection.newcomer);
+    connection.newcomer = newcomers_.end();
+  }
+  if (!turn_.replies.empty()) send(connection, turn_.replies);
+  for (const ClientId client : turn_.released) {
+    const char told = kStopWaiting;
+    send(*connections_[client], {&told, 1});
+  }
+  if (turn_.replies.capacity() > kKeepBytes) turn_.replies = {};
+  if (!good) {
+    ++turned_away_;
+    return doom(connection);
+  }
+  watch(connection);
+}
+
+// Writes what the socket takes and keeps the rest.
+void StoreServer::send(Connection& connection, std::string_view bytes) {
+  if (connection.doomed) return;
+  if (connection.unsent.empty()) {
+    const auto sent = ::send(connection.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
+    if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+    if (bytes.empty()) return;
+  }
+  connection.unsent.append(bytes);
+  watch(connection);
+}
+
+void StoreServer::flush(Connection& connection) {
+  auto& unsent = connection.unsent;
+  if (unsent.empty()) return;
+  const auto sent = ::send(connection.socket.get(), unsent.data() + connection.written,
+                           unsent.size() - connection.written, MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
+  if (sent > 0) connection.written += static_cast<std::size_t>(sent);
+  if (connection.written < unsent.size()) return;
+  unsent = {};
+  connection.written = 0;
+}
+
+// A client that does not take its replies is not read from: it cannot make us keep more for it.
+void StoreServer::watch(Connection& connection) {
+  if (connection.doomed) return;
+  const bool behind = !connection.unsent.empty() || connection.session.held();
+  const std::uint32_t wanted = behind ? EPOLLOUT : EPOLLIN;
+  if (wanted == connection.watched) return;
+  watch_fd(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), wanted);
+  connection.watched = wanted;
+}
+
+void StoreServer::doom(Connection& connection) {
+  if (connection.doomed) return;
+  connection.doomed = true;
+  memory_.stop_waiting(connection.socket.get());
+  if (connection.newcomer != newcomers_.end()) newcomers_.erase(connection.newcomer);
+  doomed_.push_back(connection.socket.get());
+}
+
+void StoreServer::close_doomed() {
+  for (const int fd : doomed_) connections_[fd].reset();
+  open_ -= doomed_.size();
+  doomed_.clear();
+}
+
+void StoreServer::accept_some() {
+  for (int i = 0; i < kAccepts; ++i) {
+    sockaddr_storage peer{};
+    auto* address = reinterpret_cast<sockaddr*>(&peer);
+    socklen_t size = sizeof peer;
+    UniqueFd socket(::accept4(listener_.get(), address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      if (!options_.admit || options_.admit(*address))
+        adopt(std::move(socket));
+      else
+        ++turned_away_;
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (out_of_room(errno) && !make_room()) {
+      return;
+    }
+  }
+}
+
+void StoreServer::adopt(UniqueFd socket) {
+  const auto fd = static_cast<std::size_t>(socket.get());
+  if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
+  watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN);
+  auto connection = std::make_unique<Connection>(std::move(socket));
+  connection->newcomer =
+      newcomers_.insert(newcomers_.end(), {static_cast<int>(fd), steady_clock::now()});
+  connections_[fd] = std::move(connection);
+  ++open_;
+  if (!alarm_set_ || newcomers_.size() == options_.crowd + 1) set_alarm(patience());
+}
+
+// No descriptor is left to accept with. Gives up the oldest newcomer, else uses the reserve to
+// refuse whoever is first in line, because a line that nobody serves would wake us for ever.
+// False when neither helps: accepting rests a while.
+bool StoreServer::make_room() {
+  ++turned_away_;
+  if (!newcomers_.empty()) {
+    doom(*connections_[newcomers_.front().fd]);
+    close_doomed();
+    return true;
+  }
+  reserve_.reset();
+  UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const bool served = refused || !out_of_room(errno);
+  refused.reset();
+  reserve_ = open_reserve();
+  if (served && reserve_) return true;
+  watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
+  set_alarm(kPause);
+  return false;
+}
+
+milliseconds StoreServer::patience() const {
+  return newcomers_.size() > options_.crowd ? options_.introduction / 10 : options_.introduction;
+}
+
+void StoreServer::set_alarm(milliseconds delay) {
+  const auto ns = std::max<std::chrono::nanoseconds>(delay, std::chrono::nanoseconds(1));
+  itimerspec when{};
+  when.it_value.tv_sec = ns.count() / 1'000'000'000;
+  when.it_value.tv_nsec = ns.count() % 1'000'000'000;
+  ::timerfd_settime(alarm_.get(), 0, &when, nullptr);
+  alarm_set_ = true;
+}
+
+// Accepts again if that rested, and closes the newcomers who had their time.
+void StoreServer::on_alarm() {
+  std::uint64_t expirations = 0;
+  if (::read(alarm_.get(), &expirations, sizeof expirations) < 0) return;
+  alarm_set_ = false;
+  if (!reserve_) reserve_ = open_reserve();
+  watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
+  while (!newcomers_.empty()) {
+    const auto left = newcomers_.front().since + patience() - steady_clock::now();
+    if (left > left.zero()) return set_alarm(std::chrono::ceil<milliseconds>(left));
+    ++turned_away_;
+    doom(*connections_[newcomers_.front().fd]);
+  }
+}
+
+}  // namespace mgpu::rendezvous::store
