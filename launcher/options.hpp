@@ -29,7 +29,7 @@ struct RankCount {
 // Which streams of which local rank an option speaks of: bit 1 stdout, bit 2 stderr.
 struct StreamMap {
   unsigned all = 0;                  // for ranks that are not named
-  std::map<int, unsigned> by_rank;
+  std::map<int, unsigned> by_rank = {};
   unsigned of(int local_rank) const {
     const auto found = by_rank.find(local_rank);
     return found == by_rank.end() ? all : found->second;
