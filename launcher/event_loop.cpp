@@ -135,7 +135,7 @@ bool EventLoop::start_rank(const RankSpec& spec) {
                    .stdin_fd = spec.rank == 0 ? -1 : null_.get(),
                    .stdout_fd = ends.out.get(),
                    .stderr_fd = ends.err.get(),
-                   .binding = spec.binding,
+                   .binding = BindingMask(spec.binding),
                    .cgroup_fd = cgroup_ ? cgroup_->fd() : -1,
                    .exec_error = &exec_errors_[local]};
   try {

@@ -12,6 +12,7 @@
 #include "launcher/cgroup.hpp"
 #include "launcher/guard.hpp"
 #include "launcher/inherited.hpp"
+#include "launcher/job_plan.hpp"
 #include "launcher/leftovers.hpp"
 #include "launcher/log_folder.hpp"
 #include "launcher/meeting_point.hpp"
@@ -19,19 +20,11 @@
 #include "launcher/options.hpp"
 #include "launcher/output.hpp"
 #include "launcher/pausable_timer.hpp"
-#include "launcher/plan.hpp"
 #include "launcher/report.hpp"
 #include "launcher/supervisor.hpp"
 #include "launcher/worker.hpp"
 
 namespace mgpu::launcher {
-
-// What is to be run and where, decided before the loop begins.
-struct JobPlan {
-  CommandLine command;
-  Placement placement;
-  PlanFacts facts;       // its job_cookie is filled in by the loop
-};
 
 // The one place that waits. It turns signals, timers, sockets and the ends of processes into
 // events for the Supervisor and carries out what that answers. One thread; nothing blocks but

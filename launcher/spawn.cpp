@@ -11,7 +11,6 @@
 #include <csignal>
 #include <cstdint>
 
-#include "launcher/binding.hpp"
 #include "rendezvous/base/errors.hpp"
 
 // Why not Boost.Process: its launcher leaks the read end of its error pipe, runs exit handlers
@@ -82,7 +81,7 @@ bool place(int fd, int target) {
     give_up(setup, errno);
   ::setrlimit(RLIMIT_NOFILE, &inherited.nofile);
   if (!setup.workdir.empty() && ::chdir(setup.workdir.c_str()) != 0) give_up(setup, errno);
-  apply_binding(setup.binding);
+  if (const int refused = setup.binding.apply(); refused != 0) give_up(setup, refused);
   ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
   ::execve(argv[0], argv, envp);
   give_up(setup, errno);

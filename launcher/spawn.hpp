@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/binding.hpp"
 #include "launcher/inherited.hpp"
-#include "launcher/plan.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
@@ -20,7 +20,7 @@ struct ChildSetup {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  Binding binding;
+  BindingMask binding;
   int cgroup_fd = -1;                 // -1: stays in ours
   volatile int* exec_error = nullptr; // in memory shared with the child: errno if it cannot start
 };

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Checks that a program is one file that starts on any x86-64 Linux with glibc 2.34 or newer.
+
+Prints one line per finding and ends with status 1 if there is any.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+LIBRARIES = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+INTERPRETER = "/lib64/ld-linux-x86-64.so.2"
+NEWEST_GLIBC = "2.34"  # RHEL 9, Ubuntu 22.04 and all that came later
+LARGEST_MIB = 4.0
+
+
+def read_elf(path, *options):
+    # In the C locale: readelf translates its words.
+    return subprocess.run(["readelf", "-W", *options, path], check=True, text=True,
+                          stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}).stdout
+
+
+def version_of(text):
+    return tuple(int(part) for part in text.split("."))
+
+
+def dynamic_findings(path):
+    dynamic = read_elf(path, "-d")
+    for library in re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic):
+        if library not in LIBRARIES:
+            yield f"needs {library}; link it statically"
+    for kind, folders in re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", dynamic):
+        yield f"has a {kind} ({folders}); it must not depend on a folder"
+    if "(TEXTREL)" in dynamic:
+        yield "has relocations in its code"
+    interpreter = re.search(r"program interpreter: (.+?)\]", read_elf(path, "-l"))
+    if interpreter and interpreter[1] != INTERPRETER:
+        yield f"asks for the loader {interpreter[1]} instead of {INTERPRETER}"
+
+
+def version_findings(path, newest):
+    symbols = re.findall(r"UND\s+(\S+)@(GLIBC[A-Z]*)_([0-9.]+|PRIVATE)", read_elf(path, "--dyn-syms"))
+    for symbol, library, version in sorted(set(symbols)):
+        if library != "GLIBC" or version == "PRIVATE" or version_of(version) > version_of(newest):
+            yield (f"imports {symbol}@{library}_{version}, newer than GLIBC_{newest}; "
+                   "do without it or add it to launcher/shims.cpp")
+
+
+def size_findings(path, largest_mib):
+    with tempfile.TemporaryDirectory() as folder:
+        stripped = os.path.join(folder, "stripped")
+        subprocess.run(["strip", "-o", stripped, path], check=True)
+        mib = os.path.getsize(stripped) / 2**20
+    if mib > largest_mib:
+        yield f"is {mib:.2f} MiB without symbols, more than {largest_mib:g} MiB"
+
+
+def findings(path, newest=NEWEST_GLIBC, largest_mib=LARGEST_MIB):
+    return [*dynamic_findings(path), *version_findings(path, newest),
+            *size_findings(path, largest_mib)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--newest-glibc", default=NEWEST_GLIBC, metavar="VERSION")
+    parser.add_argument("--largest-mib", default=LARGEST_MIB, type=float, metavar="SIZE")
+    args = parser.parse_args()
+    found = findings(args.program, args.newest_glibc, args.largest_mib)
+    for line in found:
+        print(f"{args.program} {line}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

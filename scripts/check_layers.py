@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Checks the arrows of the house: who may include whom, and which file may use which package.
+
+Prints "file:line: rule" per finding and ends with status 1 if there is any. The rules are the
+tables below; a change of a table is a change of the design and says so in its commit.
+"""
+
+import fnmatch
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+TOP_FOLDERS = ["launcher", "runtime", "rendezvous", "tests", "docs", "scripts"]
+TOP_FILES = ["README.md", "CONTRIBUTING.md", "LICENSE", "CMakeLists.txt", "CMakePresets.json"]
+# Besides: dotfiles, and folders whose name begins with a dot.
+
+LONGEST_FILE = 600
+
+# Which of our files a file may include: the first pattern that fits decides.
+ARROWS = [
+    ("rendezvous/base/*", ["rendezvous/base/*"]),
+    ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
+    ("rendezvous/*", ["rendezvous/*"]),
+    ("launcher/*", ["launcher/*", "rendezvous/*"]),
+    # The worker's side of the rendezvous: what it is told, and a client of the store.
+    ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
+                   "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
+                   "rendezvous/store/client.hpp", "rendezvous/store/wire.hpp"]),
+    ("tests/*", ["*"]),
+]
+
+# Package: the headers it is known by, and the files that may include them. Tests may use all.
+PACKAGES = {
+    "fmt": (["fmt/*"], ["*"]),
+    "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/train/config.cpp"]),
+    "Boost": (["boost/*"], ["launcher/event_loop*", "launcher/status/*"]),
+    "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
+                                   "runtime/train/config.cpp"]),
+    "nlohmann_json": (["nlohmann/*"], [
+        "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
+        "launcher/devices*.cpp", "launcher/status/*", "rendezvous/protocol.cpp", "runtime/*"]),
+    "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp"]),
+    "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
+    "CUDA": (["cuda*.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
+             ["runtime/*"]),
+    "Catch2": (["catch2/*"], []),
+}
+# Folders of the system's own headers; <x/y.h> of any other folder is a package without a rule.
+SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic", "bits"]
+
+# What starts a process, and the only files that may.
+STARTS_PROCESSES = re.compile(
+    r"\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
+    r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
+PROCESS_STARTERS = ["launcher/worker.cpp", "launcher/spawn.cpp", "launcher/guard.cpp"]
+
+SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
+TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+COMMENT_OR_STRING = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"([^()\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def fits(path, patterns):
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def files_of(root):
+    """The files of the tree: what git knows or would add, or all where there is no git."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z"],
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    if listed.returncode == 0:
+        names = listed.stdout.decode().split("\0")[:-1]
+        return sorted(name for name in set(names) if os.path.exists(os.path.join(root, name)))
+    return sorted(str(path.relative_to(root)) for path in pathlib.Path(root).rglob("*")
+                  if path.is_file() and not str(path.relative_to(root)).startswith("build"))
+
+
+def top_findings(names):
+    seen = set()
+    for name in names:
+        first, slash, _ = name.partition("/")
+        if first.startswith(".") or first in seen:
+            continue
+        seen.add(first)
+        if slash and first not in TOP_FOLDERS:
+            yield f"{name}:1: top-level folders are {' '.join(TOP_FOLDERS)}, not {first}"
+        if not slash and first not in TOP_FILES:
+            yield f"{name}:1: top-level files are {' '.join(TOP_FILES)} and dotfiles"
+
+
+def our_include_finding(name, header, names):
+    if header not in names:
+        return f'"{header}" is no file of ours; write paths from the root, others\' headers in <>'
+    allowed = next((targets for source, targets in ARROWS if fits(name, [source])), [])
+    if not fits(header, allowed):
+        return f"{os.path.dirname(name)}/ may not include {header}"
+    return None
+
+
+def package_finding(name, header):
+    for package, (headers, users) in PACKAGES.items():
+        if fits(header, headers):
+            if name.startswith("tests/") or fits(name, users):
+                return None
+            return f"{package} ({header}) may be used by {' '.join(users) or 'tests'} only"
+    folder, slash, _ = header.partition("/")
+    if slash and folder not in SYSTEM_FOLDERS:
+        return f"<{header}> is of a package that scripts/check_layers.py has no rule for"
+    return None
+
+
+def code_only(text):
+    """The text with comments and strings blanked, line by line where it was."""
+    return COMMENT_OR_STRING.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
+def source_findings(name, text, names):
+    for number, (line, code) in enumerate(zip(text.split("\n"), code_only(text).split("\n")), 1):
+        include = INCLUDE.match(line) if code.lstrip().startswith("#") else None
+        if include:
+            kind, header = include.groups()
+            finding = (our_include_finding(name, header, names) if kind == '"'
+                       else package_finding(name, header))
+            if finding:
+                yield f"{name}:{number}: {finding}"
+        started = STARTS_PROCESSES.search(code)
+        if started and not name.startswith("tests/") and not fits(name, PROCESS_STARTERS):
+            yield f"{name}:{number}: {started[1]}: only {' '.join(PROCESS_STARTERS)} start processes"
+
+
+def findings(root):
+    names = files_of(root)
+    known = set(names)
+    found = list(top_findings(names))
+    for name in names:
+        if not name.endswith(TEXT_ENDINGS) or name.startswith("."):
+            continue
+        text = pathlib.Path(root, name).read_text(encoding="utf-8", errors="replace")
+        length = text.count("\n")
+        if length > LONGEST_FILE:
+            found.append(f"{name}:{length}: longer than {LONGEST_FILE} lines; what does it want to become?")
+        if name.endswith(SOURCE_ENDINGS):
+            found += source_findings(name, text, known)
+    return found
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
+    found = findings(root)
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""scripts/check_layers.py, held to small trees that break one rule each."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers  # noqa: E402
+
+
+class CheckLayers(unittest.TestCase):
+    def findings(self, files):
+        with tempfile.TemporaryDirectory() as root:
+            for name, text in files.items():
+                path = pathlib.Path(root, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return check_layers.findings(root)
+
+    def including(self, name, header, others=()):
+        return self.findings({**{other: "" for other in others}, name: f"\n#include {header}\n"})
+
+    def test_the_present_tree_keeps_the_rules(self):
+        self.assertEqual(check_layers.findings(ROOT), [])
+
+    def test_arrows_that_the_design_draws_are_allowed(self):
+        for name, header in [("launcher/plan.cpp", "rendezvous/contract.hpp"),
+                             ("launcher/status/page.cpp", "launcher/plan.hpp"),
+                             ("runtime/train/sft.cpp", "rendezvous/store/client.hpp"),
+                             ("rendezvous/store/server.cpp", "rendezvous/base/net.hpp"),
+                             ("tests/launcher/plan_test.cpp", "launcher/plan.hpp")]:
+            with self.subTest(name):
+                self.assertEqual(self.including(name, f'"{header}"', [header]), [])
+
+    def test_arrows_that_point_up_are_findings(self):
+        for name, header in [("rendezvous/join.cpp", "launcher/plan.hpp"),
+                             ("rendezvous/join.cpp", "runtime/comm/comm.hpp"),
+                             ("launcher/plan.cpp", "runtime/comm/comm.hpp"),
+                             ("runtime/comm/comm.cpp", "launcher/plan.hpp"),
+                             ("runtime/comm/comm.cpp", "rendezvous/store/server.hpp"),
+                             ("rendezvous/base/net.cpp", "rendezvous/contract.hpp"),
+                             ("rendezvous/store/server.cpp", "rendezvous/join.hpp"),
+                             ("launcher/plan.cpp", "tests/support/temp_dir.hpp")]:
+            with self.subTest(f"{name} {header}"):
+                folder = name.rpartition("/")[0]
+                self.assertEqual(self.including(name, f'"{header}"', [header]),
+                                 [f"{name}:2: {folder}/ may not include {header}"])
+
+    def test_a_path_that_does_not_start_at_the_root_is_a_finding(self):
+        found = self.including("launcher/plan.cpp", '"plan.hpp"', ["launcher/plan.hpp"])
+        self.assertEqual(len(found), 1)
+        self.assertIn("write paths from the root", found[0])
+
+    def test_a_package_is_for_the_files_that_are_listed(self):
+        for name, header, allowed in [("launcher/cli.cpp", "CLI/CLI.hpp", True),
+                                      ("launcher/main.cpp", "CLI/CLI.hpp", False),
+                                      ("launcher/event_loop.hpp", "boost/asio.hpp", True),
+                                      ("launcher/supervisor.cpp", "boost/asio.hpp", False),
+                                      ("launcher/launch_file.cpp", "yaml-cpp/yaml.h", True),
+                                      ("launcher/launch_file.hpp", "yaml-cpp/yaml.h", False),
+                                      ("runtime/comm/comm.cpp", "ATen/core/Tensor.h", True),
+                                      ("launcher/plan.cpp", "ATen/core/Tensor.h", False),
+                                      ("rendezvous/join.cpp", "torch/torch.h", False),
+                                      ("rendezvous/base/log.cpp", "fmt/format.h", True),
+                                      ("rendezvous/base/net.cpp", "sys/socket.h", True),
+                                      ("rendezvous/base/net.cpp", "nlohmann/json.hpp", False),
+                                      ("launcher/plan.cpp", "catch2/catch.hpp", False),
+                                      ("launcher/plan.cpp", "absl/strings/str_cat.h", False),
+                                      ("tests/launcher/a_test.cpp", "nlohmann/json.hpp", True)]:
+            with self.subTest(f"{name} {header}"):
+                self.assertEqual(self.including(name, f"<{header}>") == [], allowed)
+
+    def test_processes_are_started_in_three_files_only(self):
+        call = "int f() { return fork(); }\n"
+        self.assertEqual(self.findings({"launcher/spawn.cpp": call}), [])
+        self.assertEqual(self.findings({"tests/support/shell.cpp": call}), [])
+        self.assertEqual(
+            self.findings({"launcher/plan.cpp": call}),
+            ["launcher/plan.cpp:1: fork: only launcher/worker.cpp launcher/spawn.cpp "
+             "launcher/guard.cpp start processes"])
+        for call in ["posix_spawn(&pid, p)", "::execve(a, b, c)", "syscall(SYS_clone3, &a, n)",
+                     "popen(c, m)", "std::system(c)"]:
+            with self.subTest(call):
+                self.assertEqual(len(self.findings({"launcher/plan.cpp": call})), 1)
+
+    def test_words_in_comments_and_strings_start_nothing(self):
+        text = ('// fork() here\n/* and\n   execve() */ auto s = "system(\\"x\\")";\n'
+                'auto r = R"x(popen("a"))x"; pitchfork(s); fork_count (1); // "\n'
+                "char q = '\"'; // fork(\n")
+        self.assertEqual(self.findings({"launcher/plan.cpp": text}), [])
+
+    def test_a_digit_separator_opens_no_character(self):
+        self.assertEqual(len(self.findings({"launcher/plan.cpp": "f(1'000, fork(), 2'000);\n"})), 1)
+
+    def test_an_include_in_a_comment_is_none(self):
+        self.assertEqual(self.findings({"launcher/plan.cpp": "// \n/*\n#include <boost/x>\n*/"}), [])
+
+    def test_the_top_level_is_fixed(self):
+        found = self.findings({"utils/a.txt": "", "notes.md": "", ".ci/run": "", "docs/a.md": "",
+                               "README.md": ""})
+        self.assertEqual([line.partition(":")[0] for line in found], ["notes.md", "utils/a.txt"])
+
+    def test_a_file_longer_than_600_lines_is_a_finding(self):
+        self.assertEqual(self.findings({"launcher/a.cpp": "\n" * 600}), [])
+        found = self.findings({"launcher/a.cpp": "\n" * 601})
+        self.assertEqual(found, ["launcher/a.cpp:601: longer than 600 lines; "
+                                 "what does it want to become?"])
+
+
+if __name__ == "__main__":
+    unittest.main()
