@@ -35,6 +35,12 @@ UniqueFd open_reserve() {
   return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
+UniqueFd accept_from(int listener, sockaddr_storage& peer) {
+  socklen_t size = sizeof peer;
+  return UniqueFd(
+      ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
 bool out_of_room(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -76,18 +82,21 @@ void StoreServer::poll() {
     std::array<epoll_event, kEvents> events;
     const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
     bool knocked = false;
+    bool alarmed = false;
     for (int i = 0; i < ready; ++i) {
       const int fd = events[i].data.fd;
       if (fd == listener_.get())
         knocked = true;
       else if (fd == alarm_.get())
-        on_alarm();
+        alarmed = true;
       else
         serve(*connections_[fd]);
     }
-    // Not before: a descriptor that is closed and opened again must not meet an older event.
+    // Not before: who has just said VALIDATE is no newcomer, and a descriptor that is closed and
+    // opened again must not meet an older event.
+    if (alarmed) on_alarm();
     close_doomed();
-    if (knocked) accept_some();
+    for (int i = 0; knocked && i < kAccepts; ++i) knocked = accept_one();
     if (ready < kEvents) return;
   }
 }
@@ -107,11 +116,14 @@ void StoreServer::reset() {
 }
 
 StoreServer::Statistics StoreServer::statistics() const {
-  return {.connections = open_,
-          .newcomers = newcomers_.size(),
-          .turned_away = turned_away_,
-          .keys = memory_.keys(),
-          .bytes = memory_.bytes()};
+  Statistics now{.connections = open_,
+                 .newcomers = newcomers_.size(),
+                 .turned_away = turned_away_,
+                 .keys = memory_.keys(),
+                 .bytes = memory_.bytes()};
+  for (const auto& connection : connections_)
+    if (connection) now.unsent += connection->unsent.size() - connection->written;
+  return now;
 }
 
 void StoreServer::serve(Connection& connection) {
@@ -141,11 +153,8 @@ void StoreServer::converse(Connection& connection, std::string_view bytes) {
     const char told = kStopWaiting;
     send(*connections_[client], {&told, 1});
   }
-  if (turn_.replies.capacity() > kKeepBytes) turn_.replies = {};
-  if (!good) {
-    ++turned_away_;
-    return doom(connection);
-  }
+  if (turn_.replies.capacity() > kKeepBytes) std::string().swap(turn_.replies);
+  if (!good) return turn_away(connection);
   watch(connection);
 }
 
@@ -170,7 +179,7 @@ void StoreServer::flush(Connection& connection) {
   if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
   if (sent > 0) connection.written += static_cast<std::size_t>(sent);
   if (connection.written < unsent.size()) return;
-  unsent = {};
+  std::string().swap(unsent);  // assigning would keep the memory
   connection.written = 0;
 }
 
@@ -192,29 +201,57 @@ void StoreServer::doom(Connection& connection) {
   doomed_.push_back(connection.socket.get());
 }
 
+void StoreServer::turn_away(Connection& connection) {
+  if (connection.doomed) return;
+  ++turned_away_;
+  doom(connection);
+}
+
 void StoreServer::close_doomed() {
   for (const int fd : doomed_) connections_[fd].reset();
   open_ -= doomed_.size();
   doomed_.clear();
 }
 
-void StoreServer::accept_some() {
-  for (int i = 0; i < kAccepts; ++i) {
-    sockaddr_storage peer{};
-    auto* address = reinterpret_cast<sockaddr*>(&peer);
-    socklen_t size = sizeof peer;
-    UniqueFd socket(::accept4(listener_.get(), address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket) {
-      if (!options_.admit || options_.admit(*address))
-        adopt(std::move(socket));
-      else
-        ++turned_away_;
-    } else if (errno == EAGAIN) {
-      return;
-    } else if (out_of_room(errno) && !make_room()) {
-      return;
-    }
+// Accepts whoever is first in line; false when nobody is, or when accepting has to rest.
+bool StoreServer::accept_one() {
+  sockaddr_storage peer{};
+  UniqueFd socket = accept_from(listener_.get(), peer);
+  if (!socket && out_of_room(errno)) return accept_with_reserve();
+  if (!socket) return errno != EAGAIN;
+  welcome(std::move(socket), peer);
+  return true;
+}
+
+// No descriptor is left. The reserve makes room for one more, if only to refuse it: a line that
+// nobody serves would wake us for ever. The oldest newcomer gives way to it; members do not.
+bool StoreServer::accept_with_reserve() {
+  reserve_.reset();
+  sockaddr_storage peer{};
+  UniqueFd socket = accept_from(listener_.get(), peer);
+  const int error = socket ? 0 : errno;
+  if (socket && newcomers_.empty()) {
+    ++turned_away_;
+    socket.reset();
+  } else if (socket) {
+    turn_away(*connections_[newcomers_.front().fd]);
+    close_doomed();
   }
+  reserve_ = open_reserve();
+  if (socket) welcome(std::move(socket), peer);
+  if (out_of_room(error)) {
+    watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
+    set_alarm(kPause);
+    return false;
+  }
+  return error != EAGAIN;
+}
+
+void StoreServer::welcome(UniqueFd socket, const sockaddr_storage& peer) {
+  if (!options_.admit || options_.admit(reinterpret_cast<const sockaddr&>(peer)))
+    adopt(std::move(socket));
+  else
+    ++turned_away_;
 }
 
 void StoreServer::adopt(UniqueFd socket) {
@@ -227,27 +264,6 @@ void StoreServer::adopt(UniqueFd socket) {
   connections_[fd] = std::move(connection);
   ++open_;
   if (!alarm_set_ || newcomers_.size() == options_.crowd + 1) set_alarm(patience());
-}
-
-// No descriptor is left to accept with. Gives up the oldest newcomer, else uses the reserve to
-// refuse whoever is first in line, because a line that nobody serves would wake us for ever.
-// False when neither helps: accepting rests a while.
-bool StoreServer::make_room() {
-  ++turned_away_;
-  if (!newcomers_.empty()) {
-    doom(*connections_[newcomers_.front().fd]);
-    close_doomed();
-    return true;
-  }
-  reserve_.reset();
-  UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const bool served = refused || !out_of_room(errno);
-  refused.reset();
-  reserve_ = open_reserve();
-  if (served && reserve_) return true;
-  watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
-  set_alarm(kPause);
-  return false;
 }
 
 milliseconds StoreServer::patience() const {
@@ -273,8 +289,7 @@ void StoreServer::on_alarm() {
   while (!newcomers_.empty()) {
     const auto left = newcomers_.front().since + patience() - steady_clock::now();
     if (left > left.zero()) return set_alarm(std::chrono::ceil<milliseconds>(left));
-    ++turned_away_;
-    doom(*connections_[newcomers_.front().fd]);
+    turn_away(*connections_[newcomers_.front().fd]);
   }
 }
 

@@ -57,7 +57,8 @@ class StoreServer {
     std::size_t newcomers = 0;    // of them, those that have not said VALIDATE
     std::size_t turned_away = 0;  // broke the rules, were too slow, too many or not admitted
     std::size_t keys = 0;
-    std::size_t bytes = 0;  // of keys and values
+    std::size_t bytes = 0;   // of keys and values
+    std::size_t unsent = 0;  // bytes of replies that clients have not taken
   };
   Statistics statistics() const;
 
@@ -74,11 +75,13 @@ class StoreServer {
   void flush(Connection& connection);
   void watch(Connection& connection);
   void doom(Connection& connection);
+  void turn_away(Connection& connection);
   void close_doomed();
 
-  void accept_some();
+  bool accept_one();
+  bool accept_with_reserve();
+  void welcome(UniqueFd socket, const sockaddr_storage& peer);
   void adopt(UniqueFd socket);
-  bool make_room();
   std::chrono::milliseconds patience() const;
   void set_alarm(std::chrono::milliseconds delay);
   void on_alarm();
