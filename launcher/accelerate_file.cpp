@@ -36,7 +36,8 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 
 // Not set, or set to what means nothing in that file.
 bool says_nothing(const YamlNode& value) {
-  return value.kind == Kind::null ||
+  const bool collection = value.kind == Kind::list || value.kind == Kind::map;
+  return value.kind == Kind::null || (collection && value.items.empty()) ||
          (value.kind == Kind::scalar &&
           is_one_of(value.text, {"", "false", "False", "no", "NO", "'no'", "null"}));
 }

@@ -81,15 +81,22 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void add(YamlNode value) {
-    if (skipped_ > 0) return;
+    if (skipped_ > 0) return note_skipped();
     if (open_.empty())
       top_ = std::move(value);
     else
       open_.back().items.push_back(std::move(value));
   }
 
+  // A value that is skipped is not empty: that much is kept of it.
+  void note_skipped() {
+    if (skipped_ == 1 && open_.back().items.back().items.empty())
+      open_.back().items.back().items.emplace_back();
+  }
+
   void open(YamlNode value) {
     if (skipped_ > 0 || unwanted()) {
+      note_skipped();
       if (skipped_++ == 0) open_.back().items.push_back(std::move(value));
     } else {
       open_.push_back(std::move(value));

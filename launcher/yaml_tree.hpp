@@ -6,7 +6,8 @@
 namespace mgpu::launcher {
 
 // One value of a YAML file with the line it stands on. A map's items are its keys and values
-// in turn; a value that was not asked for keeps its kind and line but no items.
+// in turn; a value that was not asked for keeps its kind and line, and one null item if it holds
+// anything.
 struct YamlNode {
   enum class Kind { null, scalar, list, map, alias };
   Kind kind = Kind::null;
