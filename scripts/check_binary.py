@@ -69,6 +69,8 @@ def main():
     parser.add_argument("--newest-glibc", default=NEWEST_GLIBC, metavar="VERSION")
     parser.add_argument("--largest-mib", default=LARGEST_MIB, type=float, metavar="SIZE")
     args = parser.parse_args()
+    if not os.path.isfile(args.program):
+        parser.error(f"{args.program} is not there; build it first")
     found = findings(args.program, args.newest_glibc, args.largest_mib)
     for line in found:
         print(f"{args.program} {line}")
