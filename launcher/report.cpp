@@ -101,9 +101,9 @@ json as_json(const AttemptEnd& attempt) {
 }  // namespace
 
 std::string restart_line(const AttemptEnd& attempt, int max_restarts) {
-  return fmt::format("mgpu-run: rank {} {}: {}; starting all ranks again (restart {} of {})",
-                     attempt.first_failure->rank, how(*attempt.first_failure), attempt.cause.text,
-                     attempt.number + 1, max_restarts);
+  return fmt::format("mgpu-run: rank {} failed: {}; starting all ranks again (restart {} of {})",
+                     attempt.first_failure->rank, attempt.cause.text, attempt.number + 1,
+                     max_restarts);
 }
 
 std::string last_words(const JobEnd& end) {

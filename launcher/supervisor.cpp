@@ -30,10 +30,10 @@ Supervisor::Actions Supervisor::on(const RankEnded& event) {
   }
   if (none_running() && (state_ == State::running || state_ == State::stopping)) {
     state_ = State::sweeping;
-    actions.push_back(Sweep{});
     // What ranks leave behind gets the same time to go as the ranks themselves.
     if (!grace_started_) actions.push_back(StartGrace{});
     grace_started_ = true;
+    actions.push_back(Sweep{});
   }
   return actions;
 }

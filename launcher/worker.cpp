@@ -31,10 +31,17 @@ void Worker::signal_group(int signo) {
 
 void Worker::on_exit(std::function<void()> ended) {
   ended_ = std::make_shared<std::function<void()>>(std::move(ended));
+  await_end();
+}
+
+void Worker::await_end() {
   std::weak_ptr<std::function<void()>> still_here = ended_;
   watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [still_here](const boost::system::error_code& failed) {
+                    [this, still_here](const boost::system::error_code& failed) {
                       if (const auto call = still_here.lock(); call && !failed) (*call)();
+                      // Asio may wake a descriptor for an event of the one that had its place
+                      // before, when a worker is replaced within one round of the loop.
+                      if (!failed && !still_here.expired() && running_) await_end();
                     });
 }
 

@@ -52,6 +52,8 @@ class Worker {
   bool newly_stopped();
 
  private:
+  void await_end();
+
   pid_t pid_;
   bool running_ = true;
   Clock::time_point started_;
