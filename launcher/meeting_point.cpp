@@ -1,5 +1,6 @@
 #include "launcher/meeting_point.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -61,7 +62,8 @@ void MeetingPoint::begin_attempt() {
   watch_.reset();
   store_ = std::make_unique<rendezvous::store::StoreServer>(std::move(wanted));
   port_ = store_->port();
-  watch_ = std::make_unique<boost::asio::posix::stream_descriptor>(io_, ::dup(store_->fd()));
+  watch_ = std::make_unique<boost::asio::posix::stream_descriptor>(
+      io_, ::fcntl(store_->fd(), F_DUPFD_CLOEXEC, 3));
   serve();
 }
 
