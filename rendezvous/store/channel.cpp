@@ -113,7 +113,7 @@ void Channel::send(std::string_view bytes) {
   if (!socket_) fail("the connection is closed");
   while (!bytes.empty()) {
     const auto sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0)
+    if (sent >= 0)
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     else if (errno == EAGAIN)
       wait_until(POLLOUT);

@@ -46,7 +46,7 @@ void StoreClient::set(std::string_view key, std::string_view value) {
 
 void StoreClient::multi_set(std::span<const std::pair<std::string, std::string>> pairs) {
   begin(Opcode::multi_set);
-  put_number<std::int64_t>(request_, pairs.size());
+  put_number(request_, static_cast<std::int64_t>(pairs.size()));
   for (const auto& [key, value] : pairs) {
     put_key(key);
     put_string(request_, value);
