@@ -4,21 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/store/channel.hpp"
 #include "rendezvous/store/wire.hpp"
 
 namespace mgpu::rendezvous::store {
-
-// The store could not be reached, did not answer, or closed the connection.
-struct StoreError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // What was waited for did not come in time. The connection is still good.
 struct StoreTimeout : StoreError {
@@ -66,29 +60,14 @@ class StoreClient {
   void barrier(std::string_view key, std::int64_t world_size);
   void barrier(std::string_view key, std::int64_t world_size, Milliseconds timeout);
 
-  int fd() const { return socket_.get(); }
-
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
-
-  void connect(const std::string& host, int port);
   void begin(Opcode opcode);
   void put_key(std::string_view key);
   void put_keys(std::span<const std::string> keys);
-  void send();
-  void read(char* to, std::size_t size);
-  void ready(short events);
-  template <class Number>
-  Number number();
-  std::string string();
-  void wait_for_release(std::string_view what, Milliseconds timeout);
-  [[noreturn]] void fail(const std::string& what);
+  void wait_for_release(Opcode opcode, std::string_view key, Milliseconds timeout);
 
-  UniqueFd socket_;
-  std::string server_;  // host:port, for messages
   Milliseconds timeout_;
-  Deadline deadline_;  // of the call under way
-  Opcode opcode_ = Opcode::validate;
+  Channel channel_;
   std::string request_;
 };
 

@@ -24,11 +24,11 @@ constexpr int kRounds = 8;           // of kEvents connections in one poll
 constexpr int kAccepts = 256;        // in one round
 constexpr milliseconds kPause{100};  // in accepting, when not even the reserve helps
 
-void watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
+bool watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll, operation, fd, &event) != 0) throw_errno("cannot watch a store socket");
+  return ::epoll_ctl(epoll, operation, fd, &event) == 0;
 }
 
 UniqueFd open_reserve() {
@@ -70,8 +70,9 @@ StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
   alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!alarm_) throw_errno("cannot make the store's timer");
   reserve_ = open_reserve();
-  watch_fd(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
-  watch_fd(epoll_.get(), EPOLL_CTL_ADD, alarm_.get(), EPOLLIN);
+  for (const int fd : {listener_.get(), alarm_.get()})
+    if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN))
+      throw_errno("cannot watch the store's sockets");
   buffer_.resize(kReadBytes);
 }
 
@@ -109,7 +110,7 @@ void StoreServer::reset() {
   reserve_.reset();  // so that there is a descriptor to accept with
   while (true) {
     const UniqueFd waiting(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!waiting && errno != EINTR && errno != ECONNABORTED) break;
+    if (!waiting && (errno == EAGAIN || out_of_room(errno))) break;
   }
   reserve_ = open_reserve();
   memory_.clear();
@@ -189,7 +190,8 @@ void StoreServer::watch(Connection& connection) {
   const bool behind = !connection.unsent.empty() || connection.session.held();
   const std::uint32_t wanted = behind ? EPOLLOUT : EPOLLIN;
   if (wanted == connection.watched) return;
-  watch_fd(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), wanted);
+  if (!watch_fd(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), wanted))
+    return turn_away(connection);
   connection.watched = wanted;
 }
 
@@ -208,7 +210,12 @@ void StoreServer::turn_away(Connection& connection) {
 }
 
 void StoreServer::close_doomed() {
-  for (const int fd : doomed_) connections_[fd].reset();
+  for (const int fd : doomed_) {
+    // Closing alone does neither while a child that was just forked still holds a copy.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    ::shutdown(fd, SHUT_RDWR);
+    connections_[fd].reset();
+  }
   open_ -= doomed_.size();
   doomed_.clear();
 }
@@ -256,18 +263,24 @@ void StoreServer::welcome(UniqueFd socket, const sockaddr_storage& peer) {
 
 void StoreServer::adopt(UniqueFd socket) {
   const auto fd = static_cast<std::size_t>(socket.get());
+  if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN)) {
+    ++turned_away_;
+    return;
+  }
   if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
-  watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN);
   auto connection = std::make_unique<Connection>(std::move(socket));
   connection->newcomer =
       newcomers_.insert(newcomers_.end(), {static_cast<int>(fd), steady_clock::now()});
   connections_[fd] = std::move(connection);
   ++open_;
-  if (!alarm_set_ || newcomers_.size() == options_.crowd + 1) set_alarm(patience());
+  if (!alarm_set_ || newcomers_.size() == options_.crowd + 1) set_alarm(patience_left());
 }
 
-milliseconds StoreServer::patience() const {
-  return newcomers_.size() > options_.crowd ? options_.introduction / 10 : options_.introduction;
+// How long the oldest newcomer may still take; there must be one.
+milliseconds StoreServer::patience_left() const {
+  const bool crowded = newcomers_.size() > options_.crowd;
+  const auto until = newcomers_.front().since + options_.introduction / (crowded ? 10 : 1);
+  return std::chrono::ceil<milliseconds>(until - steady_clock::now());
 }
 
 void StoreServer::set_alarm(milliseconds delay) {
@@ -287,8 +300,8 @@ void StoreServer::on_alarm() {
   if (!reserve_) reserve_ = open_reserve();
   watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
   while (!newcomers_.empty()) {
-    const auto left = newcomers_.front().since + patience() - steady_clock::now();
-    if (left > left.zero()) return set_alarm(std::chrono::ceil<milliseconds>(left));
+    const auto left = patience_left();
+    if (left > left.zero()) return set_alarm(left);
     turn_away(*connections_[newcomers_.front().fd]);
   }
 }

@@ -82,7 +82,7 @@ class StoreServer {
   bool accept_with_reserve();
   void welcome(UniqueFd socket, const sockaddr_storage& peer);
   void adopt(UniqueFd socket);
-  std::chrono::milliseconds patience() const;
+  std::chrono::milliseconds patience_left() const;
   void set_alarm(std::chrono::milliseconds delay);
   void on_alarm();
 

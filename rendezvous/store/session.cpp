@@ -119,7 +119,7 @@ bool Session::carry_out(const Request& request, Memory& memory, Turn& turn) {
 bool Session::carry_out_number(const Request& request, Memory& memory, Turn& turn) {
   FieldReader fields(request.fields);
   if (request.opcode == Opcode::num_keys) {
-    put_number<std::int64_t>(turn.replies, memory.keys());
+    put_number(turn.replies, static_cast<std::int64_t>(memory.keys()));
     return true;
   }
   const auto key = fields.string();
@@ -149,7 +149,7 @@ bool Session::carry_out_queue(const Request& request, Memory& memory, Turn& turn
     release(memory.push(key, fields.string()), turn);
     return true;
   }
-  put_number<std::int64_t>(turn.replies, memory.queue_length(key));
+  put_number(turn.replies, static_cast<std::int64_t>(memory.queue_length(key)));
   if (request.opcode == Opcode::queue_pop)
     if (const auto value = memory.pop(key)) put_string(turn.replies, *value);
   return true;
@@ -179,7 +179,7 @@ bool Session::carry_out_keys(const Request& request, Memory& memory, Turn& turn)
       }
       return true;
     case Opcode::list_keys:
-      put_number<std::int64_t>(turn.replies, memory.keys());
+      put_number(turn.replies, static_cast<std::int64_t>(memory.keys()));
       memory.for_each_key([&](std::string_view key) { put_string(turn.replies, key); });
       return true;
     default:

@@ -20,7 +20,7 @@ constexpr std::array<Shape, kOpcodes> kShapes = {{
 }};
 
 std::uint64_t u64_at(const char* where) {
-  std::uint64_t number;
+  std::uint64_t number = 0;
   std::memcpy(&number, where, sizeof number);
   return number;
 }

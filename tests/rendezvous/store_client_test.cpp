@@ -1,11 +1,9 @@
 #include "rendezvous/store/client.hpp"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-
+#include <algorithm>
 #include <future>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/store/listener.hpp"
@@ -125,7 +123,7 @@ TEST_CASE("a store that is not there is named", "[store][client]") {
 TEST_CASE("a server that does not answer is given up at the deadline", "[store][client]") {
   const auto silent = listen_on_loopback(0);
   CHECK_THROWS_WITH(StoreClient("127.0.0.1", silent.port, 50ms),
-                    Contains("no answer within 0.05 s"));
+                    Contains("VALIDATE: no answer in time"));
 }
 
 TEST_CASE("a reset forgets all keys, ends all connections and keeps the port", "[store][client]") {

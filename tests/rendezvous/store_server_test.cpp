@@ -6,8 +6,13 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -317,6 +322,23 @@ TEST_CASE("a reset also ends connections that nobody has accepted", "[store][ser
   REQUIRE(shakes_hands(server, fresh));
   CHECK(answers(server, fresh, request::set("/never", "") + request::opcode(Opcode::num_keys),
                 request::number<std::int64_t>(1)));
+}
+
+TEST_CASE("a forked child's copies keep no connection alive", "[store][server][fork]") {
+  StoreServer server({});
+  Peer member(server);
+  REQUIRE(shakes_hands(server, member));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  server.reset();
+  CHECK(member.ended());
+  member.say(request::ping(1));
+  CHECK_FALSE(readable(server.fd(), 20ms));  // nor does the old entry wake us
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_CASE("one poll does a bounded amount of work", "[store][server]") {

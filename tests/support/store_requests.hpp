@@ -31,20 +31,27 @@ inline std::string string(std::string_view text) {
   return bytes;
 }
 
+template <class... Parts>
+std::string joined(const Parts&... parts) {
+  std::string all;
+  (all.append(parts), ...);
+  return all;
+}
+
 inline std::string validate(std::uint32_t magic = store::kMagic) {
-  return opcode(Opcode::validate) + number(magic);
+  return joined(opcode(Opcode::validate), number(magic));
 }
 inline std::string ping(std::uint32_t nonce) {
-  return opcode(Opcode::ping) + number(nonce);
+  return joined(opcode(Opcode::ping), number(nonce));
 }
 inline std::string of_key(Opcode code, std::string_view key) {
-  return opcode(code) + string(key);
+  return joined(opcode(code), string(key));
 }
 inline std::string of_pair(Opcode code, std::string_view key, std::string_view value) {
-  return of_key(code, key) + string(value);
+  return joined(of_key(code, key), string(value));
 }
 inline std::string of_keys(Opcode code, std::initializer_list<std::string_view> keys) {
-  std::string bytes = opcode(code) + number<std::uint64_t>(keys.size());
+  std::string bytes = joined(opcode(code), number<std::uint64_t>(keys.size()));
   for (const auto key : keys) bytes += string(key);
   return bytes;
 }
@@ -55,22 +62,22 @@ inline std::string get(std::string_view key) {
   return of_key(Opcode::get, key);
 }
 inline std::string add(std::string_view key, std::int64_t delta) {
-  return of_key(Opcode::add, key) + number(delta);
+  return joined(of_key(Opcode::add, key), number(delta));
 }
 inline std::string wait(std::initializer_list<std::string_view> keys) {
   return of_keys(Opcode::wait, keys);
 }
 inline std::string barrier(std::string_view key, std::int64_t world_size) {
-  return of_key(Opcode::barrier, key) + number(world_size);
+  return joined(of_key(Opcode::barrier, key), number(world_size));
 }
 inline std::string compare_set(std::string_view key, std::string_view expected,
                                std::string_view desired) {
-  return of_pair(Opcode::compare_set, key, expected) + string(desired);
+  return joined(of_pair(Opcode::compare_set, key, expected), string(desired));
 }
 inline std::string multi_set(
     std::initializer_list<std::pair<std::string_view, std::string_view>> pairs) {
-  std::string bytes = opcode(Opcode::multi_set) + number<std::int64_t>(pairs.size());
-  for (const auto& [key, value] : pairs) bytes += string(key) + string(value);
+  std::string bytes = joined(opcode(Opcode::multi_set), number<std::int64_t>(pairs.size()));
+  for (const auto& [key, value] : pairs) bytes += joined(string(key), string(value));
   return bytes;
 }
 
