@@ -1,14 +1,13 @@
 #include "launcher/job_plan.hpp"
 
-#include <sched.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <thread>
 
 #include <fmt/format.h>
 
+#include "launcher/look_up.hpp"
 #include "launcher/target.hpp"
 #include "rendezvous/base/errors.hpp"
 
@@ -22,12 +21,6 @@ void check_workdir(const std::string& workdir) {
     throw UsageError(fmt::format("--workdir {}: {}", workdir, rendezvous::error_text(errno)));
   if (!S_ISDIR(st.st_mode))
     throw UsageError(fmt::format("--workdir {}: not a directory", workdir));
-}
-
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (!value) return std::nullopt;
-  return value;
 }
 
 // Several nodes meet in a later version; one that may be alone is.
@@ -44,14 +37,10 @@ JobPlan plan_job(const Options& options) {
   check_workdir(options.workdir);
   JobPlan plan;
   plan.command = resolve_target(options);
-  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  plan.placement.nproc = number_of_ranks(options, 0, cpus);
-  plan.placement.world_size = plan.placement.nproc;
-  plan.facts.cuda_visible_devices = variable("CUDA_VISIBLE_DEVICES");
-  plan.facts.omp_num_threads_set = variable("OMP_NUM_THREADS").has_value();
-  plan.facts.nccl_async_error_handling_set =
-      variable("TORCH_NCCL_ASYNC_ERROR_HANDLING").has_value();
-  plan.facts.run_id = options.rdzv_id;
+  NodeFacts node = look_up_node(options, Roots{}, [](const char* name) { return std::getenv(name); });
+  plan.placement.nproc = node.nproc;
+  plan.placement.world_size = node.nproc;
+  plan.facts = std::move(node.facts);
   return plan;
 }
 
