@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/system_tree.hpp"
+#include "launcher/meeting_address.hpp"
 #include "launcher/text_table.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -127,9 +128,8 @@ std::string shell_word(const std::string& word) {
 }
 
 Attempt planned_attempt(const Options& options) {
-  Attempt attempt;
-  if (options.master_addr) attempt.master_addr = *options.master_addr;
-  attempt.master_port = options.master_port.value_or(0);
+  const MeetingAddress asked = meeting_address(options);
+  Attempt attempt{.master_addr = asked.host, .master_port = asked.port};
   if (options.log_dir == "/dev/null") return attempt;
   std::error_code failed;
   const auto folder = options.log_dir ? fs::absolute(*options.log_dir, failed) / options.rdzv_id

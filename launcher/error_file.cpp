@@ -72,6 +72,7 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
   ErrorFile error;
   if (message->is_string()) {
     error.message = message->get<std::string>();
+    if (error.message.empty()) return std::nullopt;
     if (root.contains("timestamp")) error.timestamp = timestamp_of(root["timestamp"]);
     return error;
   }

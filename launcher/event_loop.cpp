@@ -72,8 +72,10 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
   history_.max_restarts = options_.max_restarts;
 }
 
+// After a clean end there is nothing to do here; after a failure of our own everything still goes.
 EventLoop::~EventLoop() {
   workers_.clear();
+  if (!leftovers_.gone()) leftovers_.kill_all();
   ::munmap(const_cast<int*>(exec_errors_), static_cast<size_t>(plan_.placement.nproc) * sizeof(int));
 }
 
@@ -288,6 +290,7 @@ void EventLoop::carry_out(const StartDelay& action) {
 }
 
 void EventLoop::carry_out(const Finish& action) {
+  finished_ = true;
   status_ = action.status;
   output_.end_attempt();
   history_.status = status_;

@@ -105,6 +105,7 @@ class EventLoop {
   bool sweeping_ = false;
   bool killing_ = false;
   bool suspended_ = false;
+  bool finished_ = false;
   int interrupts_ = 0;
   Clock::time_point job_began_, attempt_began_;
   std::vector<FailedAttempt> failures_;

@@ -30,6 +30,8 @@ void EventLoop::on_signal(int signo) {
   const auto& stops = options_.signals_to_handle;
   if (signo == SIGCHLD) return child_changed();
   if (std::find(stops.begin(), stops.end(), signo) != stops.end()) {
+    // All is over but for a reader that does not read; nobody has to wait for that.
+    if (finished_) return io_.stop();
     if (signo == SIGINT && ++interrupts_ == 2) return feed(KillRequested{});
     return feed(StopRequested{signo});
   }

@@ -8,6 +8,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "launcher/meeting_address.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
@@ -40,8 +41,10 @@ int free_port() {
 }  // namespace
 
 MeetingPoint::MeetingPoint(boost::asio::io_context& io, const Options& options)
-    : io_(io), rank0_store_(options.rank0_store), fixed_port_(options.master_port.value_or(0)),
-      address_(options.master_addr.value_or("127.0.0.1")) {
+    : io_(io), rank0_store_(options.rank0_store) {
+  const MeetingAddress asked = meeting_address(options);
+  address_ = asked.host;
+  fixed_port_ = asked.port;
   reachable_ = !is_loopback(address_);
 }
 

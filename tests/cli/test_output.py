@@ -151,6 +151,15 @@ class Flood(JobTest):
         job.stdout.close()
         self.assertEqual(job.wait(10 * SLOWER), 143)
 
+    def test_a_reader_that_never_reads_does_not_keep_us_after_the_end(self):
+        job = self.start("-n", 1, self.script(self.WRITER + 'open("written", "w").write("x")\n'),
+                         300_000)
+        self.wait_for_files("written", 1)
+        time.sleep(0.3)
+        self.assertIsNone(job.poll())
+        job.terminate()
+        self.assertEqual(job.wait(10 * SLOWER), 0)
+
     def test_a_closed_stdout_does_not_end_the_job(self):
         job = self.start_sh(2, 'for i in 1 2 3 4 5 6 7 8 9 10; do echo line; sleep 0.03; done; '
                                'echo > done.$RANK; exit 0')
