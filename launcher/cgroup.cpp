@@ -47,7 +47,7 @@ bool has_option(const std::string& options, const std::string& wanted) {
 
 // In a container the mount shows only the part of the tree below `root`.
 std::string folder_in(const Mount& mount, const std::string& path) {
-  if (mount.root == "/" ) return path == "/" ? mount.point : mount.point + path;
+  if (mount.root == "/") return path == "/" ? mount.point : mount.point + path;
   if (path == mount.root) return mount.point;
   if (path.starts_with(mount.root + "/")) return mount.point + path.substr(mount.root.size());
   return mount.point;

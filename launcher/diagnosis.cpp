@@ -14,16 +14,14 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 // Texts by which torch, CUDA and their libraries say that GPU memory is gone.
 constexpr std::array<std::string_view, 7> kGpuOom = {
-    "torch.OutOfMemoryError",
-    "torch.cuda.OutOfMemoryError",
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "cudaErrorMemoryAllocation",
-    "CUBLAS_STATUS_ALLOC_FAILED",
+    "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
+    "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
     "c10::OutOfMemoryError",
 };
 
-std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
+std::string_view first_line(std::string_view text) {
+  return text.substr(0, text.find('\n'));
+}
 
 std::string_view last_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
@@ -37,7 +35,9 @@ std::string_view line_around(std::string_view text, size_t at) {
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
 }
 
-std::string gib(std::uint64_t bytes) { return fmt::format("{:.1f} GiB", double(bytes) / kGiB); }
+std::string gib(std::uint64_t bytes) {
+  return fmt::format("{:.1f} GiB", double(bytes) / kGiB);
+}
 
 std::string memory_numbers(const MemoryFacts& memory) {
   std::string text;
@@ -65,17 +65,20 @@ Cause host_oom(const LastWords& words) {
   Cause cause;
   if (memory.oom_kills > 0) {
     cause.kind = Kind::host_oom;
-    cause.text = fmt::format("host out of memory: the kernel's OOM killer ended it{}{}{}",
-                             memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
-                             numbers.empty() ? "" : "; ", numbers);
+    cause.text =
+        fmt::format("host out of memory: the kernel's OOM killer ended it{}{}{}",
+                    memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
+                    numbers.empty() ? "" : "; ", numbers);
   } else {
     cause.kind = Kind::host_oom_guess;
-    cause.text = fmt::format("killed by SIGKILL that mgpu-run did not send; often that is the "
-                             "kernel out of memory, see `dmesg`{}{}",
-                             numbers.empty() ? "" : "; ", numbers);
+    cause.text = fmt::format(
+        "killed by SIGKILL that mgpu-run did not send; often that is the "
+        "kernel out of memory, see `dmesg`{}{}",
+        numbers.empty() ? "" : "; ", numbers);
   }
-  cause.advice = "needs less host memory: fewer data-loader workers or ranks, smaller batches, or a "
-                 "larger memory limit";
+  cause.advice =
+      "needs less host memory: fewer data-loader workers or ranks, smaller batches, or a "
+      "larger memory limit";
   return cause;
 }
 
@@ -84,7 +87,8 @@ Cause from_exception(const ErrorFile& error) {
   const auto is = [&](std::string_view name) { return message.starts_with(name); };
   Cause cause{Kind::python_exception, message, {}};
   if (is("ModuleNotFoundError") || is("ImportError")) cause.kind = Kind::import_error;
-  if (is("SyntaxError") || is("IndentationError") || is("TabError")) cause.kind = Kind::syntax_error;
+  if (is("SyntaxError") || is("IndentationError") || is("TabError"))
+    cause.kind = Kind::syntax_error;
   return cause;
 }
 
@@ -99,17 +103,28 @@ bool says_usage(std::string_view tail) {
 
 std::string_view name_of(Kind kind) {
   switch (kind) {
-    case Kind::none: return "none";
-    case Kind::exec_failure: return "exec_failure";
-    case Kind::usage: return "usage";
-    case Kind::import_error: return "import_error";
-    case Kind::syntax_error: return "syntax_error";
-    case Kind::python_exception: return "python_exception";
-    case Kind::host_oom: return "host_oom";
-    case Kind::host_oom_guess: return "host_oom_guess";
-    case Kind::gpu_oom: return "gpu_oom";
-    case Kind::signal: return "signal";
-    case Kind::exit_status: return "exit_status";
+    case Kind::none:
+      return "none";
+    case Kind::exec_failure:
+      return "exec_failure";
+    case Kind::usage:
+      return "usage";
+    case Kind::import_error:
+      return "import_error";
+    case Kind::syntax_error:
+      return "syntax_error";
+    case Kind::python_exception:
+      return "python_exception";
+    case Kind::host_oom:
+      return "host_oom";
+    case Kind::host_oom_guess:
+      return "host_oom_guess";
+    case Kind::gpu_oom:
+      return "gpu_oom";
+    case Kind::signal:
+      return "signal";
+    case Kind::exit_status:
+      return "exit_status";
   }
   return "none";
 }
@@ -140,13 +155,15 @@ Cause diagnose(const LastWords& words) {
   if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
   if (report.signo != 0) {
     const auto said = last_line(words.stderr_tail);
-    return {Kind::signal, fmt::format("{}{}{}", in_words(report), said.empty() ? "" : ": ", said), {}};
+    return {
+        Kind::signal, fmt::format("{}{}{}", in_words(report), said.empty() ? "" : ": ", said), {}};
   }
   if (report.code == 2 && says_usage(words.stderr_tail))
     return {Kind::usage, std::string(last_line(words.stderr_tail)), {}};
   const auto said = last_line(words.stderr_tail);
   return {Kind::exit_status,
-          said.empty() ? in_words(report) : fmt::format("{}: {}", in_words(report), said), {}};
+          said.empty() ? in_words(report) : fmt::format("{}: {}", in_words(report), said),
+          {}};
 }
 
 }  // namespace mgpu::launcher

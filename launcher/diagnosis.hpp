@@ -14,13 +14,13 @@ namespace mgpu::launcher {
 struct Cause {
   enum class Kind {
     none,
-    exec_failure,     // the program could not be started
-    usage,            // the program did not like its arguments
+    exec_failure,  // the program could not be started
+    usage,         // the program did not like its arguments
     import_error,
     syntax_error,
     python_exception,
-    host_oom,         // the kernel said so
-    host_oom_guess,   // SIGKILL that nobody here sent
+    host_oom,        // the kernel said so
+    host_oom_guess,  // SIGKILL that nobody here sent
     gpu_oom,
     signal,
     exit_status,
@@ -40,12 +40,12 @@ bool is_oom(Cause::Kind kind);
 
 // What is known of host memory around a rank's end. Zero: not known.
 struct MemoryFacts {
-  std::uint64_t oom_kills = 0;      // kernel OOM kills in our cgroup since the attempt began
-  std::string cgroup;               // where they were counted
-  std::uint64_t limit_bytes = 0;    // of that cgroup
-  std::uint64_t peak_bytes = 0;     // of that cgroup
+  std::uint64_t oom_kills = 0;        // kernel OOM kills in our cgroup since the attempt began
+  std::string cgroup;                 // where they were counted
+  std::uint64_t limit_bytes = 0;      // of that cgroup
+  std::uint64_t peak_bytes = 0;       // of that cgroup
   std::uint64_t rank_peak_bytes = 0;  // largest resident size of the rank's own process
-  std::uint64_t host_bytes = 0;     // memory of the machine
+  std::uint64_t host_bytes = 0;       // memory of the machine
 };
 
 // What is left of a rank to judge from.

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/system_tree.hpp"
 #include "launcher/meeting_address.hpp"
+#include "launcher/system_tree.hpp"
 #include "launcher/text_table.hpp"
 #include "rendezvous/contract.hpp"
 

@@ -55,8 +55,8 @@ std::string_view without_rank(std::string_view line) {
 // nothing or a colon.
 bool looks_like_exception(std::string_view line) {
   size_t i = 0;
-  while (i < line.size() && (std::isalnum(static_cast<unsigned char>(line[i])) || line[i] == '_' ||
-                             line[i] == '.'))
+  while (i < line.size() &&
+         (std::isalnum(static_cast<unsigned char>(line[i])) || line[i] == '_' || line[i] == '.'))
     ++i;
   return i > 0 && !std::isdigit(static_cast<unsigned char>(line[0])) &&
          (i == line.size() || line[i] == ':');
@@ -78,7 +78,8 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
   }
   if (!message->is_object()) return std::nullopt;
   error.message = text_at(*message, "message");
-  if (const auto extra = message->find("extraInfo"); extra != message->end() && extra->is_object()) {
+  if (const auto extra = message->find("extraInfo");
+      extra != message->end() && extra->is_object()) {
     error.callstack = text_at(*extra, "py_callstack");
     if (extra->contains("timestamp")) error.timestamp = timestamp_of((*extra)["timestamp"]);
   }
@@ -90,12 +91,13 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
 }
 
 std::string to_json(const ErrorFile& error) {
-  json message = {{"message", error.message},
-                  {"extraInfo",
-                   {{"py_callstack", error.callstack},
-                    {"timestamp", std::to_string(error.timestamp)}}}};
+  json message = {
+      {"message", error.message},
+      {"extraInfo",
+       {{"py_callstack", error.callstack}, {"timestamp", std::to_string(error.timestamp)}}}};
   if (error.error_code) message["errorCode"] = *error.error_code;
-  return json({{"message", std::move(message)}}).dump(-1, ' ', false, json::error_handler_t::replace);
+  return json({{"message", std::move(message)}})
+      .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::optional<ErrorFile> read_error_file(const std::string& path) {

@@ -44,16 +44,26 @@ std::string get_env(const char* name) {
 }  // namespace
 
 EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv)
-    : options_(options), plan_(std::move(plan)), inherited_(inherited), cookie_(make_cookie()),
+    : options_(options),
+      plan_(std::move(plan)),
+      inherited_(inherited),
+      cookie_(make_cookie()),
       leftovers_(cookie_, [this](pid_t pid) { return is_known_child(pid); }),
-      memory_({}, {}), logs_(options.log_dir, options.rdzv_id),
-      output_(io_, options, plan_.placement.nproc), meeting_(io_, options),
-      supervisor_(plan_.placement.nproc), signals_(io_), grace_(io_), delay_(io_), unkillable_(io_),
+      memory_({}, {}),
+      logs_(options.log_dir, options.rdzv_id),
+      output_(io_, options, plan_.placement.nproc),
+      meeting_(io_, options),
+      supervisor_(plan_.placement.nproc),
+      signals_(io_),
+      grace_(io_),
+      delay_(io_),
+      unkillable_(io_),
       job_began_(Clock::now()) {
   // Orphans of the ranks come to us instead of to init.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto cgroups = find_own_cgroups();
-  cgroup_ = JobCgroup::create(cgroups.v2, fmt::format("mgpu-{}-{}", ::getpid(), cookie_.substr(0, 8)));
+  cgroup_ =
+      JobCgroup::create(cgroups.v2, fmt::format("mgpu-{}-{}", ::getpid(), cookie_.substr(0, 8)));
   memory_ = MemoryWatch(cgroups, cgroup_ ? cgroup_->path() : "");
   guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup_ ? cgroup_->path() : "", argv});
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), cookie_);
@@ -76,7 +86,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
 EventLoop::~EventLoop() {
   workers_.clear();
   if (!leftovers_.gone()) leftovers_.kill_all();
-  ::munmap(const_cast<int*>(exec_errors_), static_cast<size_t>(plan_.placement.nproc) * sizeof(int));
+  ::munmap(const_cast<int*>(exec_errors_),
+           static_cast<size_t>(plan_.placement.nproc) * sizeof(int));
 }
 
 int EventLoop::run() {
@@ -156,7 +167,8 @@ void EventLoop::not_started(int local_rank, int error) {
   RankEnd end{.rank = plan_.placement.base_rank + local_rank, .local_rank = local_rank};
   end.report = {.code = 127, .exec_error = error};
   end.ended_by_us = error == 0;
-  end.after_start = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - attempt_began_);
+  end.after_start =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - attempt_began_);
   attempt().ranks.push_back(end);
   feed(RankEnded{local_rank, end.report});
 }
@@ -190,14 +202,13 @@ void EventLoop::collect_end(int local_rank, std::vector<RankEnded>& ended) {
   if (!end) return;
   output_.drain(local_rank);
   peaks_[static_cast<size_t>(local_rank)] = end->peak_bytes;
-  attempt().ranks.push_back(
-      {.rank = plan_.placement.base_rank + local_rank,
-       .local_rank = local_rank,
-       .pid = worker->pid(),
-       .report = end->report,
-       .ended_by_us = supervisor_.stopping(),
-       .after_start =
-           std::chrono::duration_cast<std::chrono::microseconds>(end->when - attempt_began_)});
+  attempt().ranks.push_back({.rank = plan_.placement.base_rank + local_rank,
+                             .local_rank = local_rank,
+                             .pid = worker->pid(),
+                             .report = end->report,
+                             .ended_by_us = supervisor_.stopping(),
+                             .after_start = std::chrono::duration_cast<std::chrono::microseconds>(
+                                 end->when - attempt_began_)});
   ended.push_back({local_rank, end->report});
 }
 
@@ -232,7 +243,8 @@ void EventLoop::carry_out(const KillAll&) {
 // A process in an uninterruptible call cannot be ended by anybody. We say so and go.
 void EventLoop::give_up_on_the_unkillable() {
   for (const pid_t pid : leftovers_.list())
-    note(fmt::format("process {} does not die of SIGKILL (stuck in the kernel); it is left behind", pid));
+    note(fmt::format("process {} does not die of SIGKILL (stuck in the kernel); it is left behind",
+                     pid));
   for (size_t rank = 0; rank < workers_.size(); ++rank)
     if (workers_[rank] && workers_[rank]->running()) {
       workers_[rank]->abandon();
@@ -267,8 +279,10 @@ void EventLoop::child_changed() {
                        plan_.placement.base_rank + static_cast<int>(rank), workers_[rank]->pid(),
                        workers_[rank]->pid()));
   guard_->revive();
-  if (sweeping_) sweep();
-  else leftovers_.reap();
+  if (sweeping_)
+    sweep();
+  else
+    leftovers_.reap();
 }
 
 void EventLoop::carry_out(const Judge&) {
@@ -295,7 +309,8 @@ void EventLoop::carry_out(const Finish& action) {
   output_.end_attempt();
   history_.status = status_;
   history_.stop_signal = supervisor_.stop_signal();
-  history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - job_began_);
+  history_.lasted =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - job_began_);
   if (status_ != 0) {
     output_.say(last_words(history_));
     write_error_file();

@@ -34,7 +34,9 @@ void EventLoop::say(std::string_view line) {
   if (!options_.quiet) output_.say(line);
 }
 
-void EventLoop::note(std::string_view line) { say(fmt::format("mgpu-run: {}", line)); }
+void EventLoop::note(std::string_view line) {
+  say(fmt::format("mgpu-run: {}", line));
+}
 
 void EventLoop::describe_first_failure() {
   AttemptEnd& end = attempt();

@@ -78,7 +78,9 @@ void keep_watch(void* argument) {
 
 }  // namespace
 
-Guard::Guard(Job job) : job_(std::move(job)) { start(); }
+Guard::Guard(Job job) : job_(std::move(job)) {
+  start();
+}
 
 void Guard::start() {
   int ends[2];

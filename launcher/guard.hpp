@@ -18,7 +18,7 @@ class Guard {
  public:
   struct Job {
     std::string cookie;
-    std::string cgroup;  // folder, may be empty
+    std::string cgroup;     // folder, may be empty
     char** argv = nullptr;  // main's, overwritten in the guard so that it is not found by our name
   };
 

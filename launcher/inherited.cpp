@@ -15,7 +15,7 @@ Inherited take_over_process() {
 
   sigemptyset(&inherited.ignored);
   for (int signo = 1; signo < SIGRTMIN; ++signo) {
-    struct sigaction action {};
+    struct sigaction action{};
     if (::sigaction(signo, nullptr, &action) == 0 && action.sa_handler == SIG_IGN)
       sigaddset(&inherited.ignored, signo);
   }

@@ -25,9 +25,10 @@ LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::strin
     return;
   }
   const auto why = failed ? failed.message() : rendezvous::error_text(errno);
-  problem_ = fmt::format("cannot make a log folder in {}: {}; the job goes on without logs and "
-                         "error files, name another with --log-dir",
-                         root.string(), why);
+  problem_ = fmt::format(
+      "cannot make a log folder in {}: {}; the job goes on without logs and "
+      "error files, name another with --log-dir",
+      root.string(), why);
 }
 
 std::string LogFolder::begin_attempt(int number, int ranks) {

@@ -34,8 +34,9 @@ int free_port() {
   std::uniform_int_distribution<int> pick(kLowest, kHighest);
   for (int i = 0; i < kTries; ++i)
     if (const int port = pick(random); can_bind(port)) return port;
-  throw std::runtime_error("cannot find a free port between 20000 and 32000; name one with "
-                           "--master-port");
+  throw std::runtime_error(
+      "cannot find a free port between 20000 and 32000; name one with "
+      "--master-port");
 }
 
 }  // namespace

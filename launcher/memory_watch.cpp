@@ -15,7 +15,9 @@ std::string slurp(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-bool readable(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
+bool readable(const std::string& path) {
+  return ::access(path.c_str(), R_OK) == 0;
+}
 
 // 0 for "max" and for v1's way of saying it: a number near 2^63.
 std::uint64_t bytes_in(const std::string& path) {
@@ -56,7 +58,9 @@ std::uint64_t MemoryWatch::kills() const {
   return events_file_.empty() ? 0 : oom_kills_in(slurp(events_file_));
 }
 
-void MemoryWatch::begin_attempt() { baseline_ = kills(); }
+void MemoryWatch::begin_attempt() {
+  baseline_ = kills();
+}
 
 MemoryFacts MemoryWatch::facts() const {
   MemoryFacts facts;

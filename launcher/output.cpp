@@ -18,12 +18,14 @@ constexpr auto kPartialLineDelay = std::chrono::milliseconds(100);
 constexpr unsigned kStdout = 1, kStderr = 2;
 
 bool same_file(int a, int b) {
-  struct stat sa {}, sb {};
+  struct stat sa{}, sb{};
   return ::fstat(a, &sa) == 0 && ::fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
          sa.st_ino == sb.st_ino;
 }
 
-size_t slot(int local_rank, bool err) { return static_cast<size_t>(local_rank) * 2 + (err ? 1 : 0); }
+size_t slot(int local_rank, bool err) {
+  return static_cast<size_t>(local_rank) * 2 + (err ? 1 : 0);
+}
 
 std::string beside(const std::string& rank_dir, const std::string& name) {
   return rank_dir.substr(0, rank_dir.rfind('/') + 1) + name;
@@ -32,8 +34,12 @@ std::string beside(const std::string& rank_dir, const std::string& name) {
 }  // namespace
 
 Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
-    : io_(io), options_(options), ranks_(ranks), out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
-      streams_(static_cast<size_t>(ranks) * 2), partial_timer_(io) {
+    : io_(io),
+      options_(options),
+      ranks_(ranks),
+      out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
+      streams_(static_cast<size_t>(ranks) * 2),
+      partial_timer_(io) {
   // Two queues into one pipe would tear each other's lines.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
@@ -99,7 +105,9 @@ void Output::say(std::string_view line) {
   sink.write(fmt::format("{}\n", line));
 }
 
-bool Output::flushed() const { return out_->empty() && (!err_ || err_->empty()); }
+bool Output::flushed() const {
+  return out_->empty() && (!err_ || err_->empty());
+}
 
 void Output::when_flushed(std::function<void()> done) {
   if (flushed()) return done();

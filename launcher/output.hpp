@@ -65,7 +65,7 @@ class Output {
   boost::asio::io_context& io_;
   const Options& options_;
   int ranks_;
-  std::unique_ptr<Sink> out_, err_;  // err_ empty: both are the same file
+  std::unique_ptr<Sink> out_, err_;                   // err_ empty: both are the same file
   std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
   boost::asio::steady_timer partial_timer_;
   bool partial_armed_ = false;

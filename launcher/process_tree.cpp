@@ -68,7 +68,8 @@ std::vector<pid_t> children_by_scan() {
 
 std::string make_cookie() {
   std::uint64_t bits[2] = {};
-  if (::getrandom(bits, sizeof bits, 0) != sizeof bits) bits[0] = static_cast<std::uint64_t>(::getpid());
+  if (::getrandom(bits, sizeof bits, 0) != sizeof bits)
+    bits[0] = static_cast<std::uint64_t>(::getpid());
   return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
 }
 

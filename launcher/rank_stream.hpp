@@ -16,13 +16,13 @@ namespace mgpu::launcher {
 class RankStream : public std::enable_shared_from_this<RankStream> {
  public:
   struct Route {
-    Sink* console = nullptr;     // none: not shown
-    std::string prefix;          // empty: lines as they are
-    std::string log_path;        // empty: no file
-    std::string filtered_path;   // lines with one of `needles` also go here
+    Sink* console = nullptr;    // none: not shown
+    std::string prefix;         // empty: lines as they are
+    std::string log_path;       // empty: no file
+    std::string filtered_path;  // lines with one of `needles` also go here
     std::vector<std::string> needles;
     bool keep_tail = false;
-    bool raw = false;            // one rank alone: bytes go through as they come
+    bool raw = false;  // one rank alone: bytes go through as they come
   };
 
   RankStream(Output& output, boost::asio::io_context& io, Route route);
@@ -33,16 +33,16 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   rendezvous::UniqueFd take_child_end() { return std::move(child_end_); }
 
   void start_reading();
-  void resume();             // the console has room again
-  void drain();              // reads all that is there, room or no room
-  void finish();             // no more will come
+  void resume();  // the console has room again
+  void drain();   // reads all that is there, room or no room
+  void finish();  // no more will come
   bool has_partial() const { return splitter_.has_partial(); }
-  void flush_partial();      // shows an unfinished line: a prompt
+  void flush_partial();  // shows an unfinished line: a prompt
   void resize();
   const std::string& tail() const { return tail_; }
 
  private:
-  bool read_once();          // false when there is nothing (more) to read
+  bool read_once();  // false when there is nothing (more) to read
   void pass_on(std::string_view bytes);
   void to_console(std::string_view lines, bool whole);
   void to_file(rendezvous::UniqueFd& file, const std::string& path, std::string_view bytes);

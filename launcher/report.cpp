@@ -61,11 +61,10 @@ std::string first_failure_lines(const AttemptEnd& attempt, const JobEnd& end) {
 std::string rank_table(const AttemptEnd& attempt) {
   std::string out = "  rank  pid       after        end\n";
   for (const auto& rank : attempt.ranks)
-    out += fmt::format("  {:<5} {:<9} {:<12} {}{}\n", rank.rank,
-                       rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start),
-                       how(rank),
-                       attempt.first_failure && rank.rank == attempt.first_failure->rank
-                           ? "   <- first" : "");
+    out += fmt::format(
+        "  {:<5} {:<9} {:<12} {}{}\n", rank.rank, rank.pid ? std::to_string(rank.pid) : "-",
+        seconds(rank.after_start), how(rank),
+        attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
   return out;
 }
 
@@ -111,9 +110,9 @@ std::string last_words(const JobEnd& end) {
   if (!last.first_failure)
     return fmt::format("mgpu-run: {} was told to stop by {} and ended after {} (exit status {})",
                        end.target, signal_name(end.stop_signal), seconds(end.lasted), end.status);
-  std::string out = fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n",
-                                end.target, seconds(end.lasted), last.number + 1,
-                                end.max_restarts + 1, end.status);
+  std::string out =
+      fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", end.target,
+                  seconds(end.lasted), last.number + 1, end.max_restarts + 1, end.status);
   out += first_failure_lines(last, end);
   if (last.ranks.size() > 1) out += rank_table(last);
   if (end.stop_signal != 0)

@@ -22,7 +22,8 @@ struct FailedAttempt {
 
 struct RestartLimits {
   int max_restarts = 0;
-  std::chrono::milliseconds retry_delay{0};  // before the second restart, doubled for each further one
+  std::chrono::milliseconds retry_delay{
+      0};  // before the second restart, doubled for each further one
 };
 
 // Decides whether the group starts again. `history` holds every failed attempt so far, the

@@ -15,8 +15,9 @@ namespace mgpu::launcher {
 
 using rendezvous::UniqueFd;
 
-Sink::Sink(boost::asio::io_context& io, int fd) : fd_(fd), terminal_(::isatty(fd) == 1), watch_(io) {
-  struct stat st {};
+Sink::Sink(boost::asio::io_context& io, int fd)
+    : fd_(fd), terminal_(::isatty(fd) == 1), watch_(io) {
+  struct stat st{};
   if (::fstat(fd, &st) != 0) {
     closed_ = true;
     return;

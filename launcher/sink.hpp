@@ -37,8 +37,8 @@ class Sink {
   void push_queue();
   void wait_for_room();
 
-  int fd_;                       // as we were given it
-  rendezvous::UniqueFd own_;     // the same file, opened again without blocking
+  int fd_;                    // as we were given it
+  rendezvous::UniqueFd own_;  // the same file, opened again without blocking
   Kind kind_ = Kind::file;
   bool terminal_ = false;
   bool closed_ = false;

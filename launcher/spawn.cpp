@@ -48,9 +48,9 @@ pid_t clone_child(int cgroup_fd, int* pidfd) {
 
 void reset_signals(const Inherited& inherited) {
   // Our handlers write into descriptors that the child still shares with us.
-  struct sigaction fresh {};
+  struct sigaction fresh{};
   fresh.sa_handler = SIG_DFL;
-  struct sigaction now {};
+  struct sigaction now{};
   for (int signo = 1; signo < NSIG; ++signo)
     if (::sigaction(signo, nullptr, &now) == 0 && now.sa_handler != SIG_DFL &&
         now.sa_handler != SIG_IGN)

@@ -14,15 +14,15 @@ namespace mgpu::launcher {
 // Everything a child needs, prepared before it exists: between fork and exec only
 // async-signal-safe calls are made.
 struct ChildSetup {
-  std::vector<std::string> argv;      // argv[0] is the file that is executed
-  std::vector<std::string> envp;      // NAME=value
-  std::string workdir;                // empty: ours
+  std::vector<std::string> argv;  // argv[0] is the file that is executed
+  std::vector<std::string> envp;  // NAME=value
+  std::string workdir;            // empty: ours
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
   BindingMask binding;
-  int cgroup_fd = -1;                 // -1: stays in ours
-  volatile int* exec_error = nullptr; // in memory shared with the child: errno if it cannot start
+  int cgroup_fd = -1;                  // -1: stays in ours
+  volatile int* exec_error = nullptr;  // in memory shared with the child: errno if it cannot start
 };
 
 struct Spawned {

@@ -5,7 +5,9 @@
 
 namespace mgpu::launcher {
 
-std::vector<Action> Supervisor::start() { return begin_attempt(); }
+std::vector<Action> Supervisor::start() {
+  return begin_attempt();
+}
 
 std::vector<Action> Supervisor::handle(const Event& event) {
   return std::visit([this](const auto& e) { return on(e); }, event);

@@ -10,15 +10,22 @@
 namespace mgpu::launcher {
 
 // What happens to a job, as the event loop sees it.
-struct RankEnded { int rank; ExitReport report; };
-struct StopRequested { int signo; };          // we are told to end
-struct KillRequested {};                      // and now at once
+struct RankEnded {
+  int rank;
+  ExitReport report;
+};
+struct StopRequested {
+  int signo;
+};                        // we are told to end
+struct KillRequested {};  // and now at once
 struct GraceExpired {};
-struct TreeEmpty {};                          // nothing that the ranks started is alive
-struct Judged { Decision decision; };         // the restart policy's answer to Judge
+struct TreeEmpty {};  // nothing that the ranks started is alive
+struct Judged {
+  Decision decision;
+};  // the restart policy's answer to Judge
 struct DelayExpired {};
-using Event = std::variant<RankEnded, StopRequested, KillRequested, GraceExpired, TreeEmpty,
-                           Judged, DelayExpired>;
+using Event = std::variant<RankEnded, StopRequested, KillRequested, GraceExpired, TreeEmpty, Judged,
+                           DelayExpired>;
 
 // What is to be done about it.
 struct StartRanks {
@@ -35,10 +42,10 @@ struct StartGrace {
 struct KillAll {  // every rank and everything that came of them, with SIGKILL
   friend bool operator==(const KillAll&, const KillAll&) = default;
 };
-struct Sweep {    // end what the ranks left behind; answer with TreeEmpty
+struct Sweep {  // end what the ranks left behind; answer with TreeEmpty
   friend bool operator==(const Sweep&, const Sweep&) = default;
 };
-struct Judge {    // find the cause of first_failed()'s end, ask the policy, answer with Judged
+struct Judge {  // find the cause of first_failed()'s end, ask the policy, answer with Judged
   friend bool operator==(const Judge&, const Judge&) = default;
 };
 struct StartDelay {

@@ -9,7 +9,9 @@
 namespace mgpu::launcher {
 
 Worker::Worker(boost::asio::io_context& io, Spawned child, volatile int* exec_error)
-    : pid_(child.pid), started_(Clock::now()), exec_error_(exec_error),
+    : pid_(child.pid),
+      started_(Clock::now()),
+      exec_error_(exec_error),
       watch_(io, child.pidfd.release()) {}
 
 Worker::~Worker() {
@@ -58,15 +60,16 @@ std::optional<WorkerEnd> Worker::reap() {
   rusage usage{};
   if (::wait4(pid_, &status, WNOHANG, &usage) != pid_) return std::nullopt;
   running_ = false;
-  WorkerEnd end{decode_wait_status(status), now, static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
+  WorkerEnd end{decode_wait_status(status), now,
+                static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
   if (exec_error_) end.report.exec_error = *exec_error_;
   return end;
 }
 
 bool Worker::newly_stopped() {
   siginfo_t info{};
-  return running_ &&
-         ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+  return running_ && ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG) == 0 &&
+         info.si_pid != 0;
 }
 
 }  // namespace mgpu::launcher

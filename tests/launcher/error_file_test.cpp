@@ -24,9 +24,9 @@ TEST_CASE("what we write reads back the same", "[error_file]") {
 }
 
 TEST_CASE("what is no error file is nothing", "[error_file]") {
-  const auto text = GENERATE(as<std::string>(), "", "{", "[]", "null", "{}", R"({"message": 3})",
-                             R"({"message": {}})", R"({"message": {"message": 3}})",
-                             std::string(100'000, '['));
+  const auto text =
+      GENERATE(as<std::string>(), "", "{", "[]", "null", "{}", R"({"message": 3})",
+               R"({"message": {}})", R"({"message": {"message": 3}})", std::string(100'000, '['));
   CHECK_FALSE(parse_error_file(text).has_value());
 }
 

@@ -7,7 +7,8 @@ using namespace mgpu::launcher;
 namespace {
 
 // What comes out when `text` goes in `step` bytes at a time.
-std::vector<std::string> fed(std::string_view text, size_t step, LineSplitter splitter = LineSplitter()) {
+std::vector<std::string> fed(std::string_view text, size_t step,
+                             LineSplitter splitter = LineSplitter()) {
   std::vector<std::string> out;
   const auto take = [&](std::string_view lines) { out.emplace_back(lines); };
   for (size_t at = 0; at < text.size(); at += step) splitter.feed(text.substr(at, step), take);

@@ -28,21 +28,23 @@ TEST_CASE("a process without the cookie is never signalled", "[process_tree]") {
 
 TEST_CASE("our cgroups are found in the kernel's tables", "[cgroup]") {
   SECTION("hybrid: v1 memory and a v2 tree beside it") {
-    const auto paths = find_cgroups("4:memory:/job/a\n1:name=systemd:/\n0::/\n",
-                                    "30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-                                    "31 20 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+    const auto paths =
+        find_cgroups("4:memory:/job/a\n1:name=systemd:/\n0::/\n",
+                     "30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                     "31 20 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
     CHECK(paths.v2 == "/sys/fs/cgroup/unified");
     CHECK(paths.v1_memory == "/sys/fs/cgroup/memory/job/a");
   }
   SECTION("v2 alone") {
-    const auto paths = find_cgroups("0::/user.slice/x.scope\n",
-                                    "25 1 0:22 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n");
+    const auto paths =
+        find_cgroups("0::/user.slice/x.scope\n",
+                     "25 1 0:22 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n");
     CHECK(paths.v2 == "/sys/fs/cgroup/user.slice/x.scope");
     CHECK(paths.v1_memory.empty());
   }
   SECTION("a container that sees only its part of the tree") {
-    const auto paths = find_cgroups("0::/docker/abc\n",
-                                    "25 1 0:22 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
+    const auto paths = find_cgroups(
+        "0::/docker/abc\n", "25 1 0:22 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
     CHECK(paths.v2 == "/sys/fs/cgroup");
   }
   SECTION("none at all") {

@@ -78,7 +78,9 @@ TEST_CASE("a restart starts every rank with the next attempt's number", "[superv
   }
   SECTION("or after a delay") {
     CHECK(s.handle(Judged{{.restart = true, .delay = 50ms}}) == Actions{StartDelay{50ms}});
-    SECTION("that passes") { CHECK(s.handle(DelayExpired{}) == Actions{StartRanks{1}}); }
+    SECTION("that passes") {
+      CHECK(s.handle(DelayExpired{}) == Actions{StartRanks{1}});
+    }
     SECTION("in which we are told to stop") {
       CHECK(s.handle(StopRequested{SIGTERM}) == Actions{Finish{143}});
       CHECK(s.handle(DelayExpired{}).empty());
@@ -97,7 +99,9 @@ TEST_CASE("being told to stop hands the signal on and ends with 128 plus it", "[
     CHECK(s.handle(RankEnded{1, kOk}) == Actions{Sweep{}});
     CHECK(s.handle(TreeEmpty{}) == Actions{Finish{130}});
   }
-  SECTION("and once is enough") { CHECK(s.handle(StopRequested{SIGTERM}).empty()); }
+  SECTION("and once is enough") {
+    CHECK(s.handle(StopRequested{SIGTERM}).empty());
+  }
   SECTION("unless all is to be killed at once") {
     CHECK(s.handle(KillRequested{}) == Actions{KillAll{}});
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});

@@ -4,7 +4,9 @@
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 namespace Catch::Matchers {
-inline StringContainsMatcher Contains(std::string const& text) { return ContainsSubstring(text); }
+inline StringContainsMatcher Contains(std::string const& text) {
+  return ContainsSubstring(text);
+}
 }  // namespace Catch::Matchers
 #else
 #include <catch2/catch.hpp>

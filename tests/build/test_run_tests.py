@@ -1,0 +1,91 @@
+"""scripts/run_tests.py: what it reads out of the closing lines of the test frameworks."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import run_tests  # noqa: E402
+
+
+class Catch2(unittest.TestCase):
+    def counts(self, status, output):
+        outcome = run_tests.catch2_outcome(status, output)
+        return outcome.passed, outcome.failed
+
+    def test_cases_are_counted_not_assertions(self):
+        self.assertEqual(self.counts(0, "All tests passed (12 assertions in 5 test cases)\n"), (5, 0))
+        self.assertEqual(self.counts(0, "All tests passed (1 assertion in 1 test case)\n"), (1, 0))
+
+    def test_failed_cases_are_counted(self):
+        self.assertEqual(self.counts(2, "test cases:  7 |  5 passed | 2 failed\n"
+                                        "assertions: 20 | 18 passed | 2 failed\n"), (5, 2))
+        self.assertEqual(self.counts(1, "test cases: 1 | 1 failed\nassertions: 1 | 1 failed\n"), (0, 1))
+
+    def test_a_case_that_should_fail_and_does_has_passed(self):
+        self.assertEqual(self.counts(0, "test cases: 3 | 2 passed | 1 failed as expected\n"), (3, 0))
+
+    def test_a_program_that_dies_or_tests_nothing_has_failed(self):
+        self.assertEqual(self.counts(-11, ""), (0, 1))
+        self.assertEqual(self.counts(0, ""), (0, 1))
+        self.assertEqual(self.counts(0, "No tests ran\n"), (0, 1))
+        self.assertEqual(self.counts(66, "All tests passed (3 assertions in 3 test cases)\n"), (3, 1))
+
+
+class Unittest(unittest.TestCase):
+    def outcome_of(self, source):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "test_it.py")
+            path.write_text("import unittest\n" + textwrap.dedent(source))
+            done = subprocess.run([sys.executable, "-B", "-m", "unittest", "discover", "-s", folder],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        outcome = run_tests.unittest_outcome(done.returncode, done.stdout)
+        return outcome.passed, outcome.failed
+
+    def test_passed_failed_erring_and_skipped_tests_are_told_apart(self):
+        self.assertEqual(self.outcome_of("""
+            class T(unittest.TestCase):
+                def test_a(self): pass
+                def test_b(self): self.fail()
+                def test_c(self): 1 / 0
+                def test_d(self): self.skipTest("no GPU")
+                def test_e(self): pass
+                @unittest.expectedFailure
+                def test_f(self): self.fail()
+            """), (3, 2))
+
+    def test_only_skipped_tests_are_no_failure(self):
+        self.assertEqual(self.outcome_of("""
+            class T(unittest.TestCase):
+                def test_a(self): self.skipTest("no GPU")
+            """), (0, 0))
+
+    def test_a_file_without_tests_or_with_a_syntax_error_has_failed(self):
+        self.assertEqual(self.outcome_of(""), (0, 1))
+        self.assertEqual(self.outcome_of("def"), (0, 1))
+
+
+class Run(unittest.TestCase):
+    def test_the_status_and_all_output_are_given(self):
+        self.assertEqual(run_tests.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 30), (3, "a\nb\n"))
+
+    def test_a_command_that_takes_too_long_is_killed_with_its_children(self):
+        start = time.monotonic()
+        status, output = run_tests.run(["sh", "-c", "echo before; sleep 60 & wait"], 1)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertEqual(status, -9)
+        self.assertEqual(output, "before\n\nkilled: it took longer than 1 s\n")
+
+    def test_a_process_left_behind_does_not_hold_the_run_up(self):
+        start = time.monotonic()
+        self.assertEqual(run_tests.run(["sh", "-c", "sleep 20 & echo done"], 60), (0, "done\n"))
+        self.assertLess(time.monotonic() - start, 15)
+
+
+if __name__ == "__main__":
+    unittest.main()
