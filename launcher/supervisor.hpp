@@ -14,15 +14,19 @@ struct RankEnded {
   int rank;
   ExitReport report;
 };
+// We are told to end.
 struct StopRequested {
   int signo;
-};                        // we are told to end
-struct KillRequested {};  // and now at once
+};
+// And now at once.
+struct KillRequested {};
 struct GraceExpired {};
-struct TreeEmpty {};  // nothing that the ranks started is alive
+// Nothing that the ranks started is alive.
+struct TreeEmpty {};
+// The restart policy's answer to Judge.
 struct Judged {
   Decision decision;
-};  // the restart policy's answer to Judge
+};
 struct DelayExpired {};
 using Event = std::variant<RankEnded, StopRequested, KillRequested, GraceExpired, TreeEmpty, Judged,
                            DelayExpired>;

@@ -218,7 +218,7 @@ class Terminal(JobTest):
 
     def test_it_goes_to_sleep_and_wakes_like_any_other_job(self):
         job, master = self.on_terminal("-n", 1, "--no-python", "/bin/sh", "-c",
-                                       'echo $$ > pid.0; while :; do sleep 0.02; done')
+                                       'echo $$ > pid.0; exec sleep 300')
         (pid,) = self.pids_from("pid.0", 1)
         os.kill(job.pid, signal.SIGTSTP)
         until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
