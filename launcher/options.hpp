@@ -28,8 +28,8 @@ struct RankCount {
 
 // Which streams of which local rank an option speaks of: bit 1 stdout, bit 2 stderr.
 struct StreamMap {
-  unsigned all = 0;                  // for ranks that are not named
-  std::map<int, unsigned> by_rank;
+  unsigned all = 0;  // for ranks that are not named
+  std::map<int, unsigned> by_rank = {};
   unsigned of(int local_rank) const {
     const auto found = by_rank.find(local_rank);
     return found == by_rank.end() ? all : found->second;
@@ -44,7 +44,7 @@ enum class Command { run, devices, completion, help, version };
 // Everything a person can ask for. Parsed by parse_options, read by everybody, changed by nobody.
 struct Options {
   Command command = Command::run;
-  std::string completion_shell;      // bash, zsh or fish, for Command::completion
+  std::string completion_shell;  // bash, zsh or fish, for Command::completion
 
   // What is run. The target is a path or, with `module`, a module's name.
   std::string target;
@@ -52,10 +52,10 @@ struct Options {
   bool module = false;
   bool no_python = false;
   bool run_path = false;
-  bool append_local_rank = false;    // torch.distributed.launch without --use-env
+  bool append_local_rank = false;  // torch.distributed.launch without --use-env
   std::vector<std::pair<std::string, std::string>> env;
   std::string workdir;
-  std::vector<std::string> set;      // key=value for the worker's YAML
+  std::vector<std::string> set;  // key=value for the worker's YAML
 
   // Ranks.
   RankCount nproc;
@@ -81,7 +81,7 @@ struct Options {
 
   // Supervision.
   int max_restarts = 0;
-  Milliseconds retry_delay{0};       // before the second and later restarts, doubled each time
+  Milliseconds retry_delay{0};  // before the second and later restarts, doubled each time
   Milliseconds grace{30'000};
   std::vector<int> signals_to_handle;  // never empty after parsing
   bool signal_group = false;
@@ -91,11 +91,11 @@ struct Options {
   StreamMap redirects;
   StreamMap tee;
   bool prefix = false;
-  std::string prefix_template;         // empty: torchrun's default
+  std::string prefix_template;  // empty: torchrun's default
   std::vector<int> local_ranks_filter;
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  std::string report;                  // path of the JSON report, empty: none
+  std::string report;  // path of the JSON report, empty: none
   bool quiet = false;
   bool dry_run = false;
   bool json = false;

@@ -27,7 +27,7 @@ std::string from_environment(const char* name) {
 }
 
 bool is_regular(const std::string& path) {
-  struct stat st {};
+  struct stat st{};
   return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode);
 }
 
@@ -37,12 +37,14 @@ bool is_executable(const std::string& path) {
 
 // The first bytes of a readable regular file; anything else is a mistake of the person's.
 std::string head_of(const std::string& path, const std::string& what) {
-  struct stat st {};
+  struct stat st{};
   if (::stat(path.c_str(), &st) != 0)
     throw UsageError(fmt::format("cannot run {} {}: {}", what, path, error_text(errno)));
   if (S_ISDIR(st.st_mode))
-    throw UsageError(fmt::format("cannot run {}: it is a directory; name a script, a .yaml or a "
-                                 "program, or use -m for a package", path));
+    throw UsageError(
+        fmt::format("cannot run {}: it is a directory; name a script, a .yaml or a "
+                    "program, or use -m for a package",
+                    path));
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
     // A program may be executable and not readable.
@@ -72,7 +74,8 @@ std::string python_program() {
   }
   for (const char* name : {"python3", "python"})
     if (auto found = find_on_path(name); !found.empty()) return found;
-  throw UsageError("no python3 or python on PATH; set PYTHON_EXEC, or use --no-python for a program");
+  throw UsageError(
+      "no python3 or python on PATH; set PYTHON_EXEC, or use --no-python for a program");
 }
 
 CommandLine python_line(std::vector<std::string> tail, const Options& options) {
@@ -102,8 +105,10 @@ CommandLine yaml_line(const Options& options) {
                                  options.target));
   auto trainer = trainer_program();
   if (trainer.empty())
-    throw UsageError(fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
-                                 "build it, or set MGPU_TRAIN", options.target));
+    throw UsageError(
+        fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
+                    "build it, or set MGPU_TRAIN",
+                    options.target));
   CommandLine line{{std::move(trainer), options.target}, false};
   for (const auto& pair : options.set) {
     line.argv.push_back("--set");
@@ -119,8 +124,8 @@ CommandLine program_line(const Options& options) {
     if (options.target.find('/') == std::string::npos)
       throw UsageError(fmt::format("cannot run {}: no such program on PATH", options.target));
     head_of(options.target, "program");  // says why when it is not there or a directory
-    throw UsageError(fmt::format("cannot run {}: no permission to execute it; try chmod +x",
-                                 options.target));
+    throw UsageError(
+        fmt::format("cannot run {}: no permission to execute it; try chmod +x", options.target));
   }
   CommandLine line{{found}, false};
   line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());

@@ -35,11 +35,11 @@ ARROWS = [
 PACKAGES = {
     "fmt": (["fmt/*"], ["*"]),
     "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/train/config.cpp"]),
-    # The event loop and what hangs in it; everything that decides does without.
+    # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
-        "launcher/event_loop*", "launcher/worker*", "launcher/output*", "launcher/rank_stream*",
-        "launcher/sink*", "launcher/pausable_timer*", "launcher/meeting_point*",
-        "launcher/status/*"]),
+        "launcher/event_loop*", "launcher/meeting_point.*", "launcher/output.*",
+        "launcher/pausable_timer.hpp", "launcher/rank_stream.*", "launcher/sink.*",
+        "launcher/worker.*", "launcher/status/*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
                                    "runtime/train/config.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [

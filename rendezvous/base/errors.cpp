@@ -15,6 +15,8 @@ void throw_errno(const std::string& what, int error) {
   throw std::runtime_error(what + ": " + error_text(error));
 }
 
-void throw_errno(const std::string& what) { throw_errno(what, errno); }
+void throw_errno(const std::string& what) {
+  throw_errno(what, errno);
+}
 
 }  // namespace mgpu::rendezvous

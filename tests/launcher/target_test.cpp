@@ -10,8 +10,8 @@
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::launcher;
-using mgpu::tests::TempDir;
 using Catch::Matchers::Contains;
+using mgpu::tests::TempDir;
 
 namespace {
 
@@ -55,8 +55,9 @@ TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
   SECTION("torch.distributed.launch puts --local-rank before the script's own arguments") {
     options.append_local_rank = true;
     options.target = write(dir.path("train.py"), "pass\n");
-    CHECK(resolve_target(options).argv == std::vector<std::string>{
-        python, "-u", options.target, "--local-rank=${local_rank}", "--lr", "1e-4"});
+    CHECK(resolve_target(options).argv == std::vector<std::string>{python, "-u", options.target,
+                                                                   "--local-rank=${local_rank}",
+                                                                   "--lr", "1e-4"});
   }
   SECTION("a .yaml runs mgpu-train with what was --set") {
     const std::string train = write(dir.path("mgpu-train"), "#!/bin/sh\n", 0755);

@@ -7,7 +7,9 @@
 using mgpu::rendezvous::UniqueFd;
 
 namespace {
-bool open_now(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+bool open_now(int fd) {
+  return ::fcntl(fd, F_GETFD) >= 0;
+}
 }  // namespace
 
 TEST_CASE("a UniqueFd closes what it owns and only that", "[unique_fd]") {
@@ -16,7 +18,9 @@ TEST_CASE("a UniqueFd closes what it owns and only that", "[unique_fd]") {
   REQUIRE(open_now(raw));
 
   SECTION("at its end") {
-    { UniqueFd taken = std::move(first); }
+    {
+      UniqueFd taken = std::move(first);
+    }
     CHECK_FALSE(open_now(raw));
     CHECK_FALSE(first);
   }

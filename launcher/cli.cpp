@@ -1,0 +1,195 @@
+#include "launcher/cli.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "launcher/arguments.hpp"
+#include "launcher/launch_file.hpp"
+#include "launcher/spelling.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using Settings = std::vector<Setting>;
+
+std::string variable_name(const std::string& option) {
+  auto name = "MGPU_" + with_underscores(option);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+// The values of a variable: of an option that repeats, one on each line.
+void add_variable(Settings& all, const OptionSpec& spec, Source source, const std::string& name,
+                  const std::string& text) {
+  if (!spec.repeats) {
+    all.push_back({&spec, source, name, text});
+    return;
+  }
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) all.push_back({&spec, source, name, text.substr(begin, end - begin)});
+    begin = end + 1;
+  }
+}
+
+// An empty variable counts as not set: that is how compose files and pod specs leave one out.
+bool add_first_set(Settings& all, const OptionSpec& spec, Source source,
+                   const std::vector<std::string>& names, const Variables& variables) {
+  for (const auto& name : names) {
+    const auto text = variables(name);
+    if (!text || text->empty()) continue;
+    add_variable(all, spec, source, name, *text);
+    return true;
+  }
+  return false;
+}
+
+void add_variables(Settings& all, const Variables& variables) {
+  for (const auto& spec : option_table()) {
+    if (spec.line_only) continue;
+    std::vector<std::string> ours;
+    for (const auto& name : spec.names) ours.push_back(variable_name(name));
+    if (!add_first_set(all, spec, Source::mgpu, ours, variables))
+      add_first_set(all, spec, Source::pet, spec.variables, variables);
+  }
+}
+
+void apply(Options& options, const Setting& setting) {
+  try {
+    setting.spec->set(options, setting.value);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{}: {}", setting.blame(), e.what()));
+  }
+}
+
+// The setting that counts for an option: the last of the strongest source; null: nobody spoke.
+const Setting* winner(const Settings& all, const OptionSpec& spec) {
+  const Setting* best = nullptr;
+  for (const auto& setting : all)
+    if (setting.spec == &spec && (!best || setting.source >= best->source)) best = &setting;
+  return best;
+}
+
+void apply_all(Options& options, Settings all) {
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Setting& a, const Setting& b) { return a.source < b.source; });
+  for (const auto& spec : option_table()) {
+    if (const auto* best = winner(all, spec); best && !spec.repeats) apply(options, *best);
+    for (const auto& setting : all)
+      if (spec.repeats && setting.spec == &spec) apply(options, setting);
+  }
+}
+
+Options defaults_for(const std::string& program) {
+  const auto name = program.substr(program.rfind('/') + 1);
+  Options options;
+  options.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  options.append_local_rank = name == "torch-distributed-launch";
+  if (options.append_local_rank || name == "torchrun")
+    options.nproc = {.kind = RankCount::Kind::number, .number = 1};
+  return options;
+}
+
+bool is_recipe(const Options& options) {
+  return !options.module && !options.no_python &&
+         (options.target.ends_with(".yaml") || options.target.ends_with(".yml"));
+}
+
+void append(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
+  std::move(file.settings.begin(), file.settings.end(), std::back_inserter(all));
+  std::move(file.notes.begin(), file.notes.end(), std::back_inserter(notes));
+}
+
+// accelerate counts the processes of all machines together.
+void share_out_processes(Options& options, const Settings& all) {
+  const auto* count = winner(all, *find_option("nproc"));
+  const bool total = count && with_dashes(count->name).ends_with("num-processes");
+  if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
+  if (options.nproc.number % options.max_nodes != 0)
+    throw UsageError(
+        fmt::format("{}: counts all {} nodes together and cannot be shared out; "
+                    "use --nproc, which counts one node",
+                    count->blame(), options.max_nodes));
+  options.nproc.number /= options.max_nodes;
+}
+
+void read_devices_arguments(Options& options) {
+  options.command = Command::devices;
+  for (const auto& word : options.args) {
+    if (word == "--json")
+      options.json = true;
+    else if (word == "--help" || word == "-h")
+      options.command = Command::help;
+    else
+      throw UsageError(
+          fmt::format("devices {}: devices takes --json and nothing else", shown(word)));
+  }
+}
+
+// A bare word that is a command of ours; with a slash, -m or --no-python it is what it says.
+bool is_command_word(const Options& options) {
+  return !options.module && !options.no_python && options.target.find('/') == std::string::npos;
+}
+
+void finish(Options& options) {
+  if (options.target.empty())
+    throw UsageError(
+        "nothing to run; name a recipe (.yaml), a script, -m MODULE or a program, "
+        "or see --help");
+  if (is_command_word(options)) {
+    for (const char* later : {"status", "doctor", "top"})
+      if (options.target == later)
+        throw UsageError(
+            fmt::format("{0} is not there yet; for a file of that name write ./{0}", later));
+    if (options.target == "devices") return read_devices_arguments(options);
+  }
+  if (options.module && options.no_python && !options.run_path)
+    throw UsageError(
+        "--module and --no-python exclude each other: a module needs python; drop one");
+  if (options.json && !options.dry_run)
+    options.notes.push_back("--json changes nothing without --dry-run; see --report for a file");
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& argv, const Variables& variables) {
+  const auto program = argv.empty() ? std::string() : argv.front();
+  auto arguments = read_arguments({argv.begin() + (argv.empty() ? 0 : 1), argv.end()});
+  Settings all = std::move(arguments.settings);
+
+  Options first = defaults_for(program);
+  for (const auto& setting : all)
+    if (setting.spec->line_only) apply(first, setting);
+  if (first.command != Command::run) return first;
+
+  add_variables(all, variables);
+  apply_all(first, all);  // what files cannot change: whether there is one to read
+  first.target = arguments.target.value_or("");
+
+  Options options = defaults_for(program);
+  if (const auto* config = winner(all, *find_option("config")))
+    append(read_config(config->value), all, options.notes);
+  if (is_recipe(first)) append(read_recipe(first.target), all, options.notes);
+  apply_all(options, all);
+  options.target = std::move(first.target);
+  options.args = std::move(arguments.rest);
+  share_out_processes(options, all);
+  finish(options);
+  return options;
+}
+
+Options parse_options(int argc, char* argv[]) {
+  return parse_options(std::vector<std::string>(argv, argv + argc),
+                       [](const std::string& name) -> std::optional<std::string> {
+                         const char* value = std::getenv(name.c_str());
+                         return value ? std::optional<std::string>(value) : std::nullopt;
+                       });
+}
+
+}  // namespace mgpu::launcher

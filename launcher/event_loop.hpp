@@ -1,0 +1,118 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/cgroup.hpp"
+#include "launcher/guard.hpp"
+#include "launcher/inherited.hpp"
+#include "launcher/job_plan.hpp"
+#include "launcher/leftovers.hpp"
+#include "launcher/log_folder.hpp"
+#include "launcher/meeting_point.hpp"
+#include "launcher/memory_watch.hpp"
+#include "launcher/options.hpp"
+#include "launcher/output.hpp"
+#include "launcher/pausable_timer.hpp"
+#include "launcher/report.hpp"
+#include "launcher/supervisor.hpp"
+#include "launcher/worker.hpp"
+
+namespace mgpu::launcher {
+
+// The one place that waits. It turns signals, timers, sockets and the ends of processes into
+// events for the Supervisor and carries out what that answers. One thread; nothing blocks but
+// run() itself.
+class EventLoop {
+ public:
+  EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv);
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+  ~EventLoop();
+
+  // Runs the job to its end; the exit status.
+  int run();
+
+ private:
+  void feed(Event event);
+  void pump(const std::vector<Action>& first);
+  void carry_out(const StartRanks& action);
+  void carry_out(const SignalRank& action);
+  void carry_out(const StartGrace&);
+  void carry_out(const KillAll&);
+  void carry_out(const Sweep&);
+  void carry_out(const Judge&);
+  void carry_out(const StartDelay& action);
+  void carry_out(const Finish& action);
+
+  // Starting.
+  bool start_rank(const RankSpec& spec);
+  std::vector<std::string> environment_of(const RankSpec& spec) const;
+  void not_started(int local_rank, int error);
+
+  // Ends of processes.
+  void collect_ends(int first);
+  void collect_end(int local_rank, std::vector<RankEnded>& ended);
+  void child_changed();
+  bool is_known_child(pid_t pid) const;
+  void sweep();
+  void give_up_on_the_unkillable();
+
+  // Signals to us.
+  void watch_signals();
+  void await_signal();
+  void on_signal(int signo);
+  void suspend();
+
+  // Words.
+  void say(std::string_view line);
+  void note(std::string_view line);
+  static std::string time_of_day();
+  std::string prefix_of(const RankSpec& spec) const;
+  AttemptEnd& attempt() { return history_.attempts.back(); }
+  void describe_first_failure();
+  void write_report();
+  void write_error_file();
+
+  const Options& options_;
+  JobPlan plan_;
+  const Inherited& inherited_;
+  boost::asio::io_context io_{1};
+  std::string cookie_;
+  std::optional<JobCgroup> cgroup_;
+  std::unique_ptr<Guard> guard_;
+  Leftovers leftovers_;
+  MemoryWatch memory_;
+  LogFolder logs_;
+  Output output_;
+  MeetingPoint meeting_;
+  Supervisor supervisor_;
+  boost::asio::signal_set signals_;
+  PausableTimer grace_, delay_, unkillable_;
+
+  std::deque<Event> events_;
+  bool pumping_ = false;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<RankSpec> specs_;
+  volatile int* exec_errors_ = nullptr;  // shared with the children, one a rank
+  rendezvous::UniqueFd null_;
+  bool sweeping_ = false;
+  bool killing_ = false;
+  bool suspended_ = false;
+  bool finished_ = false;
+  int interrupts_ = 0;
+  Clock::time_point job_began_, attempt_began_;
+  std::vector<FailedAttempt> failures_;
+  std::vector<std::uint64_t> peaks_;
+  int oom_count_ = 0;
+  JobEnd history_;
+  int status_ = 0;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,29 @@
+#include "launcher/inherited.hpp"
+
+namespace mgpu::launcher {
+
+Inherited take_over_process() {
+  Inherited inherited;
+  ::getrlimit(RLIMIT_NOFILE, &inherited.nofile);
+  rlimit raised = inherited.nofile;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, &inherited.mask);
+
+  sigemptyset(&inherited.ignored);
+  for (int signo = 1; signo < SIGRTMIN; ++signo) {
+    struct sigaction action{};
+    if (::sigaction(signo, nullptr, &action) == 0 && action.sa_handler == SIG_IGN)
+      sigaddset(&inherited.ignored, signo);
+  }
+  inherited.sigpipe_ignored = inherited.ignores(SIGPIPE);
+  ::signal(SIGPIPE, SIG_IGN);
+  // With SIGCHLD ignored the kernel would reap our children before we can ask how they ended.
+  ::signal(SIGCHLD, SIG_DFL);
+  return inherited;
+}
+
+}  // namespace mgpu::launcher

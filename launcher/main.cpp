@@ -1,0 +1,89 @@
+// mgpu-run: parse, plan, run, return.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "launcher/cli.hpp"
+#include "launcher/completion.hpp"
+#include "launcher/devices_command.hpp"
+#include "launcher/dry_run.hpp"
+#include "launcher/event_loop.hpp"
+#include "launcher/help.hpp"
+#include "launcher/inherited.hpp"
+#include "launcher/job_plan.hpp"
+#include "launcher/options.hpp"
+
+namespace {
+
+using namespace mgpu::launcher;
+
+constexpr int kOurFailure = 1;
+constexpr int kUsage = 2;
+
+void print(std::FILE* stream, const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
+
+// What would be started; nothing is.
+std::string show_plan(const Options& options, const JobPlan& plan) {
+  const Attempt attempt = planned_attempt(options);
+  const auto specs = make_rank_specs(options, plan.command, plan.placement, attempt, plan.facts);
+  return options.json ? dry_run_json(options, plan.placement, attempt, specs)
+                      : dry_run_text(options, plan.placement, attempt, specs);
+}
+
+int run_job(const Options& options, const Inherited& inherited, char** argv) {
+  JobPlan plan = plan_job(options);
+  if (options.dry_run) {
+    print(stdout, show_plan(options, plan));
+    return 0;
+  }
+  if (!options.quiet)
+    for (const auto& note : options.notes) print(stderr, fmt::format("mgpu-run: {}\n", note));
+  EventLoop loop(options, std::move(plan), inherited, argv);
+  return loop.run();
+}
+
+int run(int argc, char** argv, const Inherited& inherited) {
+  const Options options = parse_options(argc, argv);
+  switch (options.command) {
+    case Command::help:
+      print(stdout, help_text());
+      return 0;
+    case Command::version:
+      print(stdout, version_text());
+      return 0;
+    case Command::completion:
+      print(stdout, completion_script(options.completion_shell));
+      return 0;
+    case Command::devices:
+      return run_devices_command(options, std::cout);
+    case Command::run:
+      return run_job(options, inherited, argv);
+  }
+  return kOurFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Inherited inherited = take_over_process();
+  try {
+    return run(argc, argv, inherited);
+  } catch (const UsageError& mistake) {
+    print(stderr, fmt::format("mgpu-run: {}\n", mistake.what()));
+    return kUsage;
+  } catch (const std::exception& failure) {
+    print(stderr, fmt::format("mgpu-run: {}\n", failure.what()));
+    return kOurFailure;
+  }
+}

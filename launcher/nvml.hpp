@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace mgpu::launcher {
+
+// NVIDIA's management library, found when it is asked for and never linked, so that mgpu-run
+// starts where there is none. Opening costs tens of milliseconds on a GPU machine. What a GPU
+// does not tell is empty or 0. Closing unloads it.
+class Nvml {
+ public:
+  struct Memory {
+    std::uint64_t total = 0;  // bytes
+    std::uint64_t used = 0;   // by programs, without what the driver keeps for itself
+  };
+
+  // Throws std::runtime_error with one line when the library or the driver is not there.
+  Nvml();
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  int count() const;  // of the GPUs that we may open, in the order of PCI addresses
+  std::string driver() const;
+  std::string name(int gpu) const;
+  std::string uuid(int gpu) const;
+  std::string bus_id(int gpu) const;      // as in sysfs
+  std::string capability(int gpu) const;  // "9.0"
+  Memory memory(int gpu) const;
+
+  // How two GPUs are joined, in the words of `nvidia-smi topo -m`: NV and the number of links,
+  // else PIX (one switch), PXB (several), PHB (host bridge), NODE, SYS; "?" when not told.
+  std::string link(int a, int b) const;
+  bool can_read_peer(int a, int b) const;  // P2P
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+
+// Our stdout or stderr as the ranks share it. Writing never blocks us: what a slow reader does
+// not take is queued, and full() tells the sources to stop reading until there is room. A reader
+// that went away is no error: what comes after is thrown away.
+class Sink {
+ public:
+  Sink(boost::asio::io_context& io, int fd);
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
+
+  void write(std::string_view bytes);
+  bool full() const { return queue_.size() - taken_ >= kHighWater; }
+  bool empty() const { return queue_.size() == taken_; }
+  bool is_terminal() const { return terminal_; }
+  int fd() const { return fd_; }
+
+  // Called when a full sink has room again, and when it has become empty.
+  void on_progress(std::function<void()> done) { on_progress_ = std::move(done); }
+
+ private:
+  static constexpr size_t kHighWater = 256 << 10;
+  enum class Kind { nonblocking, socket, file, cautious };
+
+  ssize_t put(std::string_view bytes);
+  void push_queue();
+  void wait_for_room();
+
+  int fd_;                    // as we were given it
+  rendezvous::UniqueFd own_;  // the same file, opened again without blocking
+  Kind kind_ = Kind::file;
+  bool terminal_ = false;
+  bool closed_ = false;
+  bool waiting_ = false;
+  boost::asio::posix::stream_descriptor watch_;
+  std::string queue_;
+  size_t taken_ = 0;
+  std::function<void()> on_progress_;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mgpu::rendezvous {
+
+// The names of the variables that a launcher sets and a worker reads; they stand nowhere else.
+// All but the MGPU_ ones are torchrun's, and mean here what they mean there.
+namespace variable {
+inline constexpr const char* kRank = "RANK";
+inline constexpr const char* kLocalRank = "LOCAL_RANK";
+inline constexpr const char* kGroupRank = "GROUP_RANK";
+inline constexpr const char* kRoleRank = "ROLE_RANK";
+inline constexpr const char* kRoleName = "ROLE_NAME";
+inline constexpr const char* kWorldSize = "WORLD_SIZE";
+inline constexpr const char* kLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr const char* kGroupWorldSize = "GROUP_WORLD_SIZE";
+inline constexpr const char* kRoleWorldSize = "ROLE_WORLD_SIZE";
+inline constexpr const char* kMasterAddr = "MASTER_ADDR";
+inline constexpr const char* kMasterPort = "MASTER_PORT";
+inline constexpr const char* kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+inline constexpr const char* kOomCount = "MGPU_OOM_COUNT";
+
+// Of interest to the launcher and to libraries in the worker, not to the worker's own code.
+inline constexpr const char* kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
+inline constexpr const char* kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr const char* kOmpNumThreads = "OMP_NUM_THREADS";
+inline constexpr const char* kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
+inline constexpr const char* kJobCookie = "MGPU_JOB_COOKIE";  // marks every process of one job
+}  // namespace variable
+
+// What one worker is told of its place in the job.
+struct Contract {
+  int rank = 0;        // among all workers of the job
+  int local_rank = 0;  // among those of its node; 0 for all with --virtual-local-rank
+  int group_rank = 0;  // its node's number
+  int role_rank = 0;   // among the workers of its role
+  std::string role_name = "default";
+  int world_size = 1;        // workers in the job
+  int local_world_size = 1;  // workers on its node
+  int group_world_size = 1;  // nodes in the job
+  int role_world_size = 1;   // workers of its role
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;    // 0 only in a plan; a worker is always told a port
+  int restart_count = 0;  // attempts before this one
+  int max_restarts = 0;
+  std::string run_id = "none";
+  bool agent_store = true;  // false: rank 0 binds master_port itself
+  std::string error_file;   // where a worker leaves its last words; empty: nowhere
+  int oom_count = 0;        // attempts before this one that ran out of memory
+
+  // Every variable above with its value, in the order above.
+  std::vector<std::pair<std::string, std::string>> to_environment() const;
+
+  // Reads what a launcher set; `get` is std::getenv or the like. RANK, LOCAL_RANK, WORLD_SIZE,
+  // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be there, the rest has defaults. Throws
+  // std::runtime_error with one line that names the variable when one is missing or impossible.
+  using Get = std::function<const char*(const char*)>;
+  static Contract from_environment(const Get& get);
+
+  friend bool operator==(const Contract&, const Contract&) = default;
+};
+
+}  // namespace mgpu::rendezvous

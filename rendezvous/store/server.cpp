@@ -1,0 +1,309 @@
+#include "rendezvous/store/server.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/store/listener.hpp"
+
+namespace mgpu::rendezvous::store {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kReadBytes = 64 << 10;  // of one connection in one go
+constexpr std::size_t kKeepBytes = 1 << 20;   // a reply buffer that grew larger is given back
+constexpr int kEvents = 128;
+constexpr int kRounds = 8;           // of kEvents connections in one poll
+constexpr int kAccepts = 256;        // in one round
+constexpr milliseconds kPause{100};  // in accepting, when not even the reserve helps
+
+bool watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  return ::epoll_ctl(epoll, operation, fd, &event) == 0;
+}
+
+UniqueFd open_reserve() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+UniqueFd accept_from(int listener, sockaddr_storage& peer) {
+  socklen_t size = sizeof peer;
+  return UniqueFd(
+      ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+bool out_of_room(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
+struct StoreServer::Connection {
+  explicit Connection(UniqueFd fd) : socket(std::move(fd)), session(socket.get()) {}
+
+  UniqueFd socket;
+  std::uint32_t watched = EPOLLIN;
+  bool doomed = false;
+  Session session;
+  std::string unsent;       // replies the socket had no room for; while there are any,
+  std::size_t written = 0;  // less this much of them, nothing is read
+  std::list<Newcomer>::iterator newcomer;
+};
+
+StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
+  const bool loopback = options_.reach == ServerOptions::Reach::loopback;
+  auto [socket, port] =
+      loopback ? listen_on_loopback(options_.port) : listen_on_network(options_.port);
+  listener_ = std::move(socket);
+  port_ = port;
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) throw_errno("cannot make the store's epoll");
+  alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!alarm_) throw_errno("cannot make the store's timer");
+  reserve_ = open_reserve();
+  for (const int fd : {listener_.get(), alarm_.get()})
+    if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN))
+      throw_errno("cannot watch the store's sockets");
+  buffer_.resize(kReadBytes);
+}
+
+StoreServer::~StoreServer() = default;
+
+void StoreServer::poll() {
+  for (int round = 0; round < kRounds; ++round) {
+    std::array<epoll_event, kEvents> events;
+    const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
+    bool knocked = false;
+    bool alarmed = false;
+    for (int i = 0; i < ready; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == listener_.get())
+        knocked = true;
+      else if (fd == alarm_.get())
+        alarmed = true;
+      else
+        serve(*connections_[fd]);
+    }
+    // Not before: who has just said VALIDATE is no newcomer, and a descriptor that is closed and
+    // opened again must not meet an older event.
+    if (alarmed) on_alarm();
+    close_doomed();
+    for (int i = 0; knocked && i < kAccepts; ++i) knocked = accept_one();
+    if (ready < kEvents) return;
+  }
+}
+
+void StoreServer::reset() {
+  for (const auto& connection : connections_)
+    if (connection) doom(*connection);
+  close_doomed();
+  if (!reserve_) reserve_ = open_reserve();
+  reserve_.reset();  // so that there is a descriptor to accept with
+  while (true) {
+    const UniqueFd waiting(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!waiting && (errno == EAGAIN || out_of_room(errno))) break;
+  }
+  reserve_ = open_reserve();
+  memory_.clear();
+}
+
+StoreServer::Statistics StoreServer::statistics() const {
+  Statistics now{.connections = open_,
+                 .newcomers = newcomers_.size(),
+                 .turned_away = turned_away_,
+                 .keys = memory_.keys(),
+                 .bytes = memory_.bytes()};
+  for (const auto& connection : connections_)
+    if (connection) now.unsent += connection->unsent.size() - connection->written;
+  return now;
+}
+
+void StoreServer::serve(Connection& connection) {
+  if (connection.doomed) return;
+  if (connection.watched == EPOLLIN) {
+    const auto got = ::recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
+    if (got > 0) return converse(connection, {buffer_.data(), static_cast<std::size_t>(got)});
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) doom(connection);
+    return;
+  }
+  flush(connection);
+  if (connection.doomed || !connection.unsent.empty()) return;
+  if (connection.session.held()) return converse(connection, {});
+  watch(connection);
+}
+
+void StoreServer::converse(Connection& connection, std::string_view bytes) {
+  const bool new_here = !connection.session.validated();
+  turn_.clear();
+  const bool good = connection.session.receive(bytes, memory_, turn_);
+  if (new_here && connection.session.validated()) {
+    newcomers_.erase(connection.newcomer);
+    connection.newcomer = newcomers_.end();
+  }
+  if (!turn_.replies.empty()) send(connection, turn_.replies);
+  for (const ClientId client : turn_.released) {
+    const char told = kStopWaiting;
+    send(*connections_[client], {&told, 1});
+  }
+  if (turn_.replies.capacity() > kKeepBytes) std::string().swap(turn_.replies);
+  if (!good) return turn_away(connection);
+  watch(connection);
+}
+
+// Writes what the socket takes and keeps the rest.
+void StoreServer::send(Connection& connection, std::string_view bytes) {
+  if (connection.doomed) return;
+  if (connection.unsent.empty()) {
+    const auto sent = ::send(connection.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
+    if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+    if (bytes.empty()) return;
+  }
+  connection.unsent.append(bytes);
+  watch(connection);
+}
+
+void StoreServer::flush(Connection& connection) {
+  auto& unsent = connection.unsent;
+  if (unsent.empty()) return;
+  const auto sent = ::send(connection.socket.get(), unsent.data() + connection.written,
+                           unsent.size() - connection.written, MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
+  if (sent > 0) connection.written += static_cast<std::size_t>(sent);
+  if (connection.written < unsent.size()) return;
+  std::string().swap(unsent);  // assigning would keep the memory
+  connection.written = 0;
+}
+
+// A client that does not take its replies is not read from: it cannot make us keep more for it.
+void StoreServer::watch(Connection& connection) {
+  if (connection.doomed) return;
+  const bool behind = !connection.unsent.empty() || connection.session.held();
+  const std::uint32_t wanted = behind ? EPOLLOUT : EPOLLIN;
+  if (wanted == connection.watched) return;
+  if (!watch_fd(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), wanted))
+    return turn_away(connection);
+  connection.watched = wanted;
+}
+
+void StoreServer::doom(Connection& connection) {
+  if (connection.doomed) return;
+  connection.doomed = true;
+  memory_.stop_waiting(connection.socket.get());
+  if (connection.newcomer != newcomers_.end()) newcomers_.erase(connection.newcomer);
+  doomed_.push_back(connection.socket.get());
+}
+
+void StoreServer::turn_away(Connection& connection) {
+  if (connection.doomed) return;
+  ++turned_away_;
+  doom(connection);
+}
+
+void StoreServer::close_doomed() {
+  for (const int fd : doomed_) {
+    // Closing alone does neither while a child that was just forked still holds a copy.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    ::shutdown(fd, SHUT_RDWR);
+    connections_[fd].reset();
+  }
+  open_ -= doomed_.size();
+  doomed_.clear();
+}
+
+// Accepts whoever is first in line; false when nobody is, or when accepting has to rest.
+bool StoreServer::accept_one() {
+  sockaddr_storage peer{};
+  UniqueFd socket = accept_from(listener_.get(), peer);
+  if (!socket && out_of_room(errno)) return accept_with_reserve();
+  if (!socket) return errno != EAGAIN;
+  welcome(std::move(socket), peer);
+  return true;
+}
+
+// No descriptor is left. The reserve makes room for one more, if only to refuse it: a line that
+// nobody serves would wake us for ever. The oldest newcomer gives way to it; members do not.
+bool StoreServer::accept_with_reserve() {
+  reserve_.reset();
+  sockaddr_storage peer{};
+  UniqueFd socket = accept_from(listener_.get(), peer);
+  const int error = socket ? 0 : errno;
+  if (socket && newcomers_.empty()) {
+    ++turned_away_;
+    socket.reset();
+  } else if (socket) {
+    turn_away(*connections_[newcomers_.front().fd]);
+    close_doomed();
+  }
+  reserve_ = open_reserve();
+  if (socket) welcome(std::move(socket), peer);
+  if (out_of_room(error)) {
+    watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
+    set_alarm(kPause);
+    return false;
+  }
+  return error != EAGAIN;
+}
+
+void StoreServer::welcome(UniqueFd socket, const sockaddr_storage& peer) {
+  if (!options_.admit || options_.admit(reinterpret_cast<const sockaddr&>(peer)))
+    adopt(std::move(socket));
+  else
+    ++turned_away_;
+}
+
+void StoreServer::adopt(UniqueFd socket) {
+  const auto fd = static_cast<std::size_t>(socket.get());
+  if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN)) {
+    ++turned_away_;
+    return;
+  }
+  if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
+  auto connection = std::make_unique<Connection>(std::move(socket));
+  connection->newcomer =
+      newcomers_.insert(newcomers_.end(), {static_cast<int>(fd), steady_clock::now()});
+  connections_[fd] = std::move(connection);
+  ++open_;
+  if (!alarm_set_ || newcomers_.size() == options_.crowd + 1) set_alarm(patience_left());
+}
+
+// How long the oldest newcomer may still take; there must be one.
+milliseconds StoreServer::patience_left() const {
+  const bool crowded = newcomers_.size() > options_.crowd;
+  const auto until = newcomers_.front().since + options_.introduction / (crowded ? 10 : 1);
+  return std::chrono::ceil<milliseconds>(until - steady_clock::now());
+}
+
+void StoreServer::set_alarm(milliseconds delay) {
+  const auto ns = std::max<std::chrono::nanoseconds>(delay, std::chrono::nanoseconds(1));
+  itimerspec when{};
+  when.it_value.tv_sec = ns.count() / 1'000'000'000;
+  when.it_value.tv_nsec = ns.count() % 1'000'000'000;
+  ::timerfd_settime(alarm_.get(), 0, &when, nullptr);
+  alarm_set_ = true;
+}
+
+// Accepts again if that rested, and closes the newcomers who had their time.
+void StoreServer::on_alarm() {
+  std::uint64_t expirations = 0;
+  if (::read(alarm_.get(), &expirations, sizeof expirations) < 0) return;
+  alarm_set_ = false;
+  if (!reserve_) reserve_ = open_reserve();
+  watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
+  while (!newcomers_.empty()) {
+    const auto left = patience_left();
+    if (left > left.zero()) return set_alarm(left);
+    turn_away(*connections_[newcomers_.front().fd]);
+  }
+}
+
+}  // namespace mgpu::rendezvous::store

@@ -1,0 +1,192 @@
+"""Nothing that mgpu-run started outlives it, however it ends."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import MGPU_RUN, SLOWER, JobTest, alive, children, comm, environment, until
+
+# A worker with every kind of descendant: a child in its group, one in a session of its own, and
+# one that forked twice and was orphaned.
+FAMILY = r'''
+import os, subprocess, sys, time
+rank = os.environ["RANK"]
+def note(name):
+    with open(f"{name}.{rank}.tmp", "w") as out: out.write(str(os.getpid()))
+    os.rename(f"{name}.{rank}.tmp", f"{name}.{rank}.pid")
+def sleeper(name, new_session, twice):
+    if os.fork(): return
+    if new_session: os.setsid()
+    if twice and os.fork(): os._exit(0)
+    note(name)
+    time.sleep(300)
+    os._exit(0)
+sleeper("child", False, False)
+sleeper("session", True, False)
+sleeper("daemon", True, True)
+note("leader")
+'''
+STAY = FAMILY + "time.sleep(300)\n"
+
+
+class Leftovers(JobTest):
+    def family(self, *options, ranks=2, text=STAY, **popen):
+        job = self.start("-n", ranks, *options, self.script(text), **popen)
+        pids = self.pids_from("*.pid", 4 * ranks, 20)
+        return job, pids
+
+    def guard_of(self, job):
+        return next(pid for pid in children(job.pid) if comm(pid) == "mg-guard")
+
+    def test_kill_9_of_mgpu_run_leaves_nothing_after_1_s(self):
+        job, pids = self.family()
+        guard = self.guard_of(job)
+        job.kill()
+        job.wait()
+        self.assert_all_gone([*pids, guard], 1.0)
+
+    def test_kill_9_of_its_whole_process_group_neither(self):
+        job, pids = self.family(start_new_session=True)
+        guard = self.guard_of(job)
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        self.assert_all_gone([*pids, guard], 1.0)
+
+    def test_the_guard_has_another_name_a_session_of_its_own_and_no_stdio(self):
+        job, _ = self.family(ranks=1)
+        guard = self.guard_of(job)
+        command = pathlib.Path(f"/proc/{guard}/cmdline").read_bytes()
+        self.assertNotIn(b"mgpu-run", command)
+        self.assertNotIn(b"worker.py", command)
+        self.assertNotEqual(os.getsid(guard), os.getsid(job.pid))
+        self.assertNotIn("0", os.listdir(f"/proc/{guard}/fd"))
+
+    def test_a_guard_that_is_killed_is_replaced(self):
+        job, pids = self.family(ranks=1)
+        old = self.guard_of(job)
+        os.kill(old, signal.SIGKILL)
+        until(lambda: any(comm(p) == "mg-guard" and p != old for p in children(job.pid)),
+              what="another guard")
+        job.kill()
+        job.wait()
+        self.assert_all_gone(pids, 1.0)
+
+    def test_a_stopped_job_leaves_nothing(self):
+        job, pids = self.family()
+        job.terminate()
+        self.assertEqual(job.wait(20 * SLOWER), 143)
+        self.assertFalse(any(map(alive, pids)))
+
+    def test_a_failed_job_leaves_nothing(self):
+        job, pids = self.family(text=FAMILY + 'while not os.path.exists("go"): time.sleep(0.01)\n'
+                                              'sys.exit(int(rank))\n')
+        (self.dir / "go").write_text("")
+        self.assertEqual(job.wait(20 * SLOWER), 1)
+        self.assertFalse(any(map(alive, pids)))
+
+    def test_a_worker_that_forks_and_exits_leaves_nothing(self):
+        job, pids = self.family(text=FAMILY)
+        self.assertEqual(job.wait(20 * SLOWER), 0)
+        self.assertFalse(any(map(alive, pids)))
+
+    def test_leftovers_that_ignore_sigterm_are_killed_after_the_grace(self):
+        job = self.start_sh(1, '(trap "" TERM; echo $$ > x; sh -c \'echo $PPID > pid.0\'; '
+                               'while :; do sleep 0.01; done) & until [ -s pid.0 ]; do sleep 0.01; '
+                               'done', "--grace", "0.4")
+        pids = self.pids_from("pid.0", 1)
+        self.assertEqual(job.wait(20 * SLOWER), 0)
+        self.assertFalse(any(map(alive, pids)))
+
+    def test_leftovers_of_an_attempt_are_gone_before_the_next(self):
+        text = FAMILY + ('import glob\n'
+                         'while len(glob.glob("*.0.pid")) < 4: time.sleep(0.01)\n'
+                         'sys.exit(1)\n')
+        later = ('import os, sys, glob\n'
+                 'if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":\n'
+                 '    pids = [int(open(p).read()) for p in glob.glob("*.pid")]\n'
+                 '    print(len(pids), [p for p in pids if os.path.exists(f"/proc/{p}")])\n'
+                 '    sys.exit(0)\n') + text
+        job = self.run_job("-n", 1, "--max-restarts", 1, self.script(later))
+        self.assertEqual((job.returncode, job.out), (0, "4 []\n"))
+
+    def test_no_zombie_is_left_while_the_job_runs(self):
+        job = self.start_sh(1, 'for i in 1 2 3 4 5 6 7 8; do (setsid sh -c "exit 0" &) ; done; '
+                               'echo $$ > pid.0; while :; do sleep 0.02; done')
+        (worker,) = self.pids_from("pid.0", 1)
+        until(lambda: set(children(job.pid)) == {worker, self.guard_of(job)}, what="no orphan left")
+
+    def test_strangers_are_not_touched(self):
+        stranger = subprocess.Popen(["/bin/sleep", "60"])
+        self.addCleanup(lambda: (stranger.kill(), stranger.wait()))
+        job, pids = self.family(ranks=1)
+        job.kill()
+        job.wait()
+        self.assert_all_gone(pids)
+        self.assertTrue(alive(stranger.pid))
+
+    def test_a_job_within_a_job_ends_with_the_outer_one(self):
+        inner = self.script(STAY)
+        outer = self.start_sh(1, f'exec "{MGPU_RUN}" -n 2 {inner}')
+        pids = self.pids_from("*.pid", 8, 20)
+        outer.kill()
+        outer.wait()
+        self.assert_all_gone(pids, 1.5)
+
+    def test_the_job_s_cgroup_is_removed(self):
+        def ours(pid):
+            return [p for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+                    for p in pathlib.Path(root).rglob(f"mgpu-{pid}-*")]
+        job, pids = self.family(ranks=1)
+        if not ours(job.pid):
+            self.skipTest("no v2 cgroup can be made here")
+        job.kill()
+        job.wait()
+        self.assert_all_gone(pids)
+        until(lambda: not ours(job.pid), 2, "the removal of the cgroup")
+
+
+class AsInit(JobTest):
+    def unshared(self, *args):
+        probe = subprocess.run(["unshare", "-pf", "--mount-proc", "true"], capture_output=True)
+        if probe.returncode != 0:
+            self.skipTest("no pid namespace can be made here")
+        job = subprocess.Popen(["unshare", "-pf", "--mount-proc", MGPU_RUN, *map(str, args)],
+                               env=environment(), cwd=self.dir, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+        self.started.append(job)
+        return job
+
+    def test_as_pid_1_it_reaps_orphans_and_ends_well(self):
+        job = self.unshared("-n", 2, "--no-python", "/bin/sh", "-c",
+                            '(setsid sh -c "sleep 0.05" &); sleep 0.3; '
+                            '[ $RANK = 0 ] && ps -eo stat,comm > ps.txt; exit 0')
+        self.assertEqual(job.wait(20 * SLOWER), 0)
+        listing = (self.dir / "ps.txt").read_text()
+        self.assertNotIn("Z", "".join(line.split()[0] for line in listing.splitlines()[1:]))
+
+    def test_as_pid_1_it_obeys_sigterm(self):
+        job = self.unshared("-n", 1, self.script(STAY))
+        self.wait_for_files("*.pid", 4, 20)
+        (init,) = children(job.pid)
+        os.kill(init, signal.SIGTERM)
+        self.assertEqual(job.wait(20 * SLOWER), 143)
+
+    def test_as_pid_1_kill_9_leaves_nothing(self):
+        job = self.unshared("-n", 2, self.script(STAY))
+        self.wait_for_files("*.pid", 8, 20)
+        (init,) = children(job.pid)
+
+        def tree(pid):
+            return [pid, *(p for child in children(pid) for p in tree(child))]
+        pids = tree(init)
+        os.kill(init, signal.SIGKILL)
+        job.wait(20 * SLOWER)
+        self.assert_all_gone(pids, 1.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,238 @@
+"""What becomes of the ranks' output."""
+
+import collections
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from harness import MGPU_RUN, PYTHON, SLOWER, JobTest, alive, environment, until
+
+
+class Plain(JobTest):
+    def test_the_bytes_are_as_they_were_written(self):
+        job = self.sh(1, r'printf "a\r\nb\tc\0d\033[1m\n no end"; printf "e\n\n\nf" >&2')
+        self.assertEqual(job.out, "a\r\nb\tc\0d\033[1m\n no end")
+        self.assertEqual(job.err, "e\n\n\nf")
+
+    def test_no_prefix_is_put_before_lines_unless_asked_for(self):
+        self.assertEqual(sorted(self.sh(2, "echo hi $RANK").out.splitlines()), ["hi 0", "hi 1"])
+        self.assertEqual(sorted(self.sh(2, "echo hi $RANK", "--prefix").out.splitlines()),
+                         ["[default0]:hi 0", "[default1]:hi 1"])
+
+    def test_the_prefix_follows_the_template(self):
+        job = self.sh(2, "echo hi", "--prefix", "--log-line-prefix-template",
+                      "<${role_name}/${rank}/${local_rank}> ", "--role", "trainer")
+        self.assertEqual(sorted(job.out.splitlines()), ["<trainer/0/0> hi", "<trainer/1/1> hi"])
+
+    def test_a_last_line_without_end_does_not_glue_two_ranks_together(self):
+        job = self.sh(4, 'printf "only $RANK"')
+        self.assertEqual(sorted(job.out.splitlines()), [f"only {r}" for r in range(4)])
+
+    def test_filters_show_only_the_chosen_ranks(self):
+        job = self.sh(3, "echo out $RANK; echo err $RANK >&2", "--local-ranks-filter", "2")
+        self.assertEqual((job.out, job.err), ("out 2\n", "err 2\n"))
+
+    def test_a_line_over_64_kib_is_cut_with_a_mark(self):
+        job = self.run_job("-n", 2, self.script('import sys\nsys.stdout.write("x" * 150000 + "\\n")\n'))
+        lines = job.out.splitlines()
+        self.assertEqual(sum(line.count("x") for line in lines), 300000)
+        self.assertEqual(collections.Counter(line.endswith(" [line goes on]") for line in lines),
+                         {True: 4, False: 2})
+        self.assertLess(max(map(len, lines)), 65536 + 20)
+
+
+class Files(JobTest):
+    def log(self, name, rank, attempt=0):
+        return next((self.dir / "logs").glob(f"*/attempt_{attempt}/{rank}/{name}")).read_text()
+
+    def test_redirects_go_to_files_only(self):
+        job = self.sh(2, "echo out $RANK; echo err $RANK >&2", "-r", "3",
+                      "--log-dir", self.dir / "logs")
+        self.assertEqual((job.out, job.err), ("", ""))
+        self.assertEqual((self.log("stdout.log", 1), self.log("stderr.log", 0)),
+                         ("out 1\n", "err 0\n"))
+
+    def test_tee_goes_to_both_with_a_prefix(self):
+        job = self.sh(2, "echo out $RANK", "-t", "3", "--log-dir", self.dir / "logs")
+        self.assertEqual(sorted(job.out.splitlines()), ["[default0]:out 0", "[default1]:out 1"])
+        self.assertEqual(self.log("stdout.log", 0), "out 0\n")
+
+    def test_ranks_from_10_on_can_be_named(self):
+        job = self.sh(12, "echo out $RANK; echo err $RANK >&2", "-r", "0:1,11:3",
+                      "--log-dir", self.dir / "logs")
+        self.assertEqual(self.log("stdout.log", 11), "out 11\n")
+        self.assertNotIn("out 11", job.out)
+        self.assertNotIn("out 0\n", job.out)
+        self.assertIn("err 0", job.err)
+        self.assertIn("out 5", job.out)
+
+    def test_lines_with_a_needle_are_copied(self):
+        self.sh(2, 'echo "loss 1 $RANK"; echo other; echo "step 2 $RANK"', "-t", "3",
+                "--log-dir", self.dir / "logs", "--duplicate-stdout-filters", "loss,step 2")
+        copied = next((self.dir / "logs").glob("*/attempt_0/filtered_stdout.log")).read_text()
+        self.assertEqual(sorted(copied.splitlines()),
+                         sorted(f"[default{r}]:{what} {r}" for r in (0, 1)
+                                for what in ("loss 1", "step 2")))
+
+    def test_the_default_folder_is_temporary_and_goes_after_success(self):
+        env = {"TMPDIR": str(self.dir / "tmp")}
+        (self.dir / "tmp").mkdir()
+        self.sh(1, 'echo "$TORCHELASTIC_ERROR_FILE" > where', env=env)
+        self.assertTrue((self.dir / "where").read_text().startswith(str(self.dir / "tmp")))
+        self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        self.sh(1, "exit 1", env=env)
+        self.assertEqual(len(list((self.dir / "tmp").iterdir())), 1)
+
+    def test_dev_null_means_no_files(self):
+        job = self.sh(1, 'echo "[$TORCHELASTIC_ERROR_FILE]"', "--log-dir", "/dev/null", "-t", "3")
+        self.assertEqual(job.out, "[default0]:[]\n")
+
+
+class Flood(JobTest):
+    WRITER = ('import os, sys\n'
+              'rank = os.environ["RANK"]; total = int(sys.argv[1])\n'
+              'line = (rank * 99 + "\\n").encode(); block = line * 640; done = 0\n'
+              'out = os.fdopen(1, "wb", 0)\n'
+              'while done < total:\n'
+              '    out.write(block[:(total - done)]); done += min(len(block), total - done)\n')
+
+    def test_lines_of_8_ranks_are_never_torn(self):
+        total = 12_800_000 // (10 if SLOWER > 1 else 1)
+        began = time.monotonic()
+        with open(self.dir / "out", "wb") as out:
+            job = self.start("-n", 8, self.script(self.WRITER), total, stdout=out)
+            self.assertEqual(job.wait(60 * SLOWER), 0)
+        took = time.monotonic() - began
+        counts = collections.Counter((self.dir / "out").read_bytes().split(b"\n"))
+        self.assertEqual(counts.pop(b""), 1)
+        self.assertEqual(counts, {str(r).encode() * 99: total // 100 for r in range(8)})
+        if SLOWER == 1:
+            self.assertGreater(8 * total / took, 40e6, "bytes a second with start and end")
+
+    def test_nor_through_a_pipe_that_is_read_slowly(self):
+        job = self.start("-n", 4, self.script(self.WRITER), 400_000)
+        seen = bytearray()
+        while True:
+            block = os.read(job.stdout.fileno(), 3_001)
+            if not block:
+                break
+            seen += block
+            if len(seen) < 200_000:
+                time.sleep(0.002)
+        self.assertEqual(job.wait(60 * SLOWER), 0)
+        counts = collections.Counter(bytes(seen).split(b"\n"))
+        self.assertEqual(counts.pop(b""), 1)
+        self.assertEqual(counts, {str(r).encode() * 99: 4000 for r in range(4)})
+
+    def test_a_reader_that_does_not_read_blocks_the_rank_not_us(self):
+        job = self.start("-n", 2, self.script(
+            self.WRITER.replace("while done", 'open("pid." + rank, "w").write(str(os.getpid()))\n'
+                                              'while done')), 50_000_000)
+        pids = self.pids_from("pid.*", 2)
+
+        def memory():
+            with open(f"/proc/{job.pid}/statm", encoding="ascii") as statm:
+                return int(statm.read().split()[1]) * 4096
+        time.sleep(0.5)
+        before = memory()
+        time.sleep(0.5)
+        self.assertLess(memory() - before, 1 << 20)
+        if SLOWER == 1:
+            self.assertLess(memory(), 12 << 20)
+        job.terminate()
+        self.assert_all_gone(pids, 5)
+        job.stdout.close()
+        self.assertEqual(job.wait(10 * SLOWER), 143)
+
+    def test_a_reader_that_never_reads_does_not_keep_us_after_the_end(self):
+        job = self.start("-n", 1, self.script(self.WRITER + 'open("written", "w").write("x")\n'),
+                         300_000)
+        self.wait_for_files("written", 1)
+        time.sleep(0.3)
+        self.assertIsNone(job.poll())
+        job.terminate()
+        self.assertEqual(job.wait(10 * SLOWER), 0)
+
+    def test_a_closed_stdout_does_not_end_the_job(self):
+        job = self.start_sh(2, 'for i in 1 2 3 4 5 6 7 8 9 10; do echo line; sleep 0.03; done; '
+                               'echo > done.$RANK; exit 0')
+        job.stdout.readline()
+        job.stdout.close()
+        self.assertEqual(job.wait(20 * SLOWER), 0)
+        self.assertEqual(len(list(self.dir.glob("done.*"))), 2)
+
+
+class Terminal(JobTest):
+    def on_terminal(self, *args):
+        master, slave = pty.openpty()
+        job = subprocess.Popen([MGPU_RUN, *map(str, args)], cwd=self.dir, stdin=slave, stdout=slave,
+                               stderr=slave, env=environment(), start_new_session=True)
+        self.started.append(job)
+        os.close(slave)
+        self.addCleanup(os.close, master)
+        return job, master
+
+    def read_until(self, master, needle, limit=10):
+        seen = b""
+        deadline = time.monotonic() + limit * SLOWER
+        while needle not in seen and time.monotonic() < deadline:
+            if select.select([master], [], [], 0.1)[0]:
+                try:
+                    seen += os.read(master, 65536)
+                except OSError:
+                    break
+        self.assertIn(needle, seen)
+        return seen
+
+    def test_ranks_see_a_terminal_where_we_have_one(self):
+        job, master = self.on_terminal("-n", 2, self.script(
+            'import os, sys\nprint("tty", sys.stdout.isatty(), sys.stderr.isatty())\n'))
+        seen = self.read_until(master, b"tty True True\r\ntty True True\r\n")
+        self.assertNotIn(b"\r\r\n", seen)
+        self.assertEqual(job.wait(10 * SLOWER), 0)
+        self.assertEqual(self.run_job("-n", 1, self.script(
+            'import sys\nprint(sys.stdout.isatty())\n')).out, "False\n")
+
+    def test_a_question_is_shown_and_rank_0_reads_the_answer(self):
+        job, master = self.on_terminal("-n", 2, self.script(
+            'import os\nif os.environ["RANK"] == "0": print("got", input("name? "))\n'))
+        self.read_until(master, b"name? ")
+        os.write(master, b"ada\n")
+        self.read_until(master, b"got ada")
+        self.assertEqual(job.wait(10 * SLOWER), 0)
+
+    def test_a_progress_bar_shows_as_it_goes(self):
+        job, master = self.on_terminal("-n", 1, self.script(
+            'import sys, time\nfor i in range(3):\n    sys.stderr.write(f"\\rstep {i}")\n'
+            '    sys.stderr.flush(); time.sleep(0.05)\ntime.sleep(20)\n'))
+        self.read_until(master, b"\rstep 2")
+        job.terminate()
+        self.assertEqual(job.wait(10 * SLOWER), 143)
+
+    def test_it_goes_to_sleep_and_wakes_like_any_other_job(self):
+        job, master = self.on_terminal("-n", 1, "--no-python", "/bin/sh", "-c",
+                                       'echo $$ > pid.0; while :; do sleep 0.02; done')
+        (pid,) = self.pids_from("pid.0", 1)
+        os.kill(job.pid, signal.SIGTSTP)
+        until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+        os.kill(job.pid, signal.SIGCONT)
+        os.kill(job.pid, signal.SIGTERM)
+        self.assertEqual(job.wait(10 * SLOWER), 143)
+
+
+class Stdin(JobTest):
+    def test_rank_0_inherits_stdin_and_the_others_read_nothing(self):
+        job = self.start_sh(3, 'echo "$RANK:$(cat)"', stdin=subprocess.PIPE)
+        out, _ = job.communicate(b"told", timeout=10 * SLOWER)
+        self.assertEqual(sorted(out.decode().splitlines()), ["0:told", "1:", "2:"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,80 @@
+#include "launcher/completion.hpp"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+
+#include "launcher/option_table.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+using mgpu::tests::TempDir;
+
+namespace {
+
+std::string output_of(const std::string& command) {
+  FILE* pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    text.append(buffer.data(), n);
+  return ::pclose(pipe) == 0 ? text : "failed: " + text;
+}
+
+// What bash offers for the last of these words, one a line.
+std::string completed(const TempDir& dir, const std::string& words) {
+  return output_of("cd '" + dir.path(".") + "' && bash -c 'source ./script; COMP_WORDS=(" + words +
+                   "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _mgpu_run; "
+                   "printf \"%s\\n\" \"${COMPREPLY[@]}\"' 2>&1");
+}
+
+}  // namespace
+
+TEST_CASE("bash completes options, their values and the target", "[completion]") {
+  TempDir dir;
+  std::ofstream(dir.path("script")) << completion_script("bash");
+  std::ofstream(dir.path("train.py")) << "";
+  struct Case {
+    std::string words, offered;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"mgpu-run --npro", "--nproc\n"},
+      {"mgpu-run --max", "--max-restarts\n"},
+      {"mgpu-run -n 4 --numa-binding core", "core-complex\n"},
+      {"mgpu-run --numa-binding = soc", "socket\n"},  // bash cuts at the equals sign
+      {"mgpu-run --nproc = 4 --dry", "--dry-run\n"},
+      {"mgpu-run --completion z", "zsh\n"},
+      {"mgpu-run tr", "train.py\n"},
+      {"mgpu-run --quiet -n 2 tr", "train.py\n"},
+      {"mgpu-run --config tr", "train.py\n"},
+      {"mgpu-run dev", "devices\n"},
+      {"mgpu-run --nproc ", "--nproc\n"},
+      {"mgpu-run --role x", "\n"},         // nothing to offer for a free text
+      {"mgpu-run train.py --npro", "\n"},  // what follows TARGET is not ours
+  }));
+  CAPTURE(c.words);
+  CHECK(completed(dir, c.words) == c.offered);
+}
+
+TEST_CASE("bash takes the script without a complaint", "[completion]") {
+  TempDir dir;
+  std::ofstream(dir.path("script")) << completion_script("bash");
+  CHECK(output_of("bash -n '" + dir.path("script") + "' 2>&1").empty());
+}
+
+TEST_CASE("every shell's script knows every option", "[completion]") {
+  for (const auto& spec : option_table()) {
+    CAPTURE(spec.name());
+    CHECK_THAT(completion_script("bash"), Contains("--" + spec.name()));
+    CHECK_THAT(completion_script("zsh"), Contains("--" + spec.name()));
+    CHECK_THAT(completion_script("fish"), Contains(" -l " + spec.name()));
+  }
+  CHECK_THAT(completion_script("zsh"), Catch::Matchers::StartsWith("#compdef mgpu-run\n"));
+  CHECK_THAT(completion_script("fish"), Contains("a rank'\\''s") || Contains("a rank\\'s"));
+}

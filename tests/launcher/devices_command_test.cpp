@@ -1,0 +1,119 @@
+#include "launcher/devices_command.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/fake_machine.hpp"
+
+using namespace mgpu::launcher;
+using namespace mgpu::tests;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// Makes the fake libnvidia-ml.so.1 the one that dlopen finds: the loader takes a library that is
+// loaded under the name it looks for, also where a real one is installed.
+class FakeNvml {
+ public:
+  FakeNvml(const char* gpus, const char* links) : handle_(::dlopen(FAKE_NVML, RTLD_NOW)) {
+    REQUIRE(handle_);
+    if (gpus) ::setenv("FAKE_NVML_GPUS", gpus, 1);
+    ::setenv("FAKE_NVML_LINKS", links, 1);
+  }
+  ~FakeNvml() {
+    ::unsetenv("FAKE_NVML_GPUS");
+    ::unsetenv("FAKE_NVML_LINKS");
+    ::dlclose(handle_);
+  }
+
+ private:
+  void* handle_;
+};
+
+}  // namespace
+
+TEST_CASE("devices are told as a table", "[devices][nvml]") {
+  FakeMachine machine(four_nodes());
+  FakeNvml nvml("2", "switch");
+  CHECK(devices_text(report_devices(machine.roots(), "1")) ==
+        "GPU  name                 memory in use    capability  NUMA node  cores       PCI         "
+        "  visible\n"
+        "0    NVIDIA Made-up 80GB  0.0 of 80.0 GiB  9.0         0          0-11,48-59  "
+        "0000:10:00.0  no\n"
+        "1    NVIDIA Made-up 80GB  1.0 of 80.0 GiB  9.0         0          0-11,48-59  "
+        "0000:11:00.0  yes\n"
+        "GPU 0 is GPU-00000000-aaaa-bbbb-cccc-000000000000\n"
+        "GPU 1 is GPU-10000000-aaaa-bbbb-cccc-000000000000\n"
+        "\n"
+        "GPU  0     1\n"
+        "0    X     NV18\n"
+        "1    NV18  X\n"
+        "P2P between all pairs\n"
+        "driver 570.1.2\n");
+}
+
+TEST_CASE("links between GPUs are told in nvidia-smi's words", "[devices][nvml]") {
+  FakeMachine machine(four_nodes());
+  using Row = std::vector<std::string>;
+  SECTION("direct ones are counted by pair") {
+    FakeNvml nvml("4", "pairs");
+    const auto report = report_devices(machine.roots(), std::nullopt);
+    CHECK(report.links[0] == Row{"X", "NV4", "PXB", "PHB"});
+    CHECK(report.links[2] == Row{"PXB", "PIX", "X", "NV4"});
+    CHECK(report.peers[0] == std::vector<bool>{true, true, false, false});
+    CHECK_THAT(devices_text(report), Contains("no P2P between GPU 1 and GPU 2\n"));
+  }
+  SECTION("without links the PCI path is told") {
+    FakeNvml nvml("8", "");
+    const auto report = report_devices(machine.roots(), std::nullopt);
+    CHECK(report.links[0] == Row{"X", "PIX", "PXB", "PHB", "NODE", "SYS", "SYS", "SYS"});
+  }
+}
+
+TEST_CASE("devices are told as JSON", "[devices][nvml]") {
+  FakeMachine machine(four_nodes());
+  FakeNvml nvml("8", "switch");
+  const auto all = nlohmann::json::parse(devices_json(report_devices(machine.roots(), "2,3")));
+  REQUIRE(all["gpus"].size() == 8);
+  CHECK(all["gpus"][2] == nlohmann::json::parse(R"({
+      "index": 2, "name": "NVIDIA Made-up 80GB",
+      "uuid": "GPU-20000000-aaaa-bbbb-cccc-000000000000", "pci_bus_id": "0000:12:00.0",
+      "memory_total_bytes": 85899345920, "memory_used_bytes": 2147483648,
+      "compute_capability": "9.0", "numa_node": 1, "cores": "12-23,60-71", "visible": true})"));
+  CHECK(all["gpus"][0]["visible"] == false);
+  CHECK(all["links"][7][0] == "NV18");
+  CHECK(all["p2p"][7][0] == true);
+  CHECK(all["driver"] == "570.1.2");
+}
+
+TEST_CASE("without NVML the kernel's files tell what they know", "[devices][nvml]") {
+  FakeMachine machine(four_nodes());
+  FakeNvml nvml(nullptr, "");
+  const auto text = devices_text(report_devices(machine.roots(), std::nullopt));
+  CHECK_THAT(text, Contains("7    NVIDIA Made-up 80GB  -              -           3"));
+  CHECK_THAT(text, Contains("links are not known: cannot start NVML: Driver Not Loaded\n"));
+}
+
+TEST_CASE("a machine without GPUs says so in one line and is no failure", "[devices][nvml]") {
+  FakeMachine machine({.gpu_nodes = {}});
+  {
+    FakeNvml nvml(nullptr, "");
+    CHECK(devices_text(report_devices(machine.roots(), std::nullopt)) ==
+          "no GPUs: cannot start NVML: Driver Not Loaded; jobs run on CPUs\n");
+  }
+  FakeNvml nvml("0", "");
+  CHECK(devices_text(report_devices(machine.roots(), std::nullopt)) ==
+        "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n");
+  Options options;
+  std::ostringstream out;
+  CHECK(run_devices_command(options, out) == 0);
+  CHECK(out.str() == "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n");
+  options.json = true;
+  std::ostringstream json;
+  CHECK(run_devices_command(options, json) == 0);
+  CHECK(nlohmann::json::parse(json.str())["gpus"].empty());
+}

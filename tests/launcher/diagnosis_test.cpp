@@ -1,0 +1,104 @@
+#include "launcher/diagnosis.hpp"
+
+#include <csignal>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+using Kind = Cause::Kind;
+
+namespace {
+
+const ExitReport kFailed{.code = 1};
+
+Cause from_stderr(std::string_view text, ExitReport report = kFailed) {
+  return diagnose({.report = report, .stderr_tail = text, .python = true});
+}
+
+}  // namespace
+
+TEST_CASE("a clean end has no cause", "[diagnosis]") {
+  CHECK(diagnose({}).kind == Kind::none);
+}
+
+TEST_CASE("the last exception of stderr is the cause", "[diagnosis]") {
+  struct Case {
+    const char* text;
+    Kind kind;
+    const char* words;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"noise\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\n"
+       "ValueError: boom\n",
+       Kind::python_exception, "ValueError: boom"},
+      {"[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\", line 3\n"
+       "[rank1]: pkg.errors.Odd: x\n[rank1]:W1121 NCCL noise\n",
+       Kind::python_exception, "pkg.errors.Odd: x"},
+      {"Traceback (most recent call last):\n  File \"a.py\", line 1\n    import x\n"
+       "ModuleNotFoundError: No module named 'x'\n",
+       Kind::import_error, "ModuleNotFoundError: No module named 'x'"},
+      {"  File \"a.py\", line 1\n    def\n       ^\nSyntaxError: invalid syntax\n",
+       Kind::syntax_error, "SyntaxError: invalid syntax"},
+      {"Traceback (most recent call last):\n  File \"a\", line 1\nKeyError: 'a'\n\nDuring handling "
+       "of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+       "  File \"a\", line 2\nTypeError: second\n",
+       Kind::python_exception, "TypeError: second"},
+      {"Traceback (most recent call last):\n  File \"a\", line 2\ntorch.OutOfMemoryError: CUDA out "
+       "of memory. Tried to allocate 2 GiB\n",
+       Kind::gpu_oom, "CUDA out of memory. Tried to allocate 2 GiB"},
+      {"usage: a.py [-h]\na.py: error: unrecognized arguments: --x\n", Kind::exit_status,
+       "exited with status 1: a.py: error"},
+      {"some last line\n", Kind::exit_status, "exited with status 1: some last line"},
+      {"", Kind::exit_status, "exited with status 1"},
+  }));
+  const auto cause = from_stderr(c.text);
+  CAPTURE(c.text, cause.text);
+  CHECK(cause.kind == c.kind);
+  CHECK_THAT(cause.text, Contains(c.words));
+}
+
+TEST_CASE("status 2 with a usage text is a mistake in the arguments", "[diagnosis]") {
+  const auto cause =
+      from_stderr("usage: a.py [-h]\na.py: error: unrecognized arguments: --x\n", {.code = 2});
+  CHECK(cause.kind == Kind::usage);
+  CHECK(cause.text == "a.py: error: unrecognized arguments: --x");
+}
+
+TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "[diagnosis]") {
+  LastWords words{.report = {.signo = SIGKILL}};
+  words.memory = {.limit_bytes = 4ull << 30, .rank_peak_bytes = 3ull << 30};
+  SECTION("counted") {
+    words.memory.oom_kills = 1;
+    words.memory.cgroup = "/the/cgroup";
+    const auto cause = diagnose(words);
+    CHECK(cause.kind == Kind::host_oom);
+    CHECK_THAT(cause.text, Contains("/the/cgroup"));
+    CHECK_THAT(cause.text, Contains("3.0 GiB"));
+    CHECK_THAT(cause.text, Contains("of 4.0 GiB"));
+    CHECK_FALSE(cause.advice.empty());
+  }
+  SECTION("not counted") {
+    const auto cause = diagnose(words);
+    CHECK(cause.kind == Kind::host_oom_guess);
+    CHECK_THAT(cause.text, Contains("mgpu-run did not send"));
+  }
+}
+
+TEST_CASE("an exec failure is told by its errno", "[diagnosis]") {
+  const auto cause = diagnose({.report = {.code = 127, .exec_error = EACCES}});
+  CHECK(cause.kind == Kind::exec_failure);
+  CHECK(cause.text == "could not be started: Permission denied");
+}
+
+TEST_CASE("the error file wins over stderr", "[diagnosis]") {
+  LastWords words{.report = kFailed, .stderr_tail = "something else\n"};
+  words.error_file = ErrorFile{.message = "RuntimeError: in the file\nsecond line"};
+  CHECK(diagnose(words).text == "RuntimeError: in the file");
+}
+
+TEST_CASE("another signal keeps the last line that was said", "[diagnosis]") {
+  const auto cause = from_stderr("terminate called\n  what():  bad\n", {.signo = SIGABRT});
+  CHECK(cause.kind == Kind::signal);
+  CHECK(cause.text == "was killed by SIGABRT (signal 6):   what():  bad");
+}

@@ -1,0 +1,252 @@
+#include "launcher/launch_file.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "tests/launcher/cli_support.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+using mgpu::tests::parse;
+using mgpu::tests::TempDir;
+
+namespace {
+
+// The options of a recipe with this text.
+Options of_recipe(const std::string& text) {
+  TempDir dir;
+  std::ofstream(dir.path("job.yaml")) << text;
+  return parse({dir.path("job.yaml")});
+}
+
+Options of_config(const std::string& text) {
+  TempDir dir;
+  std::ofstream(dir.path("site.yaml")) << text;
+  return parse({"--config_file", dir.path("site.yaml"), "x.py"});
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every option can stand in the launch: section", "[launch_file]") {
+  for (const auto& spec : option_table()) {
+    if (spec.line_only || spec.name() == "config") continue;
+    for (const auto& names : {spec.names, spec.file_keys})
+      for (const auto& name : names)
+        for (const auto& key : {name, with_underscores(name)}) {
+          CAPTURE(key);
+          const auto file = parse_recipe("launch:\n  " + key + ": 1\n", "job.yaml");
+          REQUIRE(file.settings.size() == 1);
+          CHECK(file.settings[0].spec == &spec);
+          CHECK(file.settings[0].blame() == "job.yaml:2: " + key + ": 1");
+        }
+  }
+}
+
+TEST_CASE("lists and maps say what a flag's text would", "[launch_file]") {
+  const auto o = of_recipe(
+      "task: sft\n"
+      "launch:\n"
+      "  gpus: [0, 1]\n"
+      "  signals_to_handle: [SIGTERM, USR1]\n"
+      "  redirects: {0: 1, 11: 3}\n"
+      "  rdzv_conf: {join_timeout: 60, is_host: 1}\n"
+      "  env:\n"
+      "    A: 1\n"
+      "    B: \"x,y=z\"\n"
+      "    C: \"\"\n"
+      "  set: [lr=1, a.b=2]\n"
+      "  quiet: yes\n"
+      "model: {launch: 3}\n");
+  CHECK(o.gpus == std::vector<std::string>{"0", "1"});
+  CHECK(o.signals_to_handle.size() == 2);
+  CHECK(o.redirects.of(11) == 3);
+  CHECK(o.rdzv_conf.at("join_timeout") == "60");
+  CHECK(o.env ==
+        std::vector<std::pair<std::string, std::string>>{{"A", "1"}, {"B", "x,y=z"}, {"C", ""}});
+  CHECK(o.set == std::vector<std::string>{"lr=1", "a.b=2"});
+  CHECK(o.quiet);
+}
+
+TEST_CASE("the words of older recipes still set the restarts", "[launch_file]") {
+  struct Case {
+    std::string text;
+    int restarts;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"  max_retries: 5\n", 5},
+      {"  enable_fault_tolerance: true\n", 3},
+      {"  enable_fault_tolerance: false\n", 0},
+      {"  enable_fault_tolerance: true\n  max_retries: 5\n", 5},
+      {"  max_restarts: 5\n  enable_fault_tolerance: false\n", 0},
+      {"  max_retries: 2\n  retry_delay: 1.5\n", 2},
+  }));
+  CAPTURE(c.text);
+  CHECK(of_recipe("launch:\n" + c.text).max_restarts == c.restarts);
+}
+
+TEST_CASE("a recipe without a launch: section is nobody's mistake", "[launch_file]") {
+  const std::string text =
+      GENERATE("task: sft\n", "launch:\n", "launch: {}\n", "a: [[1], {b: 2}]\n");
+  CAPTURE(text);
+  CHECK(parse_recipe(text, "job.yaml").settings.empty());
+}
+
+TEST_CASE("sections that are not ours may hold anything YAML can", "[launch_file]") {
+  const auto o = of_recipe(
+      "base: &base {nproc: [1, {2: 3}], dup: 1, dup: 2}\n"
+      "copy: *base\n"
+      "? [a, b]\n: c\n"
+      "prompt: |\n  one\n  \ttwo\n"
+      "launch:\n  nproc: 2\n");
+  CHECK(o.nproc.number == 2);
+}
+
+TEST_CASE("a mistake in a recipe is one line with file and line", "[launch_file]") {
+  struct Case {
+    std::string text, message;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"launch:\n  max_restart: 1\n",
+       "j:2: unknown key \"max_restart\" in launch:; did you mean \"max_restarts\"?"},
+      {"launch:\n  frobnicate: 1\n", "j:2: unknown key \"frobnicate\" in launch:"},
+      {"launch:\n  help: 1\n", "j:2: unknown key \"help\" in launch:"},
+      {"launch:\n  config: x\n", "j:2: unknown key \"config\" in launch:"},
+      {"launch:\n\tnproc: 1\n", "j:2: a tab indents this line; YAML wants spaces"},
+      {"a: 1\nlaunch:\n  nproc: 1\n\tgrace: 1\n",
+       "j:4: a tab indents this line; YAML wants spaces"},
+      {"launch:\n  nproc: 1\n  nproc: 2\n", "j:3: the key \"nproc\" is there twice"},
+      {"launch:\n  nproc: 1\nlaunch:\n  grace: 2\n", "j:3: the key \"launch\" is there twice"},
+      {"launch:\n  env: {A: 1, A: 2}\n", "j:2: the key \"A\" is there twice"},
+      {"launch:\n  nproc: 1\n  nproc-per-node: 2\n",
+       "j:3: \"nproc-per-node\" says the same as \"nproc\" on line 2; keep one"},
+      {"launch:\n  nproc: [1]\n", "j:2: nproc: need a single value, not a list"},
+      {"launch:\n  nproc: {a: 1}\n", "j:2: nproc: need a single value, not a map"},
+      {"launch:\n  nproc:\n",
+       "j:2: nproc: need a single value, not nothing (write \"\" for an empty text)"},
+      {"launch:\n  env: {A: }\n",
+       "j:2: env: need a single value, not nothing (write \"\" for an empty text)"},
+      {"launch:\n  role: \"a\\0b\"\n", "j:2: role: holds a NUL, which no argument or variable can"},
+      {"launch:\n  rdzv_conf: {a: \"1,b=2\"}\n",
+       "j:2: rdzv_conf: an entry may not hold a comma; write the whole as one text"},
+      {"launch: 4\n", "j:1: launch: needs \"option: value\" lines below it"},
+      {"launch: [nproc, 4]\n", "j:1: launch: needs \"option: value\" lines below it"},
+      {"launch:\n  ? [a]\n  : 1\n", "j:2: a key in launch: must be a word"},
+      {"x: &x 4\nlaunch:\n  nproc: *x\n", "j:3: nproc: need a single value, not an alias"},
+      {"launch:\n  enable_fault_tolerance: perhaps\n",
+       "j:2: enable_fault_tolerance: perhaps: need 1 or 0, true or false"},
+      {"", "j:1: the file is empty"},
+      {"# nothing\n", "j:1: the file is empty"},
+      {"- a\n", "j:1: need \"key: value\" lines"},
+      {"word\n", "j:1: need \"key: value\" lines"},
+      {"a: 1\n---\nlaunch: {nproc: 1}\n",
+       "j:2: a second document starts here; a recipe is one document"},
+      {"launch:\n  nproc: [1\n", "j:3: no valid YAML: end of sequence flow not found"},
+      {std::string("a: 1\nb: \0\n", 10), "j:2: holds a NUL byte; is this a text file?"},
+  }));
+  CAPTURE(c.text);
+  CHECK_THROWS_WITH(parse_recipe(c.text, "j"), c.message);
+}
+
+TEST_CASE("a bad value in a file is blamed on its line", "[launch_file]") {
+  CHECK_THROWS_WITH(of_recipe("a: 1\nlaunch:\n  nproc: 0\n"),
+                    Contains("job.yaml:3: nproc: 0: need a whole number from 1 to 4096"));
+  CHECK_THROWS_WITH(of_recipe("launch:\n  env: [A]\n"), Contains("job.yaml:2: env: A: need KEY="));
+}
+
+TEST_CASE("a file that cannot be read is said so", "[launch_file]") {
+  TempDir dir;
+  const auto path = dir.path("job.yaml");
+  SECTION("missing") {
+    CHECK_THROWS_WITH(read_recipe(path), "cannot read " + path + ": No such file or directory");
+  }
+  SECTION("a folder") {
+    std::filesystem::create_directory(path);
+    CHECK_THROWS_WITH(read_recipe(path), "cannot read " + path + ": Is a directory");
+  }
+  SECTION("no permission") {
+    std::ofstream(path) << "a: 1\n";
+    ::chmod(path.c_str(), 0);
+    if (::access(path.c_str(), R_OK) != 0)  // root may read everything
+      CHECK_THROWS_WITH(read_recipe(path), "cannot read " + path + ": Permission denied");
+  }
+}
+
+TEST_CASE("a file made to exhaust us is refused at once", "[launch_file]") {
+  CHECK_THROWS_WITH(parse_recipe(repeated("a: 1\n", 300'000), "j"),
+                    "j:1: over 1024 KiB; is this a recipe?");
+  CHECK_THROWS_WITH(parse_recipe("a: " + repeated("[", 100'000), "j"),
+                    "j:1: nested deeper than 32 levels");
+  CHECK_THROWS_WITH(parse_recipe("launch: " + repeated("{a: ", 1000), "j"),
+                    "j:1: nested deeper than 32 levels");
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 60; ++i)
+    bomb += fmt::format("a{0}: &a{0} [{1}*a{2}]\n", i, repeated(fmt::format("*a{}, ", i - 1), 8),
+                        i - 1);
+  CHECK(parse_recipe(bomb + "launch:\n  nproc: 2\n", "j").settings.size() == 1);
+  CHECK_THROWS_WITH(parse_recipe(bomb + "launch:\n  env: *a59\n", "j"), Contains("not an alias"));
+}
+
+TEST_CASE("--config takes a launch: section for any target", "[launch_file]") {
+  CHECK(of_config("launch:\n  nproc: 3\n").nproc.number == 3);
+  CHECK_THROWS_WITH(of_config("nproc: 3\n"), Contains("site.yaml:1: no launch: section, and no "
+                                                      "config of accelerate"));
+}
+
+TEST_CASE("--config takes what accelerate config wrote", "[launch_file][accelerate]") {
+  const auto o = of_config(
+      "compute_environment: LOCAL_MACHINE\n"
+      "debug: false\n"
+      "distributed_type: MULTI_GPU\n"
+      "downcast_bf16: 'no'\n"
+      "enable_cpu_affinity: true\n"
+      "gpu_ids: 0,1,2,3\n"
+      "machine_rank: 1\n"
+      "main_process_ip: 10.0.0.4\n"
+      "main_process_port: 29600\n"
+      "main_training_function: main\n"
+      "mixed_precision: bf16\n"
+      "num_machines: 2\n"
+      "num_processes: 8\n"
+      "rdzv_backend: static\n"
+      "same_network: true\n"
+      "tpu_env: []\n"
+      "use_cpu: false\n");
+  CHECK(o.nproc.number == 4);
+  CHECK(o.max_nodes == 2);
+  CHECK(o.node_rank == 1);
+  CHECK(o.master_addr == "10.0.0.4");
+  CHECK(o.master_port == 29600);
+  CHECK(o.gpus->size() == 4);
+  CHECK(o.numa_binding == NumaBinding::node);
+  CHECK(o.env ==
+        std::vector<std::pair<std::string, std::string>>{{"ACCELERATE_MIXED_PRECISION", "bf16"}});
+  CHECK(o.notes.empty());
+}
+
+TEST_CASE("what of accelerate's is not a launcher's is named", "[launch_file][accelerate]") {
+  const auto o = of_config(
+      "distributed_type: DEEPSPEED\n"
+      "deepspeed_config: {zero_stage: 3}\n"
+      "gpu_ids: all\n"
+      "num_processes: 2\n"
+      "tpu_name: t\n");
+  CHECK_FALSE(o.gpus);
+  REQUIRE(o.notes.size() == 2);
+  CHECK_THAT(o.notes[0], Contains("DEEPSPEED, deepspeed_config is for the worker to set up"));
+  CHECK_THAT(o.notes[1], Contains("ignored: tpu_name"));
+  CHECK_THROWS_WITH(of_config("num_processes: many\n"),
+                    Contains("site.yaml:1: num_processes: many: need a whole number"));
+}

@@ -1,0 +1,86 @@
+#include <signal.h>
+
+#include "launcher/parse_values.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+
+TEST_CASE("rank counts are numbers or words", "[options]") {
+  using enum RankCount::Kind;
+  CHECK(parse_rank_count("4096") == RankCount{number, 4096});
+  CHECK(parse_rank_count(" 8\n") == RankCount{number, 8});  // as from a file in a variable
+  CHECK(parse_rank_count("gpu") == RankCount{gpu, 0});
+  CHECK(parse_rank_count("cpu") == RankCount{cpu, 0});
+  CHECK(parse_rank_count("auto") == RankCount{automatic, 0});
+  const std::string bad = GENERATE("0", "-1", "4097", "1e9", "4x", "", " ", "0x4", "4.0", "xpu");
+  CAPTURE(bad);
+  CHECK_THROWS_WITH(parse_rank_count(bad), "need a whole number from 1 to 4096, or gpu, cpu, auto");
+}
+
+TEST_CASE("stream maps address any local rank", "[options]") {
+  CHECK(parse_stream_map("0") == StreamMap{});
+  CHECK(parse_stream_map("3").of(77) == 3);
+  const auto map = parse_stream_map("0:1,11:3, 12:0");
+  CHECK(map.of(0) == 1);
+  CHECK(map.of(11) == 3);
+  CHECK(map.of(12) == 0);
+  CHECK(map.of(1) == 0);
+  const std::string bad =
+      GENERATE("4", "-1", "a", "", "0:4", "0:", ":1", "0:1:2", "0:1,0:2", "0:1,", "1,2");
+  CAPTURE(bad);
+  CHECK_THROWS_WITH(parse_stream_map(bad), Contains("or a map such as 0:1,11:3"));
+}
+
+TEST_CASE("seconds are decimal and have an end", "[options]") {
+  CHECK(parse_seconds("30") == Milliseconds(30'000));
+  CHECK(parse_seconds("0") == Milliseconds(0));
+  CHECK(parse_seconds("0.0015") == Milliseconds(2));
+  const std::string bad = GENERATE("", "-0.1", "nan", "inf", "1e99", "5s", "0x10", "1 2");
+  CAPTURE(bad);
+  CHECK_THROWS_WITH(parse_seconds(bad), "need seconds, 0 or more, for example 30 or 2.5");
+}
+
+TEST_CASE("signals go by name", "[options]") {
+  CHECK(parse_signals("SIGTERM, int,Hup") == std::vector{SIGTERM, SIGINT, SIGHUP});
+  CHECK(parse_signals("TERM,SIGTERM") == std::vector{SIGTERM});
+  CHECK_THROWS_WITH(parse_signals("STOP"), "no program can handle SIGSTOP; leave it out");
+  CHECK_THROWS_WITH(parse_signals("SIGCHLD"), Contains("leave it out"));
+  const std::string bad = GENERATE("", "15", "SIG", "SIGSIGTERM", "TERM,,INT");
+  CAPTURE(bad);
+  CHECK_THROWS_WITH(parse_signals(bad), Contains("is no signal; need names"));
+}
+
+TEST_CASE("an endpoint is a host and perhaps a port", "[options]") {
+  const std::string good = GENERATE("h", "h:29400", "10.0.0.1:0", "[::1]:29400", "[fe80::1]", "::1",
+                                    "e1:2379,e2:2379", "http://etcd:2379");
+  CAPTURE(good);
+  CHECK(parse_endpoint(good) == good);
+  const std::string bad =
+      GENERATE("", ":29400", "h:", "h:x", "h:65536", "h:-1", "[::1", "[]:1", "[::1]29400", "a:1,");
+  CAPTURE(bad);
+  CHECK_THROWS_WITH(parse_endpoint(bad), Contains("need host, host:port or [v6]:port"));
+}
+
+TEST_CASE("lists and pairs are taken apart", "[options]") {
+  CHECK(parse_rank_list("0, 1,12") == std::vector{0, 1, 12});
+  CHECK_THROWS_WITH(parse_rank_list("0,-1"), "need local ranks such as 0,1,2");
+  CHECK(parse_needles("a b,,c,d") == std::vector<std::string>{"a b,c", "d"});
+  CHECK_THROWS_WITH(parse_needles(""), Contains("need texts"));
+  CHECK(parse_rdzv_conf(" join_timeout = 60 ,is_host=1") ==
+        std::map<std::string, std::string>{{"join_timeout", "60"}, {"is_host", "1"}});
+  CHECK_THROWS_WITH(parse_rdzv_conf("=1"), Contains("is no pair"));
+  CHECK(parse_assignment("K=") == std::pair<std::string, std::string>("K", ""));
+  CHECK(parse_gpus("0, MIG-1") == std::vector<std::string>{"0", "MIG-1"});
+  CHECK_THROWS_WITH(parse_gpus("0,0"), Contains("GPU 0 is named twice"));
+  CHECK_THROWS_WITH(parse_gpus("0-3"), Contains("need GPU numbers such as 0,1"));
+}
+
+TEST_CASE("a flag's value is a word or a number", "[options]") {
+  CHECK(parse_bool("1"));
+  CHECK(parse_bool("True"));
+  CHECK(parse_bool("yes"));
+  CHECK_FALSE(parse_bool("0"));
+  CHECK_FALSE(parse_bool("off"));
+  CHECK_THROWS_WITH(parse_bool("2x"), "need 1 or 0, true or false");
+}

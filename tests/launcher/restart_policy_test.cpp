@@ -1,0 +1,54 @@
+#include "launcher/restart_policy.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using namespace std::chrono_literals;
+using Kind = Cause::Kind;
+using History = std::vector<FailedAttempt>;
+
+TEST_CASE("any failure that may heal uses all restarts", "[restart_policy]") {
+  const auto kind = GENERATE(Kind::exit_status, Kind::signal, Kind::python_exception,
+                             Kind::host_oom, Kind::host_oom_guess, Kind::gpu_oom);
+  History history;
+  for (int restart = 0; restart < 3; ++restart) {
+    history.push_back({kind, 1ms});
+    CHECK(decide_restart(history, {.max_restarts = 3}).restart);
+  }
+  history.push_back({kind, 1ms});
+  CHECK_FALSE(decide_restart(history, {.max_restarts = 3}).restart);
+}
+
+TEST_CASE("without restarts the first failure is the last", "[restart_policy]") {
+  CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, {}).restart);
+}
+
+TEST_CASE("a cause that cannot heal ends the job when it repeats at the start",
+          "[restart_policy]") {
+  const auto kind =
+      GENERATE(Kind::exec_failure, Kind::usage, Kind::import_error, Kind::syntax_error);
+  const RestartLimits limits{.max_restarts = 9};
+  CHECK(decide_restart({{kind, 1s}}, limits).restart);
+  const auto second = decide_restart({{kind, 1s}, {kind, 1s}}, limits);
+  CHECK_FALSE(second.restart);
+  CHECK_FALSE(second.why.empty());
+  SECTION("but not when it came late") {
+    CHECK(decide_restart({{kind, 1s}, {kind, 6s}}, limits).restart);
+    CHECK(decide_restart({{kind, 6s}, {kind, 1s}}, limits).restart);
+  }
+  SECTION("nor when something else came between") {
+    CHECK(decide_restart({{kind, 1s}, {Kind::signal, 1s}}, limits).restart);
+  }
+}
+
+TEST_CASE("the first restart is immediate and later ones wait longer and longer",
+          "[restart_policy]") {
+  const RestartLimits limits{.max_restarts = 100, .retry_delay = 2s};
+  History history;
+  std::vector<std::chrono::milliseconds> delays;
+  for (int i = 0; i < 9; ++i) {
+    history.push_back({Kind::exit_status, 10s});
+    delays.push_back(decide_restart(history, limits).delay);
+  }
+  CHECK(delays == std::vector<std::chrono::milliseconds>{0s, 2s, 4s, 8s, 16s, 32s, 60s, 60s, 60s});
+}

@@ -1,0 +1,138 @@
+#include "launcher/supervisor.hpp"
+
+#include <csignal>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using namespace std::chrono_literals;
+using Actions = std::vector<Action>;
+
+namespace {
+
+const ExitReport kOk;
+const ExitReport kFailed{.code = 7};
+const ExitReport kKilled{.signo = SIGKILL};
+const Judged kAgain{{.restart = true}};
+const Judged kNoMore{};
+
+}  // namespace
+
+TEST_CASE("a job whose ranks all end well ends with 0", "[supervisor]") {
+  Supervisor s(2);
+  CHECK(s.start() == Actions{StartRanks{0}});
+  CHECK(s.handle(RankEnded{1, kOk}).empty());
+  CHECK(s.handle(RankEnded{0, kOk}) == Actions{StartGrace{}, Sweep{}});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Finish{0}});
+}
+
+TEST_CASE("the first failure stops the others and names the exit status", "[supervisor]") {
+  Supervisor s(3);
+  s.start();
+  CHECK(s.handle(RankEnded{1, kFailed}) ==
+        Actions{SignalRank{0, SIGTERM}, SignalRank{2, SIGTERM}, StartGrace{}});
+  CHECK(s.first_failed() == 1);
+  CHECK(s.stopping());
+
+  SECTION("ranks that die of our signal do not change it") {
+    CHECK(s.handle(RankEnded{0, kKilled}).empty());
+    CHECK(s.handle(RankEnded{2, kKilled}) == Actions{Sweep{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+    CHECK(s.handle(kNoMore) == Actions{Finish{7}});
+  }
+  SECTION("ranks that outlive the grace period are killed with all they left") {
+    CHECK(s.handle(RankEnded{0, kOk}).empty());
+    CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
+    CHECK(s.handle(RankEnded{2, kKilled}) == Actions{Sweep{}});
+  }
+  SECTION("what the ranks left behind has the rest of the same grace period") {
+    s.handle(RankEnded{0, kOk});
+    CHECK(s.handle(RankEnded{2, kOk}) == Actions{Sweep{}});
+    CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+  }
+}
+
+TEST_CASE("a signal's death gives 128 plus the signal", "[supervisor]") {
+  Supervisor s(1);
+  s.start();
+  CHECK(s.handle(RankEnded{0, kKilled}) == Actions{StartGrace{}, Sweep{}});
+  s.handle(TreeEmpty{});
+  CHECK(s.handle(kNoMore) == Actions{Finish{137}});
+}
+
+TEST_CASE("a restart starts every rank with the next attempt's number", "[supervisor]") {
+  Supervisor s(2);
+  s.start();
+  s.handle(RankEnded{0, kFailed});
+  s.handle(RankEnded{1, kKilled});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+
+  SECTION("at once") {
+    CHECK(s.handle(kAgain) == Actions{StartRanks{1}});
+    CHECK(s.first_failed() == -1);
+    CHECK_FALSE(s.stopping());
+    s.handle(RankEnded{0, kOk});
+    s.handle(RankEnded{1, kOk});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Finish{0}});
+  }
+  SECTION("or after a delay") {
+    CHECK(s.handle(Judged{{.restart = true, .delay = 50ms}}) == Actions{StartDelay{50ms}});
+    SECTION("that passes") {
+      CHECK(s.handle(DelayExpired{}) == Actions{StartRanks{1}});
+    }
+    SECTION("in which we are told to stop") {
+      CHECK(s.handle(StopRequested{SIGTERM}) == Actions{Finish{143}});
+      CHECK(s.handle(DelayExpired{}).empty());
+    }
+  }
+}
+
+TEST_CASE("being told to stop hands the signal on and ends with 128 plus it", "[supervisor]") {
+  Supervisor s(2);
+  s.start();
+  CHECK(s.handle(StopRequested{SIGINT}) ==
+        Actions{SignalRank{0, SIGINT}, SignalRank{1, SIGINT}, StartGrace{}});
+
+  SECTION("however the ranks end then") {
+    s.handle(RankEnded{0, kFailed});
+    CHECK(s.handle(RankEnded{1, kOk}) == Actions{Sweep{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Finish{130}});
+  }
+  SECTION("and once is enough") {
+    CHECK(s.handle(StopRequested{SIGTERM}).empty());
+  }
+  SECTION("unless all is to be killed at once") {
+    CHECK(s.handle(KillRequested{}) == Actions{KillAll{}});
+    CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
+  }
+}
+
+TEST_CASE("being told to stop while ranks are stopped for a failure", "[supervisor]") {
+  Supervisor s(2);
+  s.start();
+  s.handle(RankEnded{0, kFailed});
+  CHECK(s.handle(StopRequested{SIGTERM}).empty());
+  s.handle(RankEnded{1, kKilled});
+  s.handle(TreeEmpty{});
+  SECTION("ends with the signal when there was a restart left") {
+    CHECK(s.handle(kAgain) == Actions{Finish{143}});
+  }
+  SECTION("and with the failure when there was none") {
+    CHECK(s.handle(kNoMore) == Actions{Finish{7}});
+  }
+}
+
+TEST_CASE("a signal that comes when all has ended well changes nothing", "[supervisor]") {
+  Supervisor s(1);
+  s.start();
+  s.handle(RankEnded{0, kOk});
+  SECTION("while what was left is swept: the work is done, but we were told to stop") {
+    CHECK(s.handle(StopRequested{SIGTERM}).empty());
+    CHECK(s.handle(TreeEmpty{}) == Actions{Finish{143}});
+  }
+  SECTION("and after the end") {
+    s.handle(TreeEmpty{});
+    CHECK(s.handle(StopRequested{SIGTERM}).empty());
+  }
+}

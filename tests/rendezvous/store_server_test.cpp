@@ -1,0 +1,359 @@
+#include "rendezvous/store/server.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/store_requests.hpp"
+
+using namespace mgpu::rendezvous::store;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using mgpu::rendezvous::UniqueFd;
+namespace request = mgpu::tests::request;
+
+namespace {
+
+const std::string kStop(1, static_cast<char>(kStopWaiting));
+
+bool readable(int fd, std::chrono::milliseconds limit = 0ms) {
+  pollfd wanted{fd, POLLIN, 0};
+  return ::poll(&wanted, 1, static_cast<int>(limit.count())) > 0;
+}
+
+// Serves until the condition holds; false if it does not within 20 s.
+template <class Condition>
+bool serve_until(StoreServer& server, Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    if (readable(server.fd(), 10ms)) server.poll();
+  }
+  return true;
+}
+
+// A peer that says whatever it likes.
+class Peer {
+ public:
+  explicit Peer(const StoreServer& server, int receive_buffer = 0)
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (receive_buffer > 0)
+      ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(server.port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  // What the socket takes now.
+  std::size_t say(std::string_view bytes) {
+    const auto sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    return sent < 0 ? 0 : static_cast<std::size_t>(sent);
+  }
+
+  const std::string& heard() {
+    char buffer[65536];
+    ssize_t got = 0;
+    while ((got = ::recv(socket_.get(), buffer, sizeof buffer, 0)) > 0)
+      heard_.append(buffer, static_cast<std::size_t>(got));
+    ended_ = ended_ || got == 0 || (errno != EAGAIN && errno != EINTR);
+    return heard_;
+  }
+  bool ended() { return heard(), ended_; }
+
+ private:
+  UniqueFd socket_;
+  std::string heard_;
+  bool ended_ = false;
+};
+
+bool answers(StoreServer& server, Peer& peer, const std::string& bytes, const std::string& reply) {
+  const auto before = peer.heard().size();
+  peer.say(bytes);
+  return serve_until(server, [&] { return peer.heard().size() >= before + reply.size(); }) &&
+         peer.heard().substr(before) == reply;
+}
+
+bool shakes_hands(StoreServer& server, Peer& peer) {
+  return answers(server, peer, request::validate() + request::ping(1),
+                 request::number<std::uint32_t>(1));
+}
+
+bool is_turned_away(StoreServer& server, const std::string& bytes) {
+  Peer peer(server);
+  peer.say(bytes);
+  return serve_until(server, [&] { return peer.ended(); });
+}
+
+// Pages of address space, so that memory that is taken but never touched shows too.
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * 4096;
+}
+
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t limit) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit now = before_;
+    now.rlim_cur = std::min(limit, now.rlim_max);
+    ::setrlimit(RLIMIT_NOFILE, &now);
+  }
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+rlim_t next_descriptor() {
+  return static_cast<rlim_t>(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).get());
+}
+
+}  // namespace
+
+TEST_CASE("a port that is taken is named", "[store][server]") {
+  StoreServer first({});
+  const auto port = std::to_string(first.port());
+  CHECK_THROWS_WITH(StoreServer({.port = first.port()}),
+                    Contains("cannot listen on 127.0.0.1:" + port + ": Address already in use; "));
+  CHECK_THROWS_WITH(StoreServer({.port = 65536}), Contains("port 65536"));
+}
+
+TEST_CASE("a store for the network is reached by every address", "[store][server]") {
+  StoreServer server({.reach = ServerOptions::Reach::network});
+  Peer peer(server);  // by IPv4, which is the harder one for a socket on [::]
+  CHECK(shakes_hands(server, peer));
+}
+
+TEST_CASE("a free store's descriptors are not inherited", "[store][server]") {
+  StoreServer server({});
+  CHECK((::fcntl(server.fd(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK_FALSE(readable(server.fd()));  // and nothing to do is nothing to wake for
+}
+
+TEST_CASE("bad first words are turned away and others are served", "[store][server]") {
+  StoreServer server({});
+  const auto first = GENERATE(as<std::string>(), "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01",
+                              "SSH-2.0-scan\r\n", request::validate(1), request::ping(1),
+                              request::set("/k", "v"), std::string(5, '\xff'));
+  CHECK(is_turned_away(server, first));
+  CHECK(server.statistics().turned_away == 1);
+  CHECK(server.statistics().keys == 0);
+  Peer peer(server);
+  CHECK(shakes_hands(server, peer));
+}
+
+TEST_CASE("what is beyond the limits ends the connection and takes no memory", "[store][server]") {
+  StoreServer server({});
+  const auto set = request::opcode(Opcode::set);
+  CHECK(is_turned_away(server, request::validate() + set + request::number(8ULL << 30)));
+  CHECK(is_turned_away(
+      server, request::validate() + set + request::string("/k") + request::number(8ULL << 30)));
+  CHECK(is_turned_away(server, request::validate() + "\x13"));
+
+  const auto before = address_space();
+  std::vector<Peer> liars;
+  for (int i = 0; i < 100; ++i) {
+    liars.emplace_back(server);
+    REQUIRE(shakes_hands(server, liars.back()));
+    liars.back().say(set + request::string("/k") + request::number(kMaxValueBytes) + "few");
+  }
+  REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
+  CHECK(address_space() < before + (100 << 20));  // 800 MiB were promised
+}
+
+TEST_CASE("a request in single bytes is answered", "[store][server]") {
+  StoreServer server({});
+  Peer peer(server);
+  for (const char byte : request::validate() + request::set("/k", "v") + request::get("/k")) {
+    peer.say({&byte, 1});
+    REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
+  }
+  CHECK(serve_until(server, [&] { return peer.heard() == request::string("v"); }));
+}
+
+TEST_CASE("a client that dies while it waits has no effect on others", "[store][server]") {
+  StoreServer server({});
+  Peer living(server);
+  REQUIRE(shakes_hands(server, living));
+  {
+    Peer waiter(server), at_barrier(server), half_way(server);
+    for (Peer* peer : {&waiter, &at_barrier, &half_way}) REQUIRE(shakes_hands(server, *peer));
+    waiter.say(request::wait({"/k"}));
+    at_barrier.say(request::barrier("/b", 3));
+    half_way.say(request::set("/half", "value").substr(0, 12));
+    REQUIRE(answers(server, living, request::ping(2), request::number<std::uint32_t>(2)));
+  }
+  REQUIRE(serve_until(server, [&] { return server.statistics().connections == 1; }));
+  living.say(request::set("/k", "v"));
+  CHECK(answers(server, living, request::get("/k"), request::string("v")));
+  CHECK(answers(server, living, request::get("/half"), request::string("")));
+  Peer second(server);
+  REQUIRE(shakes_hands(server, second));
+  second.say(request::barrier("/b", 3));
+  CHECK(answers(server, living, request::barrier("/b", 3), kStop));
+  CHECK(serve_until(server, [&] { return second.heard().ends_with(kStop); }));
+}
+
+TEST_CASE("a client that takes no replies is not read from", "[store][server]") {
+  StoreServer server({});
+  Peer greedy(server, 4096), other(server);
+  REQUIRE(shakes_hands(server, greedy));
+  REQUIRE(shakes_hands(server, other));
+  const std::string value(1 << 20, 'x');
+  const auto reply = request::string(value);
+  const auto request = request::set("/k", value);
+  for (std::size_t at = 0; at < request.size();) {
+    at += other.say(std::string_view(request).substr(at));
+    server.poll();
+  }
+  REQUIRE(answers(server, other, request::ping(2), request::number<std::uint32_t>(2)));
+  std::string gets;
+  for (int i = 0; i < 100; ++i) gets += request::get("/k");
+  const auto before = address_space();
+  REQUIRE(greedy.say(gets) == gets.size());
+  REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
+  CHECK(server.statistics().unsent <= 2 * reply.size());
+  CHECK(address_space() < before + 20 * reply.size());  // of the 100 it asks for
+  CHECK(answers(server, other, request::ping(3), request::number<std::uint32_t>(3)));
+
+  SECTION("and loses nothing when it takes them") {
+    const auto wanted = sizeof(std::uint32_t) + 100 * reply.size();
+    REQUIRE(serve_until(server, [&] { return greedy.heard().size() >= wanted; }));
+    CHECK(greedy.heard().size() == wanted);
+    CHECK(greedy.heard().ends_with(reply));
+    CHECK(server.statistics().unsent == 0);
+    CHECK(answers(server, greedy, request::ping(4), request::number<std::uint32_t>(4)));
+  }
+}
+
+TEST_CASE("connections that never say VALIDATE are closed", "[store][server]") {
+  const DescriptorLimit plenty(4096);
+  StoreServer server({.introduction = 2000ms, .crowd = 100});
+  Peer member(server);
+  REQUIRE(shakes_hands(server, member));
+  std::vector<Peer> idle;
+  for (int i = 0; i < 1000; ++i) {
+    idle.emplace_back(server);
+    if (i % 100 == 0) idle.back().say(request::validate().substr(0, 4));  // half-open, nearly
+    server.poll();
+  }
+  Peer late(server);
+  CHECK(shakes_hands(server, late));
+  // First the crowd goes, then the rest; nobody calls but the store's own alarm.
+  CHECK(serve_until(server, [&] { return server.statistics().newcomers <= 100; }));
+  CHECK(serve_until(server, [&] { return server.statistics().newcomers == 0; }));
+  CHECK(server.statistics().connections == 2);
+  CHECK(server.statistics().turned_away == 1000);
+  CHECK(answers(server, member, request::ping(5), request::number<std::uint32_t>(5)));
+}
+
+TEST_CASE("when descriptors run out the store rests and its members are served",
+          "[store][server]") {
+  StoreServer server({});
+  Peer member(server);
+  REQUIRE(shakes_hands(server, member));
+  std::vector<Peer> line;
+  for (int i = 0; i < 20; ++i) line.emplace_back(server);
+
+  SECTION("newcomers give way to newcomers") {
+    const DescriptorLimit few(next_descriptor() + 5);
+    REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
+    CHECK(server.statistics().connections == 6);
+    CHECK(server.statistics().turned_away == 15);
+    CHECK(shakes_hands(server, line.back()));
+  }
+  SECTION("nobody gives way to a member: who comes then is refused") {
+    const DescriptorLimit none(next_descriptor());
+    REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
+    CHECK(server.statistics().connections == 1);
+    CHECK(server.statistics().turned_away == 20);
+    CHECK(line.back().ended());
+  }
+  CHECK(answers(server, member, request::ping(6), request::number<std::uint32_t>(6)));
+  line.clear();
+  Peer after(server);
+  CHECK(shakes_hands(server, after));
+}
+
+TEST_CASE("a peer that is not admitted is closed unheard", "[store][server]") {
+  bool open = true;
+  StoreServer server(
+      {.admit = [&](const sockaddr& peer) { return open && peer.sa_family == AF_INET; }});
+  Peer welcome(server);
+  CHECK(shakes_hands(server, welcome));
+  open = false;
+  CHECK(is_turned_away(server, request::validate()));
+  CHECK(server.statistics().connections == 1);
+}
+
+TEST_CASE("a reset also ends connections that nobody has accepted", "[store][server]") {
+  StoreServer server({});
+  Peer member(server);
+  REQUIRE(shakes_hands(server, member));
+  member.say(request::set("/k", "v") + request::wait({"/never"}));
+  REQUIRE(serve_until(server, [&] { return server.statistics().keys == 1; }));
+  Peer in_line(server);
+  in_line.say(request::validate() + request::set("/stale", ""));
+  server.reset();
+  CHECK(member.ended());
+  CHECK(in_line.ended());
+  CHECK(server.statistics().connections == 0);
+  CHECK(server.statistics().keys == 0);
+
+  Peer fresh(server);
+  REQUIRE(shakes_hands(server, fresh));
+  CHECK(answers(server, fresh, request::set("/never", "") + request::opcode(Opcode::num_keys),
+                request::number<std::int64_t>(1)));
+}
+
+TEST_CASE("a forked child's copies keep no connection alive", "[store][server][fork]") {
+  StoreServer server({});
+  Peer member(server);
+  REQUIRE(shakes_hands(server, member));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  server.reset();
+  CHECK(member.ended());
+  member.say(request::ping(1));
+  CHECK_FALSE(readable(server.fd(), 20ms));  // nor does the old entry wake us
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("one poll does a bounded amount of work", "[store][server]") {
+  StoreServer server({});
+  Peer peer(server);
+  REQUIRE(shakes_hands(server, peer));
+  std::string flood;
+  while (flood.size() < (1 << 20)) flood += request::ping(1);
+  std::size_t said = 0;
+  int polls = 0;
+  REQUIRE(serve_until(server, [&] {
+    said += peer.say(std::string_view(flood).substr(said));
+    peer.heard();
+    ++polls;
+    return peer.heard().size() == 4 + flood.size() / 5 * 4;
+  }));
+  CHECK(polls > 4);
+}

@@ -1,0 +1,135 @@
+// A libnvidia-ml.so.1 with made-up GPUs, so that a machine without any can test what asks NVML.
+//
+//   FAKE_NVML_GPUS   how many; unset: there is no driver
+//   FAKE_NVML_LINKS  "switch": 18 links from each GPU to a switch
+//                    "pairs": 4 links between GPU 0 and 1, 2 and 3, ...; others have no P2P
+//                    else: no links
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace {
+
+constexpr int kSuccess = 0, kInvalid = 2, kNotSupported = 3, kNoDriver = 9;
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
+struct Memory2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+
+int count() {
+  const char* number = std::getenv("FAKE_NVML_GPUS");
+  return number ? std::atoi(number) : -1;
+}
+
+std::string_view links() {
+  const char* text = std::getenv("FAKE_NVML_LINKS");
+  return text ? text : "";
+}
+
+// A device is its index plus one, as a pointer.
+int index_of(void* device) {
+  return static_cast<int>(reinterpret_cast<std::intptr_t>(device)) - 1;
+}
+
+bool are_pair(int a, int b) {
+  return links() == "pairs" && a / 2 == b / 2;
+}
+
+void write_bus(PciInfo* pci, int bus) {
+  std::snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02d:00.0", bus);
+}
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() {
+  return count() < 0 ? kNoDriver : kSuccess;
+}
+int nvmlShutdown() {
+  return kSuccess;
+}
+const char* nvmlErrorString(int code) {
+  return code == kNoDriver ? "Driver Not Loaded" : "other";
+}
+
+int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  std::snprintf(text, size, "570.1.2");
+  return kSuccess;
+}
+
+int nvmlDeviceGetCount_v2(unsigned* number) {
+  *number = count();
+  return kSuccess;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  if (static_cast<int>(index) >= count()) return kInvalid;
+  *device = reinterpret_cast<void*>(static_cast<std::intptr_t>(index) + 1);
+  return kSuccess;
+}
+
+int nvmlDeviceGetName(void*, char* text, unsigned size) {
+  std::snprintf(text, size, "NVIDIA Made-up 80GB");
+  return kSuccess;
+}
+
+int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
+  std::snprintf(text, size, "GPU-%d0000000-aaaa-bbbb-cccc-000000000000", index_of(device));
+  return kSuccess;
+}
+
+int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* pci) {
+  write_bus(pci, 10 + index_of(device));
+  return kSuccess;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(void* device, Memory2* memory) {
+  if (memory->version != (sizeof(Memory2) | 2u << 24)) return kInvalid;
+  memory->total = 80ull << 30;
+  memory->used = static_cast<unsigned long long>(index_of(device)) << 30;
+  return kSuccess;
+}
+
+int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
+  *major = 9;
+  *minor = 0;
+  return kSuccess;
+}
+
+int nvmlDeviceGetNvLinkState(void*, unsigned link, unsigned* on) {
+  const unsigned number = links() == "switch" ? 18 : links() == "pairs" ? 4 : 0;
+  if (number == 0) return kNotSupported;
+  if (link >= 18) return kInvalid;
+  *on = link < number;
+  return kSuccess;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned, PciInfo* pci) {
+  write_bus(pci, links() == "switch" ? 99 : 10 + (index_of(device) ^ 1));
+  return kSuccess;
+}
+
+int nvmlDeviceGetP2PStatus(void* a, void* b, unsigned kind, int* status) {
+  constexpr unsigned kNvlink = 2;
+  const bool joined = links() == "switch" || are_pair(index_of(a), index_of(b));
+  const bool plain = links().empty() && kind != kNvlink;
+  *status = joined || plain ? 0 : 5;
+  return kSuccess;
+}
+
+int nvmlDeviceGetTopologyCommonAncestor(void* a, void* b, unsigned* level) {
+  const int distance = std::abs(index_of(a) - index_of(b));
+  *level = distance == 1 ? 10 : distance == 2 ? 20 : distance == 3 ? 30 : distance == 4 ? 40 : 50;
+  return kSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,24 @@
+// A store and nothing else, for trying other programs against: store_server [PORT].
+// Prints the port and serves until it is killed.
+
+#include <poll.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "rendezvous/store/server.hpp"
+
+int main(int argc, char* argv[]) try {
+  mgpu::rendezvous::store::StoreServer server({.port = argc > 1 ? std::atoi(argv[1]) : 0});
+  std::printf("%d\n", server.port());
+  std::fflush(stdout);
+  for (;;) {
+    pollfd wanted{server.fd(), POLLIN, 0};
+    ::poll(&wanted, 1, -1);
+    server.poll();
+  }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "store_server: %s\n", error.what());
+  return 1;
+}
