@@ -73,14 +73,19 @@ def fits(path, patterns):
 
 
 def files_of(root):
-    """The files of the tree: what git knows or would add, or all where there is no git."""
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z"],
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    if listed.returncode == 0:
+    """The files of the tree: what git knows or would add, or all but builds where there is no git."""
+    try:
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z"],
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         names = listed.stdout.decode().split("\0")[:-1]
         return sorted(name for name in set(names) if os.path.exists(os.path.join(root, name)))
-    return sorted(str(path.relative_to(root)) for path in pathlib.Path(root).rglob("*")
-                  if path.is_file() and not str(path.relative_to(root)).startswith("build"))
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        found = []
+        for folder, folders, files in os.walk(root):
+            folders[:] = [name for name in folders if not name.startswith((".", "build"))
+                          or os.path.relpath(folder, root) != "."]
+            found += [os.path.relpath(os.path.join(folder, name), root) for name in files]
+        return sorted(found)
 
 
 def top_findings(names):

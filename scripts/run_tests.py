@@ -248,7 +248,7 @@ def tidy():
 
 
 def fuzz_one(path):
-    name = path.name.removeprefix("fuzz_")
+    name = path.name.removesuffix("_fuzz")
     found = ROOT / "build-fuzz" / "corpus" / name
     found.mkdir(parents=True, exist_ok=True)
     corpus = ROOT / "tests" / "fuzz" / "corpus" / name
@@ -265,7 +265,7 @@ def fuzz():
     if not (ROOT / "tests/fuzz/CMakeLists.txt").exists():
         return
     yield from built("fuzz")
-    paths = sorted((ROOT / "build-fuzz/bin").glob("fuzz_*"))
+    paths = sorted((ROOT / "build-fuzz/bin").glob("*_fuzz"))
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
         running = [pool.submit(fuzz_one, path) for path in paths]
         for path, future in zip(paths, running):

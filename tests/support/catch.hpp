@@ -2,9 +2,15 @@
 
 // Catch2 is v2 on Debian 12 and v3 on Ubuntu 24.04; tests say Contains and mean both.
 #if __has_include(<catch2/catch_all.hpp>)
+#include <concepts>
+#include <string>
+
 #include <catch2/catch_all.hpp>
 namespace Catch::Matchers {
-inline StringContainsMatcher Contains(std::string const& text) {
+// A template with a constraint: v3's own Contains, which looks for an element, takes anything and
+// would win over a plain function.
+template <std::convertible_to<std::string> Text>
+StringContainsMatcher Contains(Text&& text) {
   return ContainsSubstring(text);
 }
 }  // namespace Catch::Matchers
