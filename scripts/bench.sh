@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds the release, measures mgpu-run beside the wheel's torchrun, and prints a page for
+# docs/benchmarks: the machine, the date, the commit and the table. Takes 10 to 15 minutes.
+#   scripts/bench.sh                      everything
+#   scripts/bench.sh --torchrun-runs 10   fewer runs of torchrun, which takes seconds for each
+#   scripts/bench.sh --quick              3 runs of each, two minutes
+# What the script says of its progress goes to stderr. Ends with 1 if a bar is missed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+{
+  scripts/setup.sh --torch
+  cmake --preset release
+  cmake --build --preset release --target mgpu-run stamp store_bench
+} >&2
+python=$(scripts/torch_python.sh)
+torch=$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))')
+commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo "not known")
+[ -z "$(git status --porcelain 2>/dev/null)" ] || commit="$commit with changes"
+
+cat <<PAGE
+| | |
+| --- | --- |
+| date | $(date -u +%F) |
+| commit | $commit |
+| processor | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |
+| memory | $(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo) |
+| system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r) |
+| load before | $(cut -d ' ' -f 1-3 /proc/loadavg) |
+| torchrun | of torch $torch |
+
+PAGE
+exec python3 tests/bench/launcher_bench.py --mgpu-run build/bin/mgpu-run \
+  --torchrun "$(dirname "$python")/torchrun" --store-bench build/bin/store_bench "$@"
