@@ -119,6 +119,7 @@ std::vector<Gpu> find_gpus(const Roots& roots) {
         read_small_file(fmt::format("{}/{}/information", folder, bus_id)).value_or("");
     if (const auto minor = field(text, "Device Minor"); is_number(minor) && !may_open(roots, minor))
       continue;
+    if (field(text, "GPU Excluded") == "Yes") continue;  // the driver was told to leave it alone
     auto uuid = field(text, "GPU UUID");
     if (uuid.find('?') != std::string::npos) uuid.clear();  // so until the GPU is first opened
     gpus.push_back({0, field(text, "Model"), uuid, sysfs_bus_id(bus_id)});

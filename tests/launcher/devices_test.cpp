@@ -57,6 +57,11 @@ TEST_CASE("GPUs are found in the kernel's files", "[devices]") {
     REQUIRE(counted.size() == 8);
     CHECK(counted[7] == Gpu{7, "", "", ""});
   }
+  SECTION("without those that the driver leaves alone") {
+    machine.write("proc/driver/nvidia/gpus/" + FakeMachine::bus_of(2) + "/information",
+                  "Device Minor: 2\nGPU Excluded:\t Yes");
+    CHECK(find_gpus(machine.roots()).size() == 7);
+  }
   SECTION("a UUID that is not told yet is none") {
     machine.write("proc/driver/nvidia/gpus/" + FakeMachine::bus_of(0) + "/information",
                   "Model: x\nGPU UUID: GPU-" + std::string(36, '?') + "\nDevice Minor: 0");
