@@ -92,7 +92,9 @@ class JobTest(unittest.TestCase):
         popen.setdefault("stderr", subprocess.PIPE)
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("cwd", self.dir)
-        job = subprocess.Popen([MGPU_RUN, *map(str, args)], env=environment(**(env or {})), **popen)
+        # A failed job keeps its logs: here, where they go with the test.
+        job = subprocess.Popen([MGPU_RUN, *map(str, args)],
+                               env=environment(**{"TMPDIR": str(self.dir), **(env or {})}), **popen)
         self.started.append(job)
         return job
 
