@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$(scripts/torch_python.sh)
 torch=$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))')
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo "not known")
-[ -z "$(git status --porcelain 2>/dev/null)" ] || commit="$commit with changes"
+[ -z "$(git status --porcelain -- :!docs/benchmarks 2>/dev/null)" ] || commit="$commit with changes"
 
 cat <<PAGE
 | | |
