@@ -24,7 +24,7 @@ cat <<PAGE
 | commit | $commit |
 | processor | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |
 | memory | $(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo) |
-| system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r) |
+| system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r | grep -oE "^[0-9.]+") |
 | load before | $(cut -d ' ' -f 1-3 /proc/loadavg) |
 | torchrun | of torch $torch |
 
