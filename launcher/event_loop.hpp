@@ -4,25 +4,21 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <deque>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "launcher/cgroup.hpp"
-#include "launcher/guard.hpp"
+#include "launcher/containment.hpp"
 #include "launcher/inherited.hpp"
 #include "launcher/job_plan.hpp"
-#include "launcher/leftovers.hpp"
 #include "launcher/log_folder.hpp"
 #include "launcher/meeting_point.hpp"
 #include "launcher/memory_watch.hpp"
 #include "launcher/options.hpp"
 #include "launcher/output.hpp"
 #include "launcher/pausable_timer.hpp"
+#include "launcher/rank_group.hpp"
 #include "launcher/report.hpp"
 #include "launcher/supervisor.hpp"
-#include "launcher/worker.hpp"
 
 namespace mgpu::launcher {
 
@@ -34,7 +30,6 @@ class EventLoop {
   EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv);
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
-  ~EventLoop();
 
   // Runs the job to its end; the exit status.
   int run();
@@ -52,15 +47,14 @@ class EventLoop {
   void carry_out(const Finish& action);
 
   // Starting.
-  bool start_rank(const RankSpec& spec);
-  std::vector<std::string> environment_of(const RankSpec& spec) const;
+  void start_ranks();
   void not_started(int local_rank, int error);
+  RankEnd& note_end(int local_rank, const ExitReport& report, Clock::time_point when);
 
   // Ends of processes.
   void collect_ends(int first);
   void collect_end(int local_rank, std::vector<RankEnded>& ended);
   void child_changed();
-  bool is_known_child(pid_t pid) const;
   void sweep();
   void give_up_on_the_unkillable();
 
@@ -84,13 +78,11 @@ class EventLoop {
   JobPlan plan_;
   const Inherited& inherited_;
   boost::asio::io_context io_{1};
-  std::string cookie_;
-  std::optional<JobCgroup> cgroup_;
-  std::unique_ptr<Guard> guard_;
-  Leftovers leftovers_;
+  Containment containment_;
   MemoryWatch memory_;
   LogFolder logs_;
   Output output_;
+  RankGroup ranks_;  // goes first: ranks are killed before what they left is
   MeetingPoint meeting_;
   Supervisor supervisor_;
   boost::asio::signal_set signals_;
@@ -98,13 +90,9 @@ class EventLoop {
 
   std::deque<Event> events_;
   bool pumping_ = false;
-  std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<RankSpec> specs_;
-  volatile int* exec_errors_ = nullptr;  // shared with the children, one a rank
-  rendezvous::UniqueFd null_;
   bool sweeping_ = false;
   bool killing_ = false;
-  bool suspended_ = false;
   bool finished_ = false;
   int interrupts_ = 0;
   Clock::time_point job_began_, attempt_began_;

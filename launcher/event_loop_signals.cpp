@@ -37,25 +37,18 @@ void EventLoop::on_signal(int signo) {
   }
   if (signo == SIGTSTP) return suspend();
   if (signo == SIGWINCH) output_.resize_terminals();
-  for (auto& worker : workers_)
-    if (worker) worker->signal_leader(signo);
+  ranks_.signal_leaders(signo);
 }
 
 // The ranks are in sessions of their own, where the terminal's ^Z does not reach them and the
 // kernel drops SIGTSTP; SIGSTOP it is. We go on from here when somebody sends us SIGCONT.
 void EventLoop::suspend() {
-  suspended_ = true;
   for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->pause();
-  for (auto& worker : workers_)
-    if (worker) worker->signal_group(SIGSTOP);
+  ranks_.signal_groups(SIGSTOP);
   ::kill(::getpid(), SIGSTOP);
-  for (auto& worker : workers_)
-    if (worker) {
-      worker->signal_group(SIGCONT);
-      worker->newly_stopped();  // known, and ours
-    }
+  ranks_.signal_groups(SIGCONT);
+  ranks_.newly_stopped();  // known, and our own doing
   for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->resume();
-  suspended_ = false;
 }
 
 }  // namespace mgpu::launcher

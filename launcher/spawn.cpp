@@ -13,8 +13,8 @@
 
 #include "rendezvous/base/errors.hpp"
 
-// Why not Boost.Process: its launcher leaks the read end of its error pipe, runs exit handlers
-// in the child, waits for every exec in turn and cannot place a child into a cgroup. See
+// Why not Boost.Process: when an exec fails, its launcher leaves a zombie and runs our exit
+// handlers in the child; it waits for every exec in turn and cannot start a child in a cgroup. See
 // docs/decisions/0001-own-spawn.md.
 
 namespace mgpu::launcher {

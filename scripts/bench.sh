@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$(scripts/torch_python.sh)
 torch=$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))')
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo "not known")
-[ -z "$(git status --porcelain 2>/dev/null)" ] || commit="$commit with changes"
+[ -z "$(git status --porcelain -- :!docs/benchmarks 2>/dev/null)" ] || commit="$commit with changes"
 
 cat <<PAGE
 | | |
@@ -24,7 +24,7 @@ cat <<PAGE
 | commit | $commit |
 | processor | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |
 | memory | $(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo) |
-| system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r) |
+| system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r | grep -oE "^[0-9.]+") |
 | load before | $(cut -d ' ' -f 1-3 /proc/loadavg) |
 | torchrun | of torch $torch |
 

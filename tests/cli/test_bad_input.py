@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 import unittest
 
@@ -135,7 +136,8 @@ class BadSurroundings(JobTest):
         self.assertEqual((job.returncode, job.out), (0, ""))
         self.assertLess(time.monotonic() - began, 5 * SLOWER)
 
-    def test_a_full_process_table(self):
+    def as_nobody(self, limit, *args):
+        """A job of a user that may have `limit` processes."""
         if os.getuid() == 0 and not self.can_be_nobody():
             self.skipTest("needs another uid")
 
@@ -143,19 +145,38 @@ class BadSurroundings(JobTest):
             if os.getuid() == 0:
                 os.setgid(65534)
                 os.setuid(65534)
-            resource.setrlimit(resource.RLIMIT_NPROC, (6, 6))
+            resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
         os.chmod(self.dir, 0o777)
         program = self.dir / "mgpu-run"
         program.write_bytes(pathlib.Path(MGPU_RUN).read_bytes())
         program.chmod(0o755)
-        job = subprocess.Popen([program, "-n", "16", "--no-python", "/bin/sleep", "30"], cwd=self.dir,
-                               preexec_fn=prepare, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        job = subprocess.Popen([program, *args], cwd=self.dir, preexec_fn=prepare,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=environment(TMPDIR=str(self.dir)))
         self.started.append(job)
-        _, err = job.communicate(timeout=20 * SLOWER)
-        self.assertNotEqual(job.returncode, 0)
-        self.assertIn(b"cannot start a process", err)
-        self.assertIn(b"was not started", err)
+        _, err = job.communicate(timeout=30 * SLOWER)
+        return job.returncode, err.decode()
+
+    def test_a_full_process_table(self):
+        status, err = self.as_nobody(6, "-n", "16", "--no-python", "/bin/sleep", "30")
+        self.assertNotEqual(status, 0)
+        self.assertIn("cannot start a process", err)
+        self.assertIn("was not started", err)
+
+    def test_a_worker_that_fills_the_process_table(self):
+        worker = self.script('import os, sys, time\nheld = []\ntry:\n    while True:\n'
+                             '        pid = os.fork()\n        if pid == 0:\n'
+                             '            os.setsid(); time.sleep(300)\n        held.append(pid)\n'
+                             'except OSError:\n    open("pids", "w").write(" ".join(map(str, held)))\n'
+                             '    sys.exit(5)\n')
+        python = next((p for p in ("/usr/bin/python3", sys.executable) if os.path.exists(p)))
+        if os.getuid() == 0 and python.startswith("/root"):
+            self.skipTest("no python that another user may run")
+        status, err = self.as_nobody(150, "-n", "2", "--no-python", python, worker)
+        self.assertEqual(status, 5, err)
+        pids = [int(word) for word in (self.dir / "pids").read_text().split()]
+        self.assertGreater(len(pids), 20)
+        self.assertFalse(any(map(alive, pids)))
 
     def can_be_nobody(self):
         return subprocess.run(["/bin/true"], user=65534, capture_output=True).returncode == 0

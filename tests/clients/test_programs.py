@@ -1,6 +1,5 @@
 """What PyTorch programs do beside collectives: @record, DataLoader, checkpoints, old launchers."""
 
-import os
 import pathlib
 import signal
 import unittest
@@ -122,7 +121,28 @@ class Module(TorchJobTest):
                                           for rank in range(2)])
 
 
-class OldLauncher(TorchJobTest):
+class Links(TorchJobTest):
+    def link(self, name):
+        path = self.dir / name
+        path.symlink_to(pathlib.Path(MGPU_RUN).resolve())
+        return path
+
+
+class Torchrun(Links):
+    def test_a_command_line_of_torchrun_works_unchanged(self):
+        job = self.torch("--standalone", "--nproc_per_node=2", "--rdzv_backend=c10d",
+                         "--rdzv_endpoint=localhost:0", "--rdzv_id=j1", "--max_restarts=0",
+                         PROGRAMS / "old_style.py", "--read-env", program=self.link("torchrun"))
+        self.assert_ended_well(job)
+        self.assertEqual(self.told(job), OldLauncher.TOGETHER)
+
+    def test_started_by_its_name_one_rank_is_the_default(self):
+        job = self.torch("--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE"',
+                         program=self.link("torchrun"))
+        self.assertEqual(job.out, "1\n")
+
+
+class OldLauncher(Links):
     """torch.distributed.launch, whose scripts want --local-rank."""
 
     TOGETHER = [{"rank": rank, "world": 2, "sum": 2} for rank in range(2)]
@@ -134,10 +154,8 @@ class OldLauncher(TorchJobTest):
         return self.told(job)
 
     def through_a_link(self, *options, args=()):
-        link = self.dir / "torch-distributed-launch"
-        os.symlink(pathlib.Path(MGPU_RUN).resolve(), link)
         job = self.torch("--nproc_per_node=2", *options, PROGRAMS / "old_style.py", *args,
-                         program=link)
+                         program=self.link("torch-distributed-launch"))
         self.assert_ended_well(job)
         return self.told(job)
 

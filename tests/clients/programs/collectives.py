@@ -35,6 +35,7 @@ def through_the_group(rank, world):
 
     for _ in range(3):
         dist.barrier()
+    dist.monitored_barrier()
     return got
 
 
