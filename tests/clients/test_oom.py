@@ -66,12 +66,12 @@ class Cgroup:
 
 class Host(TorchJobTest):
     def setUp(self):
-        super().setUp()
         try:
             self.cgroup = Cgroup(LIMIT_BYTES)
         except OSError as why:
             self.skipTest(f"no memory cgroup can be made here: {why}")
-        self.addCleanup(self.cgroup.remove)
+        self.addCleanup(self.cgroup.remove)  # after the cleaning up of jobs, which are in it
+        super().setUp()
 
     def eat(self, *deeds, restarts=0):
         """A job of 2 in the cgroup whose rank 1 does a deed in each attempt."""
