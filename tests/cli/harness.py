@@ -87,13 +87,13 @@ class JobTest(unittest.TestCase):
     def script(self, text, name="worker.py"):
         return self.write(name, text)
 
-    def start(self, *args, env=None, **popen):
+    def start(self, *args, env=None, program=MGPU_RUN, **popen):
         popen.setdefault("stdout", subprocess.PIPE)
         popen.setdefault("stderr", subprocess.PIPE)
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("cwd", self.dir)
         # A failed job keeps its logs: here, where they go with the test.
-        job = subprocess.Popen([MGPU_RUN, *map(str, args)],
+        job = subprocess.Popen([program, *map(str, args)],
                                env=environment(**{"TMPDIR": str(self.dir), **(env or {})}), **popen)
         self.started.append(job)
         return job

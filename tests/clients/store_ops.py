@@ -1,8 +1,10 @@
 """Every operation that PyTorch's own TCPStore client has, against the store on a port.
 
-usage: store_ops.py PORT [HOST]; the store must be fresh. Exit status 0 when all is as c10d says.
+usage: store_ops.py [PORT [HOST]], without them MASTER_PORT at MASTER_ADDR; the store must be
+fresh. Exit status 0 when all is as c10d says.
 """
 
+import os
 import sys
 import threading
 from datetime import timedelta
@@ -105,8 +107,8 @@ def refused(store):
 
 
 if __name__ == "__main__":
-    PORT = int(sys.argv[1])
-    HOST = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+    PORT = int(sys.argv[1] if len(sys.argv) > 1 else os.environ["MASTER_PORT"])
+    HOST = sys.argv[2] if len(sys.argv) > 2 else os.environ.get("MASTER_ADDR", "127.0.0.1")
     main = client()
     for part in (values, exchange, many, waiting, queues, refused):
         part(main)

@@ -1,0 +1,126 @@
+"""Out of memory, by the kernel's own hand and by torch's: named as the cause, the retry is told."""
+
+import os
+import pathlib
+import unittest
+
+from torch_job import MGPU_RUN, SLOWER, TorchJobTest, until
+
+LIMIT_BYTES = 128 << 20
+EATER = '''import os, signal, sys, time
+print("oom count", os.environ["MGPU_OOM_COUNT"], flush=True)
+deed = sys.argv[1 + int(os.environ["TORCHELASTIC_RESTART_COUNT"])]
+if deed == "well": sys.exit(0)
+if os.environ["RANK"] == "0": time.sleep(300)
+if deed == "eat": held = bytearray(os.urandom(1 << 20)) * 1024
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+
+
+def lines_of(path):
+    return pathlib.Path(path).read_text().splitlines()
+
+
+class Cgroup:
+    """A memory cgroup below our own, of v1 or v2, with a limit. OSError where that cannot be had."""
+
+    def __init__(self, bytes_limit):
+        own = dict(line.split(":", 2)[1:] for line in lines_of("/proc/self/cgroup"))
+        mounts = [line.split() for line in lines_of("/proc/self/mounts")]
+        v1 = [m[1] for m in mounts if m[2] == "cgroup" and "memory" in m[3].split(",")]
+        v2 = [m[1] for m in mounts if m[2] == "cgroup2"]
+        if not v1 and not v2:
+            raise OSError("no cgroup tree is mounted")
+        inside = own.get("memory" if v1 else "", "/").lstrip("/")
+        root = pathlib.Path((v1 or v2)[0])
+        # In a container the path may be the host's, and the mount shows only its end.
+        parent = root / inside if (root / inside).is_dir() else root
+        self.path = parent / f"mgpu-test-{os.getpid()}"
+        self.path.mkdir()
+        try:
+            names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] if v1 else \
+                ["memory.max", "memory.swap.max"]
+            self.write(names[0], bytes_limit)
+            if (self.path / names[1]).exists():  # not where swap is not counted
+                self.write(names[1], bytes_limit if v1 else 0)
+        except OSError:
+            self.path.rmdir()
+            raise
+
+    def write(self, name, value):
+        if not (self.path / name).exists():
+            raise OSError(f"{self.path} has no {name}: the memory controller is not ours to use")
+        (self.path / name).write_text(str(value))
+
+    def remove(self):
+        def removed():
+            try:
+                self.path.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:  # busy until the last process in it has been reaped
+                return False
+            return True
+        until(removed, 10 * SLOWER, f"the removal of {self.path}")
+
+
+class Host(TorchJobTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            self.cgroup = Cgroup(LIMIT_BYTES)
+        except OSError as why:
+            self.skipTest(f"no memory cgroup can be made here: {why}")
+        self.addCleanup(self.cgroup.remove)
+
+    def eat(self, *deeds, restarts=0):
+        """A job of 2 in the cgroup whose rank 1 does a deed in each attempt."""
+        limited = self.write("limited", f"#!/bin/sh\necho $$ > '{self.cgroup.path}/cgroup.procs' &&\n"
+                                        f"exec '{MGPU_RUN}' \"$@\"\n", 0o755)
+        return self.run_job("-n", 2, "--max-restarts", restarts, self.script(EATER), *deeds,
+                            program=limited)
+
+    def test_a_kill_by_the_kernel_is_the_cause_with_the_numbers(self):
+        job = self.eat("eat")
+        self.assertEqual(job.returncode, 137)
+        attempt = job.report["attempts"][0]
+        self.assertEqual((attempt["first_failure"]["rank"], attempt["first_failure"]["signal"]),
+                         (1, "SIGKILL"))
+        cause = attempt["cause"]
+        self.assertEqual(cause["kind"], "host_oom")
+        self.assertIn(str(self.cgroup.path), cause["text"])
+        self.assertRegex(cause["text"], r"this rank used up to (1[0-2]\d\.\d MiB|0\.1 GiB)")
+        self.assertRegex(cause["text"], r"the cgroup up to (12[78]\.\d MiB|0\.1 GiB) of (128.0 MiB|0\.1 GiB)")
+        self.assertIn("host out of memory", job.err)
+        self.assertIn("host memory", cause["advice"])
+
+    def test_the_retry_is_told(self):
+        job = self.eat("eat", "well", restarts=1)
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
+        self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom")
+
+    def test_a_later_sigkill_of_another_hand_is_a_guess_only(self):
+        job = self.eat("eat", "kill", restarts=1)
+        self.assertEqual([a["cause"]["kind"] for a in job.report["attempts"]],
+                         ["host_oom", "host_oom_guess"])
+
+
+class Gpu(TorchJobTest):
+    def test_torchs_error_is_the_cause_recorded_or_not_and_each_retry_is_told(self):
+        job = self.program(1, "gpu_oom.py", options=["--max-restarts", 2])
+        self.assert_ended_well(job)
+        self.assertEqual(job.out.splitlines(), ["oom count 0", "oom count 1", "oom count 2"])
+        for attempt in job.report["attempts"][:2]:
+            self.assertEqual(attempt["cause"]["kind"], "gpu_oom")
+            self.assertIn("Tried to allocate 20.00 GiB", attempt["cause"]["text"])
+
+    def test_a_word_printed_before_exit_1_is_enough(self):
+        job = self.sh(2, '[ $RANK = 0 ] && sleep 60; echo "RuntimeError: CUDA out of memory. Tried '
+                         'to allocate 1.00 GiB" >&2; exit 1')
+        self.assertEqual(job.returncode, 1)
+        self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "gpu_oom")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+"""Process groups and stores of unmodified PyTorch programs, gloo on the CPU."""
+
+import unittest
+
+from torch_job import ROOT, TorchJobTest
+
+
+class ProcessGroup(TorchJobTest):
+    def ranks(self, world):
+        job = self.program(world, "collectives.py")
+        self.assert_ended_well(job)
+        told = self.told(job)
+        self.assertEqual([line["rank"] for line in told], list(range(world)))
+        for line in told:
+            self.assertEqual((line["world"], line["elastic"]), (world, True))
+        return told
+
+    def check_group(self, world):
+        everybody = list(range(world))
+        told = self.ranks(world)
+        for line in told:
+            parity = line["rank"] % 2
+            self.assertEqual(line["group"], {
+                "all_reduce": [float(sum(r + 1 for r in everybody)), 10.0 * sum(everybody)],
+                "broadcast": 100 + world - 1,
+                "all_gather_object": everybody,
+                "processes": world,
+                "new_group": sum(1 << r for r in everybody if r % 2 == parity),
+            })
+        return [line["store"] for line in told]
+
+    def check_store(self, stores, world):
+        everybody = list(range(world))
+        self.assertEqual(sorted(got["order"] for got in stores), [r + 1 for r in everybody])
+        self.assertEqual(sorted(int(got["job"]) for got in stores), everybody)
+        self.assertEqual(len({got["elected"] for got in stores}), 1)
+        for got in stores:
+            self.assertEqual(got["multi_get"], [str(r * r) for r in everybody])
+            self.assertEqual(sorted(got["roll"].split(","))[1:], [str(r) for r in everybody])
+            self.assertEqual(got["listed"], world)
+            self.assertEqual(got["timeout"], "DistStoreError")
+
+    def check(self, world):
+        self.check_store(self.check_group(world), world)
+
+    def test_of_1(self):
+        self.check(1)
+
+    def test_of_2(self):
+        self.check(2)
+
+    def test_of_4(self):
+        self.check(4)
+
+    def test_of_8(self):
+        self.check(8)
+
+    def test_of_2_where_rank_0_owns_the_store(self):
+        job = self.program(2, "collectives.py", options=["--rank0-store"])
+        self.assert_ended_well(job)
+        self.check_store([line["store"] for line in self.told(job)], 2)
+
+
+class Store(TorchJobTest):
+    def test_every_operation_of_torchs_own_client(self):
+        job = self.torch("-n", 1, ROOT / "tests/clients/store_ops.py")
+        self.assert_ended_well(job)
+        self.assertEqual(job.out, "all operations as c10d has them\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
