@@ -47,7 +47,8 @@ std::string memory_numbers(const MemoryFacts& memory) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
   };
   add("this rank used up to", memory.rank_peak_bytes);
-  add("the cgroup up to", memory.peak_bytes);
+  // Without a kill the cgroup may be one that we share, and its peak somebody else's.
+  if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
   if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
   if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
   return text;

@@ -94,11 +94,13 @@ void EventLoop::carry_out(const StartRanks& action) {
   memory_.begin_attempt();
   meeting_.begin_attempt();
   history_.attempts.push_back({.number = action.attempt, .started_at = time_of_day()});
+  const auto log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
+  if (!logs_.problem().empty()) note(logs_.problem());
   const Attempt told{.number = action.attempt,
                      .oom_count = oom_count_,
                      .master_addr = meeting_.address(),
                      .master_port = meeting_.port(),
-                     .log_dir = logs_.begin_attempt(action.attempt, ranks_.size())};
+                     .log_dir = log_dir};
   specs_ = make_rank_specs(options_, plan_.command, plan_.placement, told, plan_.facts);
   start_ranks();
 }

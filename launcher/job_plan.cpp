@@ -24,7 +24,7 @@ void check_workdir(const std::string& workdir) {
 
 // Several nodes meet in a later version; one that may be alone is.
 void check_nodes(const Options& options) {
-  if (options.min_nodes == 1 && options.node_rank == 0) return;
+  if (options.standalone || (options.min_nodes == 1 && options.node_rank == 0)) return;
   throw UsageError(
       fmt::format("--nnodes {}: jobs over several nodes are not there yet; start one "
                   "node with --nnodes 1",

@@ -16,7 +16,8 @@ class LogFolder {
   const std::string& path() const { return path_; }
   const std::string& problem() const { return problem_; }
 
-  // Makes the folders of an attempt; empty when there are none.
+  // Makes the folders of an attempt; empty when there are none. When they cannot be made,
+  // problem() says why.
   std::string begin_attempt(int number, int ranks);
   // After success: a temporary folder goes, one that was asked for stays.
   void job_ended_well();

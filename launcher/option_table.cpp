@@ -159,7 +159,11 @@ std::vector<OptionSpec> node_options() {
        .set = parsed(&Options::rdzv_endpoint, parse_endpoint), .torchrun = "rdzv-endpoint",
        .variables = {"PET_RDZV_ENDPOINT"}},
       {.names = {"rdzv-backend"}, .value = "NAME", .group = nodes,
-       .set = text(&Options::rdzv_backend), .torchrun = "rdzv-backend",
+       .set = parsed(&Options::rdzv_backend,
+                     [](const std::string& name) {
+                       return parse_choice(name, {"static", "c10d", "etcd", "etcd-v2"});
+                     }),
+       .torchrun = "rdzv-backend",
        .variables = {"PET_RDZV_BACKEND"}, .completes = Completes::words,
        .choices = {"static", "c10d", "etcd", "etcd-v2"}},
       {.names = {"rdzv-id"}, .value = "NAME", .group = nodes, .set = text(&Options::rdzv_id),

@@ -9,8 +9,6 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
 add_library(mgpu_fmt ALIAS fmt::fmt-header-only)
 
-find_package(CLI11 2.1 REQUIRED)
-
 # The static library, so that mgpu-run stays one file.
 find_path(YAML_CPP_INCLUDE yaml-cpp/yaml.h REQUIRED)
 find_library(YAML_CPP_STATIC libyaml-cpp.a REQUIRED)

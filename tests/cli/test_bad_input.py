@@ -89,6 +89,14 @@ class Mistakes(JobTest):
         words = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
         self.assertRegex(words, "--gpus 0: this machine has no GPU")
 
+    def test_an_unknown_rendezvous_backend(self):
+        self.assertIn("--rdzv-backend zzz", self.refused("--rdzv-backend", "zzz", "x.py"))
+
+    def test_several_nodes_are_refused_unless_standalone(self):
+        self.assertIn("--nnodes 2", self.refused("--nnodes", "2", "--no-python", "/bin/true"))
+        job = self.run_job("--standalone", "--nnodes", "2", "--no-python", "/bin/true")
+        self.assertEqual(job.returncode, 0, job.err)
+
     def test_a_taken_port_is_named(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -108,6 +116,11 @@ class BadSurroundings(JobTest):
         self.assertEqual(job.err.count("\n"), 1)
         self.assertIn("the job goes on", job.err)
         self.assertEqual(job.out.count("hi"), 2)
+
+    def test_a_log_folder_that_goes_away_between_attempts_is_told(self):
+        job = self.sh(1, f'rm -rf {self.dir / "logs"}; exit 1', "--log-dir", self.dir / "logs",
+                      "--max-restarts", 1)
+        self.assertIn("this attempt has no logs", job.err)
 
     def test_a_full_disk_is_one_warning_and_nothing_is_lost(self):
         full = self.dir / "full"

@@ -82,6 +82,8 @@ TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "
     const auto cause = diagnose(words);
     CHECK(cause.kind == Kind::host_oom_guess);
     CHECK_THAT(cause.text, Contains("mgpu-run did not send"));
+    words.memory.peak_bytes = 9ull << 30;  // of a cgroup that others share
+    CHECK_THAT(diagnose(words).text, !Contains("9.0 GiB"));
   }
 }
 
