@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Cause::Kind;
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kMiB = 1024.0 * 1024.0;
 
 // Texts by which torch, CUDA and their libraries say that GPU memory is gone.
 constexpr std::array<std::string_view, 7> kGpuOom = {
@@ -35,19 +35,20 @@ std::string_view line_around(std::string_view text, size_t at) {
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
 }
 
-std::string gib(std::uint64_t bytes) {
-  return fmt::format("{:.1f} GiB", double(bytes) / kGiB);
+std::string size_text(std::uint64_t bytes) {
+  const double mib = double(bytes) / kMiB;
+  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
 std::string memory_numbers(const MemoryFacts& memory) {
   std::string text;
   const auto add = [&](std::string_view what, std::uint64_t bytes) {
     if (bytes == 0) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, gib(bytes));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
   };
   add("this rank used up to", memory.rank_peak_bytes);
   add("the cgroup up to", memory.peak_bytes);
-  if (memory.limit_bytes != 0) text += fmt::format(" of {}", gib(memory.limit_bytes));
+  if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
   if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
   return text;
 }

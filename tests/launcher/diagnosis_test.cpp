@@ -107,6 +107,12 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
   }
 }
 
+TEST_CASE("less than a GiB is told in MiB", "[diagnosis]") {
+  LastWords words{.report = {.signo = SIGKILL}};
+  words.memory = {.limit_bytes = 128ull << 20, .rank_peak_bytes = (64ull << 20) + (1 << 19)};
+  CHECK_THAT(diagnose(words).text, Contains("this rank used up to 64.5 MiB of 128.0 MiB"));
+}
+
 TEST_CASE("an exec failure is told by its errno", "[diagnosis]") {
   const auto cause = diagnose({.report = {.code = 127, .exec_error = EACCES}});
   CHECK(cause.kind == Kind::exec_failure);
