@@ -10,6 +10,7 @@
 
 #include "launcher/arguments.hpp"
 #include "launcher/launch_file.hpp"
+#include "launcher/process_tree.hpp"
 #include "launcher/spelling.hpp"
 
 namespace mgpu::launcher {
@@ -152,6 +153,8 @@ void finish(Options& options) {
   if (options.module && options.no_python && !options.run_path)
     throw UsageError(
         "--module and --no-python exclude each other: a module needs python; drop one");
+  // As under torchrun: an id that no other job has, whatever --rdzv-id says.
+  if (options.standalone) options.rdzv_id = make_cookie();
   if (options.json && !options.dry_run)
     options.notes.push_back("--json changes nothing without --dry-run; see --report for a file");
 }

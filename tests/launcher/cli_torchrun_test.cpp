@@ -128,6 +128,13 @@ TEST_CASE("torchrun's PET_ variables are read, below the command line", "[cli][t
   }
 }
 
+TEST_CASE("a standalone job has a run id that no other has", "[cli][torchrun]") {
+  const auto id = parse({"--standalone", "--rdzv-id", "mine", "x.py"}).rdzv_id;
+  CHECK(id.size() == 32);
+  CHECK(id != parse({"--standalone", "--rdzv-id", "mine", "x.py"}).rdzv_id);
+  CHECK(parse({"--rdzv-id", "mine", "x.py"}).rdzv_id == "mine");
+}
+
 TEST_CASE("variables that have no value on torchrun's side are told apart", "[cli][torchrun]") {
   SECTION("a flag's variable is a number") {
     CHECK_FALSE(parse({"x.py"}, {{"PET_STANDALONE", "0"}}).standalone);
