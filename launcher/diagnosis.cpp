@@ -61,14 +61,15 @@ std::string_view gpu_oom_line(std::string_view text) {
   return {};
 }
 
-Cause host_oom(const LastWords& words) {
+// `victim` is whom the kernel killed, if it killed anybody.
+Cause host_oom(const LastWords& words, std::string_view victim) {
   const auto& memory = words.memory;
   const auto numbers = memory_numbers(memory);
   Cause cause;
   if (memory.oom_kills > 0) {
     cause.kind = Kind::host_oom;
     cause.text =
-        fmt::format("host out of memory: the kernel's OOM killer ended it{}{}{}",
+        fmt::format("host out of memory: the kernel's OOM killer ended {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
   } else {
@@ -99,6 +100,31 @@ bool says_usage(std::string_view tail) {
   return tail.find("usage:") != std::string_view::npos ||
          tail.find("Usage:") != std::string_view::npos ||
          tail.find("can't open file") != std::string_view::npos;
+}
+
+// From its error file, its stderr or, where both are silent, its exit status.
+Cause from_what_it_said(const LastWords& words) {
+  const ExitReport& report = words.report;
+  auto line = words.error_file ? gpu_oom_line(words.error_file->message) : std::string_view{};
+  if (line.empty()) line = gpu_oom_line(words.stderr_tail);
+  if (!line.empty())
+    return {Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
+            "needs less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or "
+            "more ranks"};
+
+  if (words.error_file) return from_exception(*words.error_file);
+  if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
+  if (report.signo != 0) {
+    const auto said = last_line(words.stderr_tail);
+    return {
+        Kind::signal, fmt::format("{}{}{}", in_words(report), said.empty() ? "" : ": ", said), {}};
+  }
+  if (report.code == 2 && says_usage(words.stderr_tail))
+    return {Kind::usage, std::string(last_line(words.stderr_tail)), {}};
+  const auto said = last_line(words.stderr_tail);
+  return {Kind::exit_status,
+          said.empty() ? in_words(report) : fmt::format("{}: {}", in_words(report), said),
+          {}};
 }
 
 }  // namespace
@@ -144,28 +170,15 @@ Cause diagnose(const LastWords& words) {
   const ExitReport& report = words.report;
   if (report.exec_error != 0) return {Kind::exec_failure, in_words(report), {}};
   if (report.clean()) return {};
-  if (report.signo == SIGKILL) return host_oom(words);
+  if (report.signo == SIGKILL) return host_oom(words, "it");
 
-  auto line = words.error_file ? gpu_oom_line(words.error_file->message) : std::string_view{};
-  if (line.empty()) line = gpu_oom_line(words.stderr_tail);
-  if (!line.empty())
-    return {Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
-            "needs less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or "
-            "more ranks"};
-
-  if (words.error_file) return from_exception(*words.error_file);
-  if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
-  if (report.signo != 0) {
-    const auto said = last_line(words.stderr_tail);
-    return {
-        Kind::signal, fmt::format("{}{}{}", in_words(report), said.empty() ? "" : ": ", said), {}};
-  }
-  if (report.code == 2 && says_usage(words.stderr_tail))
-    return {Kind::usage, std::string(last_line(words.stderr_tail)), {}};
-  const auto said = last_line(words.stderr_tail);
-  return {Kind::exit_status,
-          said.empty() ? in_words(report) : fmt::format("{}: {}", in_words(report), said),
-          {}};
+  const Cause said = from_what_it_said(words);
+  if (words.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !can_heal(said.kind))
+    return said;
+  // The kernel killed one of the rank's children, or a rank that it was talking to.
+  Cause cause = host_oom(words, "a process of this attempt");
+  cause.text += "; after that this rank failed: " + said.text;
+  return cause;
 }
 
 }  // namespace mgpu::launcher

@@ -7,12 +7,15 @@ import unittest
 from torch_job import MGPU_RUN, SLOWER, TorchJobTest, until
 
 LIMIT_BYTES = 128 << 20
-EATER = '''import os, signal, sys, time
+EATER = '''import os, signal, subprocess, sys, time
 print("oom count", os.environ["MGPU_OOM_COUNT"], flush=True)
 deed = sys.argv[1 + int(os.environ["TORCHELASTIC_RESTART_COUNT"])]
 if deed == "well": sys.exit(0)
 if os.environ["RANK"] == "0": time.sleep(300)
 if deed == "eat": held = bytearray(os.urandom(1 << 20)) * 1024
+if deed == "child":
+    reader = subprocess.run([sys.executable, "-c", "held = b'x' * (1 << 30)"])
+    raise RuntimeError(f"the reader ended with {reader.returncode}")
 os.kill(os.getpid(), signal.SIGKILL)
 '''
 
@@ -99,6 +102,16 @@ class Host(TorchJobTest):
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
         self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom")
+
+    def test_a_rank_that_fails_of_its_child_s_kill_is_out_of_memory_too(self):
+        job = self.eat("child", "well", restarts=1)
+        self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
+        attempt = job.report["attempts"][0]
+        self.assertEqual(attempt["first_failure"]["exit_code"], 1)
+        self.assertEqual(attempt["cause"]["kind"], "host_oom")
+        self.assertIn(str(self.cgroup.path), attempt["cause"]["text"])
+        self.assertIn("after that this rank failed: RuntimeError: the reader ended with -9",
+                      attempt["cause"]["text"])
 
     def test_a_later_sigkill_of_another_hand_is_a_guess_only(self):
         job = self.eat("eat", "kill", restarts=1)

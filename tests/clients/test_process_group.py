@@ -1,5 +1,6 @@
 """Process groups and stores of unmodified PyTorch programs, gloo on the CPU."""
 
+import socket
 import unittest
 
 from torch_job import ROOT, TorchJobTest
@@ -58,7 +59,9 @@ class ProcessGroup(TorchJobTest):
     def test_of_2_where_rank_0_owns_the_store(self):
         job = self.program(2, "collectives.py", options=["--rank0-store"])
         self.assert_ended_well(job)
-        self.check_store([line["store"] for line in self.told(job)], 2)
+        told = self.told(job)
+        self.assertEqual([line["agent_store"] for line in told], ["False"] * 2)
+        self.check_store([line["store"] for line in told], 2)
 
 
 class Store(TorchJobTest):
@@ -66,6 +69,16 @@ class Store(TorchJobTest):
         job = self.torch("-n", 1, ROOT / "tests/clients/store_ops.py")
         self.assert_ended_well(job)
         self.assertEqual(job.out, "all operations as c10d has them\n")
+
+    def test_is_fresh_in_the_next_attempt_on_the_same_port(self):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        job = self.torch("-n", 1, "--max-restarts", 1, "--master-port", port, "--no-python",
+                         "/bin/sh", "-c", f'"$PYTHON_EXEC" {ROOT}/tests/clients/store_ops.py || '
+                         'exit 9; exit $(( 4 - 4 * TORCHELASTIC_RESTART_COUNT ))')
+        self.assert_ended_well(job)
+        self.assertEqual(job.out, "all operations as c10d has them\n" * 2)
+        self.assertEqual(job.report["attempts"][0]["first_failure"]["exit_code"], 4)
 
 
 if __name__ == "__main__":

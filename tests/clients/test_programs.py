@@ -63,6 +63,13 @@ class Loader(TorchJobTest):
         self.check_sums(self.told(job))
         self.assert_all_gone(readers)
 
+    def test_a_killed_launcher_leaves_no_reader_behind(self):
+        job = self.start_loader("crash")
+        readers = self.readers()
+        job.kill()
+        job.wait()
+        self.assert_all_gone(readers, 1.0)
+
     def test_a_rank_that_crashes_leaves_no_reader_behind(self):
         job = self.start_loader("crash")
         readers = self.readers()

@@ -40,6 +40,9 @@ class Restart(TorchJobTest):
             with self.subTest(run=run):
                 self.check_failing_twice("--master-port", free_port())
 
+    def test_1_nor_where_rank_0_binds_a_fixed_port_again(self):
+        self.check_failing_twice("--rank0-store", "--master-port", free_port())
+
     def test_7_the_logs_of_every_attempt_and_of_every_job_are_kept(self):
         for job in ("first", "second"):
             self.sh(2, f'echo "{job} job, attempt $TORCHELASTIC_RESTART_COUNT"; sleep 0.1; exit 1',
@@ -70,6 +73,13 @@ class Signals(TorchJobTest):
         self.assertTrue(all(alive(pid) for pid in [job.pid, *pids]))
         self.go()
         self.assertEqual(job.wait(20 * SLOWER), 0)
+
+    def test_4_sigusr1_that_the_ranks_die_of_leaves_none_of_them(self):
+        job = self.start_sh(2, WAIT_FOR_GO)
+        pids = self.pids_from("pid.*", 2)
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(20 * SLOWER), 128 + signal.SIGUSR1)
+        self.assertFalse(any(map(alive, pids)))
 
     def test_5_under_nohup_a_hangup_is_ignored(self):
         nohup = self.write("nohup", f"#!/bin/sh\nexec nohup '{MGPU_RUN}' \"$@\"\n", 0o755)
@@ -110,6 +120,15 @@ class Flags(TorchJobTest):
                                       "11/stderr.log": "err 11\n"})
         self.assertEqual(sorted(job.out.splitlines()), sorted(f"out {r}" for r in range(1, 11)))
         self.assertEqual(sorted(job.err.splitlines()), sorted(f"err {r}" for r in range(11)))
+
+    def test_8_and_teed(self):
+        job = self.sh(12, 'echo "out $RANK"', "-t", "1:1,10:1", "--log-dir", self.dir / "logs")
+        self.assert_ended_well(job)
+        teed = {path.parent.name: path.read_text()
+                for path in (self.dir / "logs").rglob("stdout.log") if path.stat().st_size}
+        self.assertEqual(teed, {"1": "out 1\n", "10": "out 10\n"})
+        self.assertEqual({line for line in job.out.splitlines() if line.startswith("[")},
+                         {"[default1]:out 1", "[default10]:out 10"})
 
     def test_9_the_exit_status_is_the_rank_s(self):
         for end, expected in (("exit 3", 3), ("exit 77", 77), ("kill -9 $$", 137),

@@ -87,6 +87,28 @@ TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "
   }
 }
 
+TEST_CASE("a rank that fails after the kernel killed its child is out of memory", "[diagnosis]") {
+  LastWords words{.report = kFailed,
+                  .stderr_tail =
+                      "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
+                      "RuntimeError: DataLoader worker (pid 7) is killed\n",
+                  .python = true};
+  CHECK(diagnose(words).kind == Kind::python_exception);
+
+  words.memory = {.oom_kills = 1, .cgroup = "/sys/fs/cgroup/job"};
+  const auto cause = diagnose(words);
+  CHECK(cause.kind == Kind::host_oom);
+  CHECK_THAT(cause.text, Contains("ended a process of this attempt (cgroup /sys/fs/cgroup/job)"));
+  CHECK_THAT(cause.text, Contains("RuntimeError: DataLoader worker (pid 7) is killed"));
+
+  SECTION("but what cannot heal had nothing to do with it") {
+    words.stderr_tail =
+        "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
+        "ModuleNotFoundError: No module named 'x'\n";
+    CHECK(diagnose(words).kind == Kind::import_error);
+  }
+}
+
 TEST_CASE("less than a GiB is told in MiB", "[diagnosis]") {
   LastWords words{.report = {.signo = SIGKILL}};
   words.memory = {.limit_bytes = 128ull << 20, .rank_peak_bytes = (64ull << 20) + (1 << 19)};

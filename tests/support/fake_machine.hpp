@@ -102,7 +102,7 @@ class FakeMachine {
   }
 
   Shape shape_;
-  TempDir dir_;
+  TempDir dir_{TempDir::in_memory()};
 };
 
 // One socket, 8 cores with hyper-threads, one GPU whose node the firmware does not tell.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -10,8 +12,9 @@ namespace mgpu::tests {
 // A folder of the test's own, gone with all it holds when the test ends.
 class TempDir {
  public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "mgpu-test-XXXXXX").string();
+  TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
+  explicit TempDir(const std::filesystem::path& parent) {
+    std::string name = (parent / "mgpu-test-XXXXXX").string();
     if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp " + name);
     root_ = name;
   }
@@ -20,6 +23,13 @@ class TempDir {
   ~TempDir() {
     std::error_code ignored;
     std::filesystem::remove_all(root_, ignored);
+  }
+
+  // Where many small files cost little; programs may be forbidden to run there.
+  static std::filesystem::path in_memory() {
+    const char* const shared = "/dev/shm";
+    return ::access(shared, W_OK) == 0 ? std::filesystem::path(shared)
+                                       : std::filesystem::temp_directory_path();
   }
 
   std::string path(const std::string& name) const { return (root_ / name).string(); }

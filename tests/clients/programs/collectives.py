@@ -69,6 +69,7 @@ def main():
     dist.init_process_group("gloo", init_method="env://")
     rank, world = dist.get_rank(), dist.get_world_size()
     got = {"rank": rank, "world": world, "elastic": dist.is_torchelastic_launched(),
+           "agent_store": os.environ["TORCHELASTIC_USE_AGENT_STORE"],
            "group": through_the_group(rank, world), "store": through_the_store(rank, world)}
     dist.destroy_process_group()
     print(json.dumps(got), flush=True)
