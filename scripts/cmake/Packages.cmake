@@ -7,7 +7,10 @@ target_compile_definitions(mgpu_boost INTERFACE
 
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
-add_library(mgpu_fmt ALIAS fmt::fmt-header-only)
+# Its headers without FMT_HEADER_ONLY; rendezvous/base/fmt.cpp is the library.
+add_library(mgpu_fmt INTERFACE)
+target_include_directories(mgpu_fmt SYSTEM INTERFACE
+  $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
 
 # The static library, so that mgpu-run stays one file.
 find_path(YAML_CPP_INCLUDE yaml-cpp/yaml.h REQUIRED)
