@@ -172,7 +172,7 @@ Cause diagnose(const LastWords& words) {
   if (report.clean()) return {};
   if (report.signo == SIGKILL) return host_oom(words, "it");
 
-  const Cause said = from_what_it_said(words);
+  Cause said = from_what_it_said(words);
   if (words.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !can_heal(said.kind))
     return said;
   // The kernel killed one of the rank's children, or a rank that it was talking to.

@@ -34,7 +34,7 @@ LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::strin
 std::string LogFolder::begin_attempt(int number, int ranks) {
   problem_.clear();
   if (path_.empty()) return {};
-  const auto folder = fmt::format("{}/attempt_{}", path_, number);
+  auto folder = fmt::format("{}/attempt_{}", path_, number);
   ::mkdir(folder.c_str(), 0777);
   for (int rank = 0; rank < ranks; ++rank) {
     if (::mkdir(fmt::format("{}/{}", folder, rank).c_str(), 0777) == 0 || errno == EEXIST) continue;

@@ -146,7 +146,7 @@ std::string Nvml::capability(int gpu) const {
 }
 
 Nvml::Memory Nvml::memory(int gpu) const {
-  const Device device = library_->devices.at(gpu);
+  Device device = library_->devices.at(gpu);
   MemoryInfo2 now{kMemoryInfo2, 0, 0, 0, 0};
   if (library_->call("nvmlDeviceGetMemoryInfo_v2", device, &now) == kSuccess)
     return {now.total, now.used};
@@ -168,8 +168,7 @@ std::string Nvml::link(int a, int b) const {
                      library_->devices.at(b), &level) != kSuccess)
     return "?";
   switch (level) {
-    case 0:
-      return "PIX";  // two GPUs of one board
+    case 0:  // two GPUs of one board
     case 10:
       return "PIX";
     case 20:

@@ -106,8 +106,8 @@ Milliseconds parse_seconds(const std::string& text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
   const bool number = error == std::errc() && end == digits.data() + digits.size();
-  if (!number || !(seconds >= 0 && seconds <= kMostSeconds))
-    throw UsageError("need seconds, 0 or more, for example 30 or 2.5");
+  const bool in_range = seconds >= 0 && seconds <= kMostSeconds;  // false for a NaN
+  if (!number || !in_range) throw UsageError("need seconds, 0 or more, for example 30 or 2.5");
   return Milliseconds(std::llround(seconds * 1000));
 }
 

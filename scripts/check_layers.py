@@ -38,7 +38,7 @@ PACKAGES = {
     # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
         "launcher/event_loop*", "launcher/meeting_point.*", "launcher/output.*",
-        "launcher/pausable_timer.hpp", "launcher/rank_stream.*", "launcher/sink.*",
+        "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
         "launcher/worker.*", "launcher/status/*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
                                    "runtime/train/config.cpp"]),
