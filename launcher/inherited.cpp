@@ -1,8 +1,22 @@
 #include "launcher/inherited.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 namespace mgpu::launcher {
+namespace {
+
+// A descriptor of ours must never become 0, 1 or 2 because we were started without them.
+void fill_missing_stdio() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
+}  // namespace
 
 Inherited take_over_process() {
+  fill_missing_stdio();
   Inherited inherited;
   ::getrlimit(RLIMIT_NOFILE, &inherited.nofile);
   rlimit raised = inherited.nofile;

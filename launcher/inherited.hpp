@@ -15,8 +15,9 @@ struct Inherited {
   bool ignores(int signo) const { return sigismember(&ignored, signo) == 1; }
 };
 
-// Notes what was inherited, then takes what we need: as many descriptors as the hard limit
-// allows, no signal blocked, SIGPIPE ignored. Called once, first thing in main.
+// Notes what was inherited, then takes what we need: an open stdin, stdout and stderr, as many
+// descriptors as the hard limit allows, no signal blocked, SIGPIPE ignored. Called once, first
+// thing in main.
 Inherited take_over_process();
 
 }  // namespace mgpu::launcher

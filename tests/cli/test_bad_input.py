@@ -139,6 +139,15 @@ class BadSurroundings(JobTest):
         finally:
             subprocess.run(["umount", full], check=True)
 
+    def test_no_stdin_stdout_or_stderr_at_all(self):
+        job = subprocess.run(
+            ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "-", MGPU_RUN, "-n", "2", "--no-python",
+             "/bin/sh", "-c", 'echo x; echo y >&2; cat; echo "$(ls /proc/$$/fd | tr -d "\\n")" '
+             '> fds.$RANK'], cwd=self.dir, env=environment(TMPDIR=str(self.dir)),
+            timeout=20 * SLOWER)
+        self.assertEqual(job.returncode, 0)
+        self.assertEqual((self.dir / "fds.0").read_text().strip()[:3], "012")
+
     def test_a_worker_that_closes_its_pipes(self):
         job = self.sh(2, "exec >&- 2>&-; sleep 0.3; exit $((RANK * 6))")
         self.assertEqual(job.returncode, 6)
