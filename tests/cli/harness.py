@@ -15,6 +15,12 @@ MGPU_RUN = os.environ.get("MGPU_RUN") or str(
     pathlib.Path(__file__).resolve().parents[2] / "build" / "bin" / "mgpu-run")
 SLOWER = 10 if os.environ.get("MGPU_SANITIZED") else 1
 
+# What a nohup or a background shell made us ignore, the jobs would rightly ignore too.
+for _signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP,
+               signal.SIGUSR1, signal.SIGUSR2):
+    if signal.getsignal(_signo) == signal.SIG_IGN:
+        signal.signal(_signo, signal.SIG_DFL)
+
 
 def environment(**changes):
     """Ours without what an outer launcher or the person set; then the changes."""
