@@ -54,7 +54,6 @@ struct LastWords {
   std::optional<ErrorFile> error_file;
   std::string_view stderr_tail;
   MemoryFacts memory;
-  bool python = false;
 };
 
 // Pure: from what is left of a rank to the cause of its end.

@@ -52,8 +52,7 @@ void EventLoop::describe_first_failure() {
   LastWords words{.report = end.first_failure->report,
                   .error_file = end.error_file,
                   .stderr_tail = end.stderr_tail,
-                  .memory = memory_.facts(),
-                  .python = plan_.command.python};
+                  .memory = memory_.facts()};
   words.memory.rank_peak_bytes = peaks_[local];
   end.cause = diagnose(words);
 

@@ -9,10 +9,7 @@
 namespace mgpu::launcher {
 
 Worker::Worker(boost::asio::io_context& io, Spawned child, volatile int* exec_error)
-    : pid_(child.pid),
-      started_(Clock::now()),
-      exec_error_(exec_error),
-      watch_(io, child.pidfd.release()) {}
+    : pid_(child.pid), exec_error_(exec_error), watch_(io, child.pidfd.release()) {}
 
 Worker::~Worker() {
   if (!running_) return;

@@ -36,7 +36,6 @@ class Worker {
 
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
-  Clock::time_point started() const { return started_; }
 
   // Both do nothing once the leader has been reaped: its number may be somebody else's by then.
   void signal_leader(int signo);
@@ -56,7 +55,6 @@ class Worker {
 
   pid_t pid_;
   bool running_ = true;
-  Clock::time_point started_;
   volatile int* exec_error_;
   boost::asio::posix::stream_descriptor watch_;
   std::shared_ptr<std::function<void()>> ended_;

@@ -13,7 +13,7 @@ namespace {
 const ExitReport kFailed{.code = 1};
 
 Cause from_stderr(std::string_view text, ExitReport report = kFailed) {
-  return diagnose({.report = report, .stderr_tail = text, .python = true});
+  return diagnose({.report = report, .stderr_tail = text});
 }
 
 }  // namespace
@@ -91,8 +91,7 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
   LastWords words{.report = kFailed,
                   .stderr_tail =
                       "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
-                      "RuntimeError: DataLoader worker (pid 7) is killed\n",
-                  .python = true};
+                      "RuntimeError: DataLoader worker (pid 7) is killed\n"};
   CHECK(diagnose(words).kind == Kind::python_exception);
 
   words.memory = {.oom_kills = 1, .cgroup = "/sys/fs/cgroup/job"};
