@@ -25,6 +25,11 @@ ARROWS = [
     ("rendezvous/*", ["rendezvous/*"]),
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
     # The worker's side of the rendezvous: what it is told, and a client of the store.
+    ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
+    ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
+    ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
+                         "rendezvous/base/*"]),
+    ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
                    "rendezvous/store/client.hpp", "rendezvous/store/wire.hpp"]),
@@ -34,18 +39,22 @@ ARROWS = [
 # Package: the headers it is known by, and the files that may include them. Tests may use all.
 PACKAGES = {
     "fmt": (["fmt/*"], ["*"]),
-    "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/train/config.cpp"]),
+    "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/train/command_line.cpp"]),
     # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
         "launcher/event_loop*", "launcher/meeting_point.*", "launcher/output.*",
         "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
         "launcher/worker.*", "launcher/status/*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
-                                   "runtime/train/config.cpp"]),
+                                   "runtime/train/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
         "launcher/devices*.cpp", "launcher/status/*", "rendezvous/protocol.cpp", "runtime/*"]),
-    "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp"]),
+    "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
+                                "runtime/data/digest.cpp"]),
+    "PCRE2": (["pcre2.h"], ["runtime/text/*"]),
+    "utf8proc": (["utf8proc.h"], ["runtime/text/*"]),
+    "gloo": (["gloo/*"], ["runtime/comm/*"]),
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
     "CUDA": (["cuda*.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
              ["runtime/*"]),

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mgpu::train {
+
+enum class Task { sft, grpo };
+enum class Dtype { automatic, bf16, fp16, fp32 };
+enum class When { no, steps, epoch, best };
+enum class Recompute { no, full, automatic, offload };
+enum class Aggregation { weighted, mean, median, sum };
+enum class Sharding { uniform, weighted, adaptive };
+enum class BadRow { error, skip };
+enum class NonFinite { skip, stop };
+
+// One source of rows. `weight` is how many times its rows are seen in an epoch (2: twice).
+struct DataSource {
+  std::string path;
+  double weight = 1;
+};
+
+// What a recipe asks for. Field names are the canonical keys of the YAML file (TRL's and
+// transformers' names); docs/training.md has every key with its aliases, default and meaning.
+struct TrainConfig {
+  Task task = Task::sft;
+
+  // model
+  std::string model_name_or_path;  // a folder, or a Hub id that is in the local cache
+  std::string model_revision = "main";
+  std::string model_size;  // from scratch: tiny, small, medium, large; then tokenizer_path is needed
+  std::string tokenizer_path;
+  Dtype dtype = Dtype::automatic;
+  bool load_in_4bit = false;
+  std::string bnb_4bit_quant_type = "nf4";
+  bool use_bnb_nested_quant = false;
+  std::vector<std::string> new_tokens;  // added to the tokenizer; embeddings are resized
+  std::string chat_template;            // a file; empty: the tokenizer's own
+
+  // data
+  std::vector<DataSource> dataset_name;
+  std::vector<DataSource> eval_dataset;
+  std::string dataset_text_field = "text";
+  std::string prompt_template;  // "{column}" placeholders, for plain columns
+  std::string dataset_format = "auto";
+  double val_set_size = 0;  // a fraction below 1, else a number of rows
+  std::int64_t max_length = 1024;
+  bool packing = false;
+  bool eval_packing = false;
+  bool group_by_length = false;
+  bool shuffle_dataset = true;
+  std::optional<bool> completion_only_loss;
+  bool assistant_only_loss = false;
+  BadRow on_bad_row = BadRow::error;
+  std::string dataset_prepared_path;  // the cache of token ids; empty: beside the Hub cache
+
+  // batch
+  std::int64_t per_device_train_batch_size = 8;
+  std::int64_t per_device_eval_batch_size = 8;
+  std::int64_t gradient_accumulation_steps = 1;
+  bool gradient_accumulation_given = false;
+  std::int64_t global_batch_size = 0;  // 0: per device x accumulation x ranks
+  double num_train_epochs = 3;
+  std::int64_t max_steps = -1;
+
+  // optimizer
+  double learning_rate = 2e-5;
+  std::string lr_scheduler_type = "linear";
+  std::map<std::string, double> lr_scheduler_kwargs;
+  double warmup_steps = 0;  // below 1: a fraction of all steps
+  std::string optim = "adamw_torch_fused";
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double weight_decay = 0;
+  double max_grad_norm = 1;
+  std::string optim_dtype = "fp32";  // of the moments: fp32 or bf16
+  std::string grad_dtype = "fp32";   // gradients accumulate and reduce in: fp32 or bf16
+  NonFinite on_non_finite = NonFinite::skip;
+
+  // memory and parallelism
+  Recompute gradient_checkpointing = Recompute::automatic;
+  int zero_stage = 0;
+  std::int64_t reduce_bucket_size = 0;     // elements; 0: chosen
+  std::int64_t allgather_bucket_size = 0;  // elements; 0: chosen
+  bool overlap_comm = true;
+  Aggregation gradient_aggregation = Aggregation::weighted;
+  Sharding batch_sharding = Sharding::uniform;
+  std::vector<double> gpu_weights;
+  std::int64_t consistency_check_steps = 0;  // every so many steps; 0: never
+  std::string backend = "auto";
+  double ddp_timeout = 1800;  // seconds
+
+  // LoRA
+  bool use_peft = false;
+  std::int64_t lora_r = 16;
+  double lora_alpha = 32;
+  double lora_dropout = 0.05;
+  std::vector<std::string> lora_target_modules;  // empty: all linear layers
+  std::vector<std::string> lora_modules_to_save;
+  bool use_rslora = false;
+  std::string adapter_name = "default";
+  std::string adapter_path;  // an adapter to go on from
+
+  // evaluation, checkpoints
+  When eval_strategy = When::no;
+  double eval_steps = 0;  // below 1: a fraction of all steps; 0: as logging_steps
+  bool eval_on_start = false;
+  When save_strategy = When::steps;
+  double save_steps = 500;  // below 1: a fraction of all steps
+  std::int64_t save_total_limit = 0;  // 0: all
+  bool save_only_model = false;
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model = "loss";
+  std::optional<bool> greater_is_better;
+  std::int64_t early_stopping_patience = 0;  // 0: never
+  double early_stopping_threshold = 0;
+  std::string output_dir = "output";
+  std::string resume_from_checkpoint = "auto";  // auto, no, or a folder
+
+  // what a person sees
+  double logging_steps = 10;
+  bool logging_first_step = true;
+  std::vector<std::string> report_to;  // tensorboard, wandb
+  std::string logging_dir;
+  std::string run_name;
+  bool plot_loss = true;
+
+  // chance
+  std::uint64_t seed = 42;
+  std::optional<std::uint64_t> data_seed;
+  bool full_determinism = false;
+  int dataset_num_proc = 0;  // tokenising threads of this rank; 0: as many as its cores
+
+  // Keys of the other task: kept, not used by this one.
+  std::map<std::string, std::string> other_task;
+  // What was understood in another sense than it was written, a line each, for the person to see.
+  std::vector<std::string> notes;
+};
+
+}  // namespace mgpu::train

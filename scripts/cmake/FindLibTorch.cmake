@@ -1,0 +1,38 @@
+# The LibTorch of the PyPI wheel as imported target mgpu_torch. find_package(Torch) would want nvcc
+# and set global flags. LIBTORCH_ROOT is the wheel's torch folder; without it, the Python that
+# scripts/torch_python.sh finds is asked.
+if(NOT LIBTORCH_ROOT)
+  set(LIBTORCH_ROOT "$ENV{LIBTORCH_ROOT}")
+endif()
+if(NOT LIBTORCH_ROOT)
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/torch_python.sh
+    OUTPUT_VARIABLE torch_python OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(torch_python)
+    execute_process(COMMAND ${torch_python} -c
+      "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+      WORKING_DIRECTORY / OUTPUT_VARIABLE LIBTORCH_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endif()
+endif()
+if(NOT EXISTS "${LIBTORCH_ROOT}/include/ATen/ATen.h")
+  message(FATAL_ERROR "mgpu-train needs LibTorch 2.11.0: run scripts/setup.sh --torch, or give "
+    "-DLIBTORCH_ROOT=<site-packages>/torch, or build the launcher alone with -DMGPU_RUNTIME=OFF")
+endif()
+message(STATUS "LibTorch: ${LIBTORCH_ROOT}")
+get_filename_component(TORCH_SITE ${LIBTORCH_ROOT} DIRECTORY)
+
+find_path(GLOO_INCLUDE gloo/context.h REQUIRED)  # headers only: the code is in libtorch_cpu
+add_library(mgpu_torch INTERFACE)
+target_include_directories(mgpu_torch SYSTEM INTERFACE
+  ${LIBTORCH_ROOT}/include ${TORCH_SITE}/nvidia/nccl/include ${TORCH_SITE}/nvidia/cu13/include
+  ${GLOO_INCLUDE})
+target_compile_definitions(mgpu_torch INTERFACE
+  USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL AT_PER_OPERATOR_HEADERS)
+set(torch_lib ${LIBTORCH_ROOT}/lib)
+# Nothing names a symbol of libtorch_cuda, yet it must be loaded: that registers the GPU's kernels.
+target_link_options(mgpu_torch INTERFACE -Wl,--no-as-needed
+  ${torch_lib}/libtorch_cuda.so ${torch_lib}/libtorch_cpu.so
+  ${torch_lib}/libc10_cuda.so ${torch_lib}/libc10.so
+  ${TORCH_SITE}/nvidia/cu13/lib/libcudart.so.13 -Wl,--as-needed
+  -Wl,-rpath,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib
+  -Wl,-rpath-link,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib:${TORCH_SITE}/nvidia/cudnn/lib:${TORCH_SITE}/nvidia/cusparselt/lib:${TORCH_SITE}/nvidia/nvshmem/lib)
+set(LibTorch_FOUND TRUE)
