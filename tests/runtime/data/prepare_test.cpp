@@ -27,6 +27,17 @@ std::vector<std::string> texts(const Dataset& dataset) {
   return out;
 }
 
+// Every example's tokens with its length in front: quicker than texts.
+std::vector<std::int32_t> all_ids(const Dataset& dataset) {
+  std::vector<std::int32_t> out;
+  for (std::uint32_t i = 0; i < dataset.size(); ++i) {
+    const auto ids = dataset[i].ids;
+    out.push_back(static_cast<std::int32_t>(ids.size()));
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  return out;
+}
+
 std::string many_rows(int count) {
   std::string rows;
   for (int i = 0; i < count; ++i)
@@ -75,10 +86,10 @@ TEST_CASE("rows become examples in their order", "[prepare]") {
 
 TEST_CASE("what was tokenised once is not tokenised again", "[prepare]") {
   Room room;
-  const auto first = texts(room.run(many_rows(5000)).dataset);
+  const auto first = all_ids(room.run(many_rows(5000)).dataset);
   const int calls = room.encoder.encoded;
   CHECK(calls == 5000);
-  CHECK(texts(room.again().dataset) == first);
+  CHECK((all_ids(room.again().dataset) == first));
   CHECK(room.encoder.encoded == calls);
 
   SECTION("also under another name") {
@@ -109,7 +120,7 @@ TEST_CASE("what was tokenised once is not tokenised again", "[prepare]") {
 
 TEST_CASE("a missing, torn or damaged piece of the cache is made anew", "[prepare]") {
   Room room;
-  const auto first = texts(room.run(many_rows(5000)).dataset);
+  const auto first = all_ids(room.run(many_rows(5000)).dataset);
   const auto files = cached_files(room.dir);
   REQUIRE(files.size() > 3);
   const std::string good = contents(files[2]);
@@ -131,7 +142,7 @@ TEST_CASE("a missing, torn or damaged piece of the cache is made anew", "[prepar
   SECTION("another piece's") {
     fs::copy_file(files[1], files[2], fs::copy_options::overwrite_existing);
   }
-  CHECK(texts(room.again().dataset) == first);
+  CHECK((all_ids(room.again().dataset) == first));
   CHECK(room.encoder.encoded > calls);
   CHECK(room.encoder.encoded < 2 * calls);
   CHECK(contents(files[2]) == good);
@@ -140,13 +151,13 @@ TEST_CASE("a missing, torn or damaged piece of the cache is made anew", "[prepar
 TEST_CASE("the cache is the same for any number of ranks and threads", "[prepare]") {
   Room alone;
   alone.options.threads = 1;
-  const auto expected = texts(alone.run(many_rows(6000)).dataset);
+  const auto expected = all_ids(alone.run(many_rows(6000)).dataset);
 
   const int parts = GENERATE(2, 3, 8);
   Room room;
   write(room.dir.path("a.jsonl"), many_rows(6000));
   std::barrier barrier(parts);
-  std::vector<std::vector<std::string>> seen(parts);
+  std::vector<std::vector<std::int32_t>> seen(parts);
   {
     std::vector<std::jthread> ranks;
     for (int part = 0; part < parts; ++part)
@@ -156,7 +167,7 @@ TEST_CASE("the cache is the same for any number of ranks and threads", "[prepare
         options.parts = parts;
         options.threads = 2;
         options.barrier = [&] { barrier.arrive_and_wait(); };
-        seen[part] = texts(prepare({{room.dir.path("a.jsonl")}}, options, room.encoder).dataset);
+        seen[part] = all_ids(prepare({{room.dir.path("a.jsonl")}}, options, room.encoder).dataset);
       });
   }
   for (const auto& each : seen) CHECK((each == expected));
@@ -179,7 +190,7 @@ TEST_CASE("a folder that ranks do not share is found out, not waited for", "[pre
 
 TEST_CASE("a file of another part's that comes late is waited for", "[prepare]") {
   Room other;
-  const auto expected = texts(other.run(many_rows(5000)).dataset);
+  const auto expected = all_ids(other.run(many_rows(5000)).dataset);
   Room room;
   write(room.dir.path("a.jsonl"), many_rows(5000));
   room.options.parts = 2;
@@ -191,7 +202,7 @@ TEST_CASE("a file of another part's that comes late is waited for", "[prepare]")
                fs::copy_options::recursive | fs::copy_options::skip_existing);
     });
   };
-  CHECK(texts(room.again().dataset) == expected);
+  CHECK((all_ids(room.again().dataset) == expected));
 }
 
 TEST_CASE("a bad row is named, or skipped and counted", "[prepare]") {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -20,8 +21,10 @@ inline void write(const std::string& path, const std::string& text) {
 }
 
 inline std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text(std::filesystem::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary)
+      .read(text.data(), static_cast<std::streamsize>(text.size()));
+  return text;
 }
 
 // Lengths as data sets have them: many short, some long.
