@@ -23,7 +23,7 @@ get_filename_component(TORCH_SITE ${LIBTORCH_ROOT} DIRECTORY)
 find_path(GLOO_INCLUDE gloo/context.h REQUIRED)  # headers only: the code is in libtorch_cpu
 add_library(mgpu_torch INTERFACE)
 target_include_directories(mgpu_torch SYSTEM INTERFACE
-  ${LIBTORCH_ROOT}/include ${TORCH_SITE}/nvidia/nccl/include ${TORCH_SITE}/nvidia/cu13/include
+  ${LIBTORCH_ROOT}/include ${LIBTORCH_ROOT}/include/torch/csrc/api/include ${TORCH_SITE}/nvidia/nccl/include ${TORCH_SITE}/nvidia/cu13/include
   ${GLOO_INCLUDE})
 target_compile_definitions(mgpu_torch INTERFACE
   USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL AT_PER_OPERATOR_HEADERS)
