@@ -36,3 +36,10 @@ target_link_options(mgpu_torch INTERFACE -Wl,--no-as-needed
   -Wl,-rpath,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib
   -Wl,-rpath-link,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib:${TORCH_SITE}/nvidia/cudnn/lib:${TORCH_SITE}/nvidia/cusparselt/lib:${TORCH_SITE}/nvidia/nvshmem/lib)
 set(LibTorch_FOUND TRUE)
+
+# The wheel brings a newer fmt among its headers, and files that see them see that one. It has a
+# namespace of its own; this is its code, compiled once as rendezvous does with the system's.
+add_library(mgpu_torch_fmt STATIC ${CMAKE_SOURCE_DIR}/rendezvous/base/fmt.cpp)
+target_include_directories(mgpu_torch_fmt SYSTEM PRIVATE ${LIBTORCH_ROOT}/include)
+target_link_libraries(mgpu_torch_fmt PRIVATE mgpu_flags)
+target_link_libraries(mgpu_torch INTERFACE mgpu_torch_fmt)
