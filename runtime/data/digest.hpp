@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mgpu::data {
+
+// SHA-256 as 64 hexadecimal digits: what names cached files by their contents.
+std::string sha256(std::string_view bytes);
+
+// A quick 64-bit checksum (several GB/s) that notices torn and damaged files: a change within any
+// aligned 8 bytes always changes it. It is no protection against anybody's intent.
+std::uint64_t checksum(std::string_view bytes);
+
+}  // namespace mgpu::data

@@ -1,0 +1,85 @@
+#include "runtime/data/format.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace mgpu::data {
+
+namespace {
+
+struct Name {
+  std::string_view name;
+  Format format;
+};
+// The first name of a format is the one we say.
+constexpr std::array kNames = {
+    Name{"tokens", Format::tokens},
+    Name{"columns", Format::columns},
+    Name{"prompt_completion", Format::prompt_completion},
+    Name{"messages", Format::messages},
+    Name{"sharegpt", Format::sharegpt},
+    Name{"text", Format::text},
+    Name{"alpaca", Format::alpaca},
+    Name{"input_ids", Format::tokens},
+    Name{"pretokenized", Format::tokens},
+    Name{"pretokenised", Format::tokens},
+    Name{"chat", Format::messages},
+    Name{"chatml", Format::messages},
+    Name{"conversational", Format::messages},
+    Name{"language_modeling", Format::text},
+};
+
+constexpr const char* kFormats =
+    "tokens (input_ids, labels), prompt_completion (prompt, completion), messages, sharegpt "
+    "(conversations), text, alpaca (instruction, output)";
+
+Format named(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  const auto found =
+      std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.name == name; });
+  if (found == kNames.end())
+    throw std::runtime_error(
+        fmt::format("no dataset format is called {}; there are auto, columns (with a "
+                    "prompt_template), {}",
+                    shown(name), kFormats));
+  return found->format;
+}
+
+bool says_from(const Json& conversations) {
+  return conversations.is_array() && !conversations.empty() && conversations[0].is_object() &&
+         conversations[0].contains("from");
+}
+
+}  // namespace
+
+std::string_view name_of(Format format) {
+  return std::find_if(kNames.begin(), kNames.end(),
+                      [&](const Name& n) { return n.format == format; })
+      ->name;
+}
+
+Format format_of(const Json& first_row, const RowOptions& options) {
+  if (options.format != "auto") return named(options.format);
+  const auto has = [&](const std::string& column) { return first_row.contains(column); };
+  if (has("input_ids")) return Format::tokens;
+  if (!options.prompt_template.empty()) return Format::columns;
+  if (has("prompt") && has("completion")) return Format::prompt_completion;
+  if (has("messages")) return Format::messages;
+  if (has("conversations"))
+    return says_from(first_row["conversations"]) ? Format::sharegpt : Format::messages;
+  if (has(options.text_field)) return Format::text;
+  if (has("instruction") && has("output")) return Format::alpaca;
+
+  std::string columns;
+  for (const auto& [name, value] : first_row.items())
+    if (columns.size() < 300) columns += (columns.empty() ? "" : ", ") + shown(name, 40);
+  throw std::runtime_error(fmt::format(
+      "no format fits the columns {}; the formats are {}; for others write a prompt_template such "
+      "as \"{{question}} {{answer}}\" or name the column of text with dataset_text_field",
+      columns.empty() ? "(none)" : columns, kFormats));
+}
+
+}  // namespace mgpu::data

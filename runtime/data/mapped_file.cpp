@@ -1,0 +1,48 @@
+#include "runtime/data/mapped_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::data {
+
+using rendezvous::throw_errno;
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw_errno(fmt::format("cannot open {}", path.string()));
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) throw_errno(fmt::format("cannot stat {}", path.string()));
+  if (!S_ISREG(status.st_mode))
+    throw std::runtime_error(fmt::format("cannot read {}: it is no regular file", path.string()));
+  if (status.st_size == 0) return;  // an empty mapping is an error to mmap
+
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* const start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (start == MAP_FAILED) throw_errno(fmt::format("cannot map {}", path.string()));
+  start_ = static_cast<const char*>(start);
+  size_ = size;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : start_(std::exchange(other.start_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(start_, other.start_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (start_) ::munmap(const_cast<char*>(start_), size_);
+}
+
+}  // namespace mgpu::data

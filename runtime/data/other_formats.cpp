@@ -1,0 +1,116 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "runtime/data/row.hpp"
+#include "runtime/data/source_file.hpp"
+
+namespace mgpu::data {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A word of the shell, quoted where it has to be.
+std::string shell_word(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// A path given to Python as an argument, so that it needs no quoting of Python's.
+std::string datasets_command(std::string_view kind, const std::string& path) {
+  const std::string to = fs::path(path).replace_extension(".jsonl").string();
+  return fmt::format(
+      "python3 -c 'import sys, datasets; datasets.load_dataset(\"{}\", data_files=sys.argv[1], "
+      "split=\"train\").to_json(sys.argv[2])' {} {}",
+      kind, shell_word(path), shell_word(to));
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string_view is, const std::string& command) {
+  throw std::runtime_error(
+      fmt::format("{} is {}; rows are read from JSONL, so run: {}", path, is, command));
+}
+
+std::string beginning_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string head(4096, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+  return head;
+}
+
+[[noreturn]] void refuse_absent(const std::string& path) {
+  const auto slashes = std::count(path.begin(), path.end(), '/');
+  const bool file_name = fs::path(path).extension() == ".jsonl" ||
+                         fs::path(path).extension() == ".json" || path.starts_with('.') ||
+                         path.starts_with('/');
+  if (file_name || slashes > 1 || path.empty())
+    throw std::runtime_error(fmt::format("cannot open {}: No such file or directory", path));
+  const std::string to = fs::path(path).filename().string() + ".jsonl";
+  throw std::runtime_error(fmt::format(
+      "{} is no file here; if it is a data set of the Hub, run: python3 -c 'import sys, datasets; "
+      "datasets.load_dataset(sys.argv[1], split=\"train\").to_json(sys.argv[2])' {} {}",
+      path, shell_word(path), shell_word(to)));
+}
+
+[[noreturn]] void refuse_folder(const std::string& path) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path().filename().string());
+  std::sort(files.begin(), files.end());
+  std::string list;
+  for (const std::string& file : files)
+    if (list.size() < 200) list += (list.empty() ? "" : ", ") + file;
+  throw std::runtime_error(
+      fmt::format("{} is a folder; name the files in it{}", path,
+                  files.empty() ? " (there is no .jsonl file among them)" : ": " + list));
+}
+
+void refuse_by_contents(const std::string& path) {
+  const std::string head = beginning_of(path);
+  const std::string name = shell_word(path);
+  const std::string to = shell_word(fs::path(path).replace_extension(".jsonl").string());
+  if (head.starts_with("PAR1")) refuse(path, "a Parquet file", datasets_command("parquet", path));
+  if (head.starts_with("ARROW1") || head.starts_with(std::string("\xff\xff\xff\xff", 4)))
+    refuse(path, "an Arrow file", datasets_command("arrow", path));
+  if (head.starts_with("\x1f\x8b")) refuse(path, "compressed", "gunzip -k " + name);
+  if (head.starts_with("\x28\xb5\x2f\xfd")) refuse(path, "compressed", "unzstd " + name);
+  if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))
+    refuse(path, "UTF-16", fmt::format("iconv -f UTF-16 -t UTF-8 {} > {}", name, to));
+  const auto first = head.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  if (first != head.npos && head[first] == '[')
+    refuse(path, "one JSON array",
+           fmt::format("jq -c '.[]' {} > {}", name,
+                       shell_word(fs::path(path).replace_extension(".rows.jsonl").string())));
+}
+
+}  // namespace
+
+void refuse_other_formats(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) refuse_absent(path);
+    return;  // opening it says why
+  }
+  if (S_ISDIR(status.st_mode)) refuse_folder(path);
+  const std::string ending = fs::path(path).extension().string();
+  if (ending == ".parquet") refuse(path, "a Parquet file", datasets_command("parquet", path));
+  if (ending == ".arrow") refuse(path, "an Arrow file", datasets_command("arrow", path));
+  if (ending == ".csv") refuse(path, "a CSV file", datasets_command("csv", path));
+  if (ending == ".tsv")
+    refuse(path, "a TSV file",
+           fmt::format("python3 -c 'import sys, pandas; pandas.read_csv(sys.argv[1], "
+                       "sep=\"\\t\").to_json(sys.argv[2], orient=\"records\", lines=True)' {} {}",
+                       shell_word(path),
+                       shell_word(fs::path(path).replace_extension(".jsonl").string())));
+  if (S_ISREG(status.st_mode)) refuse_by_contents(path);
+}
+
+}  // namespace mgpu::data

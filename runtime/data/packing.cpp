@@ -1,0 +1,109 @@
+#include "runtime/data/packing.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+
+namespace mgpu::data {
+
+namespace {
+
+constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+// Open bins by the room they have left. Finding the least room that is enough looks through a
+// bit for each room there may be.
+class Rooms {
+ public:
+  explicit Rooms(std::uint32_t capacity) : newest_(capacity + 1, kNone), some_(capacity / 64 + 1) {}
+
+  // The bin with the least room of at least `length`, taken out, or kNone.
+  std::uint32_t take(std::uint32_t length) {
+    std::size_t word = length / 64;
+    std::uint64_t bits = some_[word] & ~std::uint64_t{0} << length % 64;
+    while (bits == 0) {
+      if (++word == some_.size()) return kNone;
+      bits = some_[word];
+    }
+    const auto room =
+        static_cast<std::uint32_t>(word * 64) + static_cast<std::uint32_t>(std::countr_zero(bits));
+    const std::uint32_t bin = newest_[room];
+    newest_[room] = older_[bin];
+    if (newest_[room] == kNone) some_[word] &= ~(std::uint64_t{1} << room % 64);
+    return bin;
+  }
+
+  void put(std::uint32_t bin, std::uint32_t room) {
+    if (bin >= older_.size()) older_.resize(bin + 1, kNone);
+    older_[bin] = newest_[room];
+    newest_[room] = bin;
+    some_[room / 64] |= std::uint64_t{1} << room % 64;
+  }
+
+ private:
+  std::vector<std::uint32_t> newest_;  // of each room, the bin that came last
+  std::vector<std::uint32_t> older_;   // of each bin, the one before it with the same room
+  std::vector<std::uint64_t> some_;
+};
+
+void pack_window(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
+                 std::uint32_t capacity, Items& out) {
+  std::vector<std::uint32_t> sorted(order.begin(), order.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; });
+  Rooms rooms(capacity);
+  std::vector<std::uint32_t> left;  // room in each bin
+  std::vector<std::uint32_t> bin_of(sorted.size());
+  std::vector<std::uint32_t> counts;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const std::uint32_t length = lengths[sorted[i]];
+    if (length > capacity) throw std::logic_error("an example is longer than a bin");
+    std::uint32_t bin = rooms.take(length);
+    if (bin == kNone) {
+      bin = static_cast<std::uint32_t>(left.size());
+      left.push_back(capacity);
+      counts.push_back(0);
+    }
+    left[bin] -= length;
+    rooms.put(bin, left[bin]);
+    bin_of[i] = bin;
+    ++counts[bin];
+  }
+
+  std::vector<std::uint32_t> next;  // where the next example of each bin goes
+  auto end = static_cast<std::uint32_t>(out.examples.size());
+  for (const std::uint32_t count : counts) {
+    next.push_back(end);
+    end += count;
+    out.starts.push_back(end);
+  }
+  out.examples.resize(end);
+  for (std::size_t i = 0; i < sorted.size(); ++i) out.examples[next[bin_of[i]]++] = sorted[i];
+}
+
+}  // namespace
+
+Items singles(std::span<const std::uint32_t> order) {
+  Items items;
+  items.examples.assign(order.begin(), order.end());
+  items.starts.resize(order.size() + 1);
+  for (std::size_t i = 0; i <= order.size(); ++i) items.starts[i] = static_cast<std::uint32_t>(i);
+  return items;
+}
+
+Items pack(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
+           std::uint32_t capacity, std::size_t window) {
+  Items items;
+  for (std::size_t at = 0; at < order.size(); at += window)
+    pack_window(order.subspan(at, std::min(window, order.size() - at)), lengths, capacity, items);
+  return items;
+}
+
+Items rearranged(const Items& items, std::span<const std::uint32_t> order) {
+  Items out;
+  out.examples.reserve(items.examples.size());
+  out.starts.reserve(items.starts.size());
+  for (const std::uint32_t i : order) out.add(items[i]);
+  return out;
+}
+
+}  // namespace mgpu::data

@@ -1,0 +1,268 @@
+#include "runtime/data/prepare.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/data/digest.hpp"
+#include "runtime/data/example.hpp"
+#include "runtime/data/parallel.hpp"
+#include "runtime/data/source_file.hpp"
+
+namespace mgpu::data {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Part of every key; a change of what rows become, or of the shard's layout, makes it another.
+constexpr const char* kVersion = "1";
+constexpr std::size_t kRowsTriedForFormat = 100;
+
+// One file on its way: how its rows are read, and where its pieces lie.
+struct Job {
+  SourceFile file;
+  double weight;
+  Format format;
+  RowReader reader;
+  std::string key;
+  fs::path folder;
+
+  fs::path path_of(std::size_t piece) const { return folder / fmt::format("{:05}.tokens", piece); }
+};
+
+struct Work {
+  const Job* job;
+  std::size_t piece;
+};
+
+// The first row that can be read decides what the rows of a file are.
+Json first_row_of(const SourceFile& file) {
+  std::optional<std::string> first_error;
+  std::size_t tried = 0;
+  for (std::size_t piece = 0; piece < file.pieces(); ++piece) {
+    std::string_view rest = file.piece(piece);
+    for (std::uint64_t line = file.first_line(piece); !rest.empty(); ++line) {
+      const std::string_view row = take_line(rest);
+      if (blank(row)) continue;
+      try {
+        return parse_row(row);
+      } catch (const RowError& e) {
+        if (!first_error) first_error = fmt::format("{}:{}: {}", file.path(), line, e.what());
+        if (++tried == kRowsTriedForFormat) throw std::runtime_error(*first_error);
+      }
+    }
+  }
+  throw std::runtime_error(first_error ? *first_error
+                                       : fmt::format("{} holds no rows", file.path()));
+}
+
+std::string key_of(const SourceFile& file, Format format, const RowOptions& options,
+                   const Encoder& encoder) {
+  const Json parts = {
+      kVersion,
+      file.digest(),
+      encoder.fingerprint(),
+      std::string(name_of(format)),
+      options.text_field,
+      options.prompt_template,
+      options.completion_only_loss ? (*options.completion_only_loss ? "yes" : "no") : "auto",
+      options.assistant_only_loss,
+      options.map_sharegpt_roles,
+      options.vocabulary};
+  return sha256(parts.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+Job job_for(const Source& source, const PrepareOptions& options, const Encoder& encoder) {
+  if (!(source.weight > 0 && source.weight <= 1e6))
+    throw std::runtime_error(
+        fmt::format("the weight of {} is {}; it has to be above 0", source.path, source.weight));
+  SourceFile file(source.path, options.threads);
+  const Json row = first_row_of(file);
+  try {
+    const Format format = format_of(row, options.rows);
+    RowReader reader(format, options.rows, is_conversational(format, row, encoder), encoder);
+    std::string key = key_of(file, format, options.rows, encoder);
+    fs::path folder = options.cache / key.substr(0, 32);
+    return {.file = std::move(file),
+            .weight = source.weight,
+            .format = format,
+            .reader = std::move(reader),
+            .key = std::move(key),
+            .folder = std::move(folder)};
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(fmt::format("{}: {}", source.path, e.what()));
+  }
+}
+
+std::string tokenize(const Work& work, bool skip_bad_rows) {
+  const Job& job = *work.job;
+  ShardWriter writer;
+  std::string_view rest = job.file.piece(work.piece);
+  for (std::uint64_t line = 0; !rest.empty(); ++line) {
+    const std::string_view row = take_line(rest);
+    if (blank(row)) continue;
+    try {
+      writer.add(job.reader.read(parse_row(row)), line);
+    } catch (const std::runtime_error& e) {  // ours, the tokenizer's or the template's
+      if (!skip_bad_rows)
+        throw std::runtime_error(fmt::format("{}:{}: {}", job.file.path(),
+                                             job.file.first_line(work.piece) + line, e.what()));
+      writer.add_bad(line, e.what());
+    }
+  }
+  return writer.finish(job.key, work.piece);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw std::runtime_error(
+        fmt::format("cannot make the folder {} for tokens: {}; name another with "
+                    "dataset_prepared_path",
+                    folder.string(), error.message()));
+}
+
+std::optional<Shard> usable_shard(const Work& work) {
+  const fs::path path = work.job->path_of(work.piece);
+  if (!fs::exists(path)) return std::nullopt;
+  try {
+    return Shard(path, work.job->key, work.piece);
+  } catch (const ShardError&) {
+    return std::nullopt;  // made anew, over it
+  }
+}
+
+Shard made_shard(const Work& work, const PrepareOptions& options) {
+  if (auto shard = usable_shard(work)) return std::move(*shard);
+  const fs::path path = work.job->path_of(work.piece);
+  const std::string bytes = tokenize(work, options.skip_bad_rows);
+  make_folder(work.job->folder);
+  write_atomically(path, bytes);
+  return Shard(path, work.job->key, work.piece);
+}
+
+// A shard that another part has made.
+Shard awaited_shard(const Work& work, const PrepareOptions& options) {
+  const fs::path path = work.job->path_of(work.piece);
+  const auto deadline = std::chrono::steady_clock::now() + options.seen_within;
+  while (!fs::exists(path)) {
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw std::runtime_error(
+          fmt::format("{} is not there although every rank has done its part; is the folder shared "
+                      "by all nodes? Name one that is with dataset_prepared_path",
+                      path.string()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    // Listing the folder makes a network file system look again.
+    std::error_code ignored;
+    for (fs::directory_iterator it(work.job->folder, ignored), end; it != end && !ignored;
+         it.increment(ignored)) {
+    }
+  }
+  return Shard(path, work.job->key, work.piece);
+}
+
+// What a process that was killed while it wrote has left behind.
+void remove_stale_files(const fs::path& folder) {
+  std::error_code ignored;
+  const auto now = fs::file_time_type::clock::now();
+  for (fs::directory_iterator it(folder, ignored), end; it != end && !ignored;
+       it.increment(ignored))
+    if (const auto time = it->last_write_time(ignored);
+        it->path().extension() != ".tokens" && !ignored && now - time > std::chrono::hours(24))
+      fs::remove(it->path(), ignored);
+}
+
+SourceReport report_of(const Job& job, const std::vector<Shard>& shards) {
+  SourceReport report{.path = job.file.path(), .format = std::string(name_of(job.format))};
+  report.notes = job.reader.notes();
+  for (std::size_t piece = 0; piece < shards.size(); ++piece) {
+    const Shard& shard = shards[piece];
+    report.rows += shard.rows();
+    report.bad += shard.bad();
+    report.lost += shard.lost();
+    for (const ShardNote& note : shard.notes()) {
+      const std::string text = fmt::format("{}:{}: {}", job.file.path(),
+                                           job.file.first_line(piece) + note.line, note.text);
+      if (note.bad && report.bad_rows.size() < 8) report.bad_rows.push_back(text);
+      if (!note.bad && report.lost_prompt.empty()) report.lost_prompt = text;
+    }
+  }
+  return report;
+}
+
+void check(const SourceReport& report, bool skip_bad_rows) {
+  if (report.bad == 0) return;
+  if (!skip_bad_rows) throw std::runtime_error(report.bad_rows.front());
+  if (report.bad == report.rows)
+    throw std::runtime_error(
+        fmt::format("every row is bad; the first: {}", report.bad_rows.front()));
+}
+
+// The shards of this part's pieces first, then, behind the barrier, those of the others.
+std::vector<Shard> all_shards(const std::vector<Work>& work, const PrepareOptions& options) {
+  std::vector<std::optional<Shard>> shards(work.size());
+  const auto parts = static_cast<std::size_t>(options.parts);
+  const auto part = static_cast<std::size_t>(options.part);
+  const std::size_t own = work.size() / parts + (part < work.size() % parts ? 1 : 0);
+  for_each_index(own, options.threads, [&](std::size_t i) {
+    const std::size_t at = part + i * parts;
+    shards[at] = made_shard(work[at], options);
+  });
+  if (options.barrier) options.barrier();
+  for_each_index(work.size(), options.threads, [&](std::size_t at) {
+    if (!shards[at]) shards[at] = awaited_shard(work[at], options);
+  });
+  std::vector<Shard> out;
+  for (auto& shard : shards) out.push_back(std::move(*shard));
+  return out;
+}
+
+}  // namespace
+
+Prepared prepare(const std::vector<Source>& sources, const PrepareOptions& options,
+                 const Encoder& encoder) {
+  if (options.part < 0 || options.part >= options.parts || (options.parts > 1 && !options.barrier))
+    throw std::logic_error("prepare: part is below parts, and several parts need a barrier");
+  std::vector<Job> jobs;
+  jobs.reserve(sources.size());
+  std::vector<Work> work;
+  for (const Source& source : sources) {
+    const Job& job = jobs.emplace_back(job_for(source, options, encoder));
+    remove_stale_files(job.folder);
+    for (std::size_t piece = 0; piece < job.file.pieces(); ++piece) work.push_back({&job, piece});
+  }
+
+  std::vector<Shard> shards = all_shards(work, options);
+  std::vector<TokenizedSource> tokenized;
+  std::vector<SourceReport> reports;
+  auto next = shards.begin();
+  for (const Job& job : jobs) {
+    const auto pieces = job.file.pieces();
+    TokenizedSource source{.path = job.file.path(), .weight = job.weight};
+    source.shards.assign(std::move_iterator(next),
+                         std::move_iterator(next + static_cast<std::ptrdiff_t>(pieces)));
+    next += static_cast<std::ptrdiff_t>(pieces);
+    for (std::size_t piece = 0; piece < pieces; ++piece)
+      source.first_lines.push_back(job.file.first_line(piece));
+    reports.push_back(report_of(job, source.shards));
+    check(reports.back(), options.skip_bad_rows);
+    tokenized.push_back(std::move(source));
+  }
+
+  Dataset dataset(std::move(tokenized), options.max_length, reports);
+  if (dataset.size() == 0)
+    throw std::runtime_error(fmt::format(
+        "no example is left: none of the rows has a label within max_length {}; the first file is "
+        "{}",
+        options.max_length, sources.empty() ? "(none)" : sources[0].path));
+  return {.dataset = std::move(dataset), .reports = std::move(reports)};
+}
+
+}  // namespace mgpu::data

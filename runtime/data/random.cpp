@@ -1,0 +1,44 @@
+#include "runtime/data/random.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace mgpu::data {
+
+namespace {
+
+// SplitMix64's finaliser: every bit of the input moves every bit of the output.
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Random::Random(std::initializer_list<std::uint64_t> name) {
+  for (const std::uint64_t part : name) state_ = mix(state_ + 0x9E3779B97F4A7C15 + mix(part));
+}
+
+std::uint64_t Random::next() {
+  return mix(state_ += 0x9E3779B97F4A7C15);
+}
+
+std::uint64_t Random::below(std::uint64_t limit) {
+  // The high half of a product is even but for the few lowest products, which are drawn again.
+  __extension__ using Wide = unsigned __int128;
+  const std::uint64_t uneven = (0 - limit) % limit;
+  while (true) {
+    const Wide product = static_cast<Wide>(next()) * limit;
+    if (static_cast<std::uint64_t>(product) >= uneven)
+      return static_cast<std::uint64_t>(product >> 64);
+  }
+}
+
+void shuffle_first(std::span<std::uint32_t> values, std::size_t count, Random& random) {
+  for (std::size_t i = 0; i + 1 < values.size() && i < count; ++i)
+    std::swap(values[i], values[i + random.below(values.size() - i)]);
+}
+
+}  // namespace mgpu::data

@@ -1,0 +1,190 @@
+#include "runtime/data/shard.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/data/digest.hpp"
+
+namespace mgpu::data {
+
+namespace {
+
+constexpr std::string_view kMagic = "mgpuTOK1";
+constexpr std::size_t kKeyBytes = 64;
+constexpr std::size_t kMostNotes = 8;
+
+struct Header {
+  std::array<char, 8> magic{};
+  std::uint64_t sum = 0;
+  std::array<char, kKeyBytes> key{};
+  std::uint64_t piece = 0;
+  std::uint64_t examples = 0, tokens = 0, rows = 0, bad = 0, lost = 0, note_bytes = 0;
+  std::uint64_t own_labels = 0;
+};
+static_assert(sizeof(Header) == 144);
+constexpr std::size_t kSummedFrom = offsetof(Header, key);
+
+// Where the sections lie; the one description that writer and reader share.
+struct Layout {
+  std::uint64_t starts = sizeof(Header), label_counts, lines, mask, ids, labels, notes, end;
+
+  explicit Layout(const Header& h) {
+    const auto behind = [](std::uint64_t at, std::uint64_t bytes) {
+      return (at + bytes + 7) / 8 * 8;
+    };
+    label_counts = behind(starts, (h.examples + 1) * 8);
+    lines = behind(label_counts, h.examples * 4);
+    mask = behind(lines, h.examples * 4);
+    ids = behind(mask, (h.tokens + 7) / 8);
+    labels = behind(ids, h.tokens * 4);
+    notes = behind(labels, h.own_labels ? h.tokens * 4 : 0);
+    end = notes + h.note_bytes;
+  }
+};
+
+template <class T>
+void put(std::string& out, std::uint64_t at, const std::vector<T>& values) {
+  if (!values.empty()) std::memcpy(out.data() + at, values.data(), values.size() * sizeof(T));
+}
+
+template <class T>
+const T* section(std::string_view bytes, std::uint64_t at) {
+  return reinterpret_cast<const T*>(bytes.data() + at);
+}
+
+Header checked_header(const std::filesystem::path& path, std::string_view bytes,
+                      std::string_view key, std::uint64_t piece) {
+  const auto refuse = [&](const char* why) { throw ShardError(path.string() + " " + why); };
+  Header header;
+  if (bytes.size() < sizeof(header)) refuse("is torn");
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (std::string_view(header.magic.data(), kMagic.size()) != kMagic) refuse("is no token cache");
+  if (std::string_view(header.key.data(), kKeyBytes) != key || header.piece != piece)
+    refuse("belongs to other data");
+  if (header.sum != checksum(bytes.substr(kSummedFrom))) refuse("is damaged");
+  // The sum is right, so we wrote it; the bounds keep the arithmetic of the layout in range.
+  if (header.examples > bytes.size() || header.tokens > bytes.size() ||
+      header.note_bytes > bytes.size() || Layout(header).end != bytes.size())
+    refuse("is damaged");
+  return header;
+}
+
+}  // namespace
+
+void ShardWriter::add(const Example& example, std::uint64_t line) {
+  ++rows_;
+  std::uint32_t labels = 0;
+  for (std::size_t i = 0; i < example.ids.size(); ++i) {
+    if (example.labels[i] == kNoLabel) continue;
+    if (i > 0) ++labels;
+    if (example.labels[i] != example.ids[i]) own_labels_ = true;
+  }
+  ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
+  labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
+  starts_.push_back(ids_.size());
+  label_counts_.push_back(labels);
+  lines_.push_back(static_cast<std::uint32_t>(line));
+  if (!example.lost_prompt) return;
+  ++lost_;
+  if (lost_ <= kMostNotes) note("lost", line, *example.lost_prompt);
+}
+
+void ShardWriter::add_bad(std::uint64_t line, std::string_view what) {
+  ++rows_;
+  ++bad_;
+  if (bad_ <= kMostNotes) note("bad", line, what);
+}
+
+void ShardWriter::note(const char* kind, std::uint64_t line, std::string_view text) {
+  notes_ += fmt::format("{} {} {}\n", kind, line, shown(text, 500));
+}
+
+std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const {
+  Header header{.piece = piece,
+                .examples = label_counts_.size(),
+                .tokens = ids_.size(),
+                .rows = rows_,
+                .bad = bad_,
+                .lost = lost_,
+                .note_bytes = notes_.size(),
+                .own_labels = own_labels_ ? 1U : 0U};
+  if (key.size() != kKeyBytes) throw std::logic_error("a cache key is 64 digits");
+  std::copy(kMagic.begin(), kMagic.end(), header.magic.begin());
+  std::copy(key.begin(), key.end(), header.key.begin());
+
+  const Layout layout(header);
+  std::string out(layout.end, '\0');
+  put(out, layout.starts, starts_);
+  put(out, layout.label_counts, label_counts_);
+  put(out, layout.lines, lines_);
+  for (std::size_t i = 0; i < labels_.size(); ++i)
+    if (labels_[i] != kNoLabel) {
+      char& byte = out[layout.mask + i / 8];
+      byte = static_cast<char>(static_cast<unsigned char>(byte) | 1U << i % 8);
+    }
+  put(out, layout.ids, ids_);
+  if (own_labels_) put(out, layout.labels, labels_);
+  std::copy(notes_.begin(), notes_.end(), out.begin() + static_cast<std::ptrdiff_t>(layout.notes));
+
+  std::memcpy(out.data(), &header, sizeof(header));
+  header.sum = checksum(std::string_view(out).substr(kSummedFrom));
+  std::memcpy(out.data(), &header, sizeof(header));
+  return out;
+}
+
+Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint64_t piece)
+    : file_(path) {
+  const std::string_view bytes = file_.bytes();
+  const Header header = checked_header(path, bytes, key, piece);
+  const Layout layout(header);
+  rows_ = header.rows;
+  bad_ = header.bad;
+  lost_ = header.lost;
+  starts_ = {section<std::uint64_t>(bytes, layout.starts), header.examples + 1};
+  label_counts_ = {section<std::uint32_t>(bytes, layout.label_counts), header.examples};
+  lines_ = {section<std::uint32_t>(bytes, layout.lines), header.examples};
+  mask_ = section<std::uint8_t>(bytes, layout.mask);
+  ids_ = section<std::int32_t>(bytes, layout.ids);
+  if (header.own_labels) labels_ = section<std::int32_t>(bytes, layout.labels);
+  notes_ = bytes.substr(layout.notes, header.note_bytes);
+}
+
+Sequence Shard::operator[](std::size_t i) const {
+  return {.ids = {ids_ + starts_[i], ids_ + starts_[i + 1]},
+          .mask = mask_,
+          .first = starts_[i],
+          .labels = labels_};
+}
+
+std::uint32_t Shard::label_count(std::size_t i, std::size_t length) const {
+  const Sequence sequence = (*this)[i];
+  if (length >= sequence.ids.size()) return label_counts_[i];
+  std::uint32_t count = 0;
+  for (std::size_t token = 1; token < length; ++token) {
+    const std::uint64_t at = sequence.first + token;
+    count += mask_[at / 8] >> (at % 8) & 1U;
+  }
+  return count;
+}
+
+std::vector<ShardNote> Shard::notes() const {
+  std::vector<ShardNote> out;
+  std::string_view rest = notes_;
+  while (!rest.empty()) {
+    const std::string_view line = take_line(rest);
+    const std::size_t number = line.find(' ') + 1;
+    const std::size_t text = line.find(' ', number) + 1;
+    out.push_back({.bad = line.starts_with("bad"),
+                   .line = std::stoull(std::string(line.substr(number, text - number))),
+                   .text = std::string(line.substr(text))});
+  }
+  return out;
+}
+
+}  // namespace mgpu::data
