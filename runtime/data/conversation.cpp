@@ -32,12 +32,13 @@ Json message(const std::string& role, const std::string& content) {
 }
 
 struct AlpacaRow {
-  std::string system, question;
+  std::string system_text, question;
   std::vector<std::pair<std::string, std::string>> history;
 };
 
 AlpacaRow alpaca_of(const Json& row) {
-  AlpacaRow out{.system = optional_text(row, "system"), .question = text_of(row, "instruction")};
+  AlpacaRow out{.system_text = optional_text(row, "system"),
+                .question = text_of(row, "instruction")};
   if (const std::string input = optional_text(row, "input"); !input.empty())
     out.question += "\n" + input;
   if (absent(row, "history")) return out;
@@ -90,15 +91,15 @@ Json sharegpt_messages(const Json& row, bool map_roles) {
       if (role == "human") role = "user";
       if (role == "gpt") role = "assistant";
     }
-  const std::string system = optional_text(row, "system");
-  if (!system.empty()) messages.insert(messages.begin(), message("system", system));
+  const std::string rules = optional_text(row, "system");
+  if (!rules.empty()) messages.insert(messages.begin(), message("system", rules));
   return messages;
 }
 
 Turns alpaca_turns(const Json& row) {
   const AlpacaRow alpaca = alpaca_of(row);
   Turns turns;
-  if (!alpaca.system.empty()) turns.prompt.push_back(message("system", alpaca.system));
+  if (!alpaca.system_text.empty()) turns.prompt.push_back(message("system", alpaca.system_text));
   for (const auto& [question, answer] : alpaca.history) {
     turns.prompt.push_back(message("user", question));
     turns.prompt.push_back(message("assistant", answer));
@@ -111,7 +112,7 @@ Turns alpaca_turns(const Json& row) {
 std::string alpaca_prompt(const Json& row) {
   const AlpacaRow alpaca = alpaca_of(row);
   const std::string input = optional_text(row, "input");
-  std::string out = alpaca.system;
+  std::string out = alpaca.system_text;
   if (out.empty())
     out = input.empty() ? "Below is an instruction that describes a task. Write a response that "
                           "appropriately completes the request."

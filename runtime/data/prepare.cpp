@@ -119,14 +119,14 @@ std::string tokenize(const Work& work, bool skip_bad_rows) {
   return writer.finish(job.key, work.piece);
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw std::runtime_error(
-        fmt::format("cannot make the folder {} for tokens: {}; name another with "
-                    "dataset_prepared_path",
-                    folder.string(), error.message()));
+void store(const fs::path& path, const std::string& bytes) {
+  try {
+    fs::create_directories(path.parent_path());
+    write_atomically(path, bytes);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(fmt::format(
+        "{}; name another folder for tokens with dataset_prepared_path", e.what()));
+  }
 }
 
 std::optional<Shard> usable_shard(const Work& work) {
@@ -143,8 +143,7 @@ Shard made_shard(const Work& work, const PrepareOptions& options) {
   if (auto shard = usable_shard(work)) return std::move(*shard);
   const fs::path path = work.job->path_of(work.piece);
   const std::string bytes = tokenize(work, options.skip_bad_rows);
-  make_folder(work.job->folder);
-  write_atomically(path, bytes);
+  store(path, bytes);
   return Shard(path, work.job->key, work.piece);
 }
 

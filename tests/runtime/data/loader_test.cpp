@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "runtime/data/collate.hpp"
+#include "runtime/data/loader.hpp"
+#include "tests/runtime/data/support.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::data;
+using namespace mgpu::tests;
+
+namespace {
+
+using Sequences = std::multiset<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>>;
+
+// The sequences of a batch with their targets; checks what holds for every batch.
+Sequences sequences_of(const Batch& batch) {
+  REQUIRE(batch.tokens.size() == batch.targets.size());
+  REQUIRE(batch.tokens.size() == batch.positions.size());
+  REQUIRE(batch.starts.front() == 0);
+  REQUIRE(batch.starts.back() == static_cast<std::int32_t>(batch.tokens.size()));
+  Sequences out;
+  std::int32_t longest = 0;
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    const auto begin = batch.starts[s], end = batch.starts[s + 1];
+    REQUIRE(begin < end);
+    longest = std::max(longest, end - begin);
+    for (std::int32_t i = begin; i < end; ++i) REQUIRE(batch.positions[i] == i - begin);
+    REQUIRE(batch.targets[end - 1] == kNoLabel);
+    for (std::int32_t i = begin; i + 1 < end; ++i)
+      REQUIRE((batch.targets[i] == kNoLabel || batch.targets[i] == batch.tokens[i + 1]));
+    out.insert({{batch.tokens.begin() + begin, batch.tokens.begin() + end},
+                {batch.targets.begin() + begin, batch.targets.begin() + end}});
+  }
+  REQUIRE(batch.longest == longest);
+  REQUIRE(batch.labels == std::count_if(batch.targets.begin(), batch.targets.end(),
+                                        [](auto t) { return t != kNoLabel; }));
+  return out;
+}
+
+struct Seen {
+  std::vector<Sequences> steps;
+  std::vector<std::int64_t> labels;
+};
+
+// What all ranks together compute, step by step.
+Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions loading) {
+  Seen seen;
+  seen.steps.resize(static_cast<std::size_t>(loading.end_step - loading.first_step));
+  for (loading.rank = 0; loading.rank < loading.world; ++loading.rank) {
+    Loader loader(dataset, Schedule(dataset.lengths(), all_of(dataset.size()), options), loading);
+    seen.labels.clear();
+    for (auto& step : seen.steps) {
+      const auto batches = loader.next();
+      REQUIRE(batches);
+      for (const Batch& micro : batches->micros) {
+        if (micro.labels == 0 && micro.tokens.size() == 1) continue;  // an empty share
+        step.merge(sequences_of(micro));
+      }
+      seen.labels.push_back(batches->labels);
+    }
+    CHECK_FALSE(loader.next());
+  }
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("targets are the labels of the next token and stay within their sequence", "[collate]") {
+  const TempDir dir(TempDir::in_memory());
+  write(dir.path("a.jsonl"), R"({"input_ids": [1, 2, 3], "labels": [1, -100, 3]})"
+                             "\n"
+                             R"({"input_ids": [4, 5], "labels": [-100, 9]})"
+                             "\n");
+  const Dataset dataset =
+      prepare({{dir.path("a.jsonl")}}, {.cache = dir.path("cache")}, ToyEncoder()).dataset;
+  const std::vector<std::uint32_t> both = {1, 0};
+  const Batch batch = collate(dataset, both);
+  CHECK(batch.tokens == std::vector<std::int32_t>{4, 5, 1, 2, 3});
+  CHECK(batch.targets == std::vector<std::int32_t>{9, kNoLabel, kNoLabel, 3, kNoLabel});
+  CHECK(batch.positions == std::vector<std::int32_t>{0, 1, 0, 1, 2});
+  CHECK(batch.starts == std::vector<std::int32_t>{0, 2, 5});
+  CHECK(batch.longest == 3);
+  CHECK(batch.labels == 2);
+
+  const Batch empty = collate(dataset, {});
+  CHECK(empty.tokens.size() == 1);
+  CHECK(empty.labels == 0);
+  CHECK(sequences_of(empty).size() == 1);
+}
+
+TEST_CASE("a step's content does not depend on world, micro-batches or weights", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, some_lengths(150, 64), 64);
+  ScheduleOptions options{.seed = 3, .global_batch = 24};
+  const int kind = GENERATE(0, 1, 2);
+  if (kind == 1) options.packing = true, options.capacity = 128, options.global_batch = 6;
+  if (kind == 2) options.group_by_length = true;
+  Schedule schedule(dataset.lengths(), all_of(dataset.size()), options);
+  const std::int64_t total = schedule.total_steps(2);
+  const Seen alone = run(dataset, options, {.max_items = 24, .end_step = total});
+  std::size_t sequences = 0;
+  for (std::size_t step = 0; step < alone.steps.size(); ++step) {
+    sequences += alone.steps[step].size();
+    std::int64_t labels = 0;
+    for (const auto& [tokens, targets] : alone.steps[step])
+      labels += std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoLabel; });
+    CHECK(labels == alone.labels[step]);
+  }
+  CHECK(sequences == 2 * dataset.size());
+
+  for (int world = 1; world <= 8; ++world)
+    for (std::int64_t micros = 1; micros <= 4; ++micros) {
+      LoaderOptions loading{
+          .world = world,
+          .max_items = (options.global_batch + world * micros - 1) / (world * micros),
+          .quadratic = 0.01,
+          .end_step = total};
+      if (micros == 3)
+        loading.weights = [&](std::int64_t step) {
+          std::vector<double> weights;
+          for (int r = 0; r < world; ++r) weights.push_back(1 + (step + r) % 3);
+          return weights;
+        };
+      CAPTURE(world, micros);
+      const Seen seen = run(dataset, options, loading);
+      CHECK(seen.steps == alone.steps);
+      CHECK(seen.labels == alone.labels);
+    }
+}
+
+TEST_CASE("a run that goes on at a step equals the one that never stopped", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, some_lengths(90, 64));
+  ScheduleOptions options{.seed = 3, .global_batch = 8};
+  if (GENERATE(false, true)) options.packing = true, options.capacity = 100;
+  Schedule schedule(dataset.lengths(), all_of(dataset.size()), options);
+  const std::int64_t total = schedule.total_steps(3);
+  const Seen straight = run(dataset, options, {.max_items = 8, .end_step = total});
+  for (std::int64_t first = 1; first < total; first += 3) {
+    const Seen resumed =
+        run(dataset, options,
+            {.world = 3, .max_items = 2, .first_step = first, .end_step = total, .ahead = 1});
+    CHECK(std::equal(resumed.steps.begin(), resumed.steps.end(), straight.steps.begin() + first,
+                     straight.steps.end()));
+  }
+}
+
+TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, some_lengths(50, 64));
+  const LoaderOptions loading{.rank = 1, .world = 2, .max_items = 3, .end_step = 5};
+  const Schedule schedule(dataset.lengths(), all_of(dataset.size()), {.global_batch = 10});
+  Loader first(dataset, schedule, loading), second(dataset, schedule, loading);
+  while (auto a = first.next()) {
+    auto b = second.next();
+    REQUIRE(b);
+    REQUIRE(a->micros.size() == b->micros.size());
+    for (std::size_t m = 0; m < a->micros.size(); ++m) {
+      CHECK(a->micros[m].tokens == b->micros[m].tokens);
+      CHECK(a->micros[m].targets == b->micros[m].targets);
+      CHECK(a->micros[m].starts == b->micros[m].starts);
+    }
+  }
+}
+
+TEST_CASE("an evaluation sees every example once over all ranks", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, some_lengths(31, 64));
+  const int world = GENERATE(1, 2, 4, 8);
+  ScheduleOptions options{.global_batch = 2 * world, .shuffle = false};
+  if (GENERATE(false, true)) options.packing = true, options.capacity = 64;
+  Schedule schedule(dataset.lengths(), all_of(dataset.size()), options);
+  const Seen seen =
+      run(dataset, options, {.world = world, .max_items = 2, .end_step = schedule.steps_in(0)});
+  Sequences all;
+  for (Sequences step : seen.steps) all.merge(step);
+  CHECK(all.size() == 31);
+  std::set<std::int32_t> first;
+  for (const auto& [tokens, targets] : all) first.insert(tokens.front());
+  CHECK(first.size() == 31);
+}
+
+TEST_CASE("what goes wrong on the loader's thread is thrown in its turn", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
+  Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
+                {.end_step = 4, .ahead = 4, .weights = [](std::int64_t step) {
+                   if (step == 2) throw std::runtime_error("no weights for step 2");
+                   return std::vector<double>{1};
+                 }});
+  CHECK(loader.next());
+  CHECK(loader.next());
+  CHECK_THROWS_WITH(loader.next(), "no weights for step 2");
+  CHECK_THROWS_WITH(loader.next(), "no weights for step 2");
+}
+
+TEST_CASE("a loader that is not read to its end goes away", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, some_lengths(100, 64));
+  const int read = GENERATE(0, 1, 3);
+  Loader loader(dataset, Schedule(dataset.lengths(), all_of(100), {.global_batch = 1}),
+                {.end_step = 1000000});
+  for (int i = 0; i < read; ++i) CHECK(loader.next());
+}
+
+TEST_CASE("weights are asked for in order and a bounded time ahead", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, some_lengths(40, 64));
+  std::atomic<std::int64_t> read{0};
+  std::vector<std::int64_t> asked;
+  std::int64_t furthest = 0;
+  {
+    Loader loader(dataset, Schedule(dataset.lengths(), all_of(40), {.global_batch = 2}),
+                  {.end_step = 20, .ahead = 3, .weights = [&](std::int64_t step) {
+                     asked.push_back(step);
+                     furthest = std::max(furthest, step - read.load());
+                     return std::vector<double>{1};
+                   }});
+    while (loader.next()) ++read;
+  }
+  CHECK(asked.size() == 20);
+  CHECK(std::is_sorted(asked.begin(), asked.end()));
+  CHECK(furthest <= 4);
+}

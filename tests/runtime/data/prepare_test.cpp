@@ -1,0 +1,343 @@
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <barrier>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "runtime/data/prepare.hpp"
+#include "tests/runtime/data/support.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::data;
+using namespace mgpu::tests;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Every example as text, in order.
+std::vector<std::string> texts(const Dataset& dataset) {
+  std::vector<std::string> out;
+  for (std::uint32_t i = 0; i < dataset.size(); ++i)
+    out.push_back(ToyEncoder().decode(dataset[i].ids));
+  return out;
+}
+
+// Every example's tokens with its length in front: quicker than texts.
+std::vector<std::int32_t> all_ids(const Dataset& dataset) {
+  std::vector<std::int32_t> out;
+  for (std::uint32_t i = 0; i < dataset.size(); ++i) {
+    const auto ids = dataset[i].ids;
+    out.push_back(static_cast<std::int32_t>(ids.size()));
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  return out;
+}
+
+std::string many_rows(int count) {
+  std::string rows;
+  for (int i = 0; i < count; ++i)
+    rows += fmt::format("{{\"text\": \"row {} {}\"}}\n{}", i, std::string(i * 7 % 500, 'x'),
+                        i % 9 == 0 ? "\r\n" : "");
+  return rows;
+}
+
+std::vector<fs::path> cached_files(const TempDir& dir) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::recursive_directory_iterator(dir.path("cache")))
+    if (entry.is_regular_file()) out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+struct Room {
+  TempDir dir{TempDir::in_memory()};
+  ToyEncoder encoder;
+  PrepareOptions options{.cache = dir.path("cache")};
+
+  Prepared run(const std::string& rows) {
+    write(dir.path("a.jsonl"), rows);
+    return again();
+  }
+  Prepared again() { return prepare({{dir.path("a.jsonl")}}, options, encoder); }
+};
+
+}  // namespace
+
+TEST_CASE("rows become examples in their order", "[prepare]") {
+  Room room;
+  const Prepared prepared = room.run(R"({"text": "one"}
+
+    {"text": "two"})");
+  CHECK(texts(prepared.dataset) == std::vector<std::string>{"one<eos>", "two<eos>"});
+  CHECK(prepared.dataset.where(1) == room.dir.path("a.jsonl") + ":3");
+  CHECK(prepared.dataset.lengths()[0] == 4);
+  CHECK(prepared.dataset.label_counts()[0] == 3);
+  REQUIRE(prepared.reports.size() == 1);
+  CHECK(prepared.reports[0].rows == 2);
+  CHECK(prepared.reports[0].kept == 2);
+  CHECK(prepared.reports[0].tokens == 8);
+  CHECK(prepared.reports[0].format == "text");
+}
+
+TEST_CASE("what was tokenised once is not tokenised again", "[prepare]") {
+  Room room;
+  const auto first = all_ids(room.run(many_rows(5000)).dataset);
+  const int calls = room.encoder.encoded;
+  CHECK(calls == 5000);
+  CHECK((all_ids(room.again().dataset) == first));
+  CHECK(room.encoder.encoded == calls);
+
+  SECTION("also under another name") {
+    fs::rename(room.dir.path("a.jsonl"), room.dir.path("b.jsonl"));
+    prepare({{room.dir.path("b.jsonl"), 2}}, room.options, room.encoder);
+    CHECK(room.encoder.encoded == calls);
+  }
+  SECTION("also with another max_length") {
+    room.options.max_length = 50;
+    CHECK(room.again().dataset.lengths()[100] == 50);
+    CHECK(room.encoder.encoded == calls);
+  }
+  SECTION("but with another tokenizer") {
+    room.encoder.bos = true;
+    room.again();
+    CHECK(room.encoder.encoded == 2 * calls);
+  }
+  SECTION("but with other options that matter") {
+    room.options.rows.vocabulary = 300;
+    room.again();
+    CHECK(room.encoder.encoded == 2 * calls);
+  }
+  SECTION("but with other contents") {
+    room.run(many_rows(5000) + "{\"text\": \"\"}\n");
+    CHECK(room.encoder.encoded == 2 * calls + 1);
+  }
+}
+
+TEST_CASE("a missing, torn or damaged piece of the cache is made anew", "[prepare]") {
+  Room room;
+  const auto first = all_ids(room.run(many_rows(5000)).dataset);
+  const auto files = cached_files(room.dir);
+  REQUIRE(files.size() > 3);
+  const std::string good = contents(files[2]);
+  const int calls = room.encoder.encoded;
+  SECTION("missing") {
+    fs::remove(files[2]);
+  }
+  SECTION("torn") {
+    fs::resize_file(files[2], fs::file_size(files[2]) / 2);
+  }
+  SECTION("empty") {
+    write(files[2], "");
+  }
+  SECTION("a flipped bit") {
+    std::string bad = good;
+    bad[bad.size() / 2] ^= 4;
+    write(files[2], bad);
+  }
+  SECTION("another piece's") {
+    fs::copy_file(files[1], files[2], fs::copy_options::overwrite_existing);
+  }
+  CHECK((all_ids(room.again().dataset) == first));
+  CHECK(room.encoder.encoded > calls);
+  CHECK(room.encoder.encoded < 2 * calls);
+  CHECK(contents(files[2]) == good);
+}
+
+TEST_CASE("the cache is the same for any number of ranks and threads", "[prepare]") {
+  Room alone;
+  alone.options.threads = 1;
+  const auto expected = all_ids(alone.run(many_rows(6000)).dataset);
+
+  const int parts = GENERATE(2, 3, 8);
+  Room room;
+  write(room.dir.path("a.jsonl"), many_rows(6000));
+  std::barrier barrier(parts);
+  std::vector<std::vector<std::int32_t>> seen(parts);
+  {
+    std::vector<std::jthread> ranks;
+    for (int part = 0; part < parts; ++part)
+      ranks.emplace_back([&, part] {
+        PrepareOptions options = room.options;
+        options.part = part;
+        options.parts = parts;
+        options.threads = 2;
+        options.barrier = [&] { barrier.arrive_and_wait(); };
+        seen[part] = all_ids(prepare({{room.dir.path("a.jsonl")}}, options, room.encoder).dataset);
+      });
+  }
+  for (const auto& each : seen) CHECK((each == expected));
+  CHECK(room.encoder.encoded == 6000);  // every row once, by one of them
+  const auto ours = cached_files(room.dir), theirs = cached_files(alone.dir);
+  REQUIRE(ours.size() == theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) CHECK((contents(ours[i]) == contents(theirs[i])));
+}
+
+TEST_CASE("a folder that ranks do not share is found out, not waited for", "[prepare]") {
+  Room room;
+  write(room.dir.path("a.jsonl"), many_rows(5000));
+  room.options.parts = 2;
+  room.options.barrier = [] {};
+  room.options.seen_within = std::chrono::milliseconds(50);
+  CHECK_THROWS_WITH(room.again(), Contains("shared by all nodes"));
+  room.options.barrier = nullptr;
+  CHECK_THROWS_AS(room.again(), std::logic_error);
+}
+
+TEST_CASE("a file of another part's that comes late is waited for", "[prepare]") {
+  Room other;
+  const auto expected = all_ids(other.run(many_rows(5000)).dataset);
+  Room room;
+  write(room.dir.path("a.jsonl"), many_rows(5000));
+  room.options.parts = 2;
+  std::jthread late;
+  room.options.barrier = [&] {
+    late = std::jthread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      fs::copy(other.dir.path("cache"), room.dir.path("cache"),
+               fs::copy_options::recursive | fs::copy_options::skip_existing);
+    });
+  };
+  CHECK((all_ids(room.again().dataset) == expected));
+}
+
+TEST_CASE("a bad row is named, or skipped and counted", "[prepare]") {
+  Room room;
+  std::string rows = many_rows(4000);
+  const auto lines = std::count(rows.begin(), rows.end(), '\n');
+  rows += "{\"text\": 5}\n{\"text\": \"\xff\"}\n" + many_rows(10);
+  CHECK_THROWS_WITH(room.run(rows),
+                    Contains(fmt::format("a.jsonl:{}: the column \"text\" is number", lines + 1)));
+  room.options.skip_bad_rows = true;
+  const Prepared prepared = room.again();
+  CHECK(prepared.dataset.size() == 4010);
+  const SourceReport& report = prepared.reports[0];
+  CHECK(report.rows == 4012);
+  CHECK(report.bad == 2);
+  REQUIRE(report.bad_rows.size() == 2);
+  CHECK_THAT(report.bad_rows[1], Contains(fmt::format("a.jsonl:{}: no JSON", lines + 2)));
+
+  SECTION("also when it was skipped before") {
+    room.options.skip_bad_rows = false;
+    const int calls = room.encoder.encoded;
+    CHECK_THROWS_WITH(room.again(), Contains(fmt::format("a.jsonl:{}: the column", lines + 1)));
+    CHECK(room.encoder.encoded == calls);
+  }
+  SECTION("and what the encoder refuses is a bad row too") {
+    CHECK(room.run(R"({"messages": [{"role": "user", "content": ""}]}
+                      {"messages": [{"role": "unknown", "content": ""}]})")
+              .reports[0]
+              .bad_rows.at(0) ==
+          room.dir.path("a.jsonl") + ":2: the template knows no role unknown");
+  }
+}
+
+TEST_CASE("a file without a good row is refused even where bad rows are skipped", "[prepare]") {
+  Room room;
+  room.options.skip_bad_rows = true;
+  CHECK_THROWS_WITH(room.run("{\"text\": 5}\n{\"text\": 6}\n"), Contains("every row is bad"));
+  CHECK_THROWS_WITH(room.run("x\ny\n"), Contains("a.jsonl:1: no JSON object: x"));
+  CHECK_THROWS_WITH(room.run(" \n\r\n"), Contains("holds no rows"));
+  CHECK_THROWS_WITH(room.run(""), Contains("holds no rows"));
+  CHECK_THROWS_WITH(room.run("{\"q\": 5}\n"), Contains("no format fits the columns q"));
+}
+
+TEST_CASE("examples are cut to max_length, and dropped where no label is left", "[prepare]") {
+  Room room;
+  room.options.max_length = 6;
+  const Prepared prepared = room.run(R"({"prompt": "1+1=", "completion": "2"}
+      {"prompt": "1234", "completion": "56789"}
+      {"prompt": "123456", "completion": "7"}
+      {"prompt": "12345", "completion": "678"}
+      {"prompt": "", "completion": ""})");
+  CHECK(texts(prepared.dataset) == std::vector<std::string>{"1+1=2<eos>", "123456", "123456"});
+  const auto counts = prepared.dataset.label_counts();
+  CHECK(std::vector<std::uint32_t>(counts.begin(), counts.end()) ==
+        std::vector<std::uint32_t>{2, 2, 1});
+  const SourceReport& report = prepared.reports[0];
+  CHECK(report.dropped == 2);  // a prompt that fills it all, and one token that nothing predicts
+  CHECK(report.truncated == 2);
+  CHECK(report.kept == 3);
+  CHECK(prepared.dataset.labels() == 5);
+  room.options.max_length = 1;
+  CHECK_THROWS_WITH(room.again(), Contains("no example is left") && Contains("max_length 1"));
+}
+
+TEST_CASE("prompts that lose their end are counted and the first is shown", "[prepare]") {
+  Room room;
+  const Prepared prepared = room.run(R"({"prompt": "x", "completion": "y"}
+      {"prompt": "a", "completion": "b"}
+      {"prompt": "aa", "completion": "b"})");
+  CHECK(prepared.reports[0].lost == 2);
+  CHECK(prepared.reports[0].lost_prompt == room.dir.path("a.jsonl") + ":2: a");
+}
+
+TEST_CASE("several files keep their weights, formats and places", "[prepare]") {
+  Room room;
+  write(room.dir.path("a.jsonl"), R"({"text": "a"})");
+  write(room.dir.path("b.jsonl"), R"({"messages": [{"role": "user", "content": "b"}]})"
+                                  "\n"
+                                  R"({"messages": [{"role": "user", "content": "c"}]})");
+  const Prepared prepared = prepare(
+      {{room.dir.path("a.jsonl"), 2}, {room.dir.path("b.jsonl"), 0.5}}, room.options, room.encoder);
+  CHECK(texts(prepared.dataset) ==
+        std::vector<std::string>{"a<eos>", "<user>b<end>", "<user>c<end>"});
+  const auto ranges = prepared.dataset.ranges();
+  REQUIRE(ranges.size() == 2);
+  CHECK(ranges[0].weight == 2);
+  CHECK(ranges[1].first == 1);
+  CHECK(ranges[1].count == 2);
+  CHECK(prepared.dataset.where(2) == room.dir.path("b.jsonl") + ":2");
+  CHECK_THROWS_WITH(prepare({{room.dir.path("a.jsonl"), 0}}, room.options, room.encoder),
+                    Contains("weight"));
+  CHECK_THROWS_WITH(prepare({{room.dir.path("a.jsonl"), NAN}}, room.options, room.encoder),
+                    Contains("weight"));
+}
+
+TEST_CASE("a cache that cannot be written is named", "[prepare]") {
+  Room room;
+  write(room.dir.path("file"), "");
+  room.options.cache = room.dir.path("file/cache");
+  CHECK_THROWS_WITH(room.run(many_rows(3)),
+                    Contains("file/cache") && Contains("dataset_prepared_path"));
+}
+
+TEST_CASE("a full disk is named, and leaves nothing behind", "[prepare]") {
+  Room room;
+  write(room.dir.path("a.jsonl"), many_rows(3000));
+  // A limit on the size of files fails in write as a full disk does, but for the errno.
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto old = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 10000;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string what;
+  try {
+    room.again();
+  } catch (const std::runtime_error& e) {
+    what = e.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, old);
+  CHECK_THAT(what, Contains("cannot write") && Contains("File too large"));
+  CHECK(cached_files(room.dir).empty());
+}
+
+TEST_CASE("what a killed run left unfinished is swept after a day", "[prepare]") {
+  Room room;
+  room.run(many_rows(3));
+  const fs::path folder = cached_files(room.dir).at(0).parent_path();
+  write(folder / "00000.tokens.abcdef", "torn");
+  write(folder / "00000.tokens.ghijkl", "being written");
+  fs::last_write_time(folder / "00000.tokens.abcdef",
+                      fs::file_time_type::clock::now() - std::chrono::hours(25));
+  room.again();
+  CHECK_FALSE(fs::exists(folder / "00000.tokens.abcdef"));
+  CHECK(fs::exists(folder / "00000.tokens.ghijkl"));
+  CHECK(fs::exists(folder / "00000.tokens"));
+}

@@ -1,0 +1,80 @@
+#include <string>
+
+#include "runtime/data/row.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::data;
+using Catch::Matchers::Contains;
+
+TEST_CASE("a row keeps its keys in the order of the file", "[row]") {
+  const Json row = parse_row(R"({"z": 1, "a": {"y": [true, null, -2, 1.5], "b": "x"}, "m": ""})");
+  CHECK(row.dump() == R"({"z":1,"a":{"y":[true,null,-2,1.5],"b":"x"},"m":""})");
+}
+
+TEST_CASE("a line ends with CRLF as well as with LF", "[row]") {
+  CHECK(parse_row("  {\"a\": \"\\u00e9\\ud83d\\ude00\"}\r")["a"] == "\u00e9\U0001F600");
+}
+
+TEST_CASE("what is no object, or no JSON, is said", "[row]") {
+  struct Case {
+    std::string line, what;
+  };
+  const auto [line, what] = GENERATE(values<Case>({
+      {"[1]", "no JSON object: [1]"},
+      {"null", "no JSON object"},
+      {"", "no JSON object"},
+      {"{\"a\": 1", "no JSON at byte"},
+      {"{\"a\": 1} {\"b\": 2}", "no JSON at byte"},
+      {"{\"a\": 01}", "no JSON at byte"},
+      {"{\"a\": NaN}", "no JSON at byte"},
+      {"{\"a\": 1,}", "no JSON at byte"},
+      {"{\"a\": \"\xff\"}", "UTF-8"},
+      {"{\"a\": \"\xed\xa0\x80\"}", "UTF-8"},
+      {"{\"a\": \"\\ud800\"}", "surrogate"},
+      {"{\"a\": \"\x01\"}", "control character"},
+      {"{\"a\": 1e999}", "no JSON at byte"},
+      {"{\"a\": 99999999999999999999}", "99999999999999999999 does not fit into 64 bits"},
+      {"{\"a\": 1, \"b\": 2, \"a\": 1}", "the key \"a\" is there twice"},
+      {"{\"a\": {\"b\": [{\"c\": 1, \"c\": 2}]}}", "the key \"c\" is there twice"},
+  }));
+  CAPTURE(line);
+  CHECK_THROWS_WITH(parse_row(line), Contains(what));
+}
+
+TEST_CASE("a message about a row is one short line of valid UTF-8", "[row]") {
+  try {
+    parse_row("{\"a\nb\xff" + std::string(100000, 'x'));
+    FAIL("no JSON, and accepted");
+  } catch (const RowError& e) {
+    const std::string what = e.what();
+    CHECK(what.size() < 400);
+    CHECK(what.find('\n') == what.npos);
+    CHECK(what.find('\xff') == what.npos);
+  }
+}
+
+TEST_CASE("deep nesting is refused and costs no stack", "[row]") {
+  const auto nested = [](int depth) {
+    return "{\"a\":" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  CHECK_NOTHROW(parse_row(nested(199)));
+  CHECK_THROWS_WITH(parse_row(nested(200)), Contains("nested deeper than 200"));
+  CHECK_THROWS_WITH(parse_row(nested(1000000)), Contains("nested deeper than 200"));
+}
+
+TEST_CASE("shown text is cut between characters", "[row]") {
+  CHECK(shown("abc") == "abc");
+  CHECK(shown("a\tb\x7f") == "a\\x09b\\x7f");
+  CHECK(shown("\u00e9\u00e9\u00e9", 3) == "\u00e9\u00e9...");
+  CHECK(shown("\xc3") == "\\xc3");
+  CHECK(shown("\xc0\x80\xf4\x90\x80\x80") == "\\xc0\\x80\\xf4\\x90\\x80\\x80");
+}
+
+TEST_CASE("lines are taken one by one", "[row]") {
+  std::string_view rest = "a\n\r\n\nb";
+  CHECK(take_line(rest) == "a");
+  CHECK(blank(take_line(rest)));
+  CHECK(take_line(rest).empty());
+  CHECK(take_line(rest) == "b");
+  CHECK(rest.empty());
+}

@@ -1,0 +1,120 @@
+#include <filesystem>
+#include <string>
+
+#include "runtime/data/digest.hpp"
+#include "runtime/data/parallel.hpp"
+#include "runtime/data/row.hpp"
+#include "runtime/data/source_file.hpp"
+#include "tests/runtime/data/support.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::data;
+using namespace mgpu::tests;
+using Catch::Matchers::Contains;
+
+TEST_CASE("the pieces of a file are its lines, each once, with their numbers", "[source]") {
+  const TempDir dir(TempDir::in_memory());
+  const std::string file = dir.path("a.jsonl");
+  const std::string bom = GENERATE(as<std::string>(), "", "\xEF\xBB\xBF");
+  const bool ends = GENERATE(false, true);
+  // Lines of all lengths, some of them blank, and one longer than a piece.
+  std::string text;
+  for (int i = 0; text.size() < 3000000; ++i) {
+    text += std::string(i == 300 ? 700000 : static_cast<std::size_t>(i) * 37 % 3001, 'x');
+    text += "\n";
+  }
+  if (!ends) text.pop_back();
+  write(file, bom + text);
+
+  const SourceFile source(file, 2);
+  CHECK(source.pieces() > 5);
+  std::string joined;
+  for (std::size_t i = 0; i < source.pieces(); ++i) {
+    const auto lines = 1 + std::count(joined.begin(), joined.end(), '\n');
+    CHECK(source.first_line(i) == static_cast<std::uint64_t>(lines));
+    joined += source.piece(i);
+  }
+  CHECK((joined == text));
+}
+
+TEST_CASE("the digest is that of the contents", "[source]") {
+  const TempDir dir(TempDir::in_memory());
+  std::string text(9000000, 'x');
+  write(dir.path("a"), text);
+  write(dir.path("b"), text);
+  const std::string digest = SourceFile(dir.path("a"), 1).digest();
+  CHECK(digest.size() == 64);
+  CHECK(SourceFile(dir.path("b"), 3).digest() == digest);
+  text[8500000] = 'y';
+  write(dir.path("b"), text);
+  CHECK(SourceFile(dir.path("b"), 1).digest() != digest);
+  CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_CASE("a checksum notices every changed bit and every cut", "[digest]") {
+  std::string bytes;
+  for (int i = 0; i < 133; ++i) bytes += static_cast<char>(i * 31);
+  const std::uint64_t sum = checksum(bytes);
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    std::string changed = bytes;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    CHECK(checksum(changed) != sum);
+  }
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    CHECK(checksum(std::string_view(bytes).substr(0, size)) != sum);
+  CHECK(checksum(bytes + '\0') != sum);
+}
+
+TEST_CASE("files of other formats are refused with the command that converts them", "[source]") {
+  const TempDir dir(TempDir::in_memory());
+  struct Case {
+    std::string name, bytes, what;
+  };
+  const auto [name, bytes, what] = GENERATE(values<Case>({
+      {"a.parquet", "PAR1", "a Parquet file"},
+      {"a.bin", "PAR1....", "a Parquet file"},
+      {"a.arrow", "ARROW1", "an Arrow file"},
+      {"a.csv", "a,b\n1,2\n", "load_dataset(\"csv\""},
+      {"a.tsv", "a\tb\n", "pandas.read_csv"},
+      {"a.jsonl.gz", "\x1f\x8b\x08", "gunzip -k"},
+      {"a.zst", "\x28\xb5\x2f\xfd", "unzstd"},
+      {"a.jsonl", "\xff\xfe{", "iconv -f UTF-16"},
+      {"a.json", "\xEF\xBB\xBF\n [\n{}]", "jq -c '.[]'"},
+  }));
+  write(dir.path(name), bytes);
+  CHECK_THROWS_WITH(SourceFile(dir.path(name), 1), Contains(what) && Contains(dir.path(name)));
+}
+
+TEST_CASE("paths that are no file are told apart", "[source]") {
+  const TempDir dir(TempDir::in_memory());
+  CHECK_THROWS_WITH(SourceFile(dir.path("none.jsonl"), 1), Contains("No such file or directory"));
+  CHECK_THROWS_WITH(
+      SourceFile("tatsu-lab/alpaca", 1),
+      Contains("load_dataset(sys.argv[1]") && Contains("'tatsu-lab/alpaca' 'alpaca.jsonl'"));
+  CHECK_THROWS_WITH(SourceFile("data/none.jsonl", 1), Contains("cannot open data/none.jsonl"));
+  write(dir.path("b.jsonl"), "");
+  write(dir.path("a.jsonl"), "");
+  CHECK_THROWS_WITH(SourceFile(dir.root().string(), 1),
+                    Contains("is a folder") && Contains("a.jsonl, b.jsonl"));
+  CHECK_THROWS_WITH(SourceFile("/dev/null", 1), Contains("no regular file"));
+}
+
+TEST_CASE("a quote in a path stays within the command's quotes", "[source]") {
+  const TempDir dir(TempDir::in_memory());
+  write(dir.path("it's.csv"), "");
+  CHECK_THROWS_WITH(SourceFile(dir.path("it's.csv"), 1), Contains("/it'\\''s.csv'"));
+}
+
+TEST_CASE("work in parallel is done once, and the first mistake is told", "[parallel]") {
+  const int threads = GENERATE(0, 1, 4);
+  std::vector<std::atomic<int>> done(100);
+  for_each_index(100, threads, [&](std::size_t i) { ++done[i]; });
+  for (const auto& count : done) CHECK(count == 1);
+  for (int repeat = 0; repeat < 20; ++repeat)
+    CHECK_THROWS_WITH(for_each_index(100, threads,
+                                     [](std::size_t i) {
+                                       if (i % 10 == 7) throw std::runtime_error(std::to_string(i));
+                                     }),
+                      "7");
+  for_each_index(0, threads, [](std::size_t) { FAIL("there is nothing to do"); });
+}
