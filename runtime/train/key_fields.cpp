@@ -74,6 +74,10 @@ Range between(double least, double most) {
   return {.least = least, .most = most};
 }
 
+Field shown_as(std::function<std::string(const TrainConfig&)> show) {
+  return {.show = std::move(show)};
+}
+
 Field flag(bool TrainConfig::* member) {
   return {.value = "true|false",
           .set = [=](TrainConfig& c, const YamlNode& v) { c.*member = to_flag(v); },

@@ -35,6 +35,9 @@ Range above(double least);
 Range at_least(double least);
 Range between(double least, double most);
 
+// Only shown: a rule sets it.
+Field shown_as(std::function<std::string(const TrainConfig&)> show);
+
 Field flag(bool TrainConfig::* member);
 Field inverse(bool TrainConfig::* member);  // true sets false; shown by another key
 Field flag(std::optional<bool> TrainConfig::* member);

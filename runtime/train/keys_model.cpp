@@ -4,12 +4,24 @@
 #include "runtime/train/yaml_values.hpp"
 
 namespace mgpu::train {
+namespace {
+
+std::string shown_sources(const std::vector<DataSource>& sources) {
+  std::vector<std::string> words;
+  for (const auto& source : sources)
+    words.push_back(source.weight == 1 ? source.path
+                                       : source.path + " x " + shown_number(source.weight));
+  return words.size() == 1 ? words.front() : shown_words(words);
+}
+
+}  // namespace
 
 // clang-format off: one paragraph a key reads better than one line a field.
 std::vector<KeySpec> model_keys() {
   using C = TrainConfig;
   return {
-      {.name = "task", .aliases = {"stage", "rl"}, .help = "what is trained for",
+      {.name = "task", .aliases = {"stage", "rl"}, .field = shown_as([](const TrainConfig& c) { return std::string(c.task == Task::grpo ? "grpo" : "sft"); }),
+       .help = "what is trained for",
        .initial = "grpo if reward_funcs or num_generations is there, else sft",
        .value = "sft|grpo"},
       {.name = "model_name_or_path",
@@ -40,6 +52,7 @@ std::vector<KeySpec> data_keys() {
        .aliases = {"datasets", "dataset", "train_dataset", "train_file", "train_data",
                    "data_path", "dataset_path", "data_files", "dataset_name_or_path",
                    "dataset_mixture"},
+       .field = shown_as([](const TrainConfig& c) { return shown_sources(c.dataset_name); }),
        .help = "JSONL files: a path, a list of paths, or a list of {path, weight}",
        .value = "PATH|LIST"},
       {.name = "dataset_dir", .help = "folder before every relative path of dataset_name",
@@ -47,6 +60,7 @@ std::vector<KeySpec> data_keys() {
       {.name = "eval_dataset",
        .aliases = {"eval_file", "test_datasets", "eval_dataset_name", "validation_file",
                    "val_dataset", "eval_data_path", "validation_datasets"},
+       .field = shown_as([](const TrainConfig& c) { return shown_sources(c.eval_dataset); }),
        .help = "the same, to evaluate on", .value = "PATH|LIST"},
       {.name = "dataset_format", .aliases = {"data_format", "dataset_type"},
        .field = choice(&C::dataset_format,
@@ -79,6 +93,7 @@ std::vector<KeySpec> data_keys() {
       {.name = "packing_strategy", .help = "only best fit: bfd", .initial = "bfd", .value = "bfd",
        .task = KeyTask::sft},
       {.name = "group_by_length", .aliases = {"train_sampling_strategy"},
+       .field = shown_as([](const TrainConfig& c) { return std::string(c.group_by_length ? "true" : "false"); }),
        .help = "rows of like length in one batch; also written train_sampling_strategy: "
                "group_by_length",
        .initial = "false", .value = "true|false"},
@@ -113,6 +128,7 @@ std::vector<KeySpec> batch_keys() {
   return {
       {.name = "per_device_train_batch_size",
        .aliases = {"batch_size_per_gpu", "per_gpu_train_batch_size", "per_device_batch_size"},
+       .field = shown_as([](const TrainConfig& c) { return std::to_string(c.per_device_train_batch_size); }),
        .help = "sequences (with packing: bins) of one rank at a time", .initial = "8",
        .value = "N"},
       {.name = "micro_batch_size", .help = "another word for it", .value = "N",
@@ -121,10 +137,12 @@ std::vector<KeySpec> batch_keys() {
        .help = "alone: per_device_train_batch_size; beside micro_batch_size: global_batch_size",
        .value = "N"},
       {.name = "global_batch_size", .aliases = {"train_batch_size", "total_batch_size"},
+       .field = shown_as([](const TrainConfig& c) { return std::to_string(c.global_batch_size); }),
        .help = "sequences of one step on all ranks together; exact, or an error",
        .initial = "per device x accumulation x ranks", .value = "N"},
       {.name = "gradient_accumulation_steps",
        .aliases = {"grad_accum", "accumulation_steps", "gradient_accumulation"},
+       .field = shown_as([](const TrainConfig& c) { return std::to_string(c.gradient_accumulation_steps); }),
        .help = "batches of a rank in one step", .initial = "1", .value = "N"},
       {.name = "per_device_eval_batch_size",
        .aliases = {"eval_batch_size", "per_gpu_eval_batch_size"},

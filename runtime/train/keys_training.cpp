@@ -1,6 +1,7 @@
 // The table's part about the optimizer, precision, memory, parallelism and LoRA.
 
 #include <cmath>
+#include <map>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -47,6 +48,21 @@ void set_targets(C& c, const YamlNode& value) {
   c.lora_target_modules = all ? std::vector<std::string>{} : layers;
 }
 
+const Words<Dtype> kDtypeWords{{"auto", Dtype::automatic},
+                               {"bf16", Dtype::bf16},
+                               {"fp16", Dtype::fp16},
+                               {"fp32", Dtype::fp32}};
+const Words<Recompute> kRecomputeWords{{"auto", Recompute::automatic},
+                                       {"false", Recompute::no},
+                                       {"true", Recompute::full},
+                                       {"offload", Recompute::offload}};
+
+std::string shown_map(const std::map<std::string, double>& numbers) {
+  std::vector<std::string> words;
+  for (const auto& [name, number] : numbers) words.push_back(name + ": " + shown_number(number));
+  return shown_words(words);
+}
+
 Field only_set(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
 }
@@ -64,21 +80,25 @@ std::vector<KeySpec> optimizer_keys() {
       {.name = "learning_rate", .aliases = {"lr"}, .field = number(&C::learning_rate, at_least(0)),
        .help = "the highest rate of the schedule", .initial = "2e-05; 1e-06 for grpo"},
       {.name = "lr_scheduler_type", .aliases = {"lr_scheduler", "scheduler", "lr_schedule"},
-       .field = only_set("NAME", set_scheduler), .help = "shape of the rate over the run",
+       .field = {.value = "NAME", .set = set_scheduler,
+                 .show = [](const C& c) { return c.lr_scheduler_type; }},
+        .help = "shape of the rate over the run",
        .initial = "linear"},
-      {.name = "lr_scheduler_kwargs", .help = "numbers of the schedule, such as {min_lr_rate: 0.1}",
+      {.name = "lr_scheduler_kwargs", .field = shown_as([](const TrainConfig& c) { return shown_map(c.lr_scheduler_kwargs); }),
+       .help = "numbers of the schedule, such as {min_lr_rate: 0.1}",
        .value = "MAP"},
       {.name = "cosine_min_lr_ratio", .aliases = {"final_lr_fraction"},
        .help = "the cosine ends at this part of learning_rate: cosine_with_min_lr",
        .value = "NUMBER"},
       {.name = "warmup_steps", .aliases = {"num_warmup_steps", "lr_warmup_steps"},
+       .field = shown_as([](const TrainConfig& c) { return shown_number(c.warmup_steps); }),
        .help = "steps until the highest rate; below 1 a fraction of all steps", .initial = "0",
        .value = "NUMBER"},
       {.name = "warmup_ratio", .aliases = {"lr_warmup_ratio"},
        .help = "older way to say it: a fraction of all steps",
        .value = "NUMBER", .sets = "warmup_steps"},
       {.name = "optim", .aliases = {"optimizer", "optimizer_type"},
-       .field = only_set("NAME", set_optimizer),
+       .field = {.value = "NAME", .set = set_optimizer, .show = [](const C& c) { return c.optim; }},
        .help = "AdamW; adamw_8bit holds its moments in 8 bits", .initial = "adamw_torch_fused"},
       {.name = "adam_beta1", .aliases = {"beta1", "adamw_beta1"},
        .field = number(&C::adam_beta1, {.least = 0, .most = 1, .below = true}),
@@ -110,6 +130,7 @@ std::vector<KeySpec> optimizer_keys() {
 std::vector<KeySpec> memory_keys() {
   return {
       {.name = "dtype", .aliases = {"torch_dtype", "infer_dtype", "precision"},
+       .field = shown_as([](const TrainConfig& c) { return word_for(c.dtype, kDtypeWords); }),
        .help = "of the computation; the optimizer's master weights are fp32",
        .initial = "auto: bf16 on GPUs, fp32 on CPUs", .value = "auto|bf16|fp16|fp32"},
       {.name = "bf16", .aliases = {"pure_bf16"}, .help = "true is dtype: bf16, false fp32",
@@ -120,6 +141,7 @@ std::vector<KeySpec> memory_keys() {
       {.name = "gradient_checkpointing",
        .aliases = {"enable_gradient_checkpointing", "use_gradient_checkpointing", "recompute",
                    "activation_checkpointing"},
+       .field = shown_as([](const TrainConfig& c) { return word_for(c.gradient_checkpointing, kRecomputeWords); }),
        .help = "recompute layers in the backward pass; offload (or unsloth) moves their inputs to "
                "the host, auto decides by memory",
        .initial = "auto", .value = "true|false|auto|offload"},
@@ -128,6 +150,7 @@ std::vector<KeySpec> memory_keys() {
       {.name = "activation_offloading", .help = "true is gradient_checkpointing: offload",
        .value = "true|false", .sets = "gradient_checkpointing"},
       {.name = "zero_stage", .aliases = {"zero_level", "zero"},
+       .field = shown_as([](const TrainConfig& c) { return std::to_string(c.zero_stage); }),
        .help = "what is spread over the ranks: 1 optimizer, 2 also gradients, 3 also weights",
        .initial = "0", .value = "0|1|2|3"},
       {.name = "deepspeed", .aliases = {"deepspeed_config", "accelerate_config", "zero_optimization"},
@@ -170,7 +193,8 @@ std::vector<KeySpec> memory_keys() {
 
 std::vector<KeySpec> lora_keys() {
   return {
-      {.name = "use_peft", .aliases = {"lora", "use_lora"}, .help = "train an adapter only",
+      {.name = "use_peft", .aliases = {"lora", "use_lora"}, .field = shown_as([](const TrainConfig& c) { return std::string(c.use_peft ? "true" : "false"); }),
+       .help = "train an adapter only",
        .initial = "true if any lora_* key is there", .value = "true|false"},
       {.name = "adapter", .help = "lora, or qlora: also load_in_4bit", .value = "lora|qlora",
        .sets = "use_peft"},

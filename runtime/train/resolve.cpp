@@ -1,6 +1,10 @@
 #include "runtime/train/resolve.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <limits>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -30,6 +34,20 @@ ReadFile beside(const std::string& recipe, const ReadFile& read_file) {
   };
 }
 
+// In the order of the file, what has no line last.
+void sort_by_line(std::vector<std::string>& lines, const std::string& name) {
+  const auto begin = at_line(name, 0);  // "job.yaml:0"
+  const auto line_of = [&](const std::string& line) {
+    const std::string_view prefix(begin.data(), begin.size() - 1);
+    int number = 0;
+    if (!line.starts_with(prefix)) return std::numeric_limits<int>::max();
+    std::from_chars(line.data() + prefix.size(), line.data() + line.size(), number);
+    return number;
+  };
+  std::stable_sort(lines.begin(), lines.end(),
+                   [&](const auto& a, const auto& b) { return line_of(a) < line_of(b); });
+}
+
 TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOptions& options) {
   if (!top.is_map())
     throw RecipeError({fmt::format(
@@ -51,6 +69,8 @@ TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOp
   check_all_read(reading);
   // With values missing, what is left would contradict itself in ways nobody wrote.
   if (reading.errors.empty()) cross_checks(reading);
+  sort_by_line(reading.errors, name);
+  sort_by_line(reading.config.notes, name);
   if (!reading.errors.empty()) throw RecipeError(std::move(reading.errors));
   return std::move(reading.config);
 }

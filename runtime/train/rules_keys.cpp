@@ -16,8 +16,11 @@ const Words<Task> kTasks{
 // Whether the value of a refused key asks for nothing.
 bool asks_for_nothing(const KeySpec& key, const YamlNode& value) {
   if (value.kind != YamlNode::Kind::scalar) return value.items.empty();
-  if (std::find(key.harmless.begin(), key.harmless.end(), value.text) != key.harmless.end())
-    return true;
+  const auto among = [&](const std::string& word) {
+    return std::find(key.harmless.begin(), key.harmless.end(), word) != key.harmless.end();
+  };
+  if (among(value.text)) return true;
+  if (among("true")) return false;  // where true asks for nothing, false asks for something
   for (const char* nothing : {"", "false", "False", "no", "none", "None", "off", "0"})
     if (value.text == nothing) return true;
   return false;

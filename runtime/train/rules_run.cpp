@@ -11,9 +11,9 @@
 namespace mgpu::train {
 namespace {
 
-// So many in an epoch is a fraction of all steps.
+// So many in an epoch is a fraction of all steps; one is its end.
 void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
-                    double TrainConfig::* steps) {
+                    double TrainConfig::* steps, When TrainConfig::* strategy) {
   const auto* setting = reading.find(key);
   if (!setting) return;
   auto& config = reading.config;
@@ -25,6 +25,8 @@ void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
   else if (other)
     reading.error(*setting,
                   fmt::format("says the same as {} ({}); keep one", other->written, other->where));
+  else if (*count == 1)
+    config.*strategy = When::epoch;
   else if (config.max_steps > 0)
     reading.error(*setting,
                   fmt::format("an epoch's length is not known with max_steps; use {}", steps_key));
@@ -140,15 +142,17 @@ void loss_checks(Reading& reading) {
 
 void evaluation_rules(Reading& reading) {
   auto& config = reading.config;
-  per_epoch_rule(reading, "evals_per_epoch", "eval_steps", &TrainConfig::eval_steps);
-  per_epoch_rule(reading, "saves_per_epoch", "save_steps", &TrainConfig::save_steps);
+  per_epoch_rule(reading, "evals_per_epoch", "eval_steps", &TrainConfig::eval_steps,
+                 &TrainConfig::eval_strategy);
+  per_epoch_rule(reading, "saves_per_epoch", "save_steps", &TrainConfig::save_steps,
+                 &TrainConfig::save_strategy);
   check_steps(reading, "eval_steps", config.eval_steps);
   check_steps(reading, "save_steps", config.save_steps);
   check_steps(reading, "logging_steps", config.logging_steps);
   const auto* strategy = reading.find("eval_strategy");
   const auto* steps = reading.find("eval_steps");
   if (!steps) steps = reading.find("evals_per_epoch");
-  if (!strategy && steps && has_evaluation_rows(config)) {
+  if (!strategy && steps && config.eval_strategy == When::no && has_evaluation_rows(config)) {
     config.eval_strategy = When::steps;
     reading.note(*steps, "turns evaluation on: eval_strategy: steps");
   } else if (steps && config.eval_strategy == When::no) {
@@ -156,7 +160,8 @@ void evaluation_rules(Reading& reading) {
                                   : "has no effect without eval_dataset or val_set_size");
   }
   if (config.eval_strategy != When::no && !has_evaluation_rows(config))
-    reading.error(*strategy, "needs rows to evaluate on: eval_dataset or val_set_size");
+    reading.error(strategy ? *strategy : *steps,
+                  "needs rows to evaluate on: eval_dataset or val_set_size");
 }
 
 void cross_checks(Reading& reading) {

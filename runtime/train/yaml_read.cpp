@@ -103,9 +103,10 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void check_tag(const YAML::Mark& mark, const std::string& tag) const {
-    const bool plain = tag.empty() || tag == "?" || tag == "!" || tag.starts_with(kCoreTags);
-    if (!plain)
-      fail(name_, mark.line + 1, fmt::format("a tag of Python's or another's: {}", shown(tag)));
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    for (const char* core : {"str", "int", "float", "bool", "null", "seq", "map", "merge"})
+      if (tag == kCoreTags + std::string(core)) return;
+    fail(name_, mark.line + 1, fmt::format("{} is a tag of some program's own", shown(tag)));
   }
 
   void count(const YamlNode& value) {
