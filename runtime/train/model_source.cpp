@@ -46,17 +46,17 @@ text::Tokenizer open_tokenizer(const TrainConfig& config, const std::string& fol
 }  // namespace
 
 ModelSource open_model(const TrainConfig& config) {
-  ModelSource source;
-  if (config.model_size.empty()) {
-    source.folder = checkpoint::resolve_model(config.model_name_or_path, config.model_revision);
-    source.config = model::read_model_config(source.folder);
-    source.config_text =
-        checkpoint::read_file((fs::path(source.folder) / "config.json").string(), kLongestText);
-    source.weights = std::make_unique<checkpoint::Weights>(source.folder);
-    source.tokenizer = open_tokenizer(config, source.folder);
-  } else {
-    source.tokenizer = open_tokenizer(config, "");
+  std::string folder;
+  if (config.model_size.empty())
+    folder = checkpoint::resolve_model(config.model_name_or_path, config.model_revision);
+  ModelSource source{.folder = folder, .tokenizer = open_tokenizer(config, folder)};
+  if (folder.empty()) {
     source.config = from_scratch(config, source.tokenizer);
+  } else {
+    source.config = model::read_model_config(folder);
+    source.config_text =
+        checkpoint::read_file((fs::path(folder) / "config.json").string(), kLongestText);
+    source.weights = std::make_unique<checkpoint::Weights>(folder);
   }
   source.vocab_on_disk = source.config.vocab_size;
   if (!config.new_tokens.empty()) {

@@ -83,10 +83,11 @@ class Trainer {
   rendezvous::Contract contract_;
   std::function<Wishes()> wishes_;
 
-  ModelSource source_;
+  std::optional<ModelSource> source_;
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
   std::optional<data::Prepared> train_data_, eval_data_;
+  const data::Dataset* evaluated_ = nullptr;  // what evaluations run over; null: none do
   data::Items eval_items_;
   std::optional<data::Schedule> plan_;
   std::optional<optim::Schedule> rates_;

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "rendezvous/store/client.hpp"
 #include "runtime/checkpoint/hub.hpp"
-#include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/optimizer_names.hpp"
@@ -43,6 +43,32 @@ data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary)
   rows.vocabulary = vocabulary;
   return rows;
 }
+
+class PlainEncoder : public data::Encoder {
+ public:
+  explicit PlainEncoder(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::vector<std::int32_t> encode(std::string_view text, bool special) const override {
+    return tokenizer_.encode(text, special);
+  }
+  data::MarkedIds encode_marked(std::string_view, const data::ByteSpans&) const override {
+    throw std::runtime_error("no chat template");
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    return tokenizer_.decode(ids, false);
+  }
+  std::string eos() const override { return tokenizer_.eos_token(); }
+  bool has_template() const override { return false; }
+  std::string render(const data::Json&, const data::Json&, bool, const data::Json&) const override {
+    throw std::runtime_error("no chat template");
+  }
+  data::Chat render_marked(const data::Json&, const data::Json&, const data::Json&) const override {
+    throw std::runtime_error("no chat template");
+  }
+  std::string fingerprint() const override { return "plain"; }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+};
 
 comm::Backend backend_of(const std::string& name) {
   if (name == "nccl") return comm::Backend::nccl;
@@ -97,7 +123,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::setup() {
   fs::create_directories(config_.output_dir);
-  source_ = open_model(config_);
+  source_.emplace(open_model(config_));
   open_data();
   join();
   build();
@@ -111,7 +137,7 @@ void Trainer::setup() {
 data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   data::PrepareOptions options;
   options.cache = cache_folder(config_);
-  options.rows = row_options(config_, source_.tokenizer.size());
+  options.rows = row_options(config_, source_->tokenizer.size());
   options.max_length = config_.max_length;
   options.skip_bad_rows = config_.on_bad_row == BadRow::skip;
   options.threads = config_.dataset_num_proc;
@@ -129,7 +155,7 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   }
   std::vector<data::Source> files;
   for (const auto& source : sources) files.push_back({source.path, source.weight});
-  const data::TextEncoder encoder(source_.tokenizer, source_.chat_template);
+  const PlainEncoder encoder(source_->tokenizer);
   return data::prepare(files, options, encoder);
 }
 
@@ -156,7 +182,7 @@ void Trainer::build() {
   options.shards = shard_options(config_, device_);
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
-  options.model.keep = keep_policy(config_, source_.config.layers);
+  options.model.keep = keep_policy(config_, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
@@ -168,21 +194,22 @@ void Trainer::build() {
   options.max_grad_norm = config_.max_grad_norm;
   options.seed = config_.seed;
   learner_ = std::make_unique<Learner>(
-      source_.config, model::lay_out(source_.config, lora_shape(config_)), options, *comm_);
-  saver_ = std::make_unique<Saver>(config_, source_, *learner_);
+      source_->config, model::lay_out(source_->config, lora_shape(config_)), options, *comm_);
+  saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
 
 void Trainer::plan_steps() {
   const auto data_seed = config_.data_seed.value_or(config_.seed);
   const auto& dataset = train_data_->dataset;
   auto split = data::split(dataset.ranges(), config_.val_set_size, data_seed);
-  if (!split.validation.empty() && !eval_data_) {
-    eval_data_ = data::Prepared{dataset, {}};
-    eval_items_ = data::singles(split.validation);
-  } else if (eval_data_) {
-    std::vector<std::uint32_t> all(eval_data_->dataset.size());
-    for (std::uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+  if (eval_data_) {
+    evaluated_ = &eval_data_->dataset;
+    std::vector<std::uint32_t> all(evaluated_->size());
+    std::iota(all.begin(), all.end(), 0U);
     eval_items_ = data::singles(all);
+  } else if (!split.validation.empty()) {
+    evaluated_ = &dataset;
+    eval_items_ = data::singles(split.validation);
   }
   batch_ = plan_batch(config_, comm_->world());
   data::ScheduleOptions options;
@@ -214,10 +241,10 @@ void Trainer::resume() {
     last_checkpoint_ = checkpoint;
   } else {
     auto& shards = learner_->shards();
-    if (source_.weights) {
-      load_weights(shards, *source_.weights, source_.config, source_.vocab_on_disk);
+    if (source_->weights) {
+      load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
     } else {
-      draw_weights(shards, source_.config.initializer_range, config_.seed);
+      draw_weights(shards, source_->config.initializer_range, config_.seed);
     }
     draw_adapters(shards, config_.seed);
     learner_->begin();
@@ -231,7 +258,7 @@ void Trainer::resume() {
   facts.device_name = device_name(device_);
   facts.first_step = progress_.step;
   facts.flops_per_token = (config_.use_peft ? 4.0 : 6.0) *
-                          static_cast<double>(model::parameter_count(source_.config));
+                          static_cast<double>(model::parameter_count(source_->config));
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
     reporter_->note(fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step,
