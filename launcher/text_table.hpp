@@ -1,12 +1,9 @@
 #pragma once
 
-#include <string>
-#include <vector>
+#include "rendezvous/base/text_table.hpp"
 
 namespace mgpu::launcher {
 
-// Rows of words as columns two blanks apart, each as wide as its widest word; no blanks at the
-// end of a line. Rows may differ in length.
-std::string text_table(const std::vector<std::vector<std::string>>& rows);
+using rendezvous::text_table;
 
 }  // namespace mgpu::launcher

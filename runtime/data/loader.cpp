@@ -26,8 +26,14 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
                                       .weights = std::move(weights)});
   for (const auto& rank : shares) {
     double& sum = out.costs.emplace_back(0);
-    for (const auto& micro : rank)
-      for (const std::uint32_t item : micro) sum += costs[item];
+    std::int64_t& labels = out.labels_of.emplace_back(0);
+    for (const auto& micro : rank) {
+      for (const std::uint32_t item : micro) {
+        sum += costs[item];
+        for (const std::uint32_t example : step.items[item])
+          labels += dataset.label_counts()[example];
+      }
+    }
   }
   for (const auto& micro : shares[static_cast<std::size_t>(options.rank)]) {
     std::vector<std::uint32_t> examples;

@@ -41,6 +41,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;     // RMSNorm of every head of q and k before the rotation
   std::string dtype = "bfloat16";  // of the weights on disk
+  bool nf4 = false;         // linear layers are stored in 4 bits, in bitsandbytes' layout
   double initializer_range = 0.02;
   std::optional<std::int32_t> bos_token_id, pad_token_id;
   std::vector<std::int32_t> eos_token_ids;

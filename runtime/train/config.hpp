@@ -31,7 +31,8 @@ struct TrainConfig {
   // model
   std::string model_name_or_path;  // a folder, or a Hub id that is in the local cache
   std::string model_revision = "main";
-  std::string model_size;  // from scratch: tiny, small, medium, large; then tokenizer_path is needed
+  std::string
+      model_size;  // from scratch: tiny, small, medium, large; then tokenizer_path is needed
   std::string tokenizer_path;
   Dtype dtype = Dtype::automatic;
   bool load_in_4bit = false;
@@ -108,7 +109,7 @@ struct TrainConfig {
   double eval_steps = 0;  // below 1: a fraction of all steps; 0: as logging_steps
   bool eval_on_start = false;
   When save_strategy = When::steps;
-  double save_steps = 500;  // below 1: a fraction of all steps
+  double save_steps = 500;            // below 1: a fraction of all steps
   std::int64_t save_total_limit = 0;  // 0: all
   bool save_only_model = false;
   bool load_best_model_at_end = false;
@@ -125,6 +126,7 @@ struct TrainConfig {
   std::vector<std::string> report_to;  // tensorboard, wandb
   std::string logging_dir;
   std::string run_name;
+  std::string wandb_project;
   bool plot_loss = true;
 
   // chance
@@ -133,6 +135,8 @@ struct TrainConfig {
   bool full_determinism = false;
   int dataset_num_proc = 0;  // tokenising threads of this rank; 0: as many as its cores
 
+  // Under task grpo its own keys, by canonical name; values as flow YAML, checked by type.
+  std::map<std::string, std::string> grpo;
   // Keys of the other task: kept, not used by this one.
   std::map<std::string, std::string> other_task;
   // What was understood in another sense than it was written, a line each, for the person to see.

@@ -23,7 +23,7 @@ get_filename_component(TORCH_SITE ${LIBTORCH_ROOT} DIRECTORY)
 find_path(GLOO_INCLUDE gloo/context.h REQUIRED)  # headers only: the code is in libtorch_cpu
 add_library(mgpu_torch INTERFACE)
 target_include_directories(mgpu_torch SYSTEM INTERFACE
-  ${LIBTORCH_ROOT}/include ${TORCH_SITE}/nvidia/nccl/include ${TORCH_SITE}/nvidia/cu13/include
+  ${LIBTORCH_ROOT}/include ${LIBTORCH_ROOT}/include/torch/csrc/api/include ${TORCH_SITE}/nvidia/nccl/include ${TORCH_SITE}/nvidia/cu13/include
   ${GLOO_INCLUDE})
 target_compile_definitions(mgpu_torch INTERFACE
   USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL AT_PER_OPERATOR_HEADERS)
@@ -36,3 +36,10 @@ target_link_options(mgpu_torch INTERFACE -Wl,--no-as-needed
   -Wl,-rpath,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib
   -Wl,-rpath-link,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib:${TORCH_SITE}/nvidia/cudnn/lib:${TORCH_SITE}/nvidia/cusparselt/lib:${TORCH_SITE}/nvidia/nvshmem/lib)
 set(LibTorch_FOUND TRUE)
+
+# The wheel brings a newer fmt among its headers, and files that see them see that one. It has a
+# namespace of its own; this is its code, compiled once as rendezvous does with the system's.
+add_library(mgpu_torch_fmt STATIC ${CMAKE_SOURCE_DIR}/rendezvous/base/fmt.cpp)
+target_include_directories(mgpu_torch_fmt SYSTEM PRIVATE ${LIBTORCH_ROOT}/include)
+target_link_libraries(mgpu_torch_fmt PRIVATE mgpu_flags)
+target_link_libraries(mgpu_torch INTERFACE mgpu_torch_fmt)

@@ -1,9 +1,9 @@
-#include "launcher/spelling.hpp"
+#include "rendezvous/base/spelling.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-namespace mgpu::launcher {
+namespace mgpu::rendezvous {
 namespace {
 
 constexpr std::size_t kLongestWord = 64;  // no option is that long, and the work is quadratic
@@ -52,4 +52,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   return found;
 }
 
-}  // namespace mgpu::launcher
+}  // namespace mgpu::rendezvous

@@ -1,8 +1,8 @@
-#include "launcher/text_table.hpp"
+#include "rendezvous/base/text_table.hpp"
 
 #include <algorithm>
 
-namespace mgpu::launcher {
+namespace mgpu::rendezvous {
 
 std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
@@ -23,4 +23,4 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-}  // namespace mgpu::launcher
+}  // namespace mgpu::rendezvous

@@ -1,0 +1,197 @@
+#include "runtime/checkpoint/file.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::checkpoint {
+
+using rendezvous::throw_errno;
+using rendezvous::UniqueFd;
+
+namespace {
+
+// Linux writes at most 2 GiB a call; smaller pieces let a signal through in time.
+constexpr std::size_t kLongestWrite = std::size_t{64} << 20;
+
+// A name beside `path` that nobody else uses: hidden, and telling whose it was.
+std::string temporary_beside(const std::string& path) {
+  static std::atomic<unsigned> count = 0;
+  const std::filesystem::path target(path);
+  const std::string name =
+      fmt::format(".{}.tmp-{}-{}", target.filename().string(), ::getpid(), count++);
+  return (target.parent_path() / name).string();
+}
+
+std::string advice(const std::string& path, int error) {
+  switch (error) {
+    case ENOSPC: {
+      struct statvfs space{};
+      std::string left;
+      if (::statvfs(folder_of(path).c_str(), &space) == 0)
+        left = fmt::format(" ({} left)", human_size(space.f_bavail * space.f_frsize));
+      return left + "; free some space, lower save_total_limit or choose another output_dir";
+    }
+    case EDQUOT:
+      return "; your quota there is used up: free some space or choose another output_dir";
+    case EROFS:
+      return "; it is mounted read-only: choose another output_dir";
+    case EACCES:
+    case EPERM:
+      return fmt::format(
+          "; user {} may not write there: choose another output_dir or change its "
+          "owner",
+          ::geteuid());
+    case EFBIG:
+      return "; files may not get that long here: see `ulimit -f`";
+    case EIO:
+      return "; the disk or the server behind it is failing: see `dmesg`";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+void throw_write_error(const std::string& verb, const std::string& path, int error) {
+  throw std::runtime_error(fmt::format("cannot {} {}: {}{}", verb, path,
+                                       rendezvous::error_text(error), advice(path, error)));
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string human_size(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
+  double size = static_cast<double>(bytes);
+  int unit = 0;
+  for (; size >= 1000 && unit < 6; ++unit) size /= 1000;
+  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} {}", size, kUnits[unit]);
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw_errno("cannot open " + path);
+  struct stat info{};
+  if (::fstat(fd.get(), &info) != 0) throw_errno("cannot look at " + path);
+  if (!S_ISREG(info.st_mode)) throw std::runtime_error(path + " is not a file");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size == 0) return;  // an empty mapping is an error to mmap
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (at == MAP_FAILED) throw_errno("cannot map " + path);
+  ::madvise(at, size, MADV_SEQUENTIAL);  // tensors are long: read far ahead
+  bytes_ = {static_cast<const std::byte*>(at), size};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+OutputFile::OutputFile(std::string path, std::uint64_t size)
+    : path_(std::move(path)), temporary_(temporary_beside(path_)) {
+  fd_.reset(::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd_) fail("create", errno);
+  // Only what will be true of the writes as well: many file systems just cannot reserve.
+  if (size > 0 && ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    fail("reserve " + human_size(size) + " for", error);
+  }
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::move(other.fd_)) {}
+
+OutputFile::~OutputFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void OutputFile::fail(const std::string& verb, int error) const {
+  throw_write_error(verb, path_, error);
+}
+
+void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kLongestWrite),
+                                     static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("write", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+}
+
+void OutputFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) fail("read back", got == 0 ? EIO : errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
+void OutputFile::commit() {
+  if (::fsync(fd_.get()) != 0) fail("write", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("create", errno);
+  temporary_.clear();
+  fd_.reset();
+  sync_folder(folder_of(path_));
+}
+
+void write_file(const std::string& path, std::string_view bytes) {
+  OutputFile file(path);
+  file.write_at(0, bytes_of(bytes));
+  file.commit();
+}
+
+std::string read_file(const std::string& path, std::size_t limit) {
+  const MappedFile file(path);
+  if (file.bytes().size() > limit)
+    throw std::runtime_error(fmt::format("{} has {}; at most {} are read", path,
+                                         human_size(file.bytes().size()), human_size(limit)));
+  return std::string(text_of(file.bytes()));
+}
+
+void sync_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) throw_write_error("write", path, errno);
+}
+
+void sync_folder(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) throw_write_error("open", path, errno);
+  // Some network file systems have no fsync of folders; they order names themselves.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    throw_write_error("write", path, errno);
+}
+
+}  // namespace mgpu::checkpoint

@@ -1,0 +1,175 @@
+#include "runtime/checkpoint/json_text.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/checkpoint/file.hpp"
+
+namespace mgpu::checkpoint {
+
+namespace {
+
+constexpr std::size_t kLongestFile = 100'000'000;
+constexpr std::size_t kLongestQuote = 120;
+
+// "1:23" of the byte at which the parser gave up.
+std::string line_and_column(std::string_view text, std::size_t byte) {
+  std::size_t line = 1, column = 1;
+  for (const char c : text.substr(0, byte > 0 ? byte - 1 : 0)) {
+    column = c == '\n' ? 1 : column + 1;
+    line += c == '\n';
+  }
+  return fmt::format("{}:{}", line, column);
+}
+
+// nlohmann's words for what is wrong, without its numbers and without the text it had just read.
+std::string words_of(const nlohmann::json::exception& e) {
+  std::string_view words = e.what();
+  for (const std::string_view before : {"] ", ": "})
+    if (const auto at = words.find(before); at != words.npos)
+      words.remove_prefix(at + before.size());
+  words = words.substr(0, words.find("; last read"));
+  const std::string safe = in_quotes(words);
+  return safe.substr(1, safe.size() - 2);
+}
+
+// Keys of the objects that are open, to refuse one that comes twice.
+class KeyGuard {
+ public:
+  explicit KeyGuard(const std::string& file) : file_(file) {}
+
+  bool operator()(int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) open_.emplace_back();
+    if (event == Json::parse_event_t::object_end) open_.pop_back();
+    if (event == Json::parse_event_t::key &&
+        !open_.back().insert(value.get_ref<const std::string&>()).second)
+      throw std::runtime_error(fmt::format("{}: key {} comes twice in one object", file_,
+                                           in_quotes(value.get_ref<const std::string&>())));
+    return true;
+  }
+
+ private:
+  const std::string& file_;
+  std::vector<std::set<std::string>> open_;
+};
+
+}  // namespace
+
+std::string in_quotes(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text.substr(0, kLongestQuote)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  if (text.size() <= kLongestQuote) return out + "'";
+  while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) out.pop_back();
+  if (static_cast<unsigned char>(out.back()) >= 0xC0) out.pop_back();  // no half of a character
+  return out + "...'";
+}
+
+std::string brief(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
+  return value.dump();
+}
+
+Json parse_json(std::string_view text, const std::string& file) {
+  try {
+    KeyGuard guard(file);
+    return Json::parse(text, std::ref(guard));
+  } catch (const Json::parse_error& e) {
+    throw std::runtime_error(fmt::format("{}:{}: this is not JSON: {}", file,
+                                         line_and_column(text, e.byte), words_of(e)));
+  } catch (const Json::exception& e) {
+    throw std::runtime_error(fmt::format("{}: this is not JSON: {}", file, words_of(e)));
+  }
+}
+
+Json read_json(const std::string& path) {
+  return parse_json(read_file(path, kLongestFile), path);
+}
+
+Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+  if (!object.is_object())
+    throw std::runtime_error(fmt::format("{} must be an object, not {}", where_, brief(object)));
+}
+
+void Fields::fail(const char* key, const std::string& wanted) const {
+  const auto found = object_.find(key);
+  if (found == object_.end() || found->is_null())
+    throw std::runtime_error(fmt::format("{}: {} is missing; it must be {}", where_, key, wanted));
+  throw std::runtime_error(
+      fmt::format("{}: {} must be {}, not {}", where_, key, wanted, brief(*found)));
+}
+
+bool Fields::has(const char* key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && !found->is_null();
+}
+
+const Json& Fields::at(const char* key) const {
+  if (!has(key)) throw std::runtime_error(fmt::format("{}: {} is missing", where_, key));
+  return *object_.find(key);
+}
+
+std::int64_t Fields::integer(const char* key, std::int64_t least, std::int64_t most) const {
+  const auto wanted = [&] { return fmt::format("a whole number from {} to {}", least, most); };
+  if (!has(key)) fail(key, wanted());
+  const Json& value = at(key);
+  if (!value.is_number_integer()) fail(key, wanted());
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) fail(key, wanted());
+  const auto number = value.get<std::int64_t>();
+  if (number < least || number > most) fail(key, wanted());
+  return number;
+}
+
+std::int64_t Fields::integer(const char* key, std::int64_t least, std::int64_t most,
+                             std::int64_t otherwise) const {
+  return has(key) ? integer(key, least, most) : otherwise;
+}
+
+double Fields::number(const char* key) const {
+  if (!has(key) || !at(key).is_number()) fail(key, "a number");
+  return at(key).get<double>();
+}
+
+double Fields::number(const char* key, double otherwise) const {
+  return has(key) ? number(key) : otherwise;
+}
+
+bool Fields::boolean(const char* key, bool otherwise) const {
+  if (!has(key)) return otherwise;
+  if (!at(key).is_boolean()) fail(key, "true or false");
+  return at(key).get<bool>();
+}
+
+std::string Fields::string(const char* key) const {
+  if (!has(key) || !at(key).is_string()) fail(key, "a string");
+  return at(key).get<std::string>();
+}
+
+std::string Fields::string(const char* key, const std::string& otherwise) const {
+  return has(key) ? string(key) : otherwise;
+}
+
+std::vector<std::string> Fields::strings(const char* key) const {
+  std::vector<std::string> all;
+  if (!has(key)) return all;
+  if (!at(key).is_array()) fail(key, "a list of strings");
+  for (const Json& item : at(key)) {
+    if (!item.is_string()) fail(key, "a list of strings");
+    all.push_back(item.get<std::string>());
+  }
+  return all;
+}
+
+}  // namespace mgpu::checkpoint

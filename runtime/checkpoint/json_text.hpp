@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgpu::checkpoint {
+
+using Json = nlohmann::json;
+
+// Both throw with the file's name, the line and the column where the text is not JSON, is not
+// UTF-8, or says a key twice.
+Json parse_json(std::string_view text, const std::string& file);
+Json read_json(const std::string& path);
+
+// Text of strangers in quotes, fit for a message of one line: without control characters, cut if
+// it is long.
+std::string in_quotes(std::string_view text);
+std::string brief(const Json& value);  // a value in a message: the scalar, "a list", "an object"
+
+// One object of a file. Getters throw with the file, the key and what was wanted if the value is
+// something else. A value of null counts as absent, as in the files that Python writes.
+class Fields {
+ public:
+  // `object` must outlive this; `where` is what messages begin with: "config.json: rope_scaling".
+  Fields(const Json& object, std::string where);
+
+  bool has(const char* key) const;
+  const Json& at(const char* key) const;  // throws if it is absent
+
+  std::int64_t integer(const char* key, std::int64_t least, std::int64_t most) const;
+  std::int64_t integer(const char* key, std::int64_t least, std::int64_t most,
+                       std::int64_t otherwise) const;
+  double number(const char* key) const;
+  double number(const char* key, double otherwise) const;
+  bool boolean(const char* key, bool otherwise) const;
+  std::string string(const char* key) const;
+  std::string string(const char* key, const std::string& otherwise) const;
+  std::vector<std::string> strings(const char* key) const;  // a list; empty if absent
+
+  const std::string& where() const { return where_; }
+  [[noreturn]] void fail(const char* key, const std::string& wanted) const;
+
+ private:
+  const Json& object_;
+  std::string where_;
+};
+
+}  // namespace mgpu::checkpoint

@@ -1,0 +1,142 @@
+#include "runtime/checkpoint/manifest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <thread>
+
+#include "runtime/checkpoint/json_text.hpp"
+
+namespace mgpu::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFormat = "mgpu-checkpoint";
+constexpr std::int64_t kVersion = 1;
+constexpr const char* kSeal = "manifest_xxh64";
+constexpr std::int64_t kMost = INT64_MAX;
+
+// The checksum of a manifest is that of its text in one line, without the checksum.
+std::string seal_of(Json json) {
+  json.erase(kSeal);
+  return digest_of(bytes_of(json.dump()));
+}
+
+bool stays_inside(const std::string& name) {
+  const fs::path path(name);
+  return !name.empty() && path.is_relative() && path.lexically_normal() == path &&
+         *path.begin() != ".." && path.has_filename() && name.find('\0') == name.npos;
+}
+
+FileRecord parse_record(const std::string& name, const Json& value, const std::string& file) {
+  const Fields fields(value, fmt::format("{}: files: {}", file, in_quotes(name)));
+  if (!stays_inside(name)) throw std::runtime_error(fields.where() + " is no name of a file");
+  return {.name = name,
+          .size = static_cast<std::uint64_t>(fields.integer("size", 0, kMost)),
+          .digest = fields.string("xxh64")};
+}
+
+void check_size(const std::string& folder, const FileRecord& record) {
+  const std::string path = (fs::path(folder) / record.name).string();
+  std::error_code error;
+  const std::uint64_t size = fs::file_size(path, error);
+  if (error) throw std::runtime_error(fmt::format("{}: {}", path, error.message()));
+  if (size != record.size)
+    throw std::runtime_error(
+        fmt::format("{} has {} bytes, but {} were saved", path, size, record.size));
+}
+
+void check_bytes(const std::string& folder, const FileRecord& record) {
+  const FileRecord now = record_of(folder, record.name);
+  if (now.digest != record.digest)
+    throw std::runtime_error(
+        fmt::format("{} has changed since it was saved (xxh64 {}, then {}); "
+                    "the disk or somebody flipped bits in it",
+                    (fs::path(folder) / record.name).string(), now.digest, record.digest));
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
+               {"step", manifest.step},
+               {"versions", manifest.versions},
+               {"files", Json::object()}};
+  for (const FileRecord& record : manifest.files)
+    json["files"][record.name] = {{"size", record.size}, {"xxh64", record.digest}};
+  json[kSeal] = seal_of(json);
+  return json.dump(2) + "\n";
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& file) {
+  const Json json = parse_json(text, file);
+  const Fields top(json, file);
+  if (top.string("format") != kFormat) top.fail("format", in_quotes(kFormat));
+  if (top.integer("version", 1, kMost) != kVersion)
+    throw std::runtime_error(
+        fmt::format("{}: format version {} was written by a newer program; "
+                    "this one reads {}",
+                    file, brief(json["version"]), kVersion));
+  if (top.string(kSeal) != seal_of(json))
+    throw std::runtime_error(file + " has changed since it was saved");
+
+  Manifest manifest{.step = top.integer("step", 0, kMost)};
+  const Json& versions = top.at("versions");
+  const Fields named(versions, file + ": versions");
+  for (const auto& item : versions.items())
+    manifest.versions.emplace(item.key(), named.string(item.key().c_str()));
+  const Json& files = top.at("files");
+  if (!files.is_object()) top.fail("files", "an object");
+  for (const auto& [name, value] : files.items())
+    manifest.files.push_back(parse_record(name, value, file));
+  return manifest;
+}
+
+Manifest read_manifest(const std::string& folder) {
+  const fs::path path = fs::path(folder) / kManifestName;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw std::runtime_error(
+        fmt::format("{} has no {}: its save was never finished, or another "
+                    "program wrote it",
+                    folder, kManifestName));
+  return parse_manifest(read_file(path.string(), 100'000'000), path.string());
+}
+
+FileRecord record_of(const std::string& folder, const std::string& name) {
+  const MappedFile file((fs::path(folder) / name).string());
+  return {.name = name, .size = file.bytes().size(), .digest = digest_of(file.bytes())};
+}
+
+Manifest verify(const std::string& folder, int threads) {
+  Manifest manifest = read_manifest(folder);
+  for (const FileRecord& record : manifest.files) check_size(folder, record);
+
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::exception_ptr> wrong(manifest.files.size());
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < manifest.files.size();) try {
+        check_bytes(folder, manifest.files[i]);
+      } catch (...) {
+        wrong[i] = std::current_exception();
+      }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+  }
+  for (const auto& error : wrong)
+    if (error) std::rethrow_exception(error);
+  return manifest;
+}
+
+}  // namespace mgpu::checkpoint

@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "runtime/checkpoint/json_text.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+
+namespace mgpu::checkpoint {
+
+namespace {
+
+// Short enough to be still in the cache when it is written after it was added up.
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+
+// A string of JSON, with its quotes.
+std::string json_string(const std::string& path, const std::string& text) {
+  try {
+    return Json(text).dump();
+  } catch (const Json::exception&) {
+    throw std::runtime_error(
+        fmt::format("cannot write {}: the name {} is not UTF-8", path, in_quotes(text)));
+  }
+}
+
+std::string metadata_text(const std::string& path, const Metadata& metadata) {
+  std::string text;
+  for (const auto& [key, value] : metadata)
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", json_string(path, key),
+                        json_string(path, value));
+  return "{" + text + "}";
+}
+
+[[noreturn]] void fail(const std::string& path, const std::string& tensor,
+                       const std::string& what) {
+  throw std::runtime_error(
+      fmt::format("cannot write {}: tensor {}: {}", path, in_quotes(tensor), what));
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorPlan> plan,
+                                     const Metadata& metadata)
+    : path_(path) {
+  lay_out(std::move(plan), metadata);
+  file_.emplace(path, size_);
+  put(0, bytes_of(header_));
+}
+
+void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& metadata) {
+  std::ranges::stable_sort(plan, std::ranges::greater{},
+                           [](const TensorPlan& tensor) { return bits_of(tensor.dtype); });
+  std::string json = "{";
+  if (!metadata.empty()) json += "\"__metadata__\":" + metadata_text(path_, metadata) + ",";
+  std::uint64_t at = 0;
+  for (TensorPlan& tensor : plan) {
+    const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
+    if (!bytes || *bytes > INT64_MAX - at)
+      fail(path_, tensor.name, "impossible shape " + shape_text(tensor.shape));
+    json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}},)",
+                        json_string(path_, tensor.name), name_of(tensor.dtype),
+                        fmt::join(tensor.shape, ","), at, at + *bytes);
+    slots_.push_back({.plan = std::move(tensor), .begin = at, .end = at + *bytes});
+    at += *bytes;
+  }
+  if (json.back() == ',') json.pop_back();
+  json += '}';
+  json.resize((json.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
+
+  static_assert(std::endian::native == std::endian::little);
+  const std::uint64_t length = json.size();
+  header_.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  header_ += json;
+  size_ = header_.size() + at;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.begin += header_.size();
+    slot.end += header_.size();
+    if (slot.plan.name == "__metadata__" || !index_.emplace(slot.plan.name, i).second)
+      fail(path_, slot.plan.name, "this name is taken");
+  }
+}
+
+void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint64_t end) {
+  auto next = slot.written.lower_bound(begin);
+  const bool after = next != slot.written.end() && next->first < end;
+  const bool before = next != slot.written.begin() && std::prev(next)->second > begin;
+  if (after || before)
+    fail(path_, slot.plan.name,
+         fmt::format("bytes {} to {} are written twice", begin - slot.begin, end - slot.begin));
+  if (next != slot.written.end() && next->first == end) {
+    end = next->second;
+    next = slot.written.erase(next);
+  }
+  if (next != slot.written.begin() && std::prev(next)->second == begin)
+    std::prev(next)->second = end;
+  else
+    slot.written.emplace(begin, end);
+}
+
+void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes,
+                              std::uint64_t offset) {
+  const auto found = index_.find(name);
+  if (found == index_.end()) fail(path_, std::string(name), "it was not announced");
+  Slot& slot = slots_[found->second];
+  const std::uint64_t length = slot.end - slot.begin;
+  if (offset > length || bytes.size() > length - offset)
+    fail(path_, slot.plan.name,
+         fmt::format("{} bytes at {} do not fit into its {}", bytes.size(), offset, length));
+  if (bytes.empty()) return;
+  mark_written(slot, slot.begin + offset, slot.begin + offset + bytes.size());
+  put(slot.begin + offset, bytes);
+}
+
+void SafetensorsWriter::put(std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), kPiece));
+    if (at == digested_) {
+      digest_.update(piece);
+      digested_ += piece.size();
+    }
+    file_->write_at(at, piece);
+    at += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+// What came out of order was not added up when it was written; it still is in the page cache.
+void SafetensorsWriter::digest_the_rest() {
+  std::vector<std::byte> piece(std::min<std::uint64_t>(kPiece, size_ - digested_));
+  while (digested_ < size_) {
+    const auto part = std::span(piece).first(std::min<std::uint64_t>(kPiece, size_ - digested_));
+    file_->read_at(digested_, part);
+    digest_.update(part);
+    digested_ += part.size();
+  }
+}
+
+FileRecord SafetensorsWriter::finish() {
+  for (const Slot& slot : slots_) {
+    std::uint64_t there = 0;
+    for (const auto& [begin, end] : slot.written) there += end - begin;
+    if (there != slot.end - slot.begin)
+      fail(path_, slot.plan.name,
+           fmt::format("{} of its {} bytes were never written", slot.end - slot.begin - there,
+                       slot.end - slot.begin));
+  }
+  digest_the_rest();
+  file_->commit();
+  return {.name = std::filesystem::path(path_).filename().string(),
+          .size = size_,
+          .digest = digest_.hex()};
+}
+
+}  // namespace mgpu::checkpoint

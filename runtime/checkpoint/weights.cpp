@@ -1,0 +1,204 @@
+#include "runtime/checkpoint/weights.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/checkpoint/json_text.hpp"
+
+namespace mgpu::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
+         name.find('\0') == name.npos;
+}
+
+// What a folder without safetensors holds instead, and how it is turned into one.
+[[noreturn]] void refuse(const std::string& folder, const std::string& stem) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) throw std::runtime_error(folder + " is not a folder");
+  for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (fs::exists(fs::path(folder) / pickle, ignored))
+      throw std::runtime_error(fmt::format(
+          "{} holds {} only, whose pickle format is not read; convert it once: python3 -c \"from "
+          "transformers import AutoModelForCausalLM as M; M.from_pretrained('{}', dtype='auto')"
+          ".save_pretrained('{}-safetensors')\"",
+          folder, pickle, folder, folder));
+  throw std::runtime_error(
+      fmt::format("{} holds neither {}.safetensors nor "
+                  "{}.safetensors.index.json",
+                  folder, stem, stem));
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_weight_index(std::string_view text,
+                                                      const std::string& file) {
+  const Json json = parse_json(text, file);
+  const Fields top(json, file);
+  const Json& map = top.at("weight_map");
+  if (!map.is_object()) top.fail("weight_map", "an object");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, value] : map.items()) {
+    if (!value.is_string() || !is_plain_name(value.get<std::string>()))
+      throw std::runtime_error(
+          fmt::format("{}: weight_map: {} must be the name of a file beside "
+                      "it, not {}",
+                      file, in_quotes(tensor), brief(value)));
+    files.emplace(tensor, value.get<std::string>());
+  }
+  return files;
+}
+
+Weights::Weights(const std::string& folder, const std::string& stem) : folder_(folder) {
+  const fs::path whole = fs::path(folder) / (stem + ".safetensors");
+  const fs::path index = fs::path(folder) / (stem + ".safetensors.index.json");
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(whole, ignored)))
+    add(SafetensorsFile(whole.string()), nullptr);
+  else if (fs::exists(fs::symlink_status(index, ignored)))
+    open_shards(index.string());
+  else
+    refuse(folder, stem);
+}
+
+void Weights::open_shards(const std::string& index) {
+  const auto wanted = parse_weight_index(read_file(index, 100'000'000), index);
+  std::vector<std::string> shards;
+  for (const auto& [tensor, file] : wanted) shards.push_back(file);
+  std::ranges::sort(shards);
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  for (const std::string& shard : shards) {
+    const std::string path = (fs::path(folder_) / shard).string();
+    std::error_code ignored;
+    if (!fs::exists(path, ignored))
+      throw std::runtime_error(
+          fmt::format("{} is missing, which {} names; download or save the "
+                      "model again",
+                      path, index));
+    add(SafetensorsFile(path), &wanted);
+  }
+  for (const auto& [tensor, file] : wanted)
+    if (!where_.contains(tensor))
+      throw std::runtime_error(fmt::format("{} says that tensor {} is in {}, but it is not", index,
+                                           in_quotes(tensor), file));
+}
+
+void Weights::add(SafetensorsFile file, const std::map<std::string, std::string>* wanted) {
+  files_.push_back(std::move(file));
+  const SafetensorsFile& shard = files_.back();
+  const std::string name = fs::path(shard.path()).filename().string();
+  for (const TensorEntry& entry : shard.entries()) {
+    const auto [there, is_new] = where_.try_emplace(entry.name, files_.size() - 1, &entry);
+    if (!is_new)
+      throw std::runtime_error(fmt::format("tensor {} is in two files: {} and {}",
+                                           in_quotes(entry.name),
+                                           files_[there->second.first].path(), shard.path()));
+    if (!wanted) continue;
+    const auto told = wanted->find(entry.name);
+    if (told != wanted->end() && told->second != name)
+      throw std::runtime_error(fmt::format("tensor {} is in {}, but the index says in {}",
+                                           in_quotes(entry.name), shard.path(), told->second));
+  }
+}
+
+std::optional<TensorView> Weights::find(std::string_view name) const {
+  const auto found = where_.find(std::string(name));
+  if (found == where_.end()) return std::nullopt;
+  const auto& [file, entry] = found->second;
+  return TensorView{.dtype = entry->dtype,
+                    .shape = entry->shape,
+                    .bytes = files_[file].bytes(*entry),
+                    .file = files_[file].path()};
+}
+
+TensorView Weights::get(std::string_view name) const {
+  if (auto found = find(name)) return *std::move(found);
+  throw std::runtime_error(fmt::format("{}: tensor {} is missing", folder_, in_quotes(name)));
+}
+
+TensorView Weights::get(const TensorShape& expected) const {
+  TensorView found = get(expected.name);
+  if (found.shape != expected.shape)
+    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but {} is wanted", found.file,
+                                         in_quotes(expected.name), shape_text(found.shape),
+                                         shape_text(expected.shape)));
+  return found;
+}
+
+std::vector<std::string> Weights::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, where] : where_) all.push_back(name);
+  std::ranges::sort(all);
+  return all;
+}
+
+std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
+                                                  std::uint64_t longest) {
+  std::vector<std::vector<TensorPlan>> shards(1);
+  std::uint64_t length = 0;
+  for (TensorPlan& tensor : plan) {
+    const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
+    if (!bytes)
+      throw std::runtime_error(fmt::format("tensor {}: impossible shape {}", in_quotes(tensor.name),
+                                           shape_text(tensor.shape)));
+    if (!shards.back().empty() && (length > longest || *bytes > longest - length)) {
+      shards.emplace_back();
+      length = 0;
+    }
+    length += *bytes;
+    shards.back().push_back(std::move(tensor));
+  }
+  return shards;
+}
+
+WeightsWriter::WeightsWriter(std::string folder, std::vector<TensorPlan> plan,
+                             std::uint64_t longest_shard, const std::string& stem)
+    : folder_(std::move(folder)), stem_(stem) {
+  auto shards = split_shards(std::move(plan), longest_shard);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    file_names_.push_back(shards.size() == 1 ? stem + ".safetensors"
+                                             : fmt::format("{}-{:05}-of-{:05}.safetensors", stem,
+                                                           i + 1, shards.size()));
+    for (const TensorPlan& tensor : shards[i]) {
+      total_ += *bytes_needed(tensor.dtype, tensor.shape);
+      if (!shard_of_.emplace(tensor.name, i).second)
+        throw std::runtime_error(
+            fmt::format("cannot write {}: tensor {} comes twice", folder_, in_quotes(tensor.name)));
+    }
+    files_.push_back(std::make_unique<SafetensorsWriter>(
+        (fs::path(folder_) / file_names_.back()).string(), std::move(shards[i])));
+  }
+}
+
+void WeightsWriter::write(std::string_view name, std::span<const std::byte> bytes,
+                          std::uint64_t offset) {
+  const auto found = shard_of_.find(name);
+  if (found == shard_of_.end())
+    throw std::runtime_error(
+        fmt::format("cannot write {}: tensor {} was not announced", folder_, in_quotes(name)));
+  files_[found->second]->write(name, bytes, offset);
+}
+
+std::vector<FileRecord> WeightsWriter::finish() {
+  std::vector<FileRecord> records;
+  for (const auto& file : files_) records.push_back(file->finish());
+  if (files_.size() == 1) return records;
+  Json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", Json::object()}};
+  for (const auto& [name, shard] : shard_of_) index["weight_map"][name] = file_names_[shard];
+  const std::string text = index.dump(2) + "\n";
+  const std::string name = stem_ + ".safetensors.index.json";
+  write_file((fs::path(folder_) / name).string(), text);
+  records.push_back({.name = name, .size = text.size(), .digest = digest_of(bytes_of(text))});
+  return records;
+}
+
+}  // namespace mgpu::checkpoint

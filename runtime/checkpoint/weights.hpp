@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/checkpoint/safetensors.hpp"
+
+namespace mgpu::checkpoint {
+
+// A tensor as a model's shape asks for it.
+struct TensorShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+
+  friend bool operator==(const TensorShape&, const TensorShape&) = default;
+};
+
+// A tensor of a folder, for as long as the Weights live that it came from.
+struct TensorView {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+  std::string file;  // that holds it
+};
+
+// weight_map of a model.safetensors.index.json: tensor -> file beside it. Throws naming what is
+// wrong; file names that leave the folder are refused.
+std::map<std::string, std::string> parse_weight_index(std::string_view text,
+                                                      const std::string& file);
+
+// All tensors of a folder in Hugging Face's layout: one model.safetensors, or shards with an
+// index. Files are mapped; a tensor is read when its bytes are touched.
+class Weights {
+ public:
+  // `stem`: "model", or "adapter_model" for PEFT's.
+  explicit Weights(const std::string& folder, const std::string& stem = "model");
+
+  std::optional<TensorView> find(std::string_view name) const;
+  // Throw, naming tensor and folder, if it is missing or of another shape.
+  TensorView get(std::string_view name) const;
+  TensorView get(const TensorShape& expected) const;
+
+  std::vector<std::string> names() const;  // sorted
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+
+ private:
+  void open_shards(const std::string& index);
+  void add(SafetensorsFile file, const std::map<std::string, std::string>* wanted);
+
+  std::string folder_;
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, std::pair<std::size_t, const TensorEntry*>> where_;
+};
+
+inline constexpr std::uint64_t kShardSize = 5'000'000'000;
+
+// Tensors by shard, in the order given: a shard is closed before it would get longer than
+// `longest`; a tensor that is longer by itself has one of its own.
+std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
+                                                  std::uint64_t longest);
+
+// Writes a folder that Weights and transformers read. All files are reserved at once, so that a
+// full disk is told before anything is computed.
+class WeightsWriter {
+ public:
+  WeightsWriter(std::string folder, std::vector<TensorPlan> plan,
+                std::uint64_t longest_shard = kShardSize, const std::string& stem = "model");
+
+  void write(std::string_view name, std::span<const std::byte> bytes, std::uint64_t offset = 0);
+
+  // The files appear under their names, the index last. Records are for the manifest.
+  std::vector<FileRecord> finish();
+
+ private:
+  std::string folder_, stem_;
+  std::uint64_t total_ = 0;
+  std::vector<std::string> file_names_;
+  std::vector<std::unique_ptr<SafetensorsWriter>> files_;
+  std::map<std::string, std::size_t, std::less<>> shard_of_;
+};
+
+}  // namespace mgpu::checkpoint

@@ -1,0 +1,232 @@
+#include "runtime/comm/comm.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <exception>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "runtime/comm/watch.hpp"
+
+static_assert(NCCL_VERSION_CODE == 22809, "nccl.h must be the one LibTorch was built with");
+
+namespace mgpu::comm {
+namespace {
+
+using rendezvous::Contract;
+using std::chrono::milliseconds;
+
+// One rank: every collective is what it already has.
+class Alone : public Comm {
+ public:
+  int rank() const override { return 0; }
+  int world() const override { return 1; }
+  const char* backend() const override { return "none"; }
+  Pending all_reduce(Tensor, const char*) override { return {}; }
+  Pending reduce_scatter(Tensor out, Tensor in, const char*) override { return copy(out, in); }
+  Pending all_gather(Tensor out, Tensor in, const char*) override { return copy(out, in); }
+  Pending all_to_all(Tensor out, Tensor in, const char*) override { return copy(out, in); }
+  Pending broadcast(Tensor, int, const char*) override { return {}; }
+  void barrier(const char*) override {}
+  void close() override {}
+
+ private:
+  static Pending copy(const Tensor& out, const Tensor& in) {
+    if (out.data_ptr() != in.data_ptr()) out.copy_(in);
+    return {};
+  }
+};
+
+const char* hint(bool nccl) {
+  return nccl ? "NCCL_DEBUG=INFO tells what NCCL does; if it stands at the start, try "
+                "NCCL_IB_DISABLE=1 or NCCL_SOCKET_IFNAME=<interface>"
+              : "if addresses are wrong, name the interface with GLOO_SOCKET_IFNAME";
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+class OverC10d : public Comm {
+ public:
+  OverC10d(int rank, int world, const CommOptions& options, bool nccl,
+           c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Backend> backend)
+      : rank_(rank), world_(world), nccl_(nccl), store_(std::move(store)),
+        backend_(std::move(backend)) {
+    fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
+      fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
+    };
+    if (nccl_) watch_.emplace(options.timeout, fatal_);
+  }
+
+  ~OverC10d() override {
+    watch_.reset();
+    if (backend_) backend_->abort();
+  }
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+  const char* backend() const override { return nccl_ ? "nccl" : "gloo"; }
+
+  Pending all_reduce(Tensor tensor, const char* what) override {
+    return start(what, [&] {
+      std::vector<Tensor> list{std::move(tensor)};
+      return backend_->allreduce(list);
+    });
+  }
+
+  Pending reduce_scatter(Tensor out, Tensor in, const char* what) override {
+    return start(what, [&] { return backend_->_reduce_scatter_base(out, in); });
+  }
+
+  Pending all_gather(Tensor out, Tensor in, const char* what) override {
+    return start(what, [&] { return backend_->_allgather_base(out, in); });
+  }
+
+  Pending all_to_all(Tensor out, Tensor in, const char* what) override {
+    return start(what, [&] {
+      std::vector<int64_t> equal;
+      return backend_->alltoall_base(out, in, equal, equal);
+    });
+  }
+
+  Pending broadcast(Tensor tensor, int from, const char* what) override {
+    return start(what, [&] {
+      std::vector<Tensor> list{std::move(tensor)};
+      c10d::BroadcastOptions options;
+      options.rootRank = from;
+      return backend_->broadcast(list, options);
+    });
+  }
+
+  void barrier(const char* what) override {
+    const auto device = nccl_ ? at::Device(at::kCUDA) : at::Device(at::kCPU);
+    Tensor one = at::zeros({1}, at::TensorOptions(device).dtype(at::kFloat));
+    all_reduce(one, what).wait();
+    one.item<float>();  // waits for the device
+  }
+
+  void close() override {
+    barrier("the end of the job");
+    watch_.reset();
+    backend_->shutdown();
+    backend_.reset();
+    store_.reset();
+  }
+
+ private:
+  template <class Call>
+  Pending start(const char* what, const Call& call) {
+    c10::intrusive_ptr<c10d::Work> work;
+    try {
+      work = call();
+    } catch (const std::exception& e) {
+      fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
+    }
+    if (nccl_) watch_over(what, work);
+    return Pending([this, what = std::string(what), work] {
+      try {
+        work->wait();
+      } catch (const std::exception& e) {
+        fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
+      }
+    });
+  }
+
+  void watch_over(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
+    watch_->add({what, [work] { return work->isCompleted(); },
+                 [work]() -> std::string {
+                   const auto failure = work->exception();
+                   if (!failure) return {};
+                   try {
+                     std::rethrow_exception(failure);
+                   } catch (const std::exception& e) {
+                     return first_line(e.what());
+                   }
+                 }});
+  }
+
+  int rank_, world_;
+  bool nccl_;
+  std::function<void(const std::string&)> fatal_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::optional<Watch> watch_;
+};
+
+// The launcher's store; rank 0 serves one itself where there is none.
+c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& options) {
+  c10d::TCPStoreOptions store;
+  store.port = static_cast<std::uint16_t>(c.master_port);
+  store.isServer = !c.agent_store && c.rank == 0;
+  store.waitWorkers = false;
+  store.timeout = options.timeout;
+  auto tcp = c10::make_intrusive<c10d::TCPStore>(c.master_addr, store);
+  // Keys of an earlier attempt may still be there.
+  return c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("mgpu-train/{}/{}", c.run_id, c.restart_count), std::move(tcp));
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,
+                                            const c10::intrusive_ptr<c10d::Store>& store) {
+  // Our own watch tells what hung and why; torch's would abort first, with a stack trace.
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+  nccl_options->timeout = options.timeout + std::chrono::minutes(5);
+  nccl_options->group_name = "mgpu";
+  auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      c10::make_intrusive<c10d::PrefixStore>("nccl", store), c.rank, c.world_size, nccl_options);
+  const at::Device device(at::kCUDA, c10::cuda::current_device());
+  nccl->setBoundDeviceId(device);
+  nccl->eagerConnectSingleDevice(device);
+  return nccl;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const Contract& c, const CommOptions& options,
+                                            const c10::intrusive_ptr<c10d::Store>& store) {
+  auto gloo_options = c10d::ProcessGroupGloo::Options::create();
+  gloo_options->timeout = options.timeout;
+  using Group = c10d::ProcessGroupGloo;
+  const char* interface = getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr) {
+    gloo_options->devices.push_back(Group::createDeviceForInterface(interface));
+  } else if (c.local_world_size == c.world_size) {
+    gloo_options->devices.push_back(Group::createDeviceForHostname("127.0.0.1"));
+  } else {
+    gloo_options->devices.push_back(Group::createDefaultDevice());
+  }
+  return c10::make_intrusive<Group>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), c.rank,
+                                    c.world_size, gloo_options);
+}
+
+}  // namespace
+
+Backend choose(Backend wanted, const Contract& contract, int gpus) {
+  if (wanted == Backend::nccl && gpus == 0) {
+    throw std::runtime_error("backend: nccl needs GPUs and none is visible; use backend: gloo");
+  }
+  if (wanted != Backend::automatic) return wanted;
+  return gpus > contract.local_rank ? Backend::nccl : Backend::gloo;
+}
+
+std::unique_ptr<Comm> join(const Contract& contract, const CommOptions& options) {
+  if (contract.world_size == 1) return std::make_unique<Alone>();
+  const bool nccl = options.backend == Backend::nccl;
+  try {
+    auto store = connect(contract, options);
+    auto backend = nccl ? make_nccl(contract, options, store) : make_gloo(contract, options, store);
+    return std::make_unique<OverC10d>(contract.rank, contract.world_size, options, nccl,
+                                      std::move(store), std::move(backend));
+  } catch (const std::exception& e) {
+    throw std::runtime_error(fmt::format("rank {} cannot join the {} other ranks through {}:{}: {}; {}",
+                                         contract.rank, contract.world_size - 1,
+                                         contract.master_addr, contract.master_port,
+                                         first_line(e.what()), hint(nccl)));
+  }
+}
+
+}  // namespace mgpu::comm

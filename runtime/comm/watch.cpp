@@ -1,0 +1,61 @@
+#include "runtime/comm/watch.hpp"
+
+#include <fmt/format.h>
+
+namespace mgpu::comm {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)
+    : limit_(limit),
+      fatal_(std::move(fatal)),
+      thread_([this](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          {
+            std::unique_lock lock(mutex_);
+            wake_.wait_for(lock, stop, 200ms, [] { return false; });
+          }
+          if (!stop.stop_requested()) look();
+        }
+      }) {}
+
+Watch::~Watch() {
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Watch::add(Item item) {
+  const std::lock_guard lock(mutex_);
+  items_.push_back({std::move(item), steady_clock::now()});
+}
+
+void Watch::look() {
+  std::string bad;
+  {
+    const std::lock_guard lock(mutex_);
+    bad = complaint();
+  }
+  if (!bad.empty()) fatal_(bad);
+}
+
+std::string Watch::complaint() {
+  while (!items_.empty()) {
+    auto& [item, since] = items_.front();
+    if (const auto failure = item.failure(); !failure.empty()) {
+      return fmt::format("{} failed: {}", item.what, failure);
+    }
+    if (!item.done()) {
+      if (steady_clock::now() - since < limit_) return {};
+      return fmt::format("{} did not end within {} s; another rank is stuck, slower or gone",
+                         item.what,
+                         std::chrono::duration_cast<std::chrono::seconds>(limit_).count());
+    }
+    items_.pop_front();
+    // What comes after has run only since the one before it ended.
+    if (!items_.empty()) items_.front().since = std::max(items_.front().since, steady_clock::now());
+  }
+  return {};
+}
+
+}  // namespace mgpu::comm

@@ -1,0 +1,155 @@
+#include "runtime/kernels/attention.hpp"
+
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+namespace mgpu::ops {
+namespace {
+
+struct Heads {
+  Tensor q, k, v;  // [tokens, heads, head_dim] views
+};
+
+Heads split(const Tensor& qkv, const HeadShape& s) {
+  const auto rows = qkv.view({qkv.size(0), s.heads + 2 * s.kv_heads, s.head_dim});
+  return {rows.narrow(1, 0, s.heads), rows.narrow(1, s.heads, s.kv_heads),
+          rows.narrow(1, s.heads + s.kv_heads, s.kv_heads)};
+}
+
+// [tokens, heads, head_dim] as [sequences, heads, longest, head_dim]; short sequences get zeros
+// behind their end, which a causal mask keeps from everybody before it.
+Tensor to_dense(const Tensor& x, const Sequences& s) {
+  if (s.equal) return x.view({s.count, s.longest, x.size(1), x.size(2)}).transpose(1, 2);
+  Tensor padded = at::zeros({s.count * s.longest, x.size(1), x.size(2)}, x.options());
+  padded.index_copy_(0, s.places, x);
+  return padded.view({s.count, s.longest, x.size(1), x.size(2)}).transpose(1, 2);
+}
+
+Tensor from_dense(const Tensor& x, const Sequences& s) {
+  const auto rows = x.transpose(1, 2).reshape({s.count * s.longest, x.size(1), x.size(3)});
+  return s.equal ? rows : rows.index_select(0, s.places);
+}
+
+Tensor repeat_heads(const Tensor& x, std::int64_t times) {
+  return times == 1 ? x : x.repeat_interleave(times, 1);
+}
+
+// Sums the gradients of the copies that repeat_heads made.
+Tensor fold_heads(const Tensor& g, std::int64_t times) {
+  if (times == 1) return g;
+  return g.reshape({g.size(0), g.size(1) / times, times, g.size(2), g.size(3)}).sum({2});
+}
+
+Tensor pack(const Tensor& gq, const Tensor& gk, const Tensor& gv, const Tensor& like,
+            const HeadShape& s) {
+  Tensor packed = at::empty_like(like);
+  const auto to = split(packed, s);
+  to.q.copy_(gq.view_as(to.q));
+  to.k.copy_(gk.view_as(to.k));
+  to.v.copy_(gv.view_as(to.v));
+  return packed;
+}
+
+// cuDNN's is twice as fast as flash, and knows only rectangles here.
+bool use_cudnn(const Tensor& qkv, const Sequences& s) {
+  return qkv.is_cuda() && s.equal && s.longest > 1 && qkv.scalar_type() != at::kFloat;
+}
+
+Attention on_cpu(const Heads& h, const HeadShape& shape, const Sequences& s) {
+  const auto times = shape.heads / shape.kv_heads;
+  const auto q = to_dense(h.q, s);
+  const auto k = repeat_heads(to_dense(h.k, s), times);
+  const auto v = repeat_heads(to_dense(h.v, s), times);
+  auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true);
+  return {from_dense(out, s).reshape({s.tokens, -1}), lse, {}, {}};
+}
+
+Tensor on_cpu_backward(const Tensor& g, const Heads& h, const Tensor& qkv, const Attention& saved,
+                       const HeadShape& shape, const Sequences& s) {
+  const auto times = shape.heads / shape.kv_heads;
+  const auto q = to_dense(h.q, s);
+  const auto k = repeat_heads(to_dense(h.k, s), times);
+  const auto v = repeat_heads(to_dense(h.v, s), times);
+  const auto by_head = [&](const Tensor& x) {
+    return to_dense(x.view({s.tokens, shape.heads, shape.head_dim}), s);
+  };
+  auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      by_head(g), q, k, v, by_head(saved.out), saved.lse, 0.0, true);
+  return pack(from_dense(gq, s), from_dense(fold_heads(gk, times), s),
+              from_dense(fold_heads(gv, times), s), qkv, shape);
+}
+
+// fp32 on a GPU, for parity tests: the memory-efficient kernel, one rectangle.
+Attention in_fp32(const Heads& h, const HeadShape& shape, const Sequences& s) {
+  const auto times = shape.heads / shape.kv_heads;
+  auto [out, lse, seed, offset] = at::_scaled_dot_product_efficient_attention(
+      to_dense(h.q, s), repeat_heads(to_dense(h.k, s), times),
+      repeat_heads(to_dense(h.v, s), times), {}, true, 0.0, true);
+  return {from_dense(out, s).reshape({s.tokens, -1}), lse, seed, offset};
+}
+
+Tensor in_fp32_backward(const Tensor& g, const Heads& h, const Tensor& qkv, const Attention& saved,
+                        const HeadShape& shape, const Sequences& s) {
+  const auto times = shape.heads / shape.kv_heads;
+  const auto by_head = [&](const Tensor& x) {
+    return to_dense(x.view({s.tokens, shape.heads, shape.head_dim}), s);
+  };
+  auto [gq, gk, gv, gbias] = at::_scaled_dot_product_efficient_attention_backward(
+      by_head(g), to_dense(h.q, s), repeat_heads(to_dense(h.k, s), times),
+      repeat_heads(to_dense(h.v, s), times), {}, by_head(saved.out), saved.lse, saved.first_state,
+      saved.second_state, 0.0, {true, true, true, false}, true);
+  return pack(from_dense(gq, s), from_dense(fold_heads(gk, times), s),
+              from_dense(fold_heads(gv, times), s), qkv, shape);
+}
+
+}  // namespace
+
+Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& s) {
+  const auto h = split(qkv, shape);
+  if (!qkv.is_cuda()) return on_cpu(h, shape, s);
+  if (qkv.scalar_type() == at::kFloat) return in_fp32(h, shape, s);
+  if (use_cudnn(qkv, s)) {
+    auto result = at::_scaled_dot_product_cudnn_attention(
+        to_dense(h.q, s), to_dense(h.k, s), to_dense(h.v, s), {}, true, 0.0, true, false);
+    return {from_dense(std::get<0>(result), s).view({s.tokens, -1}), std::get<1>(result),
+            std::get<6>(result), std::get<7>(result)};
+  }
+  auto [out, lse, state, unused, debug] = at::_flash_attention_forward(
+      h.q, h.k, h.v, s.starts, s.starts, s.longest, s.longest, 0.0, true, false);
+  return {out.view({s.tokens, -1}), lse, state, unused};
+}
+
+Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& saved,
+                          const HeadShape& shape, const Sequences& s) {
+  const auto h = split(qkv, shape);
+  if (!qkv.is_cuda()) return on_cpu_backward(g, h, qkv, saved, shape, s);
+  if (qkv.scalar_type() == at::kFloat) return in_fp32_backward(g, h, qkv, saved, shape, s);
+  const auto by_head = [&](const Tensor& x) {
+    return x.view({s.tokens, shape.heads, shape.head_dim});
+  };
+  if (use_cudnn(qkv, s)) {
+    auto [gq, gk, gv] = at::_scaled_dot_product_cudnn_attention_backward(
+        to_dense(by_head(g), s), to_dense(h.q, s), to_dense(h.k, s), to_dense(h.v, s),
+        to_dense(by_head(saved.out), s), saved.lse, saved.first_state, saved.second_state, {}, {},
+        {}, s.longest, s.longest, 0.0, true);
+    return pack(from_dense(gq, s), from_dense(gk, s), from_dense(gv, s), qkv, shape);
+  }
+  auto [gq, gk, gv] = at::_flash_attention_backward(
+      by_head(g), h.q, h.k, h.v, by_head(saved.out), saved.lse, s.starts, s.starts, s.longest,
+      s.longest, 0.0, true, saved.first_state, saved.second_state);
+  return pack(gq, gk, gv, qkv, shape);
+}
+
+}  // namespace mgpu::ops

@@ -1,0 +1,139 @@
+#include "runtime/kernels/ops.hpp"
+
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/neg.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/scatter_add.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+
+namespace mgpu::ops {
+namespace {
+
+Tensor to_float(const Tensor& x) { return x.to(at::kFloat); }
+
+Tensor rows_rstd(const Tensor& x32, double eps) {
+  return at::mul(x32, x32).mean({-1}).add_(eps).rsqrt_();
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& w, double eps) {
+  const Tensor x32 = to_float(x);
+  const Tensor rstd = rows_rstd(x32, eps);
+  Tensor y = at::mul(x32, rstd.unsqueeze(-1)).to(x.scalar_type());
+  return {y.mul_(w), rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
+                                                const Tensor& w, double eps) {
+  Tensor sum = at::add(x, residual);
+  auto [y, rstd] = rms_norm(sum, w, eps);
+  return {sum, y, rstd};
+}
+
+Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, const Tensor& rstd,
+                         const Tensor& residual, const Tensor& gw) {
+  const Tensor g32 = to_float(gy);
+  const Tensor unit = to_float(x).mul(rstd.unsqueeze(-1));  // x / rms(x)
+  if (gw.defined()) gw.add_(at::mul(g32, unit).sum({0}));
+  const Tensor gn = at::mul(g32, to_float(w));
+  const Tensor along = at::mul(gn, unit).mean({-1}, true);
+  Tensor gx = at::sub(gn, at::mul(unit, along)).mul_(rstd.unsqueeze(-1));
+  if (residual.defined()) gx.add_(residual);
+  return gx.to(x.scalar_type());
+}
+
+Tensor swiglu(const Tensor& gate_up) {
+  const auto width = gate_up.size(-1) / 2;
+  return at::silu(gate_up.narrow(-1, 0, width)).mul_(gate_up.narrow(-1, width, width));
+}
+
+Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
+  const auto width = gate_up.size(-1) / 2;
+  const Tensor gate = to_float(gate_up.narrow(-1, 0, width));
+  const Tensor up = gate_up.narrow(-1, width, width);
+  const Tensor g32 = to_float(g);
+  const Tensor s = at::sigmoid(gate);
+  Tensor out = at::empty_like(gate_up);
+  // d silu = s (1 + gate (1 - s))
+  out.narrow(-1, 0, width).copy_(
+      at::mul(g32, up).mul_(s).mul_(at::mul(gate, s.neg().add_(1)).add_(1)));
+  out.narrow(-1, width, width).copy_(at::mul(g32, gate).mul_(s));
+  return out;
+}
+
+void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
+             const Tensor& sin, const Tensor& positions, bool back) {
+  const auto half = head_dim / 2;
+  const Tensor rows = qkv.narrow(-1, 0, heads * head_dim).view({qkv.size(0), heads, head_dim});
+  // Rounded to the weights' dtype before the product, as transformers does.
+  const auto dtype = qkv.scalar_type();
+  const Tensor c = cos.index_select(0, positions).to(dtype).unsqueeze(1);
+  Tensor s = sin.index_select(0, positions).to(dtype).unsqueeze(1);
+  if (back) s = s.neg();
+  const Tensor first = rows.narrow(-1, 0, half);
+  const Tensor second = rows.narrow(-1, half, half);
+  const Tensor turned_first = at::sub(at::mul(first, c), at::mul(second, s));
+  second.mul_(c).add_(at::mul(first, s));
+  first.copy_(turned_first);
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& tokens) {
+  return weight.index_select(0, tokens);
+}
+
+void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw) {
+  gw.index_add_(0, tokens, gy.to(gw.scalar_type()));
+}
+
+void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw) {
+  Tensor out = gw;
+  if (gw.scalar_type() == x.scalar_type()) {
+    at::addmm_out(out, gw, gy.t(), x);
+  } else if (x.is_cuda()) {
+    at::addmm_out(out, gw, gy.t(), x, gw.scalar_type());
+  } else {
+    out.add_(at::mm(to_float(gy).t(), to_float(x)));
+  }
+}
+
+void add_bias_gradient(const Tensor& gy, const Tensor& gb) {
+  gb.add_(gy.sum({0}, false, at::kFloat));
+}
+
+CrossEntropy cross_entropy_(Tensor& logits, const Tensor& targets, const double* scale) {
+  CrossEntropy result;
+  const Tensor log_p = at::_log_softmax(to_float(logits), -1, false);
+  const Tensor labelled = targets.ge(0);
+  const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
+  result.loss = log_p.gather(-1, at_target).squeeze(-1).neg_().mul_(labelled);
+  result.correct = at::eq(at::argmax(logits, -1), at_target.squeeze(-1)).logical_and_(labelled);
+  Tensor p = log_p.exp();
+  result.entropy = at::mul(p, log_p).sum({-1}).neg_().mul_(labelled);
+  if (scale != nullptr) {
+    p.scatter_add_(-1, at_target, at::empty_like(at_target, p.options()).fill_(-1.0));
+    p.mul_(labelled.to(p.scalar_type()).mul_(*scale).unsqueeze(-1));
+    logits.copy_(p);
+  }
+  return result;
+}
+
+}  // namespace mgpu::ops

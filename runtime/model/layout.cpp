@@ -1,0 +1,154 @@
+#include "runtime/model/layout.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <numeric>
+
+namespace mgpu::model {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+// Fills one unit; groups of tensors are aligned, tensors within a group are not.
+class UnitBuilder {
+ public:
+  UnitBuilder(UnitLayout& unit, const LoraShape& lora) : unit_(unit), lora_(lora) {}
+
+  // `module` is the name without the layer, which decides whether it is trained.
+  void add(const std::string& prefix, const std::string& module, const std::string& kind,
+           Shape shape, bool decay) {
+    place(is_trained(module) ? unit_.trained : unit_.frozen,
+          Slot{fmt::format("{}{}.{}", prefix, module, kind), std::move(shape), 0, 0, decay});
+  }
+
+  void adapter(const std::string& prefix, const std::string& module, const std::string& kind,
+               Shape shape) {
+    if (!has_adapter(module)) return;
+    place(unit_.trained, Slot{fmt::format("{}{}.{}.weight", prefix, module, kind),
+                              std::move(shape), 0, 0, true});
+  }
+
+  void end_group() {
+    for (FlatLayout* flat : {&unit_.trained, &unit_.frozen})
+      flat->size = (flat->size + FlatLayout::kAlign - 1) / FlatLayout::kAlign * FlatLayout::kAlign;
+  }
+
+ private:
+  static std::string last_part(const std::string& module) {
+    return module.substr(module.rfind('.') + 1);
+  }
+
+  bool is_trained(const std::string& module) const {
+    return lora_.rank == 0 || lora_.whole.contains(last_part(module));
+  }
+
+  bool has_adapter(const std::string& module) const {
+    return lora_.rank > 0 && lora_.targets.contains(last_part(module));
+  }
+
+  static void place(FlatLayout& flat, Slot slot) {
+    slot.numel = std::accumulate(slot.shape.begin(), slot.shape.end(), std::int64_t{1},
+                                 std::multiplies<>());
+    slot.offset = flat.size;
+    flat.size += slot.numel;
+    flat.slots.push_back(std::move(slot));
+  }
+
+  UnitLayout& unit_;
+  const LoraShape& lora_;
+};
+
+struct Part {
+  const char* module;
+  std::int64_t out;
+};
+
+// Linear layers that read the same input: weights together, then biases, then adapters.
+void add_linear(UnitBuilder& builder, const std::string& prefix, std::initializer_list<Part> parts,
+                std::int64_t in, bool bias, std::int64_t rank) {
+  for (const auto& part : parts) builder.add(prefix, part.module, "weight", {part.out, in}, true);
+  builder.end_group();
+  if (bias) {
+    for (const auto& part : parts) builder.add(prefix, part.module, "bias", {part.out}, false);
+    builder.end_group();
+  }
+  for (const auto& part : parts) builder.adapter(prefix, part.module, "lora_A", {rank, in});
+  builder.end_group();
+  for (const auto& part : parts) {
+    builder.adapter(prefix, part.module, "lora_B", {part.out, rank});
+    builder.end_group();
+  }
+}
+
+void add_norm(UnitBuilder& builder, const std::string& prefix, const char* module,
+              std::int64_t width) {
+  builder.add(prefix, module, "weight", {width}, false);
+  builder.end_group();
+}
+
+UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora) {
+  UnitLayout unit;
+  UnitBuilder builder(unit, lora);
+  const auto prefix = block_prefix(layer);
+  const auto q = c.heads * c.head_dim;
+  const auto kv = c.kv_heads * c.head_dim;
+  add_norm(builder, prefix, "input_layernorm", c.hidden_size);
+  add_linear(builder, prefix,
+             {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}},
+             c.hidden_size, c.qkv_bias, lora.rank);
+  if (c.qk_norm) {
+    add_norm(builder, prefix, "self_attn.q_norm", c.head_dim);
+    add_norm(builder, prefix, "self_attn.k_norm", c.head_dim);
+  }
+  add_linear(builder, prefix, {{"self_attn.o_proj", c.hidden_size}}, q, c.o_bias, lora.rank);
+  add_norm(builder, prefix, "post_attention_layernorm", c.hidden_size);
+  add_linear(builder, prefix,
+             {{"mlp.gate_proj", c.intermediate_size}, {"mlp.up_proj", c.intermediate_size}},
+             c.hidden_size, c.mlp_bias, lora.rank);
+  add_linear(builder, prefix, {{"mlp.down_proj", c.hidden_size}}, c.intermediate_size, c.mlp_bias,
+             lora.rank);
+  return unit;
+}
+
+std::int64_t count(const ModelLayout& layout, FlatLayout UnitLayout::*part) {
+  std::int64_t sum = 0;
+  for (const auto& unit : layout.units)
+    for (const auto& slot : (unit.*part).slots) sum += slot.numel;
+  return sum;
+}
+
+}  // namespace
+
+const Slot* FlatLayout::find(const std::string& name) const {
+  for (const auto& slot : slots)
+    if (slot.name == name) return &slot;
+  return nullptr;
+}
+
+std::int64_t ModelLayout::trained() const { return count(*this, &UnitLayout::trained); }
+std::int64_t ModelLayout::frozen() const { return count(*this, &UnitLayout::frozen); }
+
+std::string block_prefix(std::int64_t layer) { return fmt::format("model.layers.{}.", layer); }
+
+ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora) {
+  ModelLayout layout;
+  UnitLayout embedding;
+  UnitBuilder first(embedding, lora);
+  first.add("model.", "embed_tokens", "weight", {config.vocab_size, config.hidden_size}, true);
+  first.end_group();
+  layout.units.push_back(std::move(embedding));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    layout.units.push_back(block(config, layer, lora));
+  UnitLayout end;
+  UnitBuilder last(end, lora);
+  add_norm(last, "model.", "norm", config.hidden_size);
+  if (!config.tied) {
+    last.add("", "lm_head", "weight", {config.vocab_size, config.hidden_size}, true);
+    last.end_group();
+  }
+  layout.units.push_back(std::move(end));
+  return layout;
+}
+
+}  // namespace mgpu::model

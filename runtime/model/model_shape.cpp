@@ -1,0 +1,114 @@
+#include "runtime/model/model_shape.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace mgpu::model {
+
+namespace {
+
+using checkpoint::TensorShape;
+using Shape = std::vector<std::int64_t>;
+
+class Plan {
+ public:
+  void add(const std::string& name, Shape shape) { all_.push_back({name, std::move(shape)}); }
+  void linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
+    add(name + ".weight", {out, in});
+    if (bias) add(name + ".bias", {out});
+  }
+  std::vector<TensorShape> take() { return std::move(all_); }
+
+ private:
+  std::vector<TensorShape> all_;
+};
+
+void add_layer(Plan& plan, const ModelConfig& c, std::int64_t layer) {
+  const std::string at = fmt::format("model.layers.{}.", layer);
+  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  plan.linear(at + "self_attn.q_proj", q, c.hidden_size, c.qkv_bias);
+  plan.linear(at + "self_attn.k_proj", kv, c.hidden_size, c.qkv_bias);
+  plan.linear(at + "self_attn.v_proj", kv, c.hidden_size, c.qkv_bias);
+  plan.linear(at + "self_attn.o_proj", c.hidden_size, q, c.o_bias);
+  if (c.qk_norm) {
+    plan.add(at + "self_attn.q_norm.weight", {c.head_dim});
+    plan.add(at + "self_attn.k_norm.weight", {c.head_dim});
+  }
+  plan.linear(at + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+  plan.linear(at + "mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+  plan.linear(at + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+  plan.add(at + "input_layernorm.weight", {c.hidden_size});
+  plan.add(at + "post_attention_layernorm.weight", {c.hidden_size});
+}
+
+struct Size {
+  std::string_view name;
+  std::int64_t hidden, layers, heads, intermediate, max_position;
+};
+constexpr Size kSizes[] = {
+    {"tiny", 128, 4, 4, 384, 2048},
+    {"small", 256, 8, 4, 704, 2048},
+    {"medium", 512, 8, 8, 1408, 4096},
+    {"large", 768, 14, 12, 2048, 4096},
+};
+
+}  // namespace
+
+std::string_view name_of(Family family) {
+  switch (family) {
+    using enum Family;
+    case llama:
+      return "llama";
+    case qwen2:
+      return "qwen2";
+    case qwen3:
+      return "qwen3";
+  }
+  return "";
+}
+
+std::vector<TensorShape> tensor_plan(const ModelConfig& config) {
+  Plan plan;
+  plan.add("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) add_layer(plan, config, layer);
+  plan.add("model.norm.weight", {config.hidden_size});
+  if (!config.tied) plan.add("lm_head.weight", {config.vocab_size, config.hidden_size});
+  return plan.take();
+}
+
+std::int64_t parameter_count(const ModelConfig& config) {
+  std::int64_t count = 0;
+  for (const TensorShape& tensor : tensor_plan(config)) {
+    std::int64_t elements = 1;
+    for (const std::int64_t side : tensor.shape) elements *= side;
+    count += elements;
+  }
+  return count;
+}
+
+std::int64_t non_embedding_count(const ModelConfig& config) {
+  return parameter_count(config) - config.vocab_size * config.hidden_size * (config.tied ? 1 : 2);
+}
+
+ModelConfig preset(std::string_view size, std::int64_t vocab_size) {
+  for (const Size& known : kSizes) {
+    if (known.name != size) continue;
+    return {.family = Family::qwen2,
+            .vocab_size = vocab_size,
+            .hidden_size = known.hidden,
+            .intermediate_size = known.intermediate,
+            .layers = known.layers,
+            .heads = known.heads,
+            .kv_heads = known.heads,
+            .head_dim = known.hidden / known.heads,
+            .max_position = known.max_position,
+            .tied = true,
+            .qkv_bias = true};
+  }
+  throw std::runtime_error(
+      fmt::format("model_size is tiny, small, medium or large, not '{}'", size));
+}
+
+}  // namespace mgpu::model

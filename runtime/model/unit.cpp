@@ -1,0 +1,99 @@
+#include "runtime/model/unit.hpp"
+
+#include <fmt/format.h>
+
+namespace mgpu::model {
+namespace {
+
+// Finds tensors of one unit in its two flat buffers.
+class Binder {
+ public:
+  Binder(const UnitLayout& layout, const Tensor& trained, const Tensor& frozen)
+      : layout_(layout), trained_(trained), frozen_(frozen) {}
+
+  Tensor tensor(const std::string& name) const {
+    const auto [slot, flat] = find(name);
+    return slot != nullptr && flat->defined() ? view(*flat, *slot, slot->shape[0]) : Tensor();
+  }
+
+  // Neighbours as one tensor: the same shape but for the first dimension.
+  Tensor joined(const std::vector<std::string>& names) const {
+    const auto [first, flat] = find(names.front());
+    if (first == nullptr || !flat->defined()) return {};
+    std::int64_t rows = 0;
+    for (const auto& name : names) rows += find(name).first->shape[0];
+    return view(*flat, *first, rows);
+  }
+
+  std::int64_t rows(const std::string& name) const { return find(name).first->shape[0]; }
+
+ private:
+  std::pair<const Slot*, const Tensor*> find(const std::string& name) const {
+    if (const auto* slot = layout_.trained.find(name)) return {slot, &trained_};
+    return {layout_.frozen.find(name), &frozen_};
+  }
+
+  static Tensor view(const Tensor& flat, const Slot& slot, std::int64_t rows) {
+    auto shape = slot.shape;
+    const auto row = slot.numel / shape[0];
+    shape[0] = rows;
+    return flat.narrow(0, slot.offset, rows * row).view(shape);
+  }
+
+  const UnitLayout& layout_;
+  const Tensor& trained_;
+  const Tensor& frozen_;
+};
+
+Linear linear(const Binder& binder, const std::string& prefix,
+              const std::vector<std::string>& modules) {
+  const auto names = [&](const char* kind) {
+    std::vector<std::string> result;
+    for (const auto& module : modules) result.push_back(fmt::format("{}{}.{}", prefix, module, kind));
+    return result;
+  };
+  Linear result;
+  result.weight = binder.joined(names("weight"));
+  result.bias = binder.joined(names("bias"));
+  std::vector<std::string> with_adapter;
+  std::int64_t begin = 0;
+  for (const auto& module : modules) {
+    const auto stem = prefix + module;
+    const auto size = binder.rows(stem + ".weight");
+    if (auto a = binder.tensor(stem + ".lora_A.weight"); a.defined()) {
+      result.adapters.push_back({a, binder.tensor(stem + ".lora_B.weight"), begin, size});
+      with_adapter.push_back(stem + ".lora_A.weight");
+    }
+    begin += size;
+  }
+  if (!with_adapter.empty()) result.all_a = binder.joined(with_adapter);
+  return result;
+}
+
+}  // namespace
+
+Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const Tensor& trained,
+          const Tensor& frozen) {
+  const Binder binder(layout, trained, frozen);
+  Unit result;
+  if (unit == kEmbeddingUnit) {
+    result.embedding = binder.tensor("model.embed_tokens.weight");
+  } else if (unit == end_unit(config)) {
+    result.last_norm = binder.tensor("model.norm.weight");
+    if (!config.tied) result.head = binder.tensor("lm_head.weight");
+  } else {
+    const auto prefix = block_prefix(unit - 1);
+    auto& block = result.block;
+    block.input_norm = binder.tensor(prefix + "input_layernorm.weight");
+    block.post_norm = binder.tensor(prefix + "post_attention_layernorm.weight");
+    block.q_norm = binder.tensor(prefix + "self_attn.q_norm.weight");
+    block.k_norm = binder.tensor(prefix + "self_attn.k_norm.weight");
+    block.qkv = linear(binder, prefix, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+    block.o = linear(binder, prefix, {"self_attn.o_proj"});
+    block.gate_up = linear(binder, prefix, {"mlp.gate_proj", "mlp.up_proj"});
+    block.down = linear(binder, prefix, {"mlp.down_proj"});
+  }
+  return result;
+}
+
+}  // namespace mgpu::model

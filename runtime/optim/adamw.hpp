@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/parallel/shards.hpp"
+
+namespace mgpu::optim {
+
+using at::Tensor;
+
+enum class Moments { fp32, bf16, eight_bit };
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  Moments moments = Moments::fp32;
+};
+
+// AdamW over what this rank owns: fp32 weights ("master") beside the ones that compute, unless those
+// are fp32 themselves. Nothing here waits for the device.
+class AdamW {
+ public:
+  // What belongs to one fragment; views of flat vectors over all that is owned.
+  struct State {
+    parallel::OwnedFragment* owned = nullptr;
+    Tensor master, first, second;
+  };
+
+  // Reads the weights as they are now. `owned` must outlive this.
+  AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_size,
+        const AdamWOptions& options);
+
+  // One step with the gradients times `clip`, a device scalar. Nothing changes if `skip` is 1.
+  void step(double learning_rate, const Tensor& clip, const Tensor& skip);
+
+  // The sum of the squares of all gradients owned here, a device scalar.
+  Tensor squared_gradient_norm() const;
+
+  std::int64_t steps_taken() const { return steps_; }
+  void set_steps_taken(std::int64_t steps) { steps_ = steps; }
+  std::vector<State>& states() { return states_; }
+  // After states were loaded: the computing weights become the master's rounding.
+  void publish_master();
+
+ private:
+  void step_fused(double learning_rate, const Tensor& clip, const Tensor& skip);
+  void step_composed(double learning_rate, const Tensor& clip, const Tensor& skip);
+
+  AdamWOptions options_;
+  std::vector<State> states_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace mgpu::optim

@@ -1,0 +1,202 @@
+#include "runtime/parallel/shards.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+namespace mgpu::parallel {
+namespace {
+
+// A bucket is large enough to use the wires well and small enough that the last one, which nothing
+// hides, is short.
+constexpr std::int64_t kBucketElements = 32 << 20;
+
+std::vector<Range> frozen_ranges(const model::ModelLayout& layout, int world) {
+  std::vector<Range> result;
+  std::int64_t at = 0;
+  const auto align = model::FlatLayout::kAlign * world;
+  for (const auto& unit : layout.units) {
+    const auto size = (unit.frozen.size + align - 1) / align * align;
+    result.push_back({at, at + size});
+    at += size;
+  }
+  return result;
+}
+
+Tensor narrow(const Tensor& flat, const Range& range) {
+  return flat.narrow(0, range.begin, range.size());
+}
+
+// Copies what of the tensor at [begin, begin + numel) lies within `owned` into `part`, whose first
+// element is owned.begin.
+void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin,
+                  const Tensor& value) {
+  const auto from = std::max(begin, owned.begin);
+  const auto to = std::min(begin + value.numel(), owned.end);
+  if (from >= to) return;
+  part.narrow(0, from - owned.begin, to - from)
+      .copy_(value.reshape({-1}).narrow(0, from - begin, to - from));
+}
+
+}  // namespace
+
+Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
+               const ShardOptions& options, comm::Comm& comm)
+    : config_(config), layout_(std::move(layout)), options_(options), comm_(comm) {
+  const auto wanted = options_.bucket_elements > 0 ? options_.bucket_elements : kBucketElements;
+  buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
+  frozen_units_ = frozen_ranges(layout_, comm_.world());
+  allocate();
+}
+
+Shards::~Shards() = default;
+
+void Shards::allocate() {
+  const auto on_device = at::TensorOptions(options_.device);
+  const auto world = comm_.world();
+  const auto frozen_size = frozen_units_.back().end;
+  values_ = at::zeros({whole_weights() ? buckets_.size : buckets_.size / world},
+                      on_device.dtype(options_.dtype));
+  frozen_ = at::zeros({whole_weights() ? frozen_size : frozen_size / world},
+                      on_device.dtype(options_.dtype));
+  grads_ = at::zeros({whole_gradients() ? buckets_.size : buckets_.size / world},
+                     on_device.dtype(options_.grad_dtype));
+  const auto units = layout_.units.size();
+  weight_views_.resize(units);
+  grad_views_.resize(units);
+  for (std::size_t i = 0; i < units; ++i) {
+    const int unit = static_cast<int>(i);
+    if (whole_weights()) {
+      weight_views_[i] = model::bind(config_, layout_.units[i], unit,
+                                     narrow(values_, buckets_.units[i]),
+                                     narrow(frozen_, frozen_units_[i]));
+    }
+    if (whole_gradients()) {
+      grad_views_[i] = model::bind(config_, layout_.units[i], unit,
+                                   narrow(grads_, buckets_.units[i]), Tensor());
+    }
+  }
+  reducing_.resize(buckets_.buckets.size());
+  publishing_.resize(buckets_.buckets.size());
+  units_left_.resize(buckets_.buckets.size());
+  for (auto& f : owned_fragments(layout_, buckets_, comm_.rank(), world, sharded())) {
+    const auto value_at = whole_weights() ? f.flat : f.owned;
+    const auto grad_at = whole_gradients() ? f.flat : f.owned;
+    owned_.push_back({f, values_.narrow(0, value_at, f.size), grads_.narrow(0, grad_at, f.size)});
+  }
+}
+
+Range Shards::own_space(const Range& flat) const {
+  const auto world = comm_.world();
+  return {flat.begin / world, flat.end / world};
+}
+
+void Shards::wait(comm::Pending& pending) {
+  if (!pending.under_way()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  pending.wait();
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double Shards::take_waited_seconds() { return std::exchange(waited_, 0.0); }
+
+// --- Weights
+
+const model::Unit& Shards::weights(int unit) {
+  const auto index = static_cast<std::size_t>(unit);
+  if (whole_weights()) {
+    wait(publishing_[static_cast<std::size_t>(buckets_.bucket_of[index])]);
+    return weight_views_[index];
+  }
+  gather(unit);
+  auto& gathered = gathered_[unit];
+  if (!gathered.ready) {
+    for (auto& pending : gathered.pending) wait(pending);
+    gathered.unit =
+        model::bind(config_, layout_.units[index], unit, gathered.trained, gathered.frozen);
+    gathered.ready = true;
+  }
+  ++gathered.users;
+  return gathered.unit;
+}
+
+void Shards::release(int unit) {
+  if (whole_weights()) return;
+  const auto found = gathered_.find(unit);
+  if (--found->second.users == 0) gathered_.erase(found);
+}
+
+void Shards::soon(int unit) {
+  if (!whole_weights()) gather(unit);
+}
+
+void Shards::gather(int unit) {
+  if (gathered_.contains(unit)) return;
+  const auto index = static_cast<std::size_t>(unit);
+  Gathered gathered;
+  const auto fetch = [&](const Tensor& parts, const Range& range) {
+    Tensor whole = at::empty({range.size()}, parts.options());
+    if (range.size() > 0) {
+      gathered.pending.push_back(
+          comm_.all_gather(whole, narrow(parts, own_space(range)), "all-gather of weights"));
+    }
+    return whole;
+  };
+  gathered.trained = fetch(values_, buckets_.units[index]);
+  gathered.frozen = fetch(frozen_, frozen_units_[index]);
+  gathered_.emplace(unit, std::move(gathered));
+}
+
+void Shards::publish() {
+  if (!sharded() || !whole_weights()) return;
+  for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
+    const auto& flat = buckets_.buckets[i].flat;
+    if (flat.size() == 0) continue;
+    publishing_[i] = comm_.all_gather(narrow(values_, flat),
+                                      narrow(values_, part(flat, comm_.rank(), comm_.world())),
+                                      "all-gather of updated weights");
+  }
+}
+
+void Shards::set(const std::string& name, const Tensor& value) {
+  for (std::size_t i = 0; i < layout_.units.size(); ++i) {
+    for (const bool trained : {true, false}) {
+      const auto& flat_layout = trained ? layout_.units[i].trained : layout_.units[i].frozen;
+      const auto* slot = flat_layout.find(name);
+      if (slot == nullptr) continue;
+      const auto& range = trained ? buckets_.units[i] : frozen_units_[i];
+      const auto& to = trained ? values_ : frozen_;
+      if (whole_weights()) {
+        to.narrow(0, range.begin + slot->offset, slot->numel).copy_(value.reshape({-1}));
+      } else {
+        copy_overlap(narrow(to, own_space(range)), part(range, comm_.rank(), comm_.world()),
+                     range.begin + slot->offset, value);
+      }
+      return;
+    }
+  }
+  throw std::logic_error("the model has no tensor " + name);
+}
+
+void Shards::visit(bool trained,
+                   const std::function<void(const std::string&, const Tensor&)>& visit) {
+  for (std::size_t i = 0; i < layout_.units.size(); ++i) {
+    const int unit = static_cast<int>(i);
+    const auto& flat_layout = trained ? layout_.units[i].trained : layout_.units[i].frozen;
+    if (flat_layout.slots.empty()) continue;
+    weights(unit);
+    const auto& range = trained ? buckets_.units[i] : frozen_units_[i];
+    const auto flat = whole_weights() ? narrow(trained ? values_ : frozen_, range)
+                      : trained       ? gathered_[unit].trained
+                                      : gathered_[unit].frozen;
+    for (const auto& slot : flat_layout.slots)
+      visit(slot.name, flat.narrow(0, slot.offset, slot.numel).view(slot.shape));
+    release(unit);
+  }
+}
+
+}  // namespace mgpu::parallel

@@ -1,0 +1,148 @@
+// The gradients' half of Shards.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/median.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "runtime/parallel/shards.hpp"
+
+namespace mgpu::parallel {
+namespace {
+
+// In stage 2 and 3 so many buckets' whole gradients may exist: one being made, one on its way.
+constexpr std::size_t kInFlight = 1;
+
+Tensor narrow(const Tensor& flat, const Range& range) {
+  return flat.narrow(0, range.begin, range.size());
+}
+
+}  // namespace
+
+void Shards::begin_micro(bool first, bool last) {
+  first_micro_ = first;
+  last_micro_ = last;
+  if (first && whole_gradients()) grads_.zero_();
+  for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
+    const auto& bucket = buckets_.buckets[i];
+    units_left_[i] = bucket.last_unit - bucket.first_unit + 1;
+  }
+}
+
+const model::Unit& Shards::gradients(int unit) {
+  const auto index = static_cast<std::size_t>(unit);
+  if (!whole_gradients()) open_bucket(buckets_.bucket_of[index]);
+  return grad_views_[index];
+}
+
+void Shards::open_bucket(int bucket) {
+  if (open_.contains(bucket)) return;
+  while (in_flight_.size() > kInFlight) {
+    take_in(in_flight_.front());
+    in_flight_.pop_front();
+  }
+  const auto& b = buckets_.buckets[static_cast<std::size_t>(bucket)];
+  const Tensor whole = at::zeros({b.flat.size()}, grads_.options());
+  for (int unit = b.first_unit; unit <= b.last_unit; ++unit) {
+    const auto index = static_cast<std::size_t>(unit);
+    const auto& range = buckets_.units[index];
+    grad_views_[index] =
+        model::bind(config_, layout_.units[index], unit,
+                    whole.narrow(0, range.begin - b.flat.begin, range.size()), Tensor());
+  }
+  open_.emplace(bucket, whole);
+}
+
+void Shards::gradients_done(int unit) {
+  const int bucket = buckets_.bucket_of[static_cast<std::size_t>(unit)];
+  if (--units_left_[static_cast<std::size_t>(bucket)] > 0) return;
+  if (!whole_gradients() || (last_micro_ && options_.overlap)) reduce_bucket(bucket);
+}
+
+Tensor Shards::own_gradient(int bucket) const {
+  const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
+  return whole_gradients() ? narrow(grads_, part(flat, comm_.rank(), comm_.world()))
+                           : narrow(grads_, own_space(flat));
+}
+
+void Shards::reduce_bucket(int bucket) {
+  const auto index = static_cast<std::size_t>(bucket);
+  const auto& flat = buckets_.buckets[index].flat;
+  if (flat.size() == 0) return;
+  if (options_.reduce == Reduce::median) {
+    median_bucket(bucket);
+  } else if (options_.zero_stage == 0) {
+    reducing_[index] = comm_.all_reduce(narrow(grads_, flat), "all-reduce of gradients");
+  } else if (options_.zero_stage == 1) {
+    reducing_[index] = comm_.reduce_scatter(own_gradient(bucket), narrow(grads_, flat),
+                                            "reduce-scatter of gradients");
+  } else {
+    if (const auto busy = std::find(in_flight_.begin(), in_flight_.end(), bucket);
+        busy != in_flight_.end()) {  // still the micro-batch before this one
+      take_in(bucket);
+      in_flight_.erase(busy);
+    }
+    open_bucket(bucket);
+    const Tensor whole = open_.at(bucket);
+    open_.erase(bucket);
+    for (int unit = buckets_.buckets[index].first_unit; unit <= buckets_.buckets[index].last_unit;
+         ++unit) {
+      grad_views_[static_cast<std::size_t>(unit)] = {};
+    }
+    const Tensor own = own_gradient(bucket);
+    const Tensor to = first_micro_ ? own : at::empty_like(own);
+    reducing_[index] = comm_.reduce_scatter(to, whole, "reduce-scatter of gradients");
+    if (!first_micro_) arriving_.emplace(bucket, to);
+    in_flight_.push_back(bucket);
+    if (!options_.overlap) {
+      take_in(bucket);
+      in_flight_.pop_back();
+    }
+  }
+}
+
+void Shards::take_in(int bucket) {
+  wait(reducing_[static_cast<std::size_t>(bucket)]);
+  const auto found = arriving_.find(bucket);
+  if (found == arriving_.end()) return;
+  own_gradient(bucket).add_(found->second);
+  arriving_.erase(found);
+}
+
+// The (lower) median over the ranks that have labels, element by element: every rank gets its
+// slice from all, takes the median, and all slices are gathered. The traffic is an all-reduce's.
+void Shards::median_bucket(int bucket) {
+  const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
+  const Tensor whole = narrow(grads_, flat);
+  Tensor slices = at::empty_like(whole);
+  auto exchange = comm_.all_to_all(slices, whole, "exchange of gradients for their median");
+  wait(exchange);
+  slices = slices.view({comm_.world(), -1});
+  std::vector<std::int64_t> voting;
+  for (std::size_t rank = 0; rank < voters_.size(); ++rank)
+    if (voters_[rank]) voting.push_back(static_cast<std::int64_t>(rank));
+  const auto which =
+      at::from_blob(voting.data(), {static_cast<std::int64_t>(voting.size())}, at::kLong)
+          .to(slices.device());
+  if (!voting.empty()) slices = slices.index_select(0, which);
+  const Tensor own = own_gradient(bucket);
+  own.copy_(std::get<0>(at::median(slices, 0)));
+  if (options_.zero_stage == 0) {
+    auto gather = comm_.all_gather(whole, own, "all-gather of the gradients' median");
+    wait(gather);
+  }
+}
+
+void Shards::finish_gradients() {
+  if (whole_gradients() && !options_.overlap) {
+    for (int i = static_cast<int>(buckets_.buckets.size()) - 1; i >= 0; --i) reduce_bucket(i);
+  }
+  for (auto& pending : reducing_) wait(pending);
+  for (const int bucket : in_flight_) take_in(bucket);
+  in_flight_.clear();
+}
+
+}  // namespace mgpu::parallel

@@ -1,0 +1,74 @@
+#include "runtime/train/device.hpp"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <stdexcept>
+
+namespace mgpu::train {
+
+int visible_gpus() { return c10::cuda::device_count(); }
+
+at::Device take_device(int local_rank, bool gpu) {
+  if (!gpu) return at::kCPU;
+  const auto index = static_cast<c10::DeviceIndex>(local_rank);
+  c10::cuda::set_device(index);
+  return {at::kCUDA, index};
+}
+
+at::ScalarType compute_dtype(Dtype wanted, at::Device device) {
+  switch (wanted) {
+    case Dtype::automatic:
+      return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+    case Dtype::bf16:
+      return at::kBFloat16;
+    case Dtype::fp32:
+      return at::kFloat;
+    case Dtype::fp16:
+      break;
+  }
+  throw std::runtime_error("dtype: fp16 is not supported; use bf16, which needs no loss scaling");
+}
+
+std::string device_name(at::Device device) {
+  if (!device.is_cuda()) return "cpu";
+  return at::cuda::getDeviceProperties(device.index())->name;
+}
+
+void wait_for(at::Device device) {
+  if (device.is_cuda()) c10::cuda::device_synchronize();
+}
+
+DeviceMemory device_memory(at::Device device) {
+  DeviceMemory memory;
+  if (device.is_cuda()) {
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    memory.allocated = stats.allocated_bytes[0].current;
+    memory.peak_allocated = stats.allocated_bytes[0].peak;
+    memory.peak_reserved = stats.reserved_bytes[0].peak;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    if (cudaMemGetInfo(&free, &total) == cudaSuccess) {
+      memory.total = static_cast<std::int64_t>(total);
+      memory.used = static_cast<std::int64_t>(total - free);
+    }
+    return memory;
+  }
+  const auto page = ::sysconf(_SC_PAGESIZE);
+  long size = 0;
+  long resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  memory.allocated = memory.used = resident * page;
+  memory.peak_allocated = memory.peak_reserved = usage.ru_maxrss * 1024L;
+  memory.total = ::sysconf(_SC_PHYS_PAGES) * page;
+  return memory;
+}
+
+}  // namespace mgpu::train

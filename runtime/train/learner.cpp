@@ -1,0 +1,110 @@
+#include "runtime/train/learner.hpp"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/sqrt.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/train/to_device.hpp"
+
+namespace mgpu::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What the chance of a micro-batch depends on.
+std::uint64_t chance(std::uint64_t seed, std::int64_t step, int rank, std::size_t micro) {
+  std::uint64_t x = seed;
+  for (const auto part : {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
+                          static_cast<std::uint64_t>(micro)}) {
+    x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
+    x ^= x >> 29;
+  }
+  return x;
+}
+
+std::int64_t own_labels(const data::StepBatches& batches) {
+  std::int64_t sum = 0;
+  for (const auto& micro : batches.micros) sum += micro.labels;
+  return sum;
+}
+
+}  // namespace
+
+Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
+                 const LearnerOptions& options, comm::Comm& comm)
+    : options_(options),
+      comm_(comm),
+      shards_(config, std::move(layout), options.shards, comm),
+      transformer_(config, options.model) {}
+
+void Learner::begin() {
+  const auto owned =
+      parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
+  optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
+}
+
+// What a label's loss is multiplied by, so that the sum over ranks is what was asked for.
+double Learner::scale_of(const data::StepBatches& batches) const {
+  if (options_.weigh_by_labels) return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.labels));
+  const double own = static_cast<double>(std::max<std::int64_t>(1, own_labels(batches)));
+  if (options_.sum_over_ranks || options_.shards.reduce == parallel::Reduce::median) return 1 / own;
+  const auto voters = std::count_if(batches.labels_of.begin(), batches.labels_of.end(),
+                                    [](std::int64_t labels) { return labels > 0; });
+  return 1 / (own * static_cast<double>(std::max<std::int64_t>(1, voters)));
+}
+
+StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
+                         const Wishes& wishes) {
+  const auto begin = Clock::now();
+  const auto device = options_.shards.device;
+  StepRecord record(device, comm_.world());
+  if (options_.shards.reduce == parallel::Reduce::median) {
+    std::vector<bool> voters;
+    for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
+    shards_.set_voters(std::move(voters));
+  }
+  shards_.take_waited_seconds();
+  const double scale = scale_of(batches);
+  for (std::size_t micro = 0; micro < batches.micros.size(); ++micro) {
+    shards_.begin_micro(micro == 0, micro + 1 == batches.micros.size());
+    const auto sums =
+        transformer_.train(to_device(batches.micros[micro], device), scale,
+                           chance(options_.seed, batches.step, comm_.rank(), micro), shards_);
+    record.add(StepRecord::kLoss, sums.loss);
+    record.add(StepRecord::kCorrect, sums.correct);
+    record.add(StepRecord::kEntropy, sums.entropy);
+  }
+  const std::chrono::duration<double> own = Clock::now() - begin;
+  record.add(StepRecord::kRankSeconds + comm_.rank(),
+             std::max(0.0, own.count() - shards_.take_waited_seconds()));
+  record.add(StepRecord::kSave, wishes.save ? 1.0 : 0.0);
+  record.add(StepRecord::kStop, wishes.stop ? 1.0 : 0.0);
+
+  shards_.finish_gradients();
+  // With whole gradients everybody has the whole norm already.
+  if (shards_.sharded() || comm_.rank() == 0)
+    record.add(StepRecord::kSquaredNorm, optimizer_->squared_gradient_norm());
+  record.reduce(comm_);
+  const auto norm =
+      at::sqrt(record.values().select(0, StepRecord::kSquaredNorm)).to(at::kFloat);
+  const auto clip = options_.max_grad_norm > 0
+                        ? norm.add(1e-6).reciprocal().mul_(options_.max_grad_norm).clamp_max_(1)
+                        : at::full({}, 1.0, norm.options());
+  optimizer_->step(learning_rate, clip, at::isfinite(norm).logical_not().to(at::kFloat));
+  shards_.publish();
+  record.send();
+  return record;
+}
+
+void Learner::evaluate(const data::Batch& batch, StepRecord& record) {
+  const auto sums =
+      transformer_.evaluate(to_device(batch, options_.shards.device), shards_);
+  record.add(StepRecord::kLoss, sums.loss);
+  record.add(StepRecord::kCorrect, sums.correct);
+  record.add(StepRecord::kEntropy, sums.entropy);
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/comm.hpp"
+#include "runtime/data/loader.hpp"
+#include "runtime/model/transformer.hpp"
+#include "runtime/optim/adamw.hpp"
+#include "runtime/parallel/shards.hpp"
+#include "runtime/train/step_record.hpp"
+
+namespace mgpu::train {
+
+struct LearnerOptions {
+  model::TransformerOptions model;
+  parallel::ShardOptions shards;
+  optim::AdamWOptions optimizer;
+  bool weigh_by_labels = true;  // false: the mean over ranks of each rank's own mean
+  bool sum_over_ranks = false;  // each rank's own mean, added up
+  double max_grad_norm = 1;     // 0: not clipped
+  std::uint64_t seed = 42;
+};
+
+// Whether somebody has asked this rank to save, or to save and end.
+struct Wishes {
+  bool save = false, stop = false;
+};
+
+// A model that learns: weights, optimizer and one step of them, on all ranks together.
+class Learner {
+ public:
+  Learner(const model::ModelConfig& config, model::ModelLayout layout,
+          const LearnerOptions& options, comm::Comm& comm);
+
+  // Call once the weights are set, before the first step.
+  void begin();
+
+  // Queues a step: forward and backward of every micro-batch, the exchange of gradients, the update.
+  // Read the record when the next step has been queued.
+  StepRecord step(const data::StepBatches& batches, double learning_rate, const Wishes& wishes);
+
+  // Sums over the labels of this rank's batches, added to the record; reduce it when all are in.
+  void evaluate(const data::Batch& batch, StepRecord& record);
+
+  parallel::Shards& shards() { return shards_; }
+  optim::AdamW& optimizer() { return *optimizer_; }
+  model::Transformer& transformer() { return transformer_; }
+  comm::Comm& comm() { return comm_; }
+  const LearnerOptions& options() const { return options_; }
+
+ private:
+  double scale_of(const data::StepBatches& batches) const;
+
+  LearnerOptions options_;
+  comm::Comm& comm_;
+  parallel::Shards shards_;
+  model::Transformer transformer_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+};
+
+}  // namespace mgpu::train

@@ -1,0 +1,62 @@
+#include "runtime/train/step_record.hpp"
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+namespace mgpu::train {
+
+struct StepRecord::Arrival {
+  at::cuda::CUDAEvent event;
+};
+
+StepRecord::StepRecord(at::Device device, int world)
+    : values_(at::zeros({kRankSeconds + world}, at::TensorOptions(device).dtype(at::kDouble))),
+      known_(static_cast<std::size_t>(kRankSeconds + world), 0.0),
+      world_(world) {}
+
+void StepRecord::add(Slot slot, const at::Tensor& scalar) {
+  values_.narrow(0, slot, 1).add_(scalar);
+}
+
+void StepRecord::add(int slot, double value) { known_[static_cast<std::size_t>(slot)] += value; }
+
+void StepRecord::reduce(comm::Comm& comm) {
+  const auto size = static_cast<std::int64_t>(known_.size());
+  auto known = at::empty({size}, at::TensorOptions(at::kDouble).pinned_memory(values_.is_cuda()));
+  known.copy_(at::from_blob(known_.data(), {size}, at::kDouble));
+  values_.add_(known.to(values_.device(), /*non_blocking=*/true));
+  comm.all_reduce(values_, "sum of losses and norms").wait();
+}
+
+void StepRecord::send() {
+  if (!values_.is_cuda()) {
+    host_ = values_;
+    return;
+  }
+  host_ = at::empty(values_.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
+  host_.copy_(values_, /*non_blocking=*/true);
+  arrival_ = std::make_shared<Arrival>();
+  arrival_->event.record();
+}
+
+StepOutcome StepRecord::outcome(std::int64_t step) const {
+  if (arrival_) arrival_->event.synchronize();
+  const auto* v = host_.const_data_ptr<double>();
+  StepOutcome out;
+  out.step = step;
+  out.loss_sum = v[kLoss];
+  out.correct = v[kCorrect];
+  out.entropy_sum = v[kEntropy];
+  out.grad_norm = std::sqrt(v[kSquaredNorm]);
+  out.skipped = !std::isfinite(out.grad_norm);
+  out.save_wanted = v[kSave] > 0;
+  out.stop_wanted = v[kStop] > 0;
+  out.rank_seconds.assign(v + kRankSeconds, v + kRankSeconds + world_);
+  return out;
+}
+
+}  // namespace mgpu::train

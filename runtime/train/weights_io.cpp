@@ -1,0 +1,143 @@
+#include "runtime/train/weights_io.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mean.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+namespace mgpu::train {
+namespace {
+
+using checkpoint::DType;
+
+const std::vector<std::pair<DType, at::ScalarType>> kTypes{
+    {DType::f32, at::kFloat},  {DType::bf16, at::kBFloat16}, {DType::f16, at::kHalf},
+    {DType::f64, at::kDouble}, {DType::u8, at::kByte},       {DType::i8, at::kChar},
+    {DType::i32, at::kInt},    {DType::i64, at::kLong},
+};
+
+bool has_vocabulary(const std::string& name) {
+  return name == "model.embed_tokens.weight" || name == "lm_head.weight";
+}
+
+// Appends rows that are the mean of those there are.
+at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
+  if (rows.size(0) >= wanted) return rows.narrow(0, 0, wanted);
+  const auto mean = rows.to(at::kFloat).mean({0}, true).to(rows.scalar_type());
+  return at::cat({rows, mean.expand({wanted - rows.size(0), rows.size(1)})});
+}
+
+at::Generator generator_for(std::uint64_t seed, const std::string& name) {
+  std::uint64_t hash = 14695981039346656037ULL ^ seed;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return at::detail::createCPUGenerator(hash >> 1);
+}
+
+template <class Visit>
+void for_each_slot(const parallel::Shards& shards, bool with_frozen, const Visit& visit) {
+  for (const auto& unit : shards.layout().units) {
+    for (const auto& slot : unit.trained.slots) visit(slot);
+    if (!with_frozen) continue;
+    for (const auto& slot : unit.frozen.slots) visit(slot);
+  }
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(DType dtype) {
+  for (const auto& [file, torch] : kTypes)
+    if (file == dtype) return torch;
+  throw std::runtime_error(fmt::format("tensors of type {} cannot be computed with",
+                                       checkpoint::name_of(dtype)));
+}
+
+DType dtype_of(at::ScalarType type) {
+  for (const auto& [file, torch] : kTypes)
+    if (torch == type) return file;
+  throw std::logic_error("a type that no file has");
+}
+
+at::Tensor tensor_over(const checkpoint::TensorView& view) {
+  const auto type = scalar_type(view.dtype);
+  const auto* bytes = view.bytes.data();
+  if (reinterpret_cast<std::uintptr_t>(bytes) % c10::elementSize(type) == 0) {
+    return at::from_blob(const_cast<std::byte*>(bytes), view.shape, type);  // read only
+  }
+  auto copy = at::empty(view.shape, type);
+  std::memcpy(copy.data_ptr(), bytes, view.bytes.size());
+  return copy;
+}
+
+bool is_adapter(const std::string& name) { return name.find(".lora_") != std::string::npos; }
+
+void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
+                  const model::ModelConfig& config, std::int64_t vocab_on_disk) {
+  for_each_slot(shards, true, [&](const model::Slot& slot) {
+    if (is_adapter(slot.name)) return;
+    auto shape = slot.shape;
+    if (has_vocabulary(slot.name)) shape[0] = vocab_on_disk;
+    const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, shape}));
+    shards.set(slot.name,
+               has_vocabulary(slot.name) ? with_rows(value, config.vocab_size) : value);
+  });
+}
+
+void draw_weights(parallel::Shards& shards, double deviation, std::uint64_t seed) {
+  for_each_slot(shards, true, [&](const model::Slot& slot) {
+    if (is_adapter(slot.name)) return;
+    auto value = at::empty(slot.shape, at::kFloat);
+    if (slot.name.ends_with("norm.weight")) {
+      value.fill_(1);
+    } else if (slot.name.ends_with(".bias")) {
+      value.zero_();
+    } else {
+      value.normal_(0, deviation, generator_for(seed, slot.name));
+    }
+    shards.set(slot.name, value);
+  });
+}
+
+void draw_adapters(parallel::Shards& shards, std::uint64_t seed) {
+  for_each_slot(shards, false, [&](const model::Slot& slot) {
+    if (!is_adapter(slot.name)) return;
+    auto value = at::empty(slot.shape, at::kFloat);
+    if (slot.name.ends_with("lora_B.weight")) {
+      value.zero_();
+    } else {
+      const double bound = 1 / std::sqrt(static_cast<double>(slot.shape[1]));
+      value.uniform_(-bound, bound, generator_for(seed, slot.name));
+    }
+    shards.set(slot.name, value);
+  });
+}
+
+std::vector<checkpoint::TensorPlan> plan_of(const parallel::Shards& shards, at::ScalarType dtype,
+                                            bool with_frozen, const Rename& rename) {
+  std::vector<checkpoint::TensorPlan> plan;
+  for_each_slot(shards, with_frozen, [&](const model::Slot& slot) {
+    if (auto name = rename(slot.name); !name.empty())
+      plan.push_back({std::move(name), dtype_of(dtype), slot.shape});
+  });
+  return plan;
+}
+
+void write_weights(parallel::Shards& shards, checkpoint::WeightsWriter* writer,
+                   at::ScalarType dtype, bool with_frozen, const Rename& rename) {
+  const auto write = [&](const std::string& name, const at::Tensor& value) {
+    const auto in_file = rename(name);
+    if (writer == nullptr || in_file.empty()) return;
+    const auto host = value.to(at::TensorOptions(at::kCPU).dtype(dtype)).contiguous();
+    writer->write(in_file, std::span(static_cast<const std::byte*>(host.const_data_ptr()),
+                                     static_cast<std::size_t>(host.nbytes())));
+  };
+  shards.visit(true, write);
+  if (with_frozen) shards.visit(false, write);
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,196 @@
+// Times training steps on random tokens and random weights of known shapes, without files: what the
+// arithmetic, the collectives and the optimizer take. Started by mgpu-run on several GPUs.
+//   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
+//   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 check=0 overlap=1
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "runtime/comm/comm.hpp"
+#include "runtime/model/transformer.hpp"
+#include "runtime/optim/adamw.hpp"
+#include "runtime/parallel/shards.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/to_device.hpp"
+
+namespace {
+
+using namespace mgpu;
+using Options = std::map<std::string, std::string>;
+
+model::ModelConfig shape(const std::string& name) {
+  model::ModelConfig c;
+  c.qkv_bias = true;
+  c.head_dim = 64;
+  c.vocab_size = 151936;
+  c.rope.theta = 1e6;
+  const auto set = [&](long h, long f, long layers, long heads, long kv, bool tied) {
+    c.hidden_size = h;
+    c.intermediate_size = f;
+    c.layers = layers;
+    c.heads = heads;
+    c.kv_heads = kv;
+    c.head_dim = h / heads;
+    c.tied = tied;
+  };
+  if (name == "0.5B") set(896, 4864, 24, 14, 2, true);
+  if (name == "1.5B") set(1536, 8960, 28, 12, 2, true);
+  if (name == "3B") set(2048, 11008, 36, 16, 2, true);
+  if (name == "7B") {
+    set(3584, 18944, 28, 28, 4, false);
+    c.vocab_size = 152064;
+  }
+  if (name == "tiny") {
+    set(256, 512, 4, 4, 2, true);
+    c.vocab_size = 1000;
+  }
+  return c;
+}
+
+data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
+  data::Batch b;
+  for (long s = 0; s < sequences; ++s) {
+    b.starts.push_back(static_cast<int>(b.tokens.size()));
+    const long length = ragged ? longest - 64 * (s % 4) : longest;
+    for (long i = 0; i < length; ++i) {
+      b.tokens.push_back(static_cast<int>((s * 7919 + i * 104729) % vocab));
+      b.positions.push_back(static_cast<int>(i));
+      b.targets.push_back(i + 1 < length ? static_cast<int>((s * 7919 + (i + 1) * 104729) % vocab)
+                                         : data::kNoLabel);
+    }
+  }
+  b.starts.push_back(static_cast<int>(b.tokens.size()));
+  b.longest = static_cast<int>(longest);
+  b.labels = static_cast<long>(b.tokens.size()) - sequences;
+  return b;
+}
+
+void fill(parallel::Shards& shards, at::Device device) {
+  for (const auto& unit : shards.layout().units)
+    for (const auto* flat : {&unit.trained, &unit.frozen})
+      for (const auto& slot : flat->slots) {
+        const bool norm = slot.name.find("norm") != std::string::npos;
+        const bool zero = slot.name.find("lora_B") != std::string::npos ||
+                          slot.name.find("bias") != std::string::npos;
+        auto value = at::randn(slot.shape, at::TensorOptions(device)).mul_(0.02);
+        if (norm) value.fill_(1);
+        if (zero) value.zero_();
+        shards.set(slot.name, value);
+      }
+}
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o{{"mb", "8"},   {"seq", "2048"},  {"steps", "20"}, {"warm", "5"},   {"zero", "0"},
+            {"keep", "all"}, {"micros", "1"}, {"lora", "0"},  {"check", "0"}, {"overlap", "1"},
+            {"ragged", "0"}, {"rows", "4096"}, {"layers", "0"}};
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  }
+  const auto number = [&](const char* key) { return std::stol(o.at(key)); };
+  rendezvous::Contract contract;
+  if (getenv("RANK") != nullptr) contract = rendezvous::Contract::from_environment(getenv);
+  const bool gpu = train::visible_gpus() > 0;
+  const auto device = train::take_device(contract.local_rank, gpu);
+  comm::CommOptions comm_options;
+  comm_options.backend = comm::choose(comm::Backend::automatic, contract, train::visible_gpus());
+  comm_options.fatal = [](const std::string& text) {
+    fprintf(stderr, "%s\n", text.c_str());
+    _Exit(1);
+  };
+  const auto comm = comm::join(contract, comm_options);
+
+  auto config = shape(argv[1]);
+  if (number("layers") > 0) config.layers = number("layers");
+  model::LoraShape lora;
+  if (number("lora") > 0) {
+    lora.rank = number("lora");
+    lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  }
+  parallel::ShardOptions shard_options;
+  shard_options.device = device;
+  shard_options.dtype = gpu ? at::kBFloat16 : at::kFloat;
+  shard_options.zero_stage = static_cast<int>(number("zero"));
+  shard_options.overlap = number("overlap") != 0;
+  at::globalContext().setAllowTF32CuBLAS(true);
+  parallel::Shards shards(config, model::lay_out(config, lora), shard_options, *comm);
+  fill(shards, device);
+  const auto owned = parallel::owned_size(shards.buckets(), comm->world(), shards.sharded());
+  optim::AdamW optimizer(shards.owned(), owned, {});
+  model::TransformerOptions options;
+  options.device = device;
+  options.dtype = shard_options.dtype;
+  options.head_rows = number("rows");
+  options.adapter_scale = 2;
+  if (o["keep"] != "all") {
+    options.keep.assign(static_cast<std::size_t>(config.layers),
+                        o["keep"] == "input" ? model::Keep::input : model::Keep::on_host);
+  }
+  model::Transformer transformer(config, options);
+  const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
+  const auto sent = train::to_device(host, device);
+  const double labels = static_cast<double>(host.labels * number("micros") * comm->world());
+
+  double begin = 0;
+  at::Tensor loss;
+  const long warm = number("warm"), steps = number("steps"), micros = number("micros");
+  for (long step = 0; step < warm + steps; ++step) {
+    if (step == warm) {
+      train::wait_for(device);
+      comm->barrier("start");
+      begin = seconds();
+    }
+    loss = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
+    for (long micro = 0; micro < micros; ++micro) {
+      shards.begin_micro(micro == 0, micro + 1 == micros);
+      loss.add_(transformer.train(sent, 1 / labels, 1, shards).loss);
+    }
+    shards.finish_gradients();
+    auto square = optimizer.squared_gradient_norm();
+    if (shards.sharded()) comm->all_reduce(square, "norm").wait();
+    const auto norm = square.sqrt();
+    const auto clip = norm.add(1e-6).reciprocal().clamp_max(1);
+    optimizer.step(1e-5, clip, norm.isfinite().logical_not().to(at::kFloat));
+    shards.publish();
+    if (step < 3 || step + 1 == warm + steps) {
+      if (comm->rank() == 0)
+        printf("step %ld loss %.5f norm %.5f\n", step,
+               loss.item<float>() / static_cast<double>(host.labels * micros), norm.item<float>());
+    }
+  }
+  train::wait_for(device);
+  const double took = seconds() - begin;
+  const auto memory = train::device_memory(device);
+  if (comm->rank() == 0) {
+    const double per_gpu = static_cast<double>(static_cast<long>(host.tokens.size()) * micros * steps) / took;
+    const double parameters = static_cast<double>(shards.layout().trained() + shards.layout().frozen());
+    const double flops = (lora.rank > 0 ? 4 : 6) * parameters +
+                         12.0 * static_cast<double>(config.layers * config.heads * config.head_dim) *
+                             static_cast<double>(number("seq")) / 2;
+    printf("%s world %d zero %ld lora %ld mb %ld: %.0f tok/s per GPU, %.1f TFLOP/s, %.3f s/step, peak "
+           "%.2f GiB allocated %.2f reserved\n",
+           argv[1], comm->world(), number("zero"), number("lora"), number("mb"), per_gpu,
+           per_gpu * flops / 1e12, took / static_cast<double>(steps),
+           static_cast<double>(memory.peak_allocated) / (1 << 30),
+           static_cast<double>(memory.peak_reserved) / (1 << 30));
+  }
+  comm->close();
+  return 0;
+}

@@ -1,0 +1,187 @@
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::checkpoint;
+using Catch::Matchers::Contains;
+using mgpu::tests::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string save(const TempDir& dir, std::int64_t step, const std::string& text = "weights") {
+  CheckpointDraft draft(dir.root(), step);
+  write_file(draft.path() + "/a", text);
+  fs::create_directory(draft.path() + "/deep");
+  write_file(draft.path() + "/deep/b", "state");
+  return draft.publish({}, {{"mgpu-train", "0.1.0"}});
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void flip_bit(const std::string& path, std::size_t byte) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(byte));
+  const char c = static_cast<char>(file.get() ^ 4);
+  file.seekp(static_cast<std::streamoff>(byte));
+  file.put(c);
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a published checkpoint is whole and alone", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  const std::string path = save(dir, 8);
+  CHECK(names_in(dir.root()) == Names{"checkpoint-8"});
+  CHECK(names_in(path) == Names{"a", "deep", "manifest.json"});
+  const Manifest manifest = verify(path, 3);
+  CHECK(manifest.step == 8);
+  CHECK(manifest.versions.at("mgpu-train") == "0.1.0");
+  REQUIRE(manifest.files.size() == 2);
+  CHECK(manifest.files[1] == FileRecord{"deep/b", 5, digest_of(bytes_of("state"))});
+}
+
+TEST_CASE("a draft that is not published leaves nothing", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  {
+    const CheckpointDraft draft(dir.root(), 1);
+    write_file(draft.path() + "/a", "x");
+  }
+  CHECK(names_in(dir.root()).empty());
+}
+
+TEST_CASE("a checkpoint of the same step is replaced as a whole", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  save(dir, 8, "older");
+  const std::string path = save(dir, 8, "newer");
+  CHECK(names_in(dir.root()) == Names{"checkpoint-8"});
+  CHECK(read_file(path + "/a", 100) == "newer");
+}
+
+TEST_CASE("what the writers tell is checked against what is there", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  CheckpointDraft draft(dir.root(), 1);
+  write_file(draft.path() + "/a", "xyz");
+  CHECK_THROWS_WITH(draft.publish({{"rank3", 1, ""}}, {}),
+                    Contains("rank3 is not there; do all ranks write to the same file system?"));
+  CHECK_THROWS_WITH(draft.publish({{"a", 4, ""}}, {}), Contains("a has 3 bytes, but 4 were"));
+  CHECK_THROWS_WITH(draft.publish({{"a", 3, ""}, {"a", 3, ""}}, {}), Contains("two writers of a"));
+  const OutputFile unfinished(draft.path() + "/b");
+  CHECK_THROWS_WITH(draft.publish({}, {}), Contains("b.tmp-") && Contains("did not finish"));
+}
+
+TEST_CASE("any flipped bit of a checkpoint is found and the file named", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  const std::string path = save(dir, 8);
+  SECTION("in a file") {
+    flip_bit(path + "/deep/b", GENERATE(0u, 4u));
+    CHECK_THROWS_WITH(verify(path), Contains("deep/b has changed since it was saved"));
+  }
+  SECTION("in the manifest") {
+    const auto size = fs::file_size(path + "/manifest.json");
+    const std::string before = read_file(path + "/manifest.json", 10000);
+    for (std::size_t at = 0; at + 1 < size; ++at) {
+      flip_bit(path + "/manifest.json", at);
+      if (std::isspace(static_cast<unsigned char>(before[at]))) {
+        // Blanks mean nothing: such a file is either the same manifest or no JSON at all.
+      } else {
+        CAPTURE(at, before[at]);
+        CHECK_THROWS_WITH(verify(path), Contains("manifest.json"));
+      }
+      flip_bit(path + "/manifest.json", at);
+    }
+    CHECK(verify(path).step == 8);
+  }
+  SECTION("a file is cut short") {
+    fs::resize_file(path + "/a", 3);
+    CHECK_THROWS_WITH(verify(path), Contains("/a has 3 bytes, but 7 were saved"));
+  }
+  SECTION("a file is gone") {
+    fs::remove(path + "/a");
+    CHECK_THROWS_WITH(verify(path), Contains("/a: No such file"));
+  }
+}
+
+TEST_CASE("a manifest whose names leave the folder is refused", "[checkpoint]") {
+  const std::string name = GENERATE("../a", "/a", "", "a/../../b", "..", "a/", "./a");
+  CAPTURE(name);
+  const std::string text = manifest_text({.step = 1, .files = {{name, 1, "x"}}});
+  CHECK_THROWS_WITH(parse_manifest(text, "m"), Contains("is no name of a file"));
+}
+
+TEST_CASE("the newest whole checkpoint is found, and why newer ones were not taken",
+          "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  CHECK(find_newest_complete(dir.root()).path.empty());
+  CHECK(find_newest_complete(dir.path("gone")).path.empty());
+  save(dir, 9);
+  save(dir, 10);
+  CHECK(find_newest_complete(dir.root()).step == 10);
+
+  flip_bit(save(dir, 100) + "/a", 1);
+  fs::create_directory(dir.path("checkpoint-200"));
+  fs::rename(save(dir, 300), dir.path("checkpoint-400"));
+  fs::create_directory(dir.path("checkpoint-x"));
+  fs::create_directory(dir.path("checkpoint--5"));
+  write_file(dir.path("checkpoint-500"), "no folder");
+  const auto found = find_newest_complete(dir.root());
+  CHECK(found.step == 10);
+  REQUIRE(found.skipped.size() == 3);
+  CHECK_THAT(found.skipped[0], Contains("checkpoint-400 is skipped: it is of step 300"));
+  CHECK_THAT(found.skipped[1], Contains("checkpoint-200 is skipped") && Contains("no manifest"));
+  CHECK_THAT(found.skipped[2], Contains("checkpoint-100 is skipped") && Contains("has changed"));
+}
+
+TEST_CASE("a checkpoint that was put aside by a killed save is found", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  fs::rename(save(dir, 8), dir.path(".checkpoint-8.old"));
+  CHECK(find_newest_complete(dir.root()).path == dir.path(".checkpoint-8.old"));
+  save(dir, 8);
+  CHECK(find_newest_complete(dir.root()).path == dir.path("checkpoint-8"));
+}
+
+TEST_CASE("rotation keeps the newest, the best and what is not ours", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  for (const int step : {9, 10, 20, 100}) save(dir, step);
+  fs::create_directory(dir.path("checkpoint-1"));
+  SECTION("no limit") {
+    CHECK(rotate(dir.root(), 0).empty());
+  }
+  SECTION("two") {
+    CHECK(rotate(dir.root(), 2).size() == 2);
+    CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-100", "checkpoint-20"});
+  }
+  SECTION("two with an old best") {
+    rotate(dir.root(), 2, 9);
+    CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-100", "checkpoint-9"});
+  }
+  SECTION("one with an old best") {
+    rotate(dir.root(), 1, 10);
+    CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-10", "checkpoint-100"});
+  }
+  SECTION("one") {
+    rotate(dir.root(), 1);
+    CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-100"});
+  }
+}
+
+TEST_CASE("leftovers of killed saves are removed and nothing else", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  save(dir, 1);
+  fs::create_directories(dir.path(".checkpoint-2.tmp-123-0/deep"));
+  fs::create_directory(dir.path(".hidden"));
+  CHECK(remove_leftovers(dir.root()) == Names{dir.path(".checkpoint-2.tmp-123-0")});
+  CHECK(names_in(dir.root()) == Names{".hidden", "checkpoint-1"});
+}

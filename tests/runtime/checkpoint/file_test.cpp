@@ -1,0 +1,55 @@
+#include "runtime/checkpoint/file.hpp"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::checkpoint;
+using Catch::Matchers::Contains;
+using mgpu::tests::TempDir;
+
+TEST_CASE("an output file appears when it is committed and not before", "[file]") {
+  const TempDir dir(TempDir::in_memory());
+  const std::string path = dir.path("out");
+  OutputFile file(path, 10);
+  file.write_at(5, bytes_of("world"));
+  file.write_at(0, bytes_of("hello"));
+  CHECK_FALSE(std::filesystem::exists(path));
+  file.commit();
+  CHECK(read_file(path, 10) == "helloworld");
+  CHECK_THROWS_WITH(read_file(path, 9), Contains("has 10 bytes; at most 9 bytes are read"));
+}
+
+TEST_CASE("files are opened as files only", "[file]") {
+  const TempDir dir(TempDir::in_memory());
+  CHECK_THROWS_WITH(MappedFile(dir.root()), Contains("is not a file"));
+  CHECK_THROWS_WITH(MappedFile(dir.path("gone")), Contains("gone: No such file"));
+  std::ofstream(dir.path("empty")).flush();
+  CHECK(MappedFile(dir.path("empty")).bytes().empty());
+}
+
+TEST_CASE("a new file has the permissions that the umask leaves", "[file]") {
+  const TempDir dir(TempDir::in_memory());
+  const mode_t before = ::umask(027);
+  write_file(dir.path("f"), "x");
+  ::umask(before);
+  struct stat info{};
+  REQUIRE(::stat(dir.path("f").c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0640);
+}
+
+TEST_CASE("sizes are written for people", "[file]") {
+  CHECK(human_size(999) == "999 bytes");
+  CHECK(human_size(5'000'000'000) == "5.00 GB");
+  CHECK(human_size(UINT64_MAX) == "18.45 EB");
+}
+
+TEST_CASE("the folder of a bare name is the one we are in", "[file]") {
+  CHECK(folder_of("a") == ".");
+  CHECK(folder_of("a/b") == "a");
+  CHECK(folder_of("/a") == "/");
+}
