@@ -53,6 +53,7 @@ class Collector {
     const auto written = ours(key.text, section);
     const auto* spec = find_key(written);
     if (!spec) {
+      if (is_null(value) && kSections.count(key.text)) return;
       unknown(key);
       return;
     }
