@@ -74,9 +74,11 @@ void AddedTokens::add(AddedToken token) {
 void AddedTokens::prepare(const Normalizer& normalizer) {
   plain_ = normalized_ = Finder();
   std::string buffer;
-  for (const auto& [id, token] : tokens_) {
+  for (auto& [id, token] : tokens_) {
+    token.decoded = token.content;
     if (token.normalized) {
-      normalized_.add(normalizer.apply(token.content, buffer), id);
+      token.decoded = normalizer.apply(token.content, buffer);
+      normalized_.add(token.decoded, id);
     } else {
       plain_.add(token.content, id);
     }
@@ -123,10 +125,11 @@ void AddedTokens::split(std::string_view text, bool normalized, bool at_start,
     if (begin > done) {
       pieces.push_back({text.substr(done, begin - done), -1, at_start && done == 0});
     }
-    pieces.push_back({{}, token.id});
+    const std::size_t end = token.rstrip ? after_white_space(text, found.end) : found.end;
+    if (begin < end) pieces.push_back({{}, token.id});
     // A token that is itself white space is found again within what rstrip took: so it is in HF's
     // tokenizers, and the ids must be theirs.
-    done = token.rstrip ? after_white_space(text, found.end) : found.end;
+    done = end;
   }
   if (done < text.size()) pieces.push_back({text.substr(done), -1, at_start && done == 0});
 }

@@ -23,7 +23,7 @@ struct AddedToken {
   bool rstrip = false;       // takes the white space after it
   bool normalized = false;   // looked for after normalisation, not before
   bool special = false;
-  friend bool operator==(const AddedToken&, const AddedToken&) = default;
+  std::string decoded;  // what decoding begins with: normalised, if it is; set by AddedTokens
 };
 
 // A stretch of text, or an added token that stood there.

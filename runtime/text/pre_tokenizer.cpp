@@ -15,6 +15,9 @@ namespace {
 constexpr std::string_view kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Digits goes by Unicode 17.
+constexpr std::string_view kDigits = R"([\p{N}\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6}])";
+
 // Calls part(begin, end, match) for the matches and what lies between them, in order.
 template <class Each>
 void for_each_part(const Pattern& pattern, std::string_view text, Each part) {
@@ -75,15 +78,12 @@ void PreTokenizer::read(const nlohmann::json& description) {
     add_metaspace(description);
   } else if (type == "Digits") {
     const bool single = bool_field(description, "individual_digits", false);
-    add_split("\\p{N}", single ? Behavior::isolated : Behavior::contiguous);
+    add_split(kDigits, single ? Behavior::isolated : Behavior::contiguous);
   } else if (type == "Whitespace") {
     add_split(fmt::format("[{0}]+|[^{0}\\p{{White_Space}}]+", word_class()), Behavior::removed,
               true);
   } else if (type == "WhitespaceSplit") {
     add_split("\\s", Behavior::removed);
-  } else if (type == "Punctuation") {
-    add_split("[\\p{P}$+<=>^`|~]",
-              description.contains("behavior") ? behavior_of(description) : Behavior::isolated);
   } else {
     refuse_type("pre_tokenizer", type);
   }

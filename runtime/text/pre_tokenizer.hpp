@@ -21,8 +21,8 @@ class WordSink {
 };
 
 // What tokenizer.json's "pre_tokenizer" does: cuts normalised text into the words that the model
-// encodes each by itself. Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit,
-// Punctuation, and a Sequence of them in which ByteLevel is the last.
+// encodes each by itself. Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, and a
+// Sequence of them in which ByteLevel is the last.
 class PreTokenizer {
  public:
   PreTokenizer() = default;  // all text is one word

@@ -105,6 +105,11 @@ struct Tokenizer::Parts {
     if (const AddedToken* const found = added.find(id)) return &found->content;
     return bpe.vocabulary().token(id);
   }
+  // As HF's decoding asks: by text, which for a normalised token is no longer its name.
+  bool special(const std::string& token) const {
+    const AddedToken* const found = added.find(token);
+    return found && found->special;
+  }
   std::int32_t end() const { return std::max(bpe.vocabulary().end(), added.end()); }
 
   // The id that HF's tokenizers give an added token, whatever its file says.
@@ -229,8 +234,9 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (const std::int32_t id : ids) {
-    if (skip_special_tokens && special(id)) continue;
-    if (const std::string* const token = parts_->token(id)) tokens.push_back(*token);
+    const AddedToken* const added = parts_->added.find(id);
+    const std::string* const token = added ? &added->decoded : parts_->token(id);
+    if (token && !(skip_special_tokens && parts_->special(*token))) tokens.push_back(*token);
   }
   return parts_->decoder.decode(std::move(tokens));
 }
