@@ -92,6 +92,7 @@ std::string Parser::expect_any_name() {
 Template Parser::parse() {
   Template parsed;
   parsed.body = body({});
+  if (!unknown_.empty()) fail_at(unknown_.front().first, unknown_.front().second);
   parsed.has_generation = generation_;
   return parsed;
 }

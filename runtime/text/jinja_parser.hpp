@@ -104,6 +104,7 @@ class Parser {
   int nesting_ = 0;
   int loops_ = 0;       // that break and continue can mean here
   int conditions_ = 0;  // that may keep what is written here from being evaluated
+  std::vector<std::pair<int, std::string>> unknown_;  // filters and tests, and their lines
   bool generation_ = false;
   MacroDefinition* macro_ = nullptr;  // the one whose body this is
 };

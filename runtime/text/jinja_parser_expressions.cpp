@@ -60,8 +60,10 @@ ExpressionPtr Parser::expression_list(bool with_choice) {
 
 ExpressionPtr Parser::choice() {
   const Nesting nesting(*this);
+  const std::size_t unknown = unknown_.size();
   auto value = disjunction();
   while (is_name("if")) {
+    unknown_.resize(unknown);  // what was unknown may never be evaluated
     const int line = next().line;
     Choice node{.yes = std::move(value)};
     ++conditions_;
