@@ -21,7 +21,14 @@ struct Range {
   double share(double value) const { return (value - low) / (high - low); }
 };
 
-// What the picture shows: of everything but the raw reports, whose spikes are cut off.
+// The raw reports without their highest and lowest hundredth: spikes are cut off.
+Points without_spikes(Points points) {
+  const auto cut = static_cast<std::ptrdiff_t>(points.size() / 100);
+  std::sort(points.begin(), points.end(),
+            [](const auto& a, const auto& b) { return a.second < b.second; });
+  return {points.begin() + cut, points.end() - cut};
+}
+
 Range range_of(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   const double margin =
@@ -179,18 +186,25 @@ std::vector<double> round_ticks(double low, double high, int most) {
 Points smoothed(const Points& points) {
   const Points given = finite(points);
   if (given.empty()) return {};
-  // A thirtieth of the run; the weight of the start is taken out again, so that it does not lean
-  // towards zero.
-  const double span = given.back().first - given.front().first;
-  const double reach = std::max(span / 30, 1e-9);
-  Points smooth;
-  double sum = 0, weight = 0, before = given.front().first;
-  for (const auto& [step, value] : given) {
-    const double fade = std::exp(-std::max(step - before, 0.0) / reach);
-    sum = sum * fade + value;
-    weight = weight * fade + 1;
-    smooth.emplace_back(step, sum / weight);
-    before = step;
+  const double reach = std::max((given.back().first - given.front().first) / 60, 1e-9);
+  const auto fade = [&](std::size_t i) {  // between a point and the one before it
+    return std::exp(-std::max(given[i].first - given[i - 1].first, 0.0) / reach);
+  };
+  const std::size_t count = given.size();
+  std::vector<double> sums(count), weights(count);
+  double sum = 0, weight = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i] = sum = (i > 0 ? sum * fade(i) : 0) + given[i].second;
+    weights[i] = weight = (i > 0 ? weight * fade(i) : 0) + 1;
+  }
+  // And from the other side, where each point is new.
+  sum = weight = 0;
+  Points smooth(count);
+  for (std::size_t i = count; i-- > 0;) {
+    smooth[i] = {given[i].first, (sums[i] + sum) / (weights[i] + weight)};
+    if (i == 0) break;
+    sum = (sum + given[i].second) * fade(i);
+    weight = (weight + 1) * fade(i);
   }
   return smooth;
 }
@@ -201,8 +215,8 @@ std::string loss_curve_svg(const std::string& title, const Points& train_points,
   const Points smooth = smoothed(train);
   if (train.empty() && eval.empty()) return {};
   std::vector<double> steps, values;
-  for (const auto* points : {&smooth, &eval})
-    for (const auto& [step, value] : *points) {
+  for (const auto& points : {without_spikes(train), smooth, eval})
+    for (const auto& [step, value] : points) {
       steps.push_back(step);
       values.push_back(value);
     }

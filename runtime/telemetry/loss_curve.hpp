@@ -12,8 +12,8 @@ using Points = std::vector<std::pair<double, double>>;  // step and value, in th
 // of ten apart, at most `most` of them.
 std::vector<double> round_ticks(double low, double high, int most);
 
-// An exponential moving average, the same distance on however far apart the points are; values
-// that are no numbers are left out.
+// What lies around each point on average, its weight falling off to both sides at the same pace
+// however far apart the points are; values that are no numbers are left out.
 Points smoothed(const Points& points);
 
 // The losses of a run as a picture: every report thin, smoothed thick, evaluations as dots. Empty

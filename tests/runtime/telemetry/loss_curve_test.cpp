@@ -31,14 +31,27 @@ TEST_CASE("axes are marked at round numbers", "[curve]") {
   CHECK(round_ticks(1e20, 1e20 + 32768, 5).size() <= 6);
 }
 
-TEST_CASE("smoothing follows the mean and begins at the first value", "[curve]") {
+TEST_CASE("smoothing follows the mean and does not lag behind", "[curve]") {
   Points points;
-  for (int i = 0; i < 600; ++i) points.emplace_back(i, 3 + (i % 2 ? 1 : -1));
+  for (int i = 0; i < 600; ++i) points.emplace_back(i, 3 + 0.01 * i + (i % 2 ? 1 : -1));
   points[300].second = kNaN;
   const auto smooth = smoothed(points);
   REQUIRE(smooth.size() == 599);
-  CHECK(smooth.front().second == 2);
-  for (std::size_t i = 100; i < smooth.size(); ++i) CHECK(std::fabs(smooth[i].second - 3) < 0.1);
+  CHECK(smooth.front().first == 0);
+  CHECK(smooth.back().first == 599);
+  for (std::size_t i = 50; i < 550; ++i) {
+    const auto [step, value] = smooth[i];
+    CAPTURE(step);
+    CHECK(std::fabs(value - 3 - 0.01 * step) < 0.15);
+  }
+}
+
+TEST_CASE("smoothing follows distance, not the number of points", "[curve]") {
+  const auto smooth = smoothed({{0, 1}, {1, 1}, {1000, 5}});
+  REQUIRE(smooth.size() == 3);
+  CHECK(std::fabs(smooth[1].second - 1) < 1e-6);
+  CHECK(std::fabs(smooth[2].second - 5) < 1e-6);
+  CHECK(smoothed({{3, kNaN}}).empty());
 }
 
 TEST_CASE("the picture shows training, evaluation and their last values", "[curve]") {
