@@ -73,8 +73,9 @@ std::string doctor_text(const std::vector<Finding>& findings) {
       text +=
           fmt::format("{:{}}-> {}\n", "", indent, wrapped(printable(finding.advice), indent + 3));
   }
-  return text + fmt::format("{} passed, {} warnings, {} failed\n", count(findings, Verdict::pass),
-                            count(findings, Verdict::warn), count(findings, Verdict::fail));
+  const auto warnings = count(findings, Verdict::warn);
+  return text + fmt::format("{} passed, {} warning{}, {} failed\n", count(findings, Verdict::pass),
+                            warnings, warnings == 1 ? "" : "s", count(findings, Verdict::fail));
 }
 
 std::string doctor_json(const std::vector<Finding>& findings) {
