@@ -63,8 +63,10 @@ void Shards::allocate() {
                       on_device.dtype(options_.dtype));
   frozen_ = at::zeros({whole_weights() ? frozen_size : frozen_size / world},
                       on_device.dtype(options_.dtype));
-  grads_ = at::zeros({whole_gradients() ? buckets_.size : buckets_.size / world},
-                     on_device.dtype(options_.grad_dtype));
+  if (options_.trains) {
+    grads_ = at::zeros({whole_gradients() ? buckets_.size : buckets_.size / world},
+                       on_device.dtype(options_.grad_dtype));
+  }
   const auto units = layout_.units.size();
   weight_views_.resize(units);
   grad_views_.resize(units);
@@ -75,7 +77,7 @@ void Shards::allocate() {
                                      narrow(values_, buckets_.units[i]),
                                      narrow(frozen_, frozen_units_[i]));
     }
-    if (whole_gradients()) {
+    if (options_.trains && whole_gradients()) {
       grad_views_[i] = model::bind(config_, layout_.units[i], unit,
                                    narrow(grads_, buckets_.units[i]), Tensor());
     }
@@ -83,6 +85,7 @@ void Shards::allocate() {
   reducing_.resize(buckets_.buckets.size());
   publishing_.resize(buckets_.buckets.size());
   units_left_.resize(buckets_.buckets.size());
+  if (!options_.trains) return;
   for (auto& f : owned_fragments(layout_, buckets_, comm_.rank(), world, sharded())) {
     const auto value_at = whole_weights() ? f.flat : f.owned;
     const auto grad_at = whole_gradients() ? f.flat : f.owned;

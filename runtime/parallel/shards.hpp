@@ -27,6 +27,7 @@ struct ShardOptions {
   std::int64_t bucket_elements = 0;        // 0: chosen
   bool overlap = true;  // reduce while backward goes on; off: all at its end
   Reduce reduce = Reduce::sum;
+  bool trains = true;  // false: weights only, without room for gradients
 };
 
 // A fragment with its memory: what the optimizer updates and checkpoints hold.

@@ -66,7 +66,6 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
     shards_.set_voters(std::move(voters));
   }
-  shards_.take_waited_seconds();
   const double scale = scale_of(batches);
   for (std::size_t micro = 0; micro < batches.micros.size(); ++micro) {
     shards_.begin_micro(micro == 0, micro + 1 == batches.micros.size());
@@ -78,12 +77,14 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     record.add(StepRecord::kEntropy, sums.entropy);
   }
   const std::chrono::duration<double> own = Clock::now() - begin;
-  record.add(StepRecord::kRankSeconds + comm_.rank(),
-             std::max(0.0, own.count() - shards_.take_waited_seconds()));
+  const double waited = shards_.take_waited_seconds();
+  record.add(StepRecord::kRankSeconds + comm_.rank(), std::max(0.0, own.count() - waited));
+  record.add(StepRecord::kCommSeconds, waited + waited_at_end_);
   record.add(StepRecord::kSave, wishes.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, wishes.stop ? 1.0 : 0.0);
 
   shards_.finish_gradients();
+  waited_at_end_ = shards_.take_waited_seconds();  // told with the next step
   // With whole gradients everybody has the whole norm already.
   if (shards_.sharded() || comm_.rank() == 0)
     record.add(StepRecord::kSquaredNorm, optimizer_->squared_gradient_norm());

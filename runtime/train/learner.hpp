@@ -58,6 +58,7 @@ class Learner {
   parallel::Shards shards_;
   model::Transformer transformer_;
   std::unique_ptr<optim::AdamW> optimizer_;
+  double waited_at_end_ = 0;
 };
 
 }  // namespace mgpu::train

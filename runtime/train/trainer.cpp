@@ -74,7 +74,7 @@ void Trainer::finish() {
     const bool best = config_.load_best_model_at_end && !best_checkpoint_.empty();
     saver_->publish_model(best ? best_checkpoint_ : last_checkpoint_);
   }
-  reporter_->summary(whole_run_, end_ == End::stopped ? last_checkpoint_ : config_.output_dir);
+  reporter_->summary(whole_run_);
   loader_.reset();
   comm_->close();
 }
@@ -111,6 +111,7 @@ void Trainer::settle() {
     sum->epoch = step.epoch;
     sum->learning_rate = step.rate;
     sum->grad_norm = outcome.grad_norm;
+    sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
     sum->tokens += step.tokens;
     sum->examples += step.examples;
     ++sum->steps;
@@ -139,8 +140,7 @@ void Trainer::settle() {
 
 void Trainer::log_interval() {
   if (interval_.steps == 0) return;
-  interval_.comm_seconds = 0;
-  progress_.log_history.push_back(reporter_->interval(interval_));
+  reporter_->interval(interval_);
   interval_ = {};
 }
 
@@ -156,8 +156,7 @@ void Trainer::evaluate_now() {
       {"eval_runtime", result.seconds},
       {"eval_samples_per_second", static_cast<double>(result.examples) / seconds},
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
-  progress_.log_history.push_back(
-      reporter_->evaluation(progress_.step, progress_.epoch, metrics));
+  reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
   judge(metrics);
 }
@@ -202,6 +201,7 @@ void Trainer::save_now() {
   save_wanted_ = false;
   if (last_saved_ == progress_.step) return;
   settle();
+  progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;
   reporter_->note("saved " + last_checkpoint_);
