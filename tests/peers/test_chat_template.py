@@ -255,6 +255,52 @@ class Language(Peers):
                       for source in jinja_snippets.snippets()], 5000)
 
 
+class SpansWithoutMarks(Peers):
+    """A template without marks gets the spans that its variant for training marks."""
+
+    def pairs(self):
+        for marked in sorted(template_folder().glob("*_training.jinja")):
+            plain = marked.with_name(marked.name.replace("_training", ""))
+            if plain.exists() and "generation %}" not in plain.read_text():
+                yield plain, marked
+
+    def compare_pair(self, plain, marked):
+        known = [(request, theirs(request))
+                 for _, request in requests(marked.read_text())
+                 if not request["add_generation_prompt"]]
+        found = ours([{**request, "template": plain.read_text(), "assistant": True}
+                      for request, _ in known])
+        told = agreed = 0
+        for (request, expected), answer in zip(known, found):
+            # Where the training variant writes other words, or writes none, there is no telling.
+            if "error" in expected or answer.get("text") != expected["text"]:
+                continue
+            told += 1
+            # Marks that touch say the same as one mark.
+            with self.subTest(messages=request["messages"], extra=request["extra"]):
+                self.assertEqual(merged(answer["spans"]), merged(expected["spans"]))
+                agreed += 1
+        return told, agreed
+
+    def test_each_pair(self):
+        for plain, marked in self.pairs():
+            with self.subTest(template=plain.stem):
+                told, _ = self.compare_pair(plain, marked)
+                print(plain.stem, told)
+
+
+def merged(spans):
+    whole = []
+    for begin, end in spans:
+        if begin == end:
+            continue
+        if whole and whole[-1][1] == begin:
+            whole[-1][1] = end
+        else:
+            whole.append([begin, end])
+    return whole
+
+
 def add_template_tests():
     def make(path):
         def test(self):
