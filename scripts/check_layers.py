@@ -49,7 +49,8 @@ PACKAGES = {
                                    "runtime/train/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
-        "launcher/devices*.cpp", "launcher/status/*", "rendezvous/protocol.cpp", "runtime/*"]),
+        "launcher/devices*.cpp", "launcher/doctor_command.cpp", "launcher/status/*",
+        "rendezvous/protocol.cpp", "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),
     "PCRE2": (["pcre2.h"], ["runtime/text/*"]),
