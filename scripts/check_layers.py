@@ -53,7 +53,7 @@ PACKAGES = {
         "rendezvous/protocol.cpp", "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),
-    "PCRE2": (["pcre2.h"], ["runtime/text/*"]),
+    "PCRE2": (["pcre2.h"], ["runtime/text/*", "runtime/checkpoint/name_pattern.cpp"]),
     "utf8proc": (["utf8proc.h"], ["runtime/text/*"]),
     "gloo": (["gloo/*"], ["runtime/comm/*"]),
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),

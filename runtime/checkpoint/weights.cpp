@@ -128,9 +128,9 @@ TensorView Weights::get(std::string_view name) const {
 TensorView Weights::get(const TensorShape& expected) const {
   TensorView found = get(expected.name);
   if (found.shape != expected.shape)
-    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but config.json asks for {}",
-                                         found.file, in_quotes(expected.name),
-                                         shape_text(found.shape), shape_text(expected.shape)));
+    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but {} is wanted", found.file,
+                                         in_quotes(expected.name), shape_text(found.shape),
+                                         shape_text(expected.shape)));
   return found;
 }
 

@@ -23,10 +23,10 @@ std::string sha256(std::string_view bytes) {
 
 // Four independent lanes keep the multiplier busy. Each step of a lane is a bijection of the lane
 // for a given word and of the word for a given lane, and so is the end of the lanes.
-std::uint64_t checksum(std::string_view bytes) {
-  constexpr std::uint64_t kOdd = 0xD6E8FEB86659FD93;
-  const auto step = [](std::uint64_t lane, std::uint64_t word) {
-    return std::rotl((lane ^ word) * kOdd, 29);
+std::uint64_t checksum(std::string_view bytes, std::uint64_t seed) {
+  const std::uint64_t odd = 0xD6E8FEB86659FD93 ^ seed << 1;
+  const auto step = [odd](std::uint64_t lane, std::uint64_t word) {
+    return std::rotl((lane ^ word) * odd, 29);
   };
   std::array<std::uint64_t, 4> lanes = {0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0,
                                         0x082EFA98EC4E6C89};
@@ -39,7 +39,7 @@ std::uint64_t checksum(std::string_view bytes) {
   }
   words = {};
   if (left > 0) std::memcpy(words.data(), at, left);
-  std::uint64_t sum = bytes.size();
+  std::uint64_t sum = bytes.size() ^ seed;
   for (std::size_t i = 0; i < 4; ++i) sum = step(sum, step(lanes[i], words[i]));
   return sum ^ (sum >> 32);
 }

@@ -6,11 +6,12 @@
 
 namespace mgpu::data {
 
-// SHA-256 as 64 hexadecimal digits: what names cached files by their contents.
+// SHA-256 as 64 hexadecimal digits.
 std::string sha256(std::string_view bytes);
 
 // A quick 64-bit checksum (several GB/s) that notices torn and damaged files: a change within any
-// aligned 8 bytes always changes it. It is no protection against anybody's intent.
-std::uint64_t checksum(std::string_view bytes);
+// aligned 8 bytes always changes it. It is no protection against anybody's intent. Another seed
+// gives another checksum.
+std::uint64_t checksum(std::string_view bytes, std::uint64_t seed = 0);
 
 }  // namespace mgpu::data

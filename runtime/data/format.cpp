@@ -24,6 +24,7 @@ constexpr std::array kNames = {
     Name{"text", Format::text},
     Name{"alpaca", Format::alpaca},
     Name{"input_ids", Format::tokens},
+    Name{"tokenized", Format::tokens},
     Name{"pretokenized", Format::tokens},
     Name{"pretokenised", Format::tokens},
     Name{"chat", Format::messages},

@@ -124,8 +124,8 @@ void store(const fs::path& path, const std::string& bytes) {
     fs::create_directories(path.parent_path());
     write_atomically(path, bytes);
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format(
-        "{}; name another folder for tokens with dataset_prepared_path", e.what()));
+    throw std::runtime_error(
+        fmt::format("{}; name another folder for tokens with dataset_prepared_path", e.what()));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@ class RowError : public std::runtime_error {
 // UTF-8, something after the object, a key that is there twice, a number that does not fit,
 // nesting deeper than 200.
 Json parse_row(std::string_view line);
+
+// The length in bytes of the UTF-8 character that a text (not empty) begins with; 0: it is none.
+std::size_t character_length(std::string_view text);
 
 // Text of a stranger as a message may show it: one line of valid UTF-8 without control characters,
 // cut after about `limit` bytes, never inside a character.

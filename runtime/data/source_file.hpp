@@ -25,20 +25,18 @@ class SourceFile {
   const std::string& path() const { return path_; }
   const std::string& digest() const { return digest_; }
 
-  std::size_t pieces() const;
+  std::size_t pieces() const { return first_lines_.size(); }
   // The lines that begin within a piece: together, the pieces are the file without its BOM.
   std::string_view piece(std::size_t index) const;
   // The number of the first line of a piece; the first line of the file is 1.
-  std::uint64_t first_line(std::size_t index) const;
+  std::uint64_t first_line(std::size_t index) const { return first_lines_[index]; }
 
  private:
-  std::size_t start_of(std::size_t piece) const;
-
   std::string path_;
   MappedFile file_;
-  std::size_t piece_bytes_ = 1;
   std::string digest_;
-  std::vector<std::uint64_t> line_feeds_;  // in the file before each block of the digest
+  std::vector<std::size_t> starts_;         // of the pieces, and the end of the file
+  std::vector<std::uint64_t> first_lines_;  // of the pieces
 };
 
 }  // namespace mgpu::data

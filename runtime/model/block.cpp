@@ -30,17 +30,6 @@ Tensor heads_of(const Tensor& qkv, std::int64_t from, std::int64_t count, std::i
   return qkv.narrow(1, from * head_dim, count * head_dim).reshape({-1, head_dim});
 }
 
-void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSaved& saved) {
-  saved.before_norm = qkv.narrow(1, 0, qk_heads(c) * c.head_dim).contiguous();
-  const auto norm = [&](std::int64_t from, std::int64_t count, const Tensor& w, Tensor& rstd) {
-    auto [y, r] = ops::rms_norm(heads_of(qkv, from, count, c.head_dim), w, c.norm_eps);
-    rstd = r;
-    qkv.narrow(1, from * c.head_dim, count * c.head_dim).copy_(y.view({qkv.size(0), -1}));
-  };
-  norm(0, c.heads, weights.q_norm, saved.q_rstd);
-  norm(c.heads, c.kv_heads, weights.k_norm, saved.k_rstd);
-}
-
 void norm_heads_backward(Tensor& g_qkv, const Block& weights, const Block& gradients,
                          const ModelConfig& c, const BlockSaved& saved) {
   const auto norm = [&](std::int64_t from, std::int64_t count, const Tensor& w, const Tensor& rstd,
@@ -58,12 +47,29 @@ ops::HeadShape head_shape(const ModelConfig& c) { return {c.heads, c.kv_heads, c
 
 }  // namespace
 
+void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSaved* saved) {
+  if (saved != nullptr) {
+    saved->before_norm = qkv.narrow(1, 0, qk_heads(c) * c.head_dim).contiguous();
+  }
+  const auto norm = [&](std::int64_t from, std::int64_t count, const Tensor& w) {
+    auto [y, rstd] = ops::rms_norm(heads_of(qkv, from, count, c.head_dim), w, c.norm_eps);
+    qkv.narrow(1, from * c.head_dim, count * c.head_dim).copy_(y.view({qkv.size(0), -1}));
+    return rstd;
+  };
+  const auto q_rstd = norm(0, c.heads, weights.q_norm);
+  const auto k_rstd = norm(c.heads, c.kv_heads, weights.k_norm);
+  if (saved != nullptr) {
+    saved->q_rstd = q_rstd;
+    saved->k_rstd = k_rstd;
+  }
+}
+
 Tensor block_forward(const Tensor& x, const Block& weights, const Context& context, int layer,
                      BlockSaved& saved) {
   const auto& c = *context.config;
   std::tie(saved.normed, saved.normed_rstd) = ops::rms_norm(x, weights.input_norm, c.norm_eps);
   saved.qkv = linear(saved.normed, weights.qkv, use_of(context, layer, Place::qkv), saved.qkv_low);
-  if (c.qk_norm) norm_heads(saved.qkv, weights, c, saved);
+  if (c.qk_norm) norm_heads(saved.qkv, weights, c, &saved);
   ops::rotate_(saved.qkv, qk_heads(c), c.head_dim, context.cos, context.sin, context.positions,
                false);
   saved.attention = ops::attention(saved.qkv, head_shape(c), context.sequences);

@@ -31,6 +31,9 @@ struct BlockSaved {
   LinearSaved qkv_low, o_low, gate_up_low, down_low;
 };
 
+// The norms of q and k, head by head, in place; with what their backward wants.
+void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSaved* saved);
+
 Tensor block_forward(const Tensor& x, const Block& weights, const Context& context, int layer,
                      BlockSaved& saved);
 

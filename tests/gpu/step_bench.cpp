@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   shard_options.dtype = gpu ? at::kBFloat16 : at::kFloat;
   shard_options.zero_stage = static_cast<int>(number("zero"));
   shard_options.overlap = number("overlap") != 0;
-  at::globalContext().setAllowTF32CuBLAS(true);
+  at::manual_seed(1);
   parallel::Shards shards(config, model::lay_out(config, lora), shard_options, *comm);
   fill(shards, device);
   const auto owned = parallel::owned_size(shards.buckets(), comm->world(), shards.sharded());

@@ -77,7 +77,7 @@ TEST_CASE("a tensor that is missing or of another shape is named", "[weights]") 
   CHECK_FALSE(weights.find("b"));
   CHECK_THROWS_WITH(weights.get("b"), Contains("tensor 'b' is missing"));
   CHECK_THROWS_WITH(weights.get(TensorShape{"a", {2, 2}}),
-                    Contains("tensor 'a' has shape [4], but config.json asks for [2, 2]"));
+                    Contains("tensor 'a' has shape [4], but [2, 2] is wanted"));
 }
 
 TEST_CASE("an index that does not fit its shards is told", "[weights]") {

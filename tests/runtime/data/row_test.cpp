@@ -11,6 +11,19 @@ TEST_CASE("a row keeps its keys in the order of the file", "[row]") {
   CHECK(row.dump() == R"({"z":1,"a":{"y":[true,null,-2,1.5],"b":"x"},"m":""})");
 }
 
+TEST_CASE("rows are read as the JSON package reads them", "[row]") {
+  const std::string line = GENERATE(
+      R"({"a":[0,-0,1,-1,1.5,-2.5e3,1E+2,1e-400,9223372036854775807,-9223372036854775808,)"
+      R"(18446744073709551615]})",
+      R"({"\"\\\/\b\f\n\r\t":"\u0000\u007f\u0080\u07ff\u0800\uffff\ud800\udc00\udbff\udfff"})",
+      " { \"a\" : [ ] , \"b\" : { } , \"c\" : [ [ ] , { \"a\" : null } ] } \r",
+      "{\"a\":\"\u00e9\u20ac\U0001F600\"}");
+  CAPTURE(line);
+  const Json ours = parse_row(line), theirs = Json::parse(line);
+  CHECK(ours == theirs);
+  CHECK(ours.dump() == theirs.dump());
+}
+
 TEST_CASE("a line ends with CRLF as well as with LF", "[row]") {
   CHECK(parse_row("  {\"a\": \"\\u00e9\\ud83d\\ude00\"}\r")["a"] == "\u00e9\U0001F600");
 }
@@ -23,7 +36,7 @@ TEST_CASE("what is no object, or no JSON, is said", "[row]") {
       {"[1]", "no JSON object: [1]"},
       {"null", "no JSON object"},
       {"", "no JSON object"},
-      {"{\"a\": 1", "no JSON at byte"},
+      {"{\"a\": 1", "no JSON: the line ends; expected ',' or '}'"},
       {"{\"a\": 1} {\"b\": 2}", "no JSON at byte"},
       {"{\"a\": 01}", "no JSON at byte"},
       {"{\"a\": NaN}", "no JSON at byte"},
@@ -32,7 +45,19 @@ TEST_CASE("what is no object, or no JSON, is said", "[row]") {
       {"{\"a\": \"\xed\xa0\x80\"}", "UTF-8"},
       {"{\"a\": \"\\ud800\"}", "surrogate"},
       {"{\"a\": \"\x01\"}", "control character"},
-      {"{\"a\": 1e999}", "no JSON at byte"},
+      {"{\"a\": 1e999}", "1e999 does not fit into 64 bits"},
+      {"{\"a\": -9223372036854775809}", "does not fit"},
+      {"{\"a\": \"\\u12g4\"}", "four hexadecimal digits"},
+      {"{\"a\": \"\\u12", "four hexadecimal digits"},
+      {"{\"a\": \"\\x\"}", "unknown escape"},
+      {"{\"a\": \"\\", "unknown escape"},
+      {"{\"a\": \"b", "the line ends; expected '\"'"},
+      {"{\"a\": .5}", "expected a value"},
+      {"{\"a\": 1.}", "digits behind the point"},
+      {"{\"a\": 1e}", "digits of an exponent"},
+      {"{\"a\": tru}", "expected a value"},
+      {"{a: 1}", "expected a key in quotes"},
+      {"{\"a\" 1}", "expected ':'"},
       {"{\"a\": 99999999999999999999}", "99999999999999999999 does not fit into 64 bits"},
       {"{\"a\": 1, \"b\": 2, \"a\": 1}", "the key \"a\" is there twice"},
       {"{\"a\": {\"b\": [{\"c\": 1, \"c\": 2}]}}", "the key \"c\" is there twice"},

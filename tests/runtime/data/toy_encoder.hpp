@@ -40,7 +40,7 @@ class ToyEncoder : public data::Encoder {
     data::MarkedIds out{.ids = all.ids};
     for (const auto& [begin, end] : all.spans)
       out.marked.push_back(std::any_of(spans.begin(), spans.end(), [&](const auto& span) {
-        return begin < span.second && span.first < end;
+        return span.first < span.second && begin < span.second && span.first < end;
       }));
     return out;
   }

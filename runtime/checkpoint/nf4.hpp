@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/weights.hpp"
+
+namespace mgpu::checkpoint {
+
+// bitsandbytes' NF4, computed on the CPU: the reference that kernels are held to, and the reader
+// and writer of its tensors. A tensor is flat; every `kNf4Block` elements share a scale, the
+// largest of their magnitudes; an element is the index of a level in 4 bits, two to a byte, the
+// first in the high half.
+inline constexpr std::int64_t kNf4Block = 64;
+inline constexpr std::int64_t kNestedBlock = 256;
+
+inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
+                                                     -0.6961928009986877f,
+                                                     -0.5250730514526367f,
+                                                     -0.39491748809814453f,
+                                                     -0.28444138169288635f,
+                                                     -0.18477343022823334f,
+                                                     -0.09105003625154495f,
+                                                     0.0f,
+                                                     0.07958029955625534f,
+                                                     0.16093020141124725f,
+                                                     0.24611230194568634f,
+                                                     0.33791524171829224f,
+                                                     0.44070982933044434f,
+                                                     0.5626170039176941f,
+                                                     0.7229568362236023f,
+                                                     1.0f};
+
+// The index of the level for an element divided by its block's scale: the number of midpoints
+// between levels that lie below it.
+int nf4_index(float scaled);
+
+// The 256 levels, ascending, in which scales are stored when they are quantised themselves.
+const std::array<float, 256>& dynamic_levels();
+
+// Scales in 8 bits: level * nested[i / 256] + offset.
+struct NestedScales {
+  std::vector<std::uint8_t> indices;
+  std::vector<float> scales;
+  std::array<float, 256> levels{};
+  float offset = 0;
+};
+
+struct Nf4Tensor {
+  DType dtype = DType::bf16;  // of the tensor before
+  std::vector<std::int64_t> shape;
+  std::vector<std::uint8_t> packed;
+  std::vector<float> scales;           // a block each; empty if they are nested
+  std::optional<NestedScales> nested;  // "double quantisation"
+};
+
+// Throws if a value is not finite.
+Nf4Tensor quantize_nf4(std::span<const float> values, std::vector<std::int64_t> shape, DType dtype,
+                       bool nested);
+
+std::vector<float> block_scales(const Nf4Tensor& tensor);
+std::vector<float> dequantize_nf4(const Nf4Tensor& tensor);  // not yet rounded to dtype
+
+// A tensor and the others beside it as they lie in a checkpoint: NAME, NAME.absmax,
+// NAME.quant_map, NAME.quant_state.bitsandbytes__nf4, and those of nested scales.
+struct NamedBytes {
+  TensorPlan plan;
+  std::vector<std::byte> bytes;
+};
+std::vector<NamedBytes> nf4_parts(const std::string& name, const Nf4Tensor& tensor);
+
+bool is_nf4(const Weights& weights, const std::string& name);
+
+// Throws naming the part that is missing or does not fit the others.
+Nf4Tensor read_nf4(const Weights& weights, const std::string& name);
+
+}  // namespace mgpu::checkpoint

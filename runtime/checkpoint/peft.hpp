@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/checkpoint/weights.hpp"
+
+namespace mgpu::checkpoint {
+
+// A LoRA adapter as adapter_config.json describes it.
+struct LoraConfig {
+  std::string base_model;  // base_model_name_or_path
+  std::string revision;    // of it; empty: none is told
+  std::int64_t r = 8;
+  double alpha = 8;
+  double dropout = 0;
+  std::vector<std::string> target_modules;   // names or ends of names; empty: see target_pattern
+  std::string target_pattern;                // "all-linear", or a pattern for the whole name
+  std::vector<std::string> modules_to_save;  // trained and saved whole
+  bool use_rslora = false;
+  std::map<std::string, std::int64_t> rank_pattern;  // pattern of names -> r
+  std::map<std::string, double> alpha_pattern;
+
+  friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
+};
+
+// Throws naming the file and the key for what is not plain LoRA of linear layers (DoRA, biases,
+// chosen layers, initialisations that change the base, ...). Keys of newer versions of peft are
+// refused as soon as they are set to anything.
+LoraConfig parse_lora_config(std::string_view text, const std::string& file);
+std::string lora_config_text(const LoraConfig& config);
+
+// A linear layer that gets an adapter: y += scale * (x A^T) B^T.
+struct LoraTarget {
+  std::string module;  // "model.layers.0.self_attn.q_proj"
+  std::int64_t out = 0, in = 0;
+  std::int64_t rank = 0;
+  double scale = 0;  // alpha / r, or alpha / sqrt(r) with rsLoRA
+
+  friend bool operator==(const LoraTarget&, const LoraTarget&) = default;
+};
+
+// The layers of a model that the adapter changes, in the model's order. Throws naming what the
+// config asks for and the model has not. `model`: all its parameters; "all-linear" leaves out the
+// head.
+std::vector<LoraTarget> lora_targets(const LoraConfig& config,
+                                     const std::vector<TensorShape>& model);
+
+// The parameters that are trained and saved whole, under the model's names.
+std::vector<TensorShape> saved_parameters(const LoraConfig& config,
+                                          const std::vector<TensorShape>& model);
+
+// What a key of adapter_model.safetensors stands for.
+struct AdapterKey {
+  enum class Part { lora_a, lora_b, whole };
+  Part part = Part::whole;
+  std::string name;  // the module of lora_a and lora_b, else the parameter
+
+  friend bool operator==(const AdapterKey&, const AdapterKey&) = default;
+};
+
+std::string adapter_key(const AdapterKey& key);
+AdapterKey parse_adapter_key(std::string_view name);  // throws naming the key
+
+// Every tensor of adapter_model.safetensors: A [rank, in] and B [out, rank] of each target, then
+// the parameters that are saved whole.
+std::vector<TensorShape> adapter_plan(const LoraConfig& config,
+                                      const std::vector<TensorShape>& model);
+
+// Throws naming a tensor that the adapter's file lacks, has in another shape or has too much.
+void check_adapter(const Weights& adapter, const LoraConfig& config,
+                   const std::vector<TensorShape>& model);
+
+}  // namespace mgpu::checkpoint

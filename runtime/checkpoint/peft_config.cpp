@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "runtime/checkpoint/json_text.hpp"
+#include "runtime/checkpoint/peft.hpp"
+
+namespace mgpu::checkpoint {
+
+namespace {
+
+constexpr std::int64_t kMostRank = 1 << 20;
+
+// Keys that say nothing about what is computed, whatever their value.
+const std::set<std::string, std::less<>> kSilent = {
+    "auto_mapping", "inference_mode",    "megatron_core",
+    "peft_version", "qalora_group_size", "task_type",
+};
+const std::set<std::string, std::less<>> kRead = {
+    "alpha_pattern",
+    "base_model_name_or_path",
+    "bias",
+    "init_lora_weights",
+    "lora_alpha",
+    "lora_dropout",
+    "modules_to_save",
+    "peft_type",
+    "r",
+    "rank_pattern",
+    "revision",
+    "target_modules",
+    "use_rslora",
+};
+
+bool says_something(const Json& value) {
+  return !(value.is_null() || value == false || (value.is_structured() && value.empty()));
+}
+
+void refuse_the_rest(const Json& json, const Fields& top) {
+  for (const auto& [key, value] : json.items())
+    if (!kSilent.contains(key) && !kRead.contains(key) && says_something(value))
+      throw std::runtime_error(
+          fmt::format("{}: {} is not supported: only plain LoRA is", top.where(), in_quotes(key)));
+  if (top.string("peft_type") != "LORA") top.fail("peft_type", "'LORA'");
+  if (top.string("bias", "none") != "none")
+    top.fail("bias", "'none': trained biases are not supported");
+  if (!top.has("init_lora_weights")) return;
+  // The others, as pissa, subtract from the base what they put into the adapter.
+  const Json& start = top.at("init_lora_weights");
+  if (!start.is_boolean() && start != "gaussian")
+    top.fail("init_lora_weights", "true, false or 'gaussian'");
+}
+
+void read_targets(LoraConfig& config, const Fields& top) {
+  const Json& targets = top.at("target_modules");
+  if (targets.is_string())
+    config.target_pattern = targets.get<std::string>();
+  else
+    config.target_modules = top.strings("target_modules");
+  std::ranges::sort(config.target_modules);
+  if (config.target_modules.empty() && config.target_pattern.empty())
+    top.fail("target_modules", "a list of names or a pattern");
+}
+
+template <class Value, class Read>
+std::map<std::string, Value> read_pattern(const Fields& top, const char* key, Read read) {
+  std::map<std::string, Value> values;
+  if (!top.has(key)) return values;
+  const Fields fields(top.at(key), fmt::format("{}: {}", top.where(), key));
+  for (const auto& item : top.at(key).items())
+    values.emplace(item.key(), read(fields, item.key().c_str()));
+  return values;
+}
+
+double finite(const Fields& fields, const char* key) {
+  const double value = fields.number(key);
+  if (!std::isfinite(value)) fields.fail(key, "a finite number");
+  return value;
+}
+
+// 16 rather than 16.0, as peft declares it.
+Json number_text(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(value);
+  return value;
+}
+
+}  // namespace
+
+LoraConfig parse_lora_config(std::string_view text, const std::string& file) {
+  const Json json = parse_json(text, file);
+  const Fields top(json, file);
+  refuse_the_rest(json, top);
+  LoraConfig config{.base_model = top.string("base_model_name_or_path", ""),
+                    .revision = top.string("revision", ""),
+                    .r = top.integer("r", 1, kMostRank),
+                    .alpha = finite(top, "lora_alpha"),
+                    .dropout = top.number("lora_dropout", 0),
+                    .modules_to_save = top.strings("modules_to_save"),
+                    .use_rslora = top.boolean("use_rslora", false)};
+  if (!(config.dropout >= 0 && config.dropout < 1))
+    top.fail("lora_dropout", "a number from 0 to below 1");
+  read_targets(config, top);
+  config.rank_pattern = read_pattern<std::int64_t>(
+      top, "rank_pattern",
+      [](const Fields& fields, const char* key) { return fields.integer(key, 1, kMostRank); });
+  config.alpha_pattern = read_pattern<double>(top, "alpha_pattern", finite);
+  return config;
+}
+
+std::string lora_config_text(const LoraConfig& config) {
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", "CAUSAL_LM"},
+               {"base_model_name_or_path", config.base_model},
+               {"r", config.r},
+               {"lora_alpha", number_text(config.alpha)},
+               {"lora_dropout", config.dropout},
+               {"target_modules", config.target_modules},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"inference_mode", true},
+               {"init_lora_weights", true},
+               {"use_rslora", config.use_rslora},
+               {"use_dora", false},
+               {"modules_to_save", nullptr},
+               {"rank_pattern", config.rank_pattern},
+               {"alpha_pattern", Json::object()},
+               {"layers_to_transform", nullptr},
+               {"layers_pattern", nullptr},
+               {"revision", nullptr},
+               {"auto_mapping", nullptr}};
+  if (config.base_model.empty()) json["base_model_name_or_path"] = nullptr;
+  if (!config.revision.empty()) json["revision"] = config.revision;
+  if (!config.target_pattern.empty()) json["target_modules"] = config.target_pattern;
+  if (!config.modules_to_save.empty()) json["modules_to_save"] = config.modules_to_save;
+  for (const auto& [pattern, alpha] : config.alpha_pattern)
+    json["alpha_pattern"][pattern] = number_text(alpha);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace mgpu::checkpoint

@@ -1,0 +1,22 @@
+#include "runtime/recipes/sft.hpp"
+
+#include "runtime/train/stop_signals.hpp"
+#include "runtime/train/trainer.hpp"
+
+namespace mgpu::recipes {
+
+int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) {
+  train::StopSignals signals;
+  train::Trainer trainer(config, contract);
+  trainer.set_wishes([&] { return signals.take(); });
+
+  trainer.setup();
+  while (trainer.train_epoch()) {
+  }
+  trainer.finish();
+
+  // As if the signal had killed us, but with a checkpoint behind.
+  return trainer.end() == train::End::stopped ? 128 + signals.signal() : 0;
+}
+
+}  // namespace mgpu::recipes

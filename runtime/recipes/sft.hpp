@@ -1,0 +1,12 @@
+#pragma once
+
+#include "rendezvous/contract.hpp"
+#include "runtime/train/config.hpp"
+
+namespace mgpu::recipes {
+
+// Supervised fine-tuning, from the files that the configuration names to a model on disk. Returns
+// the process's exit status.
+int sft(const train::TrainConfig& config, const rendezvous::Contract& contract);
+
+}  // namespace mgpu::recipes

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/text/chat_template.hpp"
+#include "runtime/text/jinja_eval.hpp"
+
+namespace mgpu::text {
+
+// A conversation as the template's language knows it, made once for all its renderings.
+struct ChatTemplate::Conversation {
+  Conversation(const Json& messages, const Json& tools, const Json& extra, const Tokens& tokens,
+               const jinja::Limits& limits);
+
+  std::vector<jinja::Value> messages;
+  jinja::Value tools;
+  std::vector<std::pair<std::string, jinja::Value>> variables;
+
+ private:
+  void set(const std::string& name, jinja::Value value);
+};
+
+}  // namespace mgpu::text

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace mgpu::text::jinja {
+
+// A character's full case mappings, without regard to what stands around it.
+std::u32string upper_case(char32_t code);
+std::u32string title_case(char32_t code);
+std::u32string lower_case(char32_t code);
+
+}  // namespace mgpu::text::jinja

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Python's view of a string, over UTF-8: characters are code points. A byte that is no UTF-8 counts
+// as one character that is like no other, and is kept as it is.
+namespace mgpu::text::jinja {
+
+struct Character {
+  char32_t code = 0;       // 0xDC00 + the byte where it is no UTF-8
+  std::size_t length = 0;  // in bytes, at least 1
+};
+
+// The character that begins at a byte of the text.
+Character character_at(std::string_view text, std::size_t at);
+void append_character(std::string& text, char32_t code);
+
+std::size_t count_characters(std::string_view text);
+std::vector<std::string_view> split_characters(std::string_view text);
+// The byte where a character begins; the text's size for the one past the last.
+std::size_t byte_of_character(std::string_view text, std::size_t index);
+
+bool is_space(char32_t code);  // str.isspace, which is also \s
+bool is_printable(char32_t code);
+// The general category's letter and kind, as "Lu".
+std::string_view category(char32_t code);
+
+// Without the leading or trailing characters that are in `characters`.
+std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right);
+// Without leading or trailing white space.
+std::string_view strip_space(std::string_view text, bool left = true, bool right = true);
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+
+std::string upper(std::string_view text);
+std::string lower(std::string_view text);
+std::string swap_case(std::string_view text);
+std::string capitalize(std::string_view text);  // str.capitalize
+std::string title(std::string_view text);       // str.title; the filter of that name is another one
+bool is_upper(std::string_view text);
+bool is_lower(std::string_view text);
+
+}  // namespace mgpu::text::jinja

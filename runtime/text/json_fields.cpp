@@ -1,0 +1,54 @@
+#include "runtime/text/json_fields.hpp"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "fmt/format.h"
+
+namespace mgpu::text {
+namespace {
+
+const nlohmann::json* field(const nlohmann::json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool bool_field(const nlohmann::json& object, const char* name, bool otherwise) {
+  const auto* const value = field(object, name);
+  if (!value) return otherwise;
+  if (!value->is_boolean()) throw std::runtime_error(fmt::format("\"{}\" must be a bool", name));
+  return value->get<bool>();
+}
+
+std::string string_field(const nlohmann::json& object, const char* name) {
+  const auto* const value = field(object, name);
+  if (!value || !value->is_string()) {
+    throw std::runtime_error(fmt::format("\"{}\" must be a string", name));
+  }
+  return value->get<std::string>();
+}
+
+const nlohmann::json& list_field(const nlohmann::json& object, const char* name) {
+  const auto* const value = field(object, name);
+  if (!value || !value->is_array()) {
+    throw std::runtime_error(fmt::format("\"{}\" must be a list", name));
+  }
+  return *value;
+}
+
+std::string type_of(const nlohmann::json& object, std::string_view what) {
+  if (!object.is_object()) throw std::runtime_error(fmt::format("{} must be an object", what));
+  try {
+    return string_field(object, "type");
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("{}: {}", what, error.what()));
+  }
+}
+
+void refuse_type(std::string_view what, std::string_view name) {
+  throw std::runtime_error(fmt::format("{} type {} is not supported", what, name));
+}
+
+}  // namespace mgpu::text

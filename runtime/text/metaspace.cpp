@@ -1,0 +1,33 @@
+#include "runtime/text/metaspace.hpp"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "fmt/format.h"
+#include "runtime/text/json_fields.hpp"
+#include "runtime/text/unicode.hpp"
+
+namespace mgpu::text {
+
+Metaspace read_metaspace(const nlohmann::json& description) {
+  Metaspace read{.mark = string_field(description, "replacement")};
+  if (read.mark.empty() || code_point_at(read.mark, 0).size != read.mark.size()) {
+    throw std::runtime_error("\"replacement\" must be one character");
+  }
+  if (!description.contains("prepend_scheme")) {  // as files were before that field
+    const bool prefixed = bool_field(description, "add_prefix_space", true);
+    read.prefix = prefixed ? Metaspace::Prefix::always : Metaspace::Prefix::never;
+    return read;
+  }
+  const std::string scheme = string_field(description, "prepend_scheme");
+  if (scheme == "first") {
+    read.prefix = Metaspace::Prefix::first;
+  } else if (scheme == "never") {
+    read.prefix = Metaspace::Prefix::never;
+  } else if (scheme != "always") {
+    throw std::runtime_error(fmt::format("prepend_scheme {} is not supported", scheme));
+  }
+  return read;
+}
+
+}  // namespace mgpu::text

@@ -1,0 +1,50 @@
+#include "runtime/text/normalizer.hpp"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/text/json_fields.hpp"
+#include "runtime/text/unicode.hpp"
+
+namespace mgpu::text {
+
+Normalizer::Normalizer(const nlohmann::json& description) {
+  if (!description.is_null()) read(description);
+}
+
+void Normalizer::read(const nlohmann::json& description) {
+  const std::string type = type_of(description, "normalizer");
+  if (type == "Sequence") {
+    for (const auto& each : list_field(description, "normalizers")) read(each);
+  } else if (type == "NFC") {
+    steps_.push_back({.kind = Kind::nfc});
+  } else if (type == "Prepend") {
+    steps_.push_back({.kind = Kind::prepend, .prefix = string_field(description, "prepend")});
+  } else if (type == "Replace") {
+    steps_.push_back({.kind = Kind::replace, .replacement = Replacement(description)});
+  } else {
+    refuse_type("normalizer", type);
+  }
+}
+
+std::string_view Normalizer::apply(std::string_view text, std::string& buffer) const {
+  for (const Step& step : steps_) {
+    switch (step.kind) {
+      case Kind::nfc:
+        if (surely_nfc(text)) continue;
+        buffer = nfc(text);
+        break;
+      case Kind::prepend:
+        if (text.empty()) continue;
+        buffer = step.prefix + std::string(text);
+        break;
+      case Kind::replace:
+        buffer = step.replacement.apply(text);
+        break;
+    }
+    text = buffer;
+  }
+  return text;
+}
+
+}  // namespace mgpu::text

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/replacement.hpp"
+
+namespace mgpu::text {
+
+// What tokenizer.json's "normalizer" does to text before it is split: NFC, Prepend, Replace, or a
+// Sequence of them.
+class Normalizer {
+ public:
+  Normalizer() = default;  // leaves text as it is
+  // Refuses other types by name.
+  explicit Normalizer(const nlohmann::json& description);
+
+  // The normalised text: `text` itself, or what was put into `buffer`.
+  std::string_view apply(std::string_view text, std::string& buffer) const;
+
+ private:
+  enum class Kind { nfc, prepend, replace };
+  struct Step {
+    Kind kind = Kind::nfc;
+    std::string prefix;
+    Replacement replacement;
+  };
+  void read(const nlohmann::json& description);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace mgpu::text

@@ -1,0 +1,76 @@
+#include "runtime/text/post_processor.hpp"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "fmt/format.h"
+#include "runtime/text/json_fields.hpp"
+#include "runtime/text/vocabulary.hpp"
+
+namespace mgpu::text {
+namespace {
+
+const nlohmann::json& ids_of(const nlohmann::json& special_tokens, const std::string& name) {
+  if (special_tokens.is_object()) {
+    const auto found = special_tokens.find(name);
+    if (found != special_tokens.end() && found->is_object()) return list_field(*found, "ids");
+  }
+  throw std::runtime_error(
+      fmt::format("TemplateProcessing uses \"{}\" and does not say its ids", name));
+}
+
+}  // namespace
+
+PostProcessor::PostProcessor(const nlohmann::json& description) {
+  if (!description.is_null()) read(description);
+}
+
+void PostProcessor::read(const nlohmann::json& description) {
+  const std::string type = type_of(description, "post_processor");
+  if (type == "Sequence") {
+    for (const auto& each : list_field(description, "processors")) read(each);
+  } else if (type == "TemplateProcessing") {
+    read_template(description);
+  } else if (type != "ByteLevel") {
+    refuse_type("post_processor", type);
+  }
+}
+
+void PostProcessor::read_template(const nlohmann::json& description) {
+  Around around;
+  bool past_text = false;
+  const auto special_tokens = description.find("special_tokens");
+  for (const auto& piece : list_field(description, "single")) {
+    if (piece.is_object() && piece.contains("Sequence")) {
+      const auto& sequence = piece["Sequence"];
+      if (past_text || !sequence.is_object() || string_field(sequence, "id") != "A") {
+        throw std::runtime_error("TemplateProcessing of one text must have Sequence A once");
+      }
+      past_text = true;
+      continue;
+    }
+    if (!piece.is_object() || !piece.contains("SpecialToken") ||
+        !piece["SpecialToken"].is_object() || special_tokens == description.end()) {
+      throw std::runtime_error("TemplateProcessing must be of Sequence and SpecialToken");
+    }
+    auto& ids = past_text ? around.after : around.before;
+    for (const auto& id : ids_of(*special_tokens, string_field(piece["SpecialToken"], "id"))) {
+      if (!id.is_number_unsigned() || id > Vocabulary::kHighestId) {
+        throw std::runtime_error("TemplateProcessing has an id that is none");
+      }
+      ids.push_back(id.get<std::int32_t>());
+    }
+  }
+  if (!past_text) throw std::runtime_error("TemplateProcessing of one text leaves the text out");
+  steps_.push_back(std::move(around));
+}
+
+void PostProcessor::apply(std::vector<std::int32_t>& ids) const {
+  for (const Around& step : steps_) {
+    ids.insert(ids.begin(), step.before.begin(), step.before.end());
+    ids.insert(ids.end(), step.after.begin(), step.after.end());
+  }
+}
+
+}  // namespace mgpu::text

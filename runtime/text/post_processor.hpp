@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+namespace mgpu::text {
+
+// What tokenizer.json's "post_processor" puts around the ids of one text when special tokens are
+// asked for: TemplateProcessing, ByteLevel (which changes no ids), or a Sequence of them.
+class PostProcessor {
+ public:
+  PostProcessor() = default;
+  // Refuses other types by name.
+  explicit PostProcessor(const nlohmann::json& description);
+
+  void apply(std::vector<std::int32_t>& ids) const;
+
+ private:
+  struct Around {
+    std::vector<std::int32_t> before, after;
+  };
+  void read(const nlohmann::json& description);
+  void read_template(const nlohmann::json& description);
+
+  std::vector<Around> steps_;
+};
+
+}  // namespace mgpu::text

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/text/unicode.hpp"
+
+struct pcre2_real_code_8;
+
+namespace mgpu::text {
+
+struct Match {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+// The pattern in PCRE2's words: tokenizer files are written for Oniguruma, whose classes are those
+// of Unicode 16 and whose ^ and $ are at every line. What the two understand differently and cannot
+// be rewritten is refused by name.
+std::string to_pcre2(std::string_view pattern);
+
+// The inside of a bracket class that matches what \w matches in the patterns of added tokens.
+std::string word_class();
+
+// A pattern of a tokenizer file, compiled. Any number of threads may search with it at once.
+class Regex {
+ public:
+  // Throws with the pattern and what is wrong with it.
+  explicit Regex(std::string_view pattern);
+  static Regex literal(std::string_view text);        // exactly this text
+  static Regex of_pcre2(const std::string& pattern);  // without rewriting
+
+  // The next match at or after `from` in well-formed UTF-8, false if there is none.
+  bool find(std::string_view text, std::size_t from, Match& match) const;
+
+ private:
+  struct Free {
+    void operator()(pcre2_real_code_8* code) const;
+  };
+  Regex() = default;
+  void compile(const std::string& pattern);
+
+  std::unique_ptr<pcre2_real_code_8, Free> code_;
+};
+
+// Calls each(match) for all matches, left to right. An empty match right at the end of the match
+// before does not count.
+template <class Each>
+void for_each_match(const Regex& regex, std::string_view text, Each each) {
+  std::size_t from = 0;
+  std::size_t last_end = std::string_view::npos;
+  Match match;
+  while (from <= text.size() && regex.find(text, from, match)) {
+    if (match.begin == match.end && match.end == last_end) {
+      if (from >= text.size()) break;
+      from += code_point_at(text, from).size;
+      continue;
+    }
+    each(match);
+    from = last_end = match.end;
+  }
+}
+
+}  // namespace mgpu::text

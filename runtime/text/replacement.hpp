@@ -1,0 +1,32 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/text/regex.hpp"
+
+namespace mgpu::text {
+
+// tokenizer.json's "pattern": {"String": ...} or {"Regex": ...}.
+struct Pattern {
+  std::string literal;  // not empty: matches exactly this
+  std::optional<Regex> regex;
+};
+Pattern read_pattern(const nlohmann::json& description);
+
+// The Replace of normalisers and decoders: every match becomes the same text.
+class Replacement {
+ public:
+  Replacement() = default;
+  explicit Replacement(const nlohmann::json& description);  // an object with pattern and content
+
+  std::string apply(std::string_view text) const;
+
+ private:
+  Pattern pattern_;
+  std::string content_;
+};
+
+}  // namespace mgpu::text

@@ -1,0 +1,316 @@
+#include "runtime/text/tokenizer.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "fmt/format.h"
+#include "runtime/text/added_tokens.hpp"
+#include "runtime/text/bpe.hpp"
+#include "runtime/text/decoder.hpp"
+#include "runtime/text/json_splice.hpp"
+#include "runtime/text/normalizer.hpp"
+#include "runtime/text/post_processor.hpp"
+#include "runtime/text/pre_tokenizer.hpp"
+#include "runtime/text/tokenizer_config.hpp"
+#include "runtime/text/tokenizer_file.hpp"
+#include "runtime/text/unicode.hpp"
+
+namespace mgpu::text {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kConfig = "tokenizer_config.json";
+
+// Workspaces that wait for the next call of encode: as many as calls ever ran at once.
+class Workspaces {
+ public:
+  std::unique_ptr<Bpe::Workspace> take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return std::make_unique<Bpe::Workspace>();
+    auto workspace = std::move(idle_.back());
+    idle_.pop_back();
+    return workspace;
+  }
+  void give_back(std::unique_ptr<Bpe::Workspace> workspace) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(workspace));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Bpe::Workspace>> idle_;
+};
+
+class EncodingSink final : public WordSink {
+ public:
+  EncodingSink(const Bpe& bpe, Bpe::Workspace& workspace, std::vector<std::int32_t>& ids)
+      : bpe_(bpe), workspace_(workspace), ids_(ids) {}
+  void word(std::string_view text) override { bpe_.encode(text, workspace_, ids_); }
+
+ private:
+  const Bpe& bpe_;
+  Bpe::Workspace& workspace_;
+  std::vector<std::int32_t>& ids_;
+};
+
+json part(const json& file, const char* name) {
+  const auto found = file.find(name);
+  return found == file.end() ? json() : *found;
+}
+
+Bpe read_bpe(TokenizerFile& file, bool byte_level) {
+  BpeOptions options = read_bpe_options(part(file.rest(), "model"));
+  options.byte_level = byte_level;
+  return Bpe(file.take_vocabulary(), file.merges(), std::move(options));
+}
+
+json as_json(const AddedToken& token) {
+  return {{"content", token.content},       {"single_word", token.single_word},
+          {"lstrip", token.lstrip},         {"rstrip", token.rstrip},
+          {"normalized", token.normalized}, {"special", token.special}};
+}
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  Parts(std::map<std::string, std::string> read, TokenizerFile file)
+      : files(std::move(read)),
+        config(read_tokenizer_config(files)),
+        normalizer(part(file.rest(), "normalizer")),
+        pre_tokenizer(part(file.rest(), "pre_tokenizer")),
+        post_processor(part(file.rest(), "post_processor")),
+        decoder(part(file.rest(), "decoder")),
+        bpe(read_bpe(file, pre_tokenizer.byte_level())) {
+    for (AddedToken& token : read_added_tokens(part(file.rest(), "added_tokens"))) {
+      if (!token.content.empty()) add(std::move(token), kTokenizer);
+    }
+    // transformers goes by these where the two differ.
+    for (const AddedToken& token : config.added_tokens) {
+      if (!token.content.empty()) add(token, kConfig);
+    }
+    added.prepare(normalizer);
+  }
+
+  std::optional<std::int32_t> id_of(std::string_view token) const {
+    if (const AddedToken* const found = added.find(token)) return found->id;
+    return bpe.vocabulary().find(token);
+  }
+  const std::string* token(std::int32_t id) const {
+    if (const AddedToken* const found = added.find(id)) return &found->content;
+    return bpe.vocabulary().token(id);
+  }
+  // As HF's decoding asks: by text, which for a normalised token is no longer its name.
+  bool special(const std::string& token) const {
+    const AddedToken* const found = added.find(token);
+    return found && found->special;
+  }
+  std::int32_t end() const { return std::max(bpe.vocabulary().end(), added.end()); }
+
+  // The id that HF's tokenizers give an added token, whatever its file says.
+  std::int32_t id_for(const std::string& content) const {
+    if (const auto known = id_of(content)) return *known;
+    const auto tokens = static_cast<std::int32_t>(bpe.vocabulary().count());
+    return std::max(tokens, added.end());
+  }
+
+  void add(AddedToken token, const char* from) {
+    const std::int32_t id = id_for(token.content);
+    if (token.id != id) {
+      throw std::runtime_error(fmt::format(
+          "{}: added token \"{}\" has id {}, but its place in the vocabulary is {}, where "
+          "Hugging Face's tokenizers put it",
+          from, token.content, token.id, id));
+    }
+    const std::string* const other = bpe.vocabulary().token(id);
+    if (other && *other != token.content) {
+      throw std::runtime_error(fmt::format("{}: added token \"{}\" has the id {} of \"{}\"", from,
+                                           token.content, id, *other));
+    }
+    added.add(std::move(token));
+  }
+
+  void encode(std::string_view text, Bpe::Workspace& workspace,
+              std::vector<std::int32_t>& ids) const;
+  void append_to_files(const std::vector<AddedToken>& tokens);
+
+  std::map<std::string, std::string> files;
+  TokenizerConfig config;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  PostProcessor post_processor;
+  Decoder decoder;
+  Bpe bpe;
+  AddedTokens added;
+  mutable Workspaces workspaces;
+};
+
+void Tokenizer::Parts::encode(std::string_view text, Bpe::Workspace& workspace,
+                              std::vector<std::int32_t>& ids) const {
+  EncodingSink sink(bpe, workspace, ids);
+  std::vector<Piece> pieces;
+  std::vector<Piece> parts;
+  added.split(text, false, true, pieces);
+  std::string buffer;
+  for (const Piece& piece : pieces) {
+    if (piece.id >= 0) {
+      ids.push_back(piece.id);
+      continue;
+    }
+    parts.clear();
+    added.split(normalizer.apply(piece.text, buffer), true, piece.at_start, parts);
+    for (const Piece& within : parts) {
+      if (within.id >= 0) {
+        ids.push_back(within.id);
+      } else {
+        pre_tokenizer.split(within.text, within.at_start, sink);
+      }
+    }
+  }
+}
+
+void Tokenizer::Parts::append_to_files(const std::vector<AddedToken>& tokens) {
+  std::vector<std::string> listed;
+  std::vector<std::string> by_id;
+  for (const AddedToken& token : tokens) {
+    json with_id = as_json(token);
+    with_id["id"] = token.id;
+    listed.push_back(with_id.dump());
+    by_id.push_back(fmt::format("\"{}\": {}", token.id, as_json(token).dump()));
+  }
+  auto& tokenizer = files.at(kTokenizer);
+  tokenizer = with_appended(tokenizer, "added_tokens", listed);
+  const auto beside = files.find(kConfig);
+  if (beside == files.end() || config.added_tokens.empty()) return;
+  beside->second = with_appended(beside->second, "added_tokens_decoder", by_id);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Tokenizer Tokenizer::from_files(std::map<std::string, std::string> files) {
+  const auto read = [&] {
+    try {
+      return TokenizerFile(files.at(kTokenizer));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}: {}", kTokenizer, error.what()));
+    }
+  };
+  TokenizerFile file = read();
+  return Tokenizer(std::make_unique<Parts>(std::move(files), std::move(file)));
+}
+
+Tokenizer Tokenizer::parse(std::string_view tokenizer_json,
+                           std::string_view tokenizer_config_json) {
+  std::map<std::string, std::string> files{{kTokenizer, std::string(tokenizer_json)}};
+  if (!tokenizer_config_json.empty()) files[kConfig] = tokenizer_config_json;
+  return from_files(std::move(files));
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  if (const auto wrong = first_invalid_utf8(text)) {
+    throw std::runtime_error(fmt::format("text is not UTF-8 at byte {}", *wrong));
+  }
+  if (text.size() > INT_MAX / 4) {
+    throw std::runtime_error(fmt::format("text of {} bytes is too long", text.size()));
+  }
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);
+  auto workspace = parts_->workspaces.take();
+  parts_->encode(text, *workspace, ids);
+  parts_->workspaces.give_back(std::move(workspace));
+  if (add_special_tokens) parts_->post_processor.apply(ids);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const std::int32_t id : ids) {
+    const AddedToken* const added = parts_->added.find(id);
+    const std::string* const token = added ? &added->decoded : parts_->token(id);
+    if (token && !(skip_special_tokens && parts_->special(*token))) tokens.push_back(*token);
+  }
+  return parts_->decoder.decode(std::move(tokens));
+}
+
+std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
+  return parts_->id_of(token);
+}
+
+const std::string& Tokenizer::token_of(std::int32_t id) const {
+  if (const std::string* const token = parts_->token(id)) return *token;
+  throw std::runtime_error(fmt::format("id {} is no token, the highest is {}", id, size() - 1));
+}
+
+std::int32_t Tokenizer::size() const {
+  return parts_->end();
+}
+
+bool Tokenizer::special(std::int32_t id) const {
+  const AddedToken* const token = parts_->added.find(id);
+  return token && token->special;
+}
+
+const std::string& Tokenizer::bos_token() const {
+  return parts_->config.bos_token;
+}
+const std::string& Tokenizer::eos_token() const {
+  return parts_->config.eos_token;
+}
+const std::string& Tokenizer::pad_token() const {
+  return parts_->config.pad_token;
+}
+const std::string& Tokenizer::unk_token() const {
+  return parts_->config.unk_token;
+}
+
+// An empty name is no token.
+std::optional<std::int32_t> Tokenizer::bos_id() const {
+  return bos_token().empty() ? std::nullopt : id_of(bos_token());
+}
+std::optional<std::int32_t> Tokenizer::eos_id() const {
+  return eos_token().empty() ? std::nullopt : id_of(eos_token());
+}
+std::optional<std::int32_t> Tokenizer::pad_id() const {
+  return pad_token().empty() ? std::nullopt : id_of(pad_token());
+}
+std::optional<std::int32_t> Tokenizer::unk_id() const {
+  return unk_token().empty() ? std::nullopt : id_of(unk_token());
+}
+
+const std::string& Tokenizer::chat_template() const {
+  return parts_->config.chat_template;
+}
+
+void Tokenizer::add_tokens(const std::vector<std::string>& tokens, bool special) {
+  std::vector<AddedToken> fresh;
+  for (const std::string& content : tokens) {
+    if (content.empty()) throw std::runtime_error("cannot add an empty token");
+    if (const auto wrong = first_invalid_utf8(content)) {
+      throw std::runtime_error(
+          fmt::format("cannot add a token that is not UTF-8 at byte {}", *wrong));
+    }
+    if (parts_->added.find(content)) continue;
+    AddedToken token{.content = content, .normalized = !special, .special = special};
+    token.id = parts_->id_for(content);
+    parts_->add(token, "add_tokens");
+    fresh.push_back(std::move(token));
+  }
+  if (fresh.empty()) return;
+  parts_->added.prepare(parts_->normalizer);
+  parts_->append_to_files(fresh);
+}
+
+const std::map<std::string, std::string>& Tokenizer::files() const {
+  return parts_->files;
+}
+
+}  // namespace mgpu::text

@@ -1,0 +1,79 @@
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "fmt/format.h"
+#include "rendezvous/base/errors.hpp"
+#include "runtime/text/tokenizer.hpp"
+
+namespace mgpu::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files of a tokenizer. The last ones hold the vocabulary in older forms: we do not read them,
+// but other programs do, so they go where the tokenizer goes.
+constexpr const char* kNames[] = {"tokenizer.json",
+                                  "tokenizer_config.json",
+                                  "special_tokens_map.json",
+                                  "chat_template.jinja",
+                                  "vocab.json",
+                                  "merges.txt",
+                                  "tokenizer.model"};
+constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) rendezvous::throw_errno("cannot read " + path.string());
+  std::string content{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) rendezvous::throw_errno("cannot read " + path.string());
+  return content;
+}
+
+void write_file(const fs::path& path, const std::string& content) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (!file) rendezvous::throw_errno("cannot write " + path.string());
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::load(const fs::path& folder) {
+  if (!fs::exists(folder / kNames[0])) {
+    throw std::runtime_error(fmt::format(
+        "no tokenizer.json in {}; tokenizers in other forms can be converted by loading them in "
+        "transformers and saving them",
+        folder.string()));
+  }
+  std::map<std::string, std::string> files;
+  for (const char* const name : kNames) {
+    if (fs::exists(folder / name)) files[name] = read_file(folder / name);
+  }
+  if (fs::is_directory(folder / kMoreTemplates)) {
+    for (const auto& entry : fs::directory_iterator(folder / kMoreTemplates)) {
+      if (entry.path().extension() != ".jinja") continue;
+      files[fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string())] =
+          read_file(entry.path());
+    }
+  }
+  try {
+    return from_files(std::move(files));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(
+        fmt::format("cannot use the tokenizer of {}: {}", folder.string(), error.what()));
+  }
+}
+
+void Tokenizer::save(const fs::path& folder) const {
+  fs::create_directories(folder);
+  for (const auto& [name, content] : files()) {
+    const fs::path path = folder / name;
+    fs::create_directories(path.parent_path());
+    write_file(path, content);
+  }
+}
+
+}  // namespace mgpu::text

@@ -1,0 +1,222 @@
+#include "runtime/text/unicode.hpp"
+
+#include <utf8proc.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "fmt/format.h"
+#include "runtime/text/unicode_additions.hpp"
+
+namespace mgpu::text {
+namespace {
+
+constexpr char32_t kReplacement = 0xFFFD;
+
+unsigned char byte_at(std::string_view text, std::size_t at) {
+  return static_cast<unsigned char>(text[at]);
+}
+
+struct Sequence {
+  std::size_t size = 1;  // bytes of the code point, or of the maximal part that is wrong
+  bool valid = false;
+};
+
+// Table 3-7 of the Unicode standard: which second bytes may follow a first byte.
+Sequence sequence_at(std::string_view text, std::size_t at) {
+  const unsigned char lead = byte_at(text, at);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const std::size_t size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  for (std::size_t i = 1; i < size; ++i) {
+    if (at + i >= text.size()) return {i, false};
+    const unsigned char next = byte_at(text, at + i);
+    if (next < (i == 1 ? low : 0x80) || next > (i == 1 ? high : 0xBF)) return {i, false};
+  }
+  return {size, true};
+}
+
+std::size_t skip_ascii(std::string_view text, std::size_t at) {
+  std::uint64_t eight;
+  while (at + sizeof eight <= text.size()) {
+    std::memcpy(&eight, text.data() + at, sizeof eight);
+    if (eight & 0x8080808080808080u) break;
+    at += sizeof eight;
+  }
+  while (at < text.size() && byte_at(text, at) < 0x80) ++at;
+  return at;
+}
+
+// What a code point means to composition. Inert ones neither change, nor move, nor compose with
+// what stands before them, so that text can be normalised piece by piece between them.
+enum class Role : std::uint8_t { inert, active, newcomer };
+
+constexpr char32_t kRoles = 0x30000;  // above, every code point is inert
+
+void mark_decomposition(char32_t c, std::vector<Role>& roles) {
+  std::array<utf8proc_int32_t, 32> parts;
+  int boundary = 0;
+  const auto count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), parts.size(),
+                              static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), &boundary);
+  if (count <= 0 || (count == 1 && parts[0] == static_cast<utf8proc_int32_t>(c))) return;
+  for (utf8proc_ssize_t i = 1; i < count; ++i) {
+    if (static_cast<char32_t>(parts[i]) < kRoles) roles[parts[i]] = Role::active;
+  }
+  std::string own;
+  append_utf8(c, own);
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> composed(
+      utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(own.c_str())), &std::free);
+  if (!composed || own != reinterpret_cast<const char*>(composed.get())) roles[c] = Role::active;
+}
+
+std::vector<Role> compute_roles() {
+  std::vector<Role> roles(kRoles, Role::inert);
+  for (char32_t c = 0x80; c < kRoles; ++c) {
+    const auto* const property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+    if (property->category == UTF8PROC_CATEGORY_CN || property->category == UTF8PROC_CATEGORY_CS) {
+      continue;
+    }
+    if (property->combining_class != 0) roles[c] = Role::active;
+    mark_decomposition(c, roles);
+  }
+  for (const auto& range : unknown_to_nfc()) {
+    for (char32_t c = range.first; c <= range.last; ++c) roles[c] = Role::newcomer;
+  }
+  for (const auto& range : assigned_after_unicode_14()) {
+    for (char32_t c = range.first; c <= range.last && c < kRoles; ++c) roles[c] = Role::newcomer;
+  }
+  return roles;
+}
+
+Role role_of(char32_t c) {
+  static const std::vector<Role> roles = compute_roles();
+  return c < kRoles ? roles[c] : Role::inert;
+}
+
+void append_composed(std::string_view text, std::string& to) {
+  utf8proc_uint8_t* composed = nullptr;
+  const auto size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &composed,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, &std::free);
+  if (size < 0) {
+    throw std::runtime_error(
+        fmt::format("cannot normalise {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));
+  }
+  to.append(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+std::optional<std::size_t> first_invalid_utf8(std::string_view bytes) {
+  std::size_t at = 0;
+  while ((at = skip_ascii(bytes, at)) < bytes.size()) {
+    const Sequence sequence = sequence_at(bytes, at);
+    if (!sequence.valid) return at;
+    at += sequence.size;
+  }
+  return std::nullopt;
+}
+
+CodePoint code_point_at(std::string_view text, std::size_t at) {
+  const unsigned char lead = byte_at(text, at);
+  const auto low = [&](std::size_t i) -> char32_t { return byte_at(text, at + i) & 0x3Fu; };
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1Fu) << 6 | low(1), 2};
+  if (lead < 0xF0) return {(lead & 0x0Fu) << 12 | low(1) << 6 | low(2), 3};
+  return {(lead & 0x07u) << 18 | low(1) << 12 | low(2) << 6 | low(3), 4};
+}
+
+CodePoint code_point_before(std::string_view text, std::size_t end) {
+  std::size_t at = end - 1;
+  while (at > 0 && (byte_at(text, at) & 0xC0) == 0x80) --at;
+  return code_point_at(text, at);
+}
+
+void append_utf8(char32_t value, std::string& to) {
+  const auto put = [&](char32_t byte) { to.push_back(static_cast<char>(byte)); };
+  if (value < 0x80) {
+    put(value);
+  } else if (value < 0x800) {
+    put(0xC0 | value >> 6);
+    put(0x80 | (value & 0x3F));
+  } else if (value < 0x10000) {
+    put(0xE0 | value >> 12);
+    put(0x80 | (value >> 6 & 0x3F));
+    put(0x80 | (value & 0x3F));
+  } else {
+    put(0xF0 | value >> 18);
+    put(0x80 | (value >> 12 & 0x3F));
+    put(0x80 | (value >> 6 & 0x3F));
+    put(0x80 | (value & 0x3F));
+  }
+}
+
+std::string to_valid_utf8(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  for (std::size_t at = 0; at < bytes.size();) {
+    const Sequence sequence = sequence_at(bytes, at);
+    if (sequence.valid) {
+      text.append(bytes, at, sequence.size);
+    } else {
+      append_utf8(kReplacement, text);
+    }
+    at += sequence.size;
+  }
+  return text;
+}
+
+bool is_white_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+bool surely_nfc(std::string_view text) {
+  std::size_t at = 0;
+  while ((at = skip_ascii(text, at)) < text.size()) {
+    const CodePoint c = code_point_at(text, at);
+    if (c.value >= 0x300 && role_of(c.value) == Role::active) return false;
+    at += c.size;
+  }
+  return true;
+}
+
+std::string nfc(std::string_view text) {
+  std::string composed;
+  composed.reserve(text.size() + text.size() / 8);
+  std::size_t copied = 0;  // all before is in `composed`
+  std::size_t base = 0;    // where a starter stands that what follows may compose with
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    const Role role = role_of(c.value);
+    if (role != Role::active) {
+      base = role == Role::inert ? at : at + c.size;
+      at += c.size;
+      continue;
+    }
+    composed.append(text, copied, base - copied);
+    std::size_t end = at;
+    while (end < text.size()) {
+      const CodePoint next = code_point_at(text, end);
+      if (role_of(next.value) != Role::active) break;
+      end += next.size;
+    }
+    append_composed(text.substr(base, end - base), composed);
+    copied = base = at = end;
+  }
+  composed.append(text, copied);
+  return composed;
+}
+
+}  // namespace mgpu::text

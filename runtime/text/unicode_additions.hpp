@@ -1,0 +1,25 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace mgpu::text {
+
+struct CodePointRange {
+  char32_t first, last;
+};
+
+struct CategoryRange {
+  char32_t first, last;
+  const char* category;  // two letters
+};
+
+// The code points that Unicode 15, 15.1 and 16 assigned, with their general category. Pre-tokenizer
+// patterns mean Unicode 16's categories; a library may know Unicode 14's only.
+std::span<const CategoryRange> assigned_after_unicode_14();
+
+// The code points of Unicode 14 with a combining class or a composition that the normaliser of
+// Hugging Face's tokenizers does not know.
+std::span<const CodePointRange> unknown_to_nfc();
+
+}  // namespace mgpu::text

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgpu::text {
+
+// Token texts and their ids, both ways. Ids may leave gaps.
+class Vocabulary {
+ public:
+  static constexpr std::int32_t kHighestId =
+      (1 << 22) - 1;  // a bound for what a file can make us allocate
+
+  void reserve(std::size_t tokens);
+  // Throws if the token or the id is there already, or the id is out of bounds.
+  void add(std::string token, std::int64_t id);
+
+  std::optional<std::int32_t> find(std::string_view token) const;
+  // The token, nullptr if the id is not taken.
+  const std::string* token(std::int32_t id) const;
+
+  std::size_t count() const { return count_; }
+  std::int32_t end() const { return static_cast<std::int32_t>(tokens_.size()); }  // highest id + 1
+
+ private:
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::int32_t id = -1;
+  };
+  std::size_t place_of(std::string_view token, std::uint64_t hash) const;
+  void rehash(std::size_t slots);
+
+  std::vector<std::string> tokens_;
+  std::vector<bool> taken_;
+  std::vector<Slot> slots_ = std::vector<Slot>(16);
+  std::size_t count_ = 0;
+};
+
+}  // namespace mgpu::text

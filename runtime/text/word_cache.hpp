@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgpu::text {
+
+// Remembers the ids of short words. Bounded: when it is full it forgets everything.
+class WordCache {
+ public:
+  static constexpr std::size_t kLongest = 64;  // bytes; longer words come back too rarely
+
+  // The ids, nullptr data if the word is not known. Holds until the next put.
+  std::span<const std::int32_t> find(std::string_view word, std::uint64_t hash) const;
+
+  // The word must not be in it.
+  void put(std::string_view word, std::uint64_t hash, std::span<const std::int32_t> ids);
+
+ private:
+  static constexpr std::size_t kSlots = 1 << 16;
+  struct Slot {
+    std::uint64_t hash = 0;
+    std::uint32_t word = 0, first = 0;  // where its bytes and ids begin
+    std::uint16_t size = 0, count = 0;  // a size of 0 is a free slot
+  };
+  std::size_t place_of(std::string_view word, std::uint64_t hash) const;
+
+  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+  std::string words_;
+  std::vector<std::int32_t> ids_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace mgpu::text

@@ -1,0 +1,52 @@
+#include "runtime/train/evaluation.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "runtime/data/loader.hpp"
+
+namespace mgpu::train {
+namespace {
+
+data::Step slice(const data::Items& items, std::size_t begin, std::size_t end) {
+  data::Step step;
+  for (std::size_t i = begin; i < end; ++i) step.items.add(items[i]);
+  return step;
+}
+
+}  // namespace
+
+EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const data::Items& items,
+                          std::int64_t per_device) {
+  const auto start = std::chrono::steady_clock::now();
+  auto& comm = learner.comm();
+  data::LoaderOptions options;
+  options.rank = comm.rank();
+  options.world = comm.world();
+  options.max_items = per_device;
+  options.micros = 1;
+  StepRecord record(learner.options().shards.device, comm.world());
+  EvaluationResult result;
+  const auto at_once = static_cast<std::size_t>(per_device * comm.world());
+  for (std::size_t begin = 0; begin < items.size(); begin += at_once) {
+    const auto end = std::min(begin + at_once, items.size());
+    const auto batches = data::batches_of(dataset, slice(items, begin, end), options, {});
+    for (const auto& micro : batches.micros) learner.evaluate(micro, record);
+    result.labels += batches.labels;
+    result.examples += batches.examples;
+    ++result.batches;
+  }
+  record.reduce(comm);
+  record.send();
+  const auto outcome = record.outcome(0);
+  const double labels = static_cast<double>(std::max<std::int64_t>(1, result.labels));
+  result.loss = outcome.loss_sum / labels;
+  result.accuracy = outcome.correct / labels;
+  result.entropy = outcome.entropy_sum / labels;
+  result.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace mgpu::train

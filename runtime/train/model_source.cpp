@@ -1,0 +1,106 @@
+#include "runtime/train/model_source.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <stdexcept>
+
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/hub.hpp"
+#include "runtime/model/model_shape.hpp"
+#include "runtime/model/read_config.hpp"
+
+namespace mgpu::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestText = 64 << 20;
+
+const std::set<std::string>& linear_layers() {
+  static const std::set<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                           "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+model::ModelConfig from_scratch(const TrainConfig& config, const text::Tokenizer& tokenizer) {
+  auto model = model::preset(config.model_size, tokenizer.size());
+  model.bos_token_id = tokenizer.bos_id();
+  model.pad_token_id = tokenizer.pad_id();
+  if (const auto eos = tokenizer.eos_id()) model.eos_token_ids = {*eos};
+  return model;
+}
+
+text::Tokenizer open_tokenizer(const TrainConfig& config, const std::string& folder) {
+  const std::string from = config.tokenizer_path.empty() ? folder : config.tokenizer_path;
+  if (from.empty()) {
+    throw std::runtime_error(
+        "model_size trains from scratch and needs tokenizer_path: a folder with a tokenizer.json");
+  }
+  return text::Tokenizer::load(from);
+}
+
+}  // namespace
+
+ModelSource open_model(const TrainConfig& config) {
+  std::string folder;
+  if (config.model_size.empty())
+    folder = checkpoint::resolve_model(config.model_name_or_path, config.model_revision);
+  ModelSource source{.folder = folder, .tokenizer = open_tokenizer(config, folder)};
+  if (folder.empty()) {
+    source.config = from_scratch(config, source.tokenizer);
+  } else {
+    source.config = model::read_model_config(folder);
+    source.config_text =
+        checkpoint::read_file((fs::path(folder) / "config.json").string(), kLongestText);
+    source.weights = std::make_unique<checkpoint::Weights>(folder);
+  }
+  source.vocab_on_disk = source.config.vocab_size;
+  if (!config.new_tokens.empty()) {
+    source.tokenizer.add_tokens(config.new_tokens, false);
+    source.config.vocab_size =
+        std::max<std::int64_t>(source.config.vocab_size, source.tokenizer.size());
+  }
+  source.chat_template = config.chat_template.empty()
+                             ? source.tokenizer.chat_template()
+                             : checkpoint::read_file(config.chat_template, kLongestText);
+  return source;
+}
+
+model::LoraShape lora_shape(const TrainConfig& config) {
+  model::LoraShape shape;
+  if (!config.use_peft) return shape;
+  shape.rank = config.lora_r;
+  for (const auto& name : config.lora_target_modules) {
+    if (name == "all-linear" || name == "all") {
+      shape.targets = linear_layers();
+    } else if (linear_layers().contains(name)) {
+      shape.targets.insert(name);
+    } else {
+      throw std::runtime_error(fmt::format(
+          "lora_target_modules: there is no adapter for {}; there are {} and all-linear", name,
+          fmt::join(linear_layers(), ", ")));
+    }
+  }
+  if (shape.targets.empty()) shape.targets = linear_layers();
+  static const std::set<std::string> whole{"embed_tokens", "lm_head"};
+  for (const auto& name : config.lora_modules_to_save) {
+    if (!whole.contains(name)) {
+      throw std::runtime_error(fmt::format(
+          "lora_modules_to_save: {} cannot be trained beside adapters; there are {}", name,
+          fmt::join(whole, ", ")));
+    }
+    shape.whole.insert(name);
+  }
+  return shape;
+}
+
+double lora_scale(const TrainConfig& config) {
+  const auto rank = static_cast<double>(config.lora_r);
+  return config.lora_alpha / (config.use_rslora ? std::sqrt(rank) : rank);
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,248 @@
+#include "runtime/train/saver.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/peft.hpp"
+#include "runtime/model/write_config.hpp"
+#include "runtime/train/training_state.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::train {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::FileRecord;
+
+constexpr const char* kProgressFile = "trainer_state.json";
+constexpr std::size_t kLongestState = 1U << 30;
+
+bool is_model_file(const std::string& name) {
+  return name != kProgressFile && name != checkpoint::kManifestName &&
+         !name.starts_with("training_state");
+}
+
+// A trained tensor's name in PEFT's file.
+std::string adapter_name(const std::string& name) {
+  using Part = checkpoint::AdapterKey::Part;
+  for (const auto& [ending, part] : {std::pair{".lora_A.weight", Part::lora_a},
+                                     std::pair{".lora_B.weight", Part::lora_b}}) {
+    if (name.ends_with(ending))
+      return checkpoint::adapter_key({part, name.substr(0, name.size() - std::strlen(ending))});
+  }
+  return checkpoint::adapter_key({Part::whole, name});
+}
+
+checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::LoraShape& shape) {
+  checkpoint::LoraConfig lora;
+  lora.base_model = config.model_name_or_path;
+  lora.r = config.lora_r;
+  lora.alpha = config.lora_alpha;
+  lora.dropout = config.lora_dropout;
+  lora.target_modules.assign(shape.targets.begin(), shape.targets.end());
+  lora.modules_to_save.assign(shape.whole.begin(), shape.whole.end());
+  lora.use_rslora = config.use_rslora;
+  return lora;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Progress& p) {
+  nlohmann::json json{{"global_step", p.step},
+                      {"epoch", p.epoch},
+                      {"global_batch", p.global_batch},
+                      {"data_seed", p.data_seed},
+                      {"num_input_tokens_seen", p.tokens},
+                      {"evaluations_without_gain", p.evaluations_without_gain},
+                      {"best_metric", nullptr},
+                      {"best_global_step", nullptr},
+                      {"log_history", p.log_history}};
+  if (p.best_metric) json["best_metric"] = *p.best_metric;
+  if (p.best_step) json["best_global_step"] = *p.best_step;
+  return json;
+}
+
+Progress progress_from(const nlohmann::json& json, const std::string& file) {
+  try {
+    Progress p;
+    p.step = json.at("global_step");
+    p.epoch = json.at("epoch");
+    p.global_batch = json.at("global_batch");
+    p.data_seed = json.at("data_seed");
+    p.tokens = json.at("num_input_tokens_seen");
+    p.evaluations_without_gain = json.at("evaluations_without_gain");
+    if (!json.at("best_metric").is_null()) p.best_metric = json.at("best_metric");
+    if (!json.at("best_global_step").is_null()) p.best_step = json.at("best_global_step");
+    p.log_history = json.at("log_history");
+    return p;
+  } catch (const nlohmann::json::exception& e) {
+    throw std::runtime_error(fmt::format("{}: {}", file, e.what()));
+  }
+}
+
+Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
+    : config_(config), source_(source), learner_(learner) {}
+
+// A text of rank 0 for everybody.
+std::string Saver::share_text(std::string text) const {
+  auto& comm = learner_.comm();
+  if (comm.world() == 1) return text;
+  constexpr std::int64_t kRoom = 4096;
+  if (text.size() >= kRoom) throw std::runtime_error("a path is too long to share: " + text);
+  auto bytes = at::zeros({kRoom}, at::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  bytes = bytes.to(learner_.options().shards.device);
+  comm.broadcast(bytes, 0, "a checkpoint's path").wait();
+  bytes = bytes.to(at::kCPU);
+  return static_cast<const char*>(bytes.const_data_ptr());
+}
+
+std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
+  auto& comm = learner_.comm();
+  constexpr std::int64_t kRoom = 512;
+  const auto text = fmt::format("{} {} {}", own.name, own.size, own.digest);
+  auto bytes = at::zeros({kRoom}, at::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  const auto device = learner_.options().shards.device;
+  auto all = at::empty({comm.world() * kRoom}, at::TensorOptions(device).dtype(at::kByte));
+  comm.all_gather(all, bytes.to(device), "the checksums of a checkpoint").wait();
+  all = all.to(at::kCPU);
+  std::vector<FileRecord> records;
+  for (int rank = 0; rank < comm.world(); ++rank) {
+    std::istringstream line(static_cast<const char*>(all.const_data_ptr()) + rank * kRoom);
+    FileRecord record;
+    line >> record.name >> record.size >> record.digest;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+std::vector<FileRecord> Saver::write_model(const std::string& folder) {
+  auto& shards = learner_.shards();
+  const bool adapter = config_.use_peft;
+  // Adapters are small, and fp32 is what they are: PEFT keeps them so beside a 16-bit base.
+  const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
+  const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
+  std::unique_ptr<checkpoint::WeightsWriter> writer;
+  if (learner_.comm().rank() == 0) {
+    writer = std::make_unique<checkpoint::WeightsWriter>(
+        folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
+        adapter ? "adapter_model" : "model");
+  }
+  write_weights(shards, writer.get(), dtype, !adapter, rename);
+  return writer ? writer->finish() : std::vector<FileRecord>{};
+}
+
+void Saver::write_beside(const std::string& folder, const Progress& progress) const {
+  const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
+  checkpoint::write_file(at(kProgressFile), to_json(progress).dump(1) + "\n");
+  source_.tokenizer.save(folder);
+  if (config_.use_peft) {
+    checkpoint::write_file(at("adapter_config.json"), checkpoint::lora_config_text(adapter_config(
+                                                          config_, lora_shape(config_))));
+    return;
+  }
+  auto model = source_.config;
+  model.dtype = learner_.options().shards.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  model.nf4 = false;
+  checkpoint::write_file(at("config.json"), model::model_config_text(model, source_.config_text));
+  const auto generation = fs::path(source_.folder) / "generation_config.json";
+  checkpoint::write_file(at("generation_config.json"),
+                         !source_.folder.empty() && fs::exists(generation)
+                             ? checkpoint::read_file(generation, 1 << 20)
+                             : model::generation_config_text(model));
+}
+
+std::string Saver::save(const Progress& progress) {
+  auto& comm = learner_.comm();
+  const bool first = comm.rank() == 0;
+  std::unique_ptr<checkpoint::CheckpointDraft> draft;
+  if (first) {
+    draft = std::make_unique<checkpoint::CheckpointDraft>(config_.output_dir, progress.step);
+  }
+  const auto folder = share_text(first ? draft->path() : "");
+  auto records = write_model(folder);
+  if (!config_.save_only_model) {
+    const auto states = gather(write_training_state(folder, learner_.shards(),
+                                                    learner_.optimizer(), comm.rank(),
+                                                    comm.world()));
+    records.insert(records.end(), states.begin(), states.end());
+  }
+  std::string path;
+  if (first) {
+    write_beside(folder, progress);
+    path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
+    checkpoint::rotate(config_.output_dir, config_.save_total_limit, progress.best_step);
+  }
+  return share_text(path);
+}
+
+std::string Saver::find() {
+  const auto& wanted = config_.resume_from_checkpoint;
+  std::string path;
+  if (learner_.comm().rank() == 0 && wanted != "no") {
+    if (wanted != "auto" && wanted != "true") {
+      checkpoint::verify(wanted);
+      path = wanted;
+    } else if (fs::exists(config_.output_dir)) {
+      checkpoint::remove_leftovers(config_.output_dir);
+      const auto found = checkpoint::find_newest_complete(config_.output_dir);
+      for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
+      path = found.path;
+    }
+  }
+  return share_text(path);
+}
+
+Progress Saver::load(const std::string& folder) {
+  const auto file = (fs::path(folder) / kProgressFile).string();
+  const auto progress =
+      progress_from(nlohmann::json::parse(checkpoint::read_file(file, kLongestState)), file);
+  auto& shards = learner_.shards();
+  if (config_.use_peft) {
+    const checkpoint::Weights adapter(folder, "adapter_model");
+    for (const auto& unit : shards.layout().units)
+      for (const auto& slot : unit.trained.slots)
+        shards.set(slot.name, tensor_over(adapter.get(
+                                  checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
+  } else {
+    load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
+  }
+  learner_.begin();
+  if (!fs::exists(fs::path(folder) / "training_state")) {
+    throw std::runtime_error(
+        folder + " has no training state (save_only_model): it cannot be gone on from; "
+                 "name it as model_name_or_path instead");
+  }
+  read_training_state(folder, learner_.optimizer());
+  learner_.optimizer().set_steps_taken(progress.step);
+  return progress;
+}
+
+void Saver::publish_model(const std::string& folder) {
+  if (learner_.comm().rank() == 0) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const auto name = entry.path().filename().string();
+      if (!entry.is_regular_file() || !is_model_file(name)) continue;
+      const auto to = fs::path(config_.output_dir) / name;
+      const auto temporary = fs::path(config_.output_dir) / ("." + name + ".tmp");
+      fs::remove(temporary);
+      std::error_code no_link;
+      fs::create_hard_link(entry.path(), temporary, no_link);
+      if (no_link) fs::copy_file(entry.path(), temporary);
+      fs::rename(temporary, to);
+    }
+  }
+  learner_.comm().barrier("the model's files");
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,210 @@
+#include "runtime/train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace mgpu::train {
+namespace {
+
+constexpr std::size_t kAhead = 2;  // steps the loader prepares early
+
+// "every" as steps: below 1 it is a share of all steps.
+std::int64_t every_steps(double every, std::int64_t total) {
+  if (every <= 0) return 0;
+  if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
+  return static_cast<std::int64_t>(every);
+}
+
+}  // namespace
+
+void Trainer::start_loader() {
+  data::LoaderOptions options;
+  options.rank = contract_.rank;
+  options.world = contract_.world_size;
+  options.max_items = batch_.per_device;
+  options.micros = batch_.accumulation;
+  options.first_step = progress_.step;
+  options.end_step = total_steps_;
+  options.ahead = kAhead;
+  options.weights = [pacer = pacer_.get()](std::int64_t step) { return pacer->weights(step); };
+  loader_ = std::make_unique<data::Loader>(train_data_->dataset, *plan_, options);
+  next_ = loader_->next();
+  training_over_ = !next_;
+}
+
+bool Trainer::train_epoch() {
+  if (training_over_) return false;
+  if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
+  const auto epoch = next_->epoch;
+  while (next_ && next_->epoch == epoch && !training_over_) {
+    const auto batches = std::move(*next_);
+    const double rate = rates_->at(batches.step);
+    auto record = learner_->step(batches, rate, wishes_ ? wishes_() : Wishes{});
+    next_ = loader_->next();
+    settle();  // the step before this one, while this one is computed
+    const double epoch_now = epoch_after(batches);
+    in_flight_ = InFlight{std::move(record), batches.step,  batches.labels, batches.tokens,
+                          batches.examples,  batches.costs, rate,           epoch_now};
+    progress_.step = batches.step + 1;
+    progress_.epoch = epoch_now;
+    const bool epoch_ends = !next_ || next_->epoch != epoch;
+    const bool last = progress_.step == total_steps_;
+    if (log_due() || last || epoch_ends) settle();
+    if (log_due() || last) log_interval();
+    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
+    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save_now();
+    if (stop_wanted_) {
+      end_ = End::stopped;
+      training_over_ = true;
+    }
+  }
+  if (!next_) training_over_ = true;
+  return !training_over_;
+}
+
+void Trainer::finish() {
+  settle();
+  log_interval();
+  const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
+  if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
+  if (end_ != End::stopped && !last_checkpoint_.empty()) {
+    const bool best = config_.load_best_model_at_end && !best_checkpoint_.empty();
+    saver_->publish_model(best ? best_checkpoint_ : last_checkpoint_);
+  }
+  reporter_->summary(whole_run_, end_ == End::stopped ? last_checkpoint_ : config_.output_dir);
+  loader_.reset();
+  comm_->close();
+}
+
+bool Trainer::log_due() const {
+  if (config_.logging_first_step && progress_.step == 1) return true;
+  const auto every = every_steps(config_.logging_steps, total_steps_);
+  return every > 0 && progress_.step % every == 0;
+}
+
+bool Trainer::due(double every, When strategy, bool epoch_ends) const {
+  if (strategy == When::epoch) return epoch_ends;
+  if (strategy != When::steps) return false;
+  const auto steps = every_steps(every > 0 ? every : config_.logging_steps, total_steps_);
+  return steps > 0 && progress_.step % steps == 0;
+}
+
+double Trainer::epoch_after(const data::StepBatches& batches) {
+  const auto steps = static_cast<double>(plan_->steps_in(batches.epoch));
+  return static_cast<double>(batches.epoch) + static_cast<double>(batches.index + 1) / steps;
+}
+
+void Trainer::settle() {
+  if (!in_flight_) return;
+  const auto step = std::move(*in_flight_);
+  in_flight_.reset();
+  const auto outcome = step.record.outcome(step.step);
+  pacer_->measured(step.step, outcome.rank_seconds, step.costs);
+  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
+  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  for (Interval* sum : {&interval_, &whole_run_}) {
+    sum->step = step.step + 1;
+    sum->total_steps = total_steps_;
+    sum->epoch = step.epoch;
+    sum->learning_rate = step.rate;
+    sum->grad_norm = outcome.grad_norm;
+    sum->tokens += step.tokens;
+    sum->examples += step.examples;
+    ++sum->steps;
+    if (outcome.skipped) {
+      ++sum->skipped;
+      continue;
+    }
+    sum->loss_sum += outcome.loss_sum;
+    sum->correct += outcome.correct;
+    sum->entropy_sum += outcome.entropy_sum;
+    sum->labels += step.labels;
+  }
+  progress_.tokens += step.tokens;
+  last_loss_ = outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+  if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
+    throw std::runtime_error(fmt::format(
+        "step {}: the gradient is not finite (loss {}); the weights are those before the step. "
+        "Lower learning_rate, look at the data, or set on_non_finite: skip",
+        step.step + 1, last_loss_));
+  }
+  if (outcome.skipped) {
+    reporter_->note(fmt::format("step {}: the gradient is not finite; the step is skipped",
+                                step.step + 1));
+  }
+}
+
+void Trainer::log_interval() {
+  if (interval_.steps == 0) return;
+  interval_.comm_seconds = 0;
+  progress_.log_history.push_back(reporter_->interval(interval_));
+  interval_ = {};
+}
+
+void Trainer::evaluate_now() {
+  settle();
+  const auto result =
+      evaluate(*learner_, *evaluated_, eval_items_, config_.per_device_eval_batch_size);
+  const double seconds = std::max(result.seconds, 1e-9);
+  const std::map<std::string, double> metrics{
+      {"eval_loss", result.loss},
+      {"eval_mean_token_accuracy", result.accuracy},
+      {"eval_entropy", result.entropy},
+      {"eval_runtime", result.seconds},
+      {"eval_samples_per_second", static_cast<double>(result.examples) / seconds},
+      {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
+  progress_.log_history.push_back(
+      reporter_->evaluation(progress_.step, progress_.epoch, metrics));
+  last_evaluated_ = progress_.step;
+  judge(metrics);
+}
+
+// Keeps the best evaluation, saves it if it is to be loaded at the end, and stops when there has
+// been no gain for long enough.
+void Trainer::judge(const std::map<std::string, double>& metrics) {
+  auto name = config_.metric_for_best_model;
+  if (!name.starts_with("eval_")) name = "eval_" + name;
+  const auto found = metrics.find(name);
+  if (found == metrics.end()) {
+    throw std::runtime_error(
+        fmt::format("metric_for_best_model: there is no {}; there are loss, mean_token_accuracy "
+                    "and entropy",
+                    config_.metric_for_best_model));
+  }
+  const bool greater = config_.greater_is_better.value_or(!name.ends_with("loss"));
+  const double gain = progress_.best_metric
+                          ? (greater ? 1 : -1) * (found->second - *progress_.best_metric)
+                          : std::numeric_limits<double>::infinity();
+  if (gain > 0) {
+    progress_.best_metric = found->second;
+    progress_.best_step = progress_.step;
+    if ((config_.load_best_model_at_end || config_.save_strategy == When::best) &&
+        progress_.step > 0) {
+      save_now();
+      best_checkpoint_ = last_checkpoint_;
+    }
+  }
+  if (gain > config_.early_stopping_threshold) {
+    progress_.evaluations_without_gain = 0;
+  } else if (++progress_.evaluations_without_gain >= config_.early_stopping_patience &&
+             config_.early_stopping_patience > 0) {
+    reporter_->note(fmt::format("{} has not become better in {} evaluations: stopping early", name,
+                                config_.early_stopping_patience));
+    end_ = End::early;
+    training_over_ = true;
+  }
+}
+
+void Trainer::save_now() {
+  save_wanted_ = false;
+  if (last_saved_ == progress_.step) return;
+  settle();
+  last_checkpoint_ = saver_->save(progress_);
+  last_saved_ = progress_.step;
+  reporter_->note("saved " + last_checkpoint_);
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,270 @@
+// What happens before the first step: files, data, ranks, weights, the plan.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "rendezvous/store/client.hpp"
+#include "runtime/checkpoint/hub.hpp"
+#include "runtime/model/model_shape.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/optimizer_names.hpp"
+#include "runtime/train/trainer.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How long a rank waits for others that tokenise.
+constexpr auto kPrepareTimeout = std::chrono::hours(24);
+
+std::string cache_folder(const TrainConfig& config) {
+  if (!config.dataset_prepared_path.empty()) return config.dataset_prepared_path;
+  if (const char* home = getenv("XDG_CACHE_HOME")) return std::string(home) + "/mgpu-train";
+  if (const char* home = getenv("HOME")) return std::string(home) + "/.cache/mgpu-train";
+  return (fs::path(config.output_dir) / ".tokens").string();
+}
+
+data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary) {
+  data::RowOptions rows;
+  rows.format = config.dataset_format;
+  rows.text_field = config.dataset_text_field;
+  rows.prompt_template = config.prompt_template;
+  rows.completion_only_loss = config.completion_only_loss;
+  rows.assistant_only_loss = config.assistant_only_loss;
+  rows.vocabulary = vocabulary;
+  return rows;
+}
+
+class PlainEncoder : public data::Encoder {
+ public:
+  explicit PlainEncoder(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::vector<std::int32_t> encode(std::string_view text, bool special) const override {
+    return tokenizer_.encode(text, special);
+  }
+  data::MarkedIds encode_marked(std::string_view, const data::ByteSpans&) const override {
+    throw std::runtime_error("no chat template");
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    return tokenizer_.decode(ids, false);
+  }
+  std::string eos() const override { return tokenizer_.eos_token(); }
+  bool has_template() const override { return false; }
+  std::string render(const data::Json&, const data::Json&, bool, const data::Json&) const override {
+    throw std::runtime_error("no chat template");
+  }
+  data::Chat render_marked(const data::Json&, const data::Json&, const data::Json&) const override {
+    throw std::runtime_error("no chat template");
+  }
+  std::string fingerprint() const override { return "plain"; }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+};
+
+comm::Backend backend_of(const std::string& name) {
+  if (name == "nccl") return comm::Backend::nccl;
+  if (name == "gloo") return comm::Backend::gloo;
+  return comm::Backend::automatic;
+}
+
+[[noreturn]] void die(const std::string& text) {
+  fprintf(stderr, "mgpu-train: %s\n", text.c_str());
+  _Exit(1);
+}
+
+parallel::ShardOptions shard_options(const TrainConfig& config, at::Device device) {
+  parallel::ShardOptions options;
+  options.zero_stage = config.zero_stage;
+  options.device = device;
+  options.dtype = compute_dtype(config.dtype, device);
+  options.grad_dtype = config.grad_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  options.bucket_elements = config.reduce_bucket_size;
+  options.overlap = config.overlap_comm;
+  if (config.gradient_aggregation == Aggregation::median) {
+    if (config.zero_stage > 1) {
+      throw std::runtime_error("gradient_aggregation: median needs zero_stage 0 or 1");
+    }
+    options.reduce = parallel::Reduce::median;
+  }
+  return options;
+}
+
+std::vector<model::Keep> keep_policy(const TrainConfig& config, std::int64_t layers) {
+  const auto all = [&](model::Keep keep) {
+    return std::vector<model::Keep>(static_cast<std::size_t>(layers), keep);
+  };
+  switch (config.gradient_checkpointing) {
+    case Recompute::full:
+      return all(model::Keep::input);
+    case Recompute::offload:
+      return all(model::Keep::on_host);
+    case Recompute::no:
+    case Recompute::automatic:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
+    : config_(std::move(config)), contract_(std::move(contract)) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::setup() {
+  fs::create_directories(config_.output_dir);
+  source_.emplace(open_model(config_));
+  open_data();
+  join();
+  build();
+  plan_steps();
+  resume();
+  start_loader();
+}
+
+// Ranks wait for each other through the launcher's store: tokenising may take hours, and no
+// communicator should stand idle so long.
+data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
+  data::PrepareOptions options;
+  options.cache = cache_folder(config_);
+  options.rows = row_options(config_, source_->tokenizer.size());
+  options.max_length = config_.max_length;
+  options.skip_bad_rows = config_.on_bad_row == BadRow::skip;
+  options.threads = config_.dataset_num_proc;
+  options.part = contract_.rank;
+  options.parts = contract_.world_size;
+  std::optional<rendezvous::store::StoreClient> store;
+  int round = 0;
+  if (contract_.world_size > 1) {
+    store.emplace(contract_.master_addr, contract_.master_port, kPrepareTimeout);
+    options.barrier = [&] {
+      store->barrier(fmt::format("mgpu-train/{}/{}/prepared-{}-{}", contract_.run_id,
+                                 contract_.restart_count, sources.front().path, round++),
+                     contract_.world_size);
+    };
+  }
+  std::vector<data::Source> files;
+  for (const auto& source : sources) files.push_back({source.path, source.weight});
+  const PlainEncoder encoder(source_->tokenizer);
+  return data::prepare(files, options, encoder);
+}
+
+void Trainer::open_data() {
+  train_data_ = prepare(config_.dataset_name);
+  if (!config_.eval_dataset.empty()) eval_data_ = prepare(config_.eval_dataset);
+}
+
+void Trainer::join() {
+  const int gpus = visible_gpus();
+  comm::CommOptions options;
+  options.backend = comm::choose(backend_of(config_.backend), contract_, gpus);
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
+  options.fatal = die;
+  const bool gpu = options.backend == comm::Backend::nccl;
+  device_ = take_device(contract_.local_rank, gpu);
+  comm_ = comm::join(contract_, options);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
+}
+
+void Trainer::build() {
+  LearnerOptions options;
+  options.shards = shard_options(config_, device_);
+  options.model.device = device_;
+  options.model.dtype = options.shards.dtype;
+  options.model.keep = keep_policy(config_, source_->config.layers);
+  options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
+  options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
+  options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
+                       config_.weight_decay,
+                       config_.optim_dtype == "bf16" ? optim::Moments::bf16
+                                                     : optim::Moments::fp32};
+  options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
+  options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
+  options.max_grad_norm = config_.max_grad_norm;
+  options.seed = config_.seed;
+  learner_ = std::make_unique<Learner>(
+      source_->config, model::lay_out(source_->config, lora_shape(config_)), options, *comm_);
+  saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
+}
+
+void Trainer::plan_steps() {
+  const auto data_seed = config_.data_seed.value_or(config_.seed);
+  const auto& dataset = train_data_->dataset;
+  auto split = data::split(dataset.ranges(), config_.val_set_size, data_seed);
+  if (eval_data_) {
+    evaluated_ = &eval_data_->dataset;
+    std::vector<std::uint32_t> all(evaluated_->size());
+    std::iota(all.begin(), all.end(), 0U);
+    eval_items_ = data::singles(all);
+  } else if (!split.validation.empty()) {
+    evaluated_ = &dataset;
+    eval_items_ = data::singles(split.validation);
+  }
+  batch_ = plan_batch(config_, comm_->world());
+  data::ScheduleOptions options;
+  options.seed = data_seed;
+  options.global_batch = batch_.global();
+  options.shuffle = config_.shuffle_dataset;
+  options.packing = config_.packing;
+  options.capacity = static_cast<std::uint32_t>(config_.max_length);
+  options.group_by_length = config_.group_by_length;
+  plan_.emplace(dataset.lengths(), std::move(split.train), options);
+  total_steps_ = config_.max_steps > 0 ? config_.max_steps
+                                       : plan_->total_steps(config_.num_train_epochs);
+  rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
+                 total_steps_, config_.lr_scheduler_kwargs);
+  pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
+}
+
+void Trainer::resume() {
+  const auto checkpoint = saver_->find();
+  if (!checkpoint.empty()) {
+    progress_ = saver_->load(checkpoint);
+    if (progress_.global_batch != batch_.global()) {
+      throw std::runtime_error(fmt::format(
+          "{} was made with {} sequences a step, this run has {}: set global_batch_size: {}, or "
+          "resume_from_checkpoint: no to begin anew",
+          checkpoint, progress_.global_batch, batch_.global(), progress_.global_batch));
+    }
+    last_saved_ = progress_.step;
+    last_checkpoint_ = checkpoint;
+  } else {
+    auto& shards = learner_->shards();
+    if (source_->weights) {
+      load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
+    } else {
+      draw_weights(shards, source_->config.initializer_range, config_.seed);
+    }
+    draw_adapters(shards, config_.seed);
+    learner_->begin();
+    progress_.global_batch = batch_.global();
+    progress_.data_seed = config_.data_seed.value_or(config_.seed);
+  }
+  Reporter::Facts facts;
+  facts.rank = contract_.rank;
+  facts.world = contract_.world_size;
+  facts.device = device_;
+  facts.device_name = device_name(device_);
+  facts.first_step = progress_.step;
+  facts.flops_per_token = (config_.use_peft ? 4.0 : 6.0) *
+                          static_cast<double>(model::parameter_count(source_->config));
+  reporter_ = std::make_unique<Reporter>(config_, facts);
+  if (!checkpoint.empty()) {
+    reporter_->note(fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step,
+                                total_steps_));
+  }
+  reporter_->note(batch_sentence(batch_, config_.packing));
+}
+
+}  // namespace mgpu::train
