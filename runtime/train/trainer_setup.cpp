@@ -16,8 +16,8 @@
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/last_words.hpp"
-#include "runtime/train/planner.hpp"
 #include "runtime/train/optimizer_names.hpp"
+#include "runtime/train/planner.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -177,8 +177,7 @@ void Trainer::build() {
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
                        config_.weight_decay,
-                       config_.optim_dtype == "bf16" ? optim::Moments::bf16
-                                                     : optim::Moments::fp32};
+                       config_.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32};
   options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
@@ -206,8 +205,8 @@ void Trainer::plan_steps() {
   for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
     // The same step in more, smaller pieces: the result stays what it would have been.
     batch_.per_device = (batch_.per_device + 1) / 2;
-    batch_.accumulation = (global + batch_.per_device * batch_.ranks - 1) /
-                          (batch_.per_device * batch_.ranks);
+    batch_.accumulation =
+        (global + batch_.per_device * batch_.ranks - 1) / (batch_.per_device * batch_.ranks);
   }
   global_batch_ = global;
   data::ScheduleOptions options;
@@ -218,8 +217,8 @@ void Trainer::plan_steps() {
   options.capacity = static_cast<std::uint32_t>(config_.max_length);
   options.group_by_length = config_.group_by_length;
   plan_.emplace(dataset.lengths(), std::move(split.train), options);
-  total_steps_ = config_.max_steps > 0 ? config_.max_steps
-                                       : plan_->total_steps(config_.num_train_epochs);
+  total_steps_ =
+      config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
   pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
@@ -257,12 +256,12 @@ void Trainer::resume() {
   facts.first_step = progress_.step;
   facts.planned_bytes = planned_bytes_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
-  facts.flops_per_token = (config_.use_peft ? 4.0 : 6.0) *
-                          static_cast<double>(model::parameter_count(source_->config));
+  facts.flops_per_token =
+      (config_.use_peft ? 4.0 : 6.0) * static_cast<double>(model::parameter_count(source_->config));
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
-    reporter_->note(fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step,
-                                total_steps_));
+    reporter_->note(
+        fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
   reporter_->note(batch_sentence(batch_, config_.packing));
 }
