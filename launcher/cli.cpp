@@ -10,6 +10,7 @@
 
 #include "launcher/arguments.hpp"
 #include "launcher/launch_file.hpp"
+#include "launcher/parse_values.hpp"
 #include "launcher/process_tree.hpp"
 #include "launcher/spelling.hpp"
 
@@ -133,6 +134,34 @@ void read_devices_arguments(Options& options) {
   }
 }
 
+int doctor_port(const std::string& text) {
+  try {
+    return parse_whole(text, 1, 65535);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("doctor --port {}: {}", shown(text), e.what()));
+  }
+}
+
+void read_doctor_arguments(Options& options) {
+  options.command = Command::doctor;
+  if (options.master_port.value_or(0) > 0) options.doctor_port = options.master_port;
+  for (std::size_t i = 0; i < options.args.size(); ++i) {
+    const auto& word = options.args[i];
+    if (word == "--json") {
+      options.json = true;
+    } else if (word == "--help" || word == "-h") {
+      options.command = Command::help;
+    } else if (word.starts_with("--port=")) {
+      options.doctor_port = doctor_port(word.substr(7));
+    } else if (word == "--port" && i + 1 < options.args.size()) {
+      options.doctor_port = doctor_port(options.args[++i]);
+    } else {
+      throw UsageError(
+          fmt::format("doctor {}: doctor takes --port N, --json and nothing else", shown(word)));
+    }
+  }
+}
+
 // A bare word that is a command of ours; with a slash, -m or --no-python it is what it says.
 bool is_command_word(const Options& options) {
   return !options.module && !options.no_python && options.target.find('/') == std::string::npos;
@@ -144,11 +173,12 @@ void finish(Options& options) {
         "nothing to run; name a recipe (.yaml), a script, -m MODULE or a program, "
         "or see --help");
   if (is_command_word(options)) {
-    for (const char* later : {"status", "doctor", "top"})
+    for (const char* later : {"status", "top"})
       if (options.target == later)
         throw UsageError(
             fmt::format("{0} is not there yet; for a file of that name write ./{0}", later));
     if (options.target == "devices") return read_devices_arguments(options);
+    if (options.target == "doctor") return read_doctor_arguments(options);
   }
   if (options.module && options.no_python && !options.run_path)
     throw UsageError(

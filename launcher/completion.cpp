@@ -34,7 +34,7 @@ _mgpu_run() {{
   if [[ "$cur" == -* ]]; then
     COMPREPLY=($(compgen -W "{all}" -- "$cur"))
   else
-    COMPREPLY=($(compgen -W "devices" -- "$cur") $(compgen -f -- "$cur"))
+    COMPREPLY=($(compgen -W "devices doctor" -- "$cur") $(compgen -f -- "$cur"))
     compopt -o filenames 2>/dev/null
   fi
 }}
@@ -120,7 +120,8 @@ std::string zsh_script() {
 std::string fish_script() {
   std::string script =
       "# fish completion for mgpu-run: put it into ~/.config/fish/completions/mgpu-run.fish\n"
-      "complete -c mgpu-run -n __fish_is_first_arg -a devices -d 'list the GPUs'\n";
+      "complete -c mgpu-run -n __fish_is_first_arg -a devices -d 'list the GPUs'\n"
+      "complete -c mgpu-run -n __fish_is_first_arg -a doctor -d 'check this machine'\n";
   for (const auto& spec : option_table()) {
     std::string line = "complete -c mgpu-run";
     if (spec.letter) line += fmt::format(" -s {}", spec.letter);

@@ -16,7 +16,8 @@ constexpr const char* kHead =
     R"(Run one copy of TARGET per GPU, watch over all of them, and leave nothing behind.
 
 Usage: mgpu-run [options] [--] TARGET [ARGS...]
-       mgpu-run devices [--json]    list the GPUs of this node
+       mgpu-run devices [--json]             list the GPUs of this node
+       mgpu-run doctor [--port N] [--json]   check it: driver, GPUs, libraries, network, disks
 
 TARGET is a recipe (.yaml), a Python script, with -m a Python module, or a program.
 )";
@@ -88,6 +89,10 @@ std::string help_text() {
 
 std::string version_text() {
   return "mgpu-run " MGPU_VERSION "\n";
+}
+
+std::string version_number() {
+  return MGPU_VERSION;
 }
 
 }  // namespace mgpu::launcher

@@ -8,7 +8,8 @@ namespace mgpu::launcher {
 // names of the others, then the exit statuses. Ends with a newline.
 std::string help_text();
 
-// What --version prints, with a newline.
+// What --version prints, with a newline, and the number in it.
 std::string version_text();
+std::string version_number();
 
 }  // namespace mgpu::launcher

@@ -14,6 +14,7 @@
 #include "launcher/cli.hpp"
 #include "launcher/completion.hpp"
 #include "launcher/devices_command.hpp"
+#include "launcher/doctor_command.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/event_loop.hpp"
 #include "launcher/help.hpp"
@@ -67,6 +68,8 @@ int run(int argc, char** argv, const Inherited& inherited) {
       return 0;
     case Command::devices:
       return run_devices_command(options, std::cout);
+    case Command::doctor:
+      return run_doctor_command(options, inherited, std::cout);
     case Command::run:
       return run_job(options, inherited, argv);
   }

@@ -124,6 +124,12 @@ std::string Nvml::driver() const {
   return code == kSuccess ? buffer : "";
 }
 
+int Nvml::cuda_version() const {
+  int version = 0;
+  const int code = library_->call("nvmlSystemGetCudaDriverVersion_v2", &version);
+  return code == kSuccess ? version : 0;
+}
+
 std::string Nvml::name(int gpu) const {
   return library_->text("nvmlDeviceGetName", library_->devices.at(gpu));
 }
@@ -154,6 +160,33 @@ Nvml::Memory Nvml::memory(int gpu) const {
   if (library_->call("nvmlDeviceGetMemoryInfo", device, &old) == kSuccess)
     return {old.total, old.used};
   return {};
+}
+
+Nvml::Health Nvml::health(int gpu) const {
+  constexpr unsigned kUncorrected = 1, kSinceLoaded = 0;
+  constexpr unsigned kProhibited = 2, kOn = 1;
+  Device device = library_->devices.at(gpu);
+  Health health;
+  unsigned long long number = 0;
+  if (library_->call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceLoaded, &number) ==
+      kSuccess)
+    health.uncorrected_errors = number;
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  if (library_->call("nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
+                     &failed) == kSuccess) {
+    health.remapping_pending = pending != 0;
+    health.remapping_failed = failed != 0;
+  }
+  unsigned mode = 0, later = 0;
+  if (library_->call("nvmlDeviceGetComputeMode", device, &mode) == kSuccess)
+    health.compute_prohibited = mode == kProhibited;
+  mode = 0;
+  if (library_->call("nvmlDeviceGetMigMode", device, &mode, &later) == kSuccess)
+    health.mig = mode == kOn;
+  number = 0;
+  if (library_->call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &number) == kSuccess)
+    health.slowdown = number;
+  return health;
 }
 
 std::string Nvml::link(int a, int b) const {

@@ -16,6 +16,16 @@ class Nvml {
     std::uint64_t used = 0;   // by programs, without what the driver keeps for itself
   };
 
+  // What goes wrong with a GPU; what it does not tell is well.
+  struct Health {
+    std::uint64_t uncorrected_errors = 0;  // of its memory, since the driver was loaded
+    bool remapping_pending = false;        // bad rows are replaced at the next reset
+    bool remapping_failed = false;
+    bool compute_prohibited = false;
+    bool mig = false;
+    std::uint64_t slowdown = 0;  // why its clocks are held down, in NVML's bits
+  };
+
   // Throws std::runtime_error with one line when the library or the driver is not there.
   Nvml();
   ~Nvml();
@@ -24,11 +34,13 @@ class Nvml {
 
   int count() const;  // of the GPUs that we may open, in the order of PCI addresses
   std::string driver() const;
+  int cuda_version() const;  // the newest that the driver runs: 13000 is 13.0
   std::string name(int gpu) const;
   std::string uuid(int gpu) const;
   std::string bus_id(int gpu) const;      // as in sysfs
   std::string capability(int gpu) const;  // "9.0"
   Memory memory(int gpu) const;
+  Health health(int gpu) const;
 
   // How two GPUs are joined, in the words of `nvidia-smi topo -m`: NV and the number of links,
   // else PIX (one switch), PXB (several), PHB (host bridge), NODE, SYS; "?" when not told.

@@ -261,7 +261,7 @@ std::vector<OptionSpec> other_options() {
   return {
       {.names = {"dry-run"}, .help = "show each rank's command, start nothing",
        .set = flag(&Options::dry_run)},
-      {.names = {"json"}, .help = "--dry-run and devices as JSON", .set = flag(&Options::json)},
+      {.names = {"json"}, .help = "--dry-run, devices and doctor as JSON", .set = flag(&Options::json)},
       {.names = {"completion", "print-completion"}, .value = "SHELL",
        .help = "print a script for bash, zsh or fish", .set = set_completion,
        .torchrun = "print-completion", .line_only = true, .completes = Completes::words,

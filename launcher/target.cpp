@@ -86,19 +86,6 @@ CommandLine python_line(std::vector<std::string> tail, const Options& options) {
   return line;
 }
 
-// mgpu-train: MGPU_TRAIN, else beside this program, else on PATH.
-std::string trainer_program() {
-  if (const auto chosen = from_environment("MGPU_TRAIN"); !chosen.empty()) {
-    const auto found = find_on_path(chosen);
-    if (found.empty()) throw UsageError(fmt::format("MGPU_TRAIN={}: no such program", chosen));
-    return found;
-  }
-  std::error_code none;
-  const auto beside = fs::read_symlink("/proc/self/exe", none).parent_path() / "mgpu-train";
-  if (is_executable(beside)) return beside;
-  return find_on_path("mgpu-train");
-}
-
 CommandLine yaml_line(const Options& options) {
   if (head_of(options.target, "recipe").empty())
     throw UsageError(fmt::format("{}: the file is empty; a recipe has at least `task:` and a model",
@@ -134,6 +121,18 @@ CommandLine program_line(const Options& options) {
 }
 
 }  // namespace
+
+std::string trainer_program() {
+  if (const auto chosen = from_environment("MGPU_TRAIN"); !chosen.empty()) {
+    const auto found = find_on_path(chosen);
+    if (found.empty()) throw UsageError(fmt::format("MGPU_TRAIN={}: no such program", chosen));
+    return found;
+  }
+  std::error_code none;
+  const auto beside = fs::read_symlink("/proc/self/exe", none).parent_path() / "mgpu-train";
+  if (is_executable(beside)) return beside;
+  return find_on_path("mgpu-train");
+}
 
 std::string find_on_path(const std::string& name) {
   if (name.empty()) return {};

@@ -26,6 +26,8 @@ ARROWS = [
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
     # The worker's side of the rendezvous: what it is told, and a client of the store.
     ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
+    ("runtime/kernels/*", ["runtime/kernels/*"]),
+    ("runtime/comm/*", ["runtime/comm/*", "rendezvous/contract.hpp"]),
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "rendezvous/base/*"]),
@@ -49,7 +51,8 @@ PACKAGES = {
                                    "runtime/train/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
-        "launcher/devices*.cpp", "launcher/status/*", "rendezvous/protocol.cpp", "runtime/*"]),
+        "launcher/devices*.cpp", "launcher/doctor_command.cpp", "launcher/status/*",
+        "rendezvous/protocol.cpp", "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),
     "PCRE2": (["pcre2.h"], ["runtime/text/*", "runtime/checkpoint/name_pattern.cpp"]),
@@ -65,7 +68,7 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 
 # What starts a process, and the only files that may.
 STARTS_PROCESSES = re.compile(
-    r"\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
+    r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
 PROCESS_STARTERS = ["launcher/worker.cpp", "launcher/spawn.cpp", "launcher/guard.cpp"]
 

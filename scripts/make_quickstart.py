@@ -11,7 +11,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "examples"
 ROWS = 6000
 HELD_OUT = 200
 MERGES = 15
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # the latter two for conversations
 
 
 def worked_out(a, b):
@@ -101,12 +101,6 @@ def tokenizer(texts):
     }
 
 
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content']"
-    " + '<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
-
-
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -124,7 +118,7 @@ def main():
           json.dumps(tokenizer(texts), ensure_ascii=False, indent=1) + "\n")
     write(folder / "tokenizer_config.json", json.dumps(
         {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
-         "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE,
+         "pad_token": "<|endoftext|>",
          "clean_up_tokenization_spaces": False}, indent=1) + "\n")
 
 

@@ -44,6 +44,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   std::size_t best = 1 + std::max<std::size_t>(1, word.size() / 3);
   std::string found;
   for (const auto& candidate : known) {
+    const std::size_t shorter = std::min(word.size(), candidate.size());
+    const std::size_t longer = std::max(word.size(), candidate.size());
+    if (longer - shorter >= best) continue;  // so many characters differ at least
     const auto distance = edit_distance(word, candidate);
     if (distance >= best || distance >= candidate.size()) continue;
     best = distance;

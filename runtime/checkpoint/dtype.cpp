@@ -99,7 +99,9 @@ std::optional<std::uint64_t> bytes_needed(DType dtype, std::span<const std::int6
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+  constexpr std::size_t kMostSides = 8;  // more than any tensor of a model has
+  if (shape.size() <= kMostSides) return fmt::format("[{}]", fmt::join(shape, ", "));
+  return fmt::format("[{}, ... {} sides]", fmt::join(shape.first(kMostSides), ", "), shape.size());
 }
 
 }  // namespace mgpu::checkpoint

@@ -46,6 +46,6 @@ std::optional<DType> dtype_of_torch(std::string_view name);  // also "torch.bflo
 // Bytes of a tensor, or nothing where that overflows, has a negative side or ends within a byte.
 std::optional<std::uint64_t> bytes_needed(DType dtype, std::span<const std::int64_t> shape);
 
-std::string shape_text(std::span<const std::int64_t> shape);  // "[32000, 128]"
+std::string shape_text(std::span<const std::int64_t> shape);  // "[32000, 128]", for messages
 
 }  // namespace mgpu::checkpoint

@@ -31,14 +31,15 @@ float largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-// 2^bits + 1 points from 0.1 to 1; the last half is counted from the end, as torch does.
+// 2^bits + 1 points from 0.1 to 1; the last half is counted from the end and each is rounded once,
+// as torch.linspace does.
 std::vector<float> boundaries(int bits) {
   const int parts = 1 << bits;
   const float step = (1.0f - 0.1f) / static_cast<float>(parts);
   std::vector<float> points;
   for (int i = 0; i <= parts; ++i)
-    points.push_back(i < (parts + 1) / 2 ? 0.1f + step * static_cast<float>(i)
-                                         : 1.0f - step * static_cast<float>(parts - i));
+    points.push_back(i < (parts + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1f)
+                                         : std::fma(-step, static_cast<float>(parts - i), 1.0f));
   return points;
 }
 

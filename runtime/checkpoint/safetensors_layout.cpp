@@ -91,10 +91,8 @@ void check_length(const TensorEntry& entry, const std::string& file) {
   const auto needed = bytes_needed(entry.dtype, entry.shape);
   if (!needed)
     fail(file, entry.name,
-         fmt::format(
-             "shape {} of {} is no possible size",
-             shape_text(std::span(entry.shape).first(std::min<std::size_t>(entry.shape.size(), 8))),
-             name_of(entry.dtype)));
+         fmt::format("shape {} of {} is no possible size", shape_text(entry.shape),
+                     name_of(entry.dtype)));
   if (*needed != entry.end - entry.begin)
     fail(
         file, entry.name,

@@ -1,5 +1,7 @@
 #include "runtime/kernels/ops.hpp"
 
+#include "runtime/kernels/on_gpu.hpp"
+
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
@@ -27,7 +29,9 @@
 namespace mgpu::ops {
 namespace {
 
-Tensor to_float(const Tensor& x) { return x.to(at::kFloat); }
+Tensor to_float(const Tensor& x) {
+  return x.to(at::kFloat);
+}
 
 Tensor rows_rstd(const Tensor& x32, double eps) {
   return at::mul(x32, x32).mean({-1}).add_(eps).rsqrt_();
@@ -36,6 +40,7 @@ Tensor rows_rstd(const Tensor& x32, double eps) {
 }  // namespace
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& w, double eps) {
+  if (on_gpu::can_norm(x, w)) return on_gpu::rms_norm(x, w, eps);
   const Tensor x32 = to_float(x);
   const Tensor rstd = rows_rstd(x32, eps);
   Tensor y = at::mul(x32, rstd.unsqueeze(-1)).to(x.scalar_type());
@@ -44,6 +49,7 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& w, double eps
 
 std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
                                                 const Tensor& w, double eps) {
+  if (on_gpu::can_norm(x, w)) return on_gpu::add_rms_norm(x, residual, w, eps);
   Tensor sum = at::add(x, residual);
   auto [y, rstd] = rms_norm(sum, w, eps);
   return {sum, y, rstd};
@@ -51,6 +57,8 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& r
 
 Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, const Tensor& rstd,
                          const Tensor& residual, const Tensor& gw) {
+  if (on_gpu::can_norm(x, w) && (!gw.defined() || gw.scalar_type() == at::kFloat))
+    return on_gpu::rms_norm_backward(gy, x, w, rstd, residual, gw);
   const Tensor g32 = to_float(gy);
   const Tensor unit = to_float(x).mul(rstd.unsqueeze(-1));  // x / rms(x)
   if (gw.defined()) gw.add_(at::mul(g32, unit).sum({0}));
@@ -62,11 +70,13 @@ Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, con
 }
 
 Tensor swiglu(const Tensor& gate_up) {
+  if (on_gpu::can_swiglu(gate_up)) return on_gpu::swiglu(gate_up);
   const auto width = gate_up.size(-1) / 2;
   return at::silu(gate_up.narrow(-1, 0, width)).mul_(gate_up.narrow(-1, width, width));
 }
 
 Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
+  if (on_gpu::can_swiglu(gate_up)) return on_gpu::swiglu_backward(g, gate_up);
   const auto width = gate_up.size(-1) / 2;
   const Tensor gate = to_float(gate_up.narrow(-1, 0, width));
   const Tensor up = gate_up.narrow(-1, width, width);
@@ -74,14 +84,18 @@ Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
   const Tensor s = at::sigmoid(gate);
   Tensor out = at::empty_like(gate_up);
   // d silu = s (1 + gate (1 - s))
-  out.narrow(-1, 0, width).copy_(
-      at::mul(g32, up).mul_(s).mul_(at::mul(gate, s.neg().add_(1)).add_(1)));
+  out.narrow(-1, 0, width)
+      .copy_(at::mul(g32, up).mul_(s).mul_(at::mul(gate, s.neg().add_(1)).add_(1)));
   out.narrow(-1, width, width).copy_(at::mul(g32, gate).mul_(s));
   return out;
 }
 
 void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
              const Tensor& sin, const Tensor& positions, bool back) {
+  if (on_gpu::can_rotate(qkv, head_dim)) {
+    on_gpu::rotate_(qkv, heads, head_dim, cos, sin, positions, back);
+    return;
+  }
   const auto half = head_dim / 2;
   const Tensor rows = qkv.narrow(-1, 0, heads * head_dim).view({qkv.size(0), heads, head_dim});
   // Rounded to the weights' dtype before the product, as transformers does.
@@ -120,6 +134,7 @@ void add_bias_gradient(const Tensor& gy, const Tensor& gb) {
 }
 
 CrossEntropy cross_entropy_(Tensor& logits, const Tensor& targets, const double* scale) {
+  if (on_gpu::can_cross_entropy(logits)) return on_gpu::cross_entropy_(logits, targets, scale);
   CrossEntropy result;
   const Tensor log_p = at::_log_softmax(to_float(logits), -1, false);
   const Tensor labelled = targets.ge(0);

@@ -19,8 +19,8 @@ struct AdamWOptions {
   Moments moments = Moments::fp32;
 };
 
-// AdamW over what this rank owns: fp32 weights ("master") beside the ones that compute, unless those
-// are fp32 themselves. Nothing here waits for the device.
+// AdamW over what this rank owns: fp32 weights ("master") beside the ones that compute, unless
+// those are fp32 themselves. Nothing here waits for the device.
 class AdamW {
  public:
   // What belongs to one fragment; views of flat vectors over all that is owned.
@@ -39,19 +39,28 @@ class AdamW {
   // The sum of the squares of all gradients owned here, a device scalar.
   Tensor squared_gradient_norm() const;
 
-  std::int64_t steps_taken() const { return steps_; }
-  void set_steps_taken(std::int64_t steps) { steps_ = steps; }
+  // Steps that were not skipped: what the moments' bias correction counts. Waits for the device.
+  std::int64_t steps_taken() const;
+  void set_steps_taken(std::int64_t steps);
   std::vector<State>& states() { return states_; }
   // After states were loaded: the computing weights become the master's rounding.
   void publish_master();
 
  private:
-  void step_fused(double learning_rate, const Tensor& clip, const Tensor& skip);
-  void step_composed(double learning_rate, const Tensor& clip, const Tensor& skip);
+  // Neighbouring fragments that decay alike, with the padding between them: one launch.
+  struct Span {
+    Tensor master, value, grad, first, second;  // value undefined: the master computes
+    bool decay = false;
+  };
+
+  void merge_spans();
+  void step_span(const Span& span, double learning_rate, double decay, const Tensor& clip,
+                 const Tensor& skip);
 
   AdamWOptions options_;
   std::vector<State> states_;
-  std::int64_t steps_ = 0;
+  std::vector<Span> spans_;
+  Tensor count_;  // steps that were not skipped, fp32 on the device
 };
 
 }  // namespace mgpu::optim

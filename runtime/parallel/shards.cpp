@@ -33,8 +33,7 @@ Tensor narrow(const Tensor& flat, const Range& range) {
 
 // Copies what of the tensor at [begin, begin + numel) lies within `owned` into `part`, whose first
 // element is owned.begin.
-void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin,
-                  const Tensor& value) {
+void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin, const Tensor& value) {
   const auto from = std::max(begin, owned.begin);
   const auto to = std::min(begin + value.numel(), owned.end);
   if (from >= to) return;
@@ -63,26 +62,29 @@ void Shards::allocate() {
                       on_device.dtype(options_.dtype));
   frozen_ = at::zeros({whole_weights() ? frozen_size : frozen_size / world},
                       on_device.dtype(options_.dtype));
-  grads_ = at::zeros({whole_gradients() ? buckets_.size : buckets_.size / world},
-                     on_device.dtype(options_.grad_dtype));
+  if (options_.trains) {
+    grads_ = at::zeros({whole_gradients() ? buckets_.size : buckets_.size / world},
+                       on_device.dtype(options_.grad_dtype));
+  }
   const auto units = layout_.units.size();
   weight_views_.resize(units);
   grad_views_.resize(units);
   for (std::size_t i = 0; i < units; ++i) {
     const int unit = static_cast<int>(i);
     if (whole_weights()) {
-      weight_views_[i] = model::bind(config_, layout_.units[i], unit,
-                                     narrow(values_, buckets_.units[i]),
-                                     narrow(frozen_, frozen_units_[i]));
+      weight_views_[i] =
+          model::bind(config_, layout_.units[i], unit, narrow(values_, buckets_.units[i]),
+                      narrow(frozen_, frozen_units_[i]));
     }
-    if (whole_gradients()) {
-      grad_views_[i] = model::bind(config_, layout_.units[i], unit,
-                                   narrow(grads_, buckets_.units[i]), Tensor());
+    if (options_.trains && whole_gradients()) {
+      grad_views_[i] =
+          model::bind(config_, layout_.units[i], unit, narrow(grads_, buckets_.units[i]), Tensor());
     }
   }
   reducing_.resize(buckets_.buckets.size());
   publishing_.resize(buckets_.buckets.size());
   units_left_.resize(buckets_.buckets.size());
+  if (!options_.trains) return;
   for (auto& f : owned_fragments(layout_, buckets_, comm_.rank(), world, sharded())) {
     const auto value_at = whole_weights() ? f.flat : f.owned;
     const auto grad_at = whole_gradients() ? f.flat : f.owned;
@@ -102,7 +104,9 @@ void Shards::wait(comm::Pending& pending) {
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double Shards::take_waited_seconds() { return std::exchange(waited_, 0.0); }
+double Shards::take_waited_seconds() {
+  return std::exchange(waited_, 0.0);
+}
 
 // --- Weights
 

@@ -1,25 +1,101 @@
+#include <fmt/format.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include <cstdio>
 #include <exception>
-#include <string>
+#include <variant>
 
+#include "rendezvous/contract.hpp"
+#include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/sft.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/keys_page.hpp"
+#include "runtime/train/last_words.hpp"
 #include "runtime/train/resolve.hpp"
+
+namespace {
 
 using namespace mgpu;
 
+bool under_launcher() {
+  return getenv(rendezvous::variable::kRank) != nullptr;
+}
+
+int run(const train::RunCommand& command) {
+  const auto config = train::read_recipe(
+      command.recipe.path,
+      {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
+  rendezvous::Contract contract;
+  if (under_launcher()) {
+    contract = rendezvous::Contract::from_environment(getenv);
+  } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
+    throw train::UsageError(
+        fmt::format("{} GPUs are visible and one process uses one of them. Start it on all with\n"
+                    "    mgpu-run --nproc {} {}\nor go on with one GPU with --single",
+                    gpus, gpus, command.recipe.path));
+  }
+  if (contract.rank == 0) {
+    for (const auto& note : config.notes) fmt::print("note: {}\n", note);
+    std::fflush(stdout);
+  }
+  if (config.task == train::Task::grpo) {
+    throw std::runtime_error("task: grpo is not there yet; this version trains task: sft");
+  }
+  return recipes::sft(config, contract);
+}
+
+int tokenize(const train::TokenizeCommand& command) {
+  const auto config = train::read_recipe(
+      command.recipe.path,
+      {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
+  return recipes::tokenize(config);
+}
+
+int print(const std::string& text) {
+  fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
+  return 0;
+}
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+int carry_out(const train::Command& command) {
+  return std::visit(Overloaded{
+                        [](const train::RunCommand& c) { return run(c); },
+                        [](const train::CheckCommand& c) { return recipes::check(c); },
+                        [](const train::PlanCommand& c) { return recipes::plan(c); },
+                        [](const train::InitCommand& c) { return recipes::init(c); },
+                        [](const train::GenerateCommand& c) { return recipes::generate(c); },
+                        [](const train::MergeCommand& c) { return recipes::merge(c); },
+                        [](const train::TokenizeCommand& c) { return tokenize(c); },
+                        [](const train::KeysCommand&) { return print(train::keys_markdown()); },
+                        [](const train::VersionCommand&) { return print(train::version_text()); },
+                        [](const train::HelpCommand&) { return print(train::help_text()); },
+                    },
+                    command);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails with a message instead
   try {
-    rendezvous::Contract contract;
-    if (getenv("RANK") != nullptr) contract = rendezvous::Contract::from_environment(getenv);
-    train::RecipeOptions options;
-    for (int i = 2; i < argc; ++i)
-      if (std::string(argv[i]) == "--set" && i + 1 < argc) options.set.emplace_back(argv[++i]);
-    const auto config = train::read_recipe(argv[1], options);
-    return recipes::sft(config, contract);
-  } catch (const std::exception& e) {
+    return carry_out(train::parse_command_line(argc, argv));
+  } catch (const train::UsageError& e) {
     fprintf(stderr, "mgpu-train: %s\n", e.what());
-    return 1;
+    return 2;
+  } catch (const train::RecipeError& e) {
+    for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
+    return 2;
+  } catch (const std::exception& e) {
+    train::leave_last_words(e.what());
+    // Other ranks' connections are torn on purpose: they must not wait for us.
+    std::fflush(nullptr);
+    _Exit(1);
   }
 }

@@ -19,4 +19,10 @@ int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) 
   return trainer.end() == train::End::stopped ? 128 + signals.signal() : 0;
 }
 
+int tokenize(const train::TrainConfig& config) {
+  train::Trainer trainer(config, {});
+  trainer.open_files();
+  return 0;
+}
+
 }  // namespace mgpu::recipes

@@ -9,4 +9,7 @@ namespace mgpu::recipes {
 // the process's exit status.
 int sft(const train::TrainConfig& config, const rendezvous::Contract& contract);
 
+// Fills the cache of token ids that sft() would fill, and trains nothing.
+int tokenize(const train::TrainConfig& config);
+
 }  // namespace mgpu::recipes

@@ -65,8 +65,7 @@ std::optional<Value> own_item(const Value& value, const Value& index, Budget& bu
 }
 
 // The positions that start:stop:step picks of `size` things, as Python's slice.indices.
-std::vector<std::size_t> positions(std::size_t size, const Value& start, const Value& stop,
-                                   Integer step, Budget& budget) {
+Range bounds(std::size_t size, const Value& start, const Value& stop, Integer step) {
   const auto count = static_cast<Integer>(size);
   const Integer lowest = step < 0 ? -1 : 0, highest = step < 0 ? count - 1 : count;
   const auto bound = [&](const Value& given, Integer other) {
@@ -74,10 +73,14 @@ std::vector<std::size_t> positions(std::size_t size, const Value& start, const V
     const Integer at = number_of(given)->whole;
     return std::clamp(at < 0 ? at + count : at, lowest, highest);
   };
-  const Integer from = bound(start, step < 0 ? highest : lowest);
-  const Integer to = bound(stop, step < 0 ? lowest : highest);
+  return {bound(start, step < 0 ? highest : lowest), bound(stop, step < 0 ? lowest : highest),
+          step};
+}
+
+std::vector<std::size_t> positions(const Range& range, Budget& budget) {
   std::vector<std::size_t> picked;
-  for (Integer at = from; step < 0 ? at > to : at < to; at += step) {
+  for (Integer at = range.start; range.step < 0 ? at > range.stop : at < range.stop;
+       at += range.step) {
     budget.spend(1);
     picked.push_back(static_cast<std::size_t>(at));
   }
@@ -144,22 +147,26 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
   using Kind = Sequence::Kind;
   const bool sliced =
       text || value.is(Kind::list) || value.is(Kind::tuple) || value.is(Kind::range);
-  if (!sliced || !is_bound(start) || !is_bound(stop) || !is_bound(step))
-    return Value::undefined(fmt::format("{} has no such slice", described(value)));
+  if (!sliced) throw Failure(fmt::format("'{}' object is not subscriptable", value.type_name()));
+  if (!is_bound(start) || !is_bound(stop) || !is_bound(step))
+    throw Failure("slice indices must be integers or None");
   Integer by = 1;
   if (!step.is_none()) by = std::clamp<Integer>(number_of(step)->whole, -INT64_MAX, INT64_MAX);
   if (by == 0) throw Failure("slice step cannot be zero");
   if (text) {
     budget.spend_elements(text->text.size());
     const auto characters = split_characters(text->text);
-    return slice_text(*text, positions(characters.size(), start, stop, by, budget), characters);
+    return slice_text(*text, positions(bounds(characters.size(), start, stop, by), budget),
+                      characters);
   }
-  const auto& items = value.sequence()->items;
+  const auto* sequence = value.sequence();
+  const Range part = bounds(sequence->items.size(), start, stop, by);
   std::vector<Value> picked;
-  for (const std::size_t at : positions(items.size(), start, stop, by, budget))
-    picked.push_back(items[at]);
-  return Value::sequence(std::move(picked), value.is(Kind::tuple) ? Kind::tuple : Kind::list,
-                         budget);
+  for (const std::size_t at : positions(part, budget)) picked.push_back(sequence->items[at]);
+  const auto& whole = sequence->range;
+  return Value::sequence(std::move(picked), sequence->kind, budget,
+                         {whole.start + part.start * whole.step,
+                          whole.start + part.stop * whole.step, whole.step * by});
 }
 
 }  // namespace mgpu::text::jinja

@@ -13,6 +13,14 @@ namespace {
 constexpr Integer kSmallest = std::numeric_limits<std::int64_t>::min();
 constexpr Integer kLargest = std::numeric_limits<std::int64_t>::max();
 
+// Of such numbers neither sums nor remainders overflow 128 bits.
+Integer limited(Integer value) {
+  constexpr Integer kMost = static_cast<Integer>(1) << 100;
+  if (value < -kMost || value > kMost)
+    throw Failure("arithmetic with integers of more than 100 bits is not supported");
+  return value;
+}
+
 // Of two 64-bit numbers no operator overflows 128 bits.
 Integer small(Integer value) {
   if (value < kSmallest || value > kLargest)
@@ -90,7 +98,7 @@ Value whole_operation(Operator op, Integer a, Integer b) {
     case Operator::subtract:
       return {a - b};
     case Operator::multiply:
-      return {a * b};
+      return {small(a) * small(b)};
     case Operator::divide:
       return {static_cast<double>(a) / static_cast<double>(b)};
     case Operator::floor_divide:
@@ -98,7 +106,7 @@ Value whole_operation(Operator op, Integer a, Integer b) {
     case Operator::modulo:
       return floor_of(a, b, true);
     case Operator::power:
-      return power(a, b);
+      return power(small(a), small(b));
   }
   return {};
 }
@@ -140,7 +148,7 @@ Value number_operation(Operator op, const Number& a, const Number& b) {
     throw Failure(a.real || b.real ? "float division by zero"
                                    : "integer division or modulo by zero");
   if (a.real || b.real) return real_operation(op, a.as_double(), b.as_double());
-  return whole_operation(op, small(a.whole), small(b.whole));
+  return whole_operation(op, limited(a.whole), limited(b.whole));
 }
 
 bool is_listed(const Value& value) {
@@ -219,10 +227,7 @@ Value apply(Operator op, const Value& left, const Value& right, Budget& budget) 
   const auto a = number_of(left), b = number_of(right);
   if (a && b) return number_operation(op, *a, *b);
   if (op == Operator::add) return add(left, right, budget);
-  if (op == Operator::modulo && left.text()) {
-    require_defined(right);
-    return format_percent(*left.text(), right, budget);
-  }
+  if (op == Operator::modulo && left.text()) return format_percent(*left.text(), right, budget);
   if (op == Operator::multiply) {
     if ((left.text() || is_listed(left)) && b && !b->real) return repeat(left, b->whole, budget);
     if ((right.text() || is_listed(right)) && a && !a->real) return repeat(right, a->whole, budget);

@@ -114,7 +114,7 @@ Elements elements(const Value& value, Budget& budget) {
   } else if (const auto* text = value.text()) {
     budget.spend_elements(text->text.size() * 2);
     for (const auto character : split_characters(text->text))
-      own->emplace_back(std::string(character), text->safe);
+      own->emplace_back(std::string(character));
   } else if (const auto* dict = value.dict()) {
     budget.spend_elements(dict->entries().size());
     for (const auto& [key, ignored] : dict->entries()) own->push_back(key);

@@ -68,7 +68,8 @@ Value join(Interpreter& interpreter, const Value& self, const Arguments& argumen
   const bool by_attribute = given.has(1) && !given[1].is_none();
   std::string out;
   bool begun = false;
-  for (const auto& item : *elements(self, budget)) {
+  const auto all = elements(self, budget);
+  for (const auto& item : *all) {
     if (begun) out += separator;
     begun = true;
     budget.spend_bytes(separator.size());
@@ -92,8 +93,10 @@ Value unique(Interpreter& interpreter, const Value& self, const Arguments& argum
   auto& budget = interpreter.budget();
   const SortKey key{given.at_or(1, Value()), given.flag(0, false)};
   std::vector<Value> seen, kept;
-  for (const auto& item : *elements(self, budget)) {
+  const auto all = elements(self, budget);
+  for (const auto& item : *all) {
     const Value compared = key.of(item, budget);
+    require_hashable(compared);
     if (std::any_of(seen.begin(), seen.end(),
                     [&](const Value& other) { return equal(other, compared, budget); }))
       continue;
@@ -109,7 +112,8 @@ Value sum(Interpreter& interpreter, const Value& self, const Arguments& argument
   Value total = given.at_or(1, Value::integer(0));
   if (total.text()) throw Failure("sum() can't sum strings [use ''.join(seq) instead]");
   const bool by_attribute = given.has(0) && !given[0].is_none();
-  for (const auto& item : *elements(self, budget))
+  const auto all = elements(self, budget);
+  for (const auto& item : *all)
     total =
         apply(Operator::add, total, by_attribute ? path_of(item, given[0], budget) : item, budget);
   return total;
@@ -121,7 +125,8 @@ Value batch(Interpreter& interpreter, const Value& self, const Arguments& argume
   const Integer size = whole_number(given[0], "batch's linecount");
   if (size < 1) throw Failure("batch's linecount must be positive");
   std::vector<Value> rows, row;
-  for (const auto& item : *elements(self, budget)) {
+  const auto all = elements(self, budget);
+  for (const auto& item : *all) {
     if (static_cast<Integer>(row.size()) == size)
       rows.push_back(Value::list(std::exchange(row, {}), budget));
     row.push_back(item);

@@ -89,6 +89,9 @@ Value force_escape(Interpreter& interpreter, const Value& self, const Arguments&
 
 Value indent(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("indent", arguments, {"width", "first", "blank"});
+  require_defined(self);
+  if (!self.text())
+    throw Failure(fmt::format("indent: a text is needed, not {}", self.type_name()));
   const Text text = soft(interpreter, self);
   std::string indention(4, ' ');
   if (given.has(0) && given[0].text())

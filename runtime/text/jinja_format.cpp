@@ -27,7 +27,11 @@ class Percent {
       at_ = percent + 1;
       if (percent < source_.size()) conversion();
     }
-    if (!by_name_ && !arguments_.dict() && taken_ < count())
+    using enum Sequence::Kind;
+    // What could be looked up by name need not be used.
+    const bool named = by_name_ || arguments_.dict() || arguments_.undefined() ||
+                       arguments_.is(list) || arguments_.is(range);
+    if (!named && taken_ < count())
       throw Failure("not all arguments converted during string formatting");
     return {std::move(out_), safe_};
   }
@@ -259,6 +263,10 @@ class Braces {
 
   Value first(std::string_view name) {
     if (name.empty() || is_number(name)) {
+      const auto counted = name.empty() ? Counted::by_us : Counted::by_them;
+      if (counted_ != Counted::not_yet && counted_ != counted)
+        throw Failure("a format cannot mix {} and {0}");
+      counted_ = counted;
       const std::size_t at = name.empty() ? next_++ : std::stoul(std::string(name));
       if (at >= arguments_.positional.size())
         throw Failure(fmt::format("replacement index {} out of range", at));
@@ -272,6 +280,8 @@ class Braces {
   bool safe_;
   const Arguments& arguments_;
   Budget& budget_;
+  enum class Counted { not_yet, by_us, by_them };
+  Counted counted_ = Counted::not_yet;
   std::size_t next_ = 0;
 };
 

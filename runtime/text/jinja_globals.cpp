@@ -27,9 +27,8 @@ Value range(Interpreter& interpreter, const Value&, const Arguments& arguments) 
         fmt::format("a range of {} elements is too long; the most is {}", count, kLongestRange));
   std::vector<Value> items;
   for (Integer i = 0; i < count; ++i) items.emplace_back(start + i * step);
-  const std::string shown = step == 1 ? fmt::format("range({}, {})", start, stop)
-                                      : fmt::format("range({}, {}, {})", start, stop, step);
-  return Value::sequence(std::move(items), Sequence::Kind::range, interpreter.budget(), shown);
+  return Value::sequence(std::move(items), Sequence::Kind::range, interpreter.budget(),
+                         {start, stop, step});
 }
 
 // The pairs that dict() and namespace() are made of.
@@ -45,7 +44,8 @@ Dict pairs(Interpreter& interpreter, const Arguments& arguments, const char* nam
       dict = *given.dict();
       budget.spend_elements(dict.entries().size() * 2);
     } else {
-      for (const auto& item : *elements(given, budget)) {
+      const auto all = elements(given, budget);
+      for (const auto& item : *all) {
         const auto both = elements(item, budget);
         if (both->size() != 2) throw Failure(fmt::format("{}() takes pairs", name));
         dict.set(both->at(0), both->at(1), budget);

@@ -156,7 +156,11 @@ std::string represent_items(const std::vector<Value>& items, Budget& budget) {
 }
 
 std::string represent_sequence(const Sequence& sequence, const char* name, Budget& budget) {
-  if (sequence.kind == Sequence::Kind::range) return sequence.shown;
+  if (sequence.kind == Sequence::Kind::range) {
+    const auto& [start, stop, step] = sequence.range;
+    return step == 1 ? fmt::format("range({}, {})", start, stop)
+                     : fmt::format("range({}, {}, {})", start, stop, step);
+  }
   if (sequence.kind == Sequence::Kind::generator)
     throw Failure("a generator has no text; turn it into a list with |list or |join");
   std::string inside = represent_items(sequence.items, budget);

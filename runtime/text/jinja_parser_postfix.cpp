@@ -98,7 +98,7 @@ ExpressionPtr Parser::filter(ExpressionPtr subject) {
   const int line = current().line;
   Filtered node{.name = dotted_name()};
   if (!find_filter(node.name) && conditions_ == 0)
-    fail_at(line, fmt::format("there is no filter '{}'", node.name));
+    unknown_.emplace_back(line, fmt::format("there is no filter '{}'", node.name));
   if (is_sign("(")) node.arguments = call_arguments();
   const int depth = std::max(depth_of(subject), deepest(node.arguments));
   node.subject = std::move(subject);
@@ -110,7 +110,7 @@ ExpressionPtr Parser::test(ExpressionPtr subject) {
   const bool negated = skip_name("not");
   Tested node{.name = dotted_name()};
   if (!find_test(node.name) && conditions_ == 0)
-    fail_at(line, fmt::format("there is no test '{}'", node.name));
+    unknown_.emplace_back(line, fmt::format("there is no test '{}'", node.name));
   const auto kind = current().kind;
   const bool value_follows =
       ((kind == TokenKind::name && !is_name("else") && !is_name("or") && !is_name("and")) ||

@@ -31,14 +31,33 @@ void sort_by_key(std::vector<std::pair<Value, Value>>& pairs, bool reverse, Budg
 std::vector<std::pair<Value, Value>> keyed(const Value& values, const SortKey& key,
                                            Budget& budget) {
   std::vector<std::pair<Value, Value>> pairs;
-  for (const auto& item : *elements(values, budget)) pairs.emplace_back(key.of(item, budget), item);
+  const auto all = elements(values, budget);
+  for (const auto& item : *all) pairs.emplace_back(key.of(item, budget), item);
   return pairs;
+}
+
+// Whatever is false counts as having no elements, also where it could have none.
+Elements elements_if_true(const Value& value, Budget& budget) {
+  return elements(value.truth() ? value : Value::list({}, budget), budget);
 }
 
 const Value& required(const Arguments& arguments, std::size_t index, const char* what) {
   if (arguments.positional.size() <= index)
     throw Failure(fmt::format("{} is missing among the filter's arguments", what));
   return arguments.positional[index];
+}
+
+// One key for each of the attributes that commas separate.
+std::vector<SortKey> sort_keys(const Value& attributes, bool case_sensitive) {
+  std::vector<SortKey> keys;
+  if (!attributes.text()) return {{attributes, case_sensitive}};
+  std::string_view left = attributes.text()->text;
+  while (true) {
+    const std::size_t comma = std::min(left.find(','), left.size());
+    keys.push_back({Value(left.substr(0, comma)), case_sensitive});
+    if (comma == left.size()) return keys;
+    left.remove_prefix(comma + 1);
+  }
 }
 
 const std::string& name_of(const Value& value) {
@@ -48,22 +67,23 @@ const std::string& name_of(const Value& value) {
 
 }  // namespace
 
-Value path_of(const Value& item, const Value& path, Budget& budget) {
-  if (!path.text()) return item_of(item, path, budget);
+Value path_of(const Value& item, const Value& path, Budget& budget, const Value* other) {
+  const auto step = [&](const Value& from, const Value& index) {
+    Value to = item_of(from, index, budget);
+    return to.undefined() && other ? *other : to;
+  };
+  if (!path.text()) return step(item, path);
   std::string_view left = path.text()->text;
   Value value = item;
   while (true) {
     const std::size_t dot = std::min(left.find('.'), left.size());
-    value = item_of(value, path_part(left.substr(0, dot)), budget);
+    value = step(value, path_part(left.substr(0, dot)));
     if (dot == left.size()) return value;
     left.remove_prefix(dot + 1);
   }
 }
 
 Value SortKey::of(const Value& item, Budget& budget) const {
-  if (!attribute.is_none() && attribute.text() &&
-      attribute.text()->text.find(',') != std::string::npos)
-    throw Failure("sorting by several attributes is not supported");
   const Value key = attribute.is_none() ? item : path_of(item, attribute, budget);
   if (case_sensitive || !key.text()) return key;
   budget.spend_bytes(key.text()->text.size() * 4);
@@ -81,19 +101,18 @@ Value attribute_filter(Interpreter&, const Value& self, const Arguments& argumen
 Value map(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   auto& budget = interpreter.budget();
   std::vector<Value> mapped;
+  const auto all = elements_if_true(self, budget);
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const Parameters given("map", arguments, {"attribute", "default"}, 1);
-    for (const auto& item : *elements(self, budget)) {
-      Value value = path_of(item, given[0], budget);
-      const bool use_default = value.undefined() && given.has(1) && !given[1].is_none();
-      mapped.push_back(use_default ? given[1] : std::move(value));
+    for (const auto& item : *all) {
+      const bool has_default = given.has(1) && !given[1].is_none();
+      mapped.push_back(path_of(item, given[0], budget, has_default ? &given[1] : nullptr));
     }
   } else {
     const std::string name = name_of(required(arguments, 0, "the filter to map"));
     Arguments rest = arguments;
     rest.positional.erase(rest.positional.begin());
-    for (const auto& item : *elements(self, budget))
-      mapped.push_back(interpreter.filtered(name, item, rest));
+    for (const auto& item : *all) mapped.push_back(interpreter.filtered(name, item, rest));
   }
   return Value::sequence(std::move(mapped), Sequence::Kind::generator, budget);
 }
@@ -113,7 +132,8 @@ Value pick(Interpreter& interpreter, const Value& self, const Arguments& argumen
     rest.positional.erase(rest.positional.begin());
   }
   std::vector<Value> picked;
-  for (const auto& item : *elements(self, budget)) {
+  const auto all = elements_if_true(self, budget);
+  for (const auto& item : *all) {
     const Value tested = by_attribute ? path_of(item, path, budget) : item;
     const bool holds = test.empty() ? tested.truth() : interpreter.tested(test, tested, rest);
     if (holds == wanted) picked.push_back(item);
@@ -128,7 +148,14 @@ template Value pick<true, true>(Interpreter&, const Value&, const Arguments&);
 Value sort(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   auto& budget = interpreter.budget();
-  auto pairs = keyed(self, {given.at_or(2, Value()), given.flag(1, false)}, budget);
+  const auto keys = sort_keys(given.at_or(2, Value()), given.flag(1, false));
+  const auto all = elements(self, budget);
+  std::vector<std::pair<Value, Value>> pairs;
+  for (const auto& item : *all) {
+    std::vector<Value> parts;
+    for (const auto& key : keys) parts.push_back(key.of(item, budget));
+    pairs.emplace_back(Value::list(std::move(parts), budget), item);
+  }
   sort_by_key(pairs, given.flag(0, false), budget);
   std::vector<Value> sorted;
   for (auto& [key, item] : pairs) sorted.push_back(std::move(item));

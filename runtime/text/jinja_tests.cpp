@@ -131,6 +131,7 @@ Value same_as(Interpreter& interpreter, const Value& self, const Arguments& argu
 template <const Entry* (*find)(std::string_view)>
 Value is_known(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters given("the test", arguments, {});
+  require_hashable(self);
   return {self.text() && find(self.text()->text)};
 }
 

@@ -47,13 +47,17 @@ Value join(Interpreter& interpreter, const Value& self, const Arguments& argumen
   auto& budget = interpreter.budget();
   std::string out;
   bool first = true;
-  for (const auto& item : *elements(given[0], budget)) {
-    if (!item.text())
+  const auto all = elements(given[0], budget);
+  for (const auto& item : *all) {
+    const bool safe = self.text()->safe;  // Markup's join takes anything, and escapes it
+    const auto* part = item.text();
+    if (!part && !safe)
       throw Failure(
           fmt::format("sequence item: expected str instance, {} found", item.type_name()));
     if (!first) out += self.text()->text;
-    budget.spend_bytes(self.text()->text.size() + item.text()->text.size());
-    out += item.text()->text;
+    const std::string plain = to_text(item, budget);
+    budget.spend_bytes(self.text()->text.size() + plain.size());
+    out += safe && !(part && part->safe) ? escape_html(plain) : plain;
     first = false;
   }
   return {std::move(out), self.text()->safe};

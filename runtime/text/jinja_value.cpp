@@ -14,10 +14,12 @@ constexpr std::size_t kFewKeys = 16;
 constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
 bool is_hashable(const Value& value) {
-  if (value.is(Sequence::Kind::list) || value.dict()) return false;
-  if (!value.is(Sequence::Kind::tuple)) return true;
-  const auto& items = value.sequence()->items;
-  return std::all_of(items.begin(), items.end(), is_hashable);
+  using enum Sequence::Kind;
+  if (value.is(list) || value.is(keys) || value.is(Sequence::Kind::items) || value.dict())
+    return false;
+  if (!value.is(tuple)) return true;
+  const auto& parts = value.sequence()->items;
+  return std::all_of(parts.begin(), parts.end(), is_hashable);
 }
 
 }  // namespace
@@ -46,14 +48,13 @@ Value Value::undefined(std::string why) {
   return value;
 }
 
-Value Value::sequence(std::vector<Value> items, Sequence::Kind kind, Budget& budget,
-                      std::string shown) {
+Value Value::sequence(std::vector<Value> items, Sequence::Kind kind, Budget& budget, Range range) {
   budget.spend_elements(items.size() + 1);
   int depth = 0;
   for (const auto& item : items) depth = std::max(depth, item.depth());
   Value value;
   value.storage_ = std::make_shared<Sequence>(
-      Sequence{kind, std::move(items), 0, std::move(shown), check_depth(depth + 1)});
+      Sequence{kind, std::move(items), 0, range, check_depth(depth + 1)});
   return value;
 }
 
@@ -109,7 +110,7 @@ const Value* Dict::find(std::string_view key) const {
 
 const Value* Dict::find(const Value& key, Budget& budget) const {
   if (const auto* text = key.text()) return find(text->text);
-  if (!is_hashable(key)) throw Failure(fmt::format("unhashable type: '{}'", key.type_name()));
+  require_hashable(key);
   for (const auto& [known, value] : entries_)
     if (equal(known, key, budget)) return &value;
   return nullptr;
@@ -130,6 +131,10 @@ void Dict::set(Value key, Value value, Budget& budget) {
     for (std::size_t i = 0; i < kFewKeys; ++i) index(i);
   else if (entries_.size() > kFewKeys)
     index(entries_.size() - 1);
+}
+
+void require_hashable(const Value& value) {
+  if (!is_hashable(value)) throw Failure(fmt::format("unhashable type: '{}'", value.type_name()));
 }
 
 void require_defined(const Value& value) {

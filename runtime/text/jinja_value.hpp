@@ -55,6 +55,10 @@ struct Text {
   bool safe = false;  // Markup: text that is joined to it by + or % is HTML-escaped
 };
 
+struct Range {
+  Integer start = 0, stop = 0, step = 1;
+};
+
 // All that is iterated by position. Shared, and never changed but for a generator's next.
 struct Sequence {
   enum class Kind { list, tuple, range, generator, keys, values, items };
@@ -62,7 +66,7 @@ struct Sequence {
   Kind kind = Kind::list;
   std::vector<Value> items;
   std::size_t next = 0;  // of a generator: what is already taken
-  std::string shown;     // of a range: as Python writes it
+  Range range{};
   int depth = 0;
 };
 
@@ -113,7 +117,7 @@ class Value {
   static Value undefined(std::string why);
   static Value integer(std::size_t value) { return {static_cast<Integer>(value)}; }
   static Value sequence(std::vector<Value> items, Sequence::Kind kind, Budget& budget,
-                        std::string shown = {});
+                        Range range = {});
   static Value list(std::vector<Value> items, Budget& budget) {
     return sequence(std::move(items), Sequence::Kind::list, budget);
   }
@@ -160,6 +164,9 @@ struct Namespace {
 
 // The depth of values inside values, if the machine's stack bears it.
 int check_depth(int depth);
+
+// Fails where Python could not use the value as a key.
+void require_hashable(const Value& value);
 
 // Fails as Python does where a value that is not there is used.
 void require_defined(const Value& value);

@@ -79,10 +79,13 @@ const KeySpec* find_key(std::string_view name) {
 }
 
 std::string nearest_key(std::string_view name) {
-  std::vector<std::string> known;
-  for (const auto& key : config_keys()) known.push_back(key.name);  // first: they win a draw
-  for (const auto& key : config_keys())
-    known.insert(known.end(), key.aliases.begin(), key.aliases.end());
+  static const std::vector<std::string> known = [] {
+    std::vector<std::string> names;
+    for (const auto& key : config_keys()) names.push_back(key.name);  // first: they win a draw
+    for (const auto& key : config_keys())
+      names.insert(names.end(), key.aliases.begin(), key.aliases.end());
+    return names;
+  }();
   return rendezvous::nearest(folded(name), known);
 }
 

@@ -12,7 +12,9 @@
 
 namespace mgpu::train {
 
-int visible_gpus() { return c10::cuda::device_count(); }
+int visible_gpus() {
+  return c10::cuda::device_count();
+}
 
 at::Device take_device(int local_rank, bool gpu) {
   if (!gpu) return at::kCPU;

@@ -1,5 +1,7 @@
 // The table's part about the task, the model, the data and the batch.
 
+#include <stdexcept>
+
 #include "runtime/train/config_keys.hpp"
 #include "runtime/train/yaml_values.hpp"
 
@@ -12,6 +14,16 @@ std::string shown_sources(const std::vector<DataSource>& sources) {
     words.push_back(source.weight == 1 ? source.path
                                        : source.path + " x " + shown_number(source.weight));
   return words.size() == 1 ? words.front() : shown_words(words);
+}
+
+// axolotl's and LLaMA-Factory's names of templates are no files.
+void set_chat_template(TrainConfig& config, const YamlNode& value) {
+  const auto file = to_text(value);
+  if (file.empty() || file.starts_with("tokenizer_default")) return;
+  if (file.find_first_of("./") == file.npos || file.find('{') != file.npos)
+    throw std::runtime_error(
+        "need a file, such as chat_template.jinja; leave it out for the tokenizer's own");
+  config.chat_template = file;
 }
 
 }  // namespace
@@ -41,7 +53,8 @@ std::vector<KeySpec> model_keys() {
        .field = words(&C::new_tokens),
        .help = "tokens added to the tokenizer; the embeddings grow with them"},
       {.name = "chat_template", .aliases = {"chat_template_path", "chat_template_jinja"},
-       .field = text(&C::chat_template), .help = "a template file, if not the tokenizer's own"},
+       .field = {.value = "FILE", .set = set_chat_template,
+                 .show = [](const C& c) { return c.chat_template; }}, .help = "a template file, if not the tokenizer's own"},
   };
 }
 

@@ -53,6 +53,7 @@ class Collector {
     const auto written = ours(key.text, section);
     const auto* spec = find_key(written);
     if (!spec) {
+      if (is_null(value) && kSections.count(key.text)) return;
       unknown(key);
       return;
     }
@@ -84,8 +85,9 @@ class Collector {
   }
 
   void unknown(const YamlNode& key) {
-    const auto near = nearest_key(key.text);
+    const auto near = reading_.hints_left > 0 ? nearest_key(key.text) : std::string();
     auto line = fmt::format("{}: unknown key {}", where(key), shown(key.text));
+    if (reading_.hints_left > 0) --reading_.hints_left;
     if (!near.empty()) line += fmt::format("; did you mean {}?", near);
     if (source_.allow_unknown)
       reading_.config.notes.push_back(line + " (it has no effect)");

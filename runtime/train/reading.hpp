@@ -30,6 +30,7 @@ class Reading {
   TrainConfig config;
   std::vector<Setting> settings;
   std::vector<std::string> errors;
+  int hints_left = 20;  // unknown keys that are still compared with every name there is
 
   // The setting of a key; null when nobody said it. Marks it as read by a rule.
   const Setting* find(std::string_view key);

@@ -1,81 +1,118 @@
 #include "runtime/train/reporter.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
 
+#include "runtime/telemetry/peak_flops.hpp"
+#include "runtime/telemetry/screen.hpp"
+#include "runtime/telemetry/telemetry.hpp"
 #include "runtime/train/device.hpp"
 
 namespace mgpu::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+telemetry::Options options_of(const TrainConfig& config, const Reporter::Facts& facts) {
+  telemetry::Options options;
+  options.rank = facts.rank;
+  options.output_dir = config.output_dir;
+  options.run_name = config.run_name;
+  options.report_to = config.report_to;
+  options.logging_dir = config.logging_dir;
+  options.plot_loss = config.plot_loss;
+  options.resume_step = facts.first_step;
+  options.log_history = facts.log_history;
+  options.terminal = telemetry::is_terminal(STDOUT_FILENO);
+  options.colour = telemetry::wants_colour(STDOUT_FILENO);
+  return options;
 }
 
 }  // namespace
 
 struct Reporter::Sinks {
-  std::ofstream metrics;
+  telemetry::Telemetry telemetry;
 };
 
 Reporter::Reporter(const TrainConfig& config, Facts facts)
     : facts_(std::move(facts)), begin_(Clock::now()), last_(begin_) {
-  if (facts_.rank != 0) return;
-  sinks_ = std::make_unique<Sinks>();
-  sinks_->metrics.open(std::filesystem::path(config.output_dir) / "metrics.jsonl", std::ios::app);
+  sinks_.reset(new Sinks{telemetry::Telemetry(options_of(config, facts_))});
 }
 
 Reporter::~Reporter() = default;
 
+double Reporter::since(Clock::time_point& from) {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - from).count();
+  from = now;
+  return std::max(seconds, 1e-9);
+}
+
 void Reporter::note(const std::string& line) {
-  if (facts_.rank == 0) fmt::print("{}\n", line);
+  sinks_->telemetry.note(line);
 }
 
-nlohmann::json Reporter::interval(const Interval& i) {
-  const double seconds = std::max(1e-9, seconds_since(last_));
-  last_ = Clock::now();
+void Reporter::interval(const Interval& i) {
+  const double seconds = since(last_);
   const double labels = static_cast<double>(std::max<std::int64_t>(1, i.labels));
-  nlohmann::json entry{{"step", i.step},
-                       {"epoch", i.epoch},
-                       {"loss", i.loss_sum / labels},
-                       {"grad_norm", i.grad_norm},
-                       {"learning_rate", i.learning_rate},
-                       {"mean_token_accuracy", i.correct / labels},
-                       {"entropy", i.entropy_sum / labels},
-                       {"num_tokens", i.tokens}};
-  if (facts_.rank == 0) {
-    sinks_->metrics << entry.dump() << "\n" << std::flush;
-    fmt::print("step {}/{} | loss {:.4f} | lr {:.3e} | norm {:.3f} | {:.0f} tok/s\n", i.step,
-               i.total_steps, i.loss_sum / labels, i.learning_rate, i.grad_norm,
-               static_cast<double>(i.tokens) / seconds);
-    std::fflush(stdout);
-  }
-  return entry;
+  const auto memory = device_memory(facts_.device);
+  telemetry::StepReport report;
+  report.step = i.step;
+  report.total_steps = i.total_steps;
+  report.epoch = i.epoch;
+  report.loss = i.loss_sum / labels;
+  report.learning_rate = i.learning_rate;
+  report.grad_norm = i.grad_norm;
+  report.tokens = i.tokens;
+  report.label_tokens = i.labels;
+  report.seconds = seconds;
+  report.flops = facts_.flops_per_token * static_cast<double>(i.tokens);
+  report.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
+  report.world = facts_.world;
+  report.memory_bytes = memory.peak_allocated;
+  report.memory_total = memory.total;
+  report.comm_share = facts_.world > 1 ? std::min(1.0, i.comm_seconds / seconds) : -1;
+  skipped_ += i.skipped;
+  report.skipped_steps = skipped_;
+  report.extra = {{"mean_token_accuracy", i.correct / labels}, {"entropy", i.entropy_sum / labels}};
+  sinks_->telemetry.step(report);
 }
 
-nlohmann::json Reporter::evaluation(std::int64_t step, double epoch,
-                                    const std::map<std::string, double>& metrics) {
-  nlohmann::json entry{{"step", step}, {"epoch", epoch}};
-  for (const auto& [name, value] : metrics) entry[name] = value;
-  if (facts_.rank == 0) {
-    sinks_->metrics << entry.dump() << "\n" << std::flush;
-    fmt::print("step {} | eval_loss {:.4f}\n", step, metrics.at("eval_loss"));
-  }
-  return entry;
+void Reporter::evaluation(std::int64_t step, double epoch,
+                          const std::map<std::string, double>& metrics) {
+  sinks_->telemetry.evaluation(step, epoch, metrics);
+  last_ = Clock::now();  // evaluating is no training
 }
 
-void Reporter::summary(const Interval& whole, const std::string& where) {
-  if (facts_.rank != 0) return;
-  const double seconds = seconds_since(begin_);
-  fmt::print("train_runtime {:.2f} s, {:.1f} tokens/s, train_loss {:.4f}; {}\n", seconds,
-             static_cast<double>(whole.tokens) / seconds,
-             whole.loss_sum / static_cast<double>(std::max<std::int64_t>(1, whole.labels)), where);
+void Reporter::summary(const Interval& whole) {
+  auto begin = begin_;
+  telemetry::Summary summary;
+  summary.step = whole.step;
+  summary.epoch = whole.epoch;
+  summary.train_loss =
+      whole.loss_sum / static_cast<double>(std::max<std::int64_t>(1, whole.labels));
+  summary.train_runtime = since(begin);
+  summary.samples = whole.examples;
+  summary.steps = whole.steps;
+  summary.tokens = whole.tokens;
+  summary.label_tokens = whole.labels;
+  summary.flops = facts_.flops_per_token * static_cast<double>(whole.tokens);
+  summary.total_flos = summary.flops;
+  summary.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
+  summary.world = facts_.world;
+  const auto memory = device_memory(facts_.device);
+  summary.peak_memory_bytes = memory.peak_allocated;
+  summary.planned_memory_bytes = facts_.planned_bytes;
+  if (facts_.device.is_cuda()) {
+    summary.extra = {{"peak_memory_reserved_bytes", static_cast<double>(memory.peak_reserved)},
+                     {"gpu_memory_used_bytes", static_cast<double>(memory.used)}};
+  }
+  summary.skipped_steps = whole.skipped;
+  sinks_->telemetry.finish(summary);
+}
+
+std::string Reporter::log_history() const {
+  return sinks_->telemetry.history().to_json();
 }
 
 }  // namespace mgpu::train

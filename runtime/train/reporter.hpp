@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "runtime/train/config.hpp"
@@ -29,23 +28,30 @@ class Reporter {
     double flops_per_token = 0;
     std::string device_name;
     at::Device device = at::kCPU;
-    std::int64_t first_step = 0;  // that this run takes
+    std::int64_t first_step = 0;     // that this run takes
+    std::string log_history;         // of the checkpoint it goes on from
+    std::int64_t planned_bytes = 0;  // what the planner expects of this rank's device; 0: unknown
   };
 
   Reporter(const TrainConfig& config, Facts facts);
   ~Reporter();
 
   void note(const std::string& line);
-  // Gives the entry for log_history.
-  nlohmann::json interval(const Interval& interval);
-  nlohmann::json evaluation(std::int64_t step, double epoch,
-                            const std::map<std::string, double>& metrics);
-  void summary(const Interval& whole_run, const std::string& where);
+  void interval(const Interval& interval);
+  void evaluation(std::int64_t step, double epoch, const std::map<std::string, double>& metrics);
+  void summary(const Interval& whole_run);
+
+  std::string log_history() const;  // a JSON array, for trainer_state.json
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Sinks;
+
+  static double since(Clock::time_point& from);  // and sets it to now
+
   Facts facts_;
-  std::chrono::steady_clock::time_point begin_, last_;
+  Clock::time_point begin_, last_;
+  std::int64_t skipped_ = 0;
   std::unique_ptr<Sinks> sinks_;
 };
 

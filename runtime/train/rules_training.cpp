@@ -1,6 +1,6 @@
 // What the keys about batch, schedule, precision, memory and LoRA mean together.
 
-#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -61,6 +61,72 @@ const Words<Recompute> kRecompute{{"true", Recompute::full},       {"false", Rec
                                   {"no", Recompute::no},           {"off", Recompute::no},
                                   {"1", Recompute::full},          {"0", Recompute::no}};
 
+// Whether LoRA is asked for or ruled out in so many words, and by which setting.
+struct SaidUse {
+  std::optional<bool> use;
+  const Setting* by = nullptr;
+};
+
+void say_use(Reading& reading, SaidUse& said, const char* key, bool use) {
+  const auto* setting = reading.find(key);
+  if (said.use && *said.use != use) return contradiction(reading, *setting, *said.by);
+  said = {use, setting};
+}
+
+SaidUse said_use(Reading& reading) {
+  SaidUse said;
+  if (const auto use = reading.value("use_peft", to_flag)) say_use(reading, said, "use_peft", *use);
+  if (const auto* adapter = reading.find("adapter")) {
+    const auto& word = adapter->value.text;
+    if (word == "lora" || word == "qlora" || word.empty() || word == "none")
+      say_use(reading, said, "adapter", word == "lora" || word == "qlora");
+    else
+      reading.error(*adapter, "need lora or qlora");
+    if (word == "qlora") reading.config.load_in_4bit = true;
+  }
+  if (const auto* type = reading.find("finetuning_type")) {
+    if (type->value.text == "lora" || type->value.text == "full")
+      say_use(reading, said, "finetuning_type", type->value.text == "lora");
+    else
+      reading.error(*type, "need lora or full");
+  }
+  if (reading.value("qlora_bnb", to_flag).value_or(false)) {
+    say_use(reading, said, "qlora_bnb", true);
+    reading.config.load_in_4bit = true;
+  }
+  return said;
+}
+
+// The first setting that is about an adapter.
+const Setting* first_of_adapter(const Reading& reading) {
+  for (const auto& setting : reading.settings) {
+    const auto& name = setting.key->name;
+    const bool of_adapter =
+        name.starts_with("lora_") || name.starts_with("adapter_") || name == "use_rslora";
+    if (setting.key->group == KeyGroup::lora && of_adapter) return &setting;
+  }
+  return nullptr;
+}
+
+bool whole(double number) {
+  return number == std::floor(number);
+}
+
+void warmup_rule(Reading& reading) {
+  const auto* said_steps = reading.find("warmup_steps");
+  const auto* said_ratio = reading.find("warmup_ratio");
+  const double steps = said_steps ? reading.read(*said_steps, to_number).value_or(0) : 0;
+  const double ratio = said_ratio ? reading.read(*said_ratio, to_number).value_or(0) : 0;
+  if (steps < 0) reading.error(*said_steps, "need 0 or more");
+  if (steps > 1 && !whole(steps))
+    reading.error(*said_steps, "need a whole number of steps, or a fraction below 1");
+  if (ratio < 0 || ratio >= 1)
+    reading.error(*said_ratio, "need a fraction of all steps, from 0 to below 1");
+  // One of them at 0, as generated files have it, says nothing.
+  if (steps > 0 && ratio > 0) contradiction(reading, *said_ratio, *said_steps);
+  reading.config.warmup_steps = steps > 0 ? steps : ratio;
+}
+
 }  // namespace
 
 void batch_rules(Reading& reading) {
@@ -108,20 +174,7 @@ void schedule_rules(Reading& reading) {
       set_scheduler_numbers(config, value);
       return 0;
     });
-  const auto* steps = reading.find("warmup_steps");
-  const auto* ratio = reading.find("warmup_ratio");
-  const auto said_steps = steps ? reading.read(*steps, to_number) : std::nullopt;
-  const auto said_ratio = ratio ? reading.read(*ratio, to_number) : std::nullopt;
-  if (said_steps && *said_steps < 0) reading.error(*steps, "need 0 or more");
-  if (said_steps && *said_steps > 1 &&
-      *said_steps != static_cast<double>(static_cast<long>(std::min(*said_steps, 1e15))))
-    reading.error(*steps, "need a whole number of steps, or a fraction below 1");
-  if (said_ratio && (*said_ratio < 0 || *said_ratio >= 1))
-    reading.error(*ratio, "need a fraction of all steps, from 0 to below 1");
-  // One of them at 0, as generated files have it, says nothing.
-  if (said_steps.value_or(0) > 0 && said_ratio.value_or(0) > 0)
-    contradiction(reading, *ratio, *steps);
-  config.warmup_steps = said_steps.value_or(0) > 0 ? *said_steps : said_ratio.value_or(0);
+  warmup_rule(reading);
 }
 
 void precision_rules(Reading& reading) {
@@ -180,51 +233,17 @@ void memory_rules(Reading& reading) {
 }
 
 void lora_rules(Reading& reading) {
-  auto& config = reading.config;
-  const auto* said = reading.find("use_peft");
-  std::optional<bool> use = said ? reading.read(*said, to_flag) : std::nullopt;
-  const auto choose_use = [&](const char* key, bool lora) {
-    const auto* setting = reading.find(key);
-    if (use && *use != lora) return contradiction(reading, *setting, *said);
-    use = lora;
-    said = setting;
-  };
-  if (const auto* adapter = reading.find("adapter")) {
-    const auto& word = adapter->value.text;
-    if (word != "lora" && word != "qlora" && !word.empty() && word != "none")
-      reading.error(*adapter, "need lora or qlora");
-    else
-      choose_use("adapter", word == "lora" || word == "qlora");
-    if (word == "qlora") config.load_in_4bit = true;
-  }
-  if (const auto* type = reading.find("finetuning_type")) {
-    if (type->value.text != "lora" && type->value.text != "full")
-      reading.error(*type, "need lora or full");
-    else
-      choose_use("finetuning_type", type->value.text == "lora");
-  }
-  if (reading.value("qlora_bnb", to_flag).value_or(false)) {
-    choose_use("qlora_bnb", true);
-    config.load_in_4bit = true;
-  }
-  const Setting* first = nullptr;
-  for (const auto& setting : reading.settings) {
-    const auto& key = *setting.key;
-    const bool of_adapter = key.name.starts_with("lora_") || key.name.starts_with("adapter_") ||
-                            key.name == "use_rslora";
-    if (key.group == KeyGroup::lora && of_adapter && !first) first = &setting;
-  }
-  config.use_peft = use.value_or(first != nullptr);
-  if (first && use == false) {
-    // A file that is run once without its adapter keeps its other keys.
-    if (said->overrides)
-      reading.note(*first, fmt::format("and other keys of LoRA have no effect: {} turns it off",
-                                       said->written));
-    else
-      contradiction(reading, *first, *said);
-  } else if (first && !use) {
+  const auto said = said_use(reading);
+  const auto* first = first_of_adapter(reading);
+  reading.config.use_peft = said.use.value_or(first != nullptr);
+  if (!first) return;
+  if (!said.use)
     reading.note(*first, "turns LoRA on; use_peft: true says so too");
-  }
+  else if (!*said.use && said.by->overrides)  // a file that is run once without its adapter
+    reading.note(*first, fmt::format("and other keys of LoRA have no effect: {} turns it off",
+                                     said.by->written));
+  else if (!*said.use)
+    contradiction(reading, *first, *said.by);
 }
 
 }  // namespace mgpu::train

@@ -34,8 +34,8 @@ bool is_model_file(const std::string& name) {
 // A trained tensor's name in PEFT's file.
 std::string adapter_name(const std::string& name) {
   using Part = checkpoint::AdapterKey::Part;
-  for (const auto& [ending, part] : {std::pair{".lora_A.weight", Part::lora_a},
-                                     std::pair{".lora_B.weight", Part::lora_b}}) {
+  for (const auto& [ending, part] :
+       {std::pair{".lora_A.weight", Part::lora_a}, std::pair{".lora_B.weight", Part::lora_b}}) {
     if (name.ends_with(ending))
       return checkpoint::adapter_key({part, name.substr(0, name.size() - std::strlen(ending))});
   }
@@ -172,9 +172,8 @@ std::string Saver::save(const Progress& progress) {
   const auto folder = share_text(first ? draft->path() : "");
   auto records = write_model(folder);
   if (!config_.save_only_model) {
-    const auto states = gather(write_training_state(folder, learner_.shards(),
-                                                    learner_.optimizer(), comm.rank(),
-                                                    comm.world()));
+    const auto states = gather(write_training_state(folder, learner_.shards(), learner_.optimizer(),
+                                                    comm.rank(), comm.world()));
     records.insert(records.end(), states.begin(), states.end());
   }
   std::string path;
@@ -212,16 +211,17 @@ Progress Saver::load(const std::string& folder) {
     const checkpoint::Weights adapter(folder, "adapter_model");
     for (const auto& unit : shards.layout().units)
       for (const auto& slot : unit.trained.slots)
-        shards.set(slot.name, tensor_over(adapter.get(
-                                  checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
+        shards.set(
+            slot.name,
+            tensor_over(adapter.get(checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
   learner_.begin();
   if (!fs::exists(fs::path(folder) / "training_state")) {
-    throw std::runtime_error(
-        folder + " has no training state (save_only_model): it cannot be gone on from; "
-                 "name it as model_name_or_path instead");
+    throw std::runtime_error(folder +
+                             " has no training state (save_only_model): it cannot be gone on from; "
+                             "name it as model_name_or_path instead");
   }
   read_training_state(folder, learner_.optimizer());
   learner_.optimizer().set_steps_taken(progress.step);

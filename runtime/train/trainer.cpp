@@ -54,7 +54,8 @@ bool Trainer::train_epoch() {
     const bool last = progress_.step == total_steps_;
     if (log_due() || last || epoch_ends) settle();
     if (log_due() || last) log_interval();
-    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
+    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
+      evaluate_now();
     if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save_now();
     if (stop_wanted_) {
       end_ = End::stopped;
@@ -74,7 +75,7 @@ void Trainer::finish() {
     const bool best = config_.load_best_model_at_end && !best_checkpoint_.empty();
     saver_->publish_model(best ? best_checkpoint_ : last_checkpoint_);
   }
-  reporter_->summary(whole_run_, end_ == End::stopped ? last_checkpoint_ : config_.output_dir);
+  reporter_->summary(whole_run_);
   loader_.reset();
   comm_->close();
 }
@@ -111,6 +112,7 @@ void Trainer::settle() {
     sum->epoch = step.epoch;
     sum->learning_rate = step.rate;
     sum->grad_norm = outcome.grad_norm;
+    sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
     sum->tokens += step.tokens;
     sum->examples += step.examples;
     ++sum->steps;
@@ -132,15 +134,14 @@ void Trainer::settle() {
         step.step + 1, last_loss_));
   }
   if (outcome.skipped) {
-    reporter_->note(fmt::format("step {}: the gradient is not finite; the step is skipped",
-                                step.step + 1));
+    reporter_->note(
+        fmt::format("step {}: the gradient is not finite; the step is skipped", step.step + 1));
   }
 }
 
 void Trainer::log_interval() {
   if (interval_.steps == 0) return;
-  interval_.comm_seconds = 0;
-  progress_.log_history.push_back(reporter_->interval(interval_));
+  reporter_->interval(interval_);
   interval_ = {};
 }
 
@@ -156,8 +157,7 @@ void Trainer::evaluate_now() {
       {"eval_runtime", result.seconds},
       {"eval_samples_per_second", static_cast<double>(result.examples) / seconds},
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
-  progress_.log_history.push_back(
-      reporter_->evaluation(progress_.step, progress_.epoch, metrics));
+  reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
   judge(metrics);
 }
@@ -202,6 +202,7 @@ void Trainer::save_now() {
   save_wanted_ = false;
   if (last_saved_ == progress_.step) return;
   settle();
+  progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;
   reporter_->note("saved " + last_checkpoint_);

@@ -46,6 +46,9 @@ class Trainer {
   // Opens the model and the data, joins the other ranks, loads or resumes.
   void setup();
 
+  // The part of setup() that needs no other device or rank: the model's files and the data.
+  void open_files();
+
   // Trains to the end of the epoch, or of training; false when nothing is left to do.
   bool train_epoch();
 
@@ -92,6 +95,8 @@ class Trainer {
   std::optional<data::Schedule> plan_;
   std::optional<optim::Schedule> rates_;
   BatchPlan batch_;
+  std::int64_t global_batch_ = 0;
+  std::int64_t planned_bytes_ = 0;  // of this rank's GPU
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;

@@ -12,9 +12,12 @@
 
 #include "rendezvous/store/client.hpp"
 #include "runtime/checkpoint/hub.hpp"
+#include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/last_words.hpp"
 #include "runtime/train/optimizer_names.hpp"
+#include "runtime/train/planner.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -44,32 +47,6 @@ data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary)
   return rows;
 }
 
-class PlainEncoder : public data::Encoder {
- public:
-  explicit PlainEncoder(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  std::vector<std::int32_t> encode(std::string_view text, bool special) const override {
-    return tokenizer_.encode(text, special);
-  }
-  data::MarkedIds encode_marked(std::string_view, const data::ByteSpans&) const override {
-    throw std::runtime_error("no chat template");
-  }
-  std::string decode(std::span<const std::int32_t> ids) const override {
-    return tokenizer_.decode(ids, false);
-  }
-  std::string eos() const override { return tokenizer_.eos_token(); }
-  bool has_template() const override { return false; }
-  std::string render(const data::Json&, const data::Json&, bool, const data::Json&) const override {
-    throw std::runtime_error("no chat template");
-  }
-  data::Chat render_marked(const data::Json&, const data::Json&, const data::Json&) const override {
-    throw std::runtime_error("no chat template");
-  }
-  std::string fingerprint() const override { return "plain"; }
-
- private:
-  const text::Tokenizer& tokenizer_;
-};
-
 comm::Backend backend_of(const std::string& name) {
   if (name == "nccl") return comm::Backend::nccl;
   if (name == "gloo") return comm::Backend::gloo;
@@ -77,7 +54,7 @@ comm::Backend backend_of(const std::string& name) {
 }
 
 [[noreturn]] void die(const std::string& text) {
-  fprintf(stderr, "mgpu-train: %s\n", text.c_str());
+  leave_last_words(text);
   _Exit(1);
 }
 
@@ -98,11 +75,15 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   return options;
 }
 
-std::vector<model::Keep> keep_policy(const TrainConfig& config, std::int64_t layers) {
+// What is kept of a layer's forward; "auto" is decided by the planner for the GPU at hand.
+std::vector<model::Keep> keep_policy(const TrainConfig& config, const PlanRequest& request) {
+  const auto layers = request.model.layers;
   const auto all = [&](model::Keep keep) {
     return std::vector<model::Keep>(static_cast<std::size_t>(layers), keep);
   };
-  switch (config.gradient_checkpointing) {
+  auto wanted = config.gradient_checkpointing;
+  if (wanted == Recompute::automatic && request.gpu_bytes > 0) wanted = choose_recompute(request);
+  switch (wanted) {
     case Recompute::full:
       return all(model::Keep::input);
     case Recompute::offload:
@@ -121,10 +102,14 @@ Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
 
 Trainer::~Trainer() = default;
 
-void Trainer::setup() {
+void Trainer::open_files() {
   fs::create_directories(config_.output_dir);
   source_.emplace(open_model(config_));
   open_data();
+}
+
+void Trainer::setup() {
+  open_files();
   join();
   build();
   plan_steps();
@@ -155,7 +140,7 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   }
   std::vector<data::Source> files;
   for (const auto& source : sources) files.push_back({source.path, source.weight});
-  const PlainEncoder encoder(source_->tokenizer);
+  const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
   return data::prepare(files, options, encoder);
 }
 
@@ -182,13 +167,17 @@ void Trainer::build() {
   options.shards = shard_options(config_, device_);
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
-  options.model.keep = keep_policy(config_, source_->config.layers);
+  PlanRequest request{source_->config, config_, comm_->world(), 0};
+  if (device_.is_cuda()) {
+    request.gpu_bytes = device_memory(device_).total;
+    planned_bytes_ = estimate_memory(request.model, request.config, request.ranks).allocated();
+  }
+  options.model.keep = keep_policy(config_, request);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
                        config_.weight_decay,
-                       config_.optim_dtype == "bf16" ? optim::Moments::bf16
-                                                     : optim::Moments::fp32};
+                       config_.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32};
   options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
@@ -212,16 +201,24 @@ void Trainer::plan_steps() {
     eval_items_ = data::singles(split.validation);
   }
   batch_ = plan_batch(config_, comm_->world());
+  const auto global = batch_.global();
+  for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
+    // The same step in more, smaller pieces: the result stays what it would have been.
+    batch_.per_device = (batch_.per_device + 1) / 2;
+    batch_.accumulation =
+        (global + batch_.per_device * batch_.ranks - 1) / (batch_.per_device * batch_.ranks);
+  }
+  global_batch_ = global;
   data::ScheduleOptions options;
   options.seed = data_seed;
-  options.global_batch = batch_.global();
+  options.global_batch = global_batch_;
   options.shuffle = config_.shuffle_dataset;
   options.packing = config_.packing;
   options.capacity = static_cast<std::uint32_t>(config_.max_length);
   options.group_by_length = config_.group_by_length;
   plan_.emplace(dataset.lengths(), std::move(split.train), options);
-  total_steps_ = config_.max_steps > 0 ? config_.max_steps
-                                       : plan_->total_steps(config_.num_train_epochs);
+  total_steps_ =
+      config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
   pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
@@ -231,11 +228,11 @@ void Trainer::resume() {
   const auto checkpoint = saver_->find();
   if (!checkpoint.empty()) {
     progress_ = saver_->load(checkpoint);
-    if (progress_.global_batch != batch_.global()) {
+    if (progress_.global_batch != global_batch_) {
       throw std::runtime_error(fmt::format(
           "{} was made with {} sequences a step, this run has {}: set global_batch_size: {}, or "
           "resume_from_checkpoint: no to begin anew",
-          checkpoint, progress_.global_batch, batch_.global(), progress_.global_batch));
+          checkpoint, progress_.global_batch, global_batch_, progress_.global_batch));
     }
     last_saved_ = progress_.step;
     last_checkpoint_ = checkpoint;
@@ -248,7 +245,7 @@ void Trainer::resume() {
     }
     draw_adapters(shards, config_.seed);
     learner_->begin();
-    progress_.global_batch = batch_.global();
+    progress_.global_batch = global_batch_;
     progress_.data_seed = config_.data_seed.value_or(config_.seed);
   }
   Reporter::Facts facts;
@@ -257,12 +254,14 @@ void Trainer::resume() {
   facts.device = device_;
   facts.device_name = device_name(device_);
   facts.first_step = progress_.step;
-  facts.flops_per_token = (config_.use_peft ? 4.0 : 6.0) *
-                          static_cast<double>(model::parameter_count(source_->config));
+  facts.planned_bytes = planned_bytes_;
+  if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
+  facts.flops_per_token =
+      (config_.use_peft ? 4.0 : 6.0) * static_cast<double>(model::parameter_count(source_->config));
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
-    reporter_->note(fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step,
-                                total_steps_));
+    reporter_->note(
+        fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
   reporter_->note(batch_sentence(batch_, config_.packing));
 }

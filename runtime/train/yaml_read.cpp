@@ -229,10 +229,19 @@ int line_of(std::string_view text, std::size_t offset) {
          static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(offset), '\n'));
 }
 
-// JSON may be indented with tabs, where YAML may not; inside its strings a tab is an escape.
+// JSON may be indented with tabs, where YAML may not. Tabs further on stay as they are.
 std::string without_json_tabs(std::string text) {
   const auto first = text.find_first_not_of(" \t\r\n");
-  if (first != text.npos && text[first] == '{') std::replace(text.begin(), text.end(), '\t', ' ');
+  if (first == text.npos || text[first] != '{') return text;
+  bool indent = true;
+  for (char& c : text) {
+    if (c == '\n')
+      indent = true;
+    else if (c == '\t' && indent)
+      c = ' ';
+    else if (c != ' ')
+      indent = false;
+  }
   return text;
 }
 

@@ -58,15 +58,22 @@ std::string plain_digits(std::string_view text) {
   return plain;
 }
 
+// Characters that nobody reads as anything but themselves, wherever they stand in a word.
+bool unmistakable(char c) {
+  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  return letter || digit(c) || c == '_' || c == '.' || c == '/' || c == '+';
+}
+
 // A scalar inside a list or a map, in quotes where the plain text would read otherwise.
 std::string nested_scalar(const YamlNode& value) {
   const bool plain = !value.quoted && !value.text.empty() &&
-                     value.text.find_first_of(",[]{}:#\"'\\\n\t&*!|>%@`") == value.text.npos;
+                     std::all_of(value.text.begin(), value.text.end(), unmistakable);
   if (plain) return value.text;
   std::string text = "\"";
   for (const char c : value.text) {
-    if (c == '\n') {
-      text += "\\n";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      text += fmt::format("\\x{:02X}", byte);
       continue;
     }
     if (c == '"' || c == '\\') text += '\\';

@@ -119,13 +119,26 @@ TEST_CASE("a bare word can be a command of ours", "[cli]") {
   CHECK(parse({"--json", "devices"}).json);
   CHECK_THROWS_WITH(parse({"devices", "all"}),
                     "devices all: devices takes --json and nothing else");
+  SECTION("doctor takes a port") {
+    CHECK(parse({"doctor"}).command == Command::doctor);
+    CHECK(parse({"doctor"}).doctor_port == std::nullopt);
+    CHECK(parse({"doctor", "--port", "29500", "--json"}).doctor_port == 29500);
+    CHECK(parse({"doctor", "--port", "29500", "--json"}).json);
+    CHECK(parse({"doctor", "--port=29500"}).doctor_port == 29500);
+    CHECK(parse({"--master-port", "29501", "doctor"}).doctor_port == 29501);
+    CHECK(parse({"doctor", "--help"}).command == Command::help);
+    CHECK_THROWS_WITH(parse({"doctor", "--port", "70000"}),
+                      "doctor --port 70000: need a whole number from 1 to 65535");
+    CHECK_THROWS_WITH(parse({"doctor", "--port"}),
+                      "doctor --port: doctor takes --port N, --json and nothing else");
+  }
   SECTION("with a slash, -m or --no-python it is what it says") {
     CHECK(parse({"./devices"}).command == Command::run);
     CHECK(parse({"-m", "devices"}).command == Command::run);
     CHECK(parse({"--no-python", "status"}).command == Command::run);
   }
   SECTION("some are kept for later") {
-    const std::string word = GENERATE("status", "doctor", "top");
+    const std::string word = GENERATE("status", "top");
     CHECK_THROWS_WITH(parse({word}),
                       word + " is not there yet; for a file of that name write ./" + word);
     CHECK(parse({"./" + word}).target == "./" + word);

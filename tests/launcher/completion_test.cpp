@@ -54,6 +54,7 @@ TEST_CASE("bash completes options, their values and the target", "[completion]")
       {"mgpu-run --quiet -n 2 tr", "train.py\n"},
       {"mgpu-run --config tr", "train.py\n"},
       {"mgpu-run dev", "devices\n"},
+      {"mgpu-run doc", "doctor\n"},
       {"mgpu-run --nproc ", "--nproc\n"},
       {"mgpu-run --role x", "\n"},         // nothing to offer for a free text
       {"mgpu-run train.py --npro", "\n"},  // what follows TARGET is not ours

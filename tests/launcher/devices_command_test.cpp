@@ -1,44 +1,19 @@
 #include "launcher/devices_command.hpp"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_machine.hpp"
+#include "tests/support/loaded_nvml.hpp"
 
 using namespace mgpu::launcher;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
-namespace {
-
-// Makes the fake libnvidia-ml.so.1 the one that dlopen finds: the loader takes a library that is
-// loaded under the name it looks for, also where a real one is installed.
-class FakeNvml {
- public:
-  FakeNvml(const char* gpus, const char* links) : handle_(::dlopen(FAKE_NVML, RTLD_NOW)) {
-    REQUIRE(handle_);
-    if (gpus) ::setenv("FAKE_NVML_GPUS", gpus, 1);
-    ::setenv("FAKE_NVML_LINKS", links, 1);
-  }
-  ~FakeNvml() {
-    ::unsetenv("FAKE_NVML_GPUS");
-    ::unsetenv("FAKE_NVML_LINKS");
-    ::dlclose(handle_);
-  }
-
- private:
-  void* handle_;
-};
-
-}  // namespace
-
 TEST_CASE("devices are told as a table", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
-  FakeNvml nvml("2", "switch");
+  LoadedNvml nvml("2", "switch");
   CHECK(devices_text(report_devices(machine.roots(), "1")) ==
         "GPU  name                 memory in use    capability  NUMA node  cores       PCI         "
         "  visible\n"
@@ -60,7 +35,7 @@ TEST_CASE("links between GPUs are told in nvidia-smi's words", "[devices][nvml]"
   FakeMachine machine(four_nodes());
   using Row = std::vector<std::string>;
   SECTION("direct ones are counted by pair") {
-    FakeNvml nvml("4", "pairs");
+    LoadedNvml nvml("4", "pairs");
     const auto report = report_devices(machine.roots(), std::nullopt);
     CHECK(report.links[0] == Row{"X", "NV4", "PXB", "PHB"});
     CHECK(report.links[2] == Row{"PXB", "PIX", "X", "NV4"});
@@ -68,7 +43,7 @@ TEST_CASE("links between GPUs are told in nvidia-smi's words", "[devices][nvml]"
     CHECK_THAT(devices_text(report), Contains("no P2P between GPU 1 and GPU 2\n"));
   }
   SECTION("without links the PCI path is told") {
-    FakeNvml nvml("8", "");
+    LoadedNvml nvml("8", "");
     const auto report = report_devices(machine.roots(), std::nullopt);
     CHECK(report.links[0] == Row{"X", "PIX", "PXB", "PHB", "NODE", "SYS", "SYS", "SYS"});
   }
@@ -76,7 +51,7 @@ TEST_CASE("links between GPUs are told in nvidia-smi's words", "[devices][nvml]"
 
 TEST_CASE("devices are told as JSON", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
-  FakeNvml nvml("8", "switch");
+  LoadedNvml nvml("8", "switch");
   const auto all = nlohmann::json::parse(devices_json(report_devices(machine.roots(), "2,3")));
   REQUIRE(all["gpus"].size() == 8);
   CHECK(all["gpus"][2] == nlohmann::json::parse(R"({
@@ -92,7 +67,7 @@ TEST_CASE("devices are told as JSON", "[devices][nvml]") {
 
 TEST_CASE("without NVML the kernel's files tell what they know", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
-  FakeNvml nvml(nullptr, "");
+  LoadedNvml nvml(nullptr, "");
   const auto text = devices_text(report_devices(machine.roots(), std::nullopt));
   CHECK_THAT(text, Contains("7    NVIDIA Made-up 80GB  -              -           3"));
   CHECK_THAT(text, Contains("links are not known: cannot start NVML: Driver Not Loaded\n"));
@@ -101,11 +76,11 @@ TEST_CASE("without NVML the kernel's files tell what they know", "[devices][nvml
 TEST_CASE("a machine without GPUs says so in one line and is no failure", "[devices][nvml]") {
   FakeMachine machine({.gpu_nodes = {}});
   {
-    FakeNvml nvml(nullptr, "");
+    LoadedNvml nvml(nullptr, "");
     CHECK(devices_text(report_devices(machine.roots(), std::nullopt)) ==
           "no GPUs: cannot start NVML: Driver Not Loaded; jobs run on CPUs\n");
   }
-  FakeNvml nvml("0", "");
+  LoadedNvml nvml("0", "");
   CHECK(devices_text(report_devices(machine.roots(), std::nullopt)) ==
         "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n");
   Options options;

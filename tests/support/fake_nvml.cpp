@@ -4,6 +4,7 @@
 //   FAKE_NVML_LINKS  "switch": 18 links from each GPU to a switch
 //                    "pairs": 4 links between GPU 0 and 1, 2 and 3, ...; others have no P2P
 //                    else: no links
+//   FAKE_NVML_ILLS   what is wrong with GPU 1, words of: ecc pending broken prohibited mig hot
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +40,12 @@ int index_of(void* device) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(device)) - 1;
 }
 
+bool has_ill(void* device, std::string_view ill) {
+  const char* text = std::getenv("FAKE_NVML_ILLS");
+  return index_of(device) == 1 && text &&
+         std::string_view(text).find(ill) != std::string_view::npos;
+}
+
 bool are_pair(int a, int b) {
   return links() == "pairs" && a / 2 == b / 2;
 }
@@ -63,6 +70,41 @@ const char* nvmlErrorString(int code) {
 
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
   std::snprintf(text, size, "570.1.2");
+  return kSuccess;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+
+int nvmlDeviceGetTotalEccErrors(void* device, unsigned kind, unsigned counter,
+                                unsigned long long* number) {
+  const bool asked_well = kind == 1 && counter == 0;
+  *number = asked_well && has_ill(device, "ecc") ? 3 : 0;
+  return asked_well ? kSuccess : kInvalid;
+}
+
+int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected,
+                              unsigned* pending, unsigned* failed) {
+  *corrected = *uncorrected = 0;
+  *pending = has_ill(device, "pending");
+  *failed = has_ill(device, "broken");
+  return kSuccess;
+}
+
+int nvmlDeviceGetComputeMode(void* device, unsigned* mode) {
+  *mode = has_ill(device, "prohibited") ? 2 : 0;
+  return kSuccess;
+}
+
+int nvmlDeviceGetMigMode(void* device, unsigned* now, unsigned* later) {
+  *now = *later = has_ill(device, "mig");
+  return kSuccess;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  *reasons = has_ill(device, "hot") ? 0x40 : 0x1;
   return kSuccess;
 }
 

@@ -281,6 +281,22 @@ TEST_CASE("data may be a path, a list, or maps with weights", "[recipe]") {
   CHECK(with("train_sampling_strategy: group_by_length\n").group_by_length);
 }
 
+TEST_CASE("maps that only group keys are opened", "[recipe]") {
+  const auto config =
+      with("model_init_kwargs: {torch_dtype: bfloat16}\npeft_config: {r: 4, alpha: 8}\n");
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.lora_r == 4);
+  CHECK(config.lora_alpha == 8);
+  CHECK(with("model_init_kwargs:\ntraining_args: {}\n").notes.empty());
+  CHECK(mistake("peft_config:\n  rnk: 4\n") == "f:4: unknown key rnk");
+}
+
+TEST_CASE("a chat template is a file", "[recipe]") {
+  CHECK(with("chat_template: chat.jinja\n").chat_template == "chat.jinja");
+  CHECK(with("chat_template: tokenizer_default\n").chat_template.empty());
+  CHECK_THAT(mistake("chat_template: qwen3\n"), Contains("need a file, such as"));
+}
+
 TEST_CASE("evaluation needs rows, and the best model needs evaluation", "[recipe]") {
   CHECK_THAT(mistake("eval_strategy: steps\n"), Contains("needs rows to evaluate on"));
   CHECK(with("val_set_size: 100\neval_steps: 50\n").eval_strategy == When::steps);

@@ -73,7 +73,7 @@ TEST_CASE("words are a list, or one text with commas or blanks", "[yaml]") {
 
 TEST_CASE("flow text reads back as the value it was made of", "[yaml]") {
   const auto* text =
-      GENERATE("{a: 1, b: [x, 'y, z', \"null\"], c: {d: ~}}", "[]", "[\"a\\\"b\\n\"]");
+      GENERATE("{a: 1, b: [x, 'y, z', \"null\"], c: {d: ~}}", "[]", "[\"a\\\"b\\n\\t\\x01\"]");
   const auto value = scalar(text);
   const auto again = scalar(flow_text(value));
   CHECK(flow_text(again) == flow_text(value));
@@ -137,4 +137,5 @@ TEST_CASE("files that are no recipe are refused with a line", "[yaml]") {
 TEST_CASE("JSON is read too, also when it is indented with tabs", "[yaml]") {
   const auto top = parse_yaml("{\n\t\"a\": {\n\t\t\"b\": 5e8\n\t}\n}\n", "f");
   CHECK(to_whole(top.items.at(1).items.at(1)) == 500'000'000);
+  CHECK(parse_yaml("{\t\"a\": \"x\ty\"}", "f").items.at(1).text == "x\ty");
 }

@@ -1,0 +1,69 @@
+#include "runtime/kernels/vector.cuh"
+
+namespace mgpu::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class G, class M>
+__global__ void adamw_kernel(AdamW a, float* __restrict__ master, bf16* __restrict__ value,
+                             const G* __restrict__ grad, M* __restrict__ first,
+                             M* __restrict__ second, const float* __restrict__ clip,
+                             const float* __restrict__ skip, const float* __restrict__ count,
+                             std::int64_t n) {
+  if (*skip != 0.0F) return;
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
+  if (i >= n) return;
+  const float scale = *clip;
+  const float correction1 = 1.0F - powf(a.beta1, *count);
+  const float correction2 = sqrtf(1.0F - powf(a.beta2, *count));
+  const float step = a.lr / correction1;
+  const auto update = [&](float& w, float g, float& m, float& v) {
+    g *= scale;
+    w *= 1.0F - a.lr * a.decay;
+    m = a.beta1 * m + (1.0F - a.beta1) * g;
+    v = a.beta2 * v + (1.0F - a.beta2) * g * g;
+    w -= step * m / (sqrtf(v) / correction2 + a.eps);
+  };
+  if (i + 8 <= n) {
+    Eight w = load8(master + i);
+    const Eight g = load8(grad + i);
+    Eight m = load8(first + i);
+    Eight v = load8(second + i);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) update(w.v[k], g.v[k], m.v[k], v.v[k]);
+    store8(master + i, w);
+    store8(first + i, m);
+    store8(second + i, v);
+    if (value != nullptr) store8(value + i, w);
+    return;
+  }
+  for (std::int64_t j = i; j < n; ++j) {
+    float m = to_float(first[j]);
+    float v = to_float(second[j]);
+    update(master[j], to_float(grad[j]), m, v);
+    first[j] = from_float<M>(m);
+    second[j] = from_float<M>(v);
+    if (value != nullptr) value[j] = __float2bfloat16_rn(master[j]);
+  }
+}
+
+}  // namespace
+
+void adamw(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
+           Type moment_type, void* first, void* second, const float* clip, const float* skip,
+           const float* count, std::int64_t n, cudaStream_t stream) {
+  if (n == 0) return;
+  const auto blocks = static_cast<unsigned>((n + kThreads * 8 - 1) / (kThreads * 8));
+  with_type(grad_type, [&](auto* grad_tag) {
+    with_type(moment_type, [&](auto* moment_tag) {
+      using G = std::remove_pointer_t<decltype(grad_tag)>;
+      using M = std::remove_pointer_t<decltype(moment_tag)>;
+      adamw_kernel<G, M><<<blocks, kThreads, 0, stream>>>(
+          a, master, static_cast<bf16*>(value), static_cast<const G*>(grad), static_cast<M*>(first),
+          static_cast<M*>(second), clip, skip, count, n);
+    });
+  });
+}
+
+}  // namespace mgpu::kernels

@@ -1,0 +1,137 @@
+#include <cfloat>
+
+#include "runtime/kernels/vector.cuh"
+
+namespace mgpu::kernels {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+
+// What a pass over logits keeps: the largest and where it is, and with m = largest the sums of
+// exp(x - m) and of x exp(x - m).
+struct Running {
+  float largest = -FLT_MAX;
+  float sum = 0;
+  float weighted = 0;
+  std::int32_t where = 0x7fffffff;
+
+  __device__ void take(float x, std::int32_t at) {
+    if (x > largest) {
+      const float shrink = __expf(largest - x);
+      sum = sum * shrink + 1.0F;
+      weighted = weighted * shrink + x;
+      largest = x;
+      where = at;
+    } else {
+      const float e = __expf(x - largest);
+      sum += e;
+      weighted += x * e;
+    }
+  }
+
+  __device__ void merge(const Running& other) {
+    const float m = fmaxf(largest, other.largest);
+    const float mine = __expf(largest - m);
+    const float theirs = __expf(other.largest - m);
+    if (other.largest > largest || (other.largest == largest && other.where < where))
+      where = other.where;
+    sum = sum * mine + other.sum * theirs;
+    weighted = weighted * mine + other.weighted * theirs;
+    largest = m;
+  }
+};
+
+__device__ Running shuffled(const Running& r, int offset) {
+  Running o;
+  o.largest = __shfl_xor_sync(0xffffffffU, r.largest, offset);
+  o.sum = __shfl_xor_sync(0xffffffffU, r.sum, offset);
+  o.weighted = __shfl_xor_sync(0xffffffffU, r.weighted, offset);
+  o.where = __shfl_xor_sync(0xffffffffU, r.where, offset);
+  return o;
+}
+
+__device__ Running over_block(Running r) {
+  __shared__ Running shared[kWarps];
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) r.merge(shuffled(r, offset));
+  if (lane == 0) shared[threadIdx.x / 32] = r;
+  __syncthreads();
+  r = shared[lane];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) r.merge(shuffled(r, offset));
+  return r;
+}
+
+// One row a block, read twice and written once.
+template <class T, bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_kernel(T* __restrict__ logits, const std::int32_t* __restrict__ targets,
+                         bool overwrite, float scale, CrossEntropyOut out, std::int64_t vocab) {
+  T* row = logits + static_cast<std::int64_t>(blockIdx.x) * vocab;
+  const std::int32_t target = targets[blockIdx.x];
+  Running r;
+  if (kVector) {
+    for (std::int64_t i = threadIdx.x * 8; i < vocab; i += kThreads * 8) {
+      const Eight e = load8(row + i);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) r.take(e.v[k], static_cast<std::int32_t>(i + k));
+    }
+  } else {
+    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads)
+      r.take(to_float(row[i]), static_cast<std::int32_t>(i));
+  }
+  r = over_block(r);
+  const float log_sum = logf(r.sum);
+  const bool labelled = target >= 0;
+  if (threadIdx.x == 0) {
+    const float at_target = labelled ? to_float(row[target]) : 0.0F;
+    out.loss[blockIdx.x] = labelled ? log_sum + r.largest - at_target : 0.0F;
+    out.correct[blockIdx.x] = labelled && r.where == target;
+    out.entropy[blockIdx.x] = labelled ? log_sum + r.largest - r.weighted / r.sum : 0.0F;
+  }
+  if (!overwrite) return;
+  __syncthreads();  // the target's logit has been read
+  const float factor = labelled ? scale / r.sum : 0.0F;
+  const float one = labelled ? scale : 0.0F;
+  if (kVector) {
+    for (std::int64_t i = threadIdx.x * 8; i < vocab; i += kThreads * 8) {
+      Eight e = load8(row + i);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        e.v[k] = __expf(e.v[k] - r.largest) * factor;
+        if (i + k == target) e.v[k] -= one;
+      }
+      store8(row + i, e);
+    }
+  } else {
+    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads) {
+      float g = __expf(to_float(row[i]) - r.largest) * factor;
+      if (i == target) g -= one;
+      row[i] = from_float<T>(g);
+    }
+  }
+}
+
+}  // namespace
+
+void cross_entropy(Type type, void* logits, const std::int32_t* targets, bool overwrite,
+                   float scale, const CrossEntropyOut& out, std::int64_t rows, std::int64_t vocab,
+                   cudaStream_t stream) {
+  if (rows == 0) return;
+  with_type(type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    const auto launch = [&](auto kernel) {
+      kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<T*>(logits), targets,
+                                                                   overwrite, scale, out, vocab);
+    };
+    if (vectorizable(logits, vocab)) {
+      launch(cross_entropy_kernel<T, true>);
+    } else {
+      launch(cross_entropy_kernel<T, false>);
+    }
+  });
+}
+
+}  // namespace mgpu::kernels

@@ -1,0 +1,122 @@
+#include "runtime/kernels/vector.cuh"
+
+namespace mgpu::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+unsigned blocks_for(std::int64_t items) {
+  return static_cast<unsigned>((items + kThreads - 1) / kThreads);
+}
+
+// A thread turns eight pairs: eight elements of a head's first half and their partners.
+template <class T>
+__global__ void rotate_kernel(T* __restrict__ x, const float* __restrict__ cos,
+                              const float* __restrict__ sin,
+                              const std::int32_t* __restrict__ positions, float sign, RotateShape s,
+                              std::int64_t items) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (item >= items) return;
+  const std::int64_t half = s.head_dim / 2;
+  const std::int64_t groups = half / 8;
+  const std::int64_t in_head = item % groups * 8;
+  const std::int64_t head = item / groups % s.heads;
+  const std::int64_t row = item / (groups * s.heads);
+  T* at = x + row * s.stride + head * s.head_dim + in_head;
+  const std::int64_t table = positions[row] * half + in_head;
+  const Eight a = load8(at);
+  const Eight b = load8(at + half);
+  const Eight c = load8(cos + table);
+  const Eight d = load8(sin + table);
+  Eight first;
+  Eight second;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float cosine = rounded<T>(c.v[k]);
+    const float sine = sign * rounded<T>(d.v[k]);
+    first.v[k] = a.v[k] * cosine - b.v[k] * sine;
+    second.v[k] = b.v[k] * cosine + a.v[k] * sine;
+  }
+  store8(at, first);
+  store8(at + half, second);
+}
+
+template <class T>
+__global__ void swiglu_kernel(const T* __restrict__ gate_up, T* __restrict__ out,
+                              std::int64_t width, std::int64_t items) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (item >= items) return;
+  const std::int64_t row = item * 8 / width;
+  const std::int64_t column = item * 8 % width;
+  const T* at = gate_up + row * 2 * width + column;
+  const Eight gate = load8(at);
+  Eight up = load8(at + width);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float silu = gate.v[k] / (1.0F + __expf(-gate.v[k]));
+    up.v[k] *= rounded<T>(silu);
+  }
+  store8(out + row * width + column, up);
+}
+
+template <class T>
+__global__ void swiglu_backward_kernel(const T* __restrict__ g, const T* __restrict__ gate_up,
+                                       T* __restrict__ out, std::int64_t width,
+                                       std::int64_t items) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (item >= items) return;
+  const std::int64_t row = item * 8 / width;
+  const std::int64_t column = item * 8 % width;
+  const std::int64_t at = row * 2 * width + column;
+  Eight gate = load8(gate_up + at);
+  Eight up = load8(gate_up + at + width);
+  const Eight grad = load8(g + row * width + column);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float s = 1.0F / (1.0F + __expf(-gate.v[k]));
+    const float silu = gate.v[k] * s;
+    const float d_silu = s * (1.0F + gate.v[k] * (1.0F - s));
+    gate.v[k] = grad.v[k] * up.v[k] * d_silu;
+    up.v[k] = grad.v[k] * silu;
+  }
+  store8(out + at, gate);
+  store8(out + at + width, up);
+}
+
+}  // namespace
+
+void rotate(Type type, void* x, const float* cos, const float* sin, const std::int32_t* positions,
+            bool back, const RotateShape& shape, cudaStream_t stream) {
+  const std::int64_t items = shape.rows * shape.heads * (shape.head_dim / 16);
+  if (items == 0) return;
+  with_type(type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    rotate_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
+        static_cast<T*>(x), cos, sin, positions, back ? -1.0F : 1.0F, shape, items);
+  });
+}
+
+void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::int64_t width,
+            cudaStream_t stream) {
+  const std::int64_t items = rows * width / 8;
+  if (items == 0) return;
+  with_type(type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    swiglu_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
+        static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
+  });
+}
+
+void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, std::int64_t rows,
+                     std::int64_t width, cudaStream_t stream) {
+  const std::int64_t items = rows * width / 8;
+  if (items == 0) return;
+  with_type(type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    swiglu_backward_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
+        static_cast<const T*>(g), static_cast<const T*>(gate_up), static_cast<T*>(out), width,
+        items);
+  });
+}
+
+}  // namespace mgpu::kernels

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+// Our CUDA kernels, on raw pointers and a stream. Arithmetic is in fp32; rows are contiguous unless
+// a stride is given. Widths are multiples of 8 and pointers lie on 16 bytes: see vectorizable().
+// Sums over rows are made in a fixed order, so that a run repeats bit for bit.
+namespace mgpu::kernels {
+
+enum class Type { f32, bf16 };
+
+inline bool vectorizable(const void* p, std::int64_t width) {
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && width % 8 == 0;
+}
+
+struct NormShape {
+  std::int64_t rows = 0, width = 0;  // width at most kWidestNorm for backward
+  double eps = 0;
+};
+inline constexpr std::int64_t kWidestNorm = 8192;
+
+// y = w * (x [+ residual]) / rms, rstd [rows]. With a residual the sum is written too.
+void rms_norm(Type type, const void* x, const void* residual, const void* w, void* sum, void* y,
+              float* rstd, const NormShape& shape, cudaStream_t stream);
+
+// gx = d/dx [+ residual]; gw += d/dw in fp32 unless null. Scratch is norm_scratch(width) floats.
+std::int64_t norm_scratch(std::int64_t width);
+void rms_norm_backward(Type type, const void* gy, const void* x, const void* w, const float* rstd,
+                       const void* residual, void* gx, float* gw, float* scratch,
+                       const NormShape& shape, cudaStream_t stream);
+
+// Turns `heads` heads of head_dim at the start of every row, in place. cos and sin are
+// [positions, head_dim / 2]; `back` turns the other way.
+struct RotateShape {
+  std::int64_t rows = 0, stride = 0, heads = 0, head_dim = 0;  // head_dim a multiple of 16
+};
+void rotate(Type type, void* x, const float* cos, const float* sin, const std::int32_t* positions,
+            bool back, const RotateShape& shape, cudaStream_t stream);
+
+// gate_up [rows, 2 width] -> silu(gate) * up [rows, width].
+void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::int64_t width,
+            cudaStream_t stream);
+void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, std::int64_t rows,
+                     std::int64_t width, cudaStream_t stream);
+
+// Losses, whether the target is the largest, and entropies of rows of logits [rows, vocab]. With
+// `overwrite` the logits become scale * gradient. Targets below 0 give 0 everywhere.
+struct CrossEntropyOut {
+  float* loss;
+  bool* correct;
+  float* entropy;
+};
+void cross_entropy(Type type, void* logits, const std::int32_t* targets, bool overwrite,
+                   float scale, const CrossEntropyOut& out, std::int64_t rows, std::int64_t vocab,
+                   cudaStream_t stream);
+
+// AdamW as torch does it: decay first. `value` gets the rounded master where it is not null. clip,
+// skip and count (steps taken, this one included) are device scalars; nothing changes if skip is 1.
+struct AdamW {
+  float lr, beta1, beta2, eps, decay;
+};
+void adamw(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
+           Type moment_type, void* first, void* second, const float* clip, const float* skip,
+           const float* count, std::int64_t n, cudaStream_t stream);
+
+}  // namespace mgpu::kernels

@@ -1,0 +1,211 @@
+#include "runtime/kernels/on_gpu.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <stdexcept>
+
+#ifdef MGPU_CUDA
+#include <c10/cuda/CUDAStream.h>
+
+#include "runtime/kernels/kernels.hpp"
+#endif
+
+namespace mgpu::ops::on_gpu {
+
+#ifdef MGPU_CUDA
+
+namespace {
+
+bool known_type(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat;
+}
+
+kernels::Type type_of(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 ? kernels::Type::bf16 : kernels::Type::f32;
+}
+
+bool fits(const Tensor& x, std::int64_t width) {
+  return x.is_cuda() && known_type(x) && x.is_contiguous() &&
+         kernels::vectorizable(x.const_data_ptr(), width);
+}
+
+cudaStream_t stream_of(const Tensor& x) {
+  return c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
+}
+
+kernels::NormShape norm_shape(const Tensor& x, double eps) {
+  return {x.numel() / x.size(-1), x.size(-1), eps};
+}
+
+Tensor floats(const Tensor& like, std::int64_t n) {
+  return at::empty({n}, like.options().dtype(at::kFloat));
+}
+
+const void* pointer(const Tensor& x) {
+  return x.defined() ? x.const_data_ptr() : nullptr;
+}
+
+}  // namespace
+
+bool can_norm(const Tensor& x, const Tensor& w) {
+  const auto width = x.size(-1);
+  return fits(x, width) && fits(w, width) && width <= kernels::kWidestNorm &&
+         x.scalar_type() == w.scalar_type();
+}
+
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& w, double eps) {
+  const auto shape = norm_shape(x, eps);
+  Tensor y = at::empty_like(x);
+  Tensor rstd = floats(x, shape.rows);
+  kernels::rms_norm(type_of(x), x.const_data_ptr(), nullptr, w.const_data_ptr(), nullptr,
+                    y.data_ptr(), rstd.data_ptr<float>(), shape, stream_of(x));
+  return {y, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
+                                                const Tensor& w, double eps) {
+  const auto shape = norm_shape(x, eps);
+  Tensor sum = at::empty_like(x);
+  Tensor y = at::empty_like(x);
+  Tensor rstd = floats(x, shape.rows);
+  kernels::rms_norm(type_of(x), x.const_data_ptr(), residual.contiguous().const_data_ptr(),
+                    w.const_data_ptr(), sum.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), shape,
+                    stream_of(x));
+  return {sum, y, rstd};
+}
+
+Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, const Tensor& rstd,
+                         const Tensor& residual, const Tensor& gw) {
+  const auto shape = norm_shape(x, 0);
+  Tensor gx = at::empty_like(x);
+  const Tensor scratch = gw.defined() ? floats(x, kernels::norm_scratch(shape.width)) : Tensor();
+  const Tensor g = gy.contiguous();
+  const Tensor added = residual.defined() ? residual.contiguous() : Tensor();
+  kernels::rms_norm_backward(type_of(x), g.const_data_ptr(), x.const_data_ptr(), w.const_data_ptr(),
+                             rstd.const_data_ptr<float>(), pointer(added), gx.data_ptr(),
+                             gw.defined() ? gw.data_ptr<float>() : nullptr,
+                             scratch.defined() ? scratch.data_ptr<float>() : nullptr, shape,
+                             stream_of(x));
+  return gx;
+}
+
+bool can_swiglu(const Tensor& gate_up) {
+  return fits(gate_up, gate_up.size(-1) / 2);
+}
+
+Tensor swiglu(const Tensor& gate_up) {
+  const auto rows = gate_up.size(0);
+  const auto width = gate_up.size(1) / 2;
+  Tensor out = at::empty({rows, width}, gate_up.options());
+  kernels::swiglu(type_of(gate_up), gate_up.const_data_ptr(), out.data_ptr(), rows, width,
+                  stream_of(gate_up));
+  return out;
+}
+
+Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
+  Tensor out = at::empty_like(gate_up);
+  kernels::swiglu_backward(type_of(gate_up), g.contiguous().const_data_ptr(),
+                           gate_up.const_data_ptr(), out.data_ptr(), gate_up.size(0),
+                           gate_up.size(1) / 2, stream_of(gate_up));
+  return out;
+}
+
+bool can_rotate(const Tensor& qkv, std::int64_t head_dim) {
+  return fits(qkv, qkv.size(-1)) && head_dim % 16 == 0;
+}
+
+void rotate_(const Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
+             const Tensor& sin, const Tensor& positions, bool back) {
+  kernels::rotate(type_of(qkv), qkv.data_ptr(), cos.const_data_ptr<float>(),
+                  sin.const_data_ptr<float>(), positions.const_data_ptr<std::int32_t>(), back,
+                  {qkv.size(0), qkv.size(1), heads, head_dim}, stream_of(qkv));
+}
+
+bool can_cross_entropy(const Tensor& logits) {
+  return logits.is_cuda() && known_type(logits) && logits.is_contiguous();
+}
+
+CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const double* scale) {
+  const auto rows = logits.size(0);
+  CrossEntropy out{floats(logits, rows), at::empty({rows}, logits.options().dtype(at::kBool)),
+                   floats(logits, rows)};
+  kernels::cross_entropy(
+      type_of(logits), logits.data_ptr(), targets.const_data_ptr<std::int32_t>(), scale != nullptr,
+      scale != nullptr ? static_cast<float>(*scale) : 0.0F,
+      {out.loss.data_ptr<float>(), out.correct.data_ptr<bool>(), out.entropy.data_ptr<float>()},
+      rows, logits.size(1), stream_of(logits));
+  return out;
+}
+
+bool can_adamw(const Tensor& master) {
+  return master.is_cuda() && reinterpret_cast<std::uintptr_t>(master.const_data_ptr()) % 16 == 0;
+}
+
+void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
+            const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
+            const Tensor& count) {
+  const kernels::AdamW a{static_cast<float>(step.learning_rate), static_cast<float>(step.beta1),
+                         static_cast<float>(step.beta2), static_cast<float>(step.epsilon),
+                         static_cast<float>(step.decay)};
+  kernels::adamw(a, master.data_ptr<float>(), value.defined() ? value.data_ptr() : nullptr,
+                 type_of(grad), grad.const_data_ptr(), type_of(first), first.data_ptr(),
+                 second.data_ptr(), clip.const_data_ptr<float>(), skip.const_data_ptr<float>(),
+                 count.const_data_ptr<float>(), master.numel(), stream_of(master));
+}
+
+#else
+
+namespace {
+[[noreturn]] void none() {
+  throw std::logic_error("this build has no CUDA kernels");
+}
+}  // namespace
+
+bool can_norm(const Tensor&, const Tensor&) {
+  return false;
+}
+std::tuple<Tensor, Tensor> rms_norm(const Tensor&, const Tensor&, double) {
+  none();
+}
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor&, const Tensor&, const Tensor&,
+                                                double) {
+  none();
+}
+Tensor rms_norm_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&) {
+  none();
+}
+bool can_swiglu(const Tensor&) {
+  return false;
+}
+Tensor swiglu(const Tensor&) {
+  none();
+}
+Tensor swiglu_backward(const Tensor&, const Tensor&) {
+  none();
+}
+bool can_rotate(const Tensor&, std::int64_t) {
+  return false;
+}
+void rotate_(const Tensor&, std::int64_t, std::int64_t, const Tensor&, const Tensor&, const Tensor&,
+             bool) {
+  none();
+}
+bool can_cross_entropy(const Tensor&) {
+  return false;
+}
+CrossEntropy cross_entropy_(const Tensor&, const Tensor&, const double*) {
+  none();
+}
+bool can_adamw(const Tensor&) {
+  return false;
+}
+void adamw_(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+            const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  none();
+}
+
+#endif
+
+}  // namespace mgpu::ops::on_gpu

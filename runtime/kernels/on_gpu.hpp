@@ -1,0 +1,36 @@
+#pragma once
+
+#include "runtime/kernels/ops.hpp"
+
+// The operations that our kernels do, and whether they can for these tensors. Without a CUDA
+// compiler in the build they never can.
+namespace mgpu::ops::on_gpu {
+
+bool can_norm(const Tensor& x, const Tensor& w);
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& w, double eps);
+std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
+                                                const Tensor& w, double eps);
+Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, const Tensor& rstd,
+                         const Tensor& residual, const Tensor& gw);
+
+bool can_swiglu(const Tensor& gate_up);
+Tensor swiglu(const Tensor& gate_up);
+Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up);
+
+bool can_rotate(const Tensor& qkv, std::int64_t head_dim);
+void rotate_(const Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
+             const Tensor& sin, const Tensor& positions, bool back);
+
+bool can_cross_entropy(const Tensor& logits);
+CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const double* scale);
+
+// One AdamW step of flat tensors of one length; `value` undefined: the master is what computes.
+struct AdamWStep {
+  double learning_rate, beta1, beta2, epsilon, decay;
+};
+bool can_adamw(const Tensor& master);
+void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
+            const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
+            const Tensor& count);
+
+}  // namespace mgpu::ops::on_gpu

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "runtime/train/command_line.hpp"
+
+// What mgpu-train does beside training, one function a command; each returns the exit status.
+namespace mgpu::recipes {
+
+int check(const train::CheckCommand& command);
+int plan(const train::PlanCommand& command);
+int init(const train::InitCommand& command);
+int generate(const train::GenerateCommand& command);
+int merge(const train::MergeCommand& command);
+
+}  // namespace mgpu::recipes

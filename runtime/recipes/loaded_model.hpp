@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/comm/comm.hpp"
+#include "runtime/parallel/shards.hpp"
+#include "runtime/train/model_source.hpp"
+
+namespace mgpu::recipes {
+
+// A model on one device to be used as it is, with an adapter or without.
+struct LoadedModel {
+  train::ModelSource source;
+  std::unique_ptr<comm::Comm> comm;  // alone
+  std::unique_ptr<parallel::Shards> shards;
+  double adapter_scale = 1;
+};
+
+// `adapter`: a folder in PEFT's layout, or empty. `model` may be empty then: the adapter names it.
+LoadedModel load_model(std::string model, const std::string& adapter, at::Device device,
+                       at::ScalarType dtype);
+
+}  // namespace mgpu::recipes

@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/model/write_config.hpp"
+#include "runtime/recipes/commands.hpp"
+#include "runtime/recipes/loaded_model.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::recipes {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+// W + scale * b a, in fp32 on the CPU, stored in the base's own type.
+int merge(const train::MergeCommand& command) {
+  if (fs::exists(fs::path(command.output) / "config.json")) {
+    throw std::runtime_error(command.output + " holds a model already; give another --output");
+  }
+  auto model = load_model(command.model, command.adapter, at::kCPU, at::kFloat);
+  auto& shards = *model.shards;
+  for (std::int64_t layer = 0; layer < model.source.config.layers; ++layer) {
+    const auto& block = shards.weights(model::block_unit(layer)).block;
+    for (const auto* linear : {&block.qkv, &block.o, &block.gate_up, &block.down}) {
+      for (const auto& adapter : linear->adapters) {
+        auto rows = linear->weight.narrow(0, adapter.begin, adapter.size);
+        rows.addmm_(adapter.b, adapter.a, 1, model.adapter_scale);
+      }
+    }
+    shards.release(model::block_unit(layer));
+  }
+  fs::create_directories(command.output);
+  const auto dtype = model.source.config.dtype == "float32" ? at::kFloat : at::kBFloat16;
+  const train::Rename rename = [](const std::string& name) {
+    return train::is_adapter(name) ? std::string() : name;
+  };
+  checkpoint::WeightsWriter writer(command.output, train::plan_of(shards, dtype, true, rename));
+  train::write_weights(shards, &writer, dtype, true, rename);
+  writer.finish();
+  auto config = model.source.config;
+  config.nf4 = false;
+  config.dtype = dtype == at::kFloat ? "float32" : "bfloat16";
+  const auto at = [&](const char* name) { return (fs::path(command.output) / name).string(); };
+  model.source.tokenizer.save(command.output);
+  checkpoint::write_file(at("generation_config.json"), model::generation_config_text(config));
+  checkpoint::write_file(at("config.json"),
+                         model::model_config_text(config, model.source.config_text));
+  fmt::print("merged {} into {}\n", command.adapter, command.output);
+  return 0;
+}
+
+}  // namespace mgpu::recipes

@@ -1,0 +1,112 @@
+#include "runtime/telemetry/metrics_file.hpp"
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace mgpu::telemetry {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string line_of(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json head(const char* event, std::int64_t step, double time) {
+  return {{"event", event}, {"step", step}, {"time", time}};
+}
+
+// Counts are whole numbers, and told as such.
+Json number(double value) {
+  if (std::floor(value) == value && std::fabs(value) < 9e15)
+    return static_cast<std::int64_t>(value);
+  return value;
+}
+
+void add(Json& object, const Values& values) {
+  for (const auto& [name, value] : values)
+    if (!object.contains(name)) object[name] = is_measured(name) ? number(value) : Json(value);
+}
+
+}  // namespace
+
+std::string train_line(const StepReport& report, double time) {
+  Json object = head(event::kTrain, report.step, time);
+  if (report.total_steps > 0) object["total_steps"] = report.total_steps;
+  object["epoch"] = report.epoch;
+  object["loss"] = report.loss;
+  object["learning_rate"] = report.learning_rate;
+  object["grad_norm"] = report.grad_norm;
+  add(object, measured_values(report));
+  add(object, logged_values(report));
+  return line_of(object);
+}
+
+std::string values_line(const char* event, std::int64_t step, double epoch, const Values& values,
+                        double time) {
+  Json object = head(event, step, time);
+  object["epoch"] = epoch;
+  add(object, values);
+  return line_of(object);
+}
+
+std::string note_line(std::int64_t step, const std::string& text, double time) {
+  Json object = head(event::kNote, step, time);
+  object["text"] = text;
+  return line_of(object);
+}
+
+std::string resume_line(std::int64_t step, std::int64_t dropped, double time) {
+  Json object = head(event::kResume, step, time);
+  object["dropped_lines"] = dropped;
+  return line_of(object);
+}
+
+std::string wandb_line(std::int64_t step, double epoch, const Values& values, double time) {
+  Json object = {{"_step", step}, {"_timestamp", time}, {"train/global_step", step}};
+  object["train/epoch"] = epoch;
+  for (const auto& [name, value] : values)
+    if (std::isfinite(value)) object[tag_of(name)] = value;
+  return line_of(object);
+}
+
+Kept lines_to_keep(const std::string& path, std::int64_t last_step, const char* step_key) {
+  Kept kept;
+  std::ifstream in(path, std::ios::binary);
+  bool keeping = true;
+  for (std::string line; std::getline(in, line);) {
+    const bool whole = !in.eof();  // it ends with a newline
+    if (keeping && whole) {
+      const auto object = nlohmann::json::parse(line, nullptr, false);
+      const auto step = object.is_object() ? object.find(step_key) : object.end();
+      // Lines of somebody else's stay where they are.
+      keeping = !object.is_object() || step == object.end() || !step->is_number() ||
+                step->get<double>() <= static_cast<double>(last_step);
+    }
+    keeping = keeping && whole;
+    if (keeping)
+      kept.bytes += static_cast<std::int64_t>(line.size()) + 1;
+    else
+      ++kept.dropped;
+  }
+  return kept;
+}
+
+std::string set_aside(const std::string& path) {
+  struct stat found{};
+  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_size == 0) return {};
+  for (int number = 1; number < 10000; ++number) {
+    const auto name = fmt::format("{}.{}", path, number);
+    if (::lstat(name.c_str(), &found) == 0) continue;
+    return std::rename(path.c_str(), name.c_str()) == 0 ? name : std::string();
+  }
+  return {};
+}
+
+}  // namespace mgpu::telemetry

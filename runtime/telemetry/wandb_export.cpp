@@ -1,0 +1,56 @@
+#include "runtime/telemetry/wandb_export.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/telemetry/metrics_file.hpp"
+
+namespace mgpu::telemetry {
+namespace {
+
+// A string of JSON is one of Python too, as long as all beyond ASCII stays as it is.
+std::string python_string(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+WandbExport::WandbExport(const std::string& folder, const std::string& run_name,
+                         std::int64_t resume_step, double time, const Complain& complain) {
+  const auto path = folder + "/wandb-history.jsonl";
+  const auto program = folder + "/wandb-sync.py";
+  const bool resumed = resume_step > 0 && std::filesystem::exists(program);
+  if (!resumed) {
+    set_aside(path);
+    const auto id = fmt::format("mgpu-{:x}-{}", static_cast<std::int64_t>(time * 1000), ::getpid());
+    replace_file(program, wandb_sync_program(id, run_name), complain);
+  }
+  const std::int64_t keep = resumed ? lines_to_keep(path, resume_step, "_step").bytes : -1;
+  history_ = OutputFile(path, complain, keep);
+  advice_ = fmt::format(
+      "wandb: nothing is sent from here; where wandb is installed and logged in, now or later: "
+      "python {}",
+      program);
+}
+
+void WandbExport::add(std::int64_t step, double epoch, const Values& values, double time) {
+  history_.append(wandb_line(step, epoch, values, time));
+}
+
+std::string wandb_sync_program(const std::string& id, const std::string& run_name) {
+  const auto name = run_name.empty() ? "None" : python_string(run_name);
+  return fmt::format(R"(import json, pathlib, wandb
+run = wandb.init(id={}, name={}, resume="allow")
+for line in open(pathlib.Path(__file__).parent / "wandb-history.jsonl", encoding="utf-8"):
+    row = json.loads(line)
+    run.log(row, step=row.pop("_step"))
+run.finish()
+)",
+                     python_string(id), name);
+}
+
+}  // namespace mgpu::telemetry

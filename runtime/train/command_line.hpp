@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace mgpu::train {
+
+// A mistake on the command line: the program ends with status 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A recipe and how it is changed.
+struct RecipeArguments {
+  std::string path;
+  std::vector<std::string> set;
+  bool allow_unknown = false;
+
+  friend bool operator==(const RecipeArguments&, const RecipeArguments&) = default;
+};
+
+struct RunCommand {
+  RecipeArguments recipe;
+  bool single = false;  // goes on alone where several GPUs are visible
+};
+
+struct CheckCommand {
+  RecipeArguments recipe;
+  std::int64_t ranks = 1;  // for the arithmetic of a step
+};
+
+struct PlanCommand {
+  RecipeArguments recipe;
+  std::optional<std::int64_t> gpu_bytes;  // absent: the visible GPU's
+  std::optional<std::int64_t> gpus;       // absent: as many as are visible
+};
+
+struct InitCommand {
+  std::string kind;
+  std::string output;  // empty: stdout
+};
+
+struct GenerateCommand {
+  std::string model;
+  std::string adapter;
+  std::string prompt;  // this, or
+  std::string input;   // a JSONL file
+  std::string output;  // empty: stdout
+  std::int64_t max_new_tokens = 256;
+  double temperature = 1;
+  double top_p = 1;
+  std::int64_t top_k = 0;
+  std::uint64_t seed = 42;
+  bool raw = false;  // without the chat template
+};
+
+struct MergeCommand {
+  std::string model;
+  std::string adapter;
+  std::string output;
+};
+
+// Fills the cache of token ids, and trains nothing.
+struct TokenizeCommand {
+  RecipeArguments recipe;
+};
+
+struct KeysCommand {};  // prints the reference of keys
+struct VersionCommand {};
+struct HelpCommand {};
+
+using Command =
+    std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand, MergeCommand,
+                 TokenizeCommand, KeysCommand, VersionCommand, HelpCommand>;
+
+// What a command line asks for. Throws UsageError, "what is wrong; what to do".
+Command parse_command_line(int argc, const char* const* argv);
+
+std::string help_text();     // one screen
+std::string version_text();  // "mgpu-train 0.1.0"
+
+}  // namespace mgpu::train

@@ -1,0 +1,76 @@
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/train/check.hpp"
+#include "runtime/train/resolve.hpp"
+#include "runtime/train/yaml_values.hpp"
+
+using namespace mgpu::train;
+
+namespace {
+
+// What a file may do to us: become a configuration, or be refused in short lines without control
+// characters.
+void check_lines(const std::vector<std::string>& lines) {
+  if (lines.empty()) std::abort();
+  for (const auto& line : lines)
+    if (line.find('\n') != line.npos || line.find('\0') != line.npos || line.size() > 4000)
+      std::abort();
+}
+
+// A configuration that was accepted is one that the rest can count on.
+void check_config(const TrainConfig& config) {
+  if (config.model_name_or_path.empty() == config.model_size.empty()) std::abort();
+  if (config.per_device_train_batch_size < 1 || config.gradient_accumulation_steps < 1 ||
+      config.max_length < 2 || config.zero_stage < 0 || config.zero_stage > 3 ||
+      !(config.warmup_steps >= 0) || config.lora_r < 1)
+    std::abort();
+  try {
+    check_text(config, "f", 3);
+  } catch (const std::runtime_error&) {  // a batch that three ranks cannot share
+  }
+}
+
+void check_tree(const YamlNode& node) {
+  const auto text = flow_text(node);
+  if (node.kind == YamlNode::Kind::scalar) return;
+  if (flow_text(parse_yaml(text, "again")) != text) std::abort();
+}
+
+// No file of the machine is read; what a recipe names is the recipe.
+RecipeOptions options(const std::string& text, bool allow_unknown) {
+  return {.allow_unknown = allow_unknown,
+          .read_file = [text](const std::string& path) { return parse_yaml(text, path); }};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(bytes), size);
+  for (const bool allow_unknown : {false, true}) {
+    try {
+      check_config(parse_recipe(text, "f", options(text, allow_unknown)));
+    } catch (const RecipeError& e) {
+      check_lines(e.lines());
+    }
+  }
+  const auto end = text.find('\n');
+  if (end != text.npos) {  // the first line as an override of the rest
+    auto changed = options(text, true);
+    changed.set = {text.substr(0, end)};
+    try {
+      check_config(parse_recipe(text.substr(end + 1), "f", changed));
+    } catch (const RecipeError& e) {
+      check_lines(e.lines());
+    }
+  }
+  try {
+    check_tree(parse_yaml(text, "f"));
+  } catch (const std::runtime_error&) {
+  }
+  return 0;
+}

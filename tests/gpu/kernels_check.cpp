@@ -1,0 +1,225 @@
+// Compares every kernel on a GPU with the ATen composition of the same operation on the CPU in
+// fp32, and times the ones that only move memory. Ends with status 1 if any is off.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/on_gpu.hpp"
+#include "runtime/kernels/ops.hpp"
+#include "runtime/train/device.hpp"
+
+namespace {
+
+using namespace mgpu;
+using at::Tensor;
+
+bool good = true;
+
+void compare(const std::string& what, const Tensor& gpu, const Tensor& wanted, double limit) {
+  const auto got = gpu.to(at::kCPU).to(at::kFloat);
+  const double error = got.sub(wanted.to(at::kFloat)).norm().item<float>() /
+                       std::max(1e-12F, wanted.to(at::kFloat).norm().item<float>());
+  const bool fine = error <= limit;
+  good = good && fine;
+  printf("%-5s %-52s error %.2e (limit %.0e)\n", fine ? "ok" : "BAD", what.c_str(), error, limit);
+}
+
+Tensor draw(at::IntArrayRef shape, at::ScalarType type) {
+  return at::randn(shape).to(type).to(at::kCUDA);
+}
+
+Tensor reference(const Tensor& x) {
+  return x.to(at::kCPU).to(at::kFloat);
+}
+
+void check_norms(std::int64_t rows, std::int64_t width, at::ScalarType type, double limit) {
+  const auto name = " [" + std::to_string(rows) + ", " + std::to_string(width) + "] " +
+                    (type == at::kFloat ? "fp32" : "bf16");
+  const auto x = draw({rows, width}, type), r = draw({rows, width}, type);
+  const auto w = draw({width}, type), g = draw({rows, width}, type);
+  auto [y, rstd] = ops::rms_norm(x, w, 1e-6);
+  auto [wy, wrstd] = ops::rms_norm(reference(x), reference(w), 1e-6);
+  compare("rms_norm" + name, y, wy, limit);
+  compare("rms_norm rstd" + name, rstd, wrstd, 1e-5);
+  auto [sum, ay, arstd] = ops::add_rms_norm(x, r, w, 1e-6);
+  auto [wsum, way, warstd] = ops::add_rms_norm(reference(x), reference(r), reference(w), 1e-6);
+  compare("add_rms_norm sum" + name, sum, wsum, limit);
+  compare("add_rms_norm" + name, ay, way, limit);
+  auto gw = at::zeros({width}, at::TensorOptions(at::kCUDA)).add_(1);
+  auto wgw = at::zeros({width}).add_(1);
+  compare(
+      "rms_norm_backward" + name, ops::rms_norm_backward(g, x, w, rstd, r, gw),
+      ops::rms_norm_backward(reference(g), reference(x), reference(w), wrstd, reference(r), wgw),
+      limit);
+  compare("rms_norm_backward gw" + name, gw, wgw, 1e-4);
+}
+
+void check_swiglu(std::int64_t rows, std::int64_t width, at::ScalarType type, double limit) {
+  const auto x = draw({rows, 2 * width}, type), g = draw({rows, width}, type);
+  compare("swiglu", ops::swiglu(x), ops::swiglu(reference(x)), limit);
+  compare("swiglu_backward", ops::swiglu_backward(g, x),
+          ops::swiglu_backward(reference(g), reference(x)), limit);
+}
+
+void check_rotate(std::int64_t rows, std::int64_t heads, std::int64_t dim, at::ScalarType type,
+                  double limit) {
+  auto x = draw({rows, (heads + 4) * dim}, type);
+  const auto angles = at::randn({64, dim / 2});
+  const auto positions = at::randint(64, {rows}, at::kInt);
+  auto wanted = reference(x);
+  ops::rotate_(x, heads, dim, angles.cos().to(at::kCUDA), angles.sin().to(at::kCUDA),
+               positions.to(at::kCUDA), false);
+  ops::rotate_(wanted, heads, dim, angles.cos(), angles.sin(), positions, false);
+  compare("rotate, head_dim " + std::to_string(dim), x, wanted, limit);
+  ops::rotate_(x, heads, dim, angles.cos().to(at::kCUDA), angles.sin().to(at::kCUDA),
+               positions.to(at::kCUDA), true);
+  ops::rotate_(wanted, heads, dim, angles.cos(), angles.sin(), positions, true);
+  compare("rotate back", x, wanted, limit);
+}
+
+void check_cross_entropy(std::int64_t rows, std::int64_t vocab, at::ScalarType type, double limit) {
+  auto x = draw({rows, vocab}, type).mul_(3);
+  auto targets = at::randint(vocab, {rows}, at::kInt);
+  targets[rows / 2] = -100;
+  auto wanted_x = reference(x);
+  const double scale = 0.125;
+  const auto name = " [" + std::to_string(rows) + ", " + std::to_string(vocab) + "]";
+  const auto got = ops::cross_entropy_(x, targets.to(at::kCUDA), &scale);
+  const auto wanted = ops::cross_entropy_(wanted_x, targets, &scale);
+  compare("cross_entropy loss" + name, got.loss, wanted.loss, 1e-5);
+  compare("cross_entropy entropy" + name, got.entropy, wanted.entropy, 1e-4);
+  compare("cross_entropy correct" + name, got.correct, wanted.correct, 1e-6);
+  compare("cross_entropy gradient" + name, x, wanted_x, limit);
+}
+
+void check_adamw(std::int64_t n, at::ScalarType grad, at::ScalarType moment) {
+  const auto w = at::randn({n}), g = at::randn({n}).to(grad), m = at::randn({n}).to(moment);
+  const auto v = at::randn({n}).abs().to(moment);
+  const auto gpu = [](const Tensor& x) { return x.clone().to(at::kCUDA); };
+  auto gw = gpu(w), gm = gpu(m), gv = gpu(v);
+  auto value = gw.to(at::kBFloat16);
+  const auto one = [](double x) { return at::zeros({}, at::TensorOptions(at::kCUDA)).add_(x); };
+  ops::on_gpu::adamw_({1e-2, 0.9, 0.999, 1e-8, 0.1}, gw, value, gpu(g), gm, gv, one(0.5), one(0),
+                      one(3));
+  const auto g32 = g.to(at::kFloat) * 0.5;
+  const auto m2 = m.to(at::kFloat) * 0.9 + g32 * 0.1;
+  const auto v2 = v.to(at::kFloat) * 0.999 + g32 * g32 * 0.001;
+  const double c1 = 1 - 0.9 * 0.9 * 0.9, c2 = 1 - 0.999 * 0.999 * 0.999;
+  const auto wanted = w * (1 - 1e-2 * 0.1) - m2 / c1 / ((v2 / c2).sqrt() + 1e-8) * 1e-2;
+  compare("adamw master", gw, wanted, 1e-5);
+  compare("adamw value", value, wanted, 4e-3);
+  compare("adamw first", gm, m2, moment == at::kFloat ? 1e-6 : 4e-3);
+  compare("adamw second", gv, v2, moment == at::kFloat ? 1e-6 : 4e-3);
+}
+
+ops::Sequences sequences(const std::vector<int>& lengths) {
+  ops::Sequences s;
+  std::vector<int> starts{0};
+  std::vector<std::int64_t> places;
+  for (const int length : lengths) {
+    starts.push_back(starts.back() + length);
+    s.longest = std::max<std::int64_t>(s.longest, length);
+  }
+  s.count = static_cast<std::int64_t>(lengths.size());
+  for (std::int64_t i = 0; i < s.count; ++i)
+    for (int j = 0; j < lengths[static_cast<std::size_t>(i)]; ++j)
+      places.push_back(i * s.longest + j);
+  s.tokens = starts.back();
+  s.equal = s.count * s.longest == s.tokens;
+  s.starts = s.host_starts = at::zeros({s.count + 1}, at::kInt);
+  for (std::size_t i = 0; i < starts.size(); ++i)
+    s.starts[static_cast<std::int64_t>(i)] = starts[i];
+  s.places = at::zeros({s.tokens}, at::kLong);
+  for (std::size_t i = 0; i < places.size(); ++i)
+    s.places[static_cast<std::int64_t>(i)] = places[i];
+  return s;
+}
+
+void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shape,
+                     at::ScalarType type, double limit) {
+  const auto host = sequences(lengths);
+  auto device = host;
+  device.starts = host.starts.to(at::kCUDA);
+  device.places = host.places.to(at::kCUDA);
+  const auto qkv = draw({host.tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
+  const auto g = draw({host.tokens, shape.heads * shape.head_dim}, type);
+  const auto got = ops::attention(qkv, shape, device);
+  const auto wanted = ops::attention(reference(qkv), shape, host);
+  const std::string name =
+      std::string(device.equal ? " equal" : " ragged") + (type == at::kFloat ? " fp32" : " bf16");
+  compare("attention" + name, got.out, wanted.out, limit);
+  compare("attention_backward" + name, ops::attention_backward(g, qkv, got, shape, device),
+          ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
+}
+
+template <class Run>
+void time(const char* what, double bytes, const Run& run) {
+  for (int i = 0; i < 3; ++i) run();
+  train::wait_for(at::kCUDA);
+  const auto begin = std::chrono::steady_clock::now();
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) run();
+  train::wait_for(at::kCUDA);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  printf("      %-52s %.0f us, %.0f GB/s\n", what, took.count() / kTimes * 1e6,
+         bytes * kTimes / took.count() / 1e9);
+}
+
+void time_all() {
+  const std::int64_t rows = 16384, width = 1536, ff = 8960;
+  const auto type = at::kBFloat16;
+  const auto x = draw({rows, width}, type), r = draw({rows, width}, type), w = draw({width}, type);
+  auto [y, rstd] = ops::rms_norm(x, w, 1e-6);
+  auto gw = at::zeros({width}, at::TensorOptions(at::kCUDA));
+  const double row_bytes = static_cast<double>(rows * width * 2);
+  time("rms_norm", 2 * row_bytes, [&] { ops::rms_norm(x, w, 1e-6); });
+  time("add_rms_norm", 4 * row_bytes, [&] { ops::add_rms_norm(x, r, w, 1e-6); });
+  time("rms_norm_backward", 4 * row_bytes,
+       [&, s = rstd] { ops::rms_norm_backward(r, x, w, s, r, gw); });
+  const auto gate_up = draw({rows, 2 * ff}, type), g = draw({rows, ff}, type);
+  const double ff_bytes = static_cast<double>(rows * ff * 2);
+  time("swiglu", 3 * ff_bytes, [&] { ops::swiglu(gate_up); });
+  time("swiglu_backward", 5 * ff_bytes, [&] { ops::swiglu_backward(g, gate_up); });
+  auto logits = draw({2048, 151936}, type);
+  const auto targets = at::randint(151936, {2048}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
+  const double scale = 1e-3;
+  time("cross_entropy and gradient", 3.0 * 2048 * 151936 * 2,
+       [&] { ops::cross_entropy_(logits, targets, &scale); });
+}
+
+}  // namespace
+
+int main() {
+  if (train::visible_gpus() == 0) {
+    fprintf(stderr, "kernels_check: no GPU is visible\n");
+    return 1;
+  }
+  train::take_device(0, true);
+  at::manual_seed(1);
+  for (const auto& [type, limit] : {std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 8e-3}}) {
+    for (const auto& [rows, width] : {std::pair{1, 128}, std::pair{777, 896}, std::pair{300, 1536},
+                                      std::pair{65, 3584}, std::pair{9, 8192}})
+      check_norms(rows, width, type, limit);
+    check_swiglu(33, 8960, type, limit);
+    check_rotate(77, 14, 64, type, limit);
+    check_rotate(5, 3, 128, type, limit);
+    check_cross_entropy(17, 151936, type, limit);
+    check_cross_entropy(9, 1003, type, limit);
+    check_attention({64, 64, 64}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    check_attention({5, 64, 1, 130}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    check_attention({128, 128}, {4, 4, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
+  }
+  check_adamw(100003, at::kFloat, at::kFloat);
+  check_adamw(4096, at::kBFloat16, at::kBFloat16);
+  time_all();
+  printf("%s\n", good ? "all kernels agree" : "some kernels are off");
+  return good ? 0 : 1;
+}
