@@ -35,6 +35,8 @@ ARROWS = [
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
                    "rendezvous/store/client.hpp", "rendezvous/store/wire.hpp"]),
+    # Programs that use the trainer as a library.
+    ("docs/examples/*", ["runtime/train/*", "rendezvous/contract.hpp"]),
     ("tests/*", ["*"]),
 ]
 
