@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <variant>
 
 #include "rendezvous/contract.hpp"
@@ -93,7 +94,9 @@ int main(int argc, char** argv) {
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
     return 2;
   } catch (const std::exception& e) {
-    train::leave_last_words(e.what());
+    // LibTorch puts a stack trace of its own behind the message.
+    const std::string text = e.what();
+    train::leave_last_words(text.substr(0, text.find("\nException raised from")));
     // Other ranks' connections are torn on purpose: they must not wait for us.
     std::fflush(nullptr);
     _Exit(1);

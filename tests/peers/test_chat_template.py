@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import subprocess
+import unicodedata
 import unittest
 
 from transformers.utils import chat_template_utils
@@ -253,6 +254,19 @@ class Language(Peers):
         extra = jinja_snippets.VARIABLES
         self.compare([(source, asked(source, [], None, False, extra))
                       for source in jinja_snippets.snippets()], 5000)
+
+
+    def test_the_case_of_every_character(self):
+        # Characters that are newer than Python's tables have no case there.
+        known = [chr(code) for code in range(1, 0x20000)
+                 if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
+        source = "{% for c in v %}" + "".join(
+            "{{ c.%s() }} " % method for method in
+            ("upper", "lower", "title", "capitalize", "swapcase", "isupper", "islower", "isspace")
+        ) + ";{% endfor %}{{ v }}"
+        self.compare([(f"from {known[at]!r}", asked(source, [], None, False,
+                                                    {"v": known[at:at + 2000]}))
+                      for at in range(0, len(known), 2000)], len(known) // 2000)
 
 
 class SpansWithoutMarks(Peers):
