@@ -62,6 +62,7 @@ nlohmann::json to_json(const Progress& p) {
                       {"global_batch", p.global_batch},
                       {"data_seed", p.data_seed},
                       {"num_input_tokens_seen", p.tokens},
+                      {"updates", p.updates},
                       {"evaluations_without_gain", p.evaluations_without_gain},
                       {"best_metric", nullptr},
                       {"best_global_step", nullptr},
@@ -79,6 +80,7 @@ Progress progress_from(const nlohmann::json& json, const std::string& file) {
     p.global_batch = json.at("global_batch");
     p.data_seed = json.at("data_seed");
     p.tokens = json.at("num_input_tokens_seen");
+    p.updates = json.at("updates");
     p.evaluations_without_gain = json.at("evaluations_without_gain");
     if (!json.at("best_metric").is_null()) p.best_metric = json.at("best_metric");
     if (!json.at("best_global_step").is_null()) p.best_step = json.at("best_global_step");
@@ -224,7 +226,7 @@ Progress Saver::load(const std::string& folder) {
                              "name it as model_name_or_path instead");
   }
   read_training_state(folder, learner_.optimizer());
-  learner_.optimizer().set_steps_taken(progress.step);
+  learner_.optimizer().set_steps_taken(progress.updates);
   return progress;
 }
 

@@ -202,6 +202,7 @@ void Trainer::save_now() {
   save_wanted_ = false;
   if (last_saved_ == progress_.step) return;
   settle();
+  progress_.updates = learner_->optimizer().steps_taken();
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;

@@ -97,12 +97,30 @@ std::vector<model::Keep> keep_policy(const TrainConfig& config, const PlanReques
 
 }  // namespace
 
+namespace {
+
+// Settings that recipes may hold and this version does not carry out: never passed over in silence.
+void refuse_what_is_not_there(const TrainConfig& config) {
+  const auto refuse = [](const std::string& what, const std::string& instead) {
+    throw std::runtime_error(fmt::format("{} is not supported by this version; {}", what, instead));
+  };
+  if (config.load_in_4bit) refuse("load_in_4bit", "train adapters on the 16-bit weights");
+  if (config.optim == "adamw_8bit")
+    refuse("optim: adamw_8bit", "use adamw_torch_fused, with optim_dtype: bf16 to save memory");
+  if (!config.adapter_path.empty())
+    refuse("going on from an adapter", "merge it first with mgpu-train merge");
+  if (config.consistency_check_steps > 0) refuse("consistency_check_steps", "leave it out");
+}
+
+}  // namespace
+
 Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
     : config_(std::move(config)), contract_(std::move(contract)) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::open_files() {
+  refuse_what_is_not_there(config_);
   fs::create_directories(config_.output_dir);
   source_.emplace(open_model(config_));
   open_data();
@@ -236,6 +254,11 @@ void Trainer::resume() {
     }
     last_saved_ = progress_.step;
     last_checkpoint_ = checkpoint;
+    if (progress_.best_step) {
+      const auto best =
+          fs::path(config_.output_dir) / fmt::format("checkpoint-{}", *progress_.best_step);
+      if (fs::exists(best)) best_checkpoint_ = best.string();
+    }
   } else {
     auto& shards = learner_->shards();
     if (source_->weights) {
