@@ -1,5 +1,7 @@
 #include "runtime/recipes/sft.hpp"
 
+#include <signal.h>
+
 #include "runtime/train/stop_signals.hpp"
 #include "runtime/train/trainer.hpp"
 
@@ -16,7 +18,9 @@ int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) 
   trainer.finish();
 
   // As if the signal had killed us, but with a checkpoint behind.
-  return trainer.end() == train::End::stopped ? 128 + signals.signal() : 0;
+  // The signal may have come to another rank only.
+  const int signo = signals.signal() != 0 ? signals.signal() : SIGTERM;
+  return trainer.end() == train::End::stopped ? 128 + signo : 0;
 }
 
 int tokenize(const train::TrainConfig& config) {

@@ -210,6 +210,12 @@ Progress Saver::load(const std::string& folder) {
       progress_from(nlohmann::json::parse(checkpoint::read_file(file, kLongestState)), file);
   auto& shards = learner_.shards();
   if (config_.use_peft) {
+    // The checkpoint has what was trained; what was not comes from where it came from before.
+    if (source_.weights) {
+      load_weights(shards, *source_.weights, source_.config, source_.vocab_on_disk);
+    } else {
+      draw_weights(shards, source_.config.initializer_range, config_.seed);
+    }
     const checkpoint::Weights adapter(folder, "adapter_model");
     for (const auto& unit : shards.layout().units)
       for (const auto& slot : unit.trained.slots)
