@@ -12,8 +12,8 @@ std::uint64_t step_key(std::int32_t node, char byte) {
   return static_cast<std::uint64_t>(node) << 8 | static_cast<unsigned char>(byte);
 }
 
-std::size_t before_white_space(std::string_view text, std::size_t end) {
-  while (end > 0) {
+std::size_t before_white_space(std::string_view text, std::size_t from, std::size_t end) {
+  while (end > from) {
     const CodePoint c = code_point_before(text, end);
     if (!is_white_space(c.value)) break;
     end -= c.size;
@@ -121,11 +121,12 @@ void AddedTokens::split(std::string_view text, bool normalized, bool at_start,
     const AddedToken& token = tokens_.at(found.id);
     if (token.single_word && within_word(text, found.begin, found.end)) continue;
     std::size_t begin = found.begin;
-    if (token.lstrip) begin = std::max(before_white_space(text, begin), done);
+    if (token.lstrip) begin = std::max(before_white_space(text, done, begin), done);
     if (begin > done) {
       pieces.push_back({text.substr(done, begin - done), -1, at_start && done == 0});
     }
-    const std::size_t end = token.rstrip ? after_white_space(text, found.end) : found.end;
+    const std::size_t end =
+        token.rstrip ? after_white_space(text, std::max(found.end, done)) : found.end;
     if (begin < end) pieces.push_back({{}, token.id});
     // A token that is itself white space is found again within what rstrip took: so it is in HF's
     // tokenizers, and the ids must be theirs.

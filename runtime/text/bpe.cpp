@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
+
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/unicode.hpp"
 

@@ -1,11 +1,12 @@
 #include "runtime/text/decoder.hpp"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "runtime/text/metaspace.hpp"
 #include "runtime/text/replacement.hpp"

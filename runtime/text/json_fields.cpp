@@ -1,9 +1,9 @@
 #include "runtime/text/json_fields.hpp"
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace mgpu::text {
 namespace {

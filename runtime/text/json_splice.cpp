@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace mgpu::text {
 namespace {
@@ -59,6 +60,11 @@ class Scanner {
   std::size_t at_ = 0;
 };
 
+std::string unescaped(std::string_view written) {
+  if (written.find('\\') == std::string_view::npos) return std::string(written);
+  return nlohmann::json::parse(fmt::format("\"{}\"", written)).get<std::string>();
+}
+
 struct Span {
   std::size_t begin = 0, end = 0;
 };
@@ -71,7 +77,7 @@ Span value_of(std::string_view json, std::string_view key, std::size_t& inside) 
   scan.step();
   inside = scan.at();
   for (scan.skip_blanks(); scan.here() != '}'; scan.skip_blanks()) {
-    const std::string_view name = scan.string();
+    const std::string name = unescaped(scan.string());
     scan.skip_blanks();
     scan.step();  // the colon
     scan.skip_blanks();

@@ -1,9 +1,10 @@
 #include "runtime/text/metaspace.hpp"
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"
 

@@ -1,7 +1,8 @@
 #include "runtime/text/normalizer.hpp"
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"

@@ -1,10 +1,11 @@
 #include "runtime/text/post_processor.hpp"
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/vocabulary.hpp"
 

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace mgpu::text {
 

@@ -1,11 +1,12 @@
 #include "runtime/text/pre_tokenizer.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/json_fields.hpp"
 
 namespace mgpu::text {

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "runtime/text/metaspace.hpp"
 #include "runtime/text/replacement.hpp"

@@ -1,11 +1,10 @@
 #include "runtime/text/regex.hpp"
 
-#include <pcre2.h>
-
 #include <array>
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <pcre2.h>
 
 namespace mgpu::text {
 namespace {

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
+
 #include "runtime/text/regex.hpp"
 #include "runtime/text/unicode_additions.hpp"
 

@@ -1,7 +1,8 @@
 #include "runtime/text/replacement.hpp"
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include <nlohmann/json.hpp>
 
 #include "runtime/text/json_fields.hpp"
 

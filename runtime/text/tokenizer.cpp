@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <climits>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/added_tokens.hpp"
 #include "runtime/text/bpe.hpp"
 #include "runtime/text/decoder.hpp"

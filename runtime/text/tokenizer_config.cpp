@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/tokenizer_file.hpp"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+
 #include "runtime/text/json_fields.hpp"
 
 namespace mgpu::text {

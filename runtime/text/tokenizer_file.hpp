@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "runtime/text/added_tokens.hpp"
 #include "runtime/text/bpe.hpp"

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
+
 #include "rendezvous/base/errors.hpp"
 #include "runtime/text/tokenizer.hpp"
 

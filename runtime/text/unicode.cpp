@@ -1,7 +1,5 @@
 #include "runtime/text/unicode.hpp"
 
-#include <utf8proc.h>
-
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +9,8 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <utf8proc.h>
+
 #include "runtime/text/unicode_additions.hpp"
 
 namespace mgpu::text {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+
 #include "runtime/text/hash.hpp"
 
 namespace mgpu::text {

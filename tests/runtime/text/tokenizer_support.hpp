@@ -1,10 +1,11 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/tokenizer.hpp"
 
