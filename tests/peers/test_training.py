@@ -1,0 +1,133 @@
+"""Training beside a plain loop of torch, transformers and peft over the same batches."""
+
+import json
+import os
+import subprocess
+import unittest
+
+import trainer
+from trainer import in_order, load_model, make_model, make_rows, mean_loss, train_in_torch
+
+if not trainer.MISSING:
+    import peft
+    import torch
+    import transformers
+
+STEPS = 20
+BATCH = 8
+MODELS = [("qwen2", {"tie_word_embeddings": True}), ("qwen2", {"tie_word_embeddings": False}),
+          ("qwen3", {"tie_word_embeddings": True, "head_dim": 32}),
+          ("qwen3", {"tie_word_embeddings": False, "head_dim": 16, "num_hidden_layers": 3}),
+          ("llama", {"tie_word_embeddings": True}),
+          ("llama", {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True})]
+
+
+class FullFineTuning(trainer.TrainerTest):
+    def assert_course_of_torch(self, run, model, **settings):
+        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3, **settings)
+        losses, norms, rates = zip(*told)
+        self.assert_near(run.column("learning_rate"), rates, 1e-9, "rate")
+        self.assert_near(run.column("loss"), losses, 2e-4, "loss")
+        self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
+        saved = run.weights()
+        theirs = {name: tensor for name, tensor in model.state_dict().items() if name in saved}
+        self.assert_same_weights(saved, theirs, atol=1e-4)
+
+    def test_goes_the_way_of_torch(self):
+        for number, (family, options) in enumerate(MODELS):
+            with self.subTest(family=family, **options):
+                self.model = make_model(self.dir / f"model-{number}", family, **options)
+                run = self.train(2, max_steps=STEPS, recipe=self.recipe())
+                model = load_model(self.model)
+                self.assertEqual("lm_head.weight" in run.weights(),
+                                 not options["tie_word_embeddings"])
+                self.assert_course_of_torch(run, model)
+
+    def test_with_decay_and_warm_up_goes_the_way_of_torch(self):
+        run = self.train(2, max_steps=STEPS, weight_decay=0.1, warmup_steps=5,
+                         lr_scheduler_type="cosine", max_grad_norm=0.5)
+        self.assert_course_of_torch(run, load_model(self.model), weight_decay=0.1, warmup=5,
+                                    schedule="cosine", max_norm=0.5)
+
+    def test_leaves_a_model_that_transformers_evaluates_alike(self):
+        held_back = make_rows(13, seed=2)
+        evaluated = trainer.write_rows(self.dir / "held-back.jsonl", held_back)
+        run = self.train(2, eval_dataset=str(evaluated), eval_strategy="steps", eval_steps=5,
+                         per_device_eval_batch_size=4, eval_on_start=True)
+        losses = run.column("eval_loss", "eval")
+        self.assertEqual(run.column("step", "eval"), [0, 5, 10])
+        self.assertLess(run.column("loss")[-1], run.column("loss")[0])
+        self.assertAlmostEqual(losses[0], mean_loss(load_model(self.model), held_back), places=5)
+        for folder in (run.folder, run.folder / "checkpoint-10"):
+            model = load_model(folder)
+            self.assertEqual(model.config.dtype, torch.float32)
+            self.assertAlmostEqual(losses[-1], mean_loss(model, held_back), places=5)
+            ours = transformers.AutoTokenizer.from_pretrained(folder)
+            theirs = transformers.AutoTokenizer.from_pretrained(trainer.TOKENIZER)
+            self.assertEqual(ours.get_vocab(), theirs.get_vocab())
+            self.assertEqual(ours("12+34=").input_ids, theirs("12+34=").input_ids)
+            self.assertEqual(ours.eos_token, theirs.eos_token)
+
+
+class LoraTraining(trainer.TrainerTest):
+    LORA = dict(use_peft=True, lora_r=4, lora_alpha=8, lora_dropout=0.0,
+                lora_target_modules="all-linear")
+
+    def tuned(self, folder, trainable=False):
+        return peft.PeftModel.from_pretrained(load_model(self.model), folder,
+                                              is_trainable=trainable)
+
+    def test_begins_as_the_base_and_learns(self):
+        run = self.train(2, max_steps=STEPS, learning_rate=1e-2, **self.LORA)
+        first = in_order(self.rows, BATCH, 1)[0]
+        self.assertAlmostEqual(run.column("loss")[0], mean_loss(load_model(self.model), first),
+                               places=5)
+        self.assertLess(run.column("loss")[-1], run.column("loss")[0] - 0.1)
+
+    def test_goes_the_way_of_torch_and_peft(self):
+        """With a rate of 0 a run saves the adapter it begins with: the seed draws the same again."""
+        begun = self.train(2, max_steps=1, learning_rate=0, **self.LORA)
+        run = self.train(2, max_steps=STEPS, **self.LORA)
+        model = self.tuned(begun.folder, trainable=True)
+        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
+        losses, norms, _ = zip(*told)
+        self.assert_near(run.column("loss"), losses, 2e-4, "loss")
+        self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
+        theirs = {name.replace(".default.", "."): tensor
+                  for name, tensor in model.state_dict().items() if "lora_" in name}
+        self.assert_same_weights(run.weights("adapter_model"), theirs, atol=1e-4)
+        ids = torch.tensor([self.rows[0]["input_ids"]])
+        with torch.no_grad():
+            ours = self.tuned(run.folder)(ids).logits
+            self.assertLess((ours - model.eval()(ids).logits).abs().max().item(), 2e-3)
+
+    def test_leaves_an_adapter_that_peft_evaluates_alike(self):
+        held_back = make_rows(9, seed=3)
+        evaluated = trainer.write_rows(self.dir / "held-back.jsonl", held_back)
+        for options in (dict(), dict(use_rslora=True), dict(lora_modules_to_save=["lm_head"]),
+                        dict(lora_target_modules=["q_proj", "down_proj"])):
+            with self.subTest(**options):
+                keys = {**self.LORA, "learning_rate": 1e-2, "max_steps": 6, **options}
+                run = self.train(2, eval_dataset=str(evaluated), eval_strategy="steps",
+                                 eval_steps=6, **keys)
+                model = self.tuned(run.folder)
+                self.assertAlmostEqual(run.column("eval_loss", "eval")[-1],
+                                       mean_loss(model, held_back), places=4)
+
+    def test_merged_is_the_model_that_peft_merges(self):
+        run = self.train(2, learning_rate=1e-2, **self.LORA)
+        merged = self.dir / "merged"
+        done = subprocess.run([trainer.BIN / "mgpu-train", "merge", "--model", self.model,
+                               "--adapter", run.folder, "--output", merged],
+                              capture_output=True, text=True, timeout=trainer.LIMIT,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        theirs = self.tuned(run.folder).merge_and_unload().state_dict()
+        ours = trainer.load_tensors(merged)
+        self.assert_same_weights(ours, {name: theirs[name] for name in ours}, atol=1e-5)
+        config = json.loads((merged / "config.json").read_text())
+        self.assertEqual(config["model_type"], "qwen2")
+
+
+if __name__ == "__main__":
+    unittest.main()
