@@ -1,0 +1,149 @@
+"""What must not change what is learnt: ranks, accumulation, ZeRO, recomputation, packing, overlap.
+
+Sums in another order differ in the last bits, so other numbers of ranks agree to 1e-4; where the
+same sums are made in the same order, every bit agrees.
+"""
+
+import unittest
+
+import trainer
+from trainer import gradients_of, labels_of, load_model, make_rows, write_rows
+
+if not trainer.MISSING:
+    import torch
+
+RTOL = 1e-4  # of losses and norms
+ATOL = 2e-5  # of weights, after ten steps of 1e-3
+
+
+class Invariance(trainer.TrainerTest):
+    BATCH = dict(global_batch_size=12, max_steps=8)
+
+    def course(self, nproc, **keys):
+        return self.train(nproc, **{**self.BATCH, **keys})
+
+    def assert_alike(self, runs, first):
+        for what, run in runs.items():
+            with self.subTest(what):
+                self.assert_same_course(run, first, RTOL, ATOL)
+
+    def test_any_number_of_ranks_learns_the_same(self):
+        alone = self.course(1, per_device_train_batch_size=12)
+        self.assert_alike({f"{n} ranks": self.course(n, per_device_train_batch_size=12 // n)
+                           for n in (2, 3, 4)}, alone)
+
+    def test_any_accumulation_learns_the_same(self):
+        whole = self.course(1, per_device_train_batch_size=12)
+        self.assert_alike({f"{n} ranks, {size} at a time":
+                           self.course(n, per_device_train_batch_size=size)
+                           for n, size in ((1, 1), (1, 4), (2, 1), (3, 2))}, whole)
+
+    def test_a_last_batch_that_is_short_learns_the_same(self):
+        """50 rows in steps of 12: the fifth step of an epoch has two, fewer than ranks."""
+        data = write_rows(self.dir / "fifty.jsonl", make_rows(50))
+        keys = dict(dataset_name=str(data), shuffle_dataset=True)
+        alone = self.course(1, per_device_train_batch_size=12, **keys)
+        self.assertLess(alone.column("tokens")[4], alone.column("tokens")[3] / 2)
+        self.assert_same_course(self.course(4, per_device_train_batch_size=3, **keys), alone, RTOL,
+                                ATOL)
+
+    def test_any_stage_of_zero_learns_the_same(self):
+        for nproc in (2, 3):
+            size = dict(per_device_train_batch_size=2)
+            first = self.course(nproc, **size)
+            self.assert_alike({f"{nproc} ranks, stage {stage}":
+                               self.course(nproc, zero_stage=stage, **size)
+                               for stage in (1, 2, 3)}, first)
+
+    def test_small_buckets_learn_the_same(self):
+        first = self.course(2, per_device_train_batch_size=3)
+        self.assert_alike({f"stage {stage}": self.course(
+            2, per_device_train_batch_size=3, zero_stage=stage, reduce_bucket_size=1000,
+            allgather_bucket_size=1000) for stage in (0, 3)}, first)
+
+    def test_adapters_learn_the_same_in_any_stage(self):
+        lora = dict(use_peft=True, lora_r=4, lora_dropout=0.0, per_device_train_batch_size=3)
+        first = self.course(1, **lora)
+        for nproc, stage in ((2, 0), (2, 2), (2, 3)):
+            run = self.course(nproc, zero_stage=stage, **lora)
+            with self.subTest(nproc=nproc, stage=stage):
+                self.assert_near(run.column("loss"), first.column("loss"), RTOL, "loss")
+                self.assert_same_weights(run.weights("adapter_model"),
+                                         first.weights("adapter_model"), ATOL)
+
+    def test_bits_stay_with_recomputation(self):
+        for nproc, stage in ((1, 0), (2, 3)):
+            size = dict(per_device_train_batch_size=3, zero_stage=stage)
+            kept = self.course(nproc, gradient_checkpointing=False, **size)
+            for way in (True, "offload"):
+                with self.subTest(nproc=nproc, stage=stage, way=way):
+                    self.assert_same_course(self.course(nproc, gradient_checkpointing=way, **size),
+                                            kept)
+
+    def test_bits_stay_with_recomputation_under_dropout(self):
+        lora = dict(use_peft=True, lora_r=4, lora_dropout=0.2, per_device_train_batch_size=3)
+        kept = self.course(2, gradient_checkpointing=False, **lora)
+        for way in (True, "offload"):
+            again = self.course(2, gradient_checkpointing=way, **lora)
+            self.assertEqual(again.column("loss"), kept.column("loss"))
+            self.assert_same_weights(again.weights("adapter_model"), kept.weights("adapter_model"))
+
+    def test_bits_stay_with_overlap(self):
+        for stage in (0, 3):
+            size = dict(per_device_train_batch_size=3, zero_stage=stage)
+            with self.subTest(stage=stage):
+                self.assert_same_course(self.course(2, overlap_comm=False, **size),
+                                        self.course(2, overlap_comm=True, **size))
+
+    def test_bits_stay_when_a_run_is_repeated(self):
+        keys = dict(shuffle_dataset=True, per_device_train_batch_size=3)
+        self.assert_same_course(self.course(2, **keys), self.course(2, **keys))
+
+    def test_packing_learns_the_same_from_the_same_rows(self):
+        """One step over all rows: a bin holds several, each of which sees itself only."""
+        loose = self.train(2, max_steps=1, global_batch_size=64, per_device_train_batch_size=8)
+        packed = self.train(2, max_steps=1, packing=True, global_batch_size=32,
+                            per_device_train_batch_size=4)
+        self.assertEqual(packed.column("tokens"), loose.column("tokens"))
+        self.assertEqual(packed.column("epoch"), [1])
+        self.assert_same_course(packed, loose, RTOL, ATOL)
+
+
+class Aggregation(trainer.TrainerTest):
+    """A row a rank and a step, of very different lengths, so that every way has a result of its
+    own: which row is whose plays no part in it."""
+
+    def setUp(self):
+        super().setUp()
+        self.rows = [row for length in (6, 40, 17)
+                     for row in make_rows(1, seed=length, shortest=length, longest=length)]
+        self.data = write_rows(self.dir / "rows.jsonl", self.rows)
+        model = load_model(self.model)
+        self.own = torch.stack([gradients_of(model, [row], 1 / labels_of([row]))
+                                for row in self.rows])
+        self.weighted = gradients_of(model, self.rows, 1 / labels_of(self.rows))
+
+    def assert_norm(self, expected, **keys):
+        run = self.train(3, global_batch_size=3, per_device_train_batch_size=1, max_steps=1, **keys)
+        self.assert_near(run.column("grad_norm"), [expected.norm().item()], RTOL, "grad_norm")
+
+    def test_weighted_counts_labels(self):
+        self.assert_norm(self.weighted)
+        self.assert_norm(self.weighted, gradient_aggregation="weighted", zero_stage=2)
+
+    def test_mean_counts_ranks(self):
+        for stage in (0, 2, 3):
+            self.assert_norm(self.own.mean(0), gradient_aggregation="mean", zero_stage=stage)
+
+    def test_sum_adds_means(self):
+        for stage in (0, 2):
+            self.assert_norm(self.own.sum(0), gradient_aggregation="sum", zero_stage=stage)
+
+    def test_median_is_of_each_element(self):
+        for stage in (0, 1):
+            self.assert_norm(self.own.median(0).values, gradient_aggregation="median",
+                             zero_stage=stage)
+
+
+if __name__ == "__main__":
+    unittest.main()
