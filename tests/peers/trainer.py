@@ -16,7 +16,7 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from harness import SLOWER, JobTest, alive, children, until  # noqa: E402, F401
+from harness import SLOWER, JobTest, children, comm, until  # noqa: E402, F401
 
 try:
     import peft

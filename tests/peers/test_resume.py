@@ -1,0 +1,205 @@
+"""Going on: after an end, after being killed, beside damaged checkpoints, after SIGTERM."""
+
+import os
+import shutil
+import signal
+import unittest
+
+import trainer
+from trainer import children, load_tensors, until
+
+RTOL = 1e-4
+ATOL = 2e-5
+
+
+def flip_byte(path, at):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def descendants(pid):
+    found = children(pid)
+    return found + [each for child in found for each in descendants(child)]
+
+
+class Resume(trainer.TrainerTest):
+    """64 rows in steps of 8: step 12 is in the middle of the second epoch."""
+
+    KEYS = dict(lr_scheduler_type="constant", shuffle_dataset=True, warmup_steps=2)
+
+    def train_to(self, step, nproc=2, **keys):
+        return self.train(nproc, max_steps=step, **{**self.KEYS, **keys})
+
+    def copy(self, run, name):
+        shutil.copytree(run.folder, self.dir / name)
+        return name
+
+    def assert_went_on(self, run, step):
+        self.assertIn(f"checkpoint-{step} at step {step}", run.notes)
+
+    def assert_end_of(self, run, whole, atol=0.0):
+        self.assert_same_weights(run.weights(), whole.weights(), atol)
+
+    def test_bits_are_those_of_a_run_without_a_break(self):
+        for keys in (dict(), dict(zero_stage=2), dict(zero_stage=3, packing=True),
+                     dict(optim_dtype="bf16", group_by_length=True)):
+            with self.subTest(**keys):
+                whole = self.train_to(20, **keys)
+                part = self.train_to(12, **keys)
+                run = self.train_to(20, out=part.folder.name, **keys)
+                self.assert_went_on(run, 12)
+                self.assertEqual(run.column("step"), list(range(1, 21)))
+                self.assertEqual(run.column("loss"), whole.column("loss"))
+                self.assertEqual(run.column("epoch"), whole.column("epoch"))
+                self.assert_end_of(run, whole)
+
+    def test_bits_of_adapters_are_those_of_a_run_without_a_break(self):
+        lora = dict(use_peft=True, lora_r=4, lora_dropout=0.1, zero_stage=1)
+        whole = self.train_to(20, **lora)
+        part = self.train_to(12, **lora)
+        run = self.train_to(20, out=part.folder.name, **lora)
+        self.assert_went_on(run, 12)
+        self.assertEqual(run.column("loss"), whole.column("loss"))
+        self.assert_same_weights(run.weights("adapter_model"), whole.weights("adapter_model"))
+
+    def test_other_ranks_and_stages_go_on(self):
+        whole = self.train_to(20)
+        part = self.train_to(12, zero_stage=1)
+        for nproc, stage in ((1, 0), (4, 3), (2, 3)):
+            with self.subTest(nproc=nproc, stage=stage):
+                run = self.train_to(20, nproc, out=self.copy(part, f"{nproc}-{stage}"),
+                                    per_device_train_batch_size=2, zero_stage=stage)
+                self.assert_went_on(run, 12)
+                self.assert_same_course(run, whole, RTOL, ATOL)
+
+    def test_three_ranks_go_on_from_four_and_two_from_three(self):
+        keys = dict(global_batch_size=12, per_device_train_batch_size=1)
+        whole = self.train_to(12, 4, zero_stage=3, **keys)
+        out = self.train_to(5, 4, zero_stage=3, **keys).folder.name
+        self.train_to(8, 3, zero_stage=2, out=out, **keys)
+        run = self.train_to(12, 2, zero_stage=3, out=out, **keys)
+        self.assert_went_on(run, 5)
+        self.assert_went_on(run, 8)
+        self.assert_same_course(run, whole, RTOL, ATOL)
+
+    def test_a_killed_job_goes_on_bit_for_bit(self):
+        keys = dict(save_steps=40, zero_stage=1)
+        whole = self.train_to(240, **keys)
+        job = self.start_training(2, out="killed", max_steps=240, **{**self.KEYS, **keys})
+        first = self.dir / "killed" / "checkpoint-40" / "manifest.json"
+        until(first.exists, trainer.LIMIT, "a checkpoint")
+        everybody = [job.pid, *descendants(job.pid)]
+        self.assertGreaterEqual(len(everybody), 3)
+        for pid in everybody:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ends with the launcher
+        self.assertEqual(self.end(job).status, -signal.SIGKILL)
+        self.assert_all_gone(everybody)
+        left = sorted(path.name for path in (self.dir / "killed").glob("checkpoint-*"))
+        self.assertIn("checkpoint-40", left)
+        self.assertNotIn("checkpoint-240", left)
+        run = self.train_to(240, out="killed", **keys)
+        self.assertIn("going on from", run.notes)
+        self.assertEqual(list((self.dir / "killed").glob(".checkpoint-*")), [])
+        self.assertEqual(run.column("step"), list(range(1, 241)))
+        self.assertEqual(run.column("loss"), whole.column("loss"))
+        self.assert_end_of(run, whole)
+
+    def test_damaged_checkpoints_are_skipped_aloud(self):
+        whole = self.train_to(12, save_steps=4)
+
+        def cut(folder):
+            path = next((folder / "training_state").iterdir())
+            path.write_bytes(path.read_bytes()[:-1])
+
+        damages = {"flipped": lambda folder: flip_byte(folder / "model.safetensors", -9),
+                   "state": lambda folder: flip_byte(folder / "trainer_state.json", 30),
+                   "cut": cut,
+                   "missing": lambda folder: (folder / "config.json").unlink(),
+                   "torn": lambda folder: (folder / "manifest.json").unlink(),
+                   "empty": lambda folder: (folder / "manifest.json").write_text("")}
+        for name, damage in damages.items():
+            with self.subTest(name):
+                damage(self.dir / self.copy(whole, name) / "checkpoint-12")
+                run = self.train_to(12, out=name, save_steps=4)
+                self.assertRegex(run.err, r"checkpoint-12 is skipped: \S+")
+                self.assert_went_on(run, 8)
+                self.assert_end_of(run, whole)
+
+    def test_a_checkpoint_may_be_named_or_none(self):
+        whole = self.train_to(12, save_steps=4)
+        from_four = self.train_to(12, save_steps=4,
+                                  resume_from_checkpoint=str(whole.folder / "checkpoint-4"))
+        self.assert_went_on(from_four, 4)
+        self.assert_end_of(from_four, whole)
+        anew = self.train_to(12, save_steps=4, out=self.copy(whole, "anew"),
+                             resume_from_checkpoint="no")
+        self.assertNotIn("going on", anew.notes)
+        self.assert_end_of(anew, whole)
+        flip_byte(whole.folder / "checkpoint-4" / "model.safetensors", -9)
+        refused = self.end(self.start_training(
+            2, max_steps=12, resume_from_checkpoint=str(whole.folder / "checkpoint-4")))
+        self.assertEqual(refused.status, 1)
+        self.assertIn("model.safetensors", refused.err)
+
+    def test_a_run_that_is_done_does_nothing_more(self):
+        whole = self.train_to(12)
+        run = self.train_to(12, out=self.copy(whole, "again"))
+        self.assertEqual(run.column("step"), list(range(1, 13)))
+        self.assert_end_of(run, whole)
+
+    def test_another_global_batch_is_refused(self):
+        part = self.train_to(4)
+        run = self.end(self.start_training(2, out=part.folder.name, global_batch_size=16,
+                                           max_steps=8))
+        self.assertEqual(run.status, 1)
+        self.assertIn("global_batch_size: 8", run.err)
+
+    def stopped(self, signo):
+        """Stops a run of two ranks in its midst; gives it, and the steps it came to."""
+        job = self.start_training(2, out=f"stopped-{signo}", max_steps=100000, **self.KEYS)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
+              trainer.LIMIT, "ten steps")
+        job.send_signal(signo)
+        run = self.end(job)
+        self.assertEqual(run.status, 128 + signo, run.err)
+        saved = [int(path.name.split("-")[1]) for path in run.folder.glob("checkpoint-*")]
+        self.assertEqual(len(saved), 1)
+        return run, saved[0]
+
+    def test_sigterm_and_sigint_leave_a_checkpoint(self):
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signo):
+                stopped, step = self.stopped(signo)
+                self.assertFalse((stopped.folder / "model.safetensors").exists())
+                run = self.train_to(step + 5, out=stopped.folder.name)
+                self.assert_went_on(run, step)
+                whole = self.train_to(step + 5)
+                self.assertEqual(run.column("loss"), whole.column("loss"))
+                self.assert_end_of(run, whole)
+
+    def test_sigusr1_saves_and_training_goes_on(self):
+        job = self.start_training(2, max_steps=100000, **self.KEYS)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
+              trainer.LIMIT, "ten steps")
+        for pid in descendants(job.pid):
+            if trainer.comm(pid) == "mgpu-train":
+                os.kill(pid, signal.SIGUSR1)
+                break
+        saved = until(lambda: list(job.folder.glob("checkpoint-*/manifest.json")), trainer.LIMIT,
+                      "a checkpoint")
+        self.assertEqual(len(saved), 1)
+        self.assertTrue(load_tensors(saved[0].parent))
+        steps = metrics.read_bytes().count(b'"train"')
+        until(lambda: metrics.read_bytes().count(b'"train"') > steps + 5, trainer.LIMIT, "more")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(job).status, 143)
+
+
+if __name__ == "__main__":
+    unittest.main()
