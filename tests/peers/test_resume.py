@@ -84,7 +84,7 @@ class Resume(trainer.TrainerTest):
         self.assert_same_course(run, whole, RTOL, ATOL)
 
     def test_a_killed_job_goes_on_bit_for_bit(self):
-        keys = dict(save_steps=40, zero_stage=1)
+        keys = dict(save_steps=40, zero_stage=1, lr_scheduler_type="cosine")
         whole = self.train_to(240, **keys)
         job = self.start_training(2, out="killed", max_steps=240, **{**self.KEYS, **keys})
         first = self.dir / "killed" / "checkpoint-40" / "manifest.json"
