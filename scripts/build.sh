@@ -7,6 +7,7 @@ preset=${1:-release}
 case $preset in
   -h | --help) echo "Usage: scripts/build.sh [release|dev|asan|tsan|fuzz]"; exit 0 ;;
   fuzz) scripts/setup.sh --tests ;;
+  release | dev) scripts/setup.sh --torch ;;
   *) scripts/setup.sh ;;
 esac
 echo "build: cmake --preset $preset && cmake --build --preset $preset"

@@ -26,6 +26,8 @@ ARROWS = [
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
     # The worker's side of the rendezvous: what it is told, and a client of the store.
     ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
+    ("runtime/kernels/*", ["runtime/kernels/*"]),
+    ("runtime/comm/*", ["runtime/comm/*", "rendezvous/contract.hpp"]),
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "rendezvous/base/*"]),
@@ -33,6 +35,8 @@ ARROWS = [
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
                    "rendezvous/store/client.hpp", "rendezvous/store/wire.hpp"]),
+    # Programs that use the trainer as a library.
+    ("docs/examples/*", ["runtime/train/*", "rendezvous/contract.hpp"]),
     ("tests/*", ["*"]),
 ]
 
@@ -66,7 +70,7 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 
 # What starts a process, and the only files that may.
 STARTS_PROCESSES = re.compile(
-    r"\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
+    r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
 PROCESS_STARTERS = ["launcher/worker.cpp", "launcher/spawn.cpp", "launcher/guard.cpp"]
 

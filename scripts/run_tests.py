@@ -174,7 +174,7 @@ def units():
 
 def checks():
     sources = [path for folder in ("launcher", "rendezvous", "runtime", "tests")
-               for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".hpp", ".cu")]
+               for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".hpp", ".cu", ".cuh")]
     yield "clang-format", lambda: check(["clang-format-19", "--dry-run", "-Werror",
                                          "--ferror-limit=5", *sources])
     yield "layers", lambda: check([sys.executable, "scripts/check_layers.py"])
@@ -195,6 +195,15 @@ def clients():
         yield from python_tests("clients", "release", torch_python())
     else:
         yield "clients", lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
+
+
+def peers():
+    """The trainer and its files beside Hugging Face's programs."""
+    yield from built("release")
+    if torch_python():
+        yield from python_tests("peers", "release", torch_python())
+    else:
+        yield "peers", lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
 
 
 def asan():
@@ -272,9 +281,10 @@ def fuzz():
             yield f"fuzz {path.name}", future.result
 
 
-STAGES = {"unit": units, "checks": checks, "cli": command_line, "clients": clients, "tidy": tidy,
+STAGES = {"unit": units, "checks": checks, "cli": command_line, "clients": clients,
+          "peers": peers, "tidy": tidy,
           "asan": asan, "tsan": tsan, "fuzz": fuzz}
-QUICK = ["unit", "checks", "cli", "clients"]
+QUICK = ["unit", "checks", "cli", "clients", "peers"]
 
 
 def run_step(name, step):

@@ -65,7 +65,8 @@ install_wheels() {
   local venv=$root/.deps/venv python=/usr/bin/python3
   [ -x "$python" ] || python=python3
   [ -x "$venv/bin/pip" ] || quietly "$python" -m venv "$venv" || die "cannot make $venv"
-  quietly "$venv/bin/pip" install --no-input --disable-pip-version-check -r "$root/scripts/$1" ||
+  quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "${@:2}" \
+    -r "$root/scripts/$1" ||
     die "pip could not install scripts/$1; is there a network?"
 }
 
@@ -78,6 +79,20 @@ install_torch() {
     python=$("$root/scripts/torch_python.sh") || die "torch $version is not there after pip"
   fi
   say "torch $version: $python"
+}
+
+# Hugging Face's programs beside torch, for tests/peers.
+install_peers() {
+  local python wanted
+  python=$("$root/scripts/torch_python.sh")
+  wanted='import accelerate, bitsandbytes, jinja2, peft, safetensors, tensorboard, tokenizers, transformers
+import importlib.util as u; u.find_spec("trl") or exit(1)'
+  if (cd / && "$python" -c "$wanted") >/dev/null 2>&1; then return; fi
+  [ "$python" = "$root/.deps/venv/bin/python3" ] ||
+    die "$python lacks what tests/peers needs: pip install -r scripts/requirements-tests.txt"
+  say "installing transformers, peft and others into .deps/venv, for tests"
+  install_wheels requirements-tests.txt
+  install_wheels requirements-templates.txt --no-deps
 }
 
 nvcc_is_13_0() { "$1" --version 2>/dev/null | grep -q 'release 13\.0'; }
@@ -120,6 +135,7 @@ else
   install_packages
 fi
 if [ "$torch" = 1 ]; then install_torch; fi
+if [ "$torch" = 1 ] && [ "$tests" = 1 ]; then install_peers; fi
 if [ "$cuda" = 1 ] && ! cuda_compiler >/dev/null; then
   say "installing nvcc 13.0 from PyPI into .deps/venv"
   install_wheels requirements-cuda.txt

@@ -49,13 +49,18 @@ const char* hint(bool nccl) {
               : "if addresses are wrong, name the interface with GLOO_SOCKET_IFNAME";
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
 
 class OverC10d : public Comm {
  public:
   OverC10d(int rank, int world, const CommOptions& options, bool nccl,
            c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Backend> backend)
-      : rank_(rank), world_(world), nccl_(nccl), store_(std::move(store)),
+      : rank_(rank),
+        world_(world),
+        nccl_(nccl),
+        store_(std::move(store)),
         backend_(std::move(backend)) {
     fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
       fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
@@ -222,10 +227,10 @@ std::unique_ptr<Comm> join(const Contract& contract, const CommOptions& options)
     return std::make_unique<OverC10d>(contract.rank, contract.world_size, options, nccl,
                                       std::move(store), std::move(backend));
   } catch (const std::exception& e) {
-    throw std::runtime_error(fmt::format("rank {} cannot join the {} other ranks through {}:{}: {}; {}",
-                                         contract.rank, contract.world_size - 1,
-                                         contract.master_addr, contract.master_port,
-                                         first_line(e.what()), hint(nccl)));
+    throw std::runtime_error(
+        fmt::format("rank {} cannot join the {} other ranks through {}:{}: {}; {}", contract.rank,
+                    contract.world_size - 1, contract.master_addr, contract.master_port,
+                    first_line(e.what()), hint(nccl)));
   }
 }
 

@@ -8,9 +8,7 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)
-    : limit_(limit),
-      fatal_(std::move(fatal)),
-      thread_([this](const std::stop_token& stop) {
+    : limit_(limit), fatal_(std::move(fatal)), thread_([this](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
           {
             std::unique_lock lock(mutex_);

@@ -9,7 +9,7 @@
 
 namespace mgpu::data {
 
-// What the rows of a file are. docs/training.md shows a row of each.
+// What the rows of a file are. docs/data.md shows a row of each.
 enum class Format {
   tokens,             // input_ids, and labels or masks
   columns,            // any columns, put together by a prompt_template

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kSmallestPiece = std::size_t{256} << 10;
 constexpr std::size_t kLargestPiece = std::size_t{64} << 20;
-constexpr std::size_t kPieces = 1024;  // aimed at for files between the two
+constexpr std::size_t kPieces = 256;  // aimed at for files between the two
 constexpr std::uint64_t kOtherSeed = 0x5851F42D4C957F2D;
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
 

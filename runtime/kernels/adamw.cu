@@ -60,8 +60,8 @@ void adamw(const AdamW& a, float* master, void* value, Type grad_type, const voi
       using G = std::remove_pointer_t<decltype(grad_tag)>;
       using M = std::remove_pointer_t<decltype(moment_tag)>;
       adamw_kernel<G, M><<<blocks, kThreads, 0, stream>>>(
-          a, master, static_cast<bf16*>(value), static_cast<const G*>(grad),
-          static_cast<M*>(first), static_cast<M*>(second), clip, skip, count, n);
+          a, master, static_cast<bf16*>(value), static_cast<const G*>(grad), static_cast<M*>(first),
+          static_cast<M*>(second), clip, skip, count, n);
     });
   });
 }

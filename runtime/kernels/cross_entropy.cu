@@ -123,8 +123,8 @@ void cross_entropy(Type type, void* logits, const std::int32_t* targets, bool ov
   with_type(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     const auto launch = [&](auto kernel) {
-      kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-          static_cast<T*>(logits), targets, overwrite, scale, out, vocab);
+      kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<T*>(logits), targets,
+                                                                   overwrite, scale, out, vocab);
     };
     if (vectorizable(logits, vocab)) {
       launch(cross_entropy_kernel<T, true>);

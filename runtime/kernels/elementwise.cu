@@ -13,8 +13,8 @@ unsigned blocks_for(std::int64_t items) {
 template <class T>
 __global__ void rotate_kernel(T* __restrict__ x, const float* __restrict__ cos,
                               const float* __restrict__ sin,
-                              const std::int32_t* __restrict__ positions, float sign,
-                              RotateShape s, std::int64_t items) {
+                              const std::int32_t* __restrict__ positions, float sign, RotateShape s,
+                              std::int64_t items) {
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (item >= items) return;
   const std::int64_t half = s.head_dim / 2;

@@ -135,7 +135,9 @@ void rms_norm(Type type, const void* x, const void* residual, const void* w, voi
   });
 }
 
-std::int64_t norm_scratch(std::int64_t width) { return kBackwardBlocks * width; }
+std::int64_t norm_scratch(std::int64_t width) {
+  return kBackwardBlocks * width;
+}
 
 void rms_norm_backward(Type type, const void* gy, const void* x, const void* w, const float* rstd,
                        const void* residual, void* gx, float* gw, float* scratch,

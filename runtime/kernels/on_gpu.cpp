@@ -42,7 +42,9 @@ Tensor floats(const Tensor& like, std::int64_t n) {
   return at::empty({n}, like.options().dtype(at::kFloat));
 }
 
-const void* pointer(const Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
+const void* pointer(const Tensor& x) {
+  return x.defined() ? x.const_data_ptr() : nullptr;
+}
 
 }  // namespace
 
@@ -68,8 +70,8 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& r
   Tensor y = at::empty_like(x);
   Tensor rstd = floats(x, shape.rows);
   kernels::rms_norm(type_of(x), x.const_data_ptr(), residual.contiguous().const_data_ptr(),
-                    w.const_data_ptr(), sum.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(),
-                    shape, stream_of(x));
+                    w.const_data_ptr(), sum.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), shape,
+                    stream_of(x));
   return {sum, y, rstd};
 }
 
@@ -80,15 +82,17 @@ Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, con
   const Tensor scratch = gw.defined() ? floats(x, kernels::norm_scratch(shape.width)) : Tensor();
   const Tensor g = gy.contiguous();
   const Tensor added = residual.defined() ? residual.contiguous() : Tensor();
-  kernels::rms_norm_backward(
-      type_of(x), g.const_data_ptr(), x.const_data_ptr(), w.const_data_ptr(),
-      rstd.const_data_ptr<float>(), pointer(added), gx.data_ptr(),
-      gw.defined() ? gw.data_ptr<float>() : nullptr,
-      scratch.defined() ? scratch.data_ptr<float>() : nullptr, shape, stream_of(x));
+  kernels::rms_norm_backward(type_of(x), g.const_data_ptr(), x.const_data_ptr(), w.const_data_ptr(),
+                             rstd.const_data_ptr<float>(), pointer(added), gx.data_ptr(),
+                             gw.defined() ? gw.data_ptr<float>() : nullptr,
+                             scratch.defined() ? scratch.data_ptr<float>() : nullptr, shape,
+                             stream_of(x));
   return gx;
 }
 
-bool can_swiglu(const Tensor& gate_up) { return fits(gate_up, gate_up.size(-1) / 2); }
+bool can_swiglu(const Tensor& gate_up) {
+  return fits(gate_up, gate_up.size(-1) / 2);
+}
 
 Tensor swiglu(const Tensor& gate_up) {
   const auto rows = gate_up.size(0);
@@ -126,12 +130,11 @@ CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const d
   const auto rows = logits.size(0);
   CrossEntropy out{floats(logits, rows), at::empty({rows}, logits.options().dtype(at::kBool)),
                    floats(logits, rows)};
-  kernels::cross_entropy(type_of(logits), logits.data_ptr(),
-                         targets.const_data_ptr<std::int32_t>(), scale != nullptr,
-                         scale != nullptr ? static_cast<float>(*scale) : 0.0F,
-                         {out.loss.data_ptr<float>(), out.correct.data_ptr<bool>(),
-                          out.entropy.data_ptr<float>()},
-                         rows, logits.size(1), stream_of(logits));
+  kernels::cross_entropy(
+      type_of(logits), logits.data_ptr(), targets.const_data_ptr<std::int32_t>(), scale != nullptr,
+      scale != nullptr ? static_cast<float>(*scale) : 0.0F,
+      {out.loss.data_ptr<float>(), out.correct.data_ptr<bool>(), out.entropy.data_ptr<float>()},
+      rows, logits.size(1), stream_of(logits));
   return out;
 }
 
@@ -154,11 +157,17 @@ void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, co
 #else
 
 namespace {
-[[noreturn]] void none() { throw std::logic_error("this build has no CUDA kernels"); }
+[[noreturn]] void none() {
+  throw std::logic_error("this build has no CUDA kernels");
+}
 }  // namespace
 
-bool can_norm(const Tensor&, const Tensor&) { return false; }
-std::tuple<Tensor, Tensor> rms_norm(const Tensor&, const Tensor&, double) { none(); }
+bool can_norm(const Tensor&, const Tensor&) {
+  return false;
+}
+std::tuple<Tensor, Tensor> rms_norm(const Tensor&, const Tensor&, double) {
+  none();
+}
 std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor&, const Tensor&, const Tensor&,
                                                 double) {
   none();
@@ -167,17 +176,31 @@ Tensor rms_norm_backward(const Tensor&, const Tensor&, const Tensor&, const Tens
                          const Tensor&) {
   none();
 }
-bool can_swiglu(const Tensor&) { return false; }
-Tensor swiglu(const Tensor&) { none(); }
-Tensor swiglu_backward(const Tensor&, const Tensor&) { none(); }
-bool can_rotate(const Tensor&, std::int64_t) { return false; }
-void rotate_(const Tensor&, std::int64_t, std::int64_t, const Tensor&, const Tensor&,
-             const Tensor&, bool) {
+bool can_swiglu(const Tensor&) {
+  return false;
+}
+Tensor swiglu(const Tensor&) {
   none();
 }
-bool can_cross_entropy(const Tensor&) { return false; }
-CrossEntropy cross_entropy_(const Tensor&, const Tensor&, const double*) { none(); }
-bool can_adamw(const Tensor&) { return false; }
+Tensor swiglu_backward(const Tensor&, const Tensor&) {
+  none();
+}
+bool can_rotate(const Tensor&, std::int64_t) {
+  return false;
+}
+void rotate_(const Tensor&, std::int64_t, std::int64_t, const Tensor&, const Tensor&, const Tensor&,
+             bool) {
+  none();
+}
+bool can_cross_entropy(const Tensor&) {
+  return false;
+}
+CrossEntropy cross_entropy_(const Tensor&, const Tensor&, const double*) {
+  none();
+}
+bool can_adamw(const Tensor&) {
+  return false;
+}
 void adamw_(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
             const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
   none();

@@ -29,7 +29,9 @@
 namespace mgpu::ops {
 namespace {
 
-Tensor to_float(const Tensor& x) { return x.to(at::kFloat); }
+Tensor to_float(const Tensor& x) {
+  return x.to(at::kFloat);
+}
 
 Tensor rows_rstd(const Tensor& x32, double eps) {
   return at::mul(x32, x32).mean({-1}).add_(eps).rsqrt_();
@@ -82,8 +84,8 @@ Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
   const Tensor s = at::sigmoid(gate);
   Tensor out = at::empty_like(gate_up);
   // d silu = s (1 + gate (1 - s))
-  out.narrow(-1, 0, width).copy_(
-      at::mul(g32, up).mul_(s).mul_(at::mul(gate, s.neg().add_(1)).add_(1)));
+  out.narrow(-1, 0, width)
+      .copy_(at::mul(g32, up).mul_(s).mul_(at::mul(gate, s.neg().add_(1)).add_(1)));
   out.narrow(-1, width, width).copy_(at::mul(g32, gate).mul_(s));
   return out;
 }

@@ -68,8 +68,12 @@ template <>
 __device__ inline bf16 from_float<bf16>(float x) {
   return __float2bfloat16_rn(x);
 }
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(bf16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(bf16 x) {
+  return __bfloat162float(x);
+}
 
 // The sum over a block, known to all its threads. `shared` has 32 floats; call with all threads.
 __device__ inline float block_sum(float x, float* shared) {

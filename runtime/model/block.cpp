@@ -23,7 +23,9 @@ AdapterUse use_of(const Context& c, int layer, Place place) {
   return {c.adapter_scale, c.adapter_dropout, mix(c.seed + which * 0x9e3779b97f4a7c15ULL) >> 1};
 }
 
-std::int64_t qk_heads(const ModelConfig& c) { return c.heads + c.kv_heads; }
+std::int64_t qk_heads(const ModelConfig& c) {
+  return c.heads + c.kv_heads;
+}
 
 // The heads [from, from + count) of every row, one head a row.
 Tensor heads_of(const Tensor& qkv, std::int64_t from, std::int64_t count, std::int64_t head_dim) {
@@ -43,7 +45,9 @@ void norm_heads_backward(Tensor& g_qkv, const Block& weights, const Block& gradi
   norm(c.heads, c.kv_heads, weights.k_norm, saved.k_rstd, gradients.k_norm);
 }
 
-ops::HeadShape head_shape(const ModelConfig& c) { return {c.heads, c.kv_heads, c.head_dim}; }
+ops::HeadShape head_shape(const ModelConfig& c) {
+  return {c.heads, c.kv_heads, c.head_dim};
+}
 
 }  // namespace
 
@@ -77,16 +81,15 @@ Tensor block_forward(const Tensor& x, const Block& weights, const Context& conte
       linear(saved.attention.out, weights.o, use_of(context, layer, Place::o), saved.o_low);
   std::tie(saved.middle, saved.post_normed, saved.post_rstd) =
       ops::add_rms_norm(o, x, weights.post_norm, c.norm_eps);
-  saved.gate_up = linear(saved.post_normed, weights.gate_up,
-                         use_of(context, layer, Place::gate_up), saved.gate_up_low);
+  saved.gate_up = linear(saved.post_normed, weights.gate_up, use_of(context, layer, Place::gate_up),
+                         saved.gate_up_low);
   Tensor y = linear(ops::swiglu(saved.gate_up), weights.down, use_of(context, layer, Place::down),
                     saved.down_low);
   return y.add_(saved.middle);
 }
 
 Tensor block_backward(const Tensor& gy, const Tensor& x, const Block& weights,
-                      const Block& gradients, const Context& context, int layer,
-                      BlockSaved saved) {
+                      const Block& gradients, const Context& context, int layer, BlockSaved saved) {
   const auto& c = *context.config;
   Tensor g;
   {
@@ -98,14 +101,13 @@ Tensor block_backward(const Tensor& gy, const Tensor& x, const Block& weights,
   g = linear_backward(g, saved.post_normed, weights.gate_up, gradients.gate_up,
                       use_of(context, layer, Place::gate_up), saved.gate_up_low);
   const Tensor g_middle =
-      ops::rms_norm_backward(g, std::exchange(saved.middle, {}), weights.post_norm,
-                             saved.post_rstd, gy, gradients.post_norm);
+      ops::rms_norm_backward(g, std::exchange(saved.middle, {}), weights.post_norm, saved.post_rstd,
+                             gy, gradients.post_norm);
   saved.post_normed = Tensor();
   g = linear_backward(g_middle, saved.attention.out, weights.o, gradients.o,
                       use_of(context, layer, Place::o), saved.o_low);
-  g = ops::attention_backward(g, std::exchange(saved.qkv, {}),
-                              std::exchange(saved.attention, {}), head_shape(c),
-                              context.sequences);
+  g = ops::attention_backward(g, std::exchange(saved.qkv, {}), std::exchange(saved.attention, {}),
+                              head_shape(c), context.sequences);
   ops::rotate_(g, qk_heads(c), c.head_dim, context.cos, context.sin, context.positions, true);
   if (c.qk_norm) norm_heads_backward(g, weights, gradients, c, saved);
   g = linear_backward(g, saved.normed, weights.qkv, gradients.qkv,

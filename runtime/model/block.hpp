@@ -21,11 +21,11 @@ struct Context {
 // What a block's backward wants. The input is kept by the caller.
 struct BlockSaved {
   Tensor normed, normed_rstd;
-  Tensor before_norm;         // q and k before their norms, with qk_norm
+  Tensor before_norm;  // q and k before their norms, with qk_norm
   Tensor q_rstd, k_rstd;
-  Tensor qkv;                 // turned
+  Tensor qkv;  // turned
   ops::Attention attention;
-  Tensor middle;              // after attention's residual
+  Tensor middle;  // after attention's residual
   Tensor post_normed, post_rstd;
   Tensor gate_up;
   LinearSaved qkv_low, o_low, gate_up_low, down_low;
@@ -40,7 +40,6 @@ Tensor block_forward(const Tensor& x, const Block& weights, const Context& conte
 // Consumes `saved`: each tensor is let go as soon as it has served. Adds to `gradients` and gives
 // the gradient of x.
 Tensor block_backward(const Tensor& gy, const Tensor& x, const Block& weights,
-                      const Block& gradients, const Context& context, int layer,
-                      BlockSaved saved);
+                      const Block& gradients, const Context& context, int layer, BlockSaved saved);
 
 }  // namespace mgpu::model

@@ -25,8 +25,8 @@ class UnitBuilder {
   void adapter(const std::string& prefix, const std::string& module, const std::string& kind,
                Shape shape) {
     if (!has_adapter(module)) return;
-    place(unit_.trained, Slot{fmt::format("{}{}.{}.weight", prefix, module, kind),
-                              std::move(shape), 0, 0, true});
+    place(unit_.trained,
+          Slot{fmt::format("{}{}.{}.weight", prefix, module, kind), std::move(shape), 0, 0, true});
   }
 
   void end_group() {
@@ -48,8 +48,8 @@ class UnitBuilder {
   }
 
   static void place(FlatLayout& flat, Slot slot) {
-    slot.numel = std::accumulate(slot.shape.begin(), slot.shape.end(), std::int64_t{1},
-                                 std::multiplies<>());
+    slot.numel =
+        std::accumulate(slot.shape.begin(), slot.shape.end(), std::int64_t{1}, std::multiplies<>());
     slot.offset = flat.size;
     flat.size += slot.numel;
     flat.slots.push_back(std::move(slot));
@@ -111,7 +111,7 @@ UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora
   return unit;
 }
 
-std::int64_t count(const ModelLayout& layout, FlatLayout UnitLayout::*part) {
+std::int64_t count(const ModelLayout& layout, FlatLayout UnitLayout::* part) {
   std::int64_t sum = 0;
   for (const auto& unit : layout.units)
     for (const auto& slot : (unit.*part).slots) sum += slot.numel;
@@ -126,10 +126,16 @@ const Slot* FlatLayout::find(const std::string& name) const {
   return nullptr;
 }
 
-std::int64_t ModelLayout::trained() const { return count(*this, &UnitLayout::trained); }
-std::int64_t ModelLayout::frozen() const { return count(*this, &UnitLayout::frozen); }
+std::int64_t ModelLayout::trained() const {
+  return count(*this, &UnitLayout::trained);
+}
+std::int64_t ModelLayout::frozen() const {
+  return count(*this, &UnitLayout::frozen);
+}
 
-std::string block_prefix(std::int64_t layer) { return fmt::format("model.layers.{}.", layer); }
+std::string block_prefix(std::int64_t layer) {
+  return fmt::format("model.layers.{}.", layer);
+}
 
 ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora) {
   ModelLayout layout;

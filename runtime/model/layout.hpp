@@ -55,8 +55,12 @@ struct ModelLayout {
 ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora = {});
 
 inline constexpr int kEmbeddingUnit = 0;
-inline int block_unit(std::int64_t layer) { return static_cast<int>(layer) + 1; }
-inline int end_unit(const ModelConfig& config) { return static_cast<int>(config.layers) + 1; }
+inline int block_unit(std::int64_t layer) {
+  return static_cast<int>(layer) + 1;
+}
+inline int end_unit(const ModelConfig& config) {
+  return static_cast<int>(config.layers) + 1;
+}
 
 // "model.layers.3." and the like.
 std::string block_prefix(std::int64_t layer);

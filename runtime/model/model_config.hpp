@@ -14,9 +14,9 @@ struct Rope {
   enum class Kind { plain, linear, llama3 };
   Kind kind = Kind::plain;
   double theta = 10000;
-  double factor = 1;            // linear, llama3
-  double low_freq_factor = 1;   // llama3
-  double high_freq_factor = 4;  // llama3
+  double factor = 1;                       // linear, llama3
+  double low_freq_factor = 1;              // llama3
+  double high_freq_factor = 4;             // llama3
   std::int64_t original_max_position = 0;  // llama3
 
   friend bool operator==(const Rope&, const Rope&) = default;
@@ -35,13 +35,13 @@ struct ModelConfig {
   std::int64_t max_position = 0;
   double norm_eps = 1e-6;
   Rope rope;
-  bool tied = false;        // the head is the embedding
-  bool qkv_bias = false;    // on q, k and v
-  bool o_bias = false;      // on the attention's output
+  bool tied = false;      // the head is the embedding
+  bool qkv_bias = false;  // on q, k and v
+  bool o_bias = false;    // on the attention's output
   bool mlp_bias = false;
-  bool qk_norm = false;     // RMSNorm of every head of q and k before the rotation
+  bool qk_norm = false;            // RMSNorm of every head of q and k before the rotation
   std::string dtype = "bfloat16";  // of the weights on disk
-  bool nf4 = false;         // linear layers are stored in 4 bits, in bitsandbytes' layout
+  bool nf4 = false;                // linear layers are stored in 4 bits, in bitsandbytes' layout
   double initializer_range = 0.02;
   std::optional<std::int32_t> bos_token_id, pad_token_id;
   std::vector<std::int32_t> eos_token_ids;

@@ -12,8 +12,8 @@ float stretch_llama3(float frequency, const Rope& rope) {
   const auto original = static_cast<double>(rope.original_max_position);
   if (wave > original / rope.low_freq_factor) return static_cast<float>(frequency / rope.factor);
   if (wave < original / rope.high_freq_factor) return frequency;
-  const double smooth = (original / wave - rope.low_freq_factor) /
-                        (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth =
+      (original / wave - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return static_cast<float>((1 - smooth) * frequency / rope.factor + smooth * frequency);
 }
 

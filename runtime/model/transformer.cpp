@@ -79,8 +79,8 @@ Keep Transformer::keep_of(std::int64_t layer) const {
   return index < options_.keep.size() ? options_.keep[index] : Keep::all;
 }
 
-Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context,
-                                   Keeper& keeper, std::vector<Layer>* layers) {
+Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context, Keeper& keeper,
+                                   std::vector<Layer>* layers) {
   Tensor x;
   {
     const Borrowed first(keeper, kEmbeddingUnit);
@@ -137,8 +137,7 @@ Transformer::HeadResult Transformer::head(const Tensor& normed, const DeviceBatc
   if (scale != nullptr) result.g_normed = at::zeros_like(normed);
   const auto rows = batch.labelled.size(0);
   for (std::int64_t begin = 0; begin < rows; begin += options_.head_rows) {
-    const auto which =
-        batch.labelled.narrow(0, begin, std::min(options_.head_rows, rows - begin));
+    const auto which = batch.labelled.narrow(0, begin, std::min(options_.head_rows, rows - begin));
     const Tensor h = normed.index_select(0, which);
     Tensor logits = at::mm(h, weight.t());
     const auto ce = ops::cross_entropy_(logits, batch.targets.index_select(0, which), scale);
@@ -168,8 +167,8 @@ LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_
     if (config_.tied) {
       const Borrowed first(keeper, kEmbeddingUnit);
       keeper.soon(last - 1);
-      result = head(normed, batch, &scale, first->embedding,
-                    keeper.gradients(kEmbeddingUnit).embedding);
+      result =
+          head(normed, batch, &scale, first->embedding, keeper.gradients(kEmbeddingUnit).embedding);
     } else {
       result = head(normed, batch, &scale, end->head, keeper.gradients(last).head);
     }

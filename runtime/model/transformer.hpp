@@ -30,7 +30,7 @@ enum class Keep {
 struct TransformerOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
-  std::vector<Keep> keep;  // per layer; shorter: Keep::all for the rest
+  std::vector<Keep> keep;         // per layer; shorter: Keep::all for the rest
   std::int64_t head_rows = 4096;  // rows of logits that exist at a time
   double adapter_scale = 1;
   double adapter_dropout = 0;

@@ -49,7 +49,8 @@ Linear linear(const Binder& binder, const std::string& prefix,
               const std::vector<std::string>& modules) {
   const auto names = [&](const char* kind) {
     std::vector<std::string> result;
-    for (const auto& module : modules) result.push_back(fmt::format("{}{}.{}", prefix, module, kind));
+    for (const auto& module : modules)
+      result.push_back(fmt::format("{}{}.{}", prefix, module, kind));
     return result;
   };
   Linear result;
@@ -88,7 +89,8 @@ Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const T
     block.post_norm = binder.tensor(prefix + "post_attention_layernorm.weight");
     block.q_norm = binder.tensor(prefix + "self_attn.q_norm.weight");
     block.k_norm = binder.tensor(prefix + "self_attn.k_norm.weight");
-    block.qkv = linear(binder, prefix, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+    block.qkv =
+        linear(binder, prefix, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
     block.o = linear(binder, prefix, {"self_attn.o_proj"});
     block.gate_up = linear(binder, prefix, {"mlp.gate_proj", "mlp.up_proj"});
     block.down = linear(binder, prefix, {"mlp.down_proj"});

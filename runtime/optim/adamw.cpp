@@ -74,9 +74,13 @@ void AdamW::merge_spans() {
   }
 }
 
-std::int64_t AdamW::steps_taken() const { return static_cast<std::int64_t>(count_.item<float>()); }
+std::int64_t AdamW::steps_taken() const {
+  return static_cast<std::int64_t>(count_.item<float>());
+}
 
-void AdamW::set_steps_taken(std::int64_t steps) { count_.fill_(static_cast<double>(steps)); }
+void AdamW::set_steps_taken(std::int64_t steps) {
+  count_.fill_(static_cast<double>(steps));
+}
 
 Tensor AdamW::squared_gradient_norm() const {
   if (spans_.empty()) return at::zeros({}, count_.options());
@@ -115,8 +119,7 @@ void AdamW::step_span(const Span& span, double learning_rate, double decay, cons
     const auto skipped = skip.to(at::kBool);
     const auto grad = at::mul(span.grad.to(at::kFloat), clip);
     const auto first = span.first.to(at::kFloat).mul_(o.beta1).add_(grad, 1 - o.beta1);
-    const auto second =
-        span.second.to(at::kFloat).mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
+    const auto second = span.second.to(at::kFloat).mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
     const auto denominator = second.sqrt().div_(correction2.sqrt()).add_(o.epsilon);
     const auto update = first.div(correction1).div_(denominator).mul_(learning_rate);
     const auto updated = at::mul(span.master, 1 - learning_rate * decay).sub_(update);

@@ -19,8 +19,8 @@ struct AdamWOptions {
   Moments moments = Moments::fp32;
 };
 
-// AdamW over what this rank owns: fp32 weights ("master") beside the ones that compute, unless those
-// are fp32 themselves. Nothing here waits for the device.
+// AdamW over what this rank owns: fp32 weights ("master") beside the ones that compute, unless
+// those are fp32 themselves. Nothing here waits for the device.
 class AdamW {
  public:
   // What belongs to one fragment; views of flat vectors over all that is owned.

@@ -73,7 +73,9 @@ Schedule::Schedule(const std::string& name, double peak, double warmup, std::int
       std::ceil(warmup < 1 ? warmup * static_cast<double>(total) : warmup));
 }
 
-double Schedule::at(std::int64_t step) const { return peak_ * factor(step); }
+double Schedule::at(std::int64_t step) const {
+  return peak_ * factor(step);
+}
 
 double Schedule::progress(std::int64_t step) const {
   return static_cast<double>(step - warmup_) /
@@ -93,8 +95,8 @@ double Schedule::warmup_stable_decay(std::int64_t step) const {
 }
 
 double Schedule::factor(std::int64_t step) const {
-  const auto warming = static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(
-                                                       1, warmup_));
+  const auto warming =
+      static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, warmup_));
   if (kind_ == Kind::constant) return 1;
   if (kind_ == Kind::cosine_warmup_with_min_lr) {
     // Counts from 1, unlike the others, so that the first step already moves.
@@ -126,8 +128,8 @@ double Schedule::factor(std::int64_t step) const {
       const double given = keywords_.at("timescale");
       const double scale = given > 0 ? given : static_cast<double>(warmup_ > 0 ? warmup_ : 10000);
       if (step < warmup_) return warming;
-      return 1 / std::sqrt((static_cast<double>(step) + scale - static_cast<double>(warmup_)) /
-                           scale);
+      return 1 /
+             std::sqrt((static_cast<double>(step) + scale - static_cast<double>(warmup_)) / scale);
     }
     case Kind::cosine_with_min_lr: {
       const double least = keywords_.at("min_lr_rate");

@@ -23,8 +23,16 @@ class Schedule {
 
  private:
   enum class Kind {
-    linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
-    inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay
+    linear,
+    cosine,
+    cosine_with_restarts,
+    polynomial,
+    constant,
+    constant_with_warmup,
+    inverse_sqrt,
+    cosine_with_min_lr,
+    cosine_warmup_with_min_lr,
+    warmup_stable_decay
   };
 
   double factor(std::int64_t step) const;

@@ -5,7 +5,9 @@
 namespace mgpu::parallel {
 namespace {
 
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+std::int64_t round_up(std::int64_t n, std::int64_t to) {
+  return (n + to - 1) / to * to;
+}
 
 void add_overlap(std::vector<Fragment>& out, const model::UnitLayout& unit, const Range& at,
                  const Range& owned, std::int64_t owned_begin) {

@@ -6,8 +6,8 @@
 
 #include "runtime/model/layout.hpp"
 
-// How the trained weights of a model lie in one flat vector, which parts of it are reduced together,
-// and which part belongs to which rank. Pure arithmetic.
+// How the trained weights of a model lie in one flat vector, which parts of it are reduced
+// together, and which part belongs to which rank. Pure arithmetic.
 namespace mgpu::parallel {
 
 struct Range {
@@ -22,15 +22,15 @@ struct Bucket {
 };
 
 struct Buckets {
-  std::vector<Range> units;      // of each unit, padding included
-  std::vector<Bucket> buckets;   // ascending, without gaps
-  std::vector<int> bucket_of;    // of each unit
+  std::vector<Range> units;     // of each unit, padding included
+  std::vector<Bucket> buckets;  // ascending, without gaps
+  std::vector<int> bucket_of;   // of each unit
   std::int64_t size = 0;
 };
 
 // Units are padded to a multiple of world * 64 elements, so that every bucket falls into equal
-// parts. A bucket takes units until it has `wanted` elements; the embedding is alone in one, because
-// with a tied head its gradient is begun first and ended last. `wanted` 0: each unit alone.
+// parts. A bucket takes units until it has `wanted` elements; the embedding is alone in one,
+// because with a tied head its gradient is begun first and ended last. `wanted` 0: each unit alone.
 Buckets make_buckets(const model::ModelLayout& layout, int world, std::int64_t wanted);
 
 // The part of a range that a rank owns.

@@ -33,8 +33,7 @@ Tensor narrow(const Tensor& flat, const Range& range) {
 
 // Copies what of the tensor at [begin, begin + numel) lies within `owned` into `part`, whose first
 // element is owned.begin.
-void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin,
-                  const Tensor& value) {
+void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin, const Tensor& value) {
   const auto from = std::max(begin, owned.begin);
   const auto to = std::min(begin + value.numel(), owned.end);
   if (from >= to) return;
@@ -73,13 +72,13 @@ void Shards::allocate() {
   for (std::size_t i = 0; i < units; ++i) {
     const int unit = static_cast<int>(i);
     if (whole_weights()) {
-      weight_views_[i] = model::bind(config_, layout_.units[i], unit,
-                                     narrow(values_, buckets_.units[i]),
-                                     narrow(frozen_, frozen_units_[i]));
+      weight_views_[i] =
+          model::bind(config_, layout_.units[i], unit, narrow(values_, buckets_.units[i]),
+                      narrow(frozen_, frozen_units_[i]));
     }
     if (options_.trains && whole_gradients()) {
-      grad_views_[i] = model::bind(config_, layout_.units[i], unit,
-                                   narrow(grads_, buckets_.units[i]), Tensor());
+      grad_views_[i] =
+          model::bind(config_, layout_.units[i], unit, narrow(grads_, buckets_.units[i]), Tensor());
     }
   }
   reducing_.resize(buckets_.buckets.size());
@@ -105,7 +104,9 @@ void Shards::wait(comm::Pending& pending) {
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double Shards::take_waited_seconds() { return std::exchange(waited_, 0.0); }
+double Shards::take_waited_seconds() {
+  return std::exchange(waited_, 0.0);
+}
 
 // --- Weights
 

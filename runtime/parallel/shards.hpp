@@ -25,7 +25,7 @@ struct ShardOptions {
   at::ScalarType dtype = at::kFloat;       // of the weights that compute
   at::ScalarType grad_dtype = at::kFloat;  // gradients accumulate and travel in
   std::int64_t bucket_elements = 0;        // 0: chosen
-  bool overlap = true;  // reduce while backward goes on; off: all at its end
+  bool overlap = true;                     // reduce while backward goes on; off: all at its end
   Reduce reduce = Reduce::sum;
   bool trains = true;  // false: weights only, without room for gradients
 };
@@ -105,9 +105,9 @@ class Shards : public model::Keeper {
   comm::Comm& comm_;
   Buckets buckets_;
   std::vector<Range> frozen_units_;  // in the flat frozen vector
-  Tensor values_;   // trained: whole up to stage 2, this rank's parts in stage 3
-  Tensor frozen_;   // likewise
-  Tensor grads_;    // whole up to stage 1, this rank's parts from stage 2
+  Tensor values_;                    // trained: whole up to stage 2, this rank's parts in stage 3
+  Tensor frozen_;                    // likewise
+  Tensor grads_;                     // whole up to stage 1, this rank's parts from stage 2
   std::vector<Unit> weight_views_, grad_views_;  // where whole
   std::map<int, Gathered> gathered_;             // stage 3
   std::map<int, Tensor> open_;                   // stage 2 and 3: a bucket's gradients being made

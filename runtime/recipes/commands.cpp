@@ -61,8 +61,8 @@ int init(const train::InitCommand& command) {
     throw std::runtime_error(command.output + " exists already; give another name with -o");
   }
   checkpoint::write_file(command.output, text);
-  print(fmt::format("wrote {}; look through it, then: mgpu-run {}", command.output,
-                    command.output));
+  print(
+      fmt::format("wrote {}; look through it, then: mgpu-run {}", command.output, command.output));
   return 0;
 }
 

@@ -78,9 +78,9 @@ std::vector<std::vector<std::int32_t>> answer(std::span<const Question> question
   for (std::size_t i = 0; i < questions.size(); ++i) {
     prompts.push_back(questions[i].tokens);
     longest = std::max(longest, prompts.back().size());
-    samplers.emplace_back(rollout::Sampling{command.temperature, command.top_k, command.top_p, 0,
-                                            command.seed},
-                          first + i);
+    samplers.emplace_back(
+        rollout::Sampling{command.temperature, command.top_k, command.top_p, 0, command.seed},
+        first + i);
   }
   const auto room = static_cast<std::int64_t>(longest) + command.max_new_tokens;
   rollout::Decoder decoder(config, options, *model.shards,
@@ -94,8 +94,7 @@ std::vector<std::vector<std::int32_t>> answer(std::span<const Question> question
     std::vector<std::int32_t> next(prompts.size(), 0);
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       if (ended[i]) continue;
-      next[i] = samplers[i].draw(
-          std::span(host.const_data_ptr<float>() + i * width, width));
+      next[i] = samplers[i].draw(std::span(host.const_data_ptr<float>() + i * width, width));
       const auto& eos = config.eos_token_ids;
       ended[i] = std::find(eos.begin(), eos.end(), next[i]) != eos.end();
       if (!ended[i]) answers[i].push_back(next[i]);

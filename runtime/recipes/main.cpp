@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <variant>
 
 #include "rendezvous/contract.hpp"
@@ -18,7 +19,9 @@ namespace {
 
 using namespace mgpu;
 
-bool under_launcher() { return getenv(rendezvous::variable::kRank) != nullptr; }
+bool under_launcher() {
+  return getenv(rendezvous::variable::kRank) != nullptr;
+}
 
 int run(const train::RunCommand& command) {
   const auto config = train::read_recipe(
@@ -28,10 +31,10 @@ int run(const train::RunCommand& command) {
   if (under_launcher()) {
     contract = rendezvous::Contract::from_environment(getenv);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
-    throw train::UsageError(fmt::format(
-        "{} GPUs are visible and one process uses one of them. Start it on all with\n"
-        "    mgpu-run --nproc {} {}\nor go on with one GPU with --single",
-        gpus, gpus, command.recipe.path));
+    throw train::UsageError(
+        fmt::format("{} GPUs are visible and one process uses one of them. Start it on all with\n"
+                    "    mgpu-run --nproc {} {}\nor go on with one GPU with --single",
+                    gpus, gpus, command.recipe.path));
   }
   if (contract.rank == 0) {
     for (const auto& note : config.notes) fmt::print("note: {}\n", note);
@@ -63,20 +66,19 @@ template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
 int carry_out(const train::Command& command) {
-  return std::visit(
-      Overloaded{
-          [](const train::RunCommand& c) { return run(c); },
-          [](const train::CheckCommand& c) { return recipes::check(c); },
-          [](const train::PlanCommand& c) { return recipes::plan(c); },
-          [](const train::InitCommand& c) { return recipes::init(c); },
-          [](const train::GenerateCommand& c) { return recipes::generate(c); },
-          [](const train::MergeCommand& c) { return recipes::merge(c); },
-          [](const train::TokenizeCommand& c) { return tokenize(c); },
-          [](const train::KeysCommand&) { return print(train::keys_markdown()); },
-          [](const train::VersionCommand&) { return print(train::version_text()); },
-          [](const train::HelpCommand&) { return print(train::help_text()); },
-      },
-      command);
+  return std::visit(Overloaded{
+                        [](const train::RunCommand& c) { return run(c); },
+                        [](const train::CheckCommand& c) { return recipes::check(c); },
+                        [](const train::PlanCommand& c) { return recipes::plan(c); },
+                        [](const train::InitCommand& c) { return recipes::init(c); },
+                        [](const train::GenerateCommand& c) { return recipes::generate(c); },
+                        [](const train::MergeCommand& c) { return recipes::merge(c); },
+                        [](const train::TokenizeCommand& c) { return tokenize(c); },
+                        [](const train::KeysCommand&) { return print(train::keys_markdown()); },
+                        [](const train::VersionCommand&) { return print(train::version_text()); },
+                        [](const train::HelpCommand&) { return print(train::help_text()); },
+                    },
+                    command);
 }
 
 }  // namespace
@@ -92,7 +94,9 @@ int main(int argc, char** argv) {
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
     return 2;
   } catch (const std::exception& e) {
-    train::leave_last_words(e.what());
+    // LibTorch puts a stack trace of its own behind the message.
+    const std::string text = e.what();
+    train::leave_last_words(text.substr(0, text.find("\nException raised from")));
     // Other ranks' connections are torn on purpose: they must not wait for us.
     std::fflush(nullptr);
     _Exit(1);

@@ -59,8 +59,8 @@ Decoder::Decoder(const model::ModelConfig& config, const Options& options, model
   auto frequencies = model::rope_frequencies(config_.rope, config_.head_dim);
   const auto angles =
       at::outer(at::arange(room, at::kFloat),
-                at::from_blob(frequencies.data(),
-                              {static_cast<std::int64_t>(frequencies.size())}, at::kFloat));
+                at::from_blob(frequencies.data(), {static_cast<std::int64_t>(frequencies.size())},
+                              at::kFloat));
   cos_ = at::cos(angles).to(options_.device);
   sin_ = at::sin(angles).to(options_.device);
 }
@@ -90,10 +90,12 @@ Tensor Decoder::read(const std::vector<std::vector<std::int32_t>>& prompts) {
       const auto rows = saved.qkv.narrow(0, at, length);
       const auto index = static_cast<std::size_t>(layer);
       const auto shape = std::vector<std::int64_t>{length, config_.kv_heads, config_.head_dim};
-      keys_[index][static_cast<std::int64_t>(i)].narrow(0, 0, length).copy_(
-          rows.narrow(1, q, kv).reshape(shape));
-      values_[index][static_cast<std::int64_t>(i)].narrow(0, 0, length).copy_(
-          rows.narrow(1, q + kv, kv).reshape(shape));
+      keys_[index][static_cast<std::int64_t>(i)]
+          .narrow(0, 0, length)
+          .copy_(rows.narrow(1, q, kv).reshape(shape));
+      values_[index][static_cast<std::int64_t>(i)]
+          .narrow(0, 0, length)
+          .copy_(rows.narrow(1, q + kv, kv).reshape(shape));
       at += length;
     }
   }
@@ -135,8 +137,7 @@ Tensor Decoder::block(const Tensor& x, const model::Block& weights, int layer,
   if (c.qk_norm) model::norm_heads(qkv, weights, c, nullptr);
   ops::rotate_(qkv, c.heads + c.kv_heads, c.head_dim, cos_, sin_, positions, false);
   const Tensor o = model::linear(attend(qkv, layer), weights.o, use, unused);
-  const auto [middle, post_normed, rstd] =
-      ops::add_rms_norm(o, x, weights.post_norm, c.norm_eps);
+  const auto [middle, post_normed, rstd] = ops::add_rms_norm(o, x, weights.post_norm, c.norm_eps);
   const Tensor gate_up = model::linear(post_normed, weights.gate_up, use, unused);
   return at::add(model::linear(ops::swiglu(gate_up), weights.down, use, unused), middle);
 }
@@ -156,8 +157,7 @@ Tensor Decoder::attend(const Tensor& qkv, int layer) {
                         .view({sequences_, 1, 1, longest})
                         .to(options_.device);
   const auto out = at::scaled_dot_product_attention(
-      rows.narrow(1, 0, c.heads).unsqueeze(2),
-      keys_[index].narrow(1, 0, longest).transpose(1, 2),
+      rows.narrow(1, 0, c.heads).unsqueeze(2), keys_[index].narrow(1, 0, longest).transpose(1, 2),
       values_[index].narrow(1, 0, longest).transpose(1, 2), mask, 0.0, false, {},
       /*enable_gqa=*/true);
   return out.reshape({sequences_, c.heads * c.head_dim});

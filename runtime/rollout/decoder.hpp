@@ -43,8 +43,8 @@ class Decoder {
   Options options_;
   model::Keeper& keeper_;
   std::int64_t sequences_, room_;
-  std::vector<Tensor> keys_, values_;    // per layer, [sequences, room, kv heads, head_dim]
-  std::vector<std::int64_t> lengths_;    // read so far, of each sequence
+  std::vector<Tensor> keys_, values_;  // per layer, [sequences, room, kv heads, head_dim]
+  std::vector<std::int64_t> lengths_;  // read so far, of each sequence
   Tensor cos_, sin_;
 };
 

@@ -37,7 +37,8 @@ std::int32_t Sampler::draw(std::span<const float> logits) {
   std::size_t last = 0;
   const double all = std::accumulate(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
   for (; last < kept; ++last) {
-    const bool enough = last > 0 && (mass >= sampling_.top_p * all || p[last] < sampling_.min_p * p[0]);
+    const bool enough =
+        last > 0 && (mass >= sampling_.top_p * all || p[last] < sampling_.min_p * p[0]);
     if (enough) break;
     mass += p[last];
   }

@@ -108,6 +108,7 @@ struct Telemetry::Outputs {
 
 Telemetry::Telemetry(Options options) : options_(std::move(options)) {
   if (options_.rank != 0) return;
+  if (options_.output_dir.empty()) options_.output_dir = ".";
   outputs_ = std::make_unique<Outputs>(options_);
   guarded([&] { make_folder(options_.output_dir, outputs_->complain); });
   guarded([&] { load_history(); });

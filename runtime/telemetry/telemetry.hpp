@@ -13,8 +13,8 @@
 namespace mgpu::telemetry {
 
 struct Options {
-  int rank = 0;  // only rank 0 shows and writes anything; the others' calls do nothing
-  std::string output_dir;
+  int rank = 0;            // only rank 0 shows and writes anything; the others' calls do nothing
+  std::string output_dir;  // empty: the current folder
   std::string run_name;
   std::vector<std::string> report_to;  // tensorboard, wandb; none
   std::string logging_dir;             // of TensorBoard's files; empty: chosen in output_dir/runs

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/unicode.hpp"
 

@@ -16,11 +16,24 @@ using jinja::Value;
 // No chat has it, so nothing that a template writes begins or ends with part of it by chance.
 constexpr const char* kStandIn = "\x01\x02stand-in\x02\x01";
 
+struct NoSpan : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 [[noreturn]] void no_span(std::size_t turn, std::string_view why) {
-  throw std::runtime_error(fmt::format(
+  throw NoSpan(fmt::format(
       "chat template: no span can be told for assistant message {}: {}; mark what the assistant "
       "says with {{% generation %}} in the template",
       turn + 1, why));
+}
+
+// A message that says something else.
+Value stand_in(const char* role, std::size_t work) {
+  Budget budget(work);
+  Dict message;
+  message.set(Value("role"), Value(role), budget);
+  message.set(Value("content"), Value(kStandIn), budget);
+  return Value(std::move(message));
 }
 
 bool is_assistant(const Value& message) {
@@ -59,52 +72,54 @@ std::size_t longest_overlap(std::string_view tail, std::string_view text) {
 
 }  // namespace
 
-// Where the assistant's words begin in the whole conversation, which begins with the `before`
-// bytes of the messages ahead of them. As a rule that is where the generation prompt ends. A prompt
-// that goes on (to open the reasoning, say) than the earlier turns do counts as far as it goes
-// with what the template writes before any words.
+// Where the assistant's words begin in the whole conversation. As a rule that is where the
+// generation prompt ends. Else it is where the header ends that the template writes for an
+// assistant who says something else there: a prompt may go on (to open the reasoning, say) where
+// earlier turns do not, and it may lack what only a first message gets.
 std::size_t ChatTemplate::find_start(const Conversation& conversation, const std::string& whole,
-                                     std::size_t turn, std::size_t before) const {
+                                     std::size_t turn) const {
   const std::string prompt = render_first(conversation, turn, true).text;
   if (whole.starts_with(prompt)) return prompt.size();
-  if (prompt.compare(0, before, whole, 0, before) != 0)
+  const std::string before = render_first(conversation, turn, false).text;
+  if (!whole.starts_with(before)) no_span(turn, "the template rewrites what stands before it");
+  if (!prompt.starts_with(before))
     no_span(turn, "the generation prompt changes what stands before it");
-  Budget budget(limits_->work);
-  Dict words;
-  words.set(Value("role"), Value("assistant"), budget);
-  words.set(Value("content"), Value(kStandIn), budget);
-  const Value stand_in(std::move(words));
-  const std::string other =
-      render_first(conversation, conversation.messages.size(), false, &stand_in, turn).text;
-  const auto rest = [before](const std::string& text) {
-    return std::string_view(text).substr(std::min(before, text.size()));
+
+  const std::string_view asked = std::string_view(prompt).substr(before.size());
+  const auto header_of = [&](const char* role) {
+    const Value other = stand_in(role, limits_->work);
+    const std::string text =
+        render_first(conversation, conversation.messages.size(), false, &other, turn).text;
+    const std::size_t words = text.find(kStandIn);
+    if (words == text.npos || !text.starts_with(before)) return std::string();
+    return text.substr(before.size(), words - before.size());
   };
-  const std::size_t header = common_prefix(rest(other), rest(prompt));
-  if (header == 0 || common_prefix(rest(whole), rest(prompt)) < header)
+  const std::string header = header_of("assistant");
+  std::size_t length = common_prefix(header, asked);
+  if (header.ends_with(asked))
+    length = header.size();
+  else if (length < header.size() && length <= common_prefix(header_of("user"), asked))
+    length = 0;  // no more than any turn begins with
+  const std::string_view rest = std::string_view(whole).substr(before.size());
+  if (length == 0 || !rest.starts_with(std::string_view(header).substr(0, length)))
     no_span(turn, "it does not begin with the generation prompt");
-  return before + header;
+  return before.size() + length;
 }
 
+// What the template writes for the messages up to the turn, as the turn's last, ends as the turn
+// does in the whole conversation; how much of it is there again tells where the turn ends.
 std::pair<std::size_t, std::size_t> ChatTemplate::find_turn(const Conversation& conversation,
                                                             const std::string& whole,
                                                             std::size_t turn) const {
-  const std::string before = render_first(conversation, turn, false).text;
-  if (!whole.starts_with(before)) no_span(turn, "the template rewrites what stands before it");
-  const std::size_t begin = find_start(conversation, whole, turn, before.size());
+  const std::size_t begin = find_start(conversation, whole, turn);
   if (turn + 1 == conversation.messages.size()) return {begin, whole.size()};
-
-  // What the template writes behind any words: at least that must be left of the message.
   const std::string latest = render_first(conversation, turn + 1, false).text;
-  Budget budget(limits_->work);
-  Dict words;
-  words.set(Value("role"), Value("assistant"), budget);
-  words.set(Value("content"), Value(kStandIn), budget);
-  const Value stand_in(std::move(words));
-  const std::string other = render_first(conversation, turn + 1, false, &stand_in, turn).text;
-  const std::size_t mark = common_suffix(latest, other);
-  const std::size_t longest = std::max(latest.size(), before.size()) - before.size();
-  const auto tail = std::string_view(latest).substr(latest.size() - longest);
-  const std::size_t length = longest_overlap(tail, std::string_view(whole).substr(begin));
+  const Value other_words = stand_in("assistant", limits_->work);
+  const std::string other = render_first(conversation, turn + 1, false, &other_words, turn).text;
+  // At least what the template writes behind any words must be left of the message.
+  const std::size_t words = other.find(kStandIn);
+  const std::size_t mark = words == other.npos ? 1 : common_suffix(latest, other);
+  const std::size_t length = longest_overlap(latest, std::string_view(whole).substr(begin));
   if (length == 0 || length < mark)
     no_span(turn, "the template rewrites it once other messages follow");
   return {begin, begin + length};
@@ -121,9 +136,16 @@ Rendered ChatTemplate::render_with_assistant(const Json& messages, const Json& t
         "text; move it to where the text is written");
   Rendered rendered{std::move(result.text), std::move(result.generation)};
   if (marks_assistant()) return rendered;
-  for (std::size_t turn = 0; turn < count; ++turn)
-    if (is_assistant(conversation.messages[turn]))
+  for (std::size_t turn = 0; turn < count; ++turn) {
+    if (!is_assistant(conversation.messages[turn])) continue;
+    try {
       rendered.assistant.push_back(find_turn(conversation, rendered.text, turn));
+    } catch (const NoSpan&) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      no_span(turn, fmt::format("part of the conversation cannot be rendered ({})", error.what()));
+    }
+  }
   return rendered;
 }
 

@@ -69,7 +69,7 @@ class ChatTemplate {
   std::pair<std::size_t, std::size_t> find_turn(const Conversation& conversation,
                                                 const std::string& whole, std::size_t turn) const;
   std::size_t find_start(const Conversation& conversation, const std::string& whole,
-                         std::size_t turn, std::size_t before) const;
+                         std::size_t turn) const;
 
   std::string source_;
   Tokens tokens_;

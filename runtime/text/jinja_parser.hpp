@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -55,12 +56,14 @@ class Parser {
   ExpressionPtr product();
   ExpressionPtr power();
   ExpressionPtr unary(bool with_filters);
+  // What stands for itself (jinja_parser_primary.cpp)
   ExpressionPtr primary();
   ExpressionPtr name_or_constant();
   ExpressionPtr number();
   ExpressionPtr parenthesized();
   ExpressionPtr list_display();
   ExpressionPtr dict_display();
+  // What follows it (jinja_parser_postfix.cpp)
   ExpressionPtr postfix(ExpressionPtr object);
   ExpressionPtr dotted(ExpressionPtr object);
   ExpressionPtr subscript(ExpressionPtr object);
@@ -75,7 +78,7 @@ class Parser {
   int deepest(const CallArguments& arguments) const;
   ExpressionPtr deepened(int line, int below, Expression expression);
 
-  // Tokens
+  // Tokens (jinja_parser_tokens.cpp)
   const Token& current() const { return tokens_[at_]; }
   const Token& peek() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   Token next();

@@ -67,13 +67,17 @@ const std::string& name_of(const Value& value) {
 
 }  // namespace
 
-Value path_of(const Value& item, const Value& path, Budget& budget) {
-  if (!path.text()) return item_of(item, path, budget);
+Value path_of(const Value& item, const Value& path, Budget& budget, const Value* other) {
+  const auto step = [&](const Value& from, const Value& index) {
+    Value to = item_of(from, index, budget);
+    return to.undefined() && other ? *other : to;
+  };
+  if (!path.text()) return step(item, path);
   std::string_view left = path.text()->text;
   Value value = item;
   while (true) {
     const std::size_t dot = std::min(left.find('.'), left.size());
-    value = item_of(value, path_part(left.substr(0, dot)), budget);
+    value = step(value, path_part(left.substr(0, dot)));
     if (dot == left.size()) return value;
     left.remove_prefix(dot + 1);
   }
@@ -101,9 +105,8 @@ Value map(Interpreter& interpreter, const Value& self, const Arguments& argument
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const Parameters given("map", arguments, {"attribute", "default"}, 1);
     for (const auto& item : *all) {
-      Value value = path_of(item, given[0], budget);
-      const bool use_default = value.undefined() && given.has(1) && !given[1].is_none();
-      mapped.push_back(use_default ? given[1] : std::move(value));
+      const bool has_default = given.has(1) && !given[1].is_none();
+      mapped.push_back(path_of(item, given[0], budget, has_default ? &given[1] : nullptr));
     }
   } else {
     const std::string name = name_of(required(arguments, 0, "the filter to map"));

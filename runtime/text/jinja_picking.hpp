@@ -5,8 +5,9 @@
 // The filters that sort, pick and map elements, by themselves or by an attribute.
 namespace mgpu::text::jinja {
 
-// What a dotted path such as "function.name" or 0 leads to, item by item.
-Value path_of(const Value& item, const Value& path, Budget& budget);
+// What a dotted path such as "function.name" or 0 leads to, item by item. Where one of them is not
+// there, the other value is taken for it, if there is one, and the path goes on from that.
+Value path_of(const Value& item, const Value& path, Budget& budget, const Value* other = nullptr);
 
 // By what elements are compared: an attribute or none, texts without regard to case or with it.
 struct SortKey {

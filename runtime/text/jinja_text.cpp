@@ -12,9 +12,37 @@ namespace {
 
 constexpr char32_t kBrokenByte = 0xDC00;
 
+struct CodeRange {
+  char32_t first, last;
+};
+
+// Unicode's Other_Uppercase and Other_Lowercase: cased, and no letters of that category.
+constexpr CodeRange kOtherUpper[] = {
+    {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+constexpr CodeRange kOtherLower[] = {
+    {0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},    {0x2E0, 0x2E4},
+    {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},   {0x1D78, 0x1D78},  {0x1D9B, 0x1DBF},
+    {0x2071, 0x2071},   {0x207F, 0x207F},   {0x2090, 0x209C},   {0x2170, 0x217F},  {0x24D0, 0x24E9},
+    {0x2C7C, 0x2C7D},   {0xA69C, 0xA69D},   {0xA770, 0xA770},   {0xA7F8, 0xA7F9},  {0xAB5C, 0xAB5F},
+    {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}};
+
+template <std::size_t Size>
+bool is_in(char32_t code, const CodeRange (&ranges)[Size]) {
+  return std::any_of(ranges, ranges + Size, [code](const CodeRange& range) {
+    return code >= range.first && code <= range.last;
+  });
+}
+
+bool is_upper_character(char32_t code) {
+  return category(code) == "Lu" || is_in(code, kOtherUpper);
+}
+
+bool is_lower_character(char32_t code) {
+  return category(code) == "Ll" || is_in(code, kOtherLower);
+}
+
 bool is_cased(char32_t code) {
-  const auto kind = category(code);
-  return kind == "Lu" || kind == "Ll" || kind == "Lt";
+  return category(code) == "Lt" || is_upper_character(code) || is_lower_character(code);
 }
 
 bool is_case_ignorable(char32_t code) {
@@ -178,9 +206,9 @@ std::string swap_case(std::string_view text) {
   const std::u32string codes = decode(text);
   std::string out;
   for (std::size_t i = 0; i < codes.size(); ++i) {
-    if (category(codes[i]) == "Lu")
+    if (is_upper_character(codes[i]))
       append_lower(out, codes, i);
-    else if (category(codes[i]) == "Ll")
+    else if (is_lower_character(codes[i]))
       append_all(out, upper_case(codes[i]));
     else
       append_character(out, codes[i]);
@@ -215,23 +243,17 @@ std::string title(std::string_view text) {
 }
 
 bool is_upper(std::string_view text) {
-  bool any = false;
-  for (const char32_t code : decode(text)) {
-    const auto kind = category(code);
-    if (kind == "Ll" || kind == "Lt") return false;
-    any = any || kind == "Lu";
-  }
-  return any;
+  const std::u32string codes = decode(text);
+  return std::any_of(codes.begin(), codes.end(), is_upper_character) &&
+         std::none_of(codes.begin(), codes.end(),
+                      [](char32_t code) { return is_cased(code) && !is_upper_character(code); });
 }
 
 bool is_lower(std::string_view text) {
-  bool any = false;
-  for (const char32_t code : decode(text)) {
-    const auto kind = category(code);
-    if (kind == "Lu" || kind == "Lt") return false;
-    any = any || kind == "Ll";
-  }
-  return any;
+  const std::u32string codes = decode(text);
+  return std::any_of(codes.begin(), codes.end(), is_lower_character) &&
+         std::none_of(codes.begin(), codes.end(),
+                      [](char32_t code) { return is_cased(code) && !is_lower_character(code); });
 }
 
 }  // namespace mgpu::text::jinja

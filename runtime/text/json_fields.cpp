@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 
 namespace mgpu::text {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <stdexcept>
 
-#include "fmt/format.h"
-#include "fmt/ranges.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace mgpu::text {
 namespace {

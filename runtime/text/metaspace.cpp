@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"
 

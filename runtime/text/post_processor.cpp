@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/vocabulary.hpp"
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/json_fields.hpp"
 
 namespace mgpu::text {

@@ -5,7 +5,7 @@
 #include <array>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 
 namespace mgpu::text {
 namespace {

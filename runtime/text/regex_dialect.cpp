@@ -2,7 +2,7 @@
 #include <cctype>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/regex.hpp"
 #include "runtime/text/unicode_additions.hpp"
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/added_tokens.hpp"
 #include "runtime/text/bpe.hpp"
 #include "runtime/text/decoder.hpp"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/tokenizer_file.hpp"
 

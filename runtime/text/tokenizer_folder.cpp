@@ -3,7 +3,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "rendezvous/base/errors.hpp"
 #include "runtime/text/tokenizer.hpp"
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/unicode_additions.hpp"
 
 namespace mgpu::text {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/hash.hpp"
 
 namespace mgpu::text {

@@ -1,5 +1,6 @@
 #include "runtime/train/device.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -12,12 +13,15 @@
 
 namespace mgpu::train {
 
-int visible_gpus() { return c10::cuda::device_count(); }
+int visible_gpus() {
+  return c10::cuda::device_count();
+}
 
 at::Device take_device(int local_rank, bool gpu) {
   if (!gpu) return at::kCPU;
   const auto index = static_cast<c10::DeviceIndex>(local_rank);
   c10::cuda::set_device(index);
+  at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator's figures are there from now on
   return {at::kCUDA, index};
 }
 

@@ -44,8 +44,7 @@ EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const 
   result.loss = outcome.loss_sum / labels;
   result.accuracy = outcome.correct / labels;
   result.entropy = outcome.entropy_sum / labels;
-  result.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

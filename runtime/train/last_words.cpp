@@ -19,7 +19,8 @@ void leave_last_words(const std::string& message) noexcept {
     const nlohmann::json error{
         {"message",
          {{"message", message},
-          {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
+          {"extraInfo",
+           {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
     std::ofstream(path) << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } catch (...) {  // they are on stderr already
   }

@@ -41,14 +41,14 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
       transformer_(config, options.model) {}
 
 void Learner::begin() {
-  const auto owned =
-      parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
+  const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
   optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
 }
 
 // What a label's loss is multiplied by, so that the sum over ranks is what was asked for.
 double Learner::scale_of(const data::StepBatches& batches) const {
-  if (options_.weigh_by_labels) return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.labels));
+  if (options_.weigh_by_labels)
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.labels));
   const double own = static_cast<double>(std::max<std::int64_t>(1, own_labels(batches)));
   if (options_.sum_over_ranks || options_.shards.reduce == parallel::Reduce::median) return 1 / own;
   const auto voters = std::count_if(batches.labels_of.begin(), batches.labels_of.end(),
@@ -89,8 +89,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
   if (shards_.sharded() || comm_.rank() == 0)
     record.add(StepRecord::kSquaredNorm, optimizer_->squared_gradient_norm());
   record.reduce(comm_);
-  const auto norm =
-      at::sqrt(record.values().select(0, StepRecord::kSquaredNorm)).to(at::kFloat);
+  const auto norm = at::sqrt(record.values().select(0, StepRecord::kSquaredNorm)).to(at::kFloat);
   const auto clip = options_.max_grad_norm > 0
                         ? norm.add(1e-6).reciprocal().mul_(options_.max_grad_norm).clamp_max_(1)
                         : at::full({}, 1.0, norm.options());
@@ -101,8 +100,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
 }
 
 void Learner::evaluate(const data::Batch& batch, StepRecord& record) {
-  const auto sums =
-      transformer_.evaluate(to_device(batch, options_.shards.device), shards_);
+  const auto sums = transformer_.evaluate(to_device(batch, options_.shards.device), shards_);
   record.add(StepRecord::kLoss, sums.loss);
   record.add(StepRecord::kCorrect, sums.correct);
   record.add(StepRecord::kEntropy, sums.entropy);

@@ -37,8 +37,8 @@ class Learner {
   // Call once the weights are set, before the first step.
   void begin();
 
-  // Queues a step: forward and backward of every micro-batch, the exchange of gradients, the update.
-  // Read the record when the next step has been queued.
+  // Queues a step: forward and backward of every micro-batch, the exchange of gradients, the
+  // update. Read the record when the next step has been queued.
   StepRecord step(const data::StepBatches& batches, double learning_rate, const Wishes& wishes);
 
   // Sums over the labels of this rank's batches, added to the record; reduce it when all are in.

@@ -9,7 +9,7 @@ namespace {
 
 using enum MemoryPart;
 
-constexpr double kHeadRows = 1024;              // rows of logits that exist at a time
+constexpr double kHeadRows = 4096;              // rows of logits that exist at a time
 constexpr double kBucket = 25.0 * (1 << 20);    // elements, where none is asked for
 constexpr double kContext = 512.0 * (1 << 20);  // CUDA's context and its libraries' workspaces
 constexpr double kNccl = 512.0 * (1 << 20);     // NCCL's channels, with more than one rank
@@ -53,7 +53,7 @@ double quantised(const Shape& s) {
 
 // Bytes that one layer keeps of a token for its backward pass.
 double layer_token(const Shape& s) {
-  return s.w * (4 * s.H + s.Q + s.A + 3 * s.I + s.ra / std::max(1.0, s.L)) + 4 * s.h + 8;
+  return s.w * (4 * s.H + s.Q + s.A + 2 * s.I + s.ra / std::max(1.0, s.L)) + 4 * s.h + 8;
 }
 
 double kept_layers(const Shape& s) {

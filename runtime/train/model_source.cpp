@@ -89,9 +89,9 @@ model::LoraShape lora_shape(const TrainConfig& config) {
   static const std::set<std::string> whole{"embed_tokens", "lm_head"};
   for (const auto& name : config.lora_modules_to_save) {
     if (!whole.contains(name)) {
-      throw std::runtime_error(fmt::format(
-          "lora_modules_to_save: {} cannot be trained beside adapters; there are {}", name,
-          fmt::join(whole, ", ")));
+      throw std::runtime_error(
+          fmt::format("lora_modules_to_save: {} cannot be trained beside adapters; there are {}",
+                      name, fmt::join(whole, ", ")));
     }
     shape.whole.insert(name);
   }

@@ -48,7 +48,9 @@ double Reporter::since(Clock::time_point& from) {
   return std::max(seconds, 1e-9);
 }
 
-void Reporter::note(const std::string& line) { sinks_->telemetry.note(line); }
+void Reporter::note(const std::string& line) {
+  sinks_->telemetry.note(line);
+}
 
 void Reporter::interval(const Interval& i) {
   const double seconds = since(last_);
@@ -72,8 +74,7 @@ void Reporter::interval(const Interval& i) {
   report.comm_share = facts_.world > 1 ? std::min(1.0, i.comm_seconds / seconds) : -1;
   skipped_ += i.skipped;
   report.skipped_steps = skipped_;
-  report.extra = {{"mean_token_accuracy", i.correct / labels},
-                  {"entropy", i.entropy_sum / labels}};
+  report.extra = {{"mean_token_accuracy", i.correct / labels}, {"entropy", i.entropy_sum / labels}};
   sinks_->telemetry.step(report);
 }
 
@@ -110,6 +111,8 @@ void Reporter::summary(const Interval& whole) {
   sinks_->telemetry.finish(summary);
 }
 
-std::string Reporter::log_history() const { return sinks_->telemetry.history().to_json(); }
+std::string Reporter::log_history() const {
+  return sinks_->telemetry.history().to_json();
+}
 
 }  // namespace mgpu::train

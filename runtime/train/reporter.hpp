@@ -28,8 +28,8 @@ class Reporter {
     double flops_per_token = 0;
     std::string device_name;
     at::Device device = at::kCPU;
-    std::int64_t first_step = 0;  // that this run takes
-    std::string log_history;      // of the checkpoint it goes on from
+    std::int64_t first_step = 0;     // that this run takes
+    std::string log_history;         // of the checkpoint it goes on from
     std::int64_t planned_bytes = 0;  // what the planner expects of this rank's device; 0: unknown
   };
 

@@ -34,8 +34,8 @@ bool is_model_file(const std::string& name) {
 // A trained tensor's name in PEFT's file.
 std::string adapter_name(const std::string& name) {
   using Part = checkpoint::AdapterKey::Part;
-  for (const auto& [ending, part] : {std::pair{".lora_A.weight", Part::lora_a},
-                                     std::pair{".lora_B.weight", Part::lora_b}}) {
+  for (const auto& [ending, part] :
+       {std::pair{".lora_A.weight", Part::lora_a}, std::pair{".lora_B.weight", Part::lora_b}}) {
     if (name.ends_with(ending))
       return checkpoint::adapter_key({part, name.substr(0, name.size() - std::strlen(ending))});
   }
@@ -62,6 +62,7 @@ nlohmann::json to_json(const Progress& p) {
                       {"global_batch", p.global_batch},
                       {"data_seed", p.data_seed},
                       {"num_input_tokens_seen", p.tokens},
+                      {"updates", p.updates},
                       {"evaluations_without_gain", p.evaluations_without_gain},
                       {"best_metric", nullptr},
                       {"best_global_step", nullptr},
@@ -79,6 +80,7 @@ Progress progress_from(const nlohmann::json& json, const std::string& file) {
     p.global_batch = json.at("global_batch");
     p.data_seed = json.at("data_seed");
     p.tokens = json.at("num_input_tokens_seen");
+    p.updates = json.at("updates");
     p.evaluations_without_gain = json.at("evaluations_without_gain");
     if (!json.at("best_metric").is_null()) p.best_metric = json.at("best_metric");
     if (!json.at("best_global_step").is_null()) p.best_step = json.at("best_global_step");
@@ -172,9 +174,8 @@ std::string Saver::save(const Progress& progress) {
   const auto folder = share_text(first ? draft->path() : "");
   auto records = write_model(folder);
   if (!config_.save_only_model) {
-    const auto states = gather(write_training_state(folder, learner_.shards(),
-                                                    learner_.optimizer(), comm.rank(),
-                                                    comm.world()));
+    const auto states = gather(write_training_state(folder, learner_.shards(), learner_.optimizer(),
+                                                    comm.rank(), comm.world()));
     records.insert(records.end(), states.begin(), states.end());
   }
   std::string path;
@@ -212,19 +213,20 @@ Progress Saver::load(const std::string& folder) {
     const checkpoint::Weights adapter(folder, "adapter_model");
     for (const auto& unit : shards.layout().units)
       for (const auto& slot : unit.trained.slots)
-        shards.set(slot.name, tensor_over(adapter.get(
-                                  checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
+        shards.set(
+            slot.name,
+            tensor_over(adapter.get(checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
   learner_.begin();
   if (!fs::exists(fs::path(folder) / "training_state")) {
-    throw std::runtime_error(
-        folder + " has no training state (save_only_model): it cannot be gone on from; "
-                 "name it as model_name_or_path instead");
+    throw std::runtime_error(folder +
+                             " has no training state (save_only_model): it cannot be gone on from; "
+                             "name it as model_name_or_path instead");
   }
   read_training_state(folder, learner_.optimizer());
-  learner_.optimizer().set_steps_taken(progress.step);
+  learner_.optimizer().set_steps_taken(progress.updates);
   return progress;
 }
 

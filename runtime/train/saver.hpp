@@ -12,11 +12,12 @@ namespace mgpu::train {
 
 // Where training stands, for trainer_state.json and for going on from it.
 struct Progress {
-  std::int64_t step = 0;          // steps taken
+  std::int64_t step = 0;  // steps taken
   double epoch = 0;
   std::int64_t global_batch = 0;  // items of a step
   std::uint64_t data_seed = 0;
-  std::int64_t tokens = 0;        // seen so far
+  std::int64_t tokens = 0;   // seen so far
+  std::int64_t updates = 0;  // steps that were not skipped
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_step;
   std::int64_t evaluations_without_gain = 0;

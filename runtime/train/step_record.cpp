@@ -22,7 +22,9 @@ void StepRecord::add(Slot slot, const at::Tensor& scalar) {
   values_.narrow(0, slot, 1).add_(scalar);
 }
 
-void StepRecord::add(int slot, double value) { known_[static_cast<std::size_t>(slot)] += value; }
+void StepRecord::add(int slot, double value) {
+  known_[static_cast<std::size_t>(slot)] += value;
+}
 
 void StepRecord::reduce(comm::Comm& comm) {
   const auto size = static_cast<std::int64_t>(known_.size());

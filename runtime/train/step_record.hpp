@@ -13,13 +13,13 @@ namespace mgpu::train {
 // What one step came to, the same on every rank.
 struct StepOutcome {
   std::int64_t step = 0;
-  double loss_sum = 0;     // over all labels of all ranks
-  double correct = 0;      // labels that were the most likely token
-  double entropy_sum = 0;  // nats, over all labels
-  double grad_norm = 0;    // of the whole gradient, before clipping
-  bool skipped = false;    // it was not finite and nothing was updated
+  double loss_sum = 0;                            // over all labels of all ranks
+  double correct = 0;                             // labels that were the most likely token
+  double entropy_sum = 0;                         // nats, over all labels
+  double grad_norm = 0;                           // of the whole gradient, before clipping
+  bool skipped = false;                           // it was not finite and nothing was updated
   bool save_wanted = false, stop_wanted = false;  // by a signal to any rank
-  double comm_seconds = 0;  // that ranks waited for each other, all added up
+  double comm_seconds = 0;                        // that ranks waited for each other, all added up
   std::vector<double> rank_seconds;               // each rank's own time, without waiting
 };
 

@@ -25,7 +25,7 @@ void on_signal(int signo) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   for (const int signo : kSignals) ::sigaction(signo, &action, nullptr);
@@ -35,8 +35,12 @@ StopSignals::~StopSignals() {
   for (const int signo : kSignals) ::signal(signo, SIG_DFL);
 }
 
-Wishes StopSignals::take() { return {save_asked.exchange(false), stop_signal != 0}; }
+Wishes StopSignals::take() {
+  return {save_asked.exchange(false), stop_signal != 0};
+}
 
-int StopSignals::signal() const { return stop_signal; }
+int StopSignals::signal() const {
+  return stop_signal;
+}
 
 }  // namespace mgpu::train

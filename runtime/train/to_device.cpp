@@ -44,8 +44,8 @@ model::DeviceBatch to_device(const data::Batch& batch, at::Device device) {
     std::vector<std::int64_t> places;
     places.reserve(batch.tokens.size());
     for (std::int64_t i = 0; i < s.count; ++i) {
-      const auto length = batch.starts[static_cast<std::size_t>(i) + 1] -
-                          batch.starts[static_cast<std::size_t>(i)];
+      const auto length =
+          batch.starts[static_cast<std::size_t>(i) + 1] - batch.starts[static_cast<std::size_t>(i)];
       for (std::int32_t j = 0; j < length; ++j) places.push_back(i * s.longest + j);
     }
     s.places = send(places);

@@ -54,7 +54,8 @@ bool Trainer::train_epoch() {
     const bool last = progress_.step == total_steps_;
     if (log_due() || last || epoch_ends) settle();
     if (log_due() || last) log_interval();
-    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
+    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
+      evaluate_now();
     if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save_now();
     if (stop_wanted_) {
       end_ = End::stopped;
@@ -133,8 +134,8 @@ void Trainer::settle() {
         step.step + 1, last_loss_));
   }
   if (outcome.skipped) {
-    reporter_->note(fmt::format("step {}: the gradient is not finite; the step is skipped",
-                                step.step + 1));
+    reporter_->note(
+        fmt::format("step {}: the gradient is not finite; the step is skipped", step.step + 1));
   }
 }
 
@@ -201,6 +202,7 @@ void Trainer::save_now() {
   save_wanted_ = false;
   if (last_saved_ == progress_.step) return;
   settle();
+  progress_.updates = learner_->optimizer().steps_taken();
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;

@@ -16,8 +16,8 @@
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/last_words.hpp"
-#include "runtime/train/planner.hpp"
 #include "runtime/train/optimizer_names.hpp"
+#include "runtime/train/planner.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -97,12 +97,30 @@ std::vector<model::Keep> keep_policy(const TrainConfig& config, const PlanReques
 
 }  // namespace
 
+namespace {
+
+// Settings that recipes may hold and this version does not carry out: never passed over in silence.
+void refuse_what_is_not_there(const TrainConfig& config) {
+  const auto refuse = [](const std::string& what, const std::string& instead) {
+    throw std::runtime_error(fmt::format("{} is not supported by this version; {}", what, instead));
+  };
+  if (config.load_in_4bit) refuse("load_in_4bit", "train adapters on the 16-bit weights");
+  if (config.optim == "adamw_8bit")
+    refuse("optim: adamw_8bit", "use adamw_torch_fused, with optim_dtype: bf16 to save memory");
+  if (!config.adapter_path.empty())
+    refuse("going on from an adapter", "merge it first with mgpu-train merge");
+  if (config.consistency_check_steps > 0) refuse("consistency_check_steps", "leave it out");
+}
+
+}  // namespace
+
 Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
     : config_(std::move(config)), contract_(std::move(contract)) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::open_files() {
+  refuse_what_is_not_there(config_);
   fs::create_directories(config_.output_dir);
   source_.emplace(open_model(config_));
   open_data();
@@ -177,8 +195,7 @@ void Trainer::build() {
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
                        config_.weight_decay,
-                       config_.optim_dtype == "bf16" ? optim::Moments::bf16
-                                                     : optim::Moments::fp32};
+                       config_.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32};
   options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
@@ -206,8 +223,8 @@ void Trainer::plan_steps() {
   for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
     // The same step in more, smaller pieces: the result stays what it would have been.
     batch_.per_device = (batch_.per_device + 1) / 2;
-    batch_.accumulation = (global + batch_.per_device * batch_.ranks - 1) /
-                          (batch_.per_device * batch_.ranks);
+    batch_.accumulation =
+        (global + batch_.per_device * batch_.ranks - 1) / (batch_.per_device * batch_.ranks);
   }
   global_batch_ = global;
   data::ScheduleOptions options;
@@ -218,8 +235,8 @@ void Trainer::plan_steps() {
   options.capacity = static_cast<std::uint32_t>(config_.max_length);
   options.group_by_length = config_.group_by_length;
   plan_.emplace(dataset.lengths(), std::move(split.train), options);
-  total_steps_ = config_.max_steps > 0 ? config_.max_steps
-                                       : plan_->total_steps(config_.num_train_epochs);
+  total_steps_ =
+      config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
   pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
@@ -237,6 +254,11 @@ void Trainer::resume() {
     }
     last_saved_ = progress_.step;
     last_checkpoint_ = checkpoint;
+    if (progress_.best_step) {
+      const auto best =
+          fs::path(config_.output_dir) / fmt::format("checkpoint-{}", *progress_.best_step);
+      if (fs::exists(best)) best_checkpoint_ = best.string();
+    }
   } else {
     auto& shards = learner_->shards();
     if (source_->weights) {
@@ -257,12 +279,12 @@ void Trainer::resume() {
   facts.first_step = progress_.step;
   facts.planned_bytes = planned_bytes_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
-  facts.flops_per_token = (config_.use_peft ? 4.0 : 6.0) *
-                          static_cast<double>(model::parameter_count(source_->config));
+  facts.flops_per_token =
+      (config_.use_peft ? 4.0 : 6.0) * static_cast<double>(model::parameter_count(source_->config));
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
-    reporter_->note(fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step,
-                                total_steps_));
+    reporter_->note(
+        fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
   reporter_->note(batch_sentence(batch_, config_.packing));
 }

@@ -21,7 +21,7 @@ constexpr const char* kFolder = "training_state";
 
 struct Kind {
   const char* name;
-  at::Tensor AdamW::State::*tensor;
+  at::Tensor AdamW::State::* tensor;
 };
 constexpr Kind kKinds[] = {{"master", &AdamW::State::master},
                            {"first", &AdamW::State::first},
@@ -71,8 +71,8 @@ Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& 
       const auto* end = entry.name.data() + entry.name.size();
       if (at == std::string::npos || entry.shape.size() != 1 ||
           std::from_chars(entry.name.data() + at + 1, end, begin).ptr != end) {
-        throw std::runtime_error(fmt::format("{}: {} is no piece of a training state",
-                                             file->path(), entry.name));
+        throw std::runtime_error(
+            fmt::format("{}: {} is no piece of a training state", file->path(), entry.name));
       }
       index[entry.name.substr(0, at)].push_back({begin, entry.shape[0], file.get(), &entry});
     }
@@ -98,9 +98,9 @@ void fill(const std::string& kind, const AdamW::State& state, const at::Tensor& 
     }
   }
   if (filled != f.size) {
-    throw std::runtime_error(fmt::format(
-        "the training state lacks {} of {}: {} of its {} elements from {} on are there", kind,
-        f.name, filled, f.size, f.tensor_begin));
+    throw std::runtime_error(
+        fmt::format("the training state lacks {} of {}: {} of its {} elements from {} on are there",
+                    kind, f.name, filled, f.size, f.tensor_begin));
   }
 }
 
@@ -122,10 +122,8 @@ checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder
       folder / fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world), std::move(plan));
   for (const auto& piece : pieces) {
     for (const auto& kind : kKinds) {
-      const auto host = (piece.state->*kind.tensor)
-                            .narrow(0, piece.from, piece.size)
-                            .to(at::kCPU)
-                            .contiguous();
+      const auto host =
+          (piece.state->*kind.tensor).narrow(0, piece.from, piece.size).to(at::kCPU).contiguous();
       writer.write(fmt::format("{}/{}", kind.name, piece.key),
                    std::span(static_cast<const std::byte*>(host.const_data_ptr()),
                              static_cast<std::size_t>(host.nbytes())));

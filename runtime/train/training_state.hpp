@@ -8,8 +8,8 @@
 #include "runtime/optim/adamw.hpp"
 #include "runtime/parallel/shards.hpp"
 
-// What a run needs to go on besides the model's files: the fp32 weights and the optimizer's moments,
-// in pieces. Every rank writes its part into training_state/rank-R-of-W.safetensors:
+// What a run needs to go on besides the model's files: the fp32 weights and the optimizer's
+// moments, in pieces. Every rank writes its part into training_state/rank-R-of-W.safetensors:
 //   master/NAME@BEGIN, first/NAME@BEGIN, second/NAME@BEGIN   elements [BEGIN, BEGIN + size) of NAME
 // so that any number of ranks, at any ZeRO stage, can put together what it owns.
 namespace mgpu::train {

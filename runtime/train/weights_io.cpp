@@ -53,8 +53,8 @@ void for_each_slot(const parallel::Shards& shards, bool with_frozen, const Visit
 at::ScalarType scalar_type(DType dtype) {
   for (const auto& [file, torch] : kTypes)
     if (file == dtype) return torch;
-  throw std::runtime_error(fmt::format("tensors of type {} cannot be computed with",
-                                       checkpoint::name_of(dtype)));
+  throw std::runtime_error(
+      fmt::format("tensors of type {} cannot be computed with", checkpoint::name_of(dtype)));
 }
 
 DType dtype_of(at::ScalarType type) {
@@ -74,7 +74,9 @@ at::Tensor tensor_over(const checkpoint::TensorView& view) {
   return copy;
 }
 
-bool is_adapter(const std::string& name) { return name.find(".lora_") != std::string::npos; }
+bool is_adapter(const std::string& name) {
+  return name.find(".lora_") != std::string::npos;
+}
 
 void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
                   const model::ModelConfig& config, std::int64_t vocab_on_disk) {
@@ -83,8 +85,7 @@ void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
     auto shape = slot.shape;
     if (has_vocabulary(slot.name)) shape[0] = vocab_on_disk;
     const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, shape}));
-    shards.set(slot.name,
-               has_vocabulary(slot.name) ? with_rows(value, config.vocab_size) : value);
+    shards.set(slot.name, has_vocabulary(slot.name) ? with_rows(value, config.vocab_size) : value);
   });
 }
 

@@ -1,5 +1,7 @@
-// Measures the data room on rows made up here: data_bench [ROWS [FOLDER]]. One line a figure. The
-// encoder is a toy, so that what is measured is all but the tokenizer.
+// Measures the data room on rows made up here: data_bench [ROWS [TOKENIZER]]. One line a figure.
+// Without a tokenizer's folder the encoder is a toy, so that all but the tokenizer is measured.
+
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +18,7 @@
 #include "runtime/data/parallel.hpp"
 #include "runtime/data/prepare.hpp"
 #include "runtime/data/share.hpp"
+#include "runtime/data/text_encoder.hpp"
 #include "tests/runtime/data/toy_encoder.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -23,15 +26,23 @@ using namespace mgpu;
 
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+struct Time {
+  double wall = 0, cpu = 0;  // seconds; cpu is that of all threads, whoever else uses the machine
+};
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 template <class Work>
-double timed(Work work) {
+Time timed(Work work) {
   const auto start = std::chrono::steady_clock::now();
+  const double cpu = cpu_seconds();
   work();
-  return seconds_since(start);
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+          cpu_seconds() - cpu};
 }
 
 // Conversations whose lengths are spread as in data sets of instructions: median 150 bytes.
@@ -52,7 +63,7 @@ void write_rows(const std::string& path, std::size_t rows) {
   }
 }
 
-void measure(std::size_t rows, const tests::TempDir& dir) {
+void measure(std::size_t rows, const tests::TempDir& dir, const data::Encoder& encoder) {
   const std::string path = dir.path("rows.jsonl");
   write_rows(path, rows);
   const double mb = static_cast<double>(std::filesystem::file_size(path)) / 1e6;
@@ -60,23 +71,22 @@ void measure(std::size_t rows, const tests::TempDir& dir) {
 
   const data::MappedFile file(path);
   std::size_t members = 0;
-  double s = timed([&] {
+  Time s = timed([&] {
     std::string_view rest = file.bytes();
     while (!rest.empty()) members += data::parse_row(data::take_line(rest)).size();
   });
-  fmt::print("parsing rows, one core: {:.0f} MB/s, {:.0f} rows/s\n", mb / s,
-             static_cast<double>(members) / s);
+  fmt::print("parsing rows: {:.0f} MB and {:.0f} rows a CPU second\n", mb / s.cpu,
+             static_cast<double>(members) / s.cpu);
 
-  const tests::ToyEncoder encoder;
   const data::PrepareOptions options{.cache = dir.path("cache"), .max_length = 2048};
   s = timed([&] { data::prepare({{path}}, options, encoder); });
-  fmt::print("tokenising with a toy, all cores: {:.0f} MB/s, {:.0f} rows/s\n", mb / s,
-             static_cast<double>(rows) / s);
+  fmt::print("tokenising: {:.1f} MB and {:.0f} rows a CPU second, {:.1f} s\n", mb / s.cpu,
+             static_cast<double>(rows) / s.cpu, s.wall);
   s = timed([&] { data::prepare({{path}}, options, encoder); });
   const data::Prepared prepared = data::prepare({{path}}, options, encoder);
   const data::Dataset& dataset = prepared.dataset;
-  fmt::print("opening the cache, {} tokens in {} examples: {:.3f} s\n", dataset.tokens(),
-             dataset.size(), s);
+  fmt::print("opening the cache, {} tokens in {} examples: {:.3f} s, {:.3f} of CPU\n",
+             dataset.tokens(), dataset.size(), s.wall, s.cpu);
 
   const auto selections = data::split(dataset.ranges(), 0, 1).train;
   for (const bool packing : {false, true}) {
@@ -84,8 +94,8 @@ void measure(std::size_t rows, const tests::TempDir& dir) {
     data::Schedule schedule(dataset.lengths(), selections, plan);
     std::int64_t steps = 0;
     s = timed([&] { steps = schedule.at(schedule.steps_in(0) / 2).step; });
-    fmt::print("planning an epoch of {} items, packing {}: {:.3f} s\n", schedule.items_in(0),
-               packing ? "on" : "off", s);
+    fmt::print("planning an epoch of {} items, packing {}: {:.3f} s of CPU\n", schedule.items_in(0),
+               packing ? "on" : "off", s.cpu);
     if (packing)
       fmt::print("bins are {:.2f} % full\n",
                  100.0 * static_cast<double>(dataset.tokens()) /
@@ -103,9 +113,10 @@ void measure(std::size_t rows, const tests::TempDir& dir) {
         worst += top * 8 / sum - 1;
       }
     });
-    fmt::print("loading rank 0 of 8: {:.2f} ms a step of {} items; dearest rank {:.2f} % over\n",
-               1e3 * s / static_cast<double>(end), plan.global_batch,
-               100 * worst / static_cast<double>(end));
+    fmt::print(
+        "loading rank 0 of 8: {:.2f} ms of CPU a step of {} items; dearest rank {:.2f} % over\n",
+        1e3 * s.cpu / static_cast<double>(end), plan.global_batch,
+        100 * worst / static_cast<double>(end));
   }
 }
 
@@ -113,7 +124,12 @@ void measure(std::size_t rows, const tests::TempDir& dir) {
 
 int main(int argc, char** argv) {
   const std::size_t rows = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1000000;
-  const tests::TempDir dir(argc > 2 ? std::filesystem::path(argv[2]) : tests::TempDir::in_memory());
-  measure(rows, dir);
+  const tests::TempDir dir(tests::TempDir::in_memory());
+  if (argc > 2) {
+    const auto tokenizer = text::Tokenizer::load(argv[2]);
+    measure(rows, dir, data::TextEncoder(tokenizer));
+  } else {
+    measure(rows, dir, tests::ToyEncoder());
+  }
   return 0;
 }

@@ -36,7 +36,9 @@ Tensor draw(at::IntArrayRef shape, at::ScalarType type) {
   return at::randn(shape).to(type).to(at::kCUDA);
 }
 
-Tensor reference(const Tensor& x) { return x.to(at::kCPU).to(at::kFloat); }
+Tensor reference(const Tensor& x) {
+  return x.to(at::kCPU).to(at::kFloat);
+}
 
 void check_norms(std::int64_t rows, std::int64_t width, at::ScalarType type, double limit) {
   const auto name = " [" + std::to_string(rows) + ", " + std::to_string(width) + "] " +
@@ -53,9 +55,10 @@ void check_norms(std::int64_t rows, std::int64_t width, at::ScalarType type, dou
   compare("add_rms_norm" + name, ay, way, limit);
   auto gw = at::zeros({width}, at::TensorOptions(at::kCUDA)).add_(1);
   auto wgw = at::zeros({width}).add_(1);
-  compare("rms_norm_backward" + name, ops::rms_norm_backward(g, x, w, rstd, r, gw),
-          ops::rms_norm_backward(reference(g), reference(x), reference(w), wrstd, reference(r), wgw),
-          limit);
+  compare(
+      "rms_norm_backward" + name, ops::rms_norm_backward(g, x, w, rstd, r, gw),
+      ops::rms_norm_backward(reference(g), reference(x), reference(w), wrstd, reference(r), wgw),
+      limit);
   compare("rms_norm_backward gw" + name, gw, wgw, 1e-4);
 }
 
@@ -82,8 +85,7 @@ void check_rotate(std::int64_t rows, std::int64_t heads, std::int64_t dim, at::S
   compare("rotate back", x, wanted, limit);
 }
 
-void check_cross_entropy(std::int64_t rows, std::int64_t vocab, at::ScalarType type,
-                         double limit) {
+void check_cross_entropy(std::int64_t rows, std::int64_t vocab, at::ScalarType type, double limit) {
   auto x = draw({rows, vocab}, type).mul_(3);
   auto targets = at::randint(vocab, {rows}, at::kInt);
   targets[rows / 2] = -100;
@@ -151,11 +153,10 @@ void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shap
   const auto g = draw({host.tokens, shape.heads * shape.head_dim}, type);
   const auto got = ops::attention(qkv, shape, device);
   const auto wanted = ops::attention(reference(qkv), shape, host);
-  const std::string name = std::string(device.equal ? " equal" : " ragged") +
-                           (type == at::kFloat ? " fp32" : " bf16");
+  const std::string name =
+      std::string(device.equal ? " equal" : " ragged") + (type == at::kFloat ? " fp32" : " bf16");
   compare("attention" + name, got.out, wanted.out, limit);
-  compare("attention_backward" + name,
-          ops::attention_backward(g, qkv, got, shape, device),
+  compare("attention_backward" + name, ops::attention_backward(g, qkv, got, shape, device),
           ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
 }
 

@@ -2,12 +2,12 @@
 // arithmetic, the collectives and the optimizer take. Started by mgpu-run on several GPUs.
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 check=0 overlap=1
+#include <ATen/Context.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <stdlib.h>
 
@@ -97,8 +97,8 @@ double seconds() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o{{"mb", "8"},   {"seq", "2048"},  {"steps", "20"}, {"warm", "5"},   {"zero", "0"},
-            {"keep", "all"}, {"micros", "1"}, {"lora", "0"},  {"check", "0"}, {"overlap", "1"},
+  Options o{{"mb", "8"},     {"seq", "2048"},  {"steps", "20"}, {"warm", "5"},  {"zero", "0"},
+            {"keep", "all"}, {"micros", "1"},  {"lora", "0"},   {"check", "0"}, {"overlap", "1"},
             {"ragged", "0"}, {"rows", "4096"}, {"layers", "0"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
@@ -179,17 +179,21 @@ int main(int argc, char** argv) {
   const double took = seconds() - begin;
   const auto memory = train::device_memory(device);
   if (comm->rank() == 0) {
-    const double per_gpu = static_cast<double>(static_cast<long>(host.tokens.size()) * micros * steps) / took;
-    const double parameters = static_cast<double>(shards.layout().trained() + shards.layout().frozen());
+    const double per_gpu =
+        static_cast<double>(static_cast<long>(host.tokens.size()) * micros * steps) / took;
+    const double parameters =
+        static_cast<double>(shards.layout().trained() + shards.layout().frozen());
     const double flops = (lora.rank > 0 ? 4 : 6) * parameters +
-                         12.0 * static_cast<double>(config.layers * config.heads * config.head_dim) *
+                         12.0 *
+                             static_cast<double>(config.layers * config.heads * config.head_dim) *
                              static_cast<double>(number("seq")) / 2;
-    printf("%s world %d zero %ld lora %ld mb %ld: %.0f tok/s per GPU, %.1f TFLOP/s, %.3f s/step, peak "
-           "%.2f GiB allocated %.2f reserved\n",
-           argv[1], comm->world(), number("zero"), number("lora"), number("mb"), per_gpu,
-           per_gpu * flops / 1e12, took / static_cast<double>(steps),
-           static_cast<double>(memory.peak_allocated) / (1 << 30),
-           static_cast<double>(memory.peak_reserved) / (1 << 30));
+    printf(
+        "%s world %d zero %ld lora %ld mb %ld: %.0f tok/s per GPU, %.1f TFLOP/s, %.3f s/step, peak "
+        "%.2f GiB allocated %.2f reserved\n",
+        argv[1], comm->world(), number("zero"), number("lora"), number("mb"), per_gpu,
+        per_gpu * flops / 1e12, took / static_cast<double>(steps),
+        static_cast<double>(memory.peak_allocated) / (1 << 30),
+        static_cast<double>(memory.peak_reserved) / (1 << 30));
   }
   comm->close();
   return 0;

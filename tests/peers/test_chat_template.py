@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import subprocess
+import unicodedata
 import unittest
 
 from transformers.utils import chat_template_utils
@@ -253,6 +254,80 @@ class Language(Peers):
         extra = jinja_snippets.VARIABLES
         self.compare([(source, asked(source, [], None, False, extra))
                       for source in jinja_snippets.snippets()], 5000)
+
+
+    def test_the_case_of_every_character(self):
+        # Characters that are newer than Python's tables have no case there.
+        known = [chr(code) for code in range(1, 0x20000)
+                 if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
+        source = "{% for c in v %}" + "".join(
+            "{{ c.%s() }} " % method for method in
+            ("upper", "lower", "title", "capitalize", "swapcase", "isupper", "islower", "isspace")
+        ) + ";{% endfor %}{{ v }}"
+        self.compare([(f"from {known[at]!r}", asked(source, [], None, False,
+                                                    {"v": known[at:at + 2000]}))
+                      for at in range(0, len(known), 2000)], len(known) // 2000)
+
+
+class SpansWithoutMarks(Peers):
+    """A template without marks gets the spans that its variant for training marks."""
+
+    # Their marks hold the mark that begins the next turn or leave out one that ends this turn, join
+    # answers in a row with the headers in between, or end before what a message without text leaves.
+    OTHER_IDEAS = {"glm4moe", "diffusion_gemma", "muse_glimmer", "deepseek_r1_distill", "deepseekv3",
+                   "phi3", "phi3_5"}
+
+    def pairs(self):
+        for marked in sorted(template_folder().glob("*_training.jinja")):
+            plain = marked.with_name(marked.name.replace("_training", ""))
+            if plain.exists() and plain.stem not in self.OTHER_IDEAS | MULTIMODAL:
+                yield plain, marked
+
+    def prompt(self, template, extra):
+        """What asking for an answer adds to a question."""
+        without, with_prompt = (theirs(asked(template, [QUESTION], None, prompt, extra))["text"]
+                                for prompt in (False, True))
+        return with_prompt[len(without):] if with_prompt.startswith(without) else ""
+
+    def compare_pair(self, plain, marked):
+        known = [(request, theirs(request)) for _, request in requests(marked.read_text())
+                 if not request["add_generation_prompt"]]
+        found = ours([{**request, "template": plain.read_text(), "assistant": True}
+                      for request, _ in known])
+        told = 0
+        for (request, expected), answer in zip(known, found):
+            # Where the training variant writes other words there is nothing to compare.
+            if "error" in expected or answer.get("text") != expected["text"]:
+                continue
+            mine, other = merged(answer["spans"]), merged(expected["spans"])
+            text = answer["text"].encode()
+            prompt = self.prompt(plain.read_text(), request["extra"]).encode()
+            with self.subTest(template=plain.stem, messages=request["messages"],
+                              extra=request["extra"]):
+                self.assertEqual([end for _, end in mine], [end for _, end in other], text)
+                for (begin, _), (their_begin, _) in zip(mine, other):
+                    # Some of their marks begin within the generation prompt.
+                    self.assertLessEqual(their_begin, begin)
+                    self.assertIn(text[their_begin:begin], prompt)
+                told += bool(mine)
+        return told
+
+    def test_each_pair(self):
+        for plain, marked in self.pairs():
+            told = self.compare_pair(plain, marked)
+            self.assertGreater(told, 20 if plain.stem in MUST else 0, plain.stem)
+
+
+def merged(spans):
+    whole = []
+    for begin, end in spans:
+        if begin == end:
+            continue
+        if whole and whole[-1][1] == begin:
+            whole[-1][1] = end
+        else:
+            whole.append([begin, end])
+    return whole
 
 
 def add_template_tests():

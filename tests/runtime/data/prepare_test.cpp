@@ -198,8 +198,15 @@ TEST_CASE("a file of another part's that comes late is waited for", "[prepare]")
   room.options.barrier = [&] {
     late = std::jthread([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      fs::copy(other.dir.path("cache"), room.dir.path("cache"),
-               fs::copy_options::recursive | fs::copy_options::skip_existing);
+      // As a part writes them: under another name first, then renamed.
+      fs::copy(other.dir.path("cache"), room.dir.path("coming"), fs::copy_options::recursive);
+      for (const auto& folder : fs::directory_iterator(room.dir.path("coming"))) {
+        const auto to = fs::path(room.dir.path("cache")) / folder.path().filename();
+        fs::create_directories(to);
+        for (const auto& file : fs::directory_iterator(folder))
+          if (!fs::exists(to / file.path().filename()))
+            fs::rename(file, to / file.path().filename());
+      }
     });
   };
   CHECK((all_ids(room.again().dataset) == expected));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/tokenizer.hpp"
 

@@ -1,7 +1,9 @@
 // The recipes that people bring, as they are.
 
 #include <algorithm>
+#include <string>
 
+#include "runtime/train/batch_arithmetic.hpp"
 #include "runtime/train/resolve.hpp"
 #include "tests/support/catch.hpp"
 
@@ -169,4 +171,27 @@ TEST_CASE("a LLaMA-Factory file is understood", "[recipe]") {
   CHECK(config.warmup_steps == .1);
   CHECK(config.ddp_timeout == 180000000);
   CHECK(noted(config, "overwrite_output_dir: has no effect"));
+}
+
+TEST_CASE("every example is a recipe whose batch comes out at its number of ranks", "[recipe]") {
+  struct Example {
+    const char* name;
+    std::int64_t ranks, global;
+  };
+  const auto [name, ranks, global] = GENERATE(values<Example>({
+      {"quickstart.yaml", 2, 64},
+      {"packing.yaml", 2, 4},
+      {"nano_quick.yaml", 2, 2},
+      {"nano_production.yaml", 4, 16},
+      {"nano_large.yaml", 8, 16},
+      {"lora.yaml", 2, 4},
+      {"qlora.yaml", 2, 16},
+      {"full_zero3.yaml", 4, 32},
+      {"advanced_config.yaml", 4, 64},
+      {"minionerec_sft.yaml", 8, 1024},
+  }));
+  CAPTURE(name);
+  const auto config = read_recipe(std::string(EXAMPLES) + "/" + name);
+  CHECK(config.task == Task::sft);
+  CHECK(plan_batch(config, ranks).global() == global);
 }

@@ -1,0 +1,66 @@
+// The trainer as a library: fine-tunes from a program of one's own, epoch by epoch. Without an
+// argument it is the quickstart, shorter. Alone it is one rank; for several:
+//   mgpu-run --nproc 2 build/bin/trainer_example [RECIPE.yaml]
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "rendezvous/contract.hpp"
+#include "runtime/train/last_words.hpp"
+#include "runtime/train/resolve.hpp"
+#include "runtime/train/stop_signals.hpp"
+#include "runtime/train/trainer.hpp"
+
+namespace {
+
+using namespace mgpu;
+
+constexpr const char* kRecipe = R"(
+model_size: tiny
+tokenizer_path: docs/examples/tokenizer
+dataset_name: docs/examples/addition.jsonl
+max_length: 128
+global_batch_size: 64
+per_device_train_batch_size: 16
+learning_rate: 2.0e-3
+gradient_aggregation: mean
+num_train_epochs: 2
+output_dir: output/trainer_example
+)";
+
+void train_as(const train::TrainConfig& config) {
+  rendezvous::Contract contract;  // one rank
+  if (getenv(rendezvous::variable::kRank) != nullptr)
+    contract = rendezvous::Contract::from_environment(getenv);
+
+  train::StopSignals signals;  // SIGTERM saves and ends, SIGUSR1 saves
+  train::Trainer trainer(config, contract);
+  trainer.set_wishes([&] { return signals.take(); });
+
+  trainer.setup();
+  bool more = true;
+  while (more) {
+    more = trainer.train_epoch();
+    // All ranks are at the same step here. The weights are in trainer.learner().shards().
+    if (contract.rank == 0)
+      fmt::print("step {} of {}: loss {:.4f}\n", trainer.step(), trainer.total_steps(),
+                 trainer.last_loss());
+  }
+  trainer.finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    train_as(argc > 1 ? train::read_recipe(argv[1]) : train::parse_recipe(kRecipe, "trainer.cpp"));
+  } catch (const std::exception& e) {
+    train::leave_last_words(e.what());
+    std::fflush(nullptr);
+    _Exit(1);  // without destructors: other ranks must not wait for this one's farewell
+  }
+  return 0;
+}
