@@ -182,15 +182,26 @@ class Resume(trainer.TrainerTest):
                 self.assertEqual(run.column("loss"), whole.column("loss"))
                 self.assert_end_of(run, whole)
 
+    def test_sigterm_to_one_rank_stops_all_in_the_same_step(self):
+        job = self.start_training(2, max_steps=100000, **self.KEYS)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
+              trainer.LIMIT, "ten steps")
+        ranks = [pid for pid in children(job.pid) if trainer.comm(pid) == "mgpu-train"]
+        self.assertEqual(len(ranks), 2)
+        os.kill(ranks[1], signal.SIGTERM)
+        run = self.end(job)
+        self.assertEqual(len(list(run.folder.glob("checkpoint-*/manifest.json"))), 1)
+        self.assertEqual(run.status, 143, run.err)
+        self.assertNotIn("status 128", run.err)
+
     def test_sigusr1_saves_and_training_goes_on(self):
         job = self.start_training(2, max_steps=100000, **self.KEYS)
         metrics = job.folder / "metrics.jsonl"
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
               trainer.LIMIT, "ten steps")
-        for pid in descendants(job.pid):
-            if trainer.comm(pid) == "mgpu-train":
-                os.kill(pid, signal.SIGUSR1)
-                break
+        ranks = [pid for pid in children(job.pid) if trainer.comm(pid) == "mgpu-train"]
+        os.kill(ranks[0], signal.SIGUSR1)
         saved = until(lambda: list(job.folder.glob("checkpoint-*/manifest.json")), trainer.LIMIT,
                       "a checkpoint")
         self.assertEqual(len(saved), 1)

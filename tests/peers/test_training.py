@@ -1,6 +1,7 @@
 """Training beside a plain loop of torch, transformers and peft over the same batches."""
 
 import json
+import math
 import os
 import subprocess
 import unittest
@@ -48,6 +49,20 @@ class FullFineTuning(trainer.TrainerTest):
                          lr_scheduler_type="cosine", max_grad_norm=0.5)
         self.assert_course_of_torch(run, load_model(self.model), weight_decay=0.1, warmup=5,
                                     schedule="cosine", max_norm=0.5)
+
+    def test_steps_without_a_finite_gradient_are_skipped_aloud(self):
+        """The first step's rate throws the weights away; no later step can be made."""
+        keys = dict(learning_rate=1e30, lr_scheduler_type="constant", max_grad_norm=0)
+        once = self.train(2, max_steps=1, **keys)
+        run = self.train(2, max_steps=3, **keys)
+        self.assertEqual(run.column("skipped_steps"), [0, 1, 2])
+        self.assert_same_weights(run.weights(), once.weights())
+        self.assertIn("step 3: the gradient is not finite; the step is skipped", run.notes)
+        for loss in run.column("loss")[1:]:  # nobody knows it: it is no loss of 0
+            self.assertTrue(loss is None or not math.isfinite(loss), loss)
+        stopped = self.end(self.start_training(2, max_steps=3, on_non_finite="stop", **keys))
+        self.assertEqual(stopped.status, 1)
+        self.assertIn("step 2: the gradient is not finite", stopped.err)
 
     def test_leaves_a_model_that_transformers_evaluates_alike(self):
         held_back = make_rows(13, seed=2)
