@@ -100,7 +100,7 @@ class LoraTraining(trainer.TrainerTest):
         self.assertLess(run.column("loss")[-1], run.column("loss")[0] - 0.1)
 
     def test_goes_the_way_of_torch_and_peft(self):
-        """With a rate of 0 a run saves the adapter it begins with: the seed draws the same again."""
+        """A rate of 0 saves the adapter that a run begins with: the seed draws it again."""
         begun = self.train(2, max_steps=1, learning_rate=0, **self.LORA)
         run = self.train(2, max_steps=STEPS, **self.LORA)
         model = self.tuned(begun.folder, trainable=True)

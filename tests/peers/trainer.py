@@ -221,7 +221,8 @@ class TrainerTest(JobTest):
         self.assertEqual(sorted(ours), sorted(theirs))
         self.assertTrue(ours)
         for name, tensor in theirs.items():
-            self.assertEqual((ours[name].dtype, ours[name].shape), (tensor.dtype, tensor.shape), name)
+            self.assertEqual(ours[name].dtype, tensor.dtype, name)
+            self.assertEqual(ours[name].shape, tensor.shape, name)
             apart = (ours[name] - tensor).abs().max().item()
             self.assertLessEqual(apart, atol, name)
 
