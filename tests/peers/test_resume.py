@@ -1,130 +1,216 @@
-"""Going on after the end, however it came."""
+"""Going on: after an end, after being killed, beside damaged checkpoints, after SIGTERM."""
 
 import os
-import pathlib
+import shutil
 import signal
-import subprocess
-import tempfile
-import time
 import unittest
 
-import torch
-
 import trainer
+from trainer import children, load_tensors, until
+
+RTOL = 1e-4
+ATOL = 2e-5
 
 
-class Resume(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.dir = pathlib.Path(folder.name)
-        trainer.make_model("llama", cls.dir / "model")
-        trainer.write_rows(cls.dir / "rows.jsonl", trainer.make_rows(20, seed=7))
-        # Three steps an epoch: twelve steps are four epochs.
-        cls.recipe = trainer.write_recipe(
-            cls.dir / "recipe.yaml", model_name_or_path=str(cls.dir / "model"),
-            dataset_name=str(cls.dir / "rows.jsonl"), dataset_prepared_path=str(cls.dir / "cache"),
-            global_batch_size=8, per_device_train_batch_size=4, max_steps=12, warmup_steps=3,
-            lr_scheduler_type="cosine", shuffle_dataset=True, save_steps=5)
-        trainer.train(cls.recipe, ranks=2, output_dir=cls.dir / "straight")
+def flip_byte(path, at):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
 
-    def new_output(self):
-        return self.dir / f"out{len(list(self.dir.glob('out*')))}"
 
-    def assert_weights(self, output, tolerance):
-        wanted = trainer.weights(self.dir / "straight")
-        for name, tensor in trainer.weights(output).items():
-            far = float((tensor - wanted[name]).abs().max())
-            self.assertLessEqual(far, tolerance, name)
+def descendants(pid):
+    found = children(pid)
+    return found + [each for child in found for each in descendants(child)]
 
-    def test_killed_and_started_again_it_ends_bit_for_bit_the_same(self):
-        output = self.new_output()
-        job = subprocess.Popen(trainer.command(self.recipe, 2, {"output_dir": output}),
-                               env=trainer.ENVIRONMENT, start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while not list(output.glob("checkpoint-*")) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-        self.assertIn("at step", trainer.train(self.recipe, ranks=2, output_dir=output))
-        self.assert_weights(output, 0.0)
 
-    def test_going_on_in_the_second_epoch_is_exact(self):
-        for killed_after in (5, 10):
-            output = self.new_output()
-            first = trainer.train(self.recipe, ranks=2, output_dir=output)
-            self.assertIn("checkpoint-12", first)
-            # As if it had been killed there: what came later is gone.
-            for folder in output.glob("checkpoint-*"):
-                if int(folder.name.split("-")[1]) > killed_after:
-                    for path in sorted(folder.rglob("*"), reverse=True):
-                        path.unlink() if path.is_file() else path.rmdir()
-                    folder.rmdir()
-            printed = trainer.train(self.recipe, ranks=2, output_dir=output)
-            self.assertIn(f"at step {killed_after} of 12", printed)
-            self.assert_weights(output, 0.0)
+class Resume(trainer.TrainerTest):
+    """64 rows in steps of 8: step 12 is in the middle of the second epoch."""
 
-    def resumed_elsewhere(self, ranks, **settings):
-        output = self.new_output()
-        trainer.train(self.recipe, ranks=2, output_dir=output)
-        for path in sorted((output / "checkpoint-12").rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
-        (output / "checkpoint-12").rmdir()
-        printed = trainer.train(self.recipe, ranks=ranks, output_dir=output, **settings)
-        self.assertIn("at step 10 of 12", printed)
-        self.assert_weights(output, 2e-5)
+    KEYS = dict(lr_scheduler_type="constant", shuffle_dataset=True, warmup_steps=2)
 
-    def test_another_number_of_ranks_goes_on(self):
-        self.resumed_elsewhere(1)
-        self.resumed_elsewhere(4, per_device_train_batch_size=2)
+    def train_to(self, step, nproc=2, **keys):
+        return self.train(nproc, max_steps=step, **{**self.KEYS, **keys})
 
-    def test_another_zero_stage_goes_on(self):
-        self.resumed_elsewhere(2, zero_stage=3)
-        self.resumed_elsewhere(4, zero_stage=2, per_device_train_batch_size=2)
+    def copy(self, run, name):
+        shutil.copytree(run.folder, self.dir / name)
+        return name
 
-    def test_a_flipped_bit_in_the_newest_checkpoint_is_told_and_the_older_one_used(self):
-        output = self.new_output()
-        trainer.train(self.recipe, ranks=2, output_dir=output)
-        file = output / "checkpoint-12" / "model.safetensors"
-        data = bytearray(file.read_bytes())
-        data[-5] ^= 1
-        file.unlink()  # the model beside the checkpoints shares its bytes
-        file.write_bytes(data)
-        printed = trainer.train(self.recipe, ranks=2, output_dir=output)
-        self.assertIn("model.safetensors", printed)
-        self.assertIn("at step 10 of 12", printed)
-        self.assert_weights(output, 0.0)
+    def assert_went_on(self, run, step):
+        self.assertIn(f"checkpoint-{step} at step {step}", run.notes)
 
-    def test_sigterm_saves_and_a_later_run_goes_on(self):
-        output = self.new_output()
-        job = subprocess.Popen(
-            trainer.command(self.recipe, 2, {"output_dir": output, "max_steps": 100000,
-                                             "save_steps": 1000000}),
-            env=trainer.ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for line in job.stdout:
-            if line.startswith("step 5/"):
-                break
-        job.send_signal(signal.SIGTERM)
-        job.stdout.read()
-        job.stdout.close()
-        self.assertEqual(job.wait(60), 143)
-        saved = list(output.glob("checkpoint-*"))
+    def assert_end_of(self, run, whole, atol=0.0):
+        self.assert_same_weights(run.weights(), whole.weights(), atol)
+
+    def test_bits_are_those_of_a_run_without_a_break(self):
+        for keys in (dict(), dict(zero_stage=2), dict(zero_stage=3, packing=True),
+                     dict(optim_dtype="bf16", group_by_length=True)):
+            with self.subTest(**keys):
+                whole = self.train_to(20, **keys)
+                part = self.train_to(12, **keys)
+                run = self.train_to(20, out=part.folder.name, **keys)
+                self.assert_went_on(run, 12)
+                self.assertEqual(run.column("step"), list(range(1, 21)))
+                self.assertEqual(run.column("loss"), whole.column("loss"))
+                self.assertEqual(run.column("epoch"), whole.column("epoch"))
+                self.assert_end_of(run, whole)
+
+    def test_bits_of_adapters_are_those_of_a_run_without_a_break(self):
+        lora = dict(use_peft=True, lora_r=4, lora_dropout=0.1, zero_stage=1)
+        whole = self.train_to(20, **lora)
+        part = self.train_to(12, **lora)
+        run = self.train_to(20, out=part.folder.name, **lora)
+        self.assert_went_on(run, 12)
+        self.assertEqual(run.column("loss"), whole.column("loss"))
+        self.assert_same_weights(run.weights("adapter_model"), whole.weights("adapter_model"))
+
+    def test_other_ranks_and_stages_go_on(self):
+        whole = self.train_to(20)
+        part = self.train_to(12, zero_stage=1)
+        for nproc, stage in ((1, 0), (4, 3), (2, 3)):
+            with self.subTest(nproc=nproc, stage=stage):
+                run = self.train_to(20, nproc, out=self.copy(part, f"{nproc}-{stage}"),
+                                    per_device_train_batch_size=2, zero_stage=stage)
+                self.assert_went_on(run, 12)
+                self.assert_same_course(run, whole, RTOL, ATOL)
+
+    def test_three_ranks_go_on_from_four_and_two_from_three(self):
+        keys = dict(global_batch_size=12, per_device_train_batch_size=1)
+        whole = self.train_to(12, 4, zero_stage=3, **keys)
+        out = self.train_to(5, 4, zero_stage=3, **keys).folder.name
+        self.train_to(8, 3, zero_stage=2, out=out, **keys)
+        run = self.train_to(12, 2, zero_stage=3, out=out, **keys)
+        self.assert_went_on(run, 5)
+        self.assert_went_on(run, 8)
+        self.assert_same_course(run, whole, RTOL, ATOL)
+
+    def test_a_killed_job_goes_on_bit_for_bit(self):
+        keys = dict(save_steps=40, zero_stage=1, lr_scheduler_type="cosine")
+        whole = self.train_to(240, **keys)
+        job = self.start_training(2, out="killed", max_steps=240, **{**self.KEYS, **keys})
+        first = self.dir / "killed" / "checkpoint-40" / "manifest.json"
+        until(first.exists, trainer.LIMIT, "a checkpoint")
+        everybody = [job.pid, *descendants(job.pid)]
+        self.assertGreaterEqual(len(everybody), 3)
+        for pid in everybody:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ends with the launcher
+        self.assertEqual(self.end(job).status, -signal.SIGKILL)
+        self.assert_all_gone(everybody)
+        left = sorted(path.name for path in (self.dir / "killed").glob("checkpoint-*"))
+        self.assertIn("checkpoint-40", left)
+        self.assertNotIn("checkpoint-240", left)
+        run = self.train_to(240, out="killed", **keys)
+        self.assertIn("going on from", run.notes)
+        self.assertEqual(list((self.dir / "killed").glob(".checkpoint-*")), [])
+        self.assertEqual(run.column("step"), list(range(1, 241)))
+        self.assertEqual(run.column("loss"), whole.column("loss"))
+        self.assert_end_of(run, whole)
+
+    def test_damaged_checkpoints_are_skipped_aloud(self):
+        whole = self.train_to(12, save_steps=4)
+
+        def cut(folder):
+            path = next((folder / "training_state").iterdir())
+            path.write_bytes(path.read_bytes()[:-1])
+
+        damages = {"flipped": lambda folder: flip_byte(folder / "model.safetensors", -9),
+                   "state": lambda folder: flip_byte(folder / "trainer_state.json", 30),
+                   "cut": cut,
+                   "missing": lambda folder: (folder / "config.json").unlink(),
+                   "torn": lambda folder: (folder / "manifest.json").unlink(),
+                   "empty": lambda folder: (folder / "manifest.json").write_text("")}
+        for name, damage in damages.items():
+            with self.subTest(name):
+                damage(self.dir / self.copy(whole, name) / "checkpoint-12")
+                run = self.train_to(12, out=name, save_steps=4)
+                self.assertRegex(run.err, r"checkpoint-12 is skipped: \S+")
+                self.assert_went_on(run, 8)
+                self.assert_end_of(run, whole)
+
+    def test_a_checkpoint_may_be_named_or_none(self):
+        whole = self.train_to(12, save_steps=4)
+        from_four = self.train_to(12, save_steps=4,
+                                  resume_from_checkpoint=str(whole.folder / "checkpoint-4"))
+        self.assert_went_on(from_four, 4)
+        self.assert_end_of(from_four, whole)
+        anew = self.train_to(12, save_steps=4, out=self.copy(whole, "anew"),
+                             resume_from_checkpoint="no")
+        self.assertNotIn("going on", anew.notes)
+        self.assert_end_of(anew, whole)
+        flip_byte(whole.folder / "checkpoint-4" / "model.safetensors", -9)
+        refused = self.end(self.start_training(
+            2, max_steps=12, resume_from_checkpoint=str(whole.folder / "checkpoint-4")))
+        self.assertEqual(refused.status, 1)
+        self.assertIn("model.safetensors", refused.err)
+
+    def test_a_run_that_is_done_does_nothing_more(self):
+        whole = self.train_to(12)
+        run = self.train_to(12, out=self.copy(whole, "again"))
+        self.assertEqual(run.column("step"), list(range(1, 13)))
+        self.assert_end_of(run, whole)
+
+    def test_another_global_batch_is_refused(self):
+        part = self.train_to(4)
+        run = self.end(self.start_training(2, out=part.folder.name, global_batch_size=16,
+                                           max_steps=8))
+        self.assertEqual(run.status, 1)
+        self.assertIn("global_batch_size: 8", run.err)
+
+    def stopped(self, signo):
+        """Stops a run of two ranks in its midst; gives it, and the steps it came to."""
+        job = self.start_training(2, out=f"stopped-{signo}", max_steps=100000, **self.KEYS)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
+              trainer.LIMIT, "ten steps")
+        job.send_signal(signo)
+        run = self.end(job)
+        self.assertEqual(run.status, 128 + signo, run.err)
+        saved = [int(path.name.split("-")[1]) for path in run.folder.glob("checkpoint-*")]
         self.assertEqual(len(saved), 1)
-        step = int(saved[0].name.split("-")[1])
-        printed = trainer.train(self.recipe, ranks=2, output_dir=output, max_steps=step + 1,
-                                save_steps=1000000)
-        self.assertIn(f"at step {step} of {step + 1}", printed)
+        return run, saved[0]
 
-    def test_another_global_batch_is_refused_with_what_to_set(self):
-        output = self.new_output()
-        trainer.train(self.recipe, ranks=2, output_dir=output)
-        printed = trainer.train(self.recipe, ranks=2, output_dir=output, global_batch_size=16,
-                                max_steps=20, expect=1)
-        self.assertIn("set global_batch_size: 8", printed)
+    def test_sigterm_and_sigint_leave_a_checkpoint(self):
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signo):
+                stopped, step = self.stopped(signo)
+                self.assertFalse((stopped.folder / "model.safetensors").exists())
+                run = self.train_to(step + 5, out=stopped.folder.name)
+                self.assert_went_on(run, step)
+                whole = self.train_to(step + 5)
+                self.assertEqual(run.column("loss"), whole.column("loss"))
+                self.assert_end_of(run, whole)
+
+    def test_sigterm_to_one_rank_stops_all_in_the_same_step(self):
+        job = self.start_training(2, max_steps=100000, **self.KEYS)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
+              trainer.LIMIT, "ten steps")
+        ranks = [pid for pid in children(job.pid) if trainer.comm(pid) == "mgpu-train"]
+        self.assertEqual(len(ranks), 2)
+        os.kill(ranks[1], signal.SIGTERM)
+        run = self.end(job)
+        self.assertEqual(len(list(run.folder.glob("checkpoint-*/manifest.json"))), 1)
+        self.assertEqual(run.status, 143, run.err)
+        self.assertNotIn("status 128", run.err)
+
+    def test_sigusr1_saves_and_training_goes_on(self):
+        job = self.start_training(2, max_steps=100000, **self.KEYS)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
+              trainer.LIMIT, "ten steps")
+        ranks = [pid for pid in children(job.pid) if trainer.comm(pid) == "mgpu-train"]
+        os.kill(ranks[0], signal.SIGUSR1)
+        saved = until(lambda: list(job.folder.glob("checkpoint-*/manifest.json")), trainer.LIMIT,
+                      "a checkpoint")
+        self.assertEqual(len(saved), 1)
+        self.assertTrue(load_tensors(saved[0].parent))
+        steps = metrics.read_bytes().count(b'"train"')
+        until(lambda: metrics.read_bytes().count(b'"train"') > steps + 5, trainer.LIMIT, "more")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(job).status, 143)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     unittest.main()

@@ -1,130 +1,147 @@
-"""Fine-tuning by mgpu-train beside the same steps made with transformers, torch and peft."""
+"""Training beside a plain loop of torch, transformers and peft over the same batches."""
 
-import pathlib
-import tempfile
+import json
+import math
+import os
+import subprocess
 import unittest
 
-import torch
-import transformers
-
 import trainer
+from trainer import in_order, load_model, make_model, make_rows, mean_loss, train_in_torch
+
+if not trainer.MISSING:
+    import peft
+    import torch
+    import transformers
 
 STEPS = 20
 BATCH = 8
+MODELS = [("qwen2", {"tie_word_embeddings": True}), ("qwen2", {"tie_word_embeddings": False}),
+          ("qwen3", {"tie_word_embeddings": True, "head_dim": 32}),
+          ("qwen3", {"tie_word_embeddings": False, "head_dim": 16, "num_hidden_layers": 3}),
+          ("llama", {"tie_word_embeddings": True}),
+          ("llama", {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True})]
 
 
-def sequence_loss(model, row):
-    """The sum of the losses of a row's labels, and how many there are."""
-    logits = model(torch.tensor([row["input_ids"]])).logits[0, :-1]
-    labels = torch.tensor(row["labels"])[1:]
-    loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
-    return loss, int((labels != -100).sum())
+class FullFineTuning(trainer.TrainerTest):
+    def assert_course_of_torch(self, run, model, **settings):
+        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3, **settings)
+        losses, norms, rates = zip(*told)
+        self.assert_near(run.column("learning_rate"), rates, 1e-9, "rate")
+        self.assert_near(run.column("loss"), losses, 2e-4, "loss")
+        self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
+        saved = run.weights()
+        theirs = {name: tensor for name, tensor in model.state_dict().items() if name in saved}
+        self.assert_same_weights(saved, theirs, atol=1e-4)
+
+    def test_goes_the_way_of_torch(self):
+        for number, (family, options) in enumerate(MODELS):
+            with self.subTest(family=family, **options):
+                self.model = make_model(self.dir / f"model-{number}", family, **options)
+                run = self.train(2, max_steps=STEPS, recipe=self.recipe())
+                model = load_model(self.model)
+                self.assertEqual("lm_head.weight" in run.weights(),
+                                 not options["tie_word_embeddings"])
+                self.assert_course_of_torch(run, model)
+
+    def test_with_decay_and_warm_up_goes_the_way_of_torch(self):
+        run = self.train(2, max_steps=STEPS, weight_decay=0.1, warmup_steps=5,
+                         lr_scheduler_type="cosine", max_grad_norm=0.5)
+        self.assert_course_of_torch(run, load_model(self.model), weight_decay=0.1, warmup=5,
+                                    schedule="cosine", max_norm=0.5)
+
+    def test_steps_without_a_finite_gradient_are_skipped_aloud(self):
+        """The first step's rate throws the weights away; no later step can be made."""
+        keys = dict(learning_rate=1e30, lr_scheduler_type="constant", max_grad_norm=0)
+        once = self.train(2, max_steps=1, **keys)
+        run = self.train(2, max_steps=3, **keys)
+        self.assertEqual(run.column("skipped_steps"), [0, 1, 2])
+        self.assert_same_weights(run.weights(), once.weights())
+        self.assertIn("step 3: the gradient is not finite; the step is skipped", run.notes)
+        for loss in run.column("loss")[1:]:  # nobody knows it: it is no loss of 0
+            self.assertTrue(loss is None or not math.isfinite(loss), loss)
+        stopped = self.end(self.start_training(2, max_steps=3, on_non_finite="stop", **keys))
+        self.assertEqual(stopped.status, 1)
+        self.assertIn("step 2: the gradient is not finite", stopped.err)
+
+    def test_leaves_a_model_that_transformers_evaluates_alike(self):
+        held_back = make_rows(13, seed=2)
+        evaluated = trainer.write_rows(self.dir / "held-back.jsonl", held_back)
+        run = self.train(2, eval_dataset=str(evaluated), eval_strategy="steps", eval_steps=5,
+                         per_device_eval_batch_size=4, eval_on_start=True)
+        losses = run.column("eval_loss", "eval")
+        self.assertEqual(run.column("step", "eval"), [0, 5, 10])
+        self.assertLess(run.column("loss")[-1], run.column("loss")[0])
+        self.assertAlmostEqual(losses[0], mean_loss(load_model(self.model), held_back), places=5)
+        for folder in (run.folder, run.folder / "checkpoint-10"):
+            model = load_model(folder)
+            self.assertEqual(model.config.dtype, torch.float32)
+            self.assertAlmostEqual(losses[-1], mean_loss(model, held_back), places=5)
+            ours = transformers.AutoTokenizer.from_pretrained(folder)
+            theirs = transformers.AutoTokenizer.from_pretrained(trainer.TOKENIZER)
+            self.assertEqual(ours.get_vocab(), theirs.get_vocab())
+            self.assertEqual(ours("12+34=").input_ids, theirs("12+34=").input_ids)
+            self.assertEqual(ours.eos_token, theirs.eos_token)
 
 
-def torch_loop(model, rows, parameters, rate):
-    """Plain steps over the rows in order: token-mean loss, clipping at 1, AdamW."""
-    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
-    losses, norms = [], []
-    for step in range(STEPS):
-        begin = step * BATCH % len(rows)
-        parts = [sequence_loss(model, row) for row in rows[begin:begin + BATCH]]
-        loss = sum(part for part, _ in parts) / sum(count for _, count in parts)
-        optimizer.zero_grad()
-        loss.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 1.0)))
-        optimizer.step()
-        losses.append(float(loss))
-    return losses, norms
+class LoraTraining(trainer.TrainerTest):
+    LORA = dict(use_peft=True, lora_r=4, lora_alpha=8, lora_dropout=0.0,
+                lora_target_modules="all-linear")
 
+    def tuned(self, folder, trainable=False):
+        return peft.PeftModel.from_pretrained(load_model(self.model), folder,
+                                              is_trainable=trainable)
 
-class Training(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-        self.rows = trainer.make_rows(32)
-        trainer.write_rows(self.dir / "rows.jsonl", self.rows)
+    def test_begins_as_the_base_and_learns(self):
+        run = self.train(2, max_steps=STEPS, learning_rate=1e-2, **self.LORA)
+        first = in_order(self.rows, BATCH, 1)[0]
+        self.assertAlmostEqual(run.column("loss")[0], mean_loss(load_model(self.model), first),
+                               places=5)
+        self.assertLess(run.column("loss")[-1], run.column("loss")[0] - 0.1)
 
-    def recipe(self, **settings):
-        return trainer.write_recipe(
-            self.dir / "recipe.yaml", model_name_or_path=str(self.dir / "model"),
-            dataset_name=str(self.dir / "rows.jsonl"), output_dir=str(self.dir / "out"),
-            dataset_prepared_path=str(self.dir / "cache"), per_device_train_batch_size=4,
-            global_batch_size=BATCH, max_steps=STEPS, **settings)
-
-    def assert_close(self, ours, theirs, tolerance):
-        self.assertEqual(len(ours), len(theirs))
-        for step, (a, b) in enumerate(zip(ours, theirs)):
-            self.assertLess(abs(a - b), tolerance * max(1e-3, abs(b)), f"step {step}: {a} and {b}")
-
-    def check_family(self, kind):
-        model = trainer.make_model(kind, self.dir / "model")
-        trainer.train(self.recipe(), ranks=2)
-        losses, norms = torch_loop(model, self.rows, list(model.parameters()), 1e-3)
-        self.assert_close(trainer.metrics(self.dir / "out", "loss"), losses, 2e-4)
-        self.assert_close(trainer.metrics(self.dir / "out", "grad_norm"), norms, 1e-3)
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(self.dir / "out")
-        for (name, ours), theirs in zip(loaded.named_parameters(), model.parameters()):
-            self.assertLess(float((ours - theirs).abs().max()), 2e-4, name)
-        self.assertEqual(type(transformers.AutoTokenizer.from_pretrained(self.dir / "out")
-                              ("1+2=")["input_ids"]), list)
-
-    def test_twenty_steps_of_qwen2_are_torchs(self):
-        self.check_family("qwen2")
-
-    def test_twenty_steps_of_qwen3_are_torchs(self):
-        self.check_family("qwen3")
-
-    def test_twenty_steps_of_llama_are_torchs(self):
-        self.check_family("llama")
-
-    def test_an_adapter_trains_as_pefts_and_loads_there(self):
-        import peft
-        trainer.make_model("qwen2", self.dir / "model")
-        lora = dict(use_peft=True, lora_r=4, lora_alpha=8, lora_dropout=0.0)
-        # What both begin with: the adapter that a step at rate 0 leaves.
-        trainer.train(self.recipe(**lora), ranks=1, learning_rate=0, max_steps=1)
-        base = transformers.AutoModelForCausalLM.from_pretrained(self.dir / "model")
-        model = peft.PeftModel.from_pretrained(base, self.dir / "out", is_trainable=True)
-        trainer.train(self.recipe(**lora), ranks=2, output_dir=self.dir / "ours")
-        trained = [p for p in model.parameters() if p.requires_grad]
-        losses, norms = torch_loop(model, self.rows, trained, 1e-3)
-        self.assert_close(trainer.metrics(self.dir / "ours", "loss"), losses, 2e-4)
-        self.assert_close(trainer.metrics(self.dir / "ours", "grad_norm"), norms, 1e-3)
-        again = peft.PeftModel.from_pretrained(
-            transformers.AutoModelForCausalLM.from_pretrained(self.dir / "model"),
-            self.dir / "ours")
+    def test_goes_the_way_of_torch_and_peft(self):
+        """A rate of 0 saves the adapter that a run begins with: the seed draws it again."""
+        begun = self.train(2, max_steps=1, learning_rate=0, **self.LORA)
+        run = self.train(2, max_steps=STEPS, **self.LORA)
+        model = self.tuned(begun.folder, trainable=True)
+        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
+        losses, norms, _ = zip(*told)
+        self.assert_near(run.column("loss"), losses, 2e-4, "loss")
+        self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
+        theirs = {name.replace(".default.", "."): tensor
+                  for name, tensor in model.state_dict().items() if "lora_" in name}
+        self.assert_same_weights(run.weights("adapter_model"), theirs, atol=1e-4)
         ids = torch.tensor([self.rows[0]["input_ids"]])
         with torch.no_grad():
-            difference = (again(ids).logits - model(ids).logits).abs().max()
-        self.assertLess(float(difference), 1e-3)
+            ours = self.tuned(run.folder)(ids).logits
+            self.assertLess((ours - model.eval()(ids).logits).abs().max().item(), 2e-3)
 
-    def test_evaluation_is_the_mean_over_all_labels(self):
-        model = trainer.make_model("llama", self.dir / "model")
-        rows = trainer.make_rows(7, seed=5)  # not a multiple of anything
-        trainer.write_rows(self.dir / "eval.jsonl", rows)
-        trainer.train(self.recipe(eval_dataset=str(self.dir / "eval.jsonl"), eval_strategy="steps",
-                                  eval_steps=1, learning_rate=0.0), ranks=3, max_steps=1,
-                      global_batch_size=12)
-        with torch.no_grad():
-            parts = [sequence_loss(model, row) for row in rows]
-        wanted = float(sum(part for part, _ in parts)) / sum(count for _, count in parts)
-        self.assert_close(trainer.metrics(self.dir / "out", "eval_loss"), [wanted], 1e-5)
+    def test_leaves_an_adapter_that_peft_evaluates_alike(self):
+        held_back = make_rows(9, seed=3)
+        evaluated = trainer.write_rows(self.dir / "held-back.jsonl", held_back)
+        for options in (dict(), dict(use_rslora=True), dict(lora_modules_to_save=["lm_head"]),
+                        dict(lora_target_modules=["q_proj", "down_proj"])):
+            with self.subTest(**options):
+                keys = {**self.LORA, "learning_rate": 1e-2, "max_steps": 6, **options}
+                run = self.train(2, eval_dataset=str(evaluated), eval_strategy="steps",
+                                 eval_steps=6, **keys)
+                model = self.tuned(run.folder)
+                self.assertAlmostEqual(run.column("eval_loss", "eval")[-1],
+                                       mean_loss(model, held_back), places=4)
 
-    def test_a_bad_row_is_named_with_file_and_line(self):
-        trainer.make_model("qwen2", self.dir / "model")
-        with open(self.dir / "rows.jsonl", "a") as file:
-            file.write('{"input_ids": ["x"]}\n')
-        printed = trainer.train(self.recipe(), expect=1)
-        self.assertIn("rows.jsonl:33", printed)
-        trainer.train(self.recipe(on_bad_row="skip"), max_steps=1)
-
-    def test_what_is_not_carried_out_is_refused(self):
-        trainer.make_model("qwen2", self.dir / "model")
-        printed = trainer.train(self.recipe(use_peft=True, load_in_4bit=True), expect=1)
-        self.assertIn("load_in_4bit is not supported", printed)
-        printed = trainer.train(self.recipe(learning_rat=1.0), expect=2)
-        self.assertIn("did you mean learning_rate", printed)
+    def test_merged_is_the_model_that_peft_merges(self):
+        run = self.train(2, learning_rate=1e-2, **self.LORA)
+        merged = self.dir / "merged"
+        done = subprocess.run([trainer.BIN / "mgpu-train", "merge", "--model", self.model,
+                               "--adapter", run.folder, "--output", merged],
+                              capture_output=True, text=True, timeout=trainer.LIMIT,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        theirs = self.tuned(run.folder).merge_and_unload().state_dict()
+        ours = trainer.load_tensors(merged)
+        self.assert_same_weights(ours, {name: theirs[name] for name in ours}, atol=1e-5)
+        config = json.loads((merged / "config.json").read_text())
+        self.assertEqual(config["model_type"], "qwen2")
 
 
 if __name__ == "__main__":

@@ -1,89 +1,233 @@
-"""Runs mgpu-train on tiny models, for the tests of training beside Hugging Face's programs."""
+"""What the tests of mgpu-train share: tiny models, rows, real jobs of mgpu-run, and a plain loop.
+
+The loop (`train_in_torch`) is what training means to us: transformers' model, torch's AdamW and
+clipping, transformers' schedule, one row at a time without padding.
+"""
 
 import json
 import os
 import pathlib
 import random
-import shutil
 import subprocess
+import sys
+import unittest
+
+os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
+os.environ.setdefault("TQDM_DISABLE", "1")
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from harness import SLOWER, JobTest, children, comm, until  # noqa: E402, F401
+
+try:
+    import peft
+    import safetensors.torch
+    import torch
+    import transformers
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ["MGPU_BUILD"]) / "bin"
+BIN = pathlib.Path(os.environ.get("MGPU_BUILD", ROOT / "build")).resolve() / "bin"
 TOKENIZER = ROOT / "docs" / "examples" / "tokenizer"
-VOCAB = 280
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+VOCABULARY = 320  # the tokenizer has 274
+LIMIT = 60
+
+FAMILIES = {"qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "llama": "LlamaConfig"}
 
 
-def make_model(kind, folder):
-    """A random model of that family in fp32, with a tokenizer; gives the model too."""
-    import torch
-    import transformers as t
-    torch.manual_seed(1)
-    common = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=144, num_hidden_layers=2,
-                  num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-                  eos_token_id=271, bos_token_id=None, pad_token_id=None)
-    if kind == "qwen2":
-        model = t.Qwen2ForCausalLM(t.Qwen2Config(**common, tie_word_embeddings=True))
-    elif kind == "qwen3":
-        model = t.Qwen3ForCausalLM(t.Qwen3Config(**common, head_dim=32, tie_word_embeddings=False))
-    else:
-        model = t.LlamaForCausalLM(t.LlamaConfig(**common, tie_word_embeddings=False))
-    with torch.no_grad():
+def make_model(folder, family="qwen2", seed=1, **others):
+    """Saves a small random model in fp32 with the examples' tokenizer; gives its folder."""
+    sizes = dict(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                 num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+                 # Larger than usual, so that what attention does shows in the loss.
+                 initializer_range=0.1, dtype=torch.float32)
+    config = getattr(transformers, FAMILIES[family])(**{**sizes, **others})
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():  # fresh biases are 0 and fresh norms 1: both would hide mistakes
         for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
     model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TOKENIZER / name, folder)
-    return model
+    transformers.AutoTokenizer.from_pretrained(TOKENIZER).save_pretrained(folder)
+    return folder
 
 
-def make_rows(count, seed=0, longest=40):
-    """Rows that are tokenised already; the first third of each has no label."""
-    rng = random.Random(seed)
+def make_rows(count, seed=1, shortest=8, longest=40):
+    """Rows of token ids, half of each without labels at the beginning, as after a prompt."""
+    chance = random.Random(seed)
     rows = []
-    for _ in range(count):
-        ids = [rng.randrange(256) for _ in range(rng.randrange(6, longest))]
-        labels = [-100 if i < len(ids) // 3 else token for i, token in enumerate(ids)]
-        rows.append({"input_ids": ids, "labels": labels})
+    for number in range(count):
+        ids = [chance.randrange(64) for _ in range(chance.randint(shortest, longest))]
+        silent = chance.randrange(1, 6) if number % 2 else 0
+        rows.append({"input_ids": ids, "labels": [-100] * silent + ids[silent:]})
     return rows
 
 
 def write_rows(path, rows):
-    pathlib.Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def command(recipe, ranks, settings):
-    words = [str(BIN / "mgpu-run"), "--nproc", str(ranks), str(recipe)]
-    for key, value in settings.items():
-        words += ["--set", f"{key}={value}"]
-    return words
-
-
-def train(recipe, ranks=1, expect=0, **settings):
-    """Trains; gives what it printed. Fails the test if it does not end as expected."""
-    done = subprocess.run(command(recipe, ranks, settings), env=ENVIRONMENT, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
-    if expect is not None and done.returncode != expect:
-        raise AssertionError(f"ended with {done.returncode}, not {expect}:\n{done.stdout}")
-    return done.stdout
-
-
-def write_recipe(path, **settings):
-    defaults = {"max_length": 128, "logging_steps": 1, "lr_scheduler_type": "constant",
-                "learning_rate": 1e-3, "shuffle_dataset": False, "save_steps": 1000000,
-                "resume_from_checkpoint": "auto", "dataset_format": "tokenized", "plot_loss": False}
-    lines = [f"{key}: {json.dumps(value)}" for key, value in {**defaults, **settings}.items()]
-    pathlib.Path(path).write_text("\n".join(lines) + "\n")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def metrics(output, name):
-    """The values of one name in metrics.jsonl, in order."""
-    lines = (json.loads(line) for line in
-             (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines())
-    return [line[name] for line in lines if name in line]
+def load_model(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def weights(folder):
-    import safetensors.torch
-    return safetensors.torch.load_file(pathlib.Path(folder) / "model.safetensors")
+def load_tensors(folder, stem="model"):
+    tensors = {}
+    for path in sorted(pathlib.Path(folder).glob(f"{stem}*.safetensors")):
+        tensors.update(safetensors.torch.load_file(path))
+    return tensors
+
+
+def row_loss(model, row):
+    """The sum of the losses of a row's labels, and how many there are."""
+    logits = model(torch.tensor([row["input_ids"]])).logits[0, :-1]
+    labels = torch.tensor(row["labels"][1:])
+    loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+    return loss, int((labels != -100).sum())
+
+
+def labels_of(rows):
+    return sum(label != -100 for row in rows for label in row["labels"][1:])
+
+
+def mean_loss(model, rows):
+    with torch.no_grad():
+        return sum(row_loss(model, row)[0].item() for row in rows) / labels_of(rows)
+
+
+def gradients_of(model, rows, scale):
+    """The gradients of the rows' loss times `scale`, one long tensor."""
+    model.zero_grad()
+    for row in rows:
+        (row_loss(model, row)[0] * scale).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad])
+
+
+def train_in_torch(model, batches, rate, weight_decay=0.0, warmup=0, schedule="linear",
+                   max_norm=1.0):
+    """Trains on lists of rows, one list a step; gives (loss, gradient norm, rate) of every step."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": [p for p in trained if p.dim() > 1], "weight_decay": weight_decay},
+              {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+    scheduler = transformers.get_scheduler(schedule, optimizer, num_warmup_steps=warmup,
+                                           num_training_steps=len(batches))
+    told = []
+    for batch in batches:
+        labels, total = labels_of(batch), 0.0
+        for row in batch:
+            loss = row_loss(model, row)[0]
+            (loss / labels).backward()
+            total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(trained, max_norm)
+        told.append((total / labels, norm.item(), scheduler.get_last_lr()[0]))
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    return told
+
+
+def in_order(rows, size, steps):
+    """The batches of `steps` steps without shuffling: consecutive rows, again and again."""
+    batches = [rows[i:i + size] for i in range(0, len(rows), size)]
+    return [batches[step % len(batches)] for step in range(steps)]
+
+
+class Run:
+    """A job that ended: status, out, err (text), and what it left in its output folder."""
+
+    def __init__(self, status, out, err, folder):
+        self.status, self.out, self.err, self.folder = status, out, err, folder
+
+    @property
+    def metrics(self):
+        with open(self.folder / "metrics.jsonl", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    def records(self, event="train"):
+        return [record for record in self.metrics if record["event"] == event]
+
+    def column(self, key, event="train"):
+        return [record[key] for record in self.records(event)]
+
+    @property
+    def notes(self):
+        return "\n".join(self.column("text", "note"))
+
+    def weights(self, stem="model"):
+        return load_tensors(self.folder, stem)
+
+
+@unittest.skipIf(MISSING, MISSING)
+class TrainerTest(JobTest):
+    """Trains in a folder of its own: self.model on self.rows, unless the recipe says otherwise."""
+
+    family = "qwen2"
+    model_options = {}
+    row_count = 64
+
+    def setUp(self):
+        super().setUp()
+        torch.set_num_threads(1)
+        self.model = make_model(self.dir / "model", self.family, **self.model_options)
+        self.rows = make_rows(self.row_count)
+        self.data = write_rows(self.dir / "rows.jsonl", self.rows)
+        self.runs = 0
+
+    def recipe(self, **keys):
+        keys = {"model_name_or_path": str(self.model), "dataset_name": str(self.data),
+                "dataset_prepared_path": str(self.dir / "tokens"), "max_length": 64,
+                "dtype": "fp32", "global_batch_size": 8, "per_device_train_batch_size": 4,
+                "max_steps": 10, "learning_rate": 1e-3, "logging_steps": 1, "plot_loss": False,
+                "shuffle_dataset": False, **keys}
+        path = self.dir / "recipe.yaml"
+        path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in keys.items()))
+        return path
+
+    def start_training(self, nproc=1, out=None, recipe=None, **keys):
+        """Starts a job; the job has .folder, where it will write. `out` is that folder's name."""
+        self.runs += 1
+        folder = self.dir / (out or f"run-{self.runs}")
+        recipe = recipe or self.recipe()
+        settings = [f"--set={key}={json.dumps(value)}" for key, value in keys.items()]
+        job = self.start("--nproc", nproc, recipe, f"--set=output_dir={folder}", *settings,
+                         program=str(BIN / "mgpu-run"),
+                         env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+        job.folder = folder
+        return job
+
+    def end(self, job, limit=LIMIT):
+        out, err = job.communicate(timeout=limit * SLOWER)
+        return Run(job.returncode, out.decode(errors="replace"), err.decode(errors="replace"),
+                   job.folder)
+
+    def train(self, nproc=1, **keys):
+        """Trains to a good end."""
+        run = self.end(self.start_training(nproc, **keys))
+        self.assertEqual(run.status, 0, run.out + run.err)
+        return run
+
+    def assert_near(self, ours, theirs, rtol, what=""):
+        """Lists of numbers."""
+        self.assertEqual(len(ours), len(theirs), what)
+        for number, (a, b) in enumerate(zip(ours, theirs)):
+            self.assertLessEqual(abs(a - b), rtol * abs(b), f"{what} {number}: {a} and {b}")
+
+    def assert_same_weights(self, ours, theirs, atol=0.0):
+        """Folders' tensors; without a tolerance, bit for bit."""
+        self.assertEqual(sorted(ours), sorted(theirs))
+        self.assertTrue(ours)
+        for name, tensor in theirs.items():
+            self.assertEqual(ours[name].dtype, tensor.dtype, name)
+            self.assertEqual(ours[name].shape, tensor.shape, name)
+            apart = (ours[name] - tensor).abs().max().item()
+            self.assertLessEqual(apart, atol, name)
+
+    def assert_same_course(self, ours, theirs, rtol=0.0, atol=0.0):
+        """Losses and gradient norms of two runs, and the weights at their ends."""
+        for key in ("loss", "grad_norm"):
+            self.assert_near(ours.column(key), theirs.column(key), rtol, key)
+        self.assert_same_weights(ours.weights(), theirs.weights(), atol)

@@ -1,0 +1,151 @@
+"""What people get wrong: one clear line, the right status, soon, and nothing half made."""
+
+import os
+import signal
+import time
+import unittest
+
+import trainer
+from trainer import children, comm, make_rows, until, write_rows
+
+SOON = 15  # seconds; one rank's mistake must not leave the others waiting for it
+
+
+class BadRecipes(trainer.TrainerTest):
+    def refused(self, status, *lines, nproc=2, recipe=None, **keys):
+        """A job that has to fail soon; each line has to be on stderr. Gives the run."""
+        job = self.start_training(nproc, recipe=recipe, **keys)
+        begin = time.monotonic()
+        run = self.end(job)
+        took = time.monotonic() - begin
+        self.assertEqual(run.status, status, run.out + run.err)
+        for line in lines:
+            self.assertIn(line, run.err)
+        self.assertLess(took, SOON * trainer.SLOWER, run.err)
+        self.assertEqual(list(run.folder.glob("checkpoint-*")), [])
+        self.assertFalse((run.folder / "model.safetensors").exists())
+        return run
+
+    def rows_with(self, bad):
+        """A file whose fifth line is bad."""
+        path = write_rows(self.dir / "bad.jsonl", make_rows(8))
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[:4]) + bad + "\n" + "".join(lines[4:]))
+        return str(path)
+
+    def test_unknown_key(self):
+        recipe = self.recipe(learning_rte=1e-4)
+        lines = recipe.read_text().splitlines()
+        at = 1 + next(i for i, line in enumerate(lines) if "learning_rte" in line)
+        self.refused(2, f"{recipe}:{at}: unknown key learning_rte; did you mean learning_rate?",
+                     recipe=recipe)
+
+    def test_unknown_key_on_the_command_line(self):
+        self.refused(2, "unknown key lora_rnak; did you mean lora_rank?", lora_rnak=4)
+
+    def test_several_mistakes_are_told_at_once(self):
+        self.refused(2, "learning_rate: need a number, not abc", "lora_r: need a number at least 1",
+                     learning_rate="abc", lora_r=0)
+
+    def test_missing_dataset(self):
+        self.refused(1, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
+
+    def test_empty_dataset(self):
+        self.refused(1, "empty.jsonl holds no rows",
+                     dataset_name=str(write_rows(self.dir / "empty.jsonl", [])))
+
+    def test_bad_rows(self):
+        for bad, what in (('{"input_ids": [1, 2', "no JSON"), ("[1, 2]", "object"),
+                          ('{"input_ids": [1, 999]}', "holds 999"),
+                          ('{"input_ids": [1, -7]}', "holds -7"),
+                          ('{"input_ids": [1, 2], "labels": [1]}', "labels")):
+            with self.subTest(bad):
+                run = self.refused(1, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
+                told = next(line for line in run.err.splitlines() if "bad.jsonl:5: " in line)
+                self.assertIn(what, told)
+
+    def test_bad_rows_may_be_skipped_with_a_note(self):
+        run = self.train(2, dataset_name=self.rows_with('{"input_ids": [1, 2'), on_bad_row="skip",
+                         max_steps=1, global_batch_size=8)
+        self.assertIn("bad.jsonl:5: ", run.notes + run.out + run.err)
+        self.assertEqual(run.column("epoch"), [1])
+
+    def test_missing_model(self):
+        self.refused(1, "no-such-model is no folder", model_name_or_path="no-such-model")
+
+    def test_truncated_weights(self):
+        weights = self.model / "model.safetensors"
+        whole = weights.read_bytes()
+        for length in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+            with self.subTest(length=length):
+                weights.write_bytes(whole[:length])
+                self.refused(1, f"{weights}: ")
+
+    def test_weights_of_another_shape(self):
+        config = self.model / "config.json"
+        config.write_text(config.read_text().replace('"intermediate_size": 96',
+                                                     '"intermediate_size": 128'))
+        self.refused(1, "mlp.", "96", "128")
+
+    def test_a_model_without_room_for_the_tokenizer(self):
+        """Otherwise a token beyond the embeddings is read from nowhere, or stops the GPU."""
+        trainer.make_model(self.model, vocab_size=104)
+        texts = write_rows(self.dir / "texts.jsonl", [{"text": "The answer is \\boxed{5}"}] * 8)
+        run = self.refused(1, "104", dataset_name=str(texts))
+        self.assertNotIn("index out of range in self", run.err)
+
+    def test_grpo_is_said_to_be_missing(self):
+        self.refused(1, "task: grpo is not there yet; this version trains task: sft", task="grpo")
+
+    def test_batch_arithmetic(self):
+        self.refused(1, "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8",
+                     "per_device_train_batch_size may be 1, 5", "global_batch_size may be 8 or 16",
+                     global_batch_size=10)
+        self.refused(1, "global_batch_size 8 is not 4 per device x 2 ranks x 3 accumulation = 24",
+                     gradient_accumulation_steps=3)
+
+    def test_what_is_not_carried_out_is_refused(self):
+        self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
+                     gradient_aggregation="median", zero_stage=2)
+        self.refused(1, "load_in_4bit is not supported", use_peft=True, load_in_4bit=True)
+
+
+class LostRanks(trainer.TrainerTest):
+    def training_ranks(self, job):
+        return until(lambda: len(found := [pid for pid in children(job.pid)
+                                           if comm(pid) == "mgpu-train"]) == 3 and found,
+                     trainer.LIMIT, "three ranks")
+
+    def assert_ends_soon(self, job, pids, status):
+        os.kill(pids[1], signal.SIGKILL)
+        begin = time.monotonic()
+        run = self.end(job)
+        self.assertEqual(run.status, status, run.err)
+        self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
+        self.assert_all_gone(pids)
+
+    def test_a_killed_rank_ends_the_job(self):
+        job = self.start_training(3, max_steps=100000, global_batch_size=12)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 5,
+              trainer.LIMIT, "five steps")
+        self.assert_ends_soon(job, self.training_ranks(job), 128 + signal.SIGKILL)
+
+    def test_sigterm_before_the_first_step_ends_the_job(self):
+        """While rows are read a rank has nothing to save: it must not wait for a step to end."""
+        fifo = self.dir / "rows-to-come.jsonl"
+        os.mkfifo(fifo)
+        job = self.start_training(2, dataset_name=str(fifo))
+        self.addCleanup(lambda: job.poll() is None and job.kill())
+        until(lambda: [pid for pid in children(job.pid) if comm(pid) == "mgpu-train"],
+              trainer.LIMIT, "ranks")
+        time.sleep(1)
+        job.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        run = self.end(job)
+        self.assertEqual(run.status, 128 + signal.SIGTERM, run.err)
+        self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
