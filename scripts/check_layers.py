@@ -31,26 +31,28 @@ ARROWS = [
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "rendezvous/base/*"]),
+    ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
+                          "rendezvous/base/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
                    "rendezvous/store/client.hpp", "rendezvous/store/wire.hpp"]),
     # Programs that use the trainer as a library.
-    ("docs/examples/*", ["runtime/train/*", "rendezvous/contract.hpp"]),
+    ("docs/examples/*", ["runtime/train/*", "runtime/config/*", "rendezvous/contract.hpp"]),
     ("tests/*", ["*"]),
 ]
 
 # Package: the headers it is known by, and the files that may include them. Tests may use all.
 PACKAGES = {
     "fmt": (["fmt/*"], ["*"]),
-    "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/train/command_line.cpp"]),
+    "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/config/command_line.cpp"]),
     # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
         "launcher/event_loop*", "launcher/meeting_point.*", "launcher/output.*",
         "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
         "launcher/worker.*", "launcher/status/*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
-                                   "runtime/train/yaml*.cpp"]),
+                                   "runtime/config/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
         "launcher/devices*.cpp", "launcher/doctor_command.cpp", "launcher/status/*",

@@ -9,8 +9,8 @@
 #include <exception>
 
 #include "rendezvous/contract.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/train/last_words.hpp"
-#include "runtime/train/resolve.hpp"
 #include "runtime/train/stop_signals.hpp"
 #include "runtime/train/trainer.hpp"
 

@@ -6,12 +6,12 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/file.hpp"
-#include "runtime/train/check.hpp"
+#include "runtime/config/check.hpp"
+#include "runtime/config/planner.hpp"
+#include "runtime/config/resolve.hpp"
+#include "runtime/config/templates.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/model_source.hpp"
-#include "runtime/train/planner.hpp"
-#include "runtime/train/resolve.hpp"
-#include "runtime/train/templates.hpp"
 
 namespace mgpu::recipes {
 namespace {

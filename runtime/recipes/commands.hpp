@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/train/command_line.hpp"
+#include "runtime/config/command_line.hpp"
 
 // What mgpu-train does beside training, one function a command; each returns the exit status.
 namespace mgpu::recipes {

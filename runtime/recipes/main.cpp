@@ -8,12 +8,12 @@
 #include <variant>
 
 #include "rendezvous/contract.hpp"
+#include "runtime/config/keys_page.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/sft.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/keys_page.hpp"
 #include "runtime/train/last_words.hpp"
-#include "runtime/train/resolve.hpp"
 
 namespace {
 

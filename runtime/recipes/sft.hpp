@@ -1,7 +1,7 @@
 #pragma once
 
 #include "rendezvous/contract.hpp"
-#include "runtime/train/config.hpp"
+#include "runtime/config/config.hpp"
 
 namespace mgpu::recipes {
 

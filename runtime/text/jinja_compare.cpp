@@ -43,7 +43,7 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
   if (a || b) return a && b && compare_numbers(*a, *b) == 0;
   if (left.text() && right.text()) return left.text()->text == right.text()->text;
   if (left.dict() && right.dict()) return equal_dicts(*left.dict(), *right.dict(), budget);
-  if (const auto* one = left.sequence(), *two = right.sequence(); one && two) {
+  if (const auto *one = left.sequence(), *two = right.sequence(); one && two) {
     if (one == two) return true;
     using enum Sequence::Kind;
     const bool by_items = one->kind == list || one->kind == tuple || one->kind == range;
@@ -61,7 +61,7 @@ std::partial_ordering compare(const Value& left, const Value& right, std::string
   const auto a = number_of(left), b = number_of(right);
   if (a && b) return compare_numbers(*a, *b);
   if (left.text() && right.text()) return left.text()->text.compare(right.text()->text) <=> 0;
-  if (const auto* one = left.sequence(), *two = right.sequence();
+  if (const auto *one = left.sequence(), *two = right.sequence();
       one && two && same_order(*one, *two)) {
     for (std::size_t i = 0; i < std::min(one->items.size(), two->items.size()); ++i)
       if (!equal(one->items[i], two->items[i], budget))

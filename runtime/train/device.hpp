@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/train/config.hpp"
+#include "runtime/config/config.hpp"
 
 namespace mgpu::train {
 

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "runtime/checkpoint/weights.hpp"
+#include "runtime/config/config.hpp"
 #include "runtime/model/layout.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/text/tokenizer.hpp"
-#include "runtime/train/config.hpp"
 
 namespace mgpu::train {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/train/config.hpp"
+#include "runtime/config/config.hpp"
 
 namespace mgpu::train {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/train/config.hpp"
+#include "runtime/config/config.hpp"
 #include "runtime/train/step_record.hpp"
 
 namespace mgpu::train {

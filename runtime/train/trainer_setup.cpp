@@ -12,12 +12,12 @@
 
 #include "rendezvous/store/client.hpp"
 #include "runtime/checkpoint/hub.hpp"
+#include "runtime/config/optimizer_names.hpp"
+#include "runtime/config/planner.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/last_words.hpp"
-#include "runtime/train/optimizer_names.hpp"
-#include "runtime/train/planner.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/train/check.hpp"
-#include "runtime/train/resolve.hpp"
-#include "runtime/train/yaml_values.hpp"
+#include "runtime/config/check.hpp"
+#include "runtime/config/resolve.hpp"
+#include "runtime/config/yaml_values.hpp"
 
 using namespace mgpu::train;
 

@@ -1,0 +1,86 @@
+#include "runtime/config/check.hpp"
+
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/text_table.hpp"
+#include "runtime/config/batch_arithmetic.hpp"
+#include "runtime/config/config_keys.hpp"
+
+namespace mgpu::train {
+namespace {
+
+constexpr std::size_t kWidestValue = 60;
+constexpr std::int64_t kLargeBatch = 32;
+constexpr double kHighRate = 1e-3;
+constexpr double kLongWarmup = .2;
+constexpr std::int64_t kMuchAccumulation = 8;
+constexpr double kLowAdapterRate = 5e-5;
+
+std::string value_table(const TrainConfig& config) {
+  const TrainConfig defaults;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& key : config_keys()) {
+    if (!key.field.show) continue;
+    const auto value = key.field.show(config);
+    if (value == key.field.show(defaults) && key.name != "task") continue;
+    auto initial = default_text(key);
+    if (!initial.empty()) initial = fmt::format("[{}]", initial);
+    rows.push_back({"  " + key.name, rendezvous::shown(value, kWidestValue), initial});
+  }
+  for (const auto& [name, value] : config.grpo)
+    rows.push_back({"  " + name, rendezvous::shown(value, kWidestValue),
+                    fmt::format("[{}]", default_text(*find_key(name)))});
+  for (auto& row : rows)
+    if (row.back() == "[]") row.back().clear();
+  return rendezvous::text_table(rows);
+}
+
+std::string lines(const char* title, const std::vector<std::string>& all) {
+  if (all.empty()) return {};
+  auto text = fmt::format("\n{}:\n", title);
+  for (const auto& line : all) text += fmt::format("  {}\n", line);
+  return text;
+}
+
+double warmup_part(const TrainConfig& config) {
+  if (config.warmup_steps < 1) return config.warmup_steps;
+  return config.max_steps > 0 ? config.warmup_steps / static_cast<double>(config.max_steps) : 0;
+}
+
+}  // namespace
+
+std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks) {
+  std::vector<std::string> all;
+  const auto plan = plan_batch(config, ranks);
+  if (plan.global() > kLargeBatch && config.learning_rate <= TrainConfig{}.learning_rate)
+    all.push_back(
+        fmt::format("{} sequences a step at learning_rate {}: over {}, a higher rate or "
+                    "more epochs may be needed",
+                    plan.global(), config.learning_rate, kLargeBatch));
+  if (config.learning_rate > kHighRate)
+    all.push_back(fmt::format("learning_rate {} is above {}", config.learning_rate, kHighRate));
+  if (warmup_part(config) > kLongWarmup)
+    all.push_back(
+        fmt::format("the warm-up takes {:.0f} % of all steps", 100 * warmup_part(config)));
+  if (plan.accumulation > kMuchAccumulation)
+    all.push_back(
+        fmt::format("{} accumulation steps: a larger per_device_train_batch_size is "
+                    "faster if it fits (mgpu-train plan)",
+                    plan.accumulation));
+  if (config.use_peft && config.task == Task::sft && config.learning_rate < kLowAdapterRate)
+    all.push_back(fmt::format("learning_rate {} is low for LoRA; 1e-4 to 2e-4 are usual",
+                              config.learning_rate));
+  return all;
+}
+
+std::string check_text(const TrainConfig& config, const std::string& name, std::int64_t ranks) {
+  const auto plan = plan_batch(config, ranks);
+  return fmt::format("{} is understood; values that are not the default [in brackets]:\n\n{}\n{}\n",
+                     name, value_table(config), batch_sentence(plan, config.packing)) +
+         lines("Notes", config.notes) + lines("Warnings", warnings(config, ranks));
+}
+
+}  // namespace mgpu::train

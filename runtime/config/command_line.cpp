@@ -1,0 +1,190 @@
+#include "runtime/config/command_line.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "rendezvous/base/spelling.hpp"
+#include "runtime/config/planner.hpp"
+#include "runtime/config/templates.hpp"
+
+namespace mgpu::train {
+namespace {
+
+using rendezvous::shown;
+
+// The words after the command's own name, as CLI11 wants them: last first.
+std::vector<std::string> reversed(int argc, const char* const* argv, int first) {
+  return {std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first)};
+}
+
+void parse(CLI::App& app, std::vector<std::string> words) {
+  app.set_help_flag();  // ours is one screen for all
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& e) {
+    throw UsageError(fmt::format("{}; see mgpu-train --help", shown(e.what(), 160)));
+  }
+}
+
+// With what no option took named, and the nearest option.
+void parse_all(CLI::App& app, std::vector<std::string> words) {
+  app.allow_extras();
+  parse(app, std::move(words));
+  const auto extras = app.remaining();
+  if (extras.empty()) return;
+  std::vector<std::string> known;
+  for (const auto* option : app.get_options())
+    if (!option->get_lnames().empty()) known.push_back("--" + option->get_lnames().front());
+  const auto& extra = extras.front();
+  const auto near = extra.starts_with("-") ? rendezvous::nearest(extra, known) : std::string();
+  throw UsageError(
+      near.empty() ? fmt::format("{} is one argument too many; see mgpu-train --help", shown(extra))
+                   : fmt::format("no option {}; did you mean {}?", shown(extra), near));
+}
+
+void add_recipe(CLI::App& app, RecipeArguments& recipe) {
+  app.add_option("file", recipe.path)->required();
+  app.add_option("--set", recipe.set)->allow_extra_args(false);
+  app.add_flag("--allow-unknown", recipe.allow_unknown);
+}
+
+void need_file(const RecipeArguments& recipe) {
+  if (recipe.path.empty()) throw UsageError("need a recipe: mgpu-train FILE.yaml");
+}
+
+Command parse_run(std::vector<std::string> words) {
+  RunCommand run;
+  bool check = false;
+  CLI::App app;
+  add_recipe(app, run.recipe);
+  app.get_option("file")->required(false);
+  app.add_flag("--single", run.single);
+  app.add_flag("--check", check);
+  parse_all(app, std::move(words));
+  need_file(run.recipe);
+  if (check) return CheckCommand{run.recipe};
+  return run;
+}
+
+Command parse_check(std::vector<std::string> words) {
+  CheckCommand check;
+  CLI::App app;
+  add_recipe(app, check.recipe);
+  app.add_option("--gpus", check.ranks)->check(CLI::Range(1, 65536));
+  parse_all(app, std::move(words));
+  return check;
+}
+
+Command parse_plan(std::vector<std::string> words) {
+  PlanCommand plan;
+  std::string memory;
+  CLI::App app;
+  add_recipe(app, plan.recipe);
+  app.add_option("--gpu-memory", memory);
+  app.add_option("--gpus", plan.gpus)->check(CLI::Range(1, 65536));
+  parse_all(app, std::move(words));
+  try {
+    if (!memory.empty()) plan.gpu_bytes = parse_memory(memory);
+  } catch (const std::runtime_error& e) {
+    throw UsageError(fmt::format("--gpu-memory: {}", e.what()));
+  }
+  return plan;
+}
+
+Command parse_init(std::vector<std::string> words) {
+  InitCommand init;
+  CLI::App app;
+  app.add_option("kind", init.kind)->required();
+  app.add_option("-o,--output", init.output);
+  parse_all(app, std::move(words));
+  try {
+    template_text(init.kind);
+  } catch (const std::runtime_error& e) {
+    throw UsageError(e.what());
+  }
+  return init;
+}
+
+Command parse_generate(std::vector<std::string> words) {
+  GenerateCommand generate;
+  CLI::App app;
+  app.add_option("--model", generate.model)->required();
+  app.add_option("--adapter", generate.adapter);
+  auto* prompt = app.add_option("--prompt", generate.prompt);
+  auto* input = app.add_option("--input", generate.input)->excludes(prompt);
+  app.add_option("-o,--output", generate.output);
+  app.add_option("--max-new-tokens", generate.max_new_tokens)->check(CLI::Range(1, 1 << 24));
+  app.add_option("--temperature", generate.temperature)->check(CLI::Range(0.0, 1e3));
+  app.add_option("--top-p", generate.top_p)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--top-k", generate.top_k)->check(CLI::Range(0, 1 << 24));
+  app.add_option("--seed", generate.seed);
+  app.add_flag("--raw", generate.raw);
+  parse_all(app, std::move(words));
+  if (prompt->count() + input->count() == 0)
+    throw UsageError("need --prompt TEXT or --input FILE.jsonl");
+  return generate;
+}
+
+Command parse_merge(std::vector<std::string> words) {
+  MergeCommand merge;
+  CLI::App app;
+  app.add_option("--model", merge.model)->required();
+  app.add_option("--adapter", merge.adapter)->required();
+  app.add_option("-o,--output", merge.output)->required();
+  parse_all(app, std::move(words));
+  return merge;
+}
+
+Command parse_tokenize(std::vector<std::string> words) {
+  TokenizeCommand tokenize;
+  CLI::App app;
+  add_recipe(app, tokenize.recipe);
+  parse_all(app, std::move(words));
+  return tokenize;
+}
+
+template <class Plain>
+Command plain(std::vector<std::string> words) {
+  CLI::App app;
+  bool markdown = false;
+  if constexpr (std::is_same_v<Plain, KeysCommand>) app.add_flag("--markdown", markdown);
+  parse_all(app, std::move(words));
+  return Plain{};
+}
+
+using ParseWords = Command (*)(std::vector<std::string>);
+
+const std::map<std::string, ParseWords>& commands() {
+  static const std::map<std::string, ParseWords> all{
+      {"check", parse_check},       {"plan", parse_plan},
+      {"init", parse_init},         {"generate", parse_generate},
+      {"merge", parse_merge},       {"tokenize", parse_tokenize},
+      {"keys", plain<KeysCommand>}, {"version", plain<VersionCommand>},
+      {"help", plain<HelpCommand>},
+  };
+  return all;
+}
+
+}  // namespace
+
+Command parse_command_line(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "-h" || word == "--help") return HelpCommand{};
+    if (word == "--version") return VersionCommand{};
+    if (word == "--" || word == "--prompt") break;
+  }
+  if (argc > 1) {
+    const auto found = commands().find(argv[1]);
+    if (found != commands().end()) return found->second(reversed(argc, argv, 2));
+  }
+  return parse_run(reversed(argc, argv, std::min(argc, 1)));
+}
+
+}  // namespace mgpu::train

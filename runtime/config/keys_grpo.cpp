@@ -1,0 +1,163 @@
+// The table's part about GRPO. These keys are checked by type here and read by the GRPO task.
+
+#include <initializer_list>
+
+#include "runtime/config/config_keys.hpp"
+#include "runtime/config/yaml_values.hpp"
+
+namespace mgpu::train {
+namespace {
+
+using Aliases = std::initializer_list<std::string>;
+
+// Sets nothing: a value of the right type is kept as text.
+template <class To>
+Field typed(std::string value, To to) {
+  return {.value = std::move(value), .set = [to](TrainConfig&, const YamlNode& v) { to(v); }};
+}
+
+KeySpec key(std::string name, Field field, std::string initial, std::string help, Aliases aliases) {
+  return {.name = std::move(name),
+          .aliases = aliases,
+          .field = std::move(field),
+          .help = std::move(help),
+          .initial = std::move(initial)};
+}
+
+KeySpec flag(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
+  return key(std::move(name), typed("true|false", to_flag), std::move(initial), std::move(help),
+             aliases);
+}
+
+KeySpec number(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
+  return key(std::move(name), typed("NUMBER", to_number), std::move(initial), std::move(help),
+             aliases);
+}
+
+KeySpec whole(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
+  return key(std::move(name), typed("N", to_whole), std::move(initial), std::move(help), aliases);
+}
+
+KeySpec text(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
+  return key(std::move(name), typed("TEXT", to_text), std::move(initial), std::move(help), aliases);
+}
+
+KeySpec words(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
+  return key(std::move(name), typed("LIST", to_words), std::move(initial), std::move(help),
+             aliases);
+}
+
+KeySpec any(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
+  return key(std::move(name), typed("VALUE", [](const YamlNode&) {}), std::move(initial),
+             std::move(help), aliases);
+}
+
+}  // namespace
+
+std::vector<KeySpec> grpo_keys() {
+  return {
+      words("reward_funcs", "", "names of reward functions", {"reward_functions", "rewards"}),
+      any("reward_weights", "1 each", "how much each counts"),
+      text("reward_type", "", "a reward of recommender recipes"),
+      whole("num_generations", "8", "completions of a prompt",
+            {"group_size", "num_generations_per_prompt"}),
+      whole("num_generations_eval", "as num_generations", "the same when evaluating"),
+      whole("max_completion_length", "512", "tokens of a completion", {"max_new_tokens"}),
+      whole("max_prompt_length", "", "tokens of a prompt"),
+      text("system_prompt", "", "the system message of every prompt"),
+      text("dataset_prompt_column", "prompt", "the column of the prompt"),
+      number("beta", "0", "weight of the divergence from the reference", {"kl_coef"}),
+      number("target_kl", "", "keeps the divergence near this by moving beta"),
+      number("epsilon", "0.2", "clip range of the ratio", {"epsilon_low", "clip_eps"}),
+      number("epsilon_high", "as epsilon", "its upper side"),
+      number("delta", "", "upper bound of the unclipped ratio"),
+      number("temperature", "1", "of sampling"),
+      number("top_p", "1", "of sampling"),
+      whole("top_k", "0", "of sampling; 0: all"),
+      number("min_p", "", "of sampling"),
+      number("repetition_penalty", "1", "of sampling"),
+      any("generation_kwargs", "", "more of sampling"),
+      flag("beam_search", "false", "candidates by beams"),
+      whole("num_iterations", "1", "steps made of one batch of completions",
+            {"gspo_epochs", "grpo_epochs"}),
+      whole("steps_per_generation", "as gradient_accumulation_steps", "steps between generations"),
+      whole("generation_batch_size", "", "completions generated at a time"),
+      text("loss_type", "dapo",
+           "grpo, bnpo, dr_grpo, dapo, cispo, sapo, luspo, vespo; for sft only nll"),
+      text("importance_sampling_level", "token", "token, or sequence for GSPO"),
+      any("scale_rewards", "group", "group, batch or none"),
+      text("multi_objective_aggregation", "sum_then_normalize", "how rewards become one"),
+      flag("mask_truncated_completions", "false", "completions that were cut do not count"),
+      flag("sync_ref_model", "false", "the reference follows the policy"),
+      number("ref_model_mixup_alpha", "0.6", "how far"),
+      whole("ref_model_sync_steps", "512", "how often"),
+      number("top_entropy_quantile", "1", "only the most uncertain tokens count"),
+      number("entropy_coef", "0", "weight of the entropy", {"entropy"}),
+      number("entropy_coef_min", "0", "its least"),
+      number("entropy_coef_max", "1", "its most"),
+      number("entropy_coef_delta", "0.005", "its step"),
+      number("entropy_target", "0.2", "what it is moved to"),
+      flag("use_adaptive_entropy", "false", "moves it"),
+      flag("use_vllm", "false", "generate on a server"),
+      text("vllm_mode", "colocate", "colocate or server"),
+      text("vllm_server_host", "0.0.0.0", "its host"),
+      whole("vllm_server_port", "8000", "its port"),
+      text("vllm_server_base_url", "", "its address"),
+      number("vllm_server_timeout", "240", "seconds to wait for it"),
+      whole("vllm_group_port", "51216", "port of the weights' way"),
+      number("vllm_gpu_memory_utilization", "0.3", "of the server"),
+      whole("vllm_tensor_parallel_size", "1", "of the server"),
+      whole("vllm_max_model_length", "", "of the server", {"vllm_max_model_len"}),
+      flag("vllm_enable_sleep_mode", "false", "of the server"),
+      text("vllm_model_impl", "vllm", "of the server"),
+      text("vllm_structured_outputs_regex", "", "of the server", {"vllm_guided_decoding_regex"}),
+      text("vllm_device", "", "of the server, in older files"),
+      text("vllm_dtype", "", "of the server, in older files"),
+      flag("vllm_importance_sampling_correction", "true", "corrects for the server's numerics"),
+      text("vllm_importance_sampling_mode", "sequence_mask", "how"),
+      number("vllm_importance_sampling_clip_max", "3", "its bound",
+             {"vllm_importance_sampling_cap"}),
+      number("vllm_importance_sampling_clip_min", "", "its bound"),
+      number("off_policy_mask_threshold", "", "masks completions too far from the policy"),
+      flag("use_bias_correction_kl", "true", "weighs the divergence by the ratio"),
+      number("sapo_temperature_pos", "1", "of loss_type: sapo"),
+      number("sapo_temperature_neg", "1.05", "of loss_type: sapo"),
+      number("vespo_k_pos", "2", "of loss_type: vespo"),
+      number("vespo_lambda_pos", "3", "of loss_type: vespo"),
+      number("vespo_k_neg", "3", "of loss_type: vespo"),
+      number("vespo_lambda_neg", "2", "of loss_type: vespo"),
+      flag("cast_lm_head_to_fp32", "false", "logits in fp32"),
+      flag("disable_dropout", "false", "no dropout in the policy"),
+      flag("log_completions", "false", "writes completions to files"),
+      whole("num_completions_to_print", "", "how many are shown"),
+      flag("log_unique_prompts", "false", "each prompt once", {"wandb_log_unique_prompts"}),
+      text("log_completions_hub_repo", "", "not used: nothing is uploaded"),
+      flag("log_multimodal", "true", "of no use with text"),
+      flag("ds3_gather_for_generation", "true", "gathers sharded weights to generate"),
+      any("chat_template_kwargs", "", "for the chat template, such as {enable_thinking: false}"),
+      text("cache_implementation", "", "of the generator"),
+      any("max_tool_calling_iterations", "", "calls of tools in a completion"),
+      flag("use_transformers_continuous_batching", "false", "of the generator",
+           {"use_transformers_paged"}),
+      any("transformers_continuous_batching_config", "", "of the generator"),
+      flag("skip_zero_advantage_batches", "true", "batches without advantage make no step"),
+      flag("async_prefetch", "false", "generates ahead"),
+      whole("vllm_sync_interval", "", "steps between sending weights"),
+      flag("vllm_lora_sync", "false", "sends the adapter only"),
+      whole("replay_buffer_size", "0", "completions kept for later"),
+      number("cosine_min_value_wrong", "-1", "of the cosine reward"),
+      number("cosine_max_value_wrong", "-0.5", "of the cosine reward"),
+      number("cosine_min_value_correct", "0.5", "of the cosine reward"),
+      number("cosine_max_value_correct", "1", "of the cosine reward"),
+      whole("cosine_max_len", "1000", "of the cosine reward"),
+      whole("repetition_n_grams", "3", "of the repetition reward"),
+      number("repetition_max_penalty", "-0.5", "of the repetition reward"),
+      whole("max_completion_len", "2048", "of the soft overlong reward"),
+      whole("soft_punish_cache", "100", "of the soft overlong reward"),
+      whole("reference_gpu", "", "the reference is sharded or the adapter off; needs no GPU"),
+      whole("reward_gpu", "", "rewards need no GPU"),
+      any("policy_gpus", "", "all ranks train the policy", {"policy_gpu_ids"}),
+  };
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,104 @@
+#include "runtime/config/resolve.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/config/rules.hpp"
+
+namespace mgpu::train {
+namespace {
+
+// A used key that neither has a field nor is read by a rule would be lost without a word.
+void check_all_read(const Reading& reading) {
+  for (const auto& setting : reading.settings)
+    if (!setting.key->field.set && !reading.was_read(*setting.key))
+      throw std::logic_error(fmt::format("the key {} is read by no rule", setting.key->name));
+}
+
+// A relative path that is not there is looked for beside the recipe.
+ReadFile beside(const std::string& recipe, const ReadFile& read_file) {
+  const auto folder = std::filesystem::path(recipe).parent_path();
+  return [folder, read_file](const std::string& path) {
+    std::error_code ignored;
+    const auto near = folder / path;
+    const bool here = folder.empty() || std::filesystem::exists(path, ignored);
+    return read_file(here || !std::filesystem::exists(near, ignored) ? path : near.string());
+  };
+}
+
+// In the order of the file, what has no line last.
+void sort_by_line(std::vector<std::string>& lines, const std::string& name) {
+  const auto begin = at_line(name, 0);  // "job.yaml:0"
+  const auto line_of = [&](const std::string& line) {
+    const std::string_view prefix(begin.data(), begin.size() - 1);
+    int number = 0;
+    if (!line.starts_with(prefix)) return std::numeric_limits<int>::max();
+    std::from_chars(line.data() + prefix.size(), line.data() + line.size(), number);
+    return number;
+  };
+  std::stable_sort(lines.begin(), lines.end(),
+                   [&](const auto& a, const auto& b) { return line_of(a) < line_of(b); });
+}
+
+TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOptions& options) {
+  if (!top.is_map())
+    throw RecipeError({fmt::format(
+        "{}: {}", at_line(name, top.line),
+        top.kind == YamlNode::Kind::null ? "the file is empty" : "need \"key: value\" lines")});
+  Reading reading;
+  Source source{name, options.allow_unknown, false, beside(name, options.read_file)};
+  collect_file(reading, top, source);
+  source.name = "--set";
+  source.overrides = true;
+  for (const auto& assignment : options.set) collect_override(reading, assignment, source);
+  settle_repetitions(reading);
+  decide_task(reading);
+  sort_out(reading);
+  apply_fields(reading);
+  for (const auto rule : {data_rules, batch_rules, schedule_rules, precision_rules, memory_rules,
+                          lora_rules, evaluation_rules})
+    rule(reading);
+  check_all_read(reading);
+  // With values missing, what is left would contradict itself in ways nobody wrote.
+  if (reading.errors.empty()) cross_checks(reading);
+  sort_by_line(reading.errors, name);
+  sort_by_line(reading.config.notes, name);
+  if (!reading.errors.empty()) throw RecipeError(std::move(reading.errors));
+  return std::move(reading.config);
+}
+
+}  // namespace
+
+RecipeError::RecipeError(std::vector<std::string> lines)
+    : std::runtime_error(fmt::format("{}", fmt::join(lines, "\n"))), lines_(std::move(lines)) {}
+
+TrainConfig parse_recipe(const std::string& text, const std::string& name,
+                         const RecipeOptions& options) {
+  try {
+    return resolve(parse_yaml(text, name), name, options);
+  } catch (const RecipeError&) {
+    throw;
+  } catch (const std::runtime_error& e) {
+    throw RecipeError({e.what()});
+  }
+}
+
+TrainConfig read_recipe(const std::string& path, const RecipeOptions& options) {
+  try {
+    return resolve(read_yaml(path), path, options);
+  } catch (const RecipeError&) {
+    throw;
+  } catch (const std::runtime_error& e) {
+    throw RecipeError({e.what()});
+  }
+}
+
+}  // namespace mgpu::train

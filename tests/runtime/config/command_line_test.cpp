@@ -1,0 +1,85 @@
+#include "runtime/config/command_line.hpp"
+
+#include <algorithm>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+
+namespace {
+
+Command parsed(std::vector<const char*> words) {
+  words.insert(words.begin(), "mgpu-train");
+  return parse_command_line(static_cast<int>(words.size()), words.data());
+}
+
+template <class Wanted>
+Wanted as(std::vector<const char*> words) {
+  return std::get<Wanted>(parsed(std::move(words)));
+}
+
+}  // namespace
+
+TEST_CASE("a file alone is trained on", "[command]") {
+  const auto run = as<RunCommand>({"a.yaml", "--set", "lr=1", "--set", "b=2", "--single"});
+  CHECK(run.recipe == RecipeArguments{"a.yaml", {"lr=1", "b=2"}, false});
+  CHECK(run.single);
+  CHECK(as<RunCommand>({"--set", "lr=1", "a.yaml"}).recipe.path == "a.yaml");
+  CHECK(as<RunCommand>({"--set=x=[1, 2]", "a.yaml"}).recipe.set.at(0) == "x=[1, 2]");
+  CHECK(as<RunCommand>({"--set", "x=-1", "a.yaml"}).recipe.set.at(0) == "x=-1");
+  CHECK(as<RunCommand>({"./plan"}).recipe.path == "./plan");
+}
+
+TEST_CASE("checking is a command and a flag", "[command]") {
+  CHECK(as<CheckCommand>({"a.yaml", "--check", "--allow-unknown"}).recipe.allow_unknown);
+  CHECK(as<CheckCommand>({"check", "a.yaml", "--gpus", "4"}).ranks == 4);
+}
+
+TEST_CASE("a plan is for the visible GPUs or for stated ones", "[command]") {
+  CHECK(!as<PlanCommand>({"plan", "a.yaml"}).gpu_bytes);
+  const auto plan = as<PlanCommand>({"plan", "a.yaml", "--gpu-memory", "32GB", "--gpus", "4"});
+  CHECK(plan.gpu_bytes == 32LL << 30);
+  CHECK(plan.gpus == 4);
+  CHECK_THROWS_WITH(parsed({"plan", "a.yaml", "--gpu-memory", "much"}),
+                    "--gpu-memory: need an amount of memory such as 32GB, not much");
+}
+
+TEST_CASE("the other commands take what they need", "[command]") {
+  CHECK(as<InitCommand>({"init", "lora", "-o", "x.yaml"}).output == "x.yaml");
+  const auto generate = as<GenerateCommand>(
+      {"generate", "--model", "m", "--prompt", "--help", "--temperature", "0", "--top-k", "5"});
+  CHECK(generate.prompt == "--help");
+  CHECK(generate.temperature == 0);
+  CHECK(generate.top_k == 5);
+  CHECK(as<MergeCommand>({"merge", "--model", "m", "--adapter", "a", "--output", "o"}).output ==
+        "o");
+  CHECK(as<TokenizeCommand>({"tokenize", "a.yaml"}).recipe.path == "a.yaml");
+  CHECK(std::holds_alternative<KeysCommand>(parsed({"keys", "--markdown"})));
+  CHECK(std::holds_alternative<VersionCommand>(parsed({"--version"})));
+  CHECK(std::holds_alternative<VersionCommand>(parsed({"version"})));
+  CHECK(std::holds_alternative<HelpCommand>(parsed({"plan", "--help"})));
+}
+
+TEST_CASE("mistakes are named with what would be right", "[command]") {
+  CHECK_THROWS_WITH(parsed({}), "need a recipe: mgpu-train FILE.yaml");
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--singel"}), "no option --singel; did you mean --single?");
+  CHECK_THROWS_WITH(parsed({"a.yaml", "b.yaml"}), Contains("b.yaml is one argument too many"));
+  CHECK_THROWS_WITH(parsed({"init", "dpo"}), "no template dpo; there are sft, grpo, lora, debug");
+  CHECK_THROWS_WITH(parsed({"generate", "--model", "m"}),
+                    Contains("need --prompt TEXT or --input"));
+  CHECK_THROWS_WITH(parsed({"merge", "--model", "m"}), Contains("--adapter"));
+  CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--top-p", "2"}),
+                    Contains("--top-p"));
+  CHECK_THROWS_AS(parsed({"check"}), UsageError);
+}
+
+TEST_CASE("help fits a screen and names every option", "[command]") {
+  const auto help = help_text();
+  CHECK(std::count(help.begin(), help.end(), '\n') <= 40);
+  for (const char* word : {"--set", "--check", "--single", "--allow-unknown", "--gpu-memory",
+                           "--gpus", "--max-new-tokens", "--temperature", "--top-p", "--top-k",
+                           "--seed", "--adapter", "--input", "--prompt", "--raw", "--output"})
+    CHECK_THAT(help, Contains(word));
+  CHECK_THAT(version_text(), Contains("mgpu-train "));
+}

@@ -1,0 +1,246 @@
+#include "runtime/config/planner.hpp"
+
+#include <cmath>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+using mgpu::model::ModelConfig;
+
+namespace {
+
+constexpr std::int64_t kGiB = 1 << 30;
+
+ModelConfig qwen25_05b() {
+  return {.vocab_size = 151936,
+          .hidden_size = 896,
+          .intermediate_size = 4864,
+          .layers = 24,
+          .heads = 14,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .max_position = 32768,
+          .tied = true,
+          .qkv_bias = true};
+}
+
+ModelConfig qwen25_7b() {
+  return {.vocab_size = 152064,
+          .hidden_size = 3584,
+          .intermediate_size = 18944,
+          .layers = 28,
+          .heads = 28,
+          .kv_heads = 4,
+          .head_dim = 128,
+          .max_position = 32768,
+          .qkv_bias = true};
+}
+
+ModelConfig qwen3_06b() {
+  return {.family = mgpu::model::Family::qwen3,
+          .vocab_size = 151936,
+          .hidden_size = 1024,
+          .intermediate_size = 3072,
+          .layers = 28,
+          .heads = 16,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .max_position = 40960,
+          .tied = true,
+          .qk_norm = true};
+}
+
+ModelConfig llama32_1b() {
+  return {.family = mgpu::model::Family::llama,
+          .vocab_size = 128256,
+          .hidden_size = 2048,
+          .intermediate_size = 8192,
+          .layers = 16,
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 64,
+          .max_position = 131072,
+          .tied = true};
+}
+
+TrainConfig config(std::int64_t per_device = 1, std::int64_t length = 2048) {
+  TrainConfig c;
+  c.per_device_train_batch_size = per_device;
+  c.max_length = length;
+  c.gradient_checkpointing = Recompute::no;
+  return c;
+}
+
+bool near(double a, double b) {
+  return std::abs(a - b) <= 1e-6 * b;
+}
+
+std::int64_t bytes(const ModelConfig& model, const TrainConfig& c, int ranks, MemoryPart part) {
+  return estimate_memory(model, c, ranks).of(part);
+}
+
+}  // namespace
+
+TEST_CASE("parameters are counted as the published checkpoints have them", "[planner]") {
+  CHECK(count_parameters(qwen25_05b(), {}).total == 494'032'768);
+  CHECK(count_parameters(qwen25_7b(), {}).total == 7'615'616'512);
+  CHECK(count_parameters(qwen3_06b(), {}).total == 596'049'920);
+  CHECK(count_parameters(llama32_1b(), {}).total == 1'235'814'400);
+}
+
+TEST_CASE("adapters are counted as PEFT counts them", "[planner]") {
+  TrainConfig c;
+  c.use_peft = true;
+  c.lora_r = 16;
+  // What print_trainable_parameters says for Qwen2.5-7B, all linear layers and q and v alone.
+  CHECK(count_parameters(qwen25_7b(), c).trainable == 40'370'176);
+  c.lora_target_modules = {"q_proj", "v_proj"};
+  CHECK(count_parameters(qwen25_7b(), c).trainable == 5'046'272);
+}
+
+TEST_CASE("full training costs 2 + 4 + 12 bytes a parameter before activations", "[planner]") {
+  const auto model = qwen25_05b();
+  const auto P = count_parameters(model, {}).total;
+  const auto estimate = estimate_memory(model, config(), 1);
+  CHECK(estimate.of(MemoryPart::weights) == 2 * P);
+  CHECK(estimate.of(MemoryPart::optimizer) == 12 * P);
+  CHECK(estimate.of(MemoryPart::gradients) == 4 * P + 2 * 151936 * 896);
+  CHECK(estimate.of(MemoryPart::communication) == 0);
+  CHECK(estimate.allocated() + estimate.of(MemoryPart::outside) == estimate.total());
+}
+
+TEST_CASE("moments in fewer bits and another gradient dtype cost less", "[planner]") {
+  const auto model = qwen25_05b();
+  const auto P = static_cast<double>(count_parameters(model, {}).total);
+  auto c = config();
+  c.optim_dtype = "bf16";
+  CHECK(bytes(model, c, 1, MemoryPart::optimizer) == static_cast<std::int64_t>(8 * P));
+  c.optim = "adamw_8bit";
+  CHECK(near(static_cast<double>(bytes(model, c, 1, MemoryPart::optimizer)), 6.03125 * P));
+  const auto before = bytes(model, c, 1, MemoryPart::gradients);
+  c.grad_dtype = "bf16";
+  CHECK(near(static_cast<double>(before - bytes(model, c, 1, MemoryPart::gradients)), 2 * P));
+}
+
+TEST_CASE("each ZeRO stage spreads one more part over the ranks", "[planner]") {
+  const auto model = qwen25_7b();
+  const auto P = count_parameters(model, {}).total;
+  auto c = config();
+  const auto part = [&](int stage, MemoryPart which) {
+    c.zero_stage = stage;
+    return bytes(model, c, 4, which);
+  };
+  CHECK(part(0, MemoryPart::optimizer) == 12 * P);
+  CHECK(part(1, MemoryPart::optimizer) == 3 * P);
+  CHECK(part(1, MemoryPart::gradients) == part(0, MemoryPart::gradients));
+  CHECK(part(1, MemoryPart::gradients) - part(2, MemoryPart::gradients) == 3 * P);
+  CHECK(part(2, MemoryPart::weights) == 2 * P);
+  CHECK(part(3, MemoryPart::weights) == P / 2);
+  c.zero_stage = 3;
+  CHECK(bytes(model, c, 1, MemoryPart::optimizer) == 12 * P);  // one rank has nobody to share with
+}
+
+TEST_CASE("recomputation keeps a layer's input, and activations follow the tokens", "[planner]") {
+  const auto model = qwen25_7b();
+  auto c = config(1);
+  const auto plain = bytes(model, c, 1, MemoryPart::activations);
+  CHECK(bytes(model, config(4), 1, MemoryPart::activations) == 4 * plain);
+  c.gradient_checkpointing = Recompute::full;
+  const auto recomputed = bytes(model, c, 1, MemoryPart::activations);
+  CHECK(recomputed < plain / 5);
+  c.gradient_checkpointing = Recompute::offload;
+  CHECK(recomputed - bytes(model, c, 1, MemoryPart::activations) == 26LL * 2 * 3584 * 2048);
+}
+
+TEST_CASE("a model in 4 bits takes about a quarter", "[planner]") {
+  const auto model = qwen25_7b();
+  auto c = config();
+  c.use_peft = true;
+  const auto plain = bytes(model, c, 1, MemoryPart::weights);
+  c.load_in_4bit = true;
+  const auto four = bytes(model, c, 1, MemoryPart::weights);
+  CHECK(four < plain * 45 / 100);
+  c.use_bnb_nested_quant = true;
+  CHECK(bytes(model, c, 1, MemoryPart::weights) < four);
+}
+
+TEST_CASE("proposals fit, keep the global batch, and the quickest comes first", "[planner]") {
+  PlanRequest request{qwen25_05b(), config(8, 2048), 4, 24 * kGiB};
+  request.config.gradient_accumulation_steps = 2;
+  const auto proposals = propose(request);
+  REQUIRE(!proposals.empty());
+  CHECK(proposals.size() <= 3);
+  for (const auto& p : proposals) {
+    CHECK(p.per_device * p.accumulation == 16);
+    CHECK(p.bytes <= request.gpu_bytes);
+    CHECK(p.cost >= proposals.front().cost);
+    auto c = request.config;
+    c.per_device_train_batch_size = p.per_device;
+    c.zero_stage = p.zero_stage;
+    c.gradient_checkpointing = p.recompute;
+    CHECK(fits(estimate_memory(request.model, c, 4), request.gpu_bytes));
+  }
+}
+
+TEST_CASE("more memory never makes the best proposal slower", "[planner]") {
+  double last = 1e9;
+  for (const std::int64_t size : {24, 32, 40, 48, 80, 141}) {
+    const auto proposals = propose({qwen25_7b(), config(4), 8, size * kGiB});
+    if (proposals.empty()) continue;
+    CHECK(proposals.front().cost <= last);
+    last = proposals.front().cost;
+  }
+  CHECK(last < 1e9);
+}
+
+TEST_CASE("where nothing fits, what would is named", "[planner]") {
+  const PlanRequest request{qwen25_7b(), config(1), 1, 24 * kGiB};
+  CHECK(propose(request).empty());
+  const auto text = plan_text(request);
+  CHECK_THAT(text, Contains("it does not fit") && Contains("would: lora_r: 16 (from "));
+  CHECK_THAT(text, Contains("would: 8 GPUs"));
+}
+
+TEST_CASE("recomputation is chosen only where it is needed", "[planner]") {
+  PlanRequest request{qwen25_05b(), config(8), 1, 141 * kGiB};
+  request.config.gradient_checkpointing = Recompute::automatic;
+  CHECK(choose_recompute(request) == Recompute::no);
+  request.gpu_bytes = 20 * kGiB;
+  CHECK(choose_recompute(request) == Recompute::full);
+  request.gpu_bytes = 9 * kGiB;
+  CHECK(choose_recompute(request) == Recompute::offload);
+}
+
+TEST_CASE("presets follow the memory of all GPUs together", "[planner]") {
+  CHECK(preset_for(3 * 16 * kGiB).batch_size == 4);
+  CHECK(preset_for(3 * 16 * kGiB).group_size == 8);
+  CHECK(preset_for(2 * 16 * kGiB).batch_size == 2);
+  CHECK(preset_for(2 * 16 * kGiB).group_size == 4);
+  CHECK(preset_for(3 * 8 * kGiB).batch_size == 1);
+  CHECK(preset_for(3 * 8 * kGiB).group_size == 2);
+}
+
+TEST_CASE("the plan is told part by part", "[planner]") {
+  const auto text = plan_text({qwen25_05b(), config(2), 4, 80 * kGiB});
+  CHECK_THAT(text, Contains("494032768 parameters, 494032768 of them trained"));
+  CHECK_THAT(text, Contains("8 sequences a step = 2 per device x 4 ranks x 1 accumulation"));
+  for (const char* part : {"weights", "gradients", "optimizer", "activations", "logits",
+                           "communication", "outside", "allocated", "it fits"})
+    CHECK_THAT(text, Contains(part));
+}
+
+TEST_CASE("sizes beyond all measure end at a number that fits nowhere", "[planner]") {
+  auto model = qwen25_7b();
+  model.layers = model.hidden_size = model.vocab_size = 1LL << 40;
+  CHECK(!fits(estimate_memory(model, config(), 1), 1LL << 50));
+}
+
+TEST_CASE("amounts of memory are read as they are written on boxes", "[planner]") {
+  CHECK(parse_memory("32GB") == 32 * kGiB);
+  CHECK(parse_memory("80 GiB") == 80 * kGiB);
+  CHECK(parse_memory("81920MiB") == 80 * kGiB);
+  CHECK(parse_memory("1.5g") == 3 * kGiB / 2);
+  for (const char* bad : {"", "GB", "32", "-1GB", "nanGB", "1e30GB", "32 potatoes"})
+    CHECK_THROWS_WITH(parse_memory(bad), Contains("need an amount of memory"));
+}

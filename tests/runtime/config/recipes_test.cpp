@@ -1,0 +1,197 @@
+// The recipes that people bring, as they are.
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/config/batch_arithmetic.hpp"
+#include "runtime/config/resolve.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+
+namespace {
+
+TrainConfig recipe(const std::string& name) {
+  return read_recipe(std::string(RECIPES) + "/" + name);
+}
+
+bool noted(const TrainConfig& config, const std::string& part) {
+  return std::any_of(config.notes.begin(), config.notes.end(),
+                     [&](const auto& note) { return note.find(part) != note.npos; });
+}
+
+}  // namespace
+
+TEST_CASE("the GRPO recipe of the README is understood", "[recipe]") {
+  const auto config = recipe("grpo_open_r1_readme.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.model_name_or_path == "Qwen/Qwen2.5-32B-Instruct");
+  CHECK(config.dataset_name.at(0).path == "data/grpo_data.jsonl");
+  CHECK(config.learning_rate == 5e-6);
+  CHECK(config.per_device_train_batch_size == 1);
+  CHECK(config.gradient_checkpointing == Recompute::full);
+  CHECK(config.use_peft);
+  CHECK(config.lora_r == 16);
+  CHECK(noted(config, "lora_r: turns LoRA on"));
+  CHECK(config.grpo.at("reward_funcs") ==
+        "[accuracy, format, reasoning_steps, cosine, repetition_penalty, length]");
+  CHECK(config.grpo.at("num_generations") == "8");
+  CHECK(config.grpo.at("vllm_server_host") == "127.0.0.1");
+}
+
+TEST_CASE("the GRPO recipe of the repository is understood", "[recipe]") {
+  const auto config = recipe("grpo_open_r1_config.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.optim == "adamw_8bit");
+  CHECK(config.eval_strategy == When::no);
+  CHECK(config.gradient_accumulation_steps == 4);
+  CHECK(config.gradient_accumulation_given);
+  CHECK(config.lr_scheduler_type == "cosine_with_min_lr");
+  CHECK(config.lr_scheduler_kwargs == std::map<std::string, double>{{"min_lr_rate", .1}});
+  CHECK(config.max_length == 8192);
+  CHECK(config.num_train_epochs == 2);
+  CHECK(config.warmup_steps == .05);
+  CHECK(config.report_to.empty());
+  CHECK(config.save_total_limit == 1);
+  CHECK(config.dataset_num_proc == 16);
+  CHECK(config.grpo.at("vllm_max_model_length") == "8192");
+  CHECK(!config.packing);
+  CHECK(config.other_task.at("packing") == "true");
+  CHECK(noted(config, "packing: is a key of task sft"));
+  CHECK(noted(config, "use_liger_kernel: has no effect: our own kernels"));
+}
+
+TEST_CASE("under sft the same recipe keeps GRPO's keys aside", "[recipe]") {
+  const auto config =
+      read_recipe(std::string(RECIPES) + "/grpo_open_r1_config.yaml", {.set = {"task=sft"}});
+  CHECK(config.task == Task::sft);
+  CHECK(config.packing);
+  CHECK(config.grpo.empty());
+  CHECK(config.other_task.at("num_generations") == "8");
+  CHECK(noted(config, "num_generations: is a key of task grpo"));
+}
+
+TEST_CASE("unsloth's calls as keys are understood", "[recipe]") {
+  const auto config = recipe("unsloth_sft.yaml");
+  CHECK(config.task == Task::sft);
+  CHECK(config.per_device_train_batch_size == 2);
+  CHECK(config.backend == "nccl");
+  CHECK(config.load_in_4bit);
+  CHECK(config.use_peft);
+  CHECK(config.lora_target_modules.size() == 7);
+  CHECK(config.lora_alpha == 16);
+  CHECK(config.lora_dropout == 0);
+  CHECK(config.gradient_checkpointing == Recompute::offload);
+  CHECK(config.seed == 3407);
+  CHECK(config.max_length == 4096);
+  CHECK(noted(config, "num_gpus: is the launcher's: mgpu-run --nproc N"));
+}
+
+TEST_CASE("MultiGPUConfig with all its keys is understood", "[recipe]") {
+  const auto config = recipe("unsloth_multigpu_config.yaml");
+  CHECK(config.per_device_train_batch_size == 2);
+  CHECK(config.max_steps == 1000);
+  CHECK(config.weight_decay == .01);
+  CHECK(config.warmup_steps == 100);
+  CHECK(config.gradient_checkpointing == Recompute::full);
+  CHECK(config.dtype == Dtype::automatic);
+  CHECK(config.ddp_timeout == 1800);
+  CHECK(config.logging_dir == "logs");
+  CHECK(config.eval_strategy == When::no);
+  CHECK(noted(config, "eval_steps: has no effect without eval_dataset"));
+  CHECK(noted(config, "max_retries: is the launcher's"));
+  CHECK(config.wandb_project == "unsloth-multigpu");
+  CHECK(config.report_to.empty());
+}
+
+TEST_CASE("the older prototype's keys are understood", "[recipe]") {
+  const auto config = recipe("unsloth_prototype.yaml");
+  CHECK(config.gradient_aggregation == Aggregation::mean);
+  CHECK(config.batch_sharding == Sharding::adaptive);
+  CHECK(config.per_device_train_batch_size == 8);
+}
+
+TEST_CASE("the arguments of nano_models as keys are understood", "[recipe]") {
+  const auto config = recipe("nano_models.yaml");
+  CHECK(config.model_size == "tiny");
+  CHECK(config.per_device_train_batch_size == 2);
+  CHECK(config.global_batch_size == 0);
+  CHECK(config.learning_rate == .001);
+  CHECK(config.output_dir == "./qwen3_distributed_checkpoints");
+  CHECK(noted(config, "batch_size: is per_device_train_batch_size, of one rank"));
+}
+
+TEST_CASE("MiniOneRec's recipe with its accelerate file is understood", "[recipe]") {
+  const auto config = recipe("minionerec_sft.yaml");
+  CHECK(config.global_batch_size == 128);
+  CHECK(config.per_device_train_batch_size == 4);
+  CHECK(!config.gradient_accumulation_given);
+  CHECK(noted(config, "batch_size: is global_batch_size"));
+  CHECK(config.max_length == 512);
+  CHECK(config.eval_steps == .05);
+  CHECK(config.save_steps == .05);
+  CHECK(config.load_best_model_at_end);
+  CHECK(config.early_stopping_patience == 3);
+  CHECK(config.resume_from_checkpoint == "auto");
+  CHECK(config.zero_stage == 2);
+  CHECK(config.reduce_bucket_size == 500'000'000);
+  CHECK(config.allgather_bucket_size == 500'000'000);
+  CHECK(config.overlap_comm);
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.optim == "adamw_torch_fused");
+}
+
+TEST_CASE("an axolotl file is understood", "[recipe]") {
+  const auto config = recipe("axolotl_qlora.yaml");
+  CHECK(config.dataset_format == "alpaca");
+  CHECK(config.dataset_name.at(0).path == "data/alpaca.jsonl");
+  CHECK(config.use_peft);
+  CHECK(config.load_in_4bit);
+  CHECK(config.packing);
+  CHECK(config.lora_target_modules.empty());
+  CHECK(config.per_device_train_batch_size == 2);
+  CHECK(config.optim == "adamw_8bit");
+  CHECK(config.completion_only_loss == true);
+  CHECK(config.dtype == Dtype::automatic);
+  CHECK(config.eval_strategy == When::steps);
+  CHECK(config.eval_steps == .25);
+  CHECK(config.save_strategy == When::epoch);
+}
+
+TEST_CASE("a LLaMA-Factory file is understood", "[recipe]") {
+  const auto config = recipe("llama_factory.yaml");
+  REQUIRE(config.dataset_name.size() == 2);
+  CHECK(config.dataset_name[0].path == "data/identity.jsonl");
+  CHECK(config.dataset_name[1].path == "data/alpaca_en.jsonl");
+  CHECK(config.lora_r == 8);
+  CHECK(config.lora_target_modules.empty());
+  CHECK(config.val_set_size == .1);
+  CHECK(config.warmup_steps == .1);
+  CHECK(config.ddp_timeout == 180000000);
+  CHECK(noted(config, "overwrite_output_dir: has no effect"));
+}
+
+TEST_CASE("every example is a recipe whose batch comes out at its number of ranks", "[recipe]") {
+  struct Example {
+    const char* name;
+    std::int64_t ranks, global;
+  };
+  const auto [name, ranks, global] = GENERATE(values<Example>({
+      {"quickstart.yaml", 2, 64},
+      {"packing.yaml", 2, 4},
+      {"nano_quick.yaml", 2, 2},
+      {"nano_production.yaml", 4, 16},
+      {"nano_large.yaml", 8, 16},
+      {"lora.yaml", 2, 4},
+      {"qlora.yaml", 2, 16},
+      {"full_zero3.yaml", 4, 32},
+      {"advanced_config.yaml", 4, 64},
+      {"minionerec_sft.yaml", 8, 1024},
+  }));
+  CAPTURE(name);
+  const auto config = read_recipe(std::string(EXAMPLES) + "/" + name);
+  CHECK(config.task == Task::sft);
+  CHECK(plan_batch(config, ranks).global() == global);
+}

@@ -1,0 +1,359 @@
+#include "runtime/config/resolve.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const std::string kModel = "model_name_or_path: m\ndataset_name: d.jsonl\n";  // lines 1 and 2
+
+TrainConfig with(const std::string& lines, RecipeOptions options = {}) {
+  return parse_recipe(kModel + lines, "f", options);
+}
+
+std::vector<std::string> mistakes(const std::string& lines, RecipeOptions options = {}) {
+  try {
+    with(lines, options);
+  } catch (const RecipeError& e) {
+    return e.lines();
+  }
+  return {};
+}
+
+std::string mistake(const std::string& lines, RecipeOptions options = {}) {
+  const auto all = mistakes(lines, options);
+  CHECK(all.size() == 1);
+  return all.empty() ? "" : all.front();
+}
+
+bool noted(const TrainConfig& config, const std::string& part) {
+  return std::any_of(config.notes.begin(), config.notes.end(),
+                     [&](const auto& note) { return note.find(part) != note.npos; });
+}
+
+}  // namespace
+
+TEST_CASE("an unknown key is named with its line and the nearest key", "[recipe]") {
+  CHECK(mistake("learning_rat: 1e-5\n") ==
+        "f:3: unknown key learning_rat; did you mean learning_rate?");
+  CHECK(mistake("mirco_batch_size: 2\n") ==
+        "f:3: unknown key mirco_batch_size; did you mean micro_batch_size?");
+  CHECK(mistake("zzzzzzzzzzzz: 2\n") == "f:3: unknown key zzzzzzzzzzzz");
+  const auto config = with("learning_rat: 1e-5\n", {.allow_unknown = true});
+  CHECK(noted(config, "f:3: unknown key learning_rat; did you mean learning_rate?"));
+}
+
+TEST_CASE("all mistakes are told, not only the first", "[recipe]") {
+  const auto all = mistakes("lora_r: -1\nmax_lenght: 5\nzero_stage: 4\nbf16: maybe\n");
+  REQUIRE(all.size() == 4);
+  for (const char* part : {"f:3: lora_r: need a number at least 1 and at most 4096, not -1",
+                           "f:4: unknown key max_lenght", "f:5: zero_stage: need 0, 1, 2 or 3",
+                           "f:6: bf16: need true or false, not maybe"})
+    CHECK(std::any_of(all.begin(), all.end(),
+                      [&](const auto& line) { return line.find(part) == 0; }));
+}
+
+TEST_CASE("keys may be written with dashes and in capitals", "[recipe]") {
+  CHECK(with("learning-rate: 1e-5\n").learning_rate == 1e-5);
+  CHECK(with("BATCH_SIZE: 3\n").per_device_train_batch_size == 3);
+}
+
+TEST_CASE("a key without a value is its default", "[recipe]") {
+  const auto config = with("max_length: null\nsave_total_limit: ~\nfsdp:\nlora_r: None\n");
+  CHECK(config.max_length == 1024);
+  CHECK(!config.use_peft);
+}
+
+TEST_CASE("two words for one thing are an error unless they agree", "[recipe]") {
+  CHECK(mistake("learning_rate: 1e-5\nlr: 2e-5\n") ==
+        "f:4: lr: speaks of the same as learning_rate (f:3); keep one");
+  CHECK(with("max_length: 64\ncutoff_len: 64\n").max_length == 64);
+  CHECK(mistake("completion_only_loss: true\ntrain_on_inputs: true\n") ==
+        "f:4: train_on_inputs: speaks of the same as completion_only_loss (f:3); keep one");
+}
+
+TEST_CASE("what is not said about the task follows from the keys", "[recipe]") {
+  CHECK(with("").task == Task::sft);
+  CHECK(with("num_generations: 4\n").task == Task::grpo);
+  CHECK(with("reward_funcs: [accuracy]\n").task == Task::grpo);
+  CHECK(with("reward_funcs: [accuracy]\n").learning_rate == 1e-6);
+  CHECK(with("task: sft\nnum_generations: 4\n").task == Task::sft);
+  CHECK_THAT(mistake("task: dpo\n"), Contains("need one of sft, grpo, not dpo"));
+}
+
+TEST_CASE("GRPO's values are checked by type", "[recipe]") {
+  CHECK(mistake("num_generations: many\n") ==
+        "f:3: num_generations: need a whole number, not many");
+  CHECK(mistake("task: grpo\ntemperature: hot\n") == "f:4: temperature: need a number, not hot");
+}
+
+TEST_CASE("any key of LoRA turns it on", "[recipe]") {
+  const auto* line = GENERATE("lora_r: 4", "lora_alpha: 8", "r: 4", "target_modules: [q_proj]",
+                              "use_rslora: true", "adapter_path: a", "lora_target_linear: true");
+  CAPTURE(line);
+  const auto config = with(std::string(line) + "\n");
+  CHECK(config.use_peft);
+  CHECK(noted(config, "turns LoRA on"));
+}
+
+TEST_CASE("LoRA's keys contradict use_peft: false", "[recipe]") {
+  CHECK(mistake("use_peft: false\nlora_r: 4\n") ==
+        "f:4: lora_r: contradicts use_peft (f:3); keep one");
+  const auto config = with("lora_r: 4\n", {.set = {"use_peft=false"}});
+  CHECK(!config.use_peft);
+  CHECK(noted(config, "have no effect: use_peft turns it off"));
+  CHECK(!with("finetuning_type: full\n").use_peft);
+  CHECK(with("adapter: qlora\n").load_in_4bit);
+  CHECK_THAT(mistake("load_in_4bit: true\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_8bit: true\nlora_r: 4\n"), Contains("load_in_4bit: true is"));
+}
+
+TEST_CASE("precision is said in many ways", "[recipe]") {
+  struct Case {
+    const char* lines;
+    Dtype dtype;
+  };
+  auto [lines, dtype] = GENERATE(values<Case>({{"", Dtype::automatic},
+                                               {"bf16: true", Dtype::bf16},
+                                               {"bf16: auto", Dtype::automatic},
+                                               {"bf16: false", Dtype::fp32},
+                                               {"bf16: false\nfp16: true", Dtype::fp16},
+                                               {"fp16: true", Dtype::fp16},
+                                               {"fp16: false", Dtype::automatic},
+                                               {"torch_dtype: bfloat16", Dtype::bf16},
+                                               {"dtype: torch.float16", Dtype::fp16},
+                                               {"dtype: float32", Dtype::fp32},
+                                               {"dtype: float32\nbf16: true", Dtype::bf16},
+                                               {"dtype: bfloat16\nbf16: false", Dtype::bf16},
+                                               {"dtype: auto\nbf16: true", Dtype::bf16},
+                                               {"mixed_precision: bf16", Dtype::bf16},
+                                               {"mixed_precision: 'no'", Dtype::fp32},
+                                               {"enable_mixed_precision: True", Dtype::automatic},
+                                               {"enable_mixed_precision: false", Dtype::fp32}}));
+  CAPTURE(lines);
+  CHECK(with(std::string(lines) + "\n").dtype == dtype);
+}
+
+TEST_CASE("contradictory precisions are refused", "[recipe]") {
+  CHECK(mistake("bf16: true\nfp16: true\n") == "f:4: fp16: contradicts bf16 (f:3); keep one");
+  CHECK(mistake("dtype: float16\nbf16: true\n") == "f:4: bf16: contradicts dtype (f:3); keep one");
+  CHECK_THAT(mistake("dtype: int8\n"), Contains("need one of auto, bf16, fp16, fp32, not int8"));
+}
+
+TEST_CASE("recomputation is a flag or a word", "[recipe]") {
+  struct Case {
+    const char* line;
+    Recompute meant;
+  };
+  auto [line, meant] =
+      GENERATE(values<Case>({{"gradient_checkpointing: true", Recompute::full},
+                             {"gradient_checkpointing: False", Recompute::no},
+                             {"gradient_checkpointing: auto", Recompute::automatic},
+                             {"use_gradient_checkpointing: \"unsloth\"", Recompute::offload},
+                             {"recompute: offload", Recompute::offload},
+                             {"disable_gradient_checkpointing: true", Recompute::no},
+                             {"activation_offloading: true", Recompute::offload}}));
+  CAPTURE(line);
+  CHECK(with(std::string(line) + "\n").gradient_checkpointing == meant);
+}
+
+TEST_CASE("batch sizes mean what the keys beside them say", "[recipe]") {
+  CHECK(with("batch_size: 4\n").per_device_train_batch_size == 4);
+  CHECK(with("micro_batch_size: 4\n").per_device_train_batch_size == 4);
+  const auto both = with("batch_size: 128\nmicro_batch_size: 4\n");
+  CHECK(both.global_batch_size == 128);
+  CHECK(both.per_device_train_batch_size == 4);
+  CHECK(with("global_batch_size: 64\n").global_batch_size == 64);
+  CHECK_THAT(mistake("batch_size: 4\nper_device_train_batch_size: 4\n"), Contains("contradicts"));
+  CHECK_THAT(mistake("batch_size: 0\n"), Contains("need a number at least 1"));
+  const auto set = with("batch_size: 128\nmicro_batch_size: 4\n", {.set = {"micro_batch_size=8"}});
+  CHECK(set.global_batch_size == 128);
+  CHECK(set.per_device_train_batch_size == 8);
+}
+
+TEST_CASE("warm-up is steps or a fraction, and a zero beside the other says nothing", "[recipe]") {
+  CHECK(with("warmup_ratio: 0.03\n").warmup_steps == .03);
+  CHECK(with("warmup_steps: 10\n").warmup_steps == 10);
+  CHECK(with("warmup_steps: 0\nwarmup_ratio: 0.1\n").warmup_steps == .1);
+  CHECK_THAT(mistake("warmup_steps: 5\nwarmup_ratio: 0.1\n"), Contains("contradicts warmup_steps"));
+  CHECK(with("warmup_ratio: 0.1\n", {.set = {"warmup_steps=7"}}).warmup_steps == 7);
+  CHECK_THAT(mistake("warmup_ratio: 5\n"), Contains("need a fraction"));
+}
+
+TEST_CASE("schedules take their own numbers only", "[recipe]") {
+  CHECK(with("lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n").lr_scheduler_type ==
+        "cosine_with_min_lr");
+  CHECK_THAT(mistake("lr_scheduler_type: linear\nlr_scheduler_kwargs: {min_lr: 1}\n"),
+             Contains("linear takes no numbers, not min_lr"));
+  CHECK_THAT(mistake("lr_scheduler_type: cosine_with_min_lr\n"),
+             Contains("needs one of min_lr and min_lr_rate"));
+  CHECK_THAT(mistake("lr_scheduler_type: cosin\n"), Contains("need one of constant, "));
+  const auto config =
+      with("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: .1}\n",
+           {.set = {"lr_scheduler_kwargs.min_lr_rate=0.2"}});
+  CHECK(config.lr_scheduler_kwargs.at("min_lr_rate") == .2);
+}
+
+TEST_CASE("optimizers of other systems have ours", "[recipe]") {
+  CHECK(with("optim: adamw_bnb_8bit\n").optim == "adamw_8bit");
+  CHECK(with("optim: adamw_torch\n").optim == "adamw_torch_fused");
+  const auto paged = with("optim: paged_adamw_8bit\n");
+  CHECK(paged.optim == "adamw_8bit");
+  CHECK(noted(paged, "f:3: optim: runs as adamw_8bit"));
+  for (const char* other : {"sgd", "adafactor", "lion_8bit", "muon"})
+    CHECK_THAT(mistake(fmt::format("optim: {}\n", other)),
+               Contains(fmt::format("{} is not there; there are adamw_torch_fused", other)));
+  CHECK(with("optimizer_config: {class: AdamW, lr: 2e-5, weight_decay: .01}\n").weight_decay ==
+        .01);
+}
+
+TEST_CASE("overrides win over the file under any name", "[recipe]") {
+  CHECK(with("learning_rate: 1e-5\n", {.set = {"lr=3e-5"}}).learning_rate == 3e-5);
+  CHECK(with("", {.set = {"lr=3e-5", "learning_rate=4e-5"}}).learning_rate == 4e-5);
+  CHECK(with("max_length: 64\n", {.set = {"max_length=null"}}).max_length == 1024);
+  CHECK(with("", {.set = {"lora_target_modules=[q_proj, v_proj]"}}).lora_target_modules.size() ==
+        2);
+  CHECK(with("bf16: true\n", {.set = {"dtype=fp32"}}).dtype == Dtype::fp32);
+  CHECK(mistake("", {.set = {"lrr=1"}}) == "--set: unknown key lrr; did you mean lr?");
+  CHECK(mistake("", {.set = {"lr=x"}}) == "--set: lr: need a number, not x");
+  CHECK(mistake("", {.set = {"lr"}}) == "--set: need KEY=VALUE, not lr");
+}
+
+TEST_CASE("files of DeepSpeed and accelerate give the stage and its buckets", "[recipe]") {
+  const auto path = std::string(RECIPES) + "/ds_zero3.json";
+  const auto config = with("deepspeed: " + path + "\n");
+  CHECK(config.zero_stage == 3);
+  CHECK(config.max_grad_norm == .5);
+  CHECK(config.reduce_bucket_size == 0);
+  CHECK(with("zero_optimization: {stage: 1}\n").zero_stage == 1);
+  CHECK(with("deepspeed: {zero_optimization: {stage: 2}}\n").zero_stage == 2);
+  CHECK_THAT(mistake("zero_stage: 1\ndeepspeed: " + path + "\n"),
+             Contains("ds_zero3.json:6: stage: speaks of the same as zero_stage (f:3)"));
+  CHECK_THAT(
+      mistake("deepspeed: {zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}\n"),
+      Contains("f:3: offload_optimizer: nothing is offloaded"));
+  CHECK_THAT(mistake("deepspeed: nowhere.json\n"),
+             Contains("f:3: deepspeed: cannot read nowhere.json"));
+  CHECK_THAT(mistake("fsdp: full_shard auto_wrap\n"), Contains("use zero_stage: 3"));
+}
+
+TEST_CASE("keys that cannot be honoured say why, and pass when they ask for nothing", "[recipe]") {
+  struct Case {
+    const char* asks;
+    const char* nothing;
+  };
+  auto [asks, nothing] = GENERATE(values<Case>({
+      {"trust_remote_code: true", "trust_remote_code: false"},
+      {"use_dora: true", "use_dora: False"},
+      {"neftune_noise_alpha: 5", "neftune_noise_alpha: null"},
+      {"fsdp_config: {a: 1}", "fsdp_config: {}"},
+      {"sample: 100", "sample: -1"},
+      {"truncation_mode: keep_end", "truncation_mode: keep_start"},
+      {"bias: all", "bias: none"},
+      {"average_tokens_across_devices: false", "average_tokens_across_devices: true"},
+      {"tensor_parallel_size: 2", "tensor_parallel_size: 1"},
+      {"push_to_hub: true", "push_to_hub: false"},
+  }));
+  CAPTURE(asks);
+  CHECK_THAT(mistake(std::string(asks) + "\n"), Contains("cannot be honoured: "));
+  CHECK(mistakes(std::string(nothing) + "\n").empty());
+}
+
+TEST_CASE("data may be a path, a list, or maps with weights", "[recipe]") {
+  const auto config = parse_recipe(
+      "model: m\ndatasets:\n- a.jsonl\n- {path: b.jsonl, weight: 2}\ndataset_dir: data\n", "f");
+  REQUIRE(config.dataset_name.size() == 2);
+  CHECK(config.dataset_name[0].path == "data/a.jsonl");
+  CHECK(config.dataset_name[1].weight == 2);
+  CHECK(with("train_split: 0.95\n").val_set_size == .05);
+  CHECK(with("validation_split_ratio: .1\n").val_set_size == .1);
+  CHECK_THAT(mistake("train_split: 0.9\nval_set_size: 0.1\n"), Contains("keep one"));
+  CHECK(with("packing: true\n").eval_packing);
+  CHECK(!with("packing: true\neval_packing: false\n").eval_packing);
+  CHECK(with("roles_to_train: [assistant]\n").assistant_only_loss);
+  CHECK(with("train_sampling_strategy: group_by_length\n").group_by_length);
+}
+
+TEST_CASE("maps that only group keys are opened", "[recipe]") {
+  const auto config =
+      with("model_init_kwargs: {torch_dtype: bfloat16}\npeft_config: {r: 4, alpha: 8}\n");
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.lora_r == 4);
+  CHECK(config.lora_alpha == 8);
+  CHECK(with("model_init_kwargs:\ntraining_args: {}\n").notes.empty());
+  CHECK(mistake("peft_config:\n  rnk: 4\n") == "f:4: unknown key rnk");
+}
+
+TEST_CASE("a chat template is a file", "[recipe]") {
+  CHECK(with("chat_template: chat.jinja\n").chat_template == "chat.jinja");
+  CHECK(with("chat_template: tokenizer_default\n").chat_template.empty());
+  CHECK_THAT(mistake("chat_template: qwen3\n"), Contains("need a file, such as"));
+}
+
+TEST_CASE("evaluation needs rows, and the best model needs evaluation", "[recipe]") {
+  CHECK_THAT(mistake("eval_strategy: steps\n"), Contains("needs rows to evaluate on"));
+  CHECK(with("val_set_size: 100\neval_steps: 50\n").eval_strategy == When::steps);
+  CHECK_THAT(mistake("load_best_model_at_end: true\n"), Contains("needs eval_strategy"));
+  CHECK_THAT(mistake("val_set_size: 9\neval_strategy: epoch\nload_best_model_at_end: true\n"),
+             Contains("save_strategy and eval_strategy to be the same"));
+  CHECK_THAT(
+      mistake("val_set_size: 9\neval_steps: 30\nsave_steps: 100\nload_best_model_at_end: true\n"),
+      Contains("no multiple of eval_steps 30"));
+  CHECK_THAT(mistake("early_stopping_patience: 3\n"), Contains("needs eval_strategy"));
+  CHECK(with("val_set_size: 9\nevals_per_epoch: 2\nnum_epochs: 5\n").eval_steps == .1);
+  CHECK_THAT(mistake("eval_steps: 2.5\n"), Contains("need a whole number of steps"));
+}
+
+TEST_CASE("contradictions between parts are refused", "[recipe]") {
+  CHECK_THAT(mistake("gradient_aggregation: median\nzero_stage: 2\n"),
+             Contains("zero_stage at most 1"));
+  CHECK_THAT(mistake("batch_sharding: weighted\n"), Contains("needs gpu_weights"));
+  CHECK_THAT(mistake("gpu_weights: [1, 2]\n"), Contains("needs batch_sharding: weighted"));
+  CHECK_THAT(mistake("model_size: tiny\n"), Contains("contradicts model_name_or_path"));
+  CHECK_THAT(mistake("packing: true\ngroup_by_length: true\n"), Contains("contradicts packing"));
+  CHECK_THAT(mistake("lora_target_modules: [q_proj, lm_head]\n"), Contains("lora_modules_to_save"));
+}
+
+TEST_CASE("a recipe without model or data says what is missing", "[recipe]") {
+  try {
+    parse_recipe("seed: 1\n", "f");
+    FAIL("accepted");
+  } catch (const RecipeError& e) {
+    REQUIRE(e.lines().size() == 2);
+    CHECK_THAT(e.lines()[0], Contains("model_name_or_path is missing"));
+    CHECK_THAT(e.lines()[1], Contains("dataset_name is missing"));
+  }
+  CHECK_THROWS_WITH(parse_recipe("", "f"), "f:1: the file is empty");
+  CHECK_THROWS_WITH(parse_recipe("- a\n", "f"), Contains("need \"key: value\" lines"));
+}
+
+TEST_CASE("no key is accepted and then read by nobody", "[recipe][table]") {
+  for (const auto& key : config_keys()) {
+    for (const char* value : {"1", "true", "x", "[x]", "{x: 1}"}) {
+      CAPTURE(key.name, value);
+      CHECK_NOTHROW([&] {
+        try {
+          parse_recipe(fmt::format("{}: {}\n", key.name, value), "f");
+        } catch (const RecipeError&) {
+        }
+      }());
+    }
+  }
+}
+
+TEST_CASE("every key says what it is for", "[table]") {
+  for (const auto& key : config_keys()) {
+    CAPTURE(key.name);
+    CHECK(find_key(key.name) == &key);
+    for (const auto& alias : key.aliases) CHECK(find_key(alias) == &key);
+    if (!key.sets.empty()) CHECK(find_key(key.sets));
+    CHECK((key.use == KeyUse::used ? key.help : key.instead) != "");
+  }
+}
