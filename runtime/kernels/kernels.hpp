@@ -65,4 +65,16 @@ void adamw(const AdamW& a, float* master, void* value, Type grad_type, const voi
            Type moment_type, void* first, void* second, const float* clip, const float* skip,
            const float* count, std::int64_t n, cudaStream_t stream);
 
+// Numbers from NF4 codes, two a byte; n a multiple of 64. Scales of blocks of 64: plain, or
+// levels[indices[b]] * outer[b / 256] + *offset.
+struct Nf4Scales {
+  const float* plain = nullptr;  // used if not null
+  const std::uint8_t* indices = nullptr;
+  const float* levels = nullptr;
+  const float* outer = nullptr;
+  const float* offset = nullptr;
+};
+void nf4_dequantize(Type type, const std::uint8_t* codes, const Nf4Scales& scales, void* out,
+                    std::int64_t n, cudaStream_t stream);
+
 }  // namespace mgpu::kernels

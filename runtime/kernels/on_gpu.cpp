@@ -154,6 +154,24 @@ void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, co
                  count.const_data_ptr<float>(), master.numel(), stream_of(master));
 }
 
+bool can_dequantize(const Nf4& matrix, const Tensor& out) {
+  return fits(out, out.numel()) && kernels::vectorizable(matrix.codes.const_data_ptr(), 8);
+}
+
+void dequantize(const Nf4& matrix, const Tensor& out) {
+  kernels::Nf4Scales scales;
+  if (matrix.nested()) {
+    scales.indices = matrix.scales.const_data_ptr<std::uint8_t>();
+    scales.levels = matrix.levels.const_data_ptr<float>();
+    scales.outer = matrix.outer.const_data_ptr<float>();
+    scales.offset = matrix.offset.const_data_ptr<float>();
+  } else {
+    scales.plain = matrix.scales.const_data_ptr<float>();
+  }
+  kernels::nf4_dequantize(type_of(out), matrix.codes.const_data_ptr<std::uint8_t>(), scales,
+                          out.mutable_data_ptr(), out.numel(), stream_of(out));
+}
+
 #else
 
 namespace {
@@ -203,6 +221,13 @@ bool can_adamw(const Tensor&) {
 }
 void adamw_(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
             const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  none();
+}
+
+bool can_dequantize(const Nf4&, const Tensor&) {
+  return false;
+}
+void dequantize(const Nf4&, const Tensor&) {
   none();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/ops.hpp"
 
 // The operations that our kernels do, and whether they can for these tensors. Without a CUDA
@@ -32,5 +33,8 @@ bool can_adamw(const Tensor& master);
 void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
             const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
             const Tensor& count);
+
+bool can_dequantize(const Nf4& matrix, const Tensor& out);
+void dequantize(const Nf4& matrix, const Tensor& out);
 
 }  // namespace mgpu::ops::on_gpu

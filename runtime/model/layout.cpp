@@ -4,22 +4,66 @@
 
 #include <functional>
 #include <numeric>
+#include <stdexcept>
+
+#include "runtime/kernels/nf4_layout.hpp"
 
 namespace mgpu::model {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
 
+struct Part {
+  const char* module;
+  std::int64_t out;
+};
+
 // Fills one unit; groups of tensors are aligned, tensors within a group are not.
 class UnitBuilder {
  public:
-  UnitBuilder(UnitLayout& unit, const LoraShape& lora) : unit_(unit), lora_(lora) {}
+  UnitBuilder(UnitLayout& unit, const LoraShape& lora, const FourBit& four_bit)
+      : unit_(unit), lora_(lora), four_bit_(four_bit) {
+    unit_.nested = four_bit.nested;
+  }
 
   // `module` is the name without the layer, which decides whether it is trained.
   void add(const std::string& prefix, const std::string& module, const std::string& kind,
            Shape shape, bool decay) {
     place(is_trained(module) ? unit_.trained : unit_.frozen,
           Slot{fmt::format("{}{}.{}", prefix, module, kind), std::move(shape), 0, 0, decay});
+  }
+
+  // What reads the same input is multiplied as one matrix: all of it in 4 bits, or nothing.
+  void expect_alike(const std::string& prefix, std::initializer_list<Part> parts) const {
+    const auto excepted = [&](const Part& part) {
+      return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, part.module));
+    };
+    for (const auto& part : parts) {
+      if (excepted(part) == excepted(*parts.begin())) continue;
+      throw std::runtime_error(
+          fmt::format("of {0}{1} and {0}{2} one is in 4 bits and one is not: "
+                      "that is not supported",
+                      prefix, parts.begin()->module, part.module));
+    }
+  }
+
+  // The weight of a linear layer.
+  void matrix(const std::string& prefix, const std::string& module, Shape shape) {
+    auto name = fmt::format("{}{}.weight", prefix, module);
+    if (!four_bit_.on || is_trained(module) || four_bit_.excepted.contains(name)) {
+      add(prefix, module, "weight", std::move(shape), true);
+      return;
+    }
+    const auto elements = shape[0] * shape[1];
+    if (elements % ops::kNf4Block != 0) {
+      throw std::runtime_error(
+          fmt::format("{} has {} elements, no multiple of {}: it cannot be "
+                      "kept in 4 bits; leave load_in_4bit out",
+                      name, elements, ops::kNf4Block));
+    }
+    const auto bytes = ops::nf4_layout(elements, four_bit_.nested).bytes;
+    unit_.packed.slots.push_back({std::move(name), std::move(shape), unit_.packed.size, bytes});
+    unit_.packed.size += bytes;
   }
 
   void adapter(const std::string& prefix, const std::string& module, const std::string& kind,
@@ -57,17 +101,14 @@ class UnitBuilder {
 
   UnitLayout& unit_;
   const LoraShape& lora_;
-};
-
-struct Part {
-  const char* module;
-  std::int64_t out;
+  const FourBit& four_bit_;
 };
 
 // Linear layers that read the same input: weights together, then biases, then adapters.
 void add_linear(UnitBuilder& builder, const std::string& prefix, std::initializer_list<Part> parts,
                 std::int64_t in, bool bias, std::int64_t rank) {
-  for (const auto& part : parts) builder.add(prefix, part.module, "weight", {part.out, in}, true);
+  builder.expect_alike(prefix, parts);
+  for (const auto& part : parts) builder.matrix(prefix, part.module, {part.out, in});
   builder.end_group();
   if (bias) {
     for (const auto& part : parts) builder.add(prefix, part.module, "bias", {part.out}, false);
@@ -87,9 +128,10 @@ void add_norm(UnitBuilder& builder, const std::string& prefix, const char* modul
   builder.end_group();
 }
 
-UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora) {
+UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora,
+                 const FourBit& four_bit) {
   UnitLayout unit;
-  UnitBuilder builder(unit, lora);
+  UnitBuilder builder(unit, lora, four_bit);
   const auto prefix = block_prefix(layer);
   const auto q = c.heads * c.head_dim;
   const auto kv = c.kv_heads * c.head_dim;
@@ -111,10 +153,15 @@ UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora
   return unit;
 }
 
+std::int64_t elements(const Slot& slot) {
+  return std::accumulate(slot.shape.begin(), slot.shape.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
+
 std::int64_t count(const ModelLayout& layout, FlatLayout UnitLayout::* part) {
   std::int64_t sum = 0;
   for (const auto& unit : layout.units)
-    for (const auto& slot : (unit.*part).slots) sum += slot.numel;
+    for (const auto& slot : (unit.*part).slots) sum += elements(slot);
   return sum;
 }
 
@@ -130,24 +177,24 @@ std::int64_t ModelLayout::trained() const {
   return count(*this, &UnitLayout::trained);
 }
 std::int64_t ModelLayout::frozen() const {
-  return count(*this, &UnitLayout::frozen);
+  return count(*this, &UnitLayout::frozen) + count(*this, &UnitLayout::packed);
 }
 
 std::string block_prefix(std::int64_t layer) {
   return fmt::format("model.layers.{}.", layer);
 }
 
-ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora) {
+ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora, const FourBit& four_bit) {
   ModelLayout layout;
   UnitLayout embedding;
-  UnitBuilder first(embedding, lora);
+  UnitBuilder first(embedding, lora, four_bit);
   first.add("model.", "embed_tokens", "weight", {config.vocab_size, config.hidden_size}, true);
   first.end_group();
   layout.units.push_back(std::move(embedding));
   for (std::int64_t layer = 0; layer < config.layers; ++layer)
-    layout.units.push_back(block(config, layer, lora));
+    layout.units.push_back(block(config, layer, lora, four_bit));
   UnitLayout end;
-  UnitBuilder last(end, lora);
+  UnitBuilder last(end, lora, four_bit);
   add_norm(last, "model.", "norm", config.hidden_size);
   if (!config.tied) {
     last.add("", "lm_head", "weight", {config.vocab_size, config.hidden_size}, true);

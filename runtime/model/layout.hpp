@@ -36,6 +36,8 @@ struct FlatLayout {
 struct UnitLayout {
   FlatLayout trained;
   FlatLayout frozen;
+  FlatLayout packed;   // frozen matrices in 4 bits; offset, numel and size count bytes
+  bool nested = true;  // how those are packed
 };
 
 // Which linear layers have adapters; their names without a layer, for example "q_proj".
@@ -45,6 +47,13 @@ struct LoraShape {
   std::set<std::string> whole;  // modules that are trained as a whole beside the adapters
 };
 
+// Which frozen linear layers of the blocks are kept in NF4.
+struct FourBit {
+  bool on = false;
+  bool nested = true;              // their scales are in 8 bits
+  std::set<std::string> excepted;  // weights that are not
+};
+
 struct ModelLayout {
   std::vector<UnitLayout> units;  // embedding, blocks, end
 
@@ -52,7 +61,9 @@ struct ModelLayout {
   std::int64_t frozen() const;
 };
 
-ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora = {});
+// Throws naming a layer that cannot be kept in 4 bits.
+ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora = {},
+                    const FourBit& four_bit = {});
 
 inline constexpr int kEmbeddingUnit = 0;
 inline int block_unit(std::int64_t layer) {

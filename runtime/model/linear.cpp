@@ -14,6 +14,20 @@
 namespace mgpu::model {
 namespace {
 
+// What multiplies x; made from 4 bits for as long as it is held.
+Tensor whole_weight(const Linear& weights, const Tensor& x) {
+  if (weights.weight.defined()) return weights.weight;
+  std::int64_t rows = 0;
+  for (const auto& part : weights.packed) rows += part.rows;
+  Tensor whole = at::empty({rows, weights.packed.front().columns}, x.options());
+  rows = 0;
+  for (const auto& part : weights.packed) {
+    ops::dequantize(part, whole.narrow(0, rows, part.rows));
+    rows += part.rows;
+  }
+  return whole;
+}
+
 // 0 or 1 / (1 - p) for every element: the same for the same seed.
 Tensor dropout_mask(const Tensor& like, const AdapterUse& use) {
   auto generator = at::globalContext().defaultGenerator(like.device()).clone();
@@ -66,8 +80,8 @@ void add_adapters_backward(const Tensor& gx, const Tensor& gy, const Tensor& x,
 }  // namespace
 
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
-  Tensor y = weights.bias.defined() ? at::addmm(weights.bias, x, weights.weight.t())
-                                    : at::mm(x, weights.weight.t());
+  const Tensor weight = whole_weight(weights, x).t();
+  Tensor y = weights.bias.defined() ? at::addmm(weights.bias, x, weight) : at::mm(x, weight);
   if (!weights.adapters.empty()) add_adapters(y, x, weights, use, saved);
   return y;
 }
@@ -76,7 +90,7 @@ Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,
                        const Linear& gradients, const AdapterUse& use, const LinearSaved& saved) {
   if (gradients.weight.defined()) ops::add_weight_gradient(gy, x, gradients.weight);
   if (gradients.bias.defined()) ops::add_bias_gradient(gy, gradients.bias);
-  Tensor gx = at::mm(gy, weights.weight);
+  Tensor gx = at::mm(gy, whole_weight(weights, x));
   if (!weights.adapters.empty()) {
     add_adapters_backward(gx, gy, x, weights, gradients, use, saved);
   }

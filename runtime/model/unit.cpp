@@ -5,11 +5,10 @@
 namespace mgpu::model {
 namespace {
 
-// Finds tensors of one unit in its two flat buffers.
+// Finds tensors of one unit in its flat buffers.
 class Binder {
  public:
-  Binder(const UnitLayout& layout, const Tensor& trained, const Tensor& frozen)
-      : layout_(layout), trained_(trained), frozen_(frozen) {}
+  Binder(const UnitLayout& layout, const UnitMemory& memory) : layout_(layout), memory_(memory) {}
 
   Tensor tensor(const std::string& name) const {
     const auto [slot, flat] = find(name);
@@ -25,12 +24,27 @@ class Binder {
     return view(*flat, *first, rows);
   }
 
-  std::int64_t rows(const std::string& name) const { return find(name).first->shape[0]; }
+  std::int64_t rows(const std::string& name) const {
+    if (const auto* slot = layout_.packed.find(name)) return slot->shape[0];
+    return find(name).first->shape[0];
+  }
+
+  // Those of the matrices that are kept in 4 bits; none of gradients.
+  std::vector<ops::Nf4> packed(const std::vector<std::string>& names) const {
+    std::vector<ops::Nf4> result;
+    for (const auto& name : names) {
+      const auto* slot = layout_.packed.find(name);
+      if (slot == nullptr || !memory_.packed.defined()) continue;
+      result.push_back(ops::nf4_over(memory_.packed.narrow(0, slot->offset, slot->numel),
+                                     slot->shape[0], slot->shape[1], layout_.nested));
+    }
+    return result;
+  }
 
  private:
   std::pair<const Slot*, const Tensor*> find(const std::string& name) const {
-    if (const auto* slot = layout_.trained.find(name)) return {slot, &trained_};
-    return {layout_.frozen.find(name), &frozen_};
+    if (const auto* slot = layout_.trained.find(name)) return {slot, &memory_.trained};
+    return {layout_.frozen.find(name), &memory_.frozen};
   }
 
   static Tensor view(const Tensor& flat, const Slot& slot, std::int64_t rows) {
@@ -41,8 +55,7 @@ class Binder {
   }
 
   const UnitLayout& layout_;
-  const Tensor& trained_;
-  const Tensor& frozen_;
+  const UnitMemory& memory_;
 };
 
 Linear linear(const Binder& binder, const std::string& prefix,
@@ -55,6 +68,7 @@ Linear linear(const Binder& binder, const std::string& prefix,
   };
   Linear result;
   result.weight = binder.joined(names("weight"));
+  result.packed = binder.packed(names("weight"));
   result.bias = binder.joined(names("bias"));
   std::vector<std::string> with_adapter;
   std::int64_t begin = 0;
@@ -73,9 +87,8 @@ Linear linear(const Binder& binder, const std::string& prefix,
 
 }  // namespace
 
-Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const Tensor& trained,
-          const Tensor& frozen) {
-  const Binder binder(layout, trained, frozen);
+Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const UnitMemory& memory) {
+  const Binder binder(layout, memory);
   Unit result;
   if (unit == kEmbeddingUnit) {
     result.embedding = binder.tensor("model.embed_tokens.weight");

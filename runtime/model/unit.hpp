@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "runtime/kernels/nf4.hpp"
 #include "runtime/model/layout.hpp"
 
 namespace mgpu::model {
@@ -19,8 +20,9 @@ struct Adapter {
 
 // A linear layer, or several that read the same input. As gradients: undefined where frozen.
 struct Linear {
-  Tensor weight;  // [out, in]; undefined if it is kept in 4 bits
-  Tensor bias;    // [out] or undefined
+  Tensor weight;                 // [out, in]; undefined if it is kept in 4 bits
+  std::vector<ops::Nf4> packed;  // its rows in 4 bits, a matrix for each layer
+  Tensor bias;                   // [out] or undefined
   std::vector<Adapter> adapters;
   Tensor all_a;  // the adapters' a, one matrix
 };
@@ -40,8 +42,10 @@ struct Unit {
 };
 
 // Views into the unit's flat buffers; an undefined buffer gives undefined tensors.
-Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const Tensor& trained,
-          const Tensor& frozen);
+struct UnitMemory {
+  Tensor trained, frozen, packed;
+};
+Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const UnitMemory& memory);
 
 // Who keeps the weights and takes their gradients. The model asks for a unit when it needs it and
 // says when it is done; whether that gathers, copies or does nothing is the keeper's affair.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <tuple>
 
 namespace mgpu::parallel {
 namespace {
@@ -15,12 +16,13 @@ namespace {
 // hides, is short.
 constexpr std::int64_t kBucketElements = 32 << 20;
 
-std::vector<Range> frozen_ranges(const model::ModelLayout& layout, int world) {
+std::vector<Range> ranges_of(const model::ModelLayout& layout,
+                             model::FlatLayout model::UnitLayout::* kind, int world) {
   std::vector<Range> result;
   std::int64_t at = 0;
   const auto align = model::FlatLayout::kAlign * world;
   for (const auto& unit : layout.units) {
-    const auto size = (unit.frozen.size + align - 1) / align * align;
+    const auto size = ((unit.*kind).size + align - 1) / align * align;
     result.push_back({at, at + size});
     at += size;
   }
@@ -48,7 +50,8 @@ Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
     : config_(config), layout_(std::move(layout)), options_(options), comm_(comm) {
   const auto wanted = options_.bucket_elements > 0 ? options_.bucket_elements : kBucketElements;
   buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
-  frozen_units_ = frozen_ranges(layout_, comm_.world());
+  frozen_units_ = ranges_of(layout_, &model::UnitLayout::frozen, comm_.world());
+  packed_units_ = ranges_of(layout_, &model::UnitLayout::packed, comm_.world());
   allocate();
 }
 
@@ -57,11 +60,12 @@ Shards::~Shards() = default;
 void Shards::allocate() {
   const auto on_device = at::TensorOptions(options_.device);
   const auto world = comm_.world();
-  const auto frozen_size = frozen_units_.back().end;
-  values_ = at::zeros({whole_weights() ? buckets_.size : buckets_.size / world},
-                      on_device.dtype(options_.dtype));
-  frozen_ = at::zeros({whole_weights() ? frozen_size : frozen_size / world},
-                      on_device.dtype(options_.dtype));
+  const auto kept = [&](std::int64_t size, at::ScalarType type) {
+    return at::zeros({whole_weights() ? size : size / world}, on_device.dtype(type));
+  };
+  values_ = kept(buckets_.size, options_.dtype);
+  frozen_ = kept(frozen_units_.back().end, options_.dtype);
+  packed_ = kept(packed_units_.back().end, at::kByte);
   if (options_.trains) {
     grads_ = at::zeros({whole_gradients() ? buckets_.size : buckets_.size / world},
                        on_device.dtype(options_.grad_dtype));
@@ -73,12 +77,13 @@ void Shards::allocate() {
     const int unit = static_cast<int>(i);
     if (whole_weights()) {
       weight_views_[i] =
-          model::bind(config_, layout_.units[i], unit, narrow(values_, buckets_.units[i]),
-                      narrow(frozen_, frozen_units_[i]));
+          model::bind(config_, layout_.units[i], unit,
+                      {narrow(values_, buckets_.units[i]), narrow(frozen_, frozen_units_[i]),
+                       narrow(packed_, packed_units_[i])});
     }
     if (options_.trains && whole_gradients()) {
       grad_views_[i] =
-          model::bind(config_, layout_.units[i], unit, narrow(grads_, buckets_.units[i]), Tensor());
+          model::bind(config_, layout_.units[i], unit, {narrow(grads_, buckets_.units[i]), {}, {}});
     }
   }
   reducing_.resize(buckets_.buckets.size());
@@ -120,8 +125,7 @@ const model::Unit& Shards::weights(int unit) {
   auto& gathered = gathered_[unit];
   if (!gathered.ready) {
     for (auto& pending : gathered.pending) wait(pending);
-    gathered.unit =
-        model::bind(config_, layout_.units[index], unit, gathered.trained, gathered.frozen);
+    gathered.unit = model::bind(config_, layout_.units[index], unit, gathered.memory);
     gathered.ready = true;
   }
   ++gathered.users;
@@ -150,8 +154,9 @@ void Shards::gather(int unit) {
     }
     return whole;
   };
-  gathered.trained = fetch(values_, buckets_.units[index]);
-  gathered.frozen = fetch(frozen_, frozen_units_[index]);
+  gathered.memory.trained = fetch(values_, buckets_.units[index]);
+  gathered.memory.frozen = fetch(frozen_, frozen_units_[index]);
+  gathered.memory.packed = fetch(packed_, packed_units_[index]);
   gathered_.emplace(unit, std::move(gathered));
 }
 
@@ -168,12 +173,14 @@ void Shards::publish() {
 
 void Shards::set(const std::string& name, const Tensor& value) {
   for (std::size_t i = 0; i < layout_.units.size(); ++i) {
-    for (const bool trained : {true, false}) {
-      const auto& flat_layout = trained ? layout_.units[i].trained : layout_.units[i].frozen;
-      const auto* slot = flat_layout.find(name);
+    const auto& unit = layout_.units[i];
+    const std::tuple<const model::FlatLayout&, const Range&, const Tensor&> kinds[] = {
+        {unit.trained, buckets_.units[i], values_},
+        {unit.frozen, frozen_units_[i], frozen_},
+        {unit.packed, packed_units_[i], packed_}};
+    for (const auto& [flat, range, to] : kinds) {
+      const auto* slot = flat.find(name);
       if (slot == nullptr) continue;
-      const auto& range = trained ? buckets_.units[i] : frozen_units_[i];
-      const auto& to = trained ? values_ : frozen_;
       if (whole_weights()) {
         to.narrow(0, range.begin + slot->offset, slot->numel).copy_(value.reshape({-1}));
       } else {
@@ -195,8 +202,8 @@ void Shards::visit(bool trained,
     weights(unit);
     const auto& range = trained ? buckets_.units[i] : frozen_units_[i];
     const auto flat = whole_weights() ? narrow(trained ? values_ : frozen_, range)
-                      : trained       ? gathered_[unit].trained
-                                      : gathered_[unit].frozen;
+                      : trained       ? gathered_[unit].memory.trained
+                                      : gathered_[unit].memory.frozen;
     for (const auto& slot : flat_layout.slots)
       visit(slot.name, flat.narrow(0, slot.offset, slot.numel).view(slot.shape));
     release(unit);

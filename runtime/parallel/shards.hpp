@@ -66,7 +66,7 @@ class Shards : public model::Keeper {
   // After the update: the other ranks' parts are fetched, as late as they are needed.
   void publish();
 
-  // Keeps what this rank keeps of the whole tensor `value`.
+  // Keeps what this rank keeps of the whole tensor `value`; of one in 4 bits, of its bytes.
   void set(const std::string& name, const Tensor& value);
   // Calls visit(name, whole tensor) for every trained or frozen tensor in order, on every rank at
   // once; a tensor is valid during the call only.
@@ -74,13 +74,14 @@ class Shards : public model::Keeper {
 
   const model::ModelLayout& layout() const { return layout_; }
   const Buckets& buckets() const { return buckets_; }
+  at::Device device() const { return options_.device; }
   // Seconds the host has waited for collectives since the last call: for CPU ranks.
   double take_waited_seconds();
 
  private:
   using Unit = model::Unit;
   struct Gathered {
-    Tensor trained, frozen;
+    model::UnitMemory memory;
     Unit unit;
     std::vector<comm::Pending> pending;
     int users = 0;
@@ -104,10 +105,10 @@ class Shards : public model::Keeper {
   ShardOptions options_;
   comm::Comm& comm_;
   Buckets buckets_;
-  std::vector<Range> frozen_units_;  // in the flat frozen vector
-  Tensor values_;                    // trained: whole up to stage 2, this rank's parts in stage 3
-  Tensor frozen_;                    // likewise
-  Tensor grads_;                     // whole up to stage 1, this rank's parts from stage 2
+  std::vector<Range> frozen_units_, packed_units_;  // in the flat vectors of those
+  Tensor values_;           // trained: whole up to stage 2, this rank's parts in stage 3
+  Tensor frozen_, packed_;  // likewise; packed in bytes
+  Tensor grads_;            // whole up to stage 1, this rank's parts from stage 2
   std::vector<Unit> weight_views_, grad_views_;  // where whole
   std::map<int, Gathered> gathered_;             // stage 3
   std::map<int, Tensor> open_;                   // stage 2 and 3: a bucket's gradients being made

@@ -51,7 +51,7 @@ void Shards::open_bucket(int bucket) {
     const auto& range = buckets_.units[index];
     grad_views_[index] =
         model::bind(config_, layout_.units[index], unit,
-                    whole.narrow(0, range.begin - b.flat.begin, range.size()), Tensor());
+                    {whole.narrow(0, range.begin - b.flat.begin, range.size()), {}, {}});
   }
   open_.emplace(bucket, whole);
 }

@@ -65,6 +65,7 @@ class Trainer {
   Learner& learner() { return *learner_; }
 
  private:
+  void settle_four_bit();
   void open_data();
   void join();
   void build();
@@ -87,6 +88,7 @@ class Trainer {
   std::function<Wishes()> wishes_;
 
   std::optional<ModelSource> source_;
+  std::vector<std::string> notes_;  // for the reporter, once there is one
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
   std::optional<data::Prepared> train_data_, eval_data_;

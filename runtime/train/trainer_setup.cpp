@@ -17,6 +17,7 @@
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/four_bit.hpp"
 #include "runtime/train/last_words.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
@@ -104,7 +105,6 @@ void refuse_what_is_not_there(const TrainConfig& config) {
   const auto refuse = [](const std::string& what, const std::string& instead) {
     throw std::runtime_error(fmt::format("{} is not supported by this version; {}", what, instead));
   };
-  if (config.load_in_4bit) refuse("load_in_4bit", "train adapters on the 16-bit weights");
   if (config.optim == "adamw_8bit")
     refuse("optim: adamw_8bit", "use adamw_torch_fused, with optim_dtype: bf16 to save memory");
   if (!config.adapter_path.empty())
@@ -123,7 +123,18 @@ void Trainer::open_files() {
   refuse_what_is_not_there(config_);
   fs::create_directories(config_.output_dir);
   source_.emplace(open_model(config_));
+  if (source_->config.nf4) settle_four_bit();
   open_data();
+}
+
+// A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
+void Trainer::settle_four_bit() {
+  if (config_.use_peft && !config_.load_in_4bit) {
+    config_.load_in_4bit = true;
+    notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
+  } else if (!config_.use_peft) {
+    notes_.push_back(source_->folder + " is in 4 bits; all of it is trained, in 16 bits or more");
+  }
 }
 
 void Trainer::setup() {
@@ -201,7 +212,9 @@ void Trainer::build() {
   options.max_grad_norm = config_.max_grad_norm;
   options.seed = config_.seed;
   learner_ = std::make_unique<Learner>(
-      source_->config, model::lay_out(source_->config, lora_shape(config_)), options, *comm_);
+      source_->config,
+      model::lay_out(source_->config, lora_shape(config_), four_bit_of(config_, *source_)), options,
+      *comm_);
   saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
 
@@ -286,6 +299,7 @@ void Trainer::resume() {
     reporter_->note(
         fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
+  for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));
 }
 

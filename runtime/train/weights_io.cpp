@@ -11,6 +11,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "runtime/train/four_bit.hpp"
+
 namespace mgpu::train {
 namespace {
 
@@ -39,6 +41,17 @@ at::Generator generator_for(std::uint64_t seed, const std::string& name) {
   return at::detail::createCPUGenerator(hash >> 1);
 }
 
+checkpoint::Nf4Tensor read_nf4(const checkpoint::Weights& weights, const model::Slot& slot) {
+  auto matrix = checkpoint::read_nf4(weights, slot.name);
+  if (matrix.shape != slot.shape) {
+    throw std::runtime_error(fmt::format("tensor '{}' in 4 bits has shape {}, not {}", slot.name,
+                                         checkpoint::shape_text(matrix.shape),
+                                         checkpoint::shape_text(slot.shape)));
+  }
+  return matrix;
+}
+
+// Visits the trained slots, then the frozen ones.
 template <class Visit>
 void for_each_slot(const parallel::Shards& shards, bool with_frozen, const Visit& visit) {
   for (const auto& unit : shards.layout().units) {
@@ -46,6 +59,36 @@ void for_each_slot(const parallel::Shards& shards, bool with_frozen, const Visit
     if (!with_frozen) continue;
     for (const auto& slot : unit.frozen.slots) visit(slot);
   }
+}
+
+template <class Visit>
+void for_each_packed(const parallel::Shards& shards, const Visit& visit) {
+  for (const auto& unit : shards.layout().units)
+    for (const auto& slot : unit.packed.slots) visit(slot, unit.nested);
+}
+
+void load_packed(parallel::Shards& shards, const checkpoint::Weights& weights) {
+  const auto device = shards.device();
+  for_each_packed(shards, [&](const model::Slot& slot, bool nested) {
+    if (checkpoint::is_nf4(weights, slot.name)) {
+      const auto matrix = read_nf4(weights, slot);
+      shards.set(slot.name, quantized_bytes(matrix, device));
+    } else {
+      const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, slot.shape}));
+      try {
+        shards.set(slot.name, quantized_bytes(value, nested, device));
+      } catch (const std::runtime_error& e) {
+        throw std::runtime_error(fmt::format("{}: {}", slot.name, e.what()));
+      }
+    }
+  });
+}
+
+at::Tensor drawn(const model::Slot& slot, double deviation, std::uint64_t seed) {
+  auto value = at::empty(slot.shape, at::kFloat);
+  if (slot.name.ends_with("norm.weight")) return value.fill_(1);
+  if (slot.name.ends_with(".bias")) return value.zero_();
+  return value.normal_(0, deviation, generator_for(seed, slot.name));
 }
 
 }  // namespace
@@ -82,25 +125,24 @@ void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
                   const model::ModelConfig& config, std::int64_t vocab_on_disk) {
   for_each_slot(shards, true, [&](const model::Slot& slot) {
     if (is_adapter(slot.name)) return;
+    if (checkpoint::is_nf4(weights, slot.name)) {
+      shards.set(slot.name, dequantized(read_nf4(weights, slot)));
+      return;
+    }
     auto shape = slot.shape;
     if (has_vocabulary(slot.name)) shape[0] = vocab_on_disk;
     const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, shape}));
     shards.set(slot.name, has_vocabulary(slot.name) ? with_rows(value, config.vocab_size) : value);
   });
+  load_packed(shards, weights);
 }
 
 void draw_weights(parallel::Shards& shards, double deviation, std::uint64_t seed) {
   for_each_slot(shards, true, [&](const model::Slot& slot) {
-    if (is_adapter(slot.name)) return;
-    auto value = at::empty(slot.shape, at::kFloat);
-    if (slot.name.ends_with("norm.weight")) {
-      value.fill_(1);
-    } else if (slot.name.ends_with(".bias")) {
-      value.zero_();
-    } else {
-      value.normal_(0, deviation, generator_for(seed, slot.name));
-    }
-    shards.set(slot.name, value);
+    if (!is_adapter(slot.name)) shards.set(slot.name, drawn(slot, deviation, seed));
+  });
+  for_each_packed(shards, [&](const model::Slot& slot, bool nested) {
+    shards.set(slot.name, quantized_bytes(drawn(slot, deviation, seed), nested, shards.device()));
   });
 }
 

@@ -20,7 +20,8 @@ at::Tensor tensor_over(const checkpoint::TensorView& view);
 
 // Sets every tensor of the model but adapters from the files; each rank reads what it keeps. Rows
 // of the embedding and the head beyond those on disk (new tokens) get the mean of those that are
-// there.
+// there. What is kept in 4 bits is quantised on its way, one tensor after the other; what lies in
+// the files in 4 bits is taken as it is, or turned into numbers.
 void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
                   const model::ModelConfig& config, std::int64_t vocab_on_disk);
 

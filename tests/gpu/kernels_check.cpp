@@ -5,6 +5,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 
 #include <chrono>
@@ -12,6 +14,7 @@
 #include <string>
 
 #include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/on_gpu.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/train/device.hpp"
@@ -120,6 +123,33 @@ void check_adamw(std::int64_t n, at::ScalarType grad, at::ScalarType moment) {
   compare("adamw second", gv, v2, moment == at::kFloat ? 1e-6 : 4e-3);
 }
 
+// Codes and scales bit for bit, numbers to a rounding.
+void check_nf4(std::int64_t rows, std::int64_t columns, bool nested, at::ScalarType type,
+               double limit) {
+  const auto weight = at::randn({rows, columns}).mul_(0.02).to(at::kBFloat16);
+  const auto levels = std::get<0>(at::randn({ops::kNestedLevels}).tanh_().sort());
+  const auto bytes = ops::nf4_layout(rows * columns, nested).bytes;
+  const auto room = [&](at::Device device) {
+    return at::zeros({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  };
+  const auto here = room(at::kCPU), there = room(at::kCUDA);
+  const auto host = ops::nf4_over(here, rows, columns, nested);
+  const auto device = ops::nf4_over(there, rows, columns, nested);
+  ops::quantize(weight, levels, host);
+  ops::quantize(weight.to(at::kCUDA), levels.to(at::kCUDA), device);
+  const auto name = std::string(nested ? ", nested" : "") + " [" + std::to_string(rows) + ", " +
+                    std::to_string(columns) + "]";
+  compare("nf4 codes" + name, device.codes, host.codes, 0);
+  compare("nf4 scales" + name, device.scales, host.scales, nested ? 1e-2 : 0);
+  there.copy_(here);
+  const auto got = at::zeros({rows, columns}, at::TensorOptions(at::kCUDA).dtype(type));
+  const auto wanted = at::zeros({rows, columns});
+  ops::dequantize(device, got);
+  ops::dequantize(host, wanted);
+  compare("nf4 numbers" + name, got, wanted, limit);
+  compare("nf4 is near what it was" + name, got, weight, 0.12);
+}
+
 ops::Sequences sequences(const std::vector<int>& lengths) {
   ops::Sequences s;
   std::vector<int> starts{0};
@@ -188,6 +218,11 @@ void time_all() {
   const double ff_bytes = static_cast<double>(rows * ff * 2);
   time("swiglu", 3 * ff_bytes, [&] { ops::swiglu(gate_up); });
   time("swiglu_backward", 5 * ff_bytes, [&] { ops::swiglu_backward(g, gate_up); });
+  const auto bytes = at::zeros({ops::nf4_layout(ff * width, true).bytes},
+                               at::TensorOptions(at::kCUDA).dtype(at::kByte));
+  const auto out = draw({ff, width}, type);
+  time("nf4 to bf16", static_cast<double>(ff * width) * 2.5,
+       [&, m = ops::nf4_over(bytes, ff, width, true)] { ops::dequantize(m, out); });
   auto logits = draw({2048, 151936}, type);
   const auto targets = at::randint(151936, {2048}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
   const double scale = 1e-3;
@@ -216,6 +251,8 @@ int main() {
     check_attention({64, 64, 64}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_attention({5, 64, 1, 130}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_attention({128, 128}, {4, 4, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
+    check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
   }
   check_adamw(100003, at::kFloat, at::kFloat);
   check_adamw(4096, at::kBFloat16, at::kBFloat16);

@@ -1,0 +1,83 @@
+#include "runtime/kernels/vector.cuh"
+
+namespace mgpu::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWords = 4;  // of eight elements, that a thread turns into numbers
+
+__constant__ float kLevels[16] = {
+    -1.0F,
+    -0.6961928009986877F,
+    -0.5250730514526367F,
+    -0.39491748809814453F,
+    -0.28444138169288635F,
+    -0.18477343022823334F,
+    -0.09105003625154495F,
+    0.0F,
+    0.07958029955625534F,
+    0.16093020141124725F,
+    0.24611230194568634F,
+    0.33791524171829224F,
+    0.44070982933044434F,
+    0.5626170039176941F,
+    0.7229568362236023F,
+    1.0F,
+};
+
+__device__ float scale_of(const Nf4Scales& s, std::int64_t block) {
+  if (s.plain != nullptr) return s.plain[block];
+  // Rounded twice, as in bitsandbytes: no fused multiply-add.
+  return __fadd_rn(__fmul_rn(s.levels[s.indices[block]], s.outer[block / 256]), *s.offset);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    dequantize_kernel(const unsigned* __restrict__ codes, Nf4Scales scales, std::int64_t words,
+                      T* __restrict__ out) {
+  __shared__ float levels[16];  // a bank each: lanes never wait for one another
+  if (threadIdx.x < 16) levels[threadIdx.x] = kLevels[threadIdx.x];
+  __syncthreads();
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * kThreads * kWords + threadIdx.x;
+  unsigned word[kWords] = {};
+  float scale[kWords] = {};
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) {
+    const std::int64_t i = first + k * kThreads;
+    if (i < words) word[k] = codes[i];
+  }
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) {
+    const std::int64_t i = first + k * kThreads;
+    if (i < words) scale[k] = scale_of(scales, i / 8);
+  }
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) {
+    const std::int64_t i = first + k * kThreads;
+    if (i >= words) continue;
+    Eight e;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const unsigned byte = word[k] >> (8 * pair) & 255U;
+      e.v[2 * pair] = levels[byte >> 4] * scale[k];
+      e.v[2 * pair + 1] = levels[byte & 15U] * scale[k];
+    }
+    store8(out + i * 8, e);
+  }
+}
+
+}  // namespace
+
+void nf4_dequantize(Type type, const std::uint8_t* codes, const Nf4Scales& scales, void* out,
+                    std::int64_t n, cudaStream_t stream) {
+  const std::int64_t words = n / 8;
+  const auto grid = static_cast<unsigned>((words + kThreads * kWords - 1) / (kThreads * kWords));
+  with_type(type, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    dequantize_kernel<T><<<grid, kThreads, 0, stream>>>(reinterpret_cast<const unsigned*>(codes),
+                                                        scales, words, static_cast<T*>(out));
+  });
+}
+
+}  // namespace mgpu::kernels

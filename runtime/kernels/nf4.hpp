@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "runtime/kernels/nf4_layout.hpp"
+
+namespace mgpu::ops {
+
+using at::Tensor;
+
+// A matrix in NF4: views of bytes laid out by nf4_layout. Two elements a byte, the first in the
+// high half.
+struct Nf4 {
+  std::int64_t rows = 0, columns = 0;
+  Tensor codes;                  // u8 [elements / 2]
+  Tensor scales;                 // u8 [blocks] if nested, else fp32
+  Tensor levels, outer, offset;  // fp32 [256], [outer blocks], [1]; undefined if not nested
+
+  bool nested() const { return outer.defined(); }
+};
+
+// `bytes`: u8, one-dimensional, as many as nf4_layout says.
+Nf4 nf4_over(const Tensor& bytes, std::int64_t rows, std::int64_t columns, bool nested);
+
+// Writes level * scale, rounded to out's dtype, into `out` [rows, columns].
+void dequantize(const Nf4& matrix, const Tensor& out);
+
+// Fills `matrix`, on the same device, from `weight`, as bitsandbytes does bit for bit. `levels`
+// [256], ascending: what scales are rounded to if nested. Throws if a weight is not finite.
+void quantize(const Tensor& weight, const Tensor& levels, const Nf4& matrix);
+
+}  // namespace mgpu::ops

@@ -1,0 +1,88 @@
+#include "runtime/train/four_bit.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <optional>
+#include <stdexcept>
+
+#include "runtime/kernels/nf4.hpp"
+#include "runtime/model/model_shape.hpp"
+
+namespace mgpu::train {
+namespace {
+
+template <class T>
+at::Tensor over(const std::vector<T>& values, at::ScalarType type) {
+  return at::from_blob(const_cast<T*>(values.data()),  // read only
+                       {static_cast<std::int64_t>(values.size())}, type);
+}
+
+at::Tensor levels() {
+  const auto& all = checkpoint::dynamic_levels();
+  return at::from_blob(const_cast<float*>(all.data()), {ops::kNestedLevels}, at::kFloat);
+}
+
+at::Tensor room_for(std::int64_t elements, bool nested, at::Device device) {
+  return at::zeros({ops::nf4_layout(elements, nested).bytes},
+                   at::TensorOptions(device).dtype(at::kByte));
+}
+
+}  // namespace
+
+model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source) {
+  model::FourBit result;
+  result.on = config.load_in_4bit;
+  result.nested = config.use_bnb_nested_quant;
+  if (!result.on || !source.config.nf4 || !source.weights) return result;
+  std::optional<bool> nested;
+  for (const auto& tensor : model::tensor_plan(source.config)) {
+    if (!checkpoint::is_nf4(*source.weights, tensor.name)) {
+      result.excepted.insert(tensor.name);
+      continue;
+    }
+    const bool this_one = source.weights->find(tensor.name + ".nested_absmax").has_value();
+    if (nested.value_or(this_one) != this_one) {
+      throw std::runtime_error(fmt::format(
+          "{}: some weights in 4 bits have scales in 8 bits and {} {}: that is not supported",
+          source.folder, tensor.name, this_one ? "too" : "not"));
+    }
+    nested = this_one;
+  }
+  result.nested = nested.value_or(result.nested);
+  return result;
+}
+
+at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device device) {
+  const auto on_device = weight.to(device);
+  auto bytes = room_for(weight.numel(), nested, device);
+  ops::quantize(on_device, levels().to(device),
+                ops::nf4_over(bytes, weight.size(0), weight.size(1), nested));
+  return bytes;
+}
+
+at::Tensor quantized_bytes(const checkpoint::Nf4Tensor& matrix, at::Device device) {
+  const bool nested = matrix.nested.has_value();
+  const auto rows = matrix.shape.at(0), columns = matrix.shape.at(1);
+  auto bytes = room_for(rows * columns, nested, at::kCPU);
+  const auto to = ops::nf4_over(bytes, rows, columns, nested);
+  to.codes.copy_(over(matrix.packed, at::kByte));
+  if (nested) {
+    const auto& n = *matrix.nested;
+    to.scales.copy_(over(n.indices, at::kByte));
+    to.outer.copy_(over(n.scales, at::kFloat));
+    to.levels.copy_(at::from_blob(const_cast<float*>(n.levels.data()), {ops::kNestedLevels}));
+    to.offset.fill_(n.offset);
+  } else {
+    to.scales.copy_(over(matrix.scales, at::kFloat));
+  }
+  return bytes.to(device);
+}
+
+at::Tensor dequantized(const checkpoint::Nf4Tensor& matrix) {
+  return over(checkpoint::dequantize_nf4(matrix), at::kFloat).clone().view(matrix.shape);
+}
+
+}  // namespace mgpu::train
