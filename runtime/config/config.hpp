@@ -23,6 +23,9 @@ struct DataSource {
   double weight = 1;
 };
 
+// zero_stage: auto. 1 for several ranks, more if the GPU is too small.
+inline constexpr int kAutomaticStage = -1;
+
 // What a recipe asks for. Field names are the canonical keys of the YAML file (TRL's and
 // transformers' names); docs/training.md has every key with its aliases, default and meaning.
 struct TrainConfig {
@@ -82,7 +85,7 @@ struct TrainConfig {
 
   // memory and parallelism
   Recompute gradient_checkpointing = Recompute::automatic;
-  int zero_stage = 0;
+  int zero_stage = kAutomaticStage;
   std::int64_t reduce_bucket_size = 0;     // elements; 0: chosen
   std::int64_t allgather_bucket_size = 0;  // elements; 0: chosen
   bool overlap_comm = true;

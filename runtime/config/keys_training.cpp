@@ -187,10 +187,13 @@ std::vector<KeySpec> memory_keys() {
        .sets = "gradient_checkpointing"},
       {.name = "zero_stage",
        .aliases = {"zero_level", "zero"},
-       .field = shown_as([](const TrainConfig& c) { return std::to_string(c.zero_stage); }),
-       .help = "what is spread over the ranks: 1 optimizer, 2 also gradients, 3 also weights",
-       .initial = "0",
-       .value = "0|1|2|3"},
+       .field = shown_as([](const TrainConfig& c) {
+         return c.zero_stage == kAutomaticStage ? std::string("auto") : std::to_string(c.zero_stage);
+       }),
+       .help = "what is spread over the ranks: 1 optimizer, 2 also gradients, 3 also weights; auto: 1, "
+               "or the first that fits",
+       .initial = "auto",
+       .value = "auto|0|1|2|3"},
       {.name = "deepspeed",
        .aliases = {"deepspeed_config", "accelerate_config", "zero_optimization"},
        .help =
@@ -230,7 +233,7 @@ std::vector<KeySpec> memory_keys() {
       {.name = "consistency_check_steps",
        .aliases = {"gradient_consistency_check_steps"},
        .field = whole(&C::consistency_check_steps, at_least(0)),
-       .help = "compares parameters over ranks, bit for bit, every so many steps; 0: never"},
+       .help = "compares what several ranks hold, bit for bit, every so many steps; 0: never"},
       {.name = "backend",
        .aliases = {"ddp_backend", "dist_backend", "distributed_backend"},
        .field = choice(&C::backend, {{"auto", "auto"}, {"nccl", "nccl"}, {"gloo", "gloo"}}),

@@ -190,7 +190,8 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
       config.reduce_bucket_size > 0 ? static_cast<double>(config.reduce_bucket_size) : kBucket;
   s.gather = config.allgather_bucket_size > 0 ? static_cast<double>(config.allgather_bucket_size)
                                               : kBucket;
-  s.zero = ranks > 1 ? config.zero_stage : 0;
+  const int stage = config.zero_stage == kAutomaticStage ? 1 : config.zero_stage;
+  s.zero = ranks > 1 ? stage : 0;
   s.four_bit = config.load_in_4bit;
   s.nested = config.use_bnb_nested_quant;
   s.recompute = config.gradient_checkpointing == Recompute::automatic

@@ -97,6 +97,26 @@ bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes) {
          static_cast<double>(gpu_bytes);
 }
 
+int choose_zero_stage(const PlanRequest& request) {
+  if (request.config.zero_stage != kAutomaticStage) return request.config.zero_stage;
+  if (request.ranks == 1) return 0;
+  // Copies that could differ are what that check is about.
+  if (request.config.consistency_check_steps > 0) return 0;
+  const bool median = request.config.gradient_aggregation == Aggregation::median;
+  if (request.gpu_bytes == 0 || median) return 1;
+  const auto asked = request.config.gradient_checkpointing;
+  auto config = request.config;
+  for (const auto way : {Recompute::no, Recompute::full, Recompute::offload}) {
+    config.gradient_checkpointing = asked == Recompute::automatic ? way : asked;
+    for (const int stage : {1, 2, 3}) {
+      config.zero_stage = stage;
+      if (fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes))
+        return stage;
+    }
+  }
+  return 3;
+}
+
 Recompute choose_recompute(const PlanRequest& request) {
   if (request.config.gradient_checkpointing != Recompute::automatic)
     return request.config.gradient_checkpointing;
@@ -173,7 +193,9 @@ Preset preset_for(std::int64_t total_bytes) {
   return {.batch_size = 1, .group_size = 2};
 }
 
-std::string plan_text(const PlanRequest& request) {
+std::string plan_text(const PlanRequest& asked) {
+  auto request = asked;
+  request.config.zero_stage = choose_zero_stage(request);
   auto config = request.config;
   config.gradient_checkpointing = choose_recompute(request);
   const auto estimate = estimate_memory(request.model, config, request.ranks);

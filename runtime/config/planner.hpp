@@ -39,6 +39,11 @@ struct Preset {
 // Whether an estimate fits: with a margin for what the allocator cannot join up.
 bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes);
 
+// What zero_stage: auto becomes: with several ranks the first of 1, 2 and 3 that fits without
+// recomputation, else with it; 3 if none does. 1 where no GPU's memory is known; 0 where copies are
+// to be compared.
+int choose_zero_stage(const PlanRequest& request);
+
 // What gradient_checkpointing: auto becomes: false if that fits, else true, else offload.
 Recompute choose_recompute(const PlanRequest& request);
 

@@ -27,6 +27,8 @@ void contradiction(Reading& reading, const Setting& one, const Setting& other) {
   reading.error(one, fmt::format("contradicts {} ({}); keep one", other.written, other.where));
 }
 
+const Words<int> kZeroStages{{"auto", kAutomaticStage}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}};
+
 const Words<Dtype> kDtypes{
     {"auto", Dtype::automatic}, {"bf16", Dtype::bf16},    {"bfloat16", Dtype::bf16},
     {"fp16", Dtype::fp16},      {"float16", Dtype::fp16}, {"half", Dtype::fp16},
@@ -224,11 +226,9 @@ void memory_rules(Reading& reading) {
     reading.note(*reading.find("activation_offloading"), "is gradient_checkpointing: offload");
   }
   if (const auto* stage = reading.find("zero_stage")) {
-    const auto number = reading.read(*stage, to_whole);
-    if (number && (*number < 0 || *number > 3))
-      reading.error(*stage, fmt::format("need 0, 1, 2 or 3, not {}", *number));
-    else if (number)
-      config.zero_stage = static_cast<int>(*number);
+    config.zero_stage =
+        reading.read(*stage, [](const YamlNode& v) { return choose(v, kZeroStages); })
+            .value_or(kAutomaticStage);
   }
 }
 

@@ -50,7 +50,7 @@ weight_decay: 0.0
 max_grad_norm: 1.0
 
 gradient_checkpointing: auto    # true saves memory; mgpu-train plan FILE says how much
-zero_stage: 0                   # 1 optimizer, 2 also gradients, 3 also weights over the ranks
+zero_stage: auto                # 1 optimizer, 2 also gradients, 3 also weights over the ranks
 {run})";
 
 constexpr std::string_view kLora = R"(# An adapter on a frozen model: mgpu-run --nproc 4 FILE

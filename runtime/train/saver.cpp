@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/peft.hpp"
 #include "runtime/model/write_config.hpp"
+#include "runtime/train/adapter.hpp"
 #include "runtime/train/training_state.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -29,17 +30,6 @@ constexpr std::size_t kLongestState = 1U << 30;
 bool is_model_file(const std::string& name) {
   return name != kProgressFile && name != checkpoint::kManifestName &&
          !name.starts_with("training_state");
-}
-
-// A trained tensor's name in PEFT's file.
-std::string adapter_name(const std::string& name) {
-  using Part = checkpoint::AdapterKey::Part;
-  for (const auto& [ending, part] :
-       {std::pair{".lora_A.weight", Part::lora_a}, std::pair{".lora_B.weight", Part::lora_b}}) {
-    if (name.ends_with(ending))
-      return checkpoint::adapter_key({part, name.substr(0, name.size() - std::strlen(ending))});
-  }
-  return checkpoint::adapter_key({Part::whole, name});
 }
 
 checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::LoraShape& shape) {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "runtime/train/consistency.hpp"
+
 namespace mgpu::train {
 namespace {
 
@@ -49,6 +51,9 @@ bool Trainer::train_epoch() {
     in_flight_ = InFlight{std::move(record), batches.step,  batches.labels, batches.tokens,
                           batches.examples,  batches.costs, rate,           epoch_now};
     progress_.step = batches.step + 1;
+    if (const auto every = config_.consistency_check_steps;
+        every > 0 && progress_.step % every == 0)
+      check_consistency(learner_->shards(), *comm_, progress_.step);
     progress_.epoch = epoch_now;
     const bool epoch_ends = !next_ || next_->epoch != epoch;
     const bool last = progress_.step == total_steps_;

@@ -16,6 +16,7 @@
 #include "runtime/data/prepare.hpp"
 #include "runtime/data/schedule.hpp"
 #include "runtime/optim/schedule.hpp"
+#include "runtime/train/adapter.hpp"
 #include "runtime/train/evaluation.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
@@ -66,6 +67,7 @@ class Trainer {
 
  private:
   void settle_four_bit();
+  void settle_memory();
   void open_data();
   void join();
   void build();
@@ -88,7 +90,8 @@ class Trainer {
   std::function<Wishes()> wishes_;
 
   std::optional<ModelSource> source_;
-  std::vector<std::string> notes_;  // for the reporter, once there is one
+  std::optional<AdapterSource> adapter_;  // to go on from
+  std::vector<std::string> notes_;        // for the reporter, once there is one
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
   std::optional<data::Prepared> train_data_, eval_data_;

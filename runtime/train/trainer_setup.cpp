@@ -1,6 +1,9 @@
 // What happens before the first step: files, data, ranks, weights, the plan.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/min.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -76,15 +79,12 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   return options;
 }
 
-// What is kept of a layer's forward; "auto" is decided by the planner for the GPU at hand.
-std::vector<model::Keep> keep_policy(const TrainConfig& config, const PlanRequest& request) {
-  const auto layers = request.model.layers;
+// What is kept of a layer's forward.
+std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
   const auto all = [&](model::Keep keep) {
     return std::vector<model::Keep>(static_cast<std::size_t>(layers), keep);
   };
-  auto wanted = config.gradient_checkpointing;
-  if (wanted == Recompute::automatic && request.gpu_bytes > 0) wanted = choose_recompute(request);
-  switch (wanted) {
+  switch (recompute) {
     case Recompute::full:
       return all(model::Keep::input);
     case Recompute::offload:
@@ -107,9 +107,6 @@ void refuse_what_is_not_there(const TrainConfig& config) {
   };
   if (config.optim == "adamw_8bit")
     refuse("optim: adamw_8bit", "use adamw_torch_fused, with optim_dtype: bf16 to save memory");
-  if (!config.adapter_path.empty())
-    refuse("going on from an adapter", "merge it first with mgpu-train merge");
-  if (config.consistency_check_steps > 0) refuse("consistency_check_steps", "leave it out");
 }
 
 }  // namespace
@@ -124,6 +121,10 @@ void Trainer::open_files() {
   fs::create_directories(config_.output_dir);
   source_.emplace(open_model(config_));
   if (source_->config.nf4) settle_four_bit();
+  if (!config_.adapter_path.empty()) {
+    adapter_ = open_adapter(config_.adapter_path);
+    for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
+  }
   open_data();
 }
 
@@ -191,17 +192,39 @@ void Trainer::join() {
   if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
+// What is left to us: how much is spread and what is recomputed. All ranks decide alike, by the
+// smallest of their GPUs.
+void Trainer::settle_memory() {
+  PlanRequest request{source_->config, config_, comm_->world(), 0};
+  if (device_.is_cuda()) {
+    const auto own =
+        at::full({1}, device_memory(device_).total, at::TensorOptions(device_).dtype(at::kLong));
+    const auto all = at::empty({comm_->world()}, own.options());
+    comm_->all_gather(all, own, "the sizes of the GPUs").wait();
+    request.gpu_bytes = all.min().item<std::int64_t>();
+  }
+  config_.zero_stage = request.config.zero_stage = choose_zero_stage(request);
+  if (config_.gradient_checkpointing == Recompute::automatic) {
+    config_.gradient_checkpointing =
+        request.gpu_bytes > 0 ? choose_recompute(request) : Recompute::no;
+  }
+  if (request.gpu_bytes > 0)
+    planned_bytes_ = estimate_memory(source_->config, config_, comm_->world()).allocated();
+  if (config_.consistency_check_steps > 0 && (comm_->world() == 1 || config_.zero_stage == 3)) {
+    notes_.push_back(
+        "consistency_check_steps: every weight is on one rank only; there is nothing "
+        "to compare");
+    config_.consistency_check_steps = 0;
+  }
+}
+
 void Trainer::build() {
+  settle_memory();
   LearnerOptions options;
   options.shards = shard_options(config_, device_);
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
-  PlanRequest request{source_->config, config_, comm_->world(), 0};
-  if (device_.is_cuda()) {
-    request.gpu_bytes = device_memory(device_).total;
-    planned_bytes_ = estimate_memory(request.model, request.config, request.ranks).allocated();
-  }
-  options.model.keep = keep_policy(config_, request);
+  options.model.keep = keep_policy(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
@@ -280,6 +303,7 @@ void Trainer::resume() {
       draw_weights(shards, source_->config.initializer_range, config_.seed);
     }
     draw_adapters(shards, config_.seed);
+    if (adapter_) load_adapter(shards, *adapter_, source_->config);
     learner_->begin();
     progress_.global_batch = global_batch_;
     progress_.data_seed = config_.data_seed.value_or(config_.seed);

@@ -141,6 +141,27 @@ TEST_CASE("each ZeRO stage spreads one more part over the ranks", "[planner]") {
   CHECK(bytes(model, c, 1, MemoryPart::optimizer) == 12 * P);  // one rank has nobody to share with
 }
 
+TEST_CASE("zero_stage: auto is 1, or what fits", "[planner]") {
+  PlanRequest request{qwen25_7b(), config(), 4, 0};
+  CHECK(request.config.zero_stage == kAutomaticStage);
+  CHECK(choose_zero_stage(request) == 1);
+  request.gpu_bytes = std::int64_t{139} << 30;
+  CHECK(choose_zero_stage(request) == 1);
+  request.gpu_bytes = std::int64_t{64} << 30;
+  CHECK(choose_zero_stage(request) == 2);
+  request.gpu_bytes = std::int64_t{40} << 30;
+  CHECK(choose_zero_stage(request) == 3);
+  request.config.gradient_aggregation = Aggregation::median;
+  CHECK(choose_zero_stage(request) == 1);
+  request.config.consistency_check_steps = 5;
+  CHECK(choose_zero_stage(request) == 0);
+  request.config.zero_stage = 2;
+  CHECK(choose_zero_stage(request) == 2);
+  request.config.zero_stage = kAutomaticStage;
+  request.ranks = 1;
+  CHECK(choose_zero_stage(request) == 0);
+}
+
 TEST_CASE("recomputation keeps a layer's input, and activations follow the tokens", "[planner]") {
   const auto model = qwen25_7b();
   auto c = config(1);

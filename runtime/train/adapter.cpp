@@ -1,0 +1,98 @@
+#include "runtime/train/adapter.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/hub.hpp"
+#include "runtime/model/model_shape.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::train {
+namespace {
+
+using Part = checkpoint::AdapterKey::Part;
+
+constexpr std::pair<const char*, Part> kEndings[] = {{".lora_A.weight", Part::lora_a},
+                                                     {".lora_B.weight", Part::lora_b}};
+
+std::string last_part(const std::string& module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
+}  // namespace
+
+AdapterSource open_adapter(const std::string& adapter) {
+  AdapterSource source{checkpoint::resolve_model(adapter), {}};
+  const auto file = (std::filesystem::path(source.folder) / "adapter_config.json").string();
+  source.lora = checkpoint::parse_lora_config(checkpoint::read_file(file, 1 << 20), file);
+  return source;
+}
+
+AdapterShape shape_of(const AdapterSource& adapter, const model::ModelConfig& model) {
+  AdapterShape shape;
+  const auto plan = model::tensor_plan(model);
+  for (const auto& target : checkpoint::lora_targets(adapter.lora, plan)) {
+    const bool first = shape.layers.targets.empty();
+    if (!first && (target.rank != shape.layers.rank || target.scale != shape.scale)) {
+      throw std::runtime_error(fmt::format(
+          "{}: adapters whose layers differ in rank or scale are not supported", adapter.folder));
+    }
+    shape.layers.rank = target.rank;
+    shape.scale = target.scale;
+    shape.layers.targets.insert(last_part(target.module));
+  }
+  for (const auto& saved : checkpoint::saved_parameters(adapter.lora, plan))
+    shape.layers.whole.insert(last_part(saved.name.substr(0, saved.name.rfind('.'))));
+  return shape;
+}
+
+void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
+                  const model::ModelConfig& model) {
+  const checkpoint::Weights files(adapter.folder, "adapter_model");
+  checkpoint::check_adapter(files, adapter.lora, model::tensor_plan(model));
+  for (const auto& name : files.names()) {
+    const auto key = checkpoint::parse_adapter_key(name);
+    std::string ours = key.name;
+    for (const auto& [ending, part] : kEndings)
+      if (part == key.part) ours += ending;
+    shards.set(ours, tensor_over(files.get(name)));
+  }
+}
+
+std::vector<std::string> adopt(const AdapterSource& adapter, const model::ModelConfig& model,
+                               TrainConfig& config) {
+  const auto shape = shape_of(adapter, model);
+  std::vector<std::string> notes{
+      fmt::format("going on from the adapter {}: rank {}, alpha {}{}, on {}", adapter.folder,
+                  shape.layers.rank, adapter.lora.alpha, adapter.lora.use_rslora ? ", rsLoRA" : "",
+                  fmt::join(shape.layers.targets, ", "))};
+  const auto take = [&notes](const char* key, auto& ours, auto theirs) {
+    if (ours == theirs) return;
+    notes.push_back(fmt::format("{}: the adapter's {} instead of {}", key, theirs, ours));
+    ours = theirs;
+  };
+  take("lora_r", config.lora_r, shape.layers.rank);
+  take("use_rslora", config.use_rslora, adapter.lora.use_rslora);
+  const auto rank = static_cast<double>(shape.layers.rank);
+  take("lora_alpha", config.lora_alpha, shape.scale * (config.use_rslora ? std::sqrt(rank) : rank));
+  config.lora_target_modules.assign(shape.layers.targets.begin(), shape.layers.targets.end());
+  config.lora_modules_to_save.assign(shape.layers.whole.begin(), shape.layers.whole.end());
+  return notes;
+}
+
+std::string adapter_name(const std::string& name) {
+  for (const auto& [ending, part] : kEndings) {
+    if (name.ends_with(ending))
+      return checkpoint::adapter_key({part, name.substr(0, name.size() - std::strlen(ending))});
+  }
+  return checkpoint::adapter_key({Part::whole, name});
+}
+
+}  // namespace mgpu::train

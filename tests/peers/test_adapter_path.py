@@ -1,0 +1,67 @@
+"""Training goes on from an adapter, ours or peft's."""
+
+import json
+import unittest
+
+import trainer
+from trainer import load_model
+
+try:
+    import peft
+    import torch
+except ImportError:
+    peft = None
+
+
+class AdapterPath(trainer.TrainerTest):
+    lora = {"use_peft": True, "lora_r": 4, "lora_alpha": 12, "lora_dropout": 0.0,
+            "lora_target_modules": ["q_proj", "v_proj", "down_proj"]}
+
+    def evaluated(self, **keys):
+        """The loss before the first step."""
+        run = self.train(max_steps=1, learning_rate=0.0, eval_strategy="steps", eval_steps=1,
+                         eval_dataset=str(self.data), **keys)
+        return run.column("eval_loss", "eval")[0], run
+
+    def test_of_ours(self):
+        first = self.train(learning_rate=1e-2, eval_strategy="steps", eval_steps=10,
+                           eval_dataset=str(self.data), **self.lora)
+        wanted = first.column("eval_loss", "eval")[-1]
+        got, run = self.evaluated(adapter_path=str(first.folder))
+        self.assert_near([got], [wanted], 1e-6)
+        self.assertIn("going on from the adapter", run.notes)
+        self.assertIn("lora_r: the adapter's 4 instead of 16", run.notes)
+        config = json.loads((run.folder / "adapter_config.json").read_text())
+        self.assertEqual((config["r"], config["lora_alpha"], sorted(config["target_modules"])),
+                         (4, 12, ["down_proj", "q_proj", "v_proj"]))
+        self.assert_same_weights(run.weights("adapter_model"), first.weights("adapter_model"))
+
+    def test_of_peft_with_rslora_and_a_whole_embedding(self):
+        torch.manual_seed(3)
+        model = peft.get_peft_model(load_model(self.model), peft.LoraConfig(
+            r=4, lora_alpha=8, target_modules=["q_proj", "o_proj"], use_rslora=True,
+            modules_to_save=["lm_head"], task_type="CAUSAL_LM"))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter), alpha=0.05)
+        model.save_pretrained(self.dir / "theirs")
+        got, run = self.evaluated(adapter_path=str(self.dir / "theirs"))
+        self.assert_near([got], [trainer.mean_loss(model, self.rows)], 1e-5)
+        self.assertIn("rsLoRA", run.notes)
+
+    def test_what_does_not_fit_is_named(self):
+        first = self.train(max_steps=1, **self.lora)
+        path = first.folder / "adapter_config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "target_modules": ["q_proj", "v_proj"]}))
+        run = self.end(self.start_training(adapter_path=str(first.folder)))
+        self.assertEqual(run.status, 1)
+        self.assertIn("down_proj", run.err)
+        run = self.end(self.start_training(adapter_path=str(self.dir / "nowhere")))
+        self.assertEqual(run.status, 1)
+        self.assertIn("nowhere", run.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
