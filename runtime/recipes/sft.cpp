@@ -13,6 +13,7 @@ int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) 
   trainer.set_wishes([&] { return signals.take(); });
 
   trainer.setup();
+  signals.defer();
   while (trainer.train_epoch()) {
   }
   trainer.finish();

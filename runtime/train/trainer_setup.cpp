@@ -133,6 +133,8 @@ void Trainer::setup() {
   plan_steps();
   resume();
   start_loader();
+  // From here on ranks save when they are told to end: all of them must be there for it.
+  comm_->barrier("the beginning of training");
 }
 
 // Ranks wait for each other through the launcher's store: tokenising may take hours, and no
