@@ -123,6 +123,7 @@ void Trainer::open_files() {
   refuse_what_is_not_there(config_);
   fs::create_directories(config_.output_dir);
   source_.emplace(open_model(config_));
+  check_vocabulary(*source_);
   open_data();
 }
 
@@ -142,7 +143,7 @@ void Trainer::setup() {
 data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   data::PrepareOptions options;
   options.cache = cache_folder(config_);
-  options.rows = row_options(config_, source_->tokenizer.size());
+  options.rows = row_options(config_, source_->config.vocab_size);
   options.max_length = config_.max_length;
   options.skip_bad_rows = config_.on_bad_row == BadRow::skip;
   options.threads = config_.dataset_num_proc;
