@@ -71,6 +71,7 @@ class Trainer {
   void plan_steps();
   void resume();
   void start_loader();
+  void tell_of_data();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void settle();  // takes in the record of the step before

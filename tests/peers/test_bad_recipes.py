@@ -67,7 +67,8 @@ class BadRecipes(trainer.TrainerTest):
     def test_bad_rows_may_be_skipped_with_a_note(self):
         run = self.train(2, dataset_name=self.rows_with('{"input_ids": [1, 2'), on_bad_row="skip",
                          max_steps=1, global_batch_size=8)
-        self.assertIn("bad.jsonl:5: ", run.notes + run.out + run.err)
+        self.assertIn("bad.jsonl: 1 of 9 rows skipped as bad; the first: ", run.notes)
+        self.assertIn("bad.jsonl:5: ", run.notes)
         self.assertEqual(run.column("epoch"), [1])
 
     def test_missing_model(self):
@@ -93,6 +94,27 @@ class BadRecipes(trainer.TrainerTest):
         texts = write_rows(self.dir / "texts.jsonl", [{"text": "The answer is \\boxed{5}"}] * 8)
         run = self.refused(1, "104", dataset_name=str(texts))
         self.assertNotIn("index out of range in self", run.err)
+
+    def test_ids_are_below_the_rows_of_the_model(self):
+        """It has 320, although its tokenizer has 274 tokens: the model's are what counts."""
+        rows = make_rows(8)
+        rows[3]["input_ids"][2:4] = rows[3]["labels"][2:4] = [300, 319]
+        self.train(2, dataset_name=str(write_rows(self.dir / "high.jsonl", rows)), max_steps=1)
+        rows[3]["input_ids"][2] = 320
+        self.refused(1, "holds 320; ids are from 0 to 319",
+                     dataset_name=str(write_rows(self.dir / "high.jsonl", rows)))
+
+    def test_what_becomes_of_rows_is_told_and_counted(self):
+        long_prompt = make_rows(1, shortest=30, longest=30)[0]
+        long_prompt["labels"] = [-100] * 20 + long_prompt["input_ids"][20:]
+        rows = [*make_rows(14, shortest=8, longest=12), *make_rows(2, shortest=20, longest=20),
+                long_prompt]
+        run = self.train(2, dataset_name=str(write_rows(self.dir / "some.jsonl", rows)),
+                         max_length=16, max_steps=1)
+        for line in ("some.jsonl: 2 of 17 rows cut to max_length 16",
+                     "some.jsonl: 1 of 17 rows left out: no label within max_length 16"):
+            self.assertIn(line, run.notes)
+            self.assertEqual(run.out.count(line), 1)
 
     def test_grpo_is_said_to_be_missing(self):
         self.refused(1, "task: grpo is not there yet; this version trains task: sft", task="grpo")
