@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace mgpu::train {
@@ -126,12 +127,14 @@ void Trainer::settle() {
     sum->labels += step.labels;
   }
   progress_.tokens += step.tokens;
-  last_loss_ = outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+  const double loss =
+      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+  last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
   if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
         "step {}: the gradient is not finite (loss {}); the weights are those before the step. "
         "Lower learning_rate, look at the data, or set on_non_finite: skip",
-        step.step + 1, last_loss_));
+        step.step + 1, loss));
   }
   if (outcome.skipped) {
     reporter_->note(
