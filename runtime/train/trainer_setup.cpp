@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "rendezvous/store/client.hpp"
-#include "runtime/checkpoint/hub.hpp"
+#include "runtime/checkpoint/file.hpp"
 #include "runtime/config/optimizer_names.hpp"
 #include "runtime/config/planner.hpp"
 #include "runtime/data/report_lines.hpp"
@@ -122,7 +122,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::open_files() {
   refuse_what_is_not_there(config_);
-  fs::create_directories(config_.output_dir);
+  checkpoint::make_writable_folder(config_.output_dir);
   source_.emplace(open_model(config_));
   check_vocabulary(*source_);
   open_data();
