@@ -72,13 +72,21 @@ void Trainer::finish() {
   log_interval();
   const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_ != End::stopped && !last_checkpoint_.empty()) {
-    const bool best = config_.load_best_model_at_end && !best_checkpoint_.empty();
-    saver_->publish_model(best ? best_checkpoint_ : last_checkpoint_);
-  }
+  if (end_ != End::stopped && config_.save_final_model) leave_model();
   reporter_->summary(whole_run_);
   loader_.reset();
   comm_->close();
+}
+
+// The model that the run was made for, in output_dir itself.
+void Trainer::leave_model() {
+  if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
+    saver_->publish_model(best_checkpoint_);
+  } else if (last_saved_ == progress_.step) {
+    saver_->publish_model(last_checkpoint_);
+  } else {
+    saver_->write_final_model();
+  }
 }
 
 bool Trainer::log_due() const {

@@ -78,6 +78,7 @@ class Trainer {
   void log_interval();
   void evaluate_now();
   void save_now();
+  void leave_model();
   void judge(const std::map<std::string, double>& metrics);
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
