@@ -19,16 +19,12 @@ namespace {
 
 using namespace mgpu;
 
-bool under_launcher() {
-  return getenv(rendezvous::variable::kRank) != nullptr;
-}
-
 int run(const train::RunCommand& command) {
   const auto config = train::read_recipe(
       command.recipe.path,
       {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
   rendezvous::Contract contract;
-  if (under_launcher()) {
+  if (rendezvous::Contract::is_told(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
     throw train::UsageError(
