@@ -1,11 +1,14 @@
 #include "runtime/recipes/commands.hpp"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <filesystem>
 #include <stdexcept>
 
+#include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/check.hpp"
 #include "runtime/config/planner.hpp"
 #include "runtime/config/resolve.hpp"
@@ -30,7 +33,13 @@ void print(const std::string& text) {
 
 int check(const train::CheckCommand& command) {
   const auto config = read(command.recipe);
-  print(train::check_text(config, command.recipe.path, command.ranks));
+  rendezvous::Contract contract;
+  contract.world_size = static_cast<int>(train::ranks_meant(config));
+  if (rendezvous::Contract::is_told(getenv))
+    contract = rendezvous::Contract::from_environment(getenv);
+  const auto ranks = command.ranks.value_or(contract.world_size);
+  const auto text = train::check_text(config, command.recipe.path, ranks);
+  if (contract.rank == 0) print(text);
   return 0;
 }
 

@@ -129,6 +129,7 @@ void Trainer::open_files() {
 }
 
 void Trainer::setup() {
+  check_ranks(config_, contract_.world_size);
   open_files();
   join();
   build();

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 import unittest
 
@@ -120,11 +121,69 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(1, "task: grpo is not there yet; this version trains task: sft", task="grpo")
 
     def test_batch_arithmetic(self):
-        self.refused(1, "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8",
-                     "per_device_train_batch_size may be 1, 5", "global_batch_size may be 8 or 16",
-                     global_batch_size=10)
-        self.refused(1, "global_batch_size 8 is not 4 per device x 2 ranks x 3 accumulation = 24",
+        """Before any file is opened, and by rank 0 for all."""
+        told = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
+        run = self.refused(2, told, "per_device_train_batch_size may be 1, 5",
+                           "global_batch_size may be 8 or 16", "first failure: rank 0",
+                           global_batch_size=10, model_name_or_path="no-such-model")
+        begins = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
+        self.assertEqual(len(begins), 1, run.err)
+        self.assertFalse(run.folder.exists())
+        self.refused(2, "global_batch_size 8 is not 4 per device x 2 ranks x 3 accumulation = 24",
                      gradient_accumulation_steps=3)
+        self.refused(2, "one of gpu_weights per rank: 2 ranks, 3 weights",
+                     batch_sharding="weighted", gpu_weights=[1, 2, 1])
+
+    def test_checking_knows_the_number_of_ranks(self):
+        recipe = self.recipe(global_batch_size=12, per_device_train_batch_size=4)
+        self.assertIn("12 sequences a step = 4 per device x 3 ranks x 1 accumulation",
+                      self.check(0, recipe, "--gpus", "3"))
+        self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8",
+                      self.check(2, recipe, "--nproc", "2"))
+        job = self.run_job("--nproc", 2, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
+        self.assertEqual(job.returncode, 2, job.err)
+        self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8", job.err)
+        job = self.run_job("--nproc", 3, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual(job.out.count("x 3 ranks x"), 1)
+        told = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
+                           gradient_accumulation_steps=2)
+        self.assertIn("16 sequences a step = 4 per device x 2 ranks x 2 accumulation",
+                      self.check(0, told))
+
+    def check(self, status, recipe, *options, **env):
+        """mgpu-train without a launcher; gives what it told."""
+        done = subprocess.run([trainer.BIN / "mgpu-train", recipe, "--check", *options],
+                              capture_output=True, text=True, timeout=trainer.LIMIT,
+                              env=trainer.environment(CUDA_VISIBLE_DEVICES="", **env))
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_half_a_place_is_named(self):
+        for there, missing in (({"WORLD_SIZE": "4"}, "RANK is not set and WORLD_SIZE=4 is"),
+                               ({"RANK": "0"}, "LOCAL_RANK is not set and RANK=0 is"),
+                               ({"LOCAL_RANK": "0"}, "RANK is not set and LOCAL_RANK=0 is")):
+            with self.subTest(there):
+                done = subprocess.run(
+                    [trainer.BIN / "mgpu-train", self.recipe(), f"--set=output_dir={self.dir}/o"],
+                    capture_output=True, text=True, timeout=trainer.LIMIT,
+                    env=trainer.environment(CUDA_VISIBLE_DEVICES="", **there))
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(missing, done.stderr)
+                self.assertFalse((self.dir / "o").exists())
+
+    def test_an_output_folder_that_cannot_be(self):
+        file = self.write("file.txt", "")
+        for folder, why in ((f"{file}/out", "Not a directory; a file is in its way"),
+                            (file, "Not a directory; a file is in its way"),
+                            ("/proc/out", "No such file or directory")):
+            with self.subTest(folder):
+                run = self.end(self.start_training(2, recipe=self.recipe(),
+                                                   output_dir=str(folder)))
+                self.assertEqual(run.status, 1, run.err)
+                self.assertIn(f"cannot create the folder {folder}: {why}", run.err)
+                self.assertIn("choose another output_dir", run.err)
+                self.assertNotIn("filesystem error", run.err)
 
     def test_what_is_not_carried_out_is_refused(self):
         self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
