@@ -212,6 +212,24 @@ class LostRanks(trainer.TrainerTest):
               trainer.LIMIT, "five steps")
         self.assert_ends_soon(job, self.training_ranks(job), 128 + signal.SIGKILL)
 
+    def test_a_hanging_rank_ends_the_job(self):
+        """A rank that stands still for longer than ddp_timeout, as one does whose GPU hangs."""
+        job = self.start_training(2, max_steps=100000, ddp_timeout=3, options=("--grace", 2))
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 5,
+              trainer.LIMIT, "five steps")
+        ranks = [pid for pid in children(job.pid) if comm(pid) == "mgpu-train"]
+        self.assertEqual(len(ranks), 2)
+        os.kill(max(ranks), signal.SIGSTOP)  # the second: they start in order
+        begin = time.monotonic()
+        run = self.end(job)
+        self.assertEqual(run.status, 1, run.err)
+        self.assertRegex(run.err, r"mgpu-train: rank 0: [a-z][a-z -]+ did not end within 3 s; "
+                                  "another rank is stuck, slower or gone")
+        self.assertIn("first failure: rank 0", run.err)
+        self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
+        self.assert_all_gone(ranks)
+
     def test_sigterm_before_the_first_step_ends_the_job(self):
         """While rows are read a rank has nothing to save: it must not wait for a step to end."""
         fifo = self.dir / "rows-to-come.jsonl"
