@@ -152,6 +152,8 @@ void Trainer::settle() {
 
 void Trainer::log_interval() {
   if (interval_.steps == 0) return;
+  if (const auto shares = pacer_->news(interval_.step - 1); !shares.empty())
+    reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
   reporter_->interval(interval_);
   interval_ = {};
 }
