@@ -140,6 +140,11 @@ class BadRecipes(trainer.TrainerTest):
                       self.check(0, recipe, "--gpus", "3"))
         self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8",
                       self.check(2, recipe, "--nproc", "2"))
+        self.assertIn("4 per device x 3 ranks", self.check(0, recipe, WORLD_SIZE="3"))
+        self.assertIn("4 per device x 2 ranks = 8", self.check(2, recipe, WORLD_SIZE="2"))
+        self.assertIn("4 per device x 3 ranks",
+                      self.check(0, recipe, "--gpus", "3", WORLD_SIZE="2"))
+        self.assertIn("WORLD_SIZE=many: must be a whole", self.check(2, recipe, WORLD_SIZE="many"))
         job = self.run_job("--nproc", 2, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
         self.assertEqual(job.returncode, 2, job.err)
         self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8", job.err)
