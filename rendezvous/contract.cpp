@@ -22,7 +22,7 @@ class Reader {
     const char* value = get_(name);
     if (!value || !*value)
       throw std::runtime_error(
-          fmt::format("{} is not set; start this program with mgpu-run", name));
+          fmt::format("{} is not set{}; start this program with mgpu-run", name, beside(name)));
     return value;
   }
 
@@ -50,6 +50,14 @@ class Reader {
   }
 
  private:
+  // Why it is missed: " and WORLD_SIZE is".
+  std::string beside(const char* missing) const {
+    for (const char* name : {kRank, kWorldSize, kLocalRank})
+      if (const char* value = get_(name); name != missing && value && *value)
+        return fmt::format(" and {}={} is", name, value);
+    return {};
+  }
+
   static int parse(const char* name, std::string_view value, int least, int most) {
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -93,6 +101,12 @@ std::vector<std::pair<std::string, std::string>> Contract::to_environment() cons
       {kErrorFile, error_file},
       {kOomCount, std::to_string(oom_count)},
   };
+}
+
+bool Contract::is_told(const Get& get) {
+  for (const char* name : {kRank, kLocalRank, kWorldSize})
+    if (const char* value = get(name); value && *value) return true;
+  return false;
 }
 
 Contract Contract::from_environment(const Get& get) {

@@ -59,10 +59,13 @@ struct Contract {
   // Every variable above with its value, in the order above.
   std::vector<std::pair<std::string, std::string>> to_environment() const;
 
+  // Whether a launcher, or what is left of one, has told any place: RANK, LOCAL_RANK or WORLD_SIZE.
+  using Get = std::function<const char*(const char*)>;
+  static bool is_told(const Get& get);
+
   // Reads what a launcher set; `get` is std::getenv or the like. RANK, LOCAL_RANK, WORLD_SIZE,
   // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be there, the rest has defaults. Throws
   // std::runtime_error with one line that names the variable when one is missing or impossible.
-  using Get = std::function<const char*(const char*)>;
   static Contract from_environment(const Get& get);
 
   friend bool operator==(const Contract&, const Contract&) = default;

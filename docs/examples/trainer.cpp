@@ -36,11 +36,12 @@ void train_as(const train::TrainConfig& config) {
   if (getenv(rendezvous::variable::kRank) != nullptr)
     contract = rendezvous::Contract::from_environment(getenv);
 
-  train::StopSignals signals;  // SIGTERM saves and ends, SIGUSR1 saves
+  train::StopSignals signals;  // once they are deferred SIGTERM saves and ends, SIGUSR1 saves
   train::Trainer trainer(config, contract);
   trainer.set_wishes([&] { return signals.take(); });
 
   trainer.setup();
+  signals.defer();
   bool more = true;
   while (more) {
     more = trainer.train_epoch();

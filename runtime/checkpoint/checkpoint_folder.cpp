@@ -11,6 +11,7 @@
 #include <atomic>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/checkpoint/file.hpp"
@@ -160,10 +161,12 @@ std::string CheckpointDraft::publish(const std::vector<FileRecord>& known,
   return target;
 }
 
-FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads) {
+FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads,
+                                     const std::function<void(const Manifest&)>& usable) {
   FoundCheckpoint found;
   for (const auto& [step, path] : candidates(output_dir)) {
     try {
+      if (usable) usable(read_manifest(path));
       const Manifest manifest = verify(path, threads);
       if (manifest.step != step)
         throw std::runtime_error(fmt::format("it is of step {}", manifest.step));
@@ -178,7 +181,7 @@ FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads)
 }
 
 std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
-                                std::optional<std::int64_t> best) {
+                                const std::vector<std::int64_t>& kept) {
   std::vector<std::string> gone;
   if (limit <= 0) return gone;
   std::vector<Candidate> ours;
@@ -190,7 +193,7 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
     }
   auto left = static_cast<std::int64_t>(ours.size());
   for (std::size_t i = ours.size(); i-- > 1 && left > limit;) {
-    if (ours[i].step == best) continue;
+    if (std::ranges::find(kept, ours[i].step) != kept.end()) continue;
     remove_checkpoint(ours[i].path, ours[i].step);
     gone.push_back(ours[i].path);
     --left;

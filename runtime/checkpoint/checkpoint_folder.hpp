@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,14 +46,17 @@ struct FoundCheckpoint {
   std::vector<std::string> skipped;  // newer ones that cannot be used, with the reason, a line each
 };
 
-// The newest checkpoint of a folder whose every byte is what was saved.
-FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads = 1);
+// The newest checkpoint of a folder whose every byte is what was saved. `usable`, if given, is
+// asked first and throws what is wrong with one that the caller cannot use.
+FoundCheckpoint find_newest_complete(
+    const std::string& output_dir, int threads = 1,
+    const std::function<void(const Manifest& manifest)>& usable = {});
 
-// Removes the oldest checkpoints until `limit` are left (0: keeps all). The newest and `best` are
-// kept always, so that a limit of 1 may leave two. Folders without a manifest of ours are neither
-// counted nor touched. Returns the paths that are gone.
+// Removes the oldest checkpoints until `limit` are left (0: keeps all). The newest and those of the
+// steps in `kept` stay always, so that a limit of 1 may leave more. Folders without a manifest of
+// ours are neither counted nor touched. Returns the paths that are gone.
 std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
-                                std::optional<std::int64_t> best = std::nullopt);
+                                const std::vector<std::int64_t>& kept = {});
 
 // Removes what killed saves and removals have left. Nobody may be saving there meanwhile.
 std::vector<std::string> remove_leftovers(const std::string& output_dir);

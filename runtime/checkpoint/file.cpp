@@ -25,6 +25,7 @@ namespace {
 
 // Linux writes at most 2 GiB a call; smaller pieces let a signal through in time.
 constexpr std::size_t kLongestWrite = std::size_t{64} << 20;
+constexpr std::size_t kLongestCopy = std::size_t{1} << 30;
 
 // A name beside `path` that nobody else uses: hidden, and telling whose it was.
 std::string temporary_beside(const std::string& path) {
@@ -54,6 +55,11 @@ std::string advice(const std::string& path, int error) {
           "; user {} may not write there: choose another output_dir or change its "
           "owner",
           ::geteuid());
+    case ENOTDIR:
+    case EEXIST:
+      return "; a file is in its way: choose another output_dir";
+    case ENOENT:
+      return "; there can be no such folder, or it was removed: choose another output_dir";
     case EFBIG:
       return "; files may not get that long here: see `ulimit -f`";
     case EIO:
@@ -159,6 +165,21 @@ void OutputFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const
   }
 }
 
+void OutputFile::copy_from(const std::string& path) {
+  const UniqueFd from(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!from) throw_errno("cannot open " + path);
+  while (true) {
+    const auto copied = ::copy_file_range(from.get(), nullptr, fd_.get(), nullptr, kLongestCopy, 0);
+    if (copied == 0) return;
+    if (copied > 0 || errno == EINTR) continue;
+    if (errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+      fail("write", errno);
+    break;  // not between these two file systems, or not in this kernel
+  }
+  auto offset = static_cast<std::uint64_t>(::lseek(from.get(), 0, SEEK_CUR));
+  write_at(offset, MappedFile(path).bytes().subspan(offset));
+}
+
 void OutputFile::commit() {
   if (::fsync(fd_.get()) != 0) fail("write", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("create", errno);
@@ -171,6 +192,20 @@ void write_file(const std::string& path, std::string_view bytes) {
   OutputFile file(path);
   file.write_at(0, bytes_of(bytes));
   file.commit();
+}
+
+void copy_file(const std::string& from, const std::string& to) {
+  OutputFile file(to);
+  file.copy_from(from);
+  file.commit();
+}
+
+void make_writable_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw_write_error("create the folder", path, error.value());
+  if (::access(path.c_str(), W_OK | X_OK) != 0)
+    throw_write_error("write into the folder", path, errno);
 }
 
 std::string read_file(const std::string& path, std::size_t limit) {

@@ -40,6 +40,8 @@ class OutputFile {
 
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
+  // Appends a whole file; where the file system can, the two share their blocks until one changes.
+  void copy_from(const std::string& path);
   void commit();
 
   const std::string& path() const { return path_; }
@@ -53,6 +55,10 @@ class OutputFile {
 
 void write_file(const std::string& path, std::string_view bytes);  // by way of an OutputFile
 std::string read_file(const std::string& path, std::size_t limit);
+void copy_file(const std::string& from, const std::string& to);  // by way of an OutputFile
+
+// Makes the folder if it is not there. Throws, naming it, if nothing can be written into it.
+void make_writable_folder(const std::string& path);
 
 // What was written into the file, or which names were given to the folder, survives a power cut.
 void sync_file(const std::string& path);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -60,6 +61,7 @@ class OverC10d : public Comm {
       : rank_(rank),
         world_(world),
         nccl_(nccl),
+        timeout_(options.timeout),
         store_(std::move(store)),
         backend_(std::move(backend)) {
     fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
@@ -133,11 +135,15 @@ class OverC10d : public Comm {
       fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
     }
     if (nccl_) watch_over(what, work);
-    return Pending([this, what = std::string(what), work] {
+    const auto begun = std::chrono::steady_clock::now();
+    return Pending([this, what = std::string(what), work, begun] {
       try {
         work->wait();
       } catch (const std::exception& e) {
-        fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
+        // What gloo says of a timeout depends on which of its parts ran into it.
+        fatal_(std::chrono::steady_clock::now() - begun >= timeout_
+                   ? overdue(what, timeout_)
+                   : fmt::format("{} failed: {}", what, first_line(e.what())));
       }
     });
   }
@@ -157,6 +163,7 @@ class OverC10d : public Comm {
 
   int rank_, world_;
   bool nccl_;
+  milliseconds timeout_;
   std::function<void(const std::string&)> fatal_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::Backend> backend_;

@@ -7,6 +7,11 @@ namespace mgpu::comm {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
+std::string overdue(const std::string& what, std::chrono::milliseconds limit) {
+  return fmt::format("{} did not end within {} s; another rank is stuck, slower or gone", what,
+                     std::chrono::duration_cast<std::chrono::seconds>(limit).count());
+}
+
 Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)
     : limit_(limit), fatal_(std::move(fatal)), thread_([this](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
@@ -45,9 +50,7 @@ std::string Watch::complaint() {
     }
     if (!item.done()) {
       if (steady_clock::now() - since < limit_) return {};
-      return fmt::format("{} did not end within {} s; another rank is stuck, slower or gone",
-                         item.what,
-                         std::chrono::duration_cast<std::chrono::seconds>(limit_).count());
+      return overdue(item.what, limit_);
     }
     items_.pop_front();
     // What comes after has run only since the one before it ended.

@@ -10,6 +10,9 @@
 
 namespace mgpu::comm {
 
+// What is said of a collective that took longer than it may.
+std::string overdue(const std::string& what, std::chrono::milliseconds limit);
+
 // Looks after collectives that nobody waits for on the host: if one fails or takes longer than the
 // limit, `fatal` is called with its name, from the watch's own thread.
 class Watch {

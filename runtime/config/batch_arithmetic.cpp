@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "runtime/config/resolve.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -29,6 +30,10 @@ std::vector<std::int64_t> divisors_near(std::int64_t number, std::int64_t wanted
   if (found.size() > kMostListed) found.resize(kMostListed);
   std::sort(found.begin(), found.end());
   return found;
+}
+
+[[noreturn]] void refuse(std::string what) {
+  throw RecipeError({std::move(what)});
 }
 
 // What to change so that `global` comes out exactly.
@@ -56,26 +61,41 @@ BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks) {
   const auto per_device = config.per_device_train_batch_size;
   const auto accumulation = config.gradient_accumulation_steps;
   const auto global = config.global_batch_size;
-  if (ranks < 1 || ranks > 1'000'000)
-    throw std::runtime_error(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
+  if (ranks < 1 || ranks > 1'000'000) refuse(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
   if (per_device < 1 || accumulation < 1 || per_device > kMost / ranks ||
       accumulation > kMost / (per_device * ranks))
-    throw std::runtime_error(
+    refuse(
         fmt::format("a step of {} per device x {} ranks x {} accumulation is no step of 1 to {} "
                     "sequences",
                     per_device, ranks, accumulation, kMost));
   if (global == 0) return {per_device, ranks, accumulation};
   const auto unit = per_device * ranks;
   if (config.gradient_accumulation_given && unit * accumulation != global)
-    throw std::runtime_error(fmt::format(
+    refuse(fmt::format(
         "global_batch_size {} is not {} per device x {} ranks x {} accumulation = {}; leave out "
         "gradient_accumulation_steps, or one of the others",
         global, per_device, ranks, accumulation, unit * accumulation));
   if (global % unit != 0)
-    throw std::runtime_error(
-        fmt::format("global_batch_size {} is no multiple of {} per device x {} ranks = {}{}",
-                    global, per_device, ranks, unit, remedies(global, per_device, ranks)));
+    refuse(fmt::format("global_batch_size {} is no multiple of {} per device x {} ranks = {}{}",
+                       global, per_device, ranks, unit, remedies(global, per_device, ranks)));
   return {per_device, ranks, global / unit};
+}
+
+void check_ranks(const TrainConfig& config, std::int64_t ranks) {
+  plan_batch(config, ranks);
+  const auto weights = static_cast<std::int64_t>(config.gpu_weights.size());
+  if (config.batch_sharding == Sharding::weighted && weights != ranks)
+    refuse(
+        fmt::format("batch_sharding: weighted needs one of gpu_weights per rank: {} ranks, {} "
+                    "weights",
+                    ranks, weights));
+}
+
+std::int64_t ranks_meant(const TrainConfig& config) {
+  if (!config.gpu_weights.empty()) return static_cast<std::int64_t>(config.gpu_weights.size());
+  const auto unit = config.per_device_train_batch_size * config.gradient_accumulation_steps;
+  const bool told = config.global_batch_size > 0 && config.gradient_accumulation_given;
+  return told && config.global_batch_size % unit == 0 ? config.global_batch_size / unit : 1;
 }
 
 std::string batch_sentence(const BatchPlan& plan, bool packing) {

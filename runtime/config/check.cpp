@@ -77,6 +77,7 @@ std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks)
 }
 
 std::string check_text(const TrainConfig& config, const std::string& name, std::int64_t ranks) {
+  check_ranks(config, ranks);
   const auto plan = plan_batch(config, ranks);
   return fmt::format("{} is understood; values that are not the default [in brackets]:\n\n{}\n{}\n",
                      name, value_table(config), batch_sentence(plan, config.packing)) +

@@ -18,7 +18,7 @@ With a recipe:
       --check              as the command check
       --single             one rank, although several GPUs are visible
 check and plan:
-      --gpus N             as if there were N GPUs [check 1, plan those visible]
+      --gpus N             as if there were N GPUs [check what the recipe tells, plan those visible]
       --gpu-memory AMOUNT  as if each had so much, such as 32GB [the visible GPU's]
 generate:
       --prompt TEXT        answers this

@@ -54,6 +54,10 @@ void add_recipe(CLI::App& app, RecipeArguments& recipe) {
   app.add_flag("--allow-unknown", recipe.allow_unknown);
 }
 
+CLI::Option* add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
+  return app.add_option("--gpus,--nproc", ranks)->check(CLI::Range(1, 65536));
+}
+
 void need_file(const RecipeArguments& recipe) {
   if (recipe.path.empty()) throw UsageError("need a recipe: mgpu-train FILE.yaml");
 }
@@ -61,14 +65,16 @@ void need_file(const RecipeArguments& recipe) {
 Command parse_run(std::vector<std::string> words) {
   RunCommand run;
   bool check = false;
+  std::optional<std::int64_t> ranks;
   CLI::App app;
   add_recipe(app, run.recipe);
   app.get_option("file")->required(false);
   app.add_flag("--single", run.single);
-  app.add_flag("--check", check);
+  auto* check_flag = app.add_flag("--check", check);
+  add_ranks(app, ranks)->needs(check_flag);
   parse_all(app, std::move(words));
   need_file(run.recipe);
-  if (check) return CheckCommand{run.recipe};
+  if (check) return CheckCommand{run.recipe, ranks};
   return run;
 }
 
@@ -76,7 +82,7 @@ Command parse_check(std::vector<std::string> words) {
   CheckCommand check;
   CLI::App app;
   add_recipe(app, check.recipe);
-  app.add_option("--gpus", check.ranks)->check(CLI::Range(1, 65536));
+  add_ranks(app, check.ranks);
   parse_all(app, std::move(words));
   return check;
 }

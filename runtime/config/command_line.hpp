@@ -31,7 +31,7 @@ struct RunCommand {
 
 struct CheckCommand {
   RecipeArguments recipe;
-  std::int64_t ranks = 1;  // for the arithmetic of a step
+  std::optional<std::int64_t> ranks;  // absent: WORLD_SIZE, or what the recipe tells
 };
 
 struct PlanCommand {

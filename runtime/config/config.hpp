@@ -115,6 +115,7 @@ struct TrainConfig {
   double save_steps = 500;            // below 1: a fraction of all steps
   std::int64_t save_total_limit = 0;  // 0: all
   bool save_only_model = false;
+  bool save_final_model = true;  // into output_dir itself
   bool load_best_model_at_end = false;
   std::string metric_for_best_model = "loss";
   std::optional<bool> greater_is_better;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/spelling.hpp"
 #include "runtime/config/rules.hpp"
 #include "runtime/config/yaml_values.hpp"
 
@@ -60,6 +61,13 @@ void best_model_checks(Reading& reading) {
   const bool evaluates = config.eval_strategy != When::no;
   if (config.early_stopping_patience > 0 && !evaluates)
     blame_first(reading, {"early_stopping_patience"}, "needs eval_strategy: steps or epoch");
+  auto metric = config.metric_for_best_model;
+  if (metric.starts_with("eval_")) metric = metric.substr(5);
+  if (evaluates && config.task == Task::sft && metric != "loss" &&
+      metric != "mean_token_accuracy" && metric != "entropy")
+    blame_first(reading, {"metric_for_best_model"},
+                fmt::format("there is no {}; there are loss, mean_token_accuracy and entropy",
+                            rendezvous::shown(metric, 64)));
   if (!config.load_best_model_at_end) return;
   if (!evaluates)
     return blame_first(reading, {"load_best_model_at_end"}, "needs eval_strategy: steps or epoch");

@@ -27,7 +27,7 @@ struct LoaderOptions {
   std::size_t ahead = 2;        // steps prepared before they are asked for, at least 1
   // How fast the ranks are, for a step; empty: all alike. Called once a step, in order, on the
   // loader's thread, up to ahead + 1 steps early. All ranks have to be told the same: let what is
-  // measured at step k act on step k + ahead + 2.
+  // measured at step k act on step k + ahead + 4.
   std::function<std::vector<double>(std::int64_t step)> weights;
 };
 

@@ -1,11 +1,17 @@
 #include "runtime/recipes/commands.hpp"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
+#include <charconv>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
+#include <string_view>
 
+#include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/check.hpp"
 #include "runtime/config/planner.hpp"
 #include "runtime/config/resolve.hpp"
@@ -26,11 +32,27 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
+// Nothing is joined for a check: WORLD_SIZE alone will do.
+std::optional<std::int64_t> ranks_told() {
+  const char* size = getenv(rendezvous::variable::kWorldSize);
+  if (size == nullptr || *size == '\0') return std::nullopt;
+  const std::string_view text(size);
+  std::int64_t ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error != std::errc() || end != text.data() + text.size() || ranks < 1)
+    throw train::UsageError(fmt::format("WORLD_SIZE={}: must be a whole number above 0", text));
+  return ranks;
+}
+
 }  // namespace
 
 int check(const train::CheckCommand& command) {
   const auto config = read(command.recipe);
-  print(train::check_text(config, command.recipe.path, command.ranks));
+  const auto ranks = command.ranks ? command.ranks : ranks_told();
+  const auto text =
+      train::check_text(config, command.recipe.path, ranks.value_or(train::ranks_meant(config)));
+  const char* rank = getenv(rendezvous::variable::kRank);
+  if (rank == nullptr || std::string_view(rank) == "0") print(text);
   return 0;
 }
 

@@ -2,12 +2,16 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <variant>
 
 #include "rendezvous/contract.hpp"
+#include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/keys_page.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/recipes/commands.hpp"
@@ -19,8 +23,12 @@ namespace {
 
 using namespace mgpu;
 
-bool under_launcher() {
-  return getenv(rendezvous::variable::kRank) != nullptr;
+// What is wrong with a recipe every rank sees. Rank 0 tells it, which ends the others before they
+// would; where nobody ends them they tell it too, for it may be their machine's file that is wrong.
+void let_rank_0_speak() {
+  const char* rank = getenv(rendezvous::variable::kRank);
+  if (rank != nullptr && *rank != '\0' && std::string_view(rank) != "0")
+    std::this_thread::sleep_for(std::chrono::seconds(5));
 }
 
 int run(const train::RunCommand& command) {
@@ -28,7 +36,7 @@ int run(const train::RunCommand& command) {
       command.recipe.path,
       {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
   rendezvous::Contract contract;
-  if (under_launcher()) {
+  if (rendezvous::Contract::is_told(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
     throw train::UsageError(
@@ -36,6 +44,7 @@ int run(const train::RunCommand& command) {
                     "    mgpu-run --nproc {} {}\nor go on with one GPU with --single",
                     gpus, gpus, command.recipe.path));
   }
+  train::check_ranks(config, contract.world_size);
   if (contract.rank == 0) {
     for (const auto& note : config.notes) fmt::print("note: {}\n", note);
     std::fflush(stdout);
@@ -88,9 +97,11 @@ int main(int argc, char** argv) {
   try {
     return carry_out(train::parse_command_line(argc, argv));
   } catch (const train::UsageError& e) {
+    let_rank_0_speak();
     fprintf(stderr, "mgpu-train: %s\n", e.what());
     return 2;
   } catch (const train::RecipeError& e) {
+    let_rank_0_speak();
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
     return 2;
   } catch (const std::exception& e) {

@@ -2,17 +2,23 @@
 
 #include <signal.h>
 
+#include <stdexcept>
+
+#include "runtime/config/memory_advice.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/train/stop_signals.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace mgpu::recipes {
+namespace {
 
-int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) {
+int train_through(const train::TrainConfig& config, const rendezvous::Contract& contract) {
   train::StopSignals signals;
   train::Trainer trainer(config, contract);
   trainer.set_wishes([&] { return signals.take(); });
 
   trainer.setup();
+  signals.defer();
   while (trainer.train_epoch()) {
   }
   trainer.finish();
@@ -21,6 +27,20 @@ int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) 
   // The signal may have come to another rank only.
   const int signo = signals.signal() != 0 ? signals.signal() : SIGTERM;
   return trainer.end() == train::End::stopped ? 128 + signo : 0;
+}
+
+}  // namespace
+
+int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) {
+  try {
+    return train_through(config, contract);
+  } catch (const train::RecipeError&) {
+    throw;
+  } catch (const std::exception& e) {
+    const auto text = train::out_of_memory_text(e.what(), config, contract.world_size);
+    if (!text) throw;
+    throw std::runtime_error(*text);
+  }
 }
 
 int tokenize(const train::TrainConfig& config) {

@@ -70,6 +70,17 @@ ModelSource open_model(const TrainConfig& config) {
   return source;
 }
 
+void check_vocabulary(const ModelSource& source) {
+  const std::int64_t tokens = source.tokenizer.size();
+  if (source.config.vocab_size >= tokens) return;
+  throw std::runtime_error(fmt::format(
+      "{} has room for {} tokens (vocab_size) and its tokenizer has {}: name the right one with "
+      "tokenizer_path, or let the model grow by naming the tokens it lacks in new_tokens, such as "
+      "{}",
+      source.folder, source.config.vocab_size, tokens,
+      source.tokenizer.token_of(static_cast<std::int32_t>(tokens - 1))));
+}
+
 model::LoraShape lora_shape(const TrainConfig& config) {
   model::LoraShape shape;
   if (!config.use_peft) return shape;

@@ -26,6 +26,10 @@ struct ModelSource {
 // Throws std::runtime_error naming what is missing or not supported, and what to do.
 ModelSource open_model(const TrainConfig& config);
 
+// Throws if the tokenizer has ids that the model has no row for: nothing would stop a row of data
+// from holding one.
+void check_vocabulary(const ModelSource& source);
+
 // The adapters that a configuration asks for; rank 0: none.
 model::LoraShape lora_shape(const TrainConfig& config);
 double lora_scale(const TrainConfig& config);

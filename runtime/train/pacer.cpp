@@ -1,8 +1,11 @@
 #include "runtime/train/pacer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 
@@ -28,6 +31,20 @@ std::vector<double> Pacer::weights(std::int64_t step) {
                                      : std::prev(later)->second;
 }
 
+std::string Pacer::news(std::int64_t step) {
+  auto shares = weights(step);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share /= sum;
+  const auto moved = [](double now, double before) {
+    return std::abs(now - before) > kWorthTelling * before;
+  };
+  if (told_.size() == shares.size() &&
+      std::equal(shares.begin(), shares.end(), told_.begin(), std::not_fn(moved)))
+    return {};
+  told_ = shares;
+  return fmt::format("shares of the work by rank: {:.3f}", fmt::join(shares, " "));
+}
+
 void Pacer::measured(std::int64_t step, const std::vector<double>& seconds,
                      const std::vector<double>& costs) {
   if (sharding_ != Sharding::adaptive) return;
@@ -43,7 +60,7 @@ void Pacer::measured(std::int64_t step, const std::vector<double>& seconds,
     const double seen = std::clamp(speed[i] / mean, kSlowest, kFastest);
     now_[i] += kSmoothing * (seen - now_[i]);
   }
-  from_step_[step + static_cast<std::int64_t>(ahead_) + 2] = now_;
+  from_step_[step + static_cast<std::int64_t>(ahead_) + 4] = now_;
   // What no loader can ask for any more.
   while (from_step_.size() > 2 * ahead_ + 8) from_step_.erase(from_step_.begin());
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "runtime/telemetry/peak_flops.hpp"
 #include "runtime/telemetry/screen.hpp"
@@ -26,6 +27,12 @@ telemetry::Options options_of(const TrainConfig& config, const Reporter::Facts& 
   options.terminal = telemetry::is_terminal(STDOUT_FILENO);
   options.colour = telemetry::wants_colour(STDOUT_FILENO);
   return options;
+}
+
+// Where every step was skipped nobody knows: that is no 0.
+double per_label(double sum, const Interval& interval) {
+  return interval.labels > 0 ? sum / static_cast<double>(interval.labels)
+                             : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -54,13 +61,12 @@ void Reporter::note(const std::string& line) {
 
 void Reporter::interval(const Interval& i) {
   const double seconds = since(last_);
-  const double labels = static_cast<double>(std::max<std::int64_t>(1, i.labels));
   const auto memory = device_memory(facts_.device);
   telemetry::StepReport report;
   report.step = i.step;
   report.total_steps = i.total_steps;
   report.epoch = i.epoch;
-  report.loss = i.loss_sum / labels;
+  report.loss = per_label(i.loss_sum, i);
   report.learning_rate = i.learning_rate;
   report.grad_norm = i.grad_norm;
   report.tokens = i.tokens;
@@ -74,7 +80,8 @@ void Reporter::interval(const Interval& i) {
   report.comm_share = facts_.world > 1 ? std::min(1.0, i.comm_seconds / seconds) : -1;
   skipped_ += i.skipped;
   report.skipped_steps = skipped_;
-  report.extra = {{"mean_token_accuracy", i.correct / labels}, {"entropy", i.entropy_sum / labels}};
+  report.extra = {{"mean_token_accuracy", per_label(i.correct, i)},
+                  {"entropy", per_label(i.entropy_sum, i)}};
   sinks_->telemetry.step(report);
 }
 
@@ -89,8 +96,7 @@ void Reporter::summary(const Interval& whole) {
   telemetry::Summary summary;
   summary.step = whole.step;
   summary.epoch = whole.epoch;
-  summary.train_loss =
-      whole.loss_sum / static_cast<double>(std::max<std::int64_t>(1, whole.labels));
+  summary.train_loss = per_label(whole.loss_sum, whole);
   summary.train_runtime = since(begin);
   summary.samples = whole.examples;
   summary.steps = whole.steps;

@@ -32,6 +32,13 @@ bool is_model_file(const std::string& name) {
          !name.starts_with("training_state");
 }
 
+// A checkpoint that training can go on from.
+void need_state(const checkpoint::Manifest& manifest) {
+  for (const auto& file : manifest.files)
+    if (file.name.starts_with("training_state")) return;
+  throw std::runtime_error("it has no training state (save_only_model)");
+}
+
 checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::LoraShape& shape) {
   checkpoint::LoraConfig lora;
   lora.base_model = config.model_name_or_path;
@@ -134,9 +141,8 @@ std::vector<FileRecord> Saver::write_model(const std::string& folder) {
   return writer ? writer->finish() : std::vector<FileRecord>{};
 }
 
-void Saver::write_beside(const std::string& folder, const Progress& progress) const {
+void Saver::write_beside(const std::string& folder) const {
   const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
-  checkpoint::write_file(at(kProgressFile), to_json(progress).dump(1) + "\n");
   source_.tokenizer.save(folder);
   if (config_.use_peft) {
     checkpoint::write_file(at("adapter_config.json"), checkpoint::lora_config_text(adapter_config(
@@ -170,9 +176,13 @@ std::string Saver::save(const Progress& progress) {
   }
   std::string path;
   if (first) {
-    write_beside(folder, progress);
+    write_beside(folder);
+    checkpoint::write_file((fs::path(folder) / kProgressFile).string(),
+                           to_json(progress).dump(1) + "\n");
     path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
-    checkpoint::rotate(config_.output_dir, config_.save_total_limit, progress.best_step);
+    std::vector<std::int64_t> kept{progress.step};  // older runs may have left later steps
+    if (progress.best_step) kept.push_back(*progress.best_step);
+    checkpoint::rotate(config_.output_dir, config_.save_total_limit, kept);
   }
   return share_text(path);
 }
@@ -186,7 +196,7 @@ std::string Saver::find() {
       path = wanted;
     } else if (fs::exists(config_.output_dir)) {
       checkpoint::remove_leftovers(config_.output_dir);
-      const auto found = checkpoint::find_newest_complete(config_.output_dir);
+      const auto found = checkpoint::find_newest_complete(config_.output_dir, 1, need_state);
       for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
       path = found.path;
     }
@@ -230,16 +240,16 @@ void Saver::publish_model(const std::string& folder) {
   if (learner_.comm().rank() == 0) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       const auto name = entry.path().filename().string();
-      if (!entry.is_regular_file() || !is_model_file(name)) continue;
-      const auto to = fs::path(config_.output_dir) / name;
-      const auto temporary = fs::path(config_.output_dir) / ("." + name + ".tmp");
-      fs::remove(temporary);
-      std::error_code no_link;
-      fs::create_hard_link(entry.path(), temporary, no_link);
-      if (no_link) fs::copy_file(entry.path(), temporary);
-      fs::rename(temporary, to);
+      if (entry.is_regular_file() && is_model_file(name))
+        checkpoint::copy_file(entry.path(), (fs::path(config_.output_dir) / name).string());
     }
   }
+  learner_.comm().barrier("the model's files");
+}
+
+void Saver::write_final_model() {
+  write_model(config_.output_dir);
+  if (learner_.comm().rank() == 0) write_beside(config_.output_dir);
   learner_.comm().barrier("the model's files");
 }
 

@@ -43,12 +43,15 @@ class Saver {
   // Weights, moments and progress of a checkpoint.
   Progress load(const std::string& checkpoint);
 
-  // The files of a checkpoint that are a model, as OUTPUT's own.
+  // The files of a checkpoint that are a model, copied: they are OUTPUT's own, and what a person
+  // does to them leaves the checkpoint whole.
   void publish_model(const std::string& checkpoint);
+  // The same of what the ranks hold now, without a checkpoint.
+  void write_final_model();
 
  private:
   std::vector<checkpoint::FileRecord> write_model(const std::string& folder);
-  void write_beside(const std::string& folder, const Progress& progress) const;
+  void write_beside(const std::string& folder) const;
   std::string share_text(std::string text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;
 

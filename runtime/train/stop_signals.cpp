@@ -11,7 +11,7 @@ std::atomic<int> stop_signal{0};
 std::atomic<bool> save_asked{false};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+constexpr int kStops[] = {SIGTERM, SIGINT, SIGHUP};
 
 void on_signal(int signo) {
   if (signo == SIGUSR1) {
@@ -22,17 +22,33 @@ void on_signal(int signo) {
   }
 }
 
-}  // namespace
-
-StopSignals::StopSignals() {
+void take_over(int signo) {
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (const int signo : kSignals) ::sigaction(signo, &action, nullptr);
+  ::sigaction(signo, &action, nullptr);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  take_over(SIGUSR1);
 }
 
 StopSignals::~StopSignals() {
-  for (const int signo : kSignals) ::signal(signo, SIG_DFL);
+  for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    struct sigaction now{};
+    ::sigaction(signo, nullptr, &now);
+    if (now.sa_handler == on_signal) ::signal(signo, SIG_DFL);
+  }
+}
+
+void StopSignals::defer() {
+  for (const int signo : kStops) {
+    struct sigaction now{};
+    ::sigaction(signo, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) take_over(signo);
+  }
 }
 
 Wishes StopSignals::take() {

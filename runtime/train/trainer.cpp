@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "runtime/train/consistency.hpp"
@@ -76,13 +77,21 @@ void Trainer::finish() {
   log_interval();
   const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_ != End::stopped && !last_checkpoint_.empty()) {
-    const bool best = config_.load_best_model_at_end && !best_checkpoint_.empty();
-    saver_->publish_model(best ? best_checkpoint_ : last_checkpoint_);
-  }
+  if (end_ != End::stopped && config_.save_final_model) leave_model();
   reporter_->summary(whole_run_);
   loader_.reset();
   comm_->close();
+}
+
+// The model that the run was made for, in output_dir itself.
+void Trainer::leave_model() {
+  if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
+    saver_->publish_model(best_checkpoint_);
+  } else if (last_saved_ == progress_.step) {
+    saver_->publish_model(last_checkpoint_);
+  } else {
+    saver_->write_final_model();
+  }
 }
 
 bool Trainer::log_due() const {
@@ -131,12 +140,14 @@ void Trainer::settle() {
     sum->labels += step.labels;
   }
   progress_.tokens += step.tokens;
-  last_loss_ = outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+  const double loss =
+      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+  last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
   if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
         "step {}: the gradient is not finite (loss {}); the weights are those before the step. "
         "Lower learning_rate, look at the data, or set on_non_finite: skip",
-        step.step + 1, last_loss_));
+        step.step + 1, loss));
   }
   if (outcome.skipped) {
     reporter_->note(
@@ -146,6 +157,8 @@ void Trainer::settle() {
 
 void Trainer::log_interval() {
   if (interval_.steps == 0) return;
+  if (const auto shares = pacer_->news(interval_.step - 1); !shares.empty())
+    reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
   reporter_->interval(interval_);
   interval_ = {};
 }

@@ -74,12 +74,14 @@ class Trainer {
   void plan_steps();
   void resume();
   void start_loader();
+  void tell_of_data();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void settle();  // takes in the record of the step before
   void log_interval();
   void evaluate_now();
   void save_now();
+  void leave_model();
   void judge(const std::map<std::string, double>& metrics);
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;

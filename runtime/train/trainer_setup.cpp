@@ -14,9 +14,10 @@
 #include <stdexcept>
 
 #include "rendezvous/store/client.hpp"
-#include "runtime/checkpoint/hub.hpp"
+#include "runtime/checkpoint/file.hpp"
 #include "runtime/config/optimizer_names.hpp"
 #include "runtime/config/planner.hpp"
+#include "runtime/data/report_lines.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
@@ -118,8 +119,9 @@ Trainer::~Trainer() = default;
 
 void Trainer::open_files() {
   refuse_what_is_not_there(config_);
-  fs::create_directories(config_.output_dir);
+  checkpoint::make_writable_folder(config_.output_dir);
   source_.emplace(open_model(config_));
+  check_vocabulary(*source_);
   if (source_->config.nf4) settle_four_bit();
   if (!config_.adapter_path.empty()) {
     adapter_ = open_adapter(config_.adapter_path);
@@ -139,12 +141,15 @@ void Trainer::settle_four_bit() {
 }
 
 void Trainer::setup() {
+  check_ranks(config_, contract_.world_size);
   open_files();
   join();
   build();
   plan_steps();
   resume();
   start_loader();
+  // From here on ranks save when they are told to end: all of them must be there for it.
+  comm_->barrier("the beginning of training");
 }
 
 // Ranks wait for each other through the launcher's store: tokenising may take hours, and no
@@ -152,7 +157,7 @@ void Trainer::setup() {
 data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   data::PrepareOptions options;
   options.cache = cache_folder(config_);
-  options.rows = row_options(config_, source_->tokenizer.size());
+  options.rows = row_options(config_, source_->config.vocab_size);
   options.max_length = config_.max_length;
   options.skip_bad_rows = config_.on_bad_row == BadRow::skip;
   options.threads = config_.dataset_num_proc;
@@ -323,8 +328,18 @@ void Trainer::resume() {
     reporter_->note(
         fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
+  tell_of_data();
   for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));
+}
+
+// All ranks have the same reports; the reporter of rank 0 is the one that speaks.
+void Trainer::tell_of_data() {
+  for (const auto* prepared : {&train_data_, &eval_data_}) {
+    if (!*prepared) continue;
+    for (const auto& report : (*prepared)->reports)
+      for (const auto& line : data::lines_of(report, config_.max_length)) reporter_->note(line);
+  }
 }
 
 }  // namespace mgpu::train

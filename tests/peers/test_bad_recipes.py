@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 import unittest
 
@@ -67,7 +68,8 @@ class BadRecipes(trainer.TrainerTest):
     def test_bad_rows_may_be_skipped_with_a_note(self):
         run = self.train(2, dataset_name=self.rows_with('{"input_ids": [1, 2'), on_bad_row="skip",
                          max_steps=1, global_batch_size=8)
-        self.assertIn("bad.jsonl:5: ", run.notes + run.out + run.err)
+        self.assertIn("bad.jsonl: 1 of 9 rows skipped as bad; the first: ", run.notes)
+        self.assertIn("bad.jsonl:5: ", run.notes)
         self.assertEqual(run.column("epoch"), [1])
 
     def test_missing_model(self):
@@ -94,15 +96,99 @@ class BadRecipes(trainer.TrainerTest):
         run = self.refused(1, "104", dataset_name=str(texts))
         self.assertNotIn("index out of range in self", run.err)
 
+    def test_ids_are_below_the_rows_of_the_model(self):
+        """It has 320, although its tokenizer has 274 tokens: the model's are what counts."""
+        rows = make_rows(8)
+        rows[3]["input_ids"][2:4] = rows[3]["labels"][2:4] = [300, 319]
+        self.train(2, dataset_name=str(write_rows(self.dir / "high.jsonl", rows)), max_steps=1)
+        rows[3]["input_ids"][2] = 320
+        self.refused(1, "holds 320; ids are from 0 to 319",
+                     dataset_name=str(write_rows(self.dir / "high.jsonl", rows)))
+
+    def test_what_becomes_of_rows_is_told_and_counted(self):
+        long_prompt = make_rows(1, shortest=30, longest=30)[0]
+        long_prompt["labels"] = [-100] * 20 + long_prompt["input_ids"][20:]
+        rows = [*make_rows(14, shortest=8, longest=12), *make_rows(2, shortest=20, longest=20),
+                long_prompt]
+        run = self.train(2, dataset_name=str(write_rows(self.dir / "some.jsonl", rows)),
+                         max_length=16, max_steps=1)
+        for line in ("some.jsonl: 2 of 17 rows cut to max_length 16",
+                     "some.jsonl: 1 of 17 rows left out: no label within max_length 16"):
+            self.assertIn(line, run.notes)
+            self.assertEqual(run.out.count(line), 1)
+
     def test_grpo_is_said_to_be_missing(self):
         self.refused(1, "task: grpo is not there yet; this version trains task: sft", task="grpo")
 
     def test_batch_arithmetic(self):
-        self.refused(1, "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8",
-                     "per_device_train_batch_size may be 1, 5", "global_batch_size may be 8 or 16",
-                     global_batch_size=10)
-        self.refused(1, "global_batch_size 8 is not 4 per device x 2 ranks x 3 accumulation = 24",
+        """Before any file is opened, and by rank 0 for all."""
+        told = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
+        run = self.refused(2, told, "per_device_train_batch_size may be 1, 5",
+                           "global_batch_size may be 8 or 16", "first failure: rank 0",
+                           global_batch_size=10, model_name_or_path="no-such-model")
+        begins = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
+        self.assertEqual(len(begins), 1, run.err)
+        self.assertFalse(run.folder.exists())
+        self.refused(2, "global_batch_size 8 is not 4 per device x 2 ranks x 3 accumulation = 24",
                      gradient_accumulation_steps=3)
+        self.refused(2, "one of gpu_weights per rank: 2 ranks, 3 weights",
+                     batch_sharding="weighted", gpu_weights=[1, 2, 1])
+
+    def test_checking_knows_the_number_of_ranks(self):
+        recipe = self.recipe(global_batch_size=12, per_device_train_batch_size=4)
+        self.assertIn("12 sequences a step = 4 per device x 3 ranks x 1 accumulation",
+                      self.check(0, recipe, "--gpus", "3"))
+        self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8",
+                      self.check(2, recipe, "--nproc", "2"))
+        self.assertIn("4 per device x 3 ranks", self.check(0, recipe, WORLD_SIZE="3"))
+        self.assertIn("4 per device x 2 ranks = 8", self.check(2, recipe, WORLD_SIZE="2"))
+        self.assertIn("4 per device x 3 ranks",
+                      self.check(0, recipe, "--gpus", "3", WORLD_SIZE="2"))
+        self.assertIn("WORLD_SIZE=many: must be a whole", self.check(2, recipe, WORLD_SIZE="many"))
+        job = self.run_job("--nproc", 2, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
+        self.assertEqual(job.returncode, 2, job.err)
+        self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8", job.err)
+        job = self.run_job("--nproc", 3, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual(job.out.count("x 3 ranks x"), 1)
+        told = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
+                           gradient_accumulation_steps=2)
+        self.assertIn("16 sequences a step = 4 per device x 2 ranks x 2 accumulation",
+                      self.check(0, told))
+
+    def check(self, status, recipe, *options, **env):
+        """mgpu-train without a launcher; gives what it told."""
+        done = subprocess.run([trainer.BIN / "mgpu-train", recipe, "--check", *options],
+                              capture_output=True, text=True, timeout=trainer.LIMIT,
+                              env=trainer.environment(CUDA_VISIBLE_DEVICES="", **env))
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_half_a_place_is_named(self):
+        for there, missing in (({"WORLD_SIZE": "4"}, "RANK is not set and WORLD_SIZE=4 is"),
+                               ({"RANK": "0"}, "LOCAL_RANK is not set and RANK=0 is"),
+                               ({"LOCAL_RANK": "0"}, "RANK is not set and LOCAL_RANK=0 is")):
+            with self.subTest(there):
+                done = subprocess.run(
+                    [trainer.BIN / "mgpu-train", self.recipe(), f"--set=output_dir={self.dir}/o"],
+                    capture_output=True, text=True, timeout=trainer.LIMIT,
+                    env=trainer.environment(CUDA_VISIBLE_DEVICES="", **there))
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(missing, done.stderr)
+                self.assertFalse((self.dir / "o").exists())
+
+    def test_an_output_folder_that_cannot_be(self):
+        file = self.write("file.txt", "")
+        for folder, why in ((f"{file}/out", "Not a directory; a file is in its way"),
+                            (file, "Not a directory; a file is in its way"),
+                            ("/proc/out", "No such file or directory")):
+            with self.subTest(folder):
+                run = self.end(self.start_training(2, recipe=self.recipe(),
+                                                   output_dir=str(folder)))
+                self.assertEqual(run.status, 1, run.err)
+                self.assertIn(f"cannot create the folder {folder}: {why}", run.err)
+                self.assertIn("choose another output_dir", run.err)
+                self.assertNotIn("filesystem error", run.err)
 
     def test_what_is_not_carried_out_is_refused(self):
         self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
@@ -130,6 +216,24 @@ class LostRanks(trainer.TrainerTest):
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 5,
               trainer.LIMIT, "five steps")
         self.assert_ends_soon(job, self.training_ranks(job), 128 + signal.SIGKILL)
+
+    def test_a_hanging_rank_ends_the_job(self):
+        """A rank that stands still for longer than ddp_timeout, as one does whose GPU hangs."""
+        job = self.start_training(2, max_steps=100000, ddp_timeout=3, options=("--grace", 2))
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 5,
+              trainer.LIMIT, "five steps")
+        ranks = [pid for pid in children(job.pid) if comm(pid) == "mgpu-train"]
+        self.assertEqual(len(ranks), 2)
+        os.kill(max(ranks), signal.SIGSTOP)  # the second: they start in order
+        begin = time.monotonic()
+        run = self.end(job)
+        self.assertEqual(run.status, 1, run.err)
+        self.assertRegex(run.err, r"mgpu-train: rank 0: [a-z][a-z -]+ did not end within 3 s; "
+                                  "another rank is stuck, slower or gone")
+        self.assertIn("first failure: rank 0", run.err)
+        self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
+        self.assert_all_gone(ranks)
 
     def test_sigterm_before_the_first_step_ends_the_job(self):
         """While rows are read a rank has nothing to save: it must not wait for a step to end."""

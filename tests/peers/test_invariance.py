@@ -55,6 +55,22 @@ class Invariance(trainer.TrainerTest):
                                self.course(nproc, zero_stage=stage, **size)
                                for stage in (1, 2, 3)}, first)
 
+    def test_any_spread_of_the_work_learns_the_same(self):
+        """Who computes what is no part of the sums; each way says what each rank gets."""
+        size = dict(per_device_train_batch_size=2)
+        first = self.course(3, **size)
+        self.assertNotIn("shares of the work", first.notes)
+        for keys, shares in ((dict(batch_sharding="weighted", gpu_weights=[1, 4, 3]),
+                              "step 1: shares of the work by rank: 0.125 0.500 0.375"),
+                             (dict(batch_sharding="weighted", gpu_weights=[0, 1, 1]),
+                              "step 1: shares of the work by rank: 0.000 0.500 0.500"),
+                             (dict(batch_sharding="adaptive"), "shares of the work by rank: 0.")):
+            for stage in (0, 3):
+                with self.subTest(**keys, stage=stage):
+                    run = self.course(3, zero_stage=stage, **size, **keys)
+                    self.assertIn(shares, run.notes)
+                    self.assert_same_course(run, first, RTOL, ATOL)
+
     def test_small_buckets_learn_the_same(self):
         first = self.course(2, per_device_train_batch_size=3)
         self.assert_alike({f"stage {stage}": self.course(

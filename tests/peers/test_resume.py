@@ -151,6 +151,59 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(run.column("step"), list(range(1, 13)))
         self.assert_end_of(run, whole)
 
+    def test_a_run_without_training_state_is_made_anew(self):
+        """There is a checkpoint, and nothing that could go on from it."""
+        keys = dict(save_only_model=True, save_steps=4)
+        first = self.train_to(12, **keys)
+        again = self.train_to(12, out=first.folder.name, **keys)
+        self.assertRegex(again.err, "checkpoint-12 is skipped: it has no training state")
+        self.assertNotIn("going on", again.notes)
+        self.assertEqual(again.column("step"), list(range(1, 13)))
+        self.assertFalse((again.folder / "checkpoint-12" / "training_state").exists())
+        with_state = self.train_to(8, out=first.folder.name, resume_from_checkpoint="no")
+        self.assert_went_on(self.train_to(12, out=with_state.folder.name), 8)
+
+    def test_a_shorter_run_in_an_older_ones_folder_keeps_what_it_saves(self):
+        older = self.train_to(12)
+        run = self.train_to(6, out=older.folder.name, save_steps=3, save_total_limit=1,
+                            resume_from_checkpoint="no")
+        self.assertTrue((run.folder / "checkpoint-6" / "manifest.json").exists())
+        self.assert_same_weights(run.weights(), load_tensors(run.folder / "checkpoint-6"))
+
+    def test_what_is_done_to_the_final_model_leaves_the_checkpoint_whole(self):
+        run = self.train_to(4)
+        for path in (run.folder / "checkpoint-4").iterdir():
+            if path.is_file() and path.name not in ("manifest.json", "trainer_state.json"):
+                self.assertEqual(path.read_bytes(), (run.folder / path.name).read_bytes())
+                self.assertFalse(path.samefile(run.folder / path.name), path.name)
+        self.assertFalse((run.folder / "trainer_state.json").exists())
+        with open(run.folder / "model.safetensors", "r+b") as file:
+            file.truncate(7)
+        self.assert_went_on(self.train_to(5, out=run.folder.name), 4)
+
+    def test_without_checkpoints_the_final_model_is_left(self):
+        for extra, stem in (({}, "model"), (dict(zero_stage=3), "model"),
+                            (dict(use_peft=True, lora_r=4), "adapter_model")):
+            with self.subTest(**extra):
+                saved = self.train_to(6, **extra)
+                run = self.train_to(6, save_strategy="no", **extra)
+                self.assertEqual(list(run.folder.glob("*checkpoint-*")), [])
+                self.assert_same_weights(run.weights(stem), saved.weights(stem))
+                names = {path.name for path in (saved.folder / "checkpoint-6").iterdir()}
+                names -= {"training_state", "manifest.json", "trainer_state.json"}
+                self.assertLessEqual(names, {path.name for path in run.folder.iterdir()})
+                self.assertFalse((run.folder / "training_state").exists())
+        bare = self.train_to(6, save_strategy="no", save_final_model=False)
+        self.assertEqual(bare.weights(), {})
+
+    def test_the_final_model_is_that_of_the_last_step_not_of_the_checkpoint_before(self):
+        part = self.train_to(4)
+        whole = self.train_to(9)
+        run = self.train_to(9, out=part.folder.name, save_strategy="no")
+        self.assert_went_on(run, 4)
+        self.assertFalse((run.folder / "checkpoint-9").exists())
+        self.assert_end_of(run, whole)
+
     def test_another_global_batch_is_refused(self):
         part = self.train_to(4)
         run = self.end(self.start_training(2, out=part.folder.name, global_batch_size=16,

@@ -1,7 +1,6 @@
 """Training beside a plain loop of torch, transformers and peft over the same batches."""
 
 import json
-import math
 import os
 import subprocess
 import unittest
@@ -58,11 +57,42 @@ class FullFineTuning(trainer.TrainerTest):
         self.assertEqual(run.column("skipped_steps"), [0, 1, 2])
         self.assert_same_weights(run.weights(), once.weights())
         self.assertIn("step 3: the gradient is not finite; the step is skipped", run.notes)
-        for loss in run.column("loss")[1:]:  # nobody knows it: it is no loss of 0
-            self.assertTrue(loss is None or not math.isfinite(loss), loss)
+        for key in ("loss", "grad_norm", "mean_token_accuracy", "entropy"):
+            self.assertIsNotNone(run.column(key)[0])
+            self.assertEqual(run.column(key)[1:], [None, None], key)  # nobody knows: it is no 0
+        self.assertEqual(run.out.count("loss nan"), 2)
+        # Averages are over the steps that were made.
+        self.assert_near(run.column("train_loss", "summary"), once.column("loss"), 1e-9)
+        at_once = self.train(2, max_steps=3, **{**keys, "logging_steps": 3,
+                                                "logging_first_step": False})
+        self.assert_near(at_once.column("loss"), once.column("loss"), 1e-9)
+        self.assertEqual(at_once.column("skipped_steps"), [2])
         stopped = self.end(self.start_training(2, max_steps=3, on_non_finite="stop", **keys))
         self.assertEqual(stopped.status, 1)
         self.assertIn("step 2: the gradient is not finite", stopped.err)
+
+    def test_new_tokens_grow_the_model(self):
+        """New rows are the mean of the others; a model that has rows to spare stays as it is."""
+        for rows, tokens, expected in ((320, 50, 324), (320, 5, 320), (104, 1, 275)):
+            for tied in (True, False):
+                with self.subTest(rows=rows, tokens=tokens, tied=tied):
+                    self.model = make_model(self.dir / f"model-{rows}-{tied}", vocab_size=rows,
+                                            tie_word_embeddings=tied)
+                    names = [f"<new-{number}>" for number in range(tokens)]
+                    run = self.train(2, recipe=self.recipe(new_tokens=names), max_steps=1,
+                                     learning_rate=0)
+                    before, after = load_model(self.model), load_model(run.folder)
+                    self.assertEqual(after.config.vocab_size, expected)
+                    for ours, theirs in ((after.get_input_embeddings().weight,
+                                          before.get_input_embeddings().weight),
+                                         (after.get_output_embeddings().weight,
+                                          before.get_output_embeddings().weight)):
+                        self.assertEqual(len(ours), expected)
+                        self.assertTrue(torch.equal(ours[:rows], theirs))
+                        apart = (ours[rows:] - theirs.mean(0)).abs()
+                        self.assertLess(apart.max().item() if len(apart) else 0, 1e-6)
+                    tokenizer = transformers.AutoTokenizer.from_pretrained(run.folder)
+                    self.assertEqual(tokenizer(names[-1]).input_ids, [274 + tokens - 1])
 
     def test_leaves_a_model_that_transformers_evaluates_alike(self):
         held_back = make_rows(13, seed=2)

@@ -16,7 +16,7 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from harness import SLOWER, JobTest, children, comm, until  # noqa: E402, F401
+from harness import SLOWER, JobTest, children, comm, environment, until  # noqa: E402, F401
 
 try:
     import peft
@@ -187,13 +187,14 @@ class TrainerTest(JobTest):
         path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in keys.items()))
         return path
 
-    def start_training(self, nproc=1, out=None, recipe=None, **keys):
-        """Starts a job; the job has .folder, where it will write. `out` is that folder's name."""
+    def start_training(self, nproc=1, out=None, recipe=None, options=(), **keys):
+        """Starts a job; the job has .folder, where it will write. `out` is that folder's name,
+        `options` are mgpu-run's."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
         recipe = recipe or self.recipe()
         settings = [f"--set={key}={json.dumps(value)}" for key, value in keys.items()]
-        job = self.start("--nproc", nproc, recipe, f"--set=output_dir={folder}", *settings,
+        job = self.start("--nproc", nproc, *options, recipe, f"--set=output_dir={folder}", *settings,
                          program=str(BIN / "mgpu-run"),
                          env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
         job.folder = folder

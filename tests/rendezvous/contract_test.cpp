@@ -75,7 +75,8 @@ TEST_CASE("a worker needs only the six variables without which it cannot join", 
     CAPTURE(name);
     auto fewer = least;
     fewer.erase(name);
-    CHECK_THROWS_WITH(read(fewer), name + " is not set; start this program with mgpu-run");
+    CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set and ") &&
+                                       Contains(" is; start this program with mgpu-run"));
     fewer[name] = "";
     CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set"));
   }
@@ -107,4 +108,21 @@ TEST_CASE("an impossible variable is named with what would be right", "[contract
   auto variables = variables_of(some_contract());
   variables[name] = value;
   CHECK_THROWS_WITH(read(variables), says);
+}
+
+TEST_CASE("half a place is a place that was told, and what is missing is named", "[contract]") {
+  const auto told = [](const Variables& variables) {
+    return Contract::is_told([&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  CHECK_FALSE(told({{"MASTER_ADDR", "h"}, {"RANK", ""}}));
+  CHECK(told({{"RANK", "0"}}));
+  CHECK(told({{"LOCAL_RANK", "0"}}));
+  CHECK(told({{"WORLD_SIZE", "4"}}));
+  CHECK_THROWS_WITH(read({{"WORLD_SIZE", "4"}}),
+                    "RANK is not set and WORLD_SIZE=4 is; start this program with mgpu-run");
+  CHECK_THROWS_WITH(read({{"RANK", "0"}, {"LOCAL_RANK", "0"}}),
+                    "WORLD_SIZE is not set and RANK=0 is; start this program with mgpu-run");
 }

@@ -144,6 +144,18 @@ TEST_CASE("the newest whole checkpoint is found, and why newer ones were not tak
   CHECK_THAT(found.skipped[2], Contains("checkpoint-100 is skipped") && Contains("has changed"));
 }
 
+TEST_CASE("a checkpoint that the caller cannot use is passed over with the reason",
+          "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  save(dir, 9);
+  save(dir, 10);
+  const auto found = find_newest_complete(dir.root(), 1, [](const Manifest& manifest) {
+    if (manifest.step == 10) throw std::runtime_error("it is not mine");
+  });
+  CHECK(found.step == 9);
+  CHECK(found.skipped == Names{dir.path("checkpoint-10") + " is skipped: it is not mine"});
+}
+
 TEST_CASE("a checkpoint that was put aside by a killed save is found", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   fs::rename(save(dir, 8), dir.path(".checkpoint-8.old"));
@@ -164,12 +176,17 @@ TEST_CASE("rotation keeps the newest, the best and what is not ours", "[checkpoi
     CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-100", "checkpoint-20"});
   }
   SECTION("two with an old best") {
-    rotate(dir.root(), 2, 9);
+    rotate(dir.root(), 2, {9});
     CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-100", "checkpoint-9"});
   }
   SECTION("one with an old best") {
-    rotate(dir.root(), 1, 10);
+    rotate(dir.root(), 1, {10});
     CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-10", "checkpoint-100"});
+  }
+  SECTION("one with an old best and what was just saved beside a later step") {
+    rotate(dir.root(), 1, {10, 20});
+    CHECK(names_in(dir.root()) ==
+          Names{"checkpoint-1", "checkpoint-10", "checkpoint-100", "checkpoint-20"});
   }
   SECTION("one") {
     rotate(dir.root(), 1);

@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/file.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -52,4 +53,44 @@ TEST_CASE("the folder of a bare name is the one we are in", "[file]") {
   CHECK(folder_of("a") == ".");
   CHECK(folder_of("a/b") == "a");
   CHECK(folder_of("/a") == "/");
+}
+
+TEST_CASE("a copy is whole, its own, and in place of an older file", "[file]") {
+  // Within a file system, and from one into another, where the kernel may not copy by itself.
+  const TempDir memory(TempDir::in_memory()), disk;
+  std::string content(3'000'001, 'x');
+  content.back() = 'y';
+  const std::string from = memory.path("from");
+  write_file(from, content);
+  for (const TempDir* dir : {&memory, &disk}) {
+    const std::string to = dir->path("to");
+    write_file(to, "an older one");
+    copy_file(from, to);
+    CHECK(read_file(to, 1 << 22) == content);
+    std::ofstream(to, std::ios::in | std::ios::out) << "changed in place";
+    CHECK(read_file(from, 1 << 22) == content);
+  }
+  write_file(from, "");
+  copy_file(from, disk.path("to"));
+  CHECK(read_file(disk.path("to"), 1).empty());
+  CHECK_THROWS_WITH(copy_file(memory.path("gone"), disk.path("new")),
+                    Contains("gone: No such file"));
+  CHECK_FALSE(std::filesystem::exists(disk.path("new")));
+}
+
+TEST_CASE("a folder that cannot be made or written into is named with what to do", "[file]") {
+  const TempDir dir(TempDir::in_memory());
+  make_writable_folder(dir.path("a/b"));
+  CHECK(std::filesystem::is_directory(dir.path("a/b")));
+  make_writable_folder(dir.path("a/b"));
+  write_file(dir.path("file"), "");
+  CHECK_THROWS_WITH(make_writable_folder(dir.path("file/out")),
+                    Contains("cannot create the folder " + dir.path("file/out")) &&
+                        Contains("a file is in its way: choose another output_dir"));
+  if (::geteuid() == 0) return;  // who may write anywhere
+  ::chmod(dir.path("a").c_str(), 0500);
+  CHECK_THROWS_WITH(make_writable_folder(dir.path("a")),
+                    Contains("cannot write into the folder " + dir.path("a")) &&
+                        Contains("choose another output_dir"));
+  ::chmod(dir.path("a").c_str(), 0700);
 }

@@ -1,0 +1,36 @@
+#include "runtime/data/report_lines.hpp"
+
+#include <fmt/format.h>
+
+namespace mgpu::data {
+namespace {
+
+std::string counted(std::uint64_t count, const SourceReport& report, const char* what) {
+  return fmt::format("{}: {} of {} row{} {}", report.path, count, report.rows,
+                     report.rows == 1 ? "" : "s", what);
+}
+
+}  // namespace
+
+std::vector<std::string> lines_of(const SourceReport& report, std::int64_t max_length) {
+  std::vector<std::string> lines;
+  for (const auto& note : report.notes) lines.push_back(fmt::format("{}: {}", report.path, note));
+  if (report.bad > 0)
+    lines.push_back(counted(report.bad, report, "skipped as bad; the first: ") +
+                    report.bad_rows.front());
+  if (report.lost > 0)
+    lines.push_back(counted(report.lost, report,
+                            "whose prompt's end is learnt too, being one token with what follows "
+                            "it; the first: ") +
+                    report.lost_prompt);
+  if (report.truncated > 0)
+    lines.push_back(
+        counted(report.truncated, report, fmt::format("cut to max_length {}", max_length).c_str()));
+  if (report.dropped > 0)
+    lines.push_back(
+        counted(report.dropped, report,
+                fmt::format("left out: no label within max_length {}", max_length).c_str()));
+  return lines;
+}
+
+}  // namespace mgpu::data
