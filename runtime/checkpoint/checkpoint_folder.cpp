@@ -47,6 +47,16 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return number_in(name.substr(kPrefix.size()));
 }
 
+// ".checkpoint-8.tmp-4711-0", a draft, or ".config.json.tmp-4711-3", a file on its way.
+bool is_temporary(std::string_view name) {
+  const auto mark = name.rfind(kTemporary);
+  if (!name.starts_with('.') || mark == name.npos || mark == 0) return false;
+  const auto whose = name.substr(mark + kTemporary.size());
+  const auto dash = whose.find('-');
+  return dash != whose.npos && number_in(whose.substr(0, dash)) &&
+         number_in(whose.substr(dash + 1));
+}
+
 struct Candidate {
   std::int64_t step;
   std::string path;
@@ -205,9 +215,7 @@ std::vector<std::string> remove_leftovers(const std::string& output_dir) {
   std::vector<std::string> gone;
   std::error_code error;
   for (fs::directory_iterator at(output_dir, error), end; !error && at != end; at.increment(error))
-    if (const std::string name = at->path().filename().string();
-        name.starts_with(fmt::format(".{}", kPrefix)) && name.find(kTemporary) != name.npos)
-      gone.push_back(at->path().string());
+    if (is_temporary(at->path().filename().string())) gone.push_back(at->path().string());
   for (const std::string& path : gone) fs::remove_all(path, error);
   return gone;
 }

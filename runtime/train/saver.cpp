@@ -190,12 +190,13 @@ std::string Saver::save(const Progress& progress) {
 std::string Saver::find() {
   const auto& wanted = config_.resume_from_checkpoint;
   std::string path;
-  if (learner_.comm().rank() == 0 && wanted != "no") {
+  const bool first = learner_.comm().rank() == 0;
+  if (first) checkpoint::remove_leftovers(config_.output_dir);
+  if (first && wanted != "no") {
     if (wanted != "auto" && wanted != "true") {
       checkpoint::verify(wanted);
       path = wanted;
-    } else if (fs::exists(config_.output_dir)) {
-      checkpoint::remove_leftovers(config_.output_dir);
+    } else {
       const auto found = checkpoint::find_newest_complete(config_.output_dir, 1, need_state);
       for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
       path = found.path;

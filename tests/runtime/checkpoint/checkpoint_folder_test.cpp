@@ -198,7 +198,14 @@ TEST_CASE("leftovers of killed saves are removed and nothing else", "[checkpoint
   const TempDir dir(TempDir::in_memory());
   save(dir, 1);
   fs::create_directories(dir.path(".checkpoint-2.tmp-123-0/deep"));
+  write_file(dir.path(".model.safetensors.tmp-123-4"), "a file on its way into output_dir");
   fs::create_directory(dir.path(".hidden"));
-  CHECK(remove_leftovers(dir.root()) == Names{dir.path(".checkpoint-2.tmp-123-0")});
-  CHECK(names_in(dir.root()) == Names{".hidden", "checkpoint-1"});
+  for (const char* name : {".x.tmp-", ".x.tmp-1", ".x.tmp-1-y", "x.tmp-1-2", ".tmp-1-2"})
+    write_file(dir.path(name), "somebody's");
+  auto gone = remove_leftovers(dir.root());
+  std::sort(gone.begin(), gone.end());
+  CHECK(gone ==
+        Names{dir.path(".checkpoint-2.tmp-123-0"), dir.path(".model.safetensors.tmp-123-4")});
+  CHECK(names_in(dir.root()) == Names{".hidden", ".tmp-1-2", ".x.tmp-", ".x.tmp-1", ".x.tmp-1-y",
+                                      "checkpoint-1", "x.tmp-1-2"});
 }
