@@ -1,5 +1,6 @@
 #include "runtime/recipes/sft.hpp"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <stdexcept>
@@ -46,6 +47,7 @@ int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) 
 int tokenize(const train::TrainConfig& config) {
   train::Trainer trainer(config, {});
   trainer.open_files();
+  for (const auto& line : trainer.data_lines()) fmt::print("{}\n", line);
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "runtime/data/report_lines.hpp"
 #include "runtime/train/consistency.hpp"
 
 namespace mgpu::train {
@@ -22,6 +23,16 @@ std::int64_t every_steps(double every, std::int64_t total) {
 }
 
 }  // namespace
+
+std::vector<std::string> Trainer::data_lines() const {
+  std::vector<std::string> all;
+  for (const auto* prepared : {&train_data_, &eval_data_}) {
+    if (!*prepared) continue;
+    for (const auto& report : (*prepared)->reports)
+      for (auto& line : data::lines_of(report, config_.max_length)) all.push_back(std::move(line));
+  }
+  return all;
+}
 
 void Trainer::start_loader() {
   data::LoaderOptions options;

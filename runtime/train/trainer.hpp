@@ -50,6 +50,9 @@ class Trainer {
   // The part of setup() that needs no other device or rank: the model's files and the data.
   void open_files();
 
+  // What became of the rows of each file, a line each; after open_files().
+  std::vector<std::string> data_lines() const;
+
   // Trains to the end of the epoch, or of training; false when nothing is left to do.
   bool train_epoch();
 
@@ -74,7 +77,6 @@ class Trainer {
   void plan_steps();
   void resume();
   void start_loader();
-  void tell_of_data();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void settle();  // takes in the record of the step before

@@ -17,7 +17,6 @@
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/config/optimizer_names.hpp"
 #include "runtime/config/planner.hpp"
-#include "runtime/data/report_lines.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
@@ -328,18 +327,9 @@ void Trainer::resume() {
     reporter_->note(
         fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
-  tell_of_data();
+  for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));
-}
-
-// All ranks have the same reports; the reporter of rank 0 is the one that speaks.
-void Trainer::tell_of_data() {
-  for (const auto* prepared : {&train_data_, &eval_data_}) {
-    if (!*prepared) continue;
-    for (const auto& report : (*prepared)->reports)
-      for (const auto& line : data::lines_of(report, config_.max_length)) reporter_->note(line);
-  }
 }
 
 }  // namespace mgpu::train

@@ -116,6 +116,13 @@ class BadRecipes(trainer.TrainerTest):
                      "some.jsonl: 1 of 17 rows left out: no label within max_length 16"):
             self.assertIn(line, run.notes)
             self.assertEqual(run.out.count(line), 1)
+        done = subprocess.run(
+            [trainer.BIN / "mgpu-train", "tokenize", self.recipe(), "--set=max_length=16",
+             f"--set=dataset_name={self.dir}/some.jsonl", f"--set=output_dir={self.dir}/out"],
+            capture_output=True, text=True, timeout=trainer.LIMIT,
+            env=trainer.environment(CUDA_VISIBLE_DEVICES=""))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("some.jsonl: 2 of 17 rows cut to max_length 16\n", done.stdout)
 
     def test_grpo_is_said_to_be_missing(self):
         self.refused(1, "task: grpo is not there yet; this version trains task: sft", task="grpo")
