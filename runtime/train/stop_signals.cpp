@@ -32,6 +32,8 @@ void take_over(int signo) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  stop_signal = 0;
+  save_asked = false;
   take_over(SIGUSR1);
 }
 
