@@ -121,7 +121,11 @@ std::string tokenize(const Work& work, bool skip_bad_rows) {
 
 void store(const fs::path& path, const std::string& bytes) {
   try {
-    fs::create_directories(path.parent_path());
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    if (error)
+      throw std::runtime_error(
+          fmt::format("cannot create {}: {}", path.parent_path().string(), error.message()));
     write_atomically(path, bytes);
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(
