@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -44,6 +45,8 @@ class Alone : public Comm {
   }
 };
 
+constexpr auto kLetOthersEndFirst = std::chrono::seconds(1);
+
 const char* hint(bool nccl) {
   return nccl ? "NCCL_DEBUG=INFO tells what NCCL does; if it stands at the start, try "
                 "NCCL_IB_DISABLE=1 or NCCL_SOCKET_IFNAME=<interface>"
@@ -65,6 +68,9 @@ class OverC10d : public Comm {
         store_(std::move(store)),
         backend_(std::move(backend)) {
     fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
+      // As a rule another rank has died of something that it told. Its connections are gone before
+      // the launcher can see its end: whoever ends at once here would be taken for the cause.
+      std::this_thread::sleep_for(kLetOthersEndFirst);
       fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
     };
     if (nccl_) watch_.emplace(options.timeout, fatal_);
