@@ -48,7 +48,9 @@ std::string asked_for(const TrainConfig& config, std::int64_t ranks) {
       "asked for were per_device_train_batch_size {} x max_length {}, gradient_checkpointing {}, "
       "zero_stage {} on {} rank{}, training {}",
       config.per_device_train_batch_size, config.max_length, word_of(config.gradient_checkpointing),
-      config.zero_stage, ranks, ranks == 1 ? "" : "s", what);
+      config.zero_stage == kAutomaticStage ? std::string("auto")
+                                           : std::to_string(config.zero_stage),
+      ranks, ranks == 1 ? "" : "s", what);
 }
 
 // What costs least first.

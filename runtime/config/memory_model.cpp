@@ -66,6 +66,20 @@ bool recomputes(const Shape& s) {
   return s.recompute == Recompute::full || s.recompute == Recompute::offload;
 }
 
+// While a layer goes backward: the gradients of its widest tensors, what is made again of its
+// forward, and a matrix that is kept in 4 bits.
+double layer_work(const Shape& s) {
+  const double widest = s.H * std::max({2 * s.I, s.Q, s.A});
+  return s.T * s.w * (3 * s.I + 2 * s.H) + (recomputes(s) ? layer_token(s) * s.T : 0) +
+         (s.four_bit ? widest * s.w : 0);
+}
+
+// While the head does: a piece's logits, which become their gradient in place, and the last hidden
+// states with theirs.
+double head_work(const Shape& s) {
+  return std::min(s.T, kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
+}
+
 struct Formula {
   MemoryPart part;
   const char* name;
@@ -87,30 +101,22 @@ constexpr Formula kFormulas[] = {
      }},
     // Adapters are fp32 and their own master weights.
     {weights, "adapter", "4 t", [](const Shape& s) { return s.lora ? 4 * s.t : 0; }},
-    {weights, "a layer out of 4 bits", "B w",
-     [](const Shape& s) { return s.four_bit ? s.B * s.w : 0; }},
     // Gradients accumulate in grad_dtype over the micro-batches of a step.
     {gradients, "accumulated", "g t / Z(2)",
      [](const Shape& s) { return s.g * s.t / shared(s, 2); }},
-    // The backward pass makes them in the computation's dtype first, a layer at a time.
-    {gradients, "of one layer", "max(B, E) w",
-     [](const Shape& s) { return s.lora ? 0 : std::max(s.B, s.E) * s.w; }},
     {optimizer, "master weights", "4 t / Z(1)",
      [](const Shape& s) { return s.lora ? 0 : s.master * s.t / shared(s, 1); }},
     {optimizer, "moments", "m t / Z(1)", [](const Shape& s) { return s.m * s.t / shared(s, 1); }},
-    // Residual inputs and normed inputs (4 H), q k v, attention, gate and up, SwiGLU; log-sum-exp.
+    // Residual inputs and normed inputs (4 H), q k v, attention, gate and up; log-sum-exp.
     // With recomputation only the layer's input; offloaded, two of them.
-    {activations, "kept by layers", "L T (w (4H + Q + A + 3I) + 4h + 8); recomputed: L T w H",
+    {activations, "kept by layers", "L T (w (4H + Q + A + 2I) + 4h + 8); recomputed: L T w H",
      kept_layers},
-    {activations, "of the layer being recomputed", "T (w (4H + Q + A + 3I) + 4h + 8)",
-     [](const Shape& s) { return recomputes(s) ? layer_token(s) * s.T : 0; }},
-    {activations, "of the backward pass", "T w (3I + 2H)",
-     [](const Shape& s) { return s.T * s.w * (3 * s.I + 2 * s.H); }},
-    // Logits of a few rows in the computation's dtype, their probabilities in fp32.
-    {head, "logits of a piece", "min(T, 1024) V (w + 4)",
-     [](const Shape& s) { return std::min(s.T, kHeadRows) * s.V * (s.w + 4); }},
-    {head, "last hidden states and their gradient", "2 T H w",
-     [](const Shape& s) { return 2 * s.T * s.H * s.w; }},
+    // These two never stand together: the larger counts.
+    {activations, "of a layer's backward pass",
+     "T w (3I + 2H), recomputed: + T (w (4H + Q + A + 2I) + 4h + 8), in 4 bits: + a matrix",
+     layer_work},
+    {head, "of the head, beyond that", "max(0, min(T, 4096) V w + 2 T H w - that)",
+     [](const Shape& s) { return std::max(0.0, head_work(s) - layer_work(s)); }},
     {communication, "gradient buckets", "2 min(bucket, t) g",
      [](const Shape& s) { return s.R > 1 ? 2 * std::min(s.bucket, s.t) * s.g : 0; }},
     {communication, "gathered weights", "min(gather, t) w",

@@ -13,9 +13,8 @@
 namespace mgpu::recipes {
 namespace {
 
-int train_through(const train::TrainConfig& config, const rendezvous::Contract& contract) {
+int train_through(train::Trainer& trainer) {
   train::StopSignals signals;
-  train::Trainer trainer(config, contract);
   trainer.set_wishes([&] { return signals.take(); });
 
   trainer.setup();
@@ -33,12 +32,13 @@ int train_through(const train::TrainConfig& config, const rendezvous::Contract& 
 }  // namespace
 
 int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) {
+  train::Trainer trainer(config, contract);
   try {
-    return train_through(config, contract);
+    return train_through(trainer);
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::exception& e) {
-    const auto text = train::out_of_memory_text(e.what(), config, contract.world_size);
+    const auto text = train::out_of_memory_text(e.what(), trainer.config(), contract.world_size);
     if (!text) throw;
     throw std::runtime_error(*text);
   }

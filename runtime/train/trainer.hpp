@@ -62,6 +62,8 @@ class Trainer {
   // Asked before every step whether somebody wants a checkpoint or the end; none by default.
   void set_wishes(std::function<Wishes()> wishes) { wishes_ = std::move(wishes); }
 
+  // As it is carried out: what was left to us is settled in setup().
+  const TrainConfig& config() const { return config_; }
   End end() const { return end_; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t total_steps() const { return total_steps_; }

@@ -26,7 +26,7 @@ void check_lines(const std::vector<std::string>& lines) {
 void check_config(const TrainConfig& config) {
   if (config.model_name_or_path.empty() == config.model_size.empty()) std::abort();
   if (config.per_device_train_batch_size < 1 || config.gradient_accumulation_steps < 1 ||
-      config.max_length < 2 || config.zero_stage < 0 || config.zero_stage > 3 ||
+      config.max_length < 2 || config.zero_stage < kAutomaticStage || config.zero_stage > 3 ||
       !(config.warmup_steps >= 0) || config.lora_r < 1)
     std::abort();
   try {

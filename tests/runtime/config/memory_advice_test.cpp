@@ -22,7 +22,7 @@ TEST_CASE("running out of memory ends with what was asked for and the keys to ch
   CHECK(out_of_memory_text(kTorchs, config, 4) ==
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
         "of which 1.20 GiB is free; asked for were per_device_train_batch_size 8 x max_length "
-        "4096, gradient_checkpointing auto, zero_stage 0 on 4 ranks, training all weights; what "
+        "4096, gradient_checkpointing auto, zero_stage auto on 4 ranks, training all weights; what "
         "needs less: per_device_train_batch_size: 4 with gradient_accumulation_steps: 2, "
         "gradient_checkpointing: true, zero_stage: 3, max_length: 2048, use_peft: true; "
         "mgpu-train plan shows what fits");
