@@ -7,6 +7,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "runtime/checkpoint/dynamic_levels.hpp"
+
 namespace mgpu::checkpoint {
 
 namespace {
@@ -29,35 +31,6 @@ float largest_magnitude(std::span<const float> values) {
     largest = std::max(largest, std::abs(value));
   }
   return largest;
-}
-
-// 2^bits + 1 points from 0.1 to 1; the last half is counted from the end and each is rounded once,
-// as torch.linspace does.
-std::vector<float> boundaries(int bits) {
-  const int parts = 1 << bits;
-  const float step = (1.0f - 0.1f) / static_cast<float>(parts);
-  std::vector<float> points;
-  for (int i = 0; i <= parts; ++i)
-    points.push_back(i < (parts + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1f)
-                                         : std::fma(-step, static_cast<float>(parts - i), 1.0f));
-  return points;
-}
-
-std::array<float, 256> make_dynamic_levels() {
-  std::vector<float> levels = {0.0f, 1.0f};
-  for (int exponent = 0; exponent < 7; ++exponent) {
-    const auto unit = static_cast<float>(std::pow(10.0, exponent - 6));
-    const std::vector<float> points = boundaries(exponent);
-    for (std::size_t i = 0; i + 1 < points.size(); ++i) {
-      const float level = unit * ((points[i] + points[i + 1]) / 2);
-      levels.push_back(level);
-      levels.push_back(-level);
-    }
-  }
-  std::ranges::sort(levels);
-  std::array<float, 256> all{};
-  std::ranges::copy(levels, all.begin());
-  return all;
 }
 
 std::uint8_t nearest_level(float value) {
@@ -92,11 +65,6 @@ NestedScales nest(std::span<const float> scales) {
 
 int nf4_index(float scaled) {
   return static_cast<int>(std::ranges::lower_bound(kMidpoints, scaled) - kMidpoints.begin());
-}
-
-const std::array<float, 256>& dynamic_levels() {
-  static const std::array<float, 256> levels = make_dynamic_levels();
-  return levels;
 }
 
 Nf4Tensor quantize_nf4(std::span<const float> values, std::vector<std::int64_t> shape, DType dtype,

@@ -40,10 +40,7 @@ inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
 // between levels that lie below it.
 int nf4_index(float scaled);
 
-// The 256 levels, ascending, in which scales are stored when they are quantised themselves.
-const std::array<float, 256>& dynamic_levels();
-
-// Scales in 8 bits: level * nested[i / 256] + offset.
+// Scales in 8 bits, as codes of dynamic_levels(): level * nested[i / 256] + offset.
 struct NestedScales {
   std::vector<std::uint8_t> indices;
   std::vector<float> scales;

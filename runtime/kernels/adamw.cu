@@ -1,4 +1,4 @@
-#include "runtime/kernels/vector.cuh"
+#include "runtime/kernels/adamw.cuh"
 
 namespace mgpu::kernels {
 namespace {
@@ -14,17 +14,7 @@ __global__ void adamw_kernel(AdamW a, float* __restrict__ master, bf16* __restri
   if (*skip != 0.0F) return;
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
   if (i >= n) return;
-  const float scale = *clip;
-  const float correction1 = 1.0F - powf(a.beta1, *count);
-  const float correction2 = sqrtf(1.0F - powf(a.beta2, *count));
-  const float step = a.lr / correction1;
-  const auto update = [&](float& w, float g, float& m, float& v) {
-    g *= scale;
-    w *= 1.0F - a.lr * a.decay;
-    m = a.beta1 * m + (1.0F - a.beta1) * g;
-    v = a.beta2 * v + (1.0F - a.beta2) * g * g;
-    w -= step * m / (sqrtf(v) / correction2 + a.eps);
-  };
+  const AdamWUpdate update(a, *clip, *count);
   if (i + 8 <= n) {
     Eight w = load8(master + i);
     const Eight g = load8(grad + i);

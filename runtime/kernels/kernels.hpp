@@ -65,6 +65,21 @@ void adamw(const AdamW& a, float* master, void* value, Type grad_type, const voi
            Type moment_type, void* first, void* second, const float* clip, const float* skip,
            const float* count, std::int64_t n, cudaStream_t stream);
 
+// The same with moments in codes of 8 bits: value = levels[code] * scales[block], the scale the
+// largest magnitude of its block of 256. The first block lacks `lead` elements at its beginning.
+// A table is 256 ascending levels and 256 borders between each and the next. Buffers may lie at
+// any multiple of their elements; at multiples of 16 bytes, and with a lead that is one of 8
+// elements, it is fast.
+struct CodedMoment {
+  std::uint8_t* codes;
+  float* scales;
+  const float* table;
+};
+void adamw_8bit(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
+                const CodedMoment& first, const CodedMoment& second, std::int64_t lead,
+                const float* clip, const float* skip, const float* count, std::int64_t n,
+                cudaStream_t stream);
+
 // Numbers from NF4 codes, two a byte; n a multiple of 64. Scales of blocks of 64: plain, or
 // levels[indices[b]] * outer[b / 256] + *offset.
 struct Nf4Scales {

@@ -138,6 +138,21 @@ CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const d
   return out;
 }
 
+namespace {
+
+kernels::AdamW rounded(const AdamWStep& step) {
+  return {static_cast<float>(step.learning_rate), static_cast<float>(step.beta1),
+          static_cast<float>(step.beta2), static_cast<float>(step.epsilon),
+          static_cast<float>(step.decay)};
+}
+
+kernels::CodedMoment coded(const Moment& moment) {
+  return {moment.values.data_ptr<std::uint8_t>(), moment.scales.data_ptr<float>(),
+          moment.table.const_data_ptr<float>()};
+}
+
+}  // namespace
+
 bool can_adamw(const Tensor& master) {
   return master.is_cuda() && reinterpret_cast<std::uintptr_t>(master.const_data_ptr()) % 16 == 0;
 }
@@ -145,13 +160,21 @@ bool can_adamw(const Tensor& master) {
 void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
             const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
             const Tensor& count) {
-  const kernels::AdamW a{static_cast<float>(step.learning_rate), static_cast<float>(step.beta1),
-                         static_cast<float>(step.beta2), static_cast<float>(step.epsilon),
-                         static_cast<float>(step.decay)};
-  kernels::adamw(a, master.data_ptr<float>(), value.defined() ? value.data_ptr() : nullptr,
-                 type_of(grad), grad.const_data_ptr(), type_of(first), first.data_ptr(),
-                 second.data_ptr(), clip.const_data_ptr<float>(), skip.const_data_ptr<float>(),
-                 count.const_data_ptr<float>(), master.numel(), stream_of(master));
+  kernels::adamw(rounded(step), master.data_ptr<float>(),
+                 value.defined() ? value.data_ptr() : nullptr, type_of(grad), grad.const_data_ptr(),
+                 type_of(first), first.data_ptr(), second.data_ptr(), clip.const_data_ptr<float>(),
+                 skip.const_data_ptr<float>(), count.const_data_ptr<float>(), master.numel(),
+                 stream_of(master));
+}
+
+void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& value,
+                 const Tensor& grad, const Moment& first, const Moment& second, const Tensor& clip,
+                 const Tensor& skip, const Tensor& count) {
+  kernels::adamw_8bit(rounded(step), master.data_ptr<float>(),
+                      value.defined() ? value.data_ptr() : nullptr, type_of(grad),
+                      grad.const_data_ptr(), coded(first), coded(second), first.lead,
+                      clip.const_data_ptr<float>(), skip.const_data_ptr<float>(),
+                      count.const_data_ptr<float>(), master.numel(), stream_of(master));
 }
 
 bool can_dequantize(const Nf4& matrix, const Tensor& out) {
@@ -221,6 +244,10 @@ bool can_adamw(const Tensor&) {
 }
 void adamw_(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
             const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  none();
+}
+void adamw_8bit_(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, const Moment&,
+                 const Moment&, const Tensor&, const Tensor&, const Tensor&) {
   none();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/kernels/moment.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/ops.hpp"
 
@@ -33,6 +34,10 @@ bool can_adamw(const Tensor& master);
 void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
             const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
             const Tensor& count);
+// Both moments in 8 bits, with the same lead.
+void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& value,
+                 const Tensor& grad, const Moment& first, const Moment& second, const Tensor& clip,
+                 const Tensor& skip, const Tensor& count);
 
 bool can_dequantize(const Nf4& matrix, const Tensor& out);
 void dequantize(const Nf4& matrix, const Tensor& out);

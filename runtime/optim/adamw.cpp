@@ -1,23 +1,57 @@
 #include "runtime/optim/adamw.hpp"
 
 #include <ATen/ops/_foreach_norm.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "runtime/kernels/on_gpu.hpp"
+#include <algorithm>
 
 namespace mgpu::optim {
 namespace {
 
-// `flat` from this element of `like` on: views of one storage keep their distance.
+// The tensors of a span that grow together.
+std::vector<Tensor*> vectors_of(Span& span) {
+  std::vector<Tensor*> vectors{&span.master, &span.grad, &span.first.values, &span.second.values};
+  if (span.value.defined()) vectors.push_back(&span.value);
+  return vectors;
+}
+
+// From `view` on, `size` elements of its storage.
 Tensor stretched(const Tensor& view, std::int64_t size) {
   return view.as_strided({size}, {1}, view.storage_offset());
+}
+
+std::int64_t end_of(const Tensor& view) {
+  return view.storage_offset() + view.numel();
+}
+
+// Blocks go on from one moment into the next.
+bool blocks_join(const Moment& before, const Moment& next) {
+  return (before.lead + before.size()) % ops::kMomentBlock == 0 && next.lead == 0 &&
+         end_of(before.scales) == next.scales.storage_offset();
+}
+
+// Weights, gradients and moments lie in flat vectors in the same order. Where two fragments that
+// decay alike are as far from each other in all of them, what lies between is padding, whose
+// gradient and weight are 0 and stay so. Codes have no padding within a block.
+bool join(Span& span, Span& next) {
+  if (span.decay != next.decay || span.first.coded() != next.first.coded()) return false;
+  const auto ours = vectors_of(span), theirs = vectors_of(next);
+  const auto gap = theirs[0]->storage_offset() - end_of(*ours[0]);
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (theirs[i]->storage_offset() - end_of(*ours[i]) != gap) return false;
+  if (gap < 0) return false;
+  if (span.first.coded()) {
+    if (gap != 0 || !blocks_join(span.first, next.first)) return false;
+    const auto blocks = span.first.scales.numel() + next.first.scales.numel();
+    for (Moment* moment : {&span.first, &span.second})
+      moment->scales = stretched(moment->scales, blocks);
+  }
+  const auto size = span.master.numel() + gap + next.master.numel();
+  for (Tensor* vector : ours) *vector = stretched(*vector, size);
+  return true;
 }
 
 }  // namespace
@@ -30,47 +64,35 @@ AdamW::AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_siz
     return;
   }
   const auto on_device = owned.front().value.options();
-  const auto moment_dtype = options.moments == Moments::bf16 ? at::kBFloat16 : at::kFloat;
   const bool own_master = on_device.dtype() != at::kFloat;
   count_ = at::zeros({}, on_device.dtype(at::kFloat));
   Tensor master;
   if (own_master) master = at::zeros({owned_size}, on_device.dtype(at::kFloat));
-  const Tensor first = at::zeros({owned_size}, on_device.dtype(moment_dtype));
-  const Tensor second = at::zeros({owned_size}, on_device.dtype(moment_dtype));
-  for (auto& o : owned) {
-    const auto& f = o.fragment;
-    State state{&o, own_master ? master.narrow(0, f.owned, f.size) : o.value,
-                first.narrow(0, f.owned, f.size), second.narrow(0, f.owned, f.size)};
-    if (own_master) state.master.copy_(o.value);
+  const bool coded = options.moments == Moments::eight_bit;
+  const auto device = on_device.device();
+  const MomentVectors first(owned, owned_size, options.moments,
+                            coded ? first_moment_table(device) : Tensor());
+  const MomentVectors second(owned, owned_size, options.moments,
+                             coded ? second_moment_table(device) : Tensor());
+  moment_bytes_ = first.bytes() + second.bytes();
+  for (std::size_t i = 0; i < owned.size(); ++i) {
+    const auto& f = owned[i].fragment;
+    State state{&owned[i], own_master ? master.narrow(0, f.owned, f.size) : owned[i].value,
+                first[i], second[i]};
+    if (own_master) state.master.copy_(owned[i].value);
     states_.push_back(std::move(state));
   }
   merge_spans();
 }
 
-// Weights, gradients and states lie in flat vectors in the same order. Where two fragments that
-// decay alike are as far from each other in all of them, what lies between is padding, whose
-// gradient and weight are 0 and stay so.
 void AdamW::merge_spans() {
   for (const auto& state : states_) {
-    const auto& f = state.owned->fragment;
-    const bool own_master = state.owned->value.scalar_type() != at::kFloat;
-    if (!spans_.empty() && spans_.back().decay == f.decay) {
-      auto& span = spans_.back();
-      const auto end = state.first.storage_offset() + f.size;
-      const auto size = end - span.first.storage_offset();
-      const auto same_distance = [&](const Tensor& begin, const Tensor& here) {
-        return here.storage_offset() + f.size - begin.storage_offset() == size;
-      };
-      const auto& value = own_master ? span.value : span.master;
-      if (same_distance(span.grad, state.owned->grad) && same_distance(value, state.owned->value)) {
-        for (Tensor* t : {&span.master, &span.grad, &span.first, &span.second})
-          *t = stretched(*t, size);
-        if (own_master) span.value = stretched(span.value, size);
-        continue;
-      }
-    }
-    spans_.push_back({state.master, own_master ? state.owned->value : Tensor(), state.owned->grad,
-                      state.first, state.second, f.decay});
+    const auto& owned = *state.owned;
+    const bool own_master = owned.value.scalar_type() != at::kFloat;
+    Span span{state.master, own_master ? owned.value : Tensor(),
+              owned.grad,   state.first,
+              state.second, owned.fragment.decay};
+    if (spans_.empty() || !join(spans_.back(), span)) spans_.push_back(std::move(span));
   }
 }
 
@@ -94,40 +116,10 @@ void AdamW::step(double learning_rate, const Tensor& clip, const Tensor& skip) {
   if (spans_.empty()) return;
   count_.add_(skip.neg().add_(1));
   for (const auto& span : spans_) {
-    const double decay = span.decay ? options_.weight_decay : 0;
-    if (ops::on_gpu::can_adamw(span.master)) {
-      ops::on_gpu::adamw_({learning_rate, options_.beta1, options_.beta2, options_.epsilon, decay},
-                          span.master, span.value, span.grad, span.first, span.second, clip, skip,
-                          count_);
-    } else {
-      step_span(span, learning_rate, decay, clip, skip);
-    }
+    adamw_step({learning_rate, options_.beta1, options_.beta2, options_.epsilon,
+                span.decay ? options_.weight_decay : 0},
+               span, clip, skip, count_);
   }
-}
-
-// The same in ATen: torch's fused step where everything is fp32, else written out.
-void AdamW::step_span(const Span& span, double learning_rate, double decay, const Tensor& clip,
-                      const Tensor& skip) {
-  const auto& o = options_;
-  if (span.first.scalar_type() == at::kFloat && span.grad.scalar_type() == at::kFloat) {
-    at::_fused_adamw_({span.master}, {span.grad}, {span.first}, {span.second}, {}, {count_},
-                      learning_rate, o.beta1, o.beta2, decay, o.epsilon, false, false,
-                      clip.reciprocal(), skip);
-  } else {
-    const auto correction1 = at::pow(o.beta1, count_).neg_().add_(1);
-    const auto correction2 = at::pow(o.beta2, count_).neg_().add_(1);
-    const auto skipped = skip.to(at::kBool);
-    const auto grad = at::mul(span.grad.to(at::kFloat), clip);
-    const auto first = span.first.to(at::kFloat).mul_(o.beta1).add_(grad, 1 - o.beta1);
-    const auto second = span.second.to(at::kFloat).mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
-    const auto denominator = second.sqrt().div_(correction2.sqrt()).add_(o.epsilon);
-    const auto update = first.div(correction1).div_(denominator).mul_(learning_rate);
-    const auto updated = at::mul(span.master, 1 - learning_rate * decay).sub_(update);
-    span.master.copy_(at::where(skipped, span.master, updated));
-    span.first.copy_(at::where(skipped, span.first.to(at::kFloat), first));
-    span.second.copy_(at::where(skipped, span.second.to(at::kFloat), second));
-  }
-  if (span.value.defined()) span.value.copy_(span.master);
 }
 
 void AdamW::publish_master() {

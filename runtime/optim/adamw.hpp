@@ -6,13 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/optim/adamw_step.hpp"
+#include "runtime/optim/moment_vectors.hpp"
 #include "runtime/parallel/shards.hpp"
 
 namespace mgpu::optim {
-
-using at::Tensor;
-
-enum class Moments { fp32, bf16, eight_bit };
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
@@ -26,7 +24,8 @@ class AdamW {
   // What belongs to one fragment; views of flat vectors over all that is owned.
   struct State {
     parallel::OwnedFragment* owned = nullptr;
-    Tensor master, first, second;
+    Tensor master;
+    Moment first, second;
   };
 
   // Reads the weights as they are now. `owned` must outlive this.
@@ -43,23 +42,18 @@ class AdamW {
   std::int64_t steps_taken() const;
   void set_steps_taken(std::int64_t steps);
   std::vector<State>& states() { return states_; }
+  // Bytes of all moments held here, what lies between fragments included.
+  std::int64_t moment_bytes() const { return moment_bytes_; }
   // After states were loaded: the computing weights become the master's rounding.
   void publish_master();
 
  private:
-  // Neighbouring fragments that decay alike, with the padding between them: one launch.
-  struct Span {
-    Tensor master, value, grad, first, second;  // value undefined: the master computes
-    bool decay = false;
-  };
-
   void merge_spans();
-  void step_span(const Span& span, double learning_rate, double decay, const Tensor& clip,
-                 const Tensor& skip);
 
   AdamWOptions options_;
   std::vector<State> states_;
-  std::vector<Span> spans_;
+  std::vector<Span> spans_;  // neighbouring fragments that decay alike: one launch
+  std::int64_t moment_bytes_ = 0;
   Tensor count_;  // steps that were not skipped, fp32 on the device
 };
 

@@ -41,6 +41,7 @@ struct Fragment {
   std::string name;
   std::int64_t tensor_begin = 0;  // in elements of the tensor
   std::int64_t size = 0;
+  std::int64_t whole = 0;  // elements of the tensor
   std::int64_t flat = 0;   // where it lies in the flat vector
   std::int64_t owned = 0;  // where it lies among what the rank owns
   bool decay = false;

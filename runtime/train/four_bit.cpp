@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "runtime/checkpoint/dynamic_levels.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/model/model_shape.hpp"
 

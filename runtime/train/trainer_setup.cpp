@@ -79,6 +79,11 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   return options;
 }
 
+optim::Moments moments_of(const TrainConfig& config) {
+  if (config.optim == "adamw_8bit") return optim::Moments::eight_bit;
+  return config.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32;
+}
+
 // What is kept of a layer's forward.
 std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
   const auto all = [&](model::Keep keep) {
@@ -98,26 +103,12 @@ std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
 
 }  // namespace
 
-namespace {
-
-// Settings that recipes may hold and this version does not carry out: never passed over in silence.
-void refuse_what_is_not_there(const TrainConfig& config) {
-  const auto refuse = [](const std::string& what, const std::string& instead) {
-    throw std::runtime_error(fmt::format("{} is not supported by this version; {}", what, instead));
-  };
-  if (config.optim == "adamw_8bit")
-    refuse("optim: adamw_8bit", "use adamw_torch_fused, with optim_dtype: bf16 to save memory");
-}
-
-}  // namespace
-
 Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
     : config_(std::move(config)), contract_(std::move(contract)) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::open_files() {
-  refuse_what_is_not_there(config_);
   checkpoint::make_writable_folder(config_.output_dir);
   source_.emplace(open_model(config_));
   check_vocabulary(*source_);
@@ -232,8 +223,7 @@ void Trainer::build() {
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
-                       config_.weight_decay,
-                       config_.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32};
+                       config_.weight_decay, moments_of(config_)};
   options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;

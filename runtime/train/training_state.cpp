@@ -1,5 +1,9 @@
 #include "runtime/train/training_state.hpp"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,17 +19,29 @@ namespace mgpu::train {
 namespace {
 
 namespace fs = std::filesystem;
+using ops::Moment;
 using optim::AdamW;
 
 constexpr const char* kFolder = "training_state";
+constexpr const char* kScales = "_scales";
 
+// What is saved of a state, as if it were all moments: the master is one in fp32.
 struct Kind {
   const char* name;
-  at::Tensor AdamW::State::* tensor;
+  Moment (*of)(const AdamW::State&);
 };
-constexpr Kind kKinds[] = {{"master", &AdamW::State::master},
-                           {"first", &AdamW::State::first},
-                           {"second", &AdamW::State::second}};
+constexpr Kind kKinds[] = {
+    {"master", [](const AdamW::State& state) { return Moment{state.master, {}, {}, 0}; }},
+    {"first", [](const AdamW::State& state) { return state.first; }},
+    {"second", [](const AdamW::State& state) { return state.second; }}};
+
+std::string values_name(const Kind& kind, const std::string& key) {
+  return fmt::format("{}/{}", kind.name, key);
+}
+
+std::string scales_name(std::string_view values_name) {
+  return std::string(values_name).insert(values_name.find('/'), kScales);
+}
 
 // This rank's part of the work of saving: what it would own if the states were spread, also when
 // everybody has all of them.
@@ -80,28 +96,67 @@ Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& 
   return index;
 }
 
-void fill(const std::string& kind, const AdamW::State& state, const at::Tensor& to,
-          const Index& index) {
+at::Tensor tensor_of(const Saved& saved, const checkpoint::TensorEntry& entry) {
+  return tensor_over({entry.dtype, entry.shape, saved.file->bytes(entry), saved.file->path()});
+}
+
+// A saved piece; codes are read with `table`.
+Moment moment_of(const Saved& saved, const at::Tensor& table) {
+  Moment moment{tensor_of(saved, *saved.entry), {}, {}, 0};
+  if (saved.entry->dtype != checkpoint::DType::u8) return moment;
+  const auto* scales = saved.file->find(scales_name(saved.entry->name));
+  moment.lead = saved.begin % ops::kMomentBlock;
+  if (scales == nullptr || scales->dtype != checkpoint::DType::f32 ||
+      scales->shape != std::vector{ops::moment_blocks(moment.lead, saved.size)}) {
+    throw std::runtime_error(
+        fmt::format("{}: {} has no scales that fit it", saved.file->path(), saved.entry->name));
+  }
+  moment.scales = tensor_of(saved, *scales);
+  moment.table = table;
+  return moment;
+}
+
+// A scale is the largest of those that its block had in the pieces. Where that is one, codes are
+// read as they were written; elements that had a smaller one are rounded to the new levels.
+void fill(const Kind& kind, const AdamW::State& state, const Index& index,
+          const at::Tensor& table) {
   const auto& f = state.owned->fragment;
+  const Moment to = kind.of(state);
+  const auto lead = f.tensor_begin % ops::kMomentBlock;
+  const auto values = at::empty({f.size}, at::kFloat);
+  const auto scales = at::zeros({to.coded() ? to.scales.numel() : 0}, at::kFloat);
   std::int64_t filled = 0;
-  const auto found = index.find(kind + "/" + f.name);
+  const auto found = index.find(fmt::format("{}/{}", kind.name, f.name));
   if (found != index.end()) {
     for (const auto& saved : found->second) {
       const auto from = std::max(saved.begin, f.tensor_begin);
       const auto end = std::min(saved.begin + saved.size, f.tensor_begin + f.size);
       if (from >= end) continue;
-      const auto value = tensor_over({saved.entry->dtype, saved.entry->shape,
-                                      saved.file->bytes(*saved.entry), saved.file->path()});
-      to.narrow(0, from - f.tensor_begin, end - from)
-          .copy_(value.narrow(0, from - saved.begin, end - from));
+      const auto at = from - f.tensor_begin;
+      const auto part = part_of(moment_of(saved, table), from - saved.begin, end - from);
+      const auto decoded = ops::decode(part);
+      values.narrow(0, at, end - from).copy_(decoded);
       filled += end - from;
+      if (!to.coded()) continue;
+      const auto own =
+          part.coded() ? part.scales : ops::block_scales(decoded, (lead + at) % ops::kMomentBlock);
+      const auto here = scales.narrow(0, (lead + at) / ops::kMomentBlock, own.numel());
+      here.copy_(at::maximum(here, own));
     }
   }
   if (filled != f.size) {
     throw std::runtime_error(
         fmt::format("the training state lacks {} of {}: {} of its {} elements from {} on are there",
-                    kind, f.name, filled, f.size, f.tensor_begin));
+                    kind.name, f.name, filled, f.size, f.tensor_begin));
   }
+  if (!to.coded()) {
+    to.values.copy_(values);
+    return;
+  }
+  const Moment host{at::empty({f.size}, at::kByte), at::empty_like(scales), table, lead};
+  ops::encode_(host, values, scales);  // here: a GPU has no room for what it takes
+  to.values.copy_(host.values);
+  to.scales.copy_(host.scales);
 }
 
 }  // namespace
@@ -112,22 +167,24 @@ checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder
   const auto folder = fs::path(checkpoint_folder) / kFolder;
   fs::create_directories(folder);
   const auto pieces = pieces_of(shards, optimizer, rank, world);
-  std::vector<checkpoint::TensorPlan> plan;
-  for (const auto& piece : pieces)
-    for (const auto& kind : kKinds)
-      plan.push_back({fmt::format("{}/{}", kind.name, piece.key),
-                      dtype_of((piece.state->*kind.tensor).scalar_type()),
-                      {piece.size}});
-  checkpoint::SafetensorsWriter writer(
-      folder / fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world), std::move(plan));
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const auto& piece : pieces) {
     for (const auto& kind : kKinds) {
-      const auto host =
-          (piece.state->*kind.tensor).narrow(0, piece.from, piece.size).to(at::kCPU).contiguous();
-      writer.write(fmt::format("{}/{}", kind.name, piece.key),
-                   std::span(static_cast<const std::byte*>(host.const_data_ptr()),
-                             static_cast<std::size_t>(host.nbytes())));
+      const auto name = values_name(kind, piece.key);
+      const auto part = part_of(kind.of(*piece.state), piece.from, piece.size);
+      tensors.emplace_back(name, part.values);
+      if (part.coded()) tensors.emplace_back(scales_name(name), part.scales);
     }
+  }
+  std::vector<checkpoint::TensorPlan> plan;
+  for (const auto& [name, tensor] : tensors)
+    plan.push_back({name, dtype_of(tensor.scalar_type()), {tensor.numel()}});
+  checkpoint::SafetensorsWriter writer(
+      folder / fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world), std::move(plan));
+  for (const auto& [name, tensor] : tensors) {
+    const auto host = tensor.to(at::kCPU).contiguous();
+    writer.write(name, std::span(static_cast<const std::byte*>(host.const_data_ptr()),
+                                 static_cast<std::size_t>(host.nbytes())));
   }
   auto record = writer.finish();
   record.name = fmt::format("{}/{}", kFolder, record.name);
@@ -141,8 +198,13 @@ void read_training_state(const std::string& checkpoint_folder, AdamW& optimizer)
     if (entry.path().extension() == ".safetensors")
       files.push_back(std::make_unique<checkpoint::SafetensorsFile>(entry.path()));
   const auto index = index_of(files);
-  for (auto& state : optimizer.states())
-    for (const auto& kind : kKinds) fill(kind.name, state, state.*kind.tensor, index);
+  const auto first = optim::first_moment_table(at::kCPU);
+  const auto second = optim::second_moment_table(at::kCPU);
+  for (auto& state : optimizer.states()) {
+    fill(kKinds[0], state, index, {});
+    fill(kKinds[1], state, index, first);
+    fill(kKinds[2], state, index, second);
+  }
   optimizer.publish_master();
 }
 

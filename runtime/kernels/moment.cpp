@@ -1,0 +1,74 @@
+#include "runtime/kernels/moment.hpp"
+
+#include <ATen/ops/abs.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/bucketize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+namespace mgpu::ops {
+namespace {
+
+constexpr double kLeastScale = 1e-38;  // a block of zeros is divided by this
+
+// A number of each block as one of each element.
+Tensor spread(const Tensor& blocks, std::int64_t lead, std::int64_t size) {
+  return blocks.unsqueeze(1).expand({-1, kMomentBlock}).reshape({-1}).narrow(0, lead, size);
+}
+
+}  // namespace
+
+std::int64_t moment_blocks(std::int64_t lead, std::int64_t size) {
+  return size == 0 ? 0 : (lead + size + kMomentBlock - 1) / kMomentBlock;
+}
+
+Tensor moment_table(std::span<const float, 256> levels, at::Device device) {
+  Tensor table = at::empty({2, 256}, at::kFloat);
+  auto* rows = table.data_ptr<float>();
+  for (std::size_t i = 0; i < 256; ++i) {
+    rows[i] = levels[i];
+    rows[256 + i] =
+        i + 1 < 256 ? (levels[i] + levels[i + 1]) * 0.5F : std::numeric_limits<float>::infinity();
+  }
+  if (levels[0] == 0) rows[256] = 0;
+  return table.to(device);
+}
+
+Moment part_of(const Moment& moment, std::int64_t from, std::int64_t size) {
+  Moment part{moment.values.narrow(0, from, size), {}, moment.table, 0};
+  if (!moment.coded()) return part;
+  const auto begin = moment.lead + from;
+  part.lead = begin % kMomentBlock;
+  part.scales = moment.scales.narrow(0, begin / kMomentBlock, moment_blocks(part.lead, size));
+  return part;
+}
+
+Tensor block_scales(const Tensor& values, std::int64_t lead) {
+  const auto blocks = moment_blocks(lead, values.numel());
+  const auto padded = at::zeros({blocks * kMomentBlock}, values.options());
+  padded.narrow(0, lead, values.numel()).copy_(values);
+  return padded.abs_().view({blocks, kMomentBlock}).amax(1);
+}
+
+Tensor decode(const Moment& moment) {
+  if (!moment.coded()) return moment.values.to(at::kFloat);
+  const auto levels = moment.table.select(0, 0).index_select(0, moment.values.to(at::kInt));
+  return at::mul(levels, spread(moment.scales, moment.lead, moment.size()));
+}
+
+void encode_(const Moment& moment, const Tensor& values, const Tensor& scales) {
+  if (!moment.coded()) {
+    moment.values.copy_(values);
+    return;
+  }
+  const auto inverse = scales.clamp_min(kLeastScale).reciprocal_();
+  const auto scaled = at::mul(values, spread(inverse, moment.lead, moment.size())).clamp_(-1, 1);
+  moment.values.copy_(at::bucketize(scaled, moment.table.select(0, 1), true));
+  moment.scales.copy_(scales);
+}
+
+}  // namespace mgpu::ops
