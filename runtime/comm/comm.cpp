@@ -154,10 +154,14 @@ class OverC10d : public Comm {
     });
   }
 
+  // A Work holds on to what it wrote; its copy only knows how it ended. Otherwise memory would be
+  // kept for as long as the watch sleeps, which is many layers' weights.
   void watch_over(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
-    watch_->add({what, [work] { return work->isCompleted(); },
-                 [work]() -> std::string {
-                   const auto failure = work->exception();
+    using Work = c10d::ProcessGroupNCCL::WorkNCCL;
+    const auto state = c10::make_intrusive<Work>(dynamic_cast<const Work&>(*work));
+    watch_->add({what, [state] { return state->isCompleted(); },
+                 [state]() -> std::string {
+                   const auto failure = state->exception();
                    if (!failure) return {};
                    try {
                      std::rethrow_exception(failure);
