@@ -3,11 +3,13 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <chrono>
 #include <cstdio>
@@ -17,6 +19,8 @@
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/on_gpu.hpp"
 #include "runtime/kernels/ops.hpp"
+#include "runtime/optim/adamw_step.hpp"
+#include "runtime/optim/moment_vectors.hpp"
 #include "runtime/train/device.hpp"
 
 namespace {
@@ -150,6 +154,49 @@ void check_nf4(std::int64_t rows, std::int64_t columns, bool nested, at::ScalarT
   compare("nf4 is near what it was" + name, got, weight, 0.12);
 }
 
+ops::Moment to_gpu(const ops::Moment& m) {
+  return {m.values.to(at::kCUDA), m.scales.to(at::kCUDA), m.table.to(at::kCUDA), m.lead};
+}
+
+ops::Moment coded(const Tensor& values, const Tensor& table, std::int64_t lead) {
+  const auto scales = ops::block_scales(values, lead);
+  ops::Moment moment{at::zeros({values.numel()}, at::kByte), at::zeros_like(scales), table, lead};
+  ops::encode_(moment, values, scales);
+  return moment;
+}
+
+// A code in the middle of two levels may become either: few do. Nothing may change when skipped.
+void check_adamw_8bit(std::int64_t n, std::int64_t lead, at::ScalarType grad, bool with_value) {
+  const auto g = at::randn({n}).to(grad);
+  const optim::Span cpu{at::randn({n}),
+                        with_value ? at::zeros({n}, at::kBFloat16) : Tensor(),
+                        g,
+                        coded(at::randn({n}), optim::first_moment_table(at::kCPU), lead),
+                        coded(at::randn({n}).square(), optim::second_moment_table(at::kCPU), lead),
+                        true};
+  const optim::Span gpu{cpu.master.to(at::kCUDA), with_value ? cpu.value.to(at::kCUDA) : Tensor(),
+                        g.to(at::kCUDA),          to_gpu(cpu.first),
+                        to_gpu(cpu.second),       true};
+  const auto name = " " + std::to_string(n) + " behind " + std::to_string(lead);
+  for (const double skip : {1.0, 0.0}) {
+    const auto step = [&](const optim::Span& span) {
+      const auto one = [&](double x) { return at::full({}, x, span.master.options()); };
+      optim::adamw_step({1e-2, 0.9, 0.999, 1e-8, 0.1}, span, one(0.5), one(skip), one(3));
+    };
+    step(cpu);
+    step(gpu);
+    const std::string what = "adamw_8bit" + name + (skip != 0 ? " skipped " : " ");
+    const double exact = skip != 0 ? 0 : 1;
+    compare(what + "master", gpu.master, cpu.master, exact * 1e-5);
+    if (with_value && skip == 0) compare(what + "value", gpu.value, cpu.value, 1e-4);
+    for (const auto& [moment, wanted] :
+         {std::pair{&gpu.first, &cpu.first}, std::pair{&gpu.second, &cpu.second}}) {
+      compare(what + "scales", moment->scales, wanted->scales, exact * 1e-6);
+      compare(what + "moment", ops::decode(*moment), ops::decode(*wanted), exact * 1e-3);
+    }
+  }
+}
+
 ops::Sequences sequences(const std::vector<int>& lengths) {
   ops::Sequences s;
   std::vector<int> starts{0};
@@ -203,6 +250,31 @@ void time(const char* what, double bytes, const Run& run) {
          bytes * kTimes / took.count() / 1e9);
 }
 
+void time_adamw() {
+  const std::int64_t n = 1 << 27;
+  const at::TensorOptions on_gpu(at::kCUDA);
+  const auto one = at::full({}, 1, on_gpu), zero = at::zeros({}, on_gpu);
+  const auto master = at::randn({n}, on_gpu), grad = at::randn({n}, on_gpu);
+  const auto value = at::zeros({n}, on_gpu.dtype(at::kBFloat16));
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kByte}) {
+    const auto moment = [&](bool first) {
+      ops::Moment m{at::zeros({n}, on_gpu.dtype(type)), {}, {}, 0};
+      if (type != at::kByte) return m;
+      m.scales = at::zeros({ops::moment_blocks(0, n)}, on_gpu);
+      m.table =
+          first ? optim::first_moment_table(at::kCUDA) : optim::second_moment_table(at::kCUDA);
+      return m;
+    };
+    const optim::Span span{master, value, grad, moment(true), moment(false), true};
+    const double bytes = 4 + 4 + 2 + 4 + 4.0 * static_cast<double>(c10::elementSize(type));
+    time(type == at::kByte    ? "adamw_8bit"
+         : type == at::kFloat ? "adamw fp32"
+                              : "adamw bf16",
+         bytes * static_cast<double>(n),
+         [&] { optim::adamw_step({1e-4, 0.9, 0.999, 1e-8, 0.1}, span, one, zero, one); });
+  }
+}
+
 void time_all() {
   const std::int64_t rows = 16384, width = 1536, ff = 8960;
   const auto type = at::kBFloat16;
@@ -228,6 +300,7 @@ void time_all() {
   const double scale = 1e-3;
   time("cross_entropy and gradient", 3.0 * 2048 * 151936 * 2,
        [&] { ops::cross_entropy_(logits, targets, &scale); });
+  time_adamw();
 }
 
 }  // namespace
@@ -256,6 +329,11 @@ int main() {
   }
   check_adamw(100003, at::kFloat, at::kFloat);
   check_adamw(4096, at::kBFloat16, at::kBFloat16);
+  for (const auto grad : {at::kFloat, at::kBFloat16})
+    for (const bool with_value : {true, false})
+      for (const auto& [n, lead] :
+           {std::pair{100003, 0}, std::pair{1 << 20, 64}, std::pair{5000, 100}, std::pair{7, 255}})
+        check_adamw_8bit(n, lead, grad, with_value);
   time_all();
   printf("%s\n", good ? "all kernels agree" : "some kernels are off");
   return good ? 0 : 1;

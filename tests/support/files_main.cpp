@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/dynamic_levels.hpp"
 #include "runtime/checkpoint/floats.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/checkpoint/nf4.hpp"
@@ -124,9 +125,14 @@ void dequantize(const Arguments& args) {
   writer.finish();
 }
 
+// levels: both dynamic maps
+void levels(const Arguments&) {
+  print({{"signed", dynamic_levels()}, {"unsigned", positive_dynamic_levels()}});
+}
+
 const std::map<std::string, std::function<void(const Arguments&)>> kCommands = {
-    {"adapter", adapter},       {"config", config}, {"copy", copy_weights},
-    {"dequantize", dequantize}, {"list", list},     {"quantize", quantize},
+    {"adapter", adapter}, {"config", config}, {"copy", copy_weights}, {"dequantize", dequantize},
+    {"levels", levels},   {"list", list},     {"quantize", quantize},
 };
 
 }  // namespace

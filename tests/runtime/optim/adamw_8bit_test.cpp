@@ -1,0 +1,261 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "runtime/optim/adamw.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::optim;
+using mgpu::parallel::Fragment;
+using mgpu::parallel::OwnedFragment;
+
+namespace {
+
+struct Piece {
+  std::int64_t begin, size, whole;  // of the tensor
+  bool decay = true;
+  std::int64_t gap = 0;  // before it
+};
+
+// Weights as a rank owns them, one after the other.
+struct Owned {
+  Tensor values, grads;
+  std::vector<OwnedFragment> fragments;
+  std::int64_t size = 0;
+
+  explicit Owned(const std::vector<Piece>& pieces, at::ScalarType type = at::kFloat) {
+    for (const auto& piece : pieces) size += piece.gap + piece.size;
+    at::manual_seed(5);
+    values = at::zeros({size}, type);
+    grads = at::zeros({size}, type);
+    std::int64_t at = 0;
+    for (const auto& piece : pieces) {
+      at += piece.gap;
+      const Fragment f{.name = "w" + std::to_string(fragments.size()),
+                       .tensor_begin = piece.begin,
+                       .size = piece.size,
+                       .whole = piece.whole,
+                       .flat = at,
+                       .owned = at,
+                       .decay = piece.decay};
+      fragments.push_back({f, values.narrow(0, at, f.size), grads.narrow(0, at, f.size)});
+      fragments.back().value.copy_(at::randn({f.size}));
+      at += piece.size;
+    }
+  }
+
+  // Gradients of many magnitudes, the same for the same step.
+  void draw_gradients(int step) {
+    at::manual_seed(100 + step);
+    for (auto& o : fragments) {
+      const auto n = o.fragment.size;
+      o.grad.copy_(at::randn({n}) * at::exp(at::randn({n})));
+    }
+  }
+};
+
+constexpr AdamWOptions kEightBit{.weight_decay = 0.1, .moments = Moments::eight_bit};
+constexpr double kRate = 1e-2;
+
+Tensor scalar(double x) {
+  return at::full({}, x);
+}
+
+void take_steps(AdamW& optimizer, Owned& owned, int steps, double clip = 1) {
+  for (int step = 0; step < steps; ++step) {
+    owned.draw_gradients(step);
+    optimizer.step(kRate, scalar(clip), scalar(0));
+  }
+}
+
+// The definition, element by element: a block is decoded, updated, and encoded again.
+struct PlainLoop {
+  std::vector<double> weights, first, second;
+  std::int64_t lead = 0;
+  int steps = 0;
+
+  PlainLoop(const Tensor& values, std::int64_t begin)
+      : first(static_cast<std::size_t>(values.numel())), second(first.size()), lead(begin % 256) {
+    for (std::int64_t i = 0; i < values.numel(); ++i) weights.push_back(values[i].item<double>());
+  }
+
+  void step(const Tensor& grads, double clip, double decay) {
+    ++steps;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double g = grads[static_cast<std::int64_t>(i)].item<double>() * clip;
+      first[i] = 0.9 * first[i] + 0.1 * g;
+      second[i] = 0.999 * second[i] + 0.001 * g * g;
+      const double m = first[i] / (1 - std::pow(0.9, steps));
+      const double v = second[i] / (1 - std::pow(0.999, steps));
+      weights[i] = weights[i] * (1 - kRate * decay) - kRate * m / (std::sqrt(v) + 1e-8);
+    }
+    round(first, first_moment_table(at::kCPU)[0], false);
+    round(second, second_moment_table(at::kCPU)[0], true);
+  }
+
+  void round(std::vector<double>& moment, const Tensor& levels, bool positive) const {
+    const auto* level = levels.const_data_ptr<float>();
+    const auto end = static_cast<std::int64_t>(moment.size());
+    for (std::int64_t block = -lead; block < end; block += 256) {
+      double scale = 0;
+      for (auto i = std::max<std::int64_t>(0, block); i < std::min(end, block + 256); ++i)
+        scale = std::max(scale, std::abs(moment[static_cast<std::size_t>(i)]));
+      for (auto i = std::max<std::int64_t>(0, block); i < std::min(end, block + 256); ++i) {
+        auto& x = moment[static_cast<std::size_t>(i)];
+        int nearest = positive && x > 0 ? 1 : 0;
+        for (int code = nearest; code < 256; ++code)
+          if (std::abs(level[code] - x / scale) < std::abs(level[nearest] - x / scale))
+            nearest = code;
+        x = level[nearest] * scale;
+      }
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("steps in 8 bits are those of a plain loop over blocks", "[adamw]") {
+  const auto begin = GENERATE(0, 64, 200);
+  const auto clip = GENERATE(1.0, 0.25);
+  Owned owned({{begin, 5000, 8000}});
+  PlainLoop plain(owned.values, begin);
+  AdamW optimizer(owned.fragments, owned.size, kEightBit);
+  for (int step = 0; step < 4; ++step) {
+    owned.draw_gradients(step);
+    plain.step(owned.grads, clip, 0.1);
+    optimizer.step(kRate, scalar(clip), scalar(0));
+  }
+  // An element in the middle of two levels may go either way; few do, and they stay near.
+  const auto& state = optimizer.states().front();
+  const auto first = mgpu::ops::decode(state.first), second = mgpu::ops::decode(state.second);
+  int apart = 0;
+  for (std::int64_t i = 0; i < owned.size; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool same =
+        std::abs(first[i].item<double>() - plain.first[at]) <= 1e-5 * std::abs(plain.first[at]) &&
+        std::abs(second[i].item<double>() - plain.second[at]) <= 1e-5 * plain.second[at];
+    apart += same ? 0 : 1;
+    CHECK(std::abs(owned.values[i].item<double>() - plain.weights[at]) <= (same ? 2e-5 : 1e-2));
+  }
+  CHECK(apart <= 10);
+  CHECK(optimizer.steps_taken() == 4);
+}
+
+TEST_CASE("a step that is skipped leaves every bit", "[adamw]") {
+  Owned owned({{0, 5000, 5000}, {0, 64, 64, false}});
+  AdamW optimizer(owned.fragments, owned.size, kEightBit);
+  take_steps(optimizer, owned, 2);
+  std::vector<Tensor> before;
+  const auto bits = [&] {
+    std::vector<Tensor> all{owned.values.clone()};
+    for (const auto& s : optimizer.states())
+      for (const auto* moment : {&s.first, &s.second})
+        for (const auto& tensor : {moment->values, moment->scales})
+          if (tensor.defined()) all.push_back(tensor.clone());
+    return all;
+  };
+  before = bits();
+  REQUIRE(before.size() == 7);
+  owned.grads.fill_(GENERATE(INFINITY, NAN, 1.0));
+  optimizer.step(kRate, scalar(GENERATE(1.0, NAN)), scalar(1));
+  const auto after = bits();
+  for (std::size_t i = 0; i < before.size(); ++i) CHECK(at::equal(before[i], after[i]));
+  CHECK(optimizer.steps_taken() == 2);
+}
+
+TEST_CASE("8-bit moments take 2 bytes an element and 8 a block; small tensors take 8", "[adamw]") {
+  Owned owned({{0, 25600, 25600}, {0, 4096, 4096}, {0, 4095, 4095, false}});
+  const AdamW optimizer(owned.fragments, owned.size, kEightBit);
+  // The codes' vector has places for the small tensor too, which nothing uses.
+  CHECK(optimizer.moment_bytes() == 2 * owned.size + 8 * (25600 + 4096) / 256 + 8 * 4095 +
+                                        8 * (owned.fragments[2].fragment.owned % 64));
+  CHECK(AdamW(owned.fragments, owned.size, {}).moment_bytes() == 8 * owned.size);
+  CHECK(AdamW(owned.fragments, owned.size, {.moments = Moments::bf16}).moment_bytes() ==
+        4 * owned.size);
+}
+
+TEST_CASE("a part of a large tensor is held in 8 bits however small it is", "[adamw]") {
+  Owned owned({{4032, 64, 8192}});
+  AdamW optimizer(owned.fragments, owned.size, kEightBit);
+  CHECK(optimizer.states().front().first.coded());
+  Owned small({{0, 64, 64}});
+  AdamW exact(small.fragments, small.size, kEightBit);
+  CHECK_FALSE(exact.states().front().first.coded());
+}
+
+TEST_CASE("small tensors take the steps of exact AdamW", "[adamw]") {
+  const std::vector<Piece> pieces{{0, 64, 64, false}, {0, 100, 100, false, 28}, {0, 640, 640}};
+  Owned ours(pieces), theirs(pieces);
+  AdamW coded(ours.fragments, ours.size, kEightBit);
+  AdamW exact(theirs.fragments, theirs.size, {.weight_decay = 0.1});
+  take_steps(coded, ours, 5);
+  take_steps(exact, theirs, 5);
+  CHECK(at::equal(ours.values, theirs.values));
+}
+
+TEST_CASE("fragments that take a step together take the steps of each alone", "[adamw]") {
+  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  const std::vector<Piece> pieces{
+      {64, 4800, 8192},  // ends within a block
+      {0, 8192, 8192},   // joins no block of the one before
+      {0, 4096, 4096},   // goes on where blocks end
+      {0, 100, 100},     // in fp32
+      {0, 5000, 5000, true, 28},
+      {256, 300, 5000, false},   // does not decay
+      {512, 1 << 20, 1 << 21}};  // longer than what is decoded at a time
+  Owned together(pieces, type);
+  AdamW optimizer(together.fragments, together.size, kEightBit);
+  take_steps(optimizer, together, 3);
+  Owned alone(pieces, type);
+  std::vector<std::vector<OwnedFragment>> singles;
+  for (const auto& o : alone.fragments) singles.push_back({o});
+  std::vector<AdamW> optimizers;
+  for (auto& single : singles) optimizers.emplace_back(single, alone.size, kEightBit);
+  for (int step = 0; step < 3; ++step) {
+    alone.draw_gradients(step);
+    for (auto& each : optimizers) each.step(kRate, scalar(1), scalar(0));
+  }
+  CHECK(at::equal(together.values, alone.values));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto& ours = optimizer.states()[i].second;
+    const auto& theirs = optimizers[i].states().front().second;
+    CHECK(at::equal(ours.values, theirs.values));
+    if (ours.coded()) CHECK(at::equal(ours.scales, theirs.scales));
+  }
+}
+
+TEST_CASE("an element whose gradients end among larger ones does not jump", "[adamw]") {
+  // Its second moment is 1e-9 of the block's largest, which no level is near but 0.
+  Owned owned({{0, 4096, 4096}});
+  AdamW optimizer(owned.fragments, owned.size, kEightBit);
+  owned.grads.fill_(1);
+  owned.grads[7] = 3e-5;
+  optimizer.step(kRate, scalar(1), scalar(0));
+  const auto before = owned.values[7].item<double>();
+  owned.grads[7] = 0;
+  optimizer.step(kRate, scalar(1), scalar(0));
+  CHECK(std::abs(owned.values[7].item<double>() - before) < 3 * kRate);
+}
+
+TEST_CASE("weights in bf16 follow fp32 masters in 8 bits too", "[adamw]") {
+  Owned owned({{0, 8192, 8192}}, at::kBFloat16);
+  Owned exact({{0, 8192, 8192}}, at::kFloat);
+  exact.values.copy_(owned.values);
+  AdamW optimizer(owned.fragments, owned.size, kEightBit);
+  const auto before = optimizer.states().front().master.clone();
+  for (int step = 0; step < 10; ++step) {
+    owned.draw_gradients(step);
+    optimizer.step(1e-5, scalar(1), scalar(0));
+  }
+  const auto& master = optimizer.states().front().master;
+  CHECK(at::equal(owned.values, master.to(at::kBFloat16)));
+  CHECK((master - before).abs().max().item<float>() > 2e-5F);
+}

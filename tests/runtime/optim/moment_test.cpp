@@ -1,0 +1,114 @@
+#include "runtime/kernels/moment.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "runtime/optim/moment_vectors.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::ops;
+using mgpu::optim::first_moment_table;
+using mgpu::optim::second_moment_table;
+
+namespace {
+
+Moment empty_moment(const Tensor& table, std::int64_t size, std::int64_t lead) {
+  return {at::zeros({size}, at::kByte), at::zeros({moment_blocks(lead, size)}), table, lead};
+}
+
+Moment encoded(const Tensor& values, const Tensor& table, std::int64_t lead) {
+  const auto moment = empty_moment(table, values.numel(), lead);
+  encode_(moment, values, block_scales(values, lead));
+  return moment;
+}
+
+Tensor table_of(bool first) {
+  return first ? first_moment_table(at::kCPU) : second_moment_table(at::kCPU);
+}
+
+// Values as moments have them: of many magnitudes.
+Tensor draw(bool first, std::int64_t size) {
+  at::manual_seed(3);
+  const auto values = at::randn({size}) * at::exp(at::randn({size}) * 3);
+  return first ? values : values.square();
+}
+
+}  // namespace
+
+TEST_CASE("a code is the level nearest to a value over its scale", "[moment]") {
+  const bool first = GENERATE(true, false);
+  const auto lead = GENERATE(0, 64, 255);
+  const auto values = draw(first, 1000);
+  const auto moment = encoded(values, table_of(first), lead);
+  const auto* levels = moment.table.const_data_ptr<float>();
+  const auto* value = values.const_data_ptr<float>();
+  std::vector<float> largest(static_cast<std::size_t>(moment.scales.numel()));
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    auto& here = largest[static_cast<std::size_t>((lead + i) / kMomentBlock)];
+    here = std::max(here, std::abs(value[i]));
+  }
+  for (std::size_t block = 0; block < largest.size(); ++block)
+    CHECK(moment.scales.const_data_ptr<float>()[block] == largest[block]);
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const float scaled = value[i] / largest[static_cast<std::size_t>((lead + i) / kMomentBlock)];
+    const auto distance = [&](float level) { return std::abs(level - scaled); };
+    const auto chosen = distance(levels[moment.values.const_data_ptr<std::uint8_t>()[i]]);
+    const auto from = first ? levels : levels + 1;  // nothing here is 0
+    const auto nearest = std::min_element(
+        from, levels + 256, [&](float a, float b) { return distance(a) < distance(b); });
+    REQUIRE(chosen <= distance(*nearest) + 1e-7F);
+  }
+}
+
+TEST_CASE("a second moment that is not 0 does not become 0", "[moment]") {
+  const auto values = at::zeros({256});
+  values[0] = 1;
+  values[1] = 1e-12;
+  const auto second = decode(encoded(values, table_of(false), 0));
+  CHECK(second[1].item<float>() > 0);
+  CHECK(second[2].item<float>() == 0);
+  CHECK(decode(encoded(values, table_of(true), 0))[1].item<float>() == 0);
+}
+
+TEST_CASE("decoded and encoded with the same scales, every code stays what it is", "[moment]") {
+  const bool first = GENERATE(true, false);
+  const float scale = GENERATE(1.0F, 3e-30F, 0.7F, 123.4F);
+  const auto moment = empty_moment(table_of(first), 512, 0);
+  moment.values.copy_(at::arange(512, at::kInt));
+  moment.scales.fill_(scale);
+  const auto again = empty_moment(moment.table, 512, 0);
+  encode_(again, decode(moment), moment.scales);
+  CHECK(at::equal(again.values, moment.values));
+  CHECK(at::equal(again.scales, moment.scales));
+}
+
+TEST_CASE("quantised again, blocks that lie alike keep their codes", "[moment]") {
+  const bool first = GENERATE(true, false);
+  auto values = draw(first, 4000);
+  if (first) {  // there is no level of -1: with the largest negative, the scale itself is rounded
+    for (std::int64_t i = 0; i < 4000; i += kMomentBlock) values[i] = 1e9;
+  }
+  const auto moment = encoded(values, table_of(first), 0);
+  const auto again = encoded(decode(moment), moment.table, 0);
+  CHECK(at::equal(again.values, moment.values));
+  CHECK(at::equal(again.scales, moment.scales));
+}
+
+TEST_CASE("a part has the values that it has in the whole", "[moment]") {
+  const auto moment = encoded(draw(true, 2000), table_of(true), 100);
+  const auto whole = decode(moment);
+  const auto [from, size] = GENERATE(std::pair{0, 2000}, std::pair{0, 156}, std::pair{156, 256},
+                                     std::pair{155, 2}, std::pair{700, 1300}, std::pair{1999, 1});
+  const auto part = part_of(moment, from, size);
+  CHECK(part.lead == (100 + from) % kMomentBlock);
+  CHECK(part.scales.numel() == moment_blocks(part.lead, size));
+  CHECK(at::equal(decode(part), whole.narrow(0, from, size)));
+}
