@@ -253,7 +253,7 @@ void time(const char* what, double bytes, const Run& run) {
 void time_adamw() {
   const std::int64_t n = 1 << 27;
   const at::TensorOptions on_gpu(at::kCUDA);
-  const auto one = at::full({}, 1, on_gpu), zero = at::zeros({}, on_gpu);
+  const auto one = at::full({}, 1.0, on_gpu), zero = at::zeros({}, on_gpu);
   const auto master = at::randn({n}, on_gpu), grad = at::randn({n}, on_gpu);
   const auto value = at::zeros({n}, on_gpu.dtype(at::kBFloat16));
   for (const auto type : {at::kFloat, at::kBFloat16, at::kByte}) {
