@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <tuple>
 
@@ -47,7 +46,11 @@ void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin, co
 
 Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
                const ShardOptions& options, comm::Comm& comm)
-    : config_(config), layout_(std::move(layout)), options_(options), comm_(comm) {
+    : config_(config),
+      layout_(std::move(layout)),
+      options_(options),
+      comm_(comm),
+      stalls_(options.device) {
   const auto wanted = options_.bucket_elements > 0 ? options_.bucket_elements : kBucketElements;
   buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
   frozen_units_ = ranges_of(layout_, &model::UnitLayout::frozen, comm_.world());
@@ -103,14 +106,7 @@ Range Shards::own_space(const Range& flat) const {
 }
 
 void Shards::wait(comm::Pending& pending) {
-  if (!pending.under_way()) return;
-  const auto begin = std::chrono::steady_clock::now();
-  pending.wait();
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double Shards::take_waited_seconds() {
-  return std::exchange(waited_, 0.0);
+  if (pending.under_way()) stalls_.around([&] { pending.wait(); });
 }
 
 // --- Weights

@@ -12,6 +12,7 @@
 #include "runtime/comm/comm.hpp"
 #include "runtime/model/unit.hpp"
 #include "runtime/parallel/buckets.hpp"
+#include "runtime/parallel/stalls.hpp"
 
 namespace mgpu::parallel {
 
@@ -75,8 +76,8 @@ class Shards : public model::Keeper {
   const model::ModelLayout& layout() const { return layout_; }
   const Buckets& buckets() const { return buckets_; }
   at::Device device() const { return options_.device; }
-  // Seconds the host has waited for collectives since the last call: for CPU ranks.
-  double take_waited_seconds();
+  // Seconds that collectives have kept this rank waiting since the last call; see Stalls.
+  double take_waited_seconds() { return stalls_.take_seconds(); }
 
  private:
   using Unit = model::Unit;
@@ -120,7 +121,7 @@ class Shards : public model::Keeper {
   std::vector<bool> voters_;
   std::vector<OwnedFragment> owned_;
   bool first_micro_ = true, last_micro_ = true;
-  double waited_ = 0;
+  Stalls stalls_;
 };
 
 }  // namespace mgpu::parallel

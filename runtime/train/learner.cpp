@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/train/device.hpp"
 #include "runtime/train/to_device.hpp"
 
 namespace mgpu::train {
@@ -58,8 +59,12 @@ double Learner::scale_of(const data::StepBatches& batches) const {
 
 StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
                          const Wishes& wishes) {
-  const auto begin = Clock::now();
   const auto device = options_.shards.device;
+  if (options_.times_device) {  // what is left of the step before is not this one's
+    wait_for(device);
+    waited_at_end_ += shards_.take_waited_seconds();
+  }
+  const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
   if (options_.shards.reduce == parallel::Reduce::median) {
     std::vector<bool> voters;
@@ -76,6 +81,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   }
+  if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;
   const double waited = shards_.take_waited_seconds();
   record.add(StepRecord::kRankSeconds + comm_.rank(), std::max(0.0, own.count() - waited));

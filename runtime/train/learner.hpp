@@ -21,6 +21,9 @@ struct LearnerOptions {
   bool sum_over_ranks = false;  // each rank's own mean, added up
   double max_grad_norm = 1;     // 0: not clipped
   std::uint64_t seed = 42;
+  // Waits for the device twice a step, so that the time of each rank's own work is known; else it
+  // is the host's, which a GPU's work is not in.
+  bool times_device = false;
 };
 
 // Whether somebody has asked this rank to save, or to save and end.

@@ -1,11 +1,10 @@
-// What happens before the first step: files, data, ranks, weights, the plan.
+// What happens before the first step, after the files: ranks, weights, the plan.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/min.h>
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,11 +12,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "rendezvous/store/client.hpp"
-#include "runtime/checkpoint/file.hpp"
 #include "runtime/config/optimizer_names.hpp"
 #include "runtime/config/planner.hpp"
-#include "runtime/data/text_encoder.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/four_bit.hpp"
@@ -29,27 +25,6 @@ namespace mgpu::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-// How long a rank waits for others that tokenise.
-constexpr auto kPrepareTimeout = std::chrono::hours(24);
-
-std::string cache_folder(const TrainConfig& config) {
-  if (!config.dataset_prepared_path.empty()) return config.dataset_prepared_path;
-  if (const char* home = getenv("XDG_CACHE_HOME")) return std::string(home) + "/mgpu-train";
-  if (const char* home = getenv("HOME")) return std::string(home) + "/.cache/mgpu-train";
-  return (fs::path(config.output_dir) / ".tokens").string();
-}
-
-data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary) {
-  data::RowOptions rows;
-  rows.format = config.dataset_format;
-  rows.text_field = config.dataset_text_field;
-  rows.prompt_template = config.prompt_template;
-  rows.completion_only_loss = config.completion_only_loss;
-  rows.assistant_only_loss = config.assistant_only_loss;
-  rows.vocabulary = vocabulary;
-  return rows;
-}
 
 comm::Backend backend_of(const std::string& name) {
   if (name == "nccl") return comm::Backend::nccl;
@@ -108,28 +83,6 @@ Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
 
 Trainer::~Trainer() = default;
 
-void Trainer::open_files() {
-  checkpoint::make_writable_folder(config_.output_dir);
-  source_.emplace(open_model(config_));
-  check_vocabulary(*source_);
-  if (source_->config.nf4) settle_four_bit();
-  if (!config_.adapter_path.empty()) {
-    adapter_ = open_adapter(config_.adapter_path);
-    for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
-  }
-  open_data();
-}
-
-// A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
-void Trainer::settle_four_bit() {
-  if (config_.use_peft && !config_.load_in_4bit) {
-    config_.load_in_4bit = true;
-    notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
-  } else if (!config_.use_peft) {
-    notes_.push_back(source_->folder + " is in 4 bits; all of it is trained, in 16 bits or more");
-  }
-}
-
 void Trainer::setup() {
   check_ranks(config_, contract_.world_size);
   open_files();
@@ -140,38 +93,6 @@ void Trainer::setup() {
   start_loader();
   // From here on ranks save when they are told to end: all of them must be there for it.
   comm_->barrier("the beginning of training");
-}
-
-// Ranks wait for each other through the launcher's store: tokenising may take hours, and no
-// communicator should stand idle so long.
-data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
-  data::PrepareOptions options;
-  options.cache = cache_folder(config_);
-  options.rows = row_options(config_, source_->config.vocab_size);
-  options.max_length = config_.max_length;
-  options.skip_bad_rows = config_.on_bad_row == BadRow::skip;
-  options.threads = config_.dataset_num_proc;
-  options.part = contract_.rank;
-  options.parts = contract_.world_size;
-  std::optional<rendezvous::store::StoreClient> store;
-  int round = 0;
-  if (contract_.world_size > 1) {
-    store.emplace(contract_.master_addr, contract_.master_port, kPrepareTimeout);
-    options.barrier = [&] {
-      store->barrier(fmt::format("mgpu-train/{}/{}/prepared-{}-{}", contract_.run_id,
-                                 contract_.restart_count, sources.front().path, round++),
-                     contract_.world_size);
-    };
-  }
-  std::vector<data::Source> files;
-  for (const auto& source : sources) files.push_back({source.path, source.weight});
-  const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
-  return data::prepare(files, options, encoder);
-}
-
-void Trainer::open_data() {
-  train_data_ = prepare(config_.dataset_name);
-  if (!config_.eval_dataset.empty()) eval_data_ = prepare(config_.eval_dataset);
 }
 
 void Trainer::join() {
@@ -213,7 +134,20 @@ void Trainer::settle_memory() {
   }
 }
 
+// After ranks ran out of memory: the same step in more, smaller pieces, with the same result.
+void Trainer::settle_batch() {
+  batch_ = plan_batch(config_, comm_->world());
+  global_batch_ = batch_.global();
+  for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
+    batch_.per_device = (batch_.per_device + 1) / 2;
+    const auto at_once = batch_.per_device * batch_.ranks;
+    batch_.accumulation = (global_batch_ + at_once - 1) / at_once;
+  }
+  config_.per_device_train_batch_size = batch_.per_device;
+}
+
 void Trainer::build() {
+  settle_batch();
   settle_memory();
   LearnerOptions options;
   options.shards = shard_options(config_, device_);
@@ -228,6 +162,7 @@ void Trainer::build() {
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
   options.seed = config_.seed;
+  options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = std::make_unique<Learner>(
       source_->config,
       model::lay_out(source_->config, lora_shape(config_), four_bit_of(config_, *source_)), options,
@@ -248,15 +183,6 @@ void Trainer::plan_steps() {
     evaluated_ = &dataset;
     eval_items_ = data::singles(split.validation);
   }
-  batch_ = plan_batch(config_, comm_->world());
-  const auto global = batch_.global();
-  for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
-    // The same step in more, smaller pieces: the result stays what it would have been.
-    batch_.per_device = (batch_.per_device + 1) / 2;
-    batch_.accumulation =
-        (global + batch_.per_device * batch_.ranks - 1) / (batch_.per_device * batch_.ranks);
-  }
-  global_batch_ = global;
   data::ScheduleOptions options;
   options.seed = data_seed;
   options.global_batch = global_batch_;
