@@ -11,6 +11,7 @@ Usage: mgpu-train FILE.yaml [options]       train; alone it is one rank
        mgpu-train init KIND [-o FILE]       a commented recipe: sft, grpo, lora, debug
        mgpu-train generate --model DIR      answers
        mgpu-train merge --model BASE --adapter DIR --output DIR
+       mgpu-train quantize --model BASE --output DIR
 
 With a recipe:
       --set KEY=VALUE      changes a key; KEY.INNER for a value inside a map; repeatable

@@ -147,6 +147,15 @@ Command parse_merge(std::vector<std::string> words) {
   return merge;
 }
 
+Command parse_quantize(std::vector<std::string> words) {
+  QuantizeCommand quantize;
+  CLI::App app;
+  app.add_option("--model", quantize.model)->required();
+  app.add_option("-o,--output", quantize.output)->required();
+  parse_all(app, std::move(words));
+  return quantize;
+}
+
 Command parse_tokenize(std::vector<std::string> words) {
   TokenizeCommand tokenize;
   CLI::App app;
@@ -168,10 +177,15 @@ using ParseWords = Command (*)(std::vector<std::string>);
 
 const std::map<std::string, ParseWords>& commands() {
   static const std::map<std::string, ParseWords> all{
-      {"check", parse_check},       {"plan", parse_plan},
-      {"init", parse_init},         {"generate", parse_generate},
-      {"merge", parse_merge},       {"tokenize", parse_tokenize},
-      {"keys", plain<KeysCommand>}, {"version", plain<VersionCommand>},
+      {"check", parse_check},
+      {"plan", parse_plan},
+      {"init", parse_init},
+      {"generate", parse_generate},
+      {"merge", parse_merge},
+      {"quantize", parse_quantize},
+      {"tokenize", parse_tokenize},
+      {"keys", plain<KeysCommand>},
+      {"version", plain<VersionCommand>},
       {"help", plain<HelpCommand>},
   };
   return all;

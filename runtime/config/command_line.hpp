@@ -65,6 +65,12 @@ struct MergeCommand {
   std::string output;
 };
 
+// Writes a model in bitsandbytes' 4 bits.
+struct QuantizeCommand {
+  std::string model;
+  std::string output;
+};
+
 // Fills the cache of token ids, and trains nothing.
 struct TokenizeCommand {
   RecipeArguments recipe;
@@ -76,7 +82,7 @@ struct HelpCommand {};
 
 using Command =
     std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand, MergeCommand,
-                 TokenizeCommand, KeysCommand, VersionCommand, HelpCommand>;
+                 QuantizeCommand, TokenizeCommand, KeysCommand, VersionCommand, HelpCommand>;
 
 // What a command line asks for. Throws UsageError, "what is wrong; what to do".
 Command parse_command_line(int argc, const char* const* argv);

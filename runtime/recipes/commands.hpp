@@ -10,5 +10,6 @@ int plan(const train::PlanCommand& command);
 int init(const train::InitCommand& command);
 int generate(const train::GenerateCommand& command);
 int merge(const train::MergeCommand& command);
+int quantize(const train::QuantizeCommand& command);
 
 }  // namespace mgpu::recipes

@@ -1,12 +1,17 @@
 #include "runtime/recipes/loaded_model.hpp"
 
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::recipes {
+
+namespace fs = std::filesystem;
 
 LoadedModel load_model(std::string model, const std::string& adapter, at::Device device,
                        at::ScalarType dtype) {
@@ -33,6 +38,19 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
                       loaded.source.vocab_on_disk);
   if (adapter_source) train::load_adapter(*loaded.shards, *adapter_source, loaded.source.config);
   return loaded;
+}
+
+void expect_no_model(const std::string& folder) {
+  if (fs::exists(fs::path(folder) / "config.json"))
+    throw std::runtime_error(folder + " holds a model already; give another --output");
+}
+
+void write_beside(const train::ModelSource& source, const model::ModelConfig& config,
+                  const std::string& folder) {
+  const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
+  source.tokenizer.save(folder);
+  checkpoint::write_file(at("generation_config.json"), model::generation_config_text(config));
+  checkpoint::write_file(at("config.json"), model::model_config_text(config, source.config_text));
 }
 
 }  // namespace mgpu::recipes

@@ -21,4 +21,11 @@ struct LoadedModel {
 LoadedModel load_model(std::string model, const std::string& adapter, at::Device device,
                        at::ScalarType dtype);
 
+// Throws if the folder holds a model.
+void expect_no_model(const std::string& folder);
+
+// The files beside a model's weights: tokenizer, config.json, generation_config.json.
+void write_beside(const train::ModelSource& source, const model::ModelConfig& config,
+                  const std::string& folder);
+
 }  // namespace mgpu::recipes

@@ -1,26 +1,16 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <stdexcept>
 
-#include "runtime/checkpoint/file.hpp"
-#include "runtime/model/write_config.hpp"
 #include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/loaded_model.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::recipes {
-namespace {
-
-namespace fs = std::filesystem;
-
-}  // namespace
 
 // W + scale * b a, in fp32 on the CPU, stored in the base's own type.
 int merge(const train::MergeCommand& command) {
-  if (fs::exists(fs::path(command.output) / "config.json")) {
-    throw std::runtime_error(command.output + " holds a model already; give another --output");
-  }
+  expect_no_model(command.output);
   auto model = load_model(command.model, command.adapter, at::kCPU, at::kFloat);
   auto& shards = *model.shards;
   for (std::int64_t layer = 0; layer < model.source.config.layers; ++layer) {
@@ -33,7 +23,7 @@ int merge(const train::MergeCommand& command) {
     }
     shards.release(model::block_unit(layer));
   }
-  fs::create_directories(command.output);
+  std::filesystem::create_directories(command.output);
   const auto dtype = model.source.config.dtype == "float32" ? at::kFloat : at::kBFloat16;
   const train::Rename rename = [](const std::string& name) {
     return train::is_adapter(name) ? std::string() : name;
@@ -44,11 +34,7 @@ int merge(const train::MergeCommand& command) {
   auto config = model.source.config;
   config.nf4 = false;
   config.dtype = dtype == at::kFloat ? "float32" : "bfloat16";
-  const auto at = [&](const char* name) { return (fs::path(command.output) / name).string(); };
-  model.source.tokenizer.save(command.output);
-  checkpoint::write_file(at("generation_config.json"), model::generation_config_text(config));
-  checkpoint::write_file(at("config.json"),
-                         model::model_config_text(config, model.source.config_text));
+  write_beside(model.source, config, command.output);
   fmt::print("merged {} into {}\n", command.adapter, command.output);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 
@@ -19,6 +20,12 @@ template <class T>
 at::Tensor over(const std::vector<T>& values, at::ScalarType type) {
   return at::from_blob(const_cast<T*>(values.data()),  // read only
                        {static_cast<std::int64_t>(values.size())}, type);
+}
+
+template <class T>
+std::vector<T> values(const at::Tensor& tensor) {
+  const auto* first = tensor.const_data_ptr<T>();
+  return {first, first + tensor.numel()};
 }
 
 at::Tensor levels() {
@@ -80,6 +87,25 @@ at::Tensor quantized_bytes(const checkpoint::Nf4Tensor& matrix, at::Device devic
     to.scales.copy_(over(matrix.scales, at::kFloat));
   }
   return bytes.to(device);
+}
+
+checkpoint::Nf4Tensor from_bytes(const at::Tensor& bytes, const std::vector<std::int64_t>& shape,
+                                 bool nested, checkpoint::DType type) {
+  const auto host = bytes.to(at::kCPU);
+  const auto parts = ops::nf4_over(host, shape.at(0), shape.at(1), nested);
+  checkpoint::Nf4Tensor matrix{
+      .dtype = type, .shape = shape, .packed = values<std::uint8_t>(parts.codes)};
+  if (!nested) {
+    matrix.scales = values<float>(parts.scales);
+    return matrix;
+  }
+  checkpoint::NestedScales scales{.indices = values<std::uint8_t>(parts.scales),
+                                  .scales = values<float>(parts.outer),
+                                  .offset = parts.offset.item<float>()};
+  const auto all = values<float>(parts.levels);
+  std::copy(all.begin(), all.end(), scales.levels.begin());
+  matrix.nested = std::move(scales);
+  return matrix;
 }
 
 at::Tensor dequantized(const checkpoint::Nf4Tensor& matrix) {

@@ -200,7 +200,8 @@ class BadRecipes(trainer.TrainerTest):
     def test_what_is_not_carried_out_is_refused(self):
         self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
                      gradient_aggregation="median", zero_stage=2)
-        self.refused(1, "load_in_4bit is not supported", use_peft=True, load_in_4bit=True)
+        self.refused(2, "8-bit weights are not supported", use_peft=True, load_in_8bit=True)
+        self.refused(2, "weights of 4 bits cannot be trained themselves", load_in_4bit=True)
 
 
 class LostRanks(trainer.TrainerTest):

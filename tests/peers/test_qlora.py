@@ -1,7 +1,9 @@
 """QLoRA beside bitsandbytes: what is trained on is what it would have quantised and dequantised."""
 
 import json
+import os
 import shutil
+import subprocess
 import unittest
 
 import trainer
@@ -11,6 +13,7 @@ try:
     import bitsandbytes.functional as bnb
     import safetensors.torch
     import torch
+    import transformers
 except ImportError:
     bnb = None
 
@@ -108,6 +111,27 @@ class Qlora(trainer.TrainerTest):
         self.assertIn("going on from", again.notes)
         wanted = self.tuned(self.model, 2, **keys)
         self.assert_same_weights(again.weights("adapter_model"), wanted.weights("adapter_model"))
+
+    def test_what_quantize_writes_is_read_by_bitsandbytes_and_trains_alike(self):
+        out = self.dir / "ours"
+        subprocess.run([trainer.BIN / "mgpu-train", "quantize", "--model", self.model,
+                        "--output", out], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        ours, before = load_tensors(out), load_tensors(self.model)
+        for name, tensor in before.items():
+            if not is_linear(name):
+                self.assertTrue(torch.equal(ours[name], tensor), name)
+                continue
+            parts = {key.removeprefix(f"{name}."): part for key, part in ours.items()
+                     if key.startswith(f"{name}.")}
+            state = bnb.QuantState.from_dict(parts, device=torch.device("cpu"))
+            theirs = bnb.dequantize_4bit(ours[name], state)
+            self.assertLess((theirs - tensor).norm() / tensor.norm(), 0.12, name)
+        config = transformers.AutoConfig.from_pretrained(out).quantization_config
+        config = config if isinstance(config, dict) else config.to_dict()
+        self.assertEqual(config["bnb_4bit_quant_type"], "nf4")
+        self.assert_same_adapter(self.tuned(out), self.tuned(self.model, load_in_4bit=True,
+                                                            use_bnb_nested_quant=True))
 
     def test_a_weight_that_is_not_finite_is_named(self):
         tensors = load_tensors(self.model)

@@ -69,6 +69,8 @@ TEST_CASE("mistakes are named with what would be right", "[command]") {
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m"}),
                     Contains("need --prompt TEXT or --input"));
   CHECK_THROWS_WITH(parsed({"merge", "--model", "m"}), Contains("--adapter"));
+  CHECK(as<QuantizeCommand>({"quantize", "--model", "m", "-o", "o"}).output == "o");
+  CHECK_THROWS_WITH(parsed({"quantize", "--model", "m"}), Contains("--output"));
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--top-p", "2"}),
                     Contains("--top-p"));
   CHECK_THROWS_AS(parsed({"check"}), UsageError);

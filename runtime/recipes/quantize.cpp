@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "runtime/checkpoint/nf4.hpp"
+#include "runtime/model/layout.hpp"
+#include "runtime/model/model_shape.hpp"
+#include "runtime/recipes/commands.hpp"
+#include "runtime/recipes/loaded_model.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/four_bit.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::recipes {
+namespace {
+
+// The weights that load_in_4bit would keep in 4 bits.
+std::set<std::string> matrices(const model::ModelConfig& config) {
+  model::LoraShape frozen;
+  frozen.rank = 1;
+  std::set<std::string> names;
+  for (const auto& unit : model::lay_out(config, frozen, {.on = true}).units)
+    for (const auto& slot : unit.packed.slots) names.insert(slot.name);
+  return names;
+}
+
+}  // namespace
+
+// In bitsandbytes' layout, scales in 8 bits; what is not a layer's matrix is copied. The result
+// stands in memory before it is written, because a file begins with the sizes of its tensors.
+int quantize(const train::QuantizeCommand& command) {
+  expect_no_model(command.output);
+  train::TrainConfig recipe;
+  recipe.model_name_or_path = command.model;
+  const auto source = train::open_model(recipe);
+  if (source.config.nf4) throw std::runtime_error(source.folder + " is in 4 bits already");
+  const auto device = train::take_device(0, train::visible_gpus() > 0);
+  const auto packed = matrices(source.config);
+  std::vector<checkpoint::NamedBytes> parts;
+  for (const auto& tensor : model::tensor_plan(source.config)) {
+    const auto view = source.weights->get(tensor);
+    if (!packed.contains(tensor.name)) {
+      parts.push_back(
+          {{tensor.name, view.dtype, view.shape}, {view.bytes.begin(), view.bytes.end()}});
+      continue;
+    }
+    const auto bytes = train::quantized_bytes(train::tensor_over(view), true, device);
+    auto matrix = train::from_bytes(bytes, view.shape, true, view.dtype);
+    for (auto& part : checkpoint::nf4_parts(tensor.name, matrix)) parts.push_back(std::move(part));
+  }
+  std::filesystem::create_directories(command.output);
+  std::vector<checkpoint::TensorPlan> plan;
+  for (const auto& part : parts) plan.push_back(part.plan);
+  checkpoint::WeightsWriter writer(command.output, std::move(plan));
+  for (const auto& part : parts) writer.write(part.plan.name, part.bytes);
+  writer.finish();
+  auto config = source.config;
+  config.nf4 = true;
+  write_beside(source, config, command.output);
+  fmt::print("{} matrices of {} are in 4 bits in {}\n", packed.size(), command.model,
+             command.output);
+  return 0;
+}
+
+}  // namespace mgpu::recipes
