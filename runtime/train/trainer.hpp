@@ -72,6 +72,7 @@ class Trainer {
 
  private:
   void settle_four_bit();
+  void settle_new_rows();
   void settle_batch();
   void settle_memory();
   void open_data();

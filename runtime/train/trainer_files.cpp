@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -47,7 +48,23 @@ void Trainer::open_files() {
     adapter_ = open_adapter(config_.adapter_path);
     for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
   }
+  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk) settle_new_rows();
   open_data();
+}
+
+// Rows for new tokens are in no file of the base: an adapter without them could not be used.
+void Trainer::settle_new_rows() {
+  auto& saved = config_.lora_modules_to_save;
+  std::vector<std::string> needed{"embed_tokens"};
+  if (!source_->config.tied) needed.push_back("lm_head");
+  for (const auto& name : needed) {
+    if (std::find(saved.begin(), saved.end(), name) != saved.end()) continue;
+    saved.push_back(name);
+    notes_.push_back(
+        fmt::format("new_tokens need {} to be trained and saved with the adapter: added to "
+                    "lora_modules_to_save",
+                    name));
+  }
 }
 
 // A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.

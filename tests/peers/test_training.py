@@ -159,6 +159,21 @@ class LoraTraining(trainer.TrainerTest):
                 self.assertAlmostEqual(run.column("eval_loss", "eval")[-1],
                                        mean_loss(model, held_back), places=4)
 
+    def test_new_tokens_take_the_embedding_with_the_adapter(self):
+        for tied in (True, False):
+            with self.subTest(tied=tied):
+                trainer.make_model(self.model, tie_word_embeddings=tied,
+                                   vocab_size=len(trainer.transformers.AutoTokenizer
+                                                  .from_pretrained(trainer.TOKENIZER)))
+                run = self.train(max_steps=2, new_tokens=["<one>", "<two>"], **self.LORA)
+                self.assertIn("new_tokens need embed_tokens to be trained", run.notes)
+                names = run.weights("adapter_model")
+                whole = [name for name in names if "embed_tokens" in name or "lm_head" in name]
+                self.assertEqual(len(whole), 1 if tied else 2)
+                rows = len(trainer.transformers.AutoTokenizer.from_pretrained(run.folder))
+                for name in whole:
+                    self.assertEqual(names[name].shape[0], rows)
+
     def test_merged_is_the_model_that_peft_merges(self):
         run = self.train(2, learning_rate=1e-2, **self.LORA)
         merged = self.dir / "merged"
