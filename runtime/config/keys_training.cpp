@@ -295,7 +295,7 @@ std::vector<KeySpec> lora_keys() {
        .aliases = {"lora_use_rslora", "peft_use_rslora"},
        .field = flag(&C::use_rslora),
        .help = "lora_alpha / sqrt(lora_r) instead"},
-      {.name = "adapter_name", .field = text(&C::adapter_name), .help = "its name"},
+      {.name = "adapter_name", .field = text(&C::adapter_name), .help = "its name; any but default is also the folder that its files lie in, as in peft"},
       {.name = "adapter_path",
        .aliases = {"adapter_name_or_path", "lora_model_dir", "lora_path", "peft_model_id"},
        .field = text(&C::adapter_path),

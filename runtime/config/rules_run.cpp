@@ -120,10 +120,11 @@ void parallel_checks(Reading& reading) {
   if (config.load_in_4bit && !config.use_peft)
     blame_first(reading, {"load_in_4bit", "quantization_bit"},
                 "weights of 4 bits cannot be trained themselves; add lora_r, or leave it out");
-  if (config.use_peft && config.adapter_name != "default")
-    reading.config.notes.push_back(
-        "adapter_name has no effect yet: the adapter's files lie in "
-        "output_dir itself, as those of peft's default adapter do");
+  const auto& name = config.adapter_name;
+  if (name.empty() || name.front() == '.' || name.find('/') != name.npos ||
+      name.starts_with("checkpoint-") || name.starts_with("training_state"))
+    blame_first(reading, {"adapter_name"},
+                "names a folder of the adapter's files: no /, no dot or checkpoint- at its start");
   if (config.load_in_4bit && config.dtype == Dtype::fp32)
     reading.config.notes.push_back(
         "load_in_4bit computes in fp32 as asked; bf16 is the usual choice");

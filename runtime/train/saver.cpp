@@ -125,28 +125,41 @@ std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   return records;
 }
 
+// As in PEFT: an adapter whose name is not "default" has a folder of that name.
+std::string Saver::model_folder(const std::string& folder) const {
+  if (!config_.use_peft || config_.adapter_name == "default") return folder;
+  return (fs::path(folder) / config_.adapter_name).string();
+}
+
 std::vector<FileRecord> Saver::write_model(const std::string& folder) {
   auto& shards = learner_.shards();
+  const auto own_folder = model_folder(folder);
   const bool adapter = config_.use_peft;
   // Adapters are small, and fp32 is what they are: PEFT keeps them so beside a 16-bit base.
   const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
   const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
   std::unique_ptr<checkpoint::WeightsWriter> writer;
   if (learner_.comm().rank() == 0) {
+    fs::create_directories(own_folder);
     writer = std::make_unique<checkpoint::WeightsWriter>(
-        folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
+        own_folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
         adapter ? "adapter_model" : "model");
   }
   write_weights(shards, writer.get(), dtype, !adapter, rename);
-  return writer ? writer->finish() : std::vector<FileRecord>{};
+  auto records = writer ? writer->finish() : std::vector<FileRecord>{};
+  if (own_folder != folder)
+    for (auto& record : records) record.name = config_.adapter_name + "/" + record.name;
+  return records;
 }
 
 void Saver::write_beside(const std::string& folder) const {
   const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
   source_.tokenizer.save(folder);
   if (config_.use_peft) {
-    checkpoint::write_file(at("adapter_config.json"), checkpoint::lora_config_text(adapter_config(
-                                                          config_, lora_shape(config_))));
+    fs::create_directories(model_folder(folder));
+    checkpoint::write_file(
+        (fs::path(model_folder(folder)) / "adapter_config.json").string(),
+        checkpoint::lora_config_text(adapter_config(config_, lora_shape(config_))));
     return;
   }
   auto model = source_.config;
@@ -217,7 +230,7 @@ Progress Saver::load(const std::string& folder) {
     } else {
       draw_weights(shards, source_.config.initializer_range, config_.seed);
     }
-    const checkpoint::Weights adapter(folder, "adapter_model");
+    const checkpoint::Weights adapter(model_folder(folder), "adapter_model");
     for (const auto& unit : shards.layout().units)
       for (const auto& slot : unit.trained.slots)
         shards.set(
@@ -243,6 +256,12 @@ void Saver::publish_model(const std::string& folder) {
       const auto name = entry.path().filename().string();
       if (entry.is_regular_file() && is_model_file(name))
         checkpoint::copy_file(entry.path(), (fs::path(config_.output_dir) / name).string());
+    }
+    if (const auto from = model_folder(folder); from != folder) {
+      const auto to = model_folder(config_.output_dir);
+      fs::create_directories(to);
+      for (const auto& entry : fs::directory_iterator(from))
+        checkpoint::copy_file(entry.path(), (fs::path(to) / entry.path().filename()).string());
     }
   }
   learner_.comm().barrier("the model's files");

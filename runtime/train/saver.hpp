@@ -50,6 +50,7 @@ class Saver {
   void write_final_model();
 
  private:
+  std::string model_folder(const std::string& folder) const;
   std::vector<checkpoint::FileRecord> write_model(const std::string& folder);
   void write_beside(const std::string& folder) const;
   std::string share_text(std::string text) const;

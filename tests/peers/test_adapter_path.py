@@ -1,6 +1,7 @@
 """Training goes on from an adapter, ours or peft's."""
 
 import json
+import shutil
 import unittest
 
 import trainer
@@ -49,6 +50,25 @@ class AdapterPath(trainer.TrainerTest):
         got, run = self.evaluated(adapter_path=str(self.dir / "theirs"))
         self.assert_near([got], [trainer.mean_loss(model, self.rows)], 1e-5)
         self.assertIn("rsLoRA", run.notes)
+
+    def test_with_a_name_it_has_a_folder_of_that_name(self):
+        keys = dict(self.lora, adapter_name="second", save_strategy="steps", save_steps=5,
+                    learning_rate=1e-2)
+        whole = self.train(2, **keys)
+        for folder in (whole.folder, whole.folder / "checkpoint-5"):
+            self.assertFalse((folder / "adapter_config.json").exists())
+            model = peft.PeftModel.from_pretrained(load_model(self.model), folder / "second",
+                                                   adapter_name="second")
+            self.assertIn("second", model.peft_config)
+        wanted = trainer.load_tensors(whole.folder / "second", "adapter_model")
+        shutil.rmtree(whole.folder / "checkpoint-10")
+        again = self.train(2, out=whole.folder.name, **keys)
+        self.assertIn("going on from", again.notes)
+        self.assert_same_weights(trainer.load_tensors(again.folder / "second", "adapter_model"),
+                                 wanted)
+        run = self.end(self.start_training(adapter_name="../second", **self.lora))
+        self.assertEqual(run.status, 2)
+        self.assertIn("adapter_name", run.err)
 
     def test_what_does_not_fit_is_named(self):
         first = self.train(max_steps=1, **self.lora)
