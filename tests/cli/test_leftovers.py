@@ -164,8 +164,10 @@ class AsInit(JobTest):
 
     def test_as_pid_1_it_reaps_orphans_and_ends_well(self):
         job = self.unshared("-n", 2, "--no-python", "/bin/sh", "-c",
-                            '(setsid sh -c "sleep 0.05" &); sleep 0.3; '
-                            '[ $RANK = 0 ] && ps -eo stat,comm > ps.txt; exit 0')
+                            '(setsid sh -c "sleep 0.05" &); '
+                            # Rank 1 is still asleep then: what has just ended is a zombie rightly.
+                            '[ $RANK = 1 ] && exec sleep 1; sleep 0.3; '
+                            'ps -eo stat,comm > ps.txt')
         self.assertEqual(job.wait(20 * SLOWER), 0)
         listing = (self.dir / "ps.txt").read_text()
         self.assertNotIn("Z", "".join(line.split()[0] for line in listing.splitlines()[1:]))
