@@ -157,6 +157,12 @@ std::string_view name_of(Kind kind) {
   return "none";
 }
 
+Kind kind_named(std::string_view name) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::exit_status); ++kind)
+    if (name_of(static_cast<Kind>(kind)) == name) return static_cast<Kind>(kind);
+  return Kind::none;
+}
+
 bool can_heal(Kind kind) {
   return kind != Kind::exec_failure && kind != Kind::usage && kind != Kind::import_error &&
          kind != Kind::syntax_error;

@@ -32,6 +32,8 @@ struct Cause {
 
 // A word for reports and events, such as "host_oom".
 std::string_view name_of(Cause::Kind kind);
+// The other way; none for a word that is no such name.
+Cause::Kind kind_named(std::string_view name);
 
 // False for what will be the same at the next try: exec failure, usage, import and syntax errors.
 bool can_heal(Cause::Kind kind);

@@ -24,10 +24,6 @@ std::string get_env(const char* name) {
   return value ? value : "";
 }
 
-std::chrono::microseconds between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(end - begin);
-}
-
 }  // namespace
 
 EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv)
@@ -44,7 +40,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .cgroup_fd = containment_.cgroup_fd(),
               .whole_group = options.signal_group || !plan_.command.python}),
       meeting_(io_, options),
-      supervisor_(plan_.placement.nproc),
+      supervisor_(plan_.placement.nproc, plan_.team.has_value()),
       signals_(io_),
       grace_(io_),
       delay_(io_),
@@ -64,6 +60,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
 
 int EventLoop::run() {
   watch_signals();
+  if (plan_.team) join_team();
   pump(supervisor_.start());
   io_.run();
   return status_;
@@ -92,14 +89,19 @@ void EventLoop::carry_out(const StartRanks& action) {
   killing_ = false;
   containment_.begin_attempt();
   memory_.begin_attempt();
-  meeting_.begin_attempt();
+  if (!team_) {
+    meeting_.begin_attempt();
+    round_address_ = meeting_.address();
+    round_port_ = meeting_.port();
+    restarts_ = action.attempt;
+  }
   history_.attempts.push_back({.number = action.attempt, .started_at = time_of_day()});
   const auto log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
   if (!logs_.problem().empty()) note(logs_.problem());
-  const Attempt told{.number = action.attempt,
+  const Attempt told{.number = restarts_,
                      .oom_count = oom_count_,
-                     .master_addr = meeting_.address(),
-                     .master_port = meeting_.port(),
+                     .master_addr = round_address_,
+                     .master_port = round_port_,
                      .log_dir = log_dir};
   specs_ = make_rank_specs(options_, plan_.command, plan_.placement, told, plan_.facts);
   start_ranks();
@@ -132,7 +134,9 @@ RankEnd& EventLoop::note_end(int local_rank, const ExitReport& report, Clock::ti
                              .pid = ranks_.pid_of(local_rank),
                              .report = report,
                              .ended_by_us = supervisor_.stopping(),
-                             .after_start = between(attempt_began_, when)});
+                             .after_start = between(attempt_began_, when),
+                             .node_rank = plan_.placement.node_rank,
+                             .host = team_ ? history_.host : std::string()});
   return attempt().ranks.back();
 }
 
@@ -142,7 +146,10 @@ void EventLoop::collect_ends(int first) {
   std::vector<RankEnded> ended;
   collect_end(first, ended);
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_end(rank, ended);
+  const int failed_before = supervisor_.first_failed();
   for (const auto& event : ended) feed(event);
+  if (team_ && failed_before < 0 && supervisor_.first_failed() >= 0)
+    team_->failing(supervisor_.attempt(), 0);
 }
 
 void EventLoop::collect_end(int local_rank, std::vector<RankEnded>& ended) {
@@ -212,6 +219,7 @@ void EventLoop::child_changed() {
 
 void EventLoop::carry_out(const Judge&) {
   output_.end_attempt();
+  if (team_) return tell_leader();
   describe_first_failure();
   const auto& end = attempt();
   const auto lasted = std::chrono::duration_cast<Milliseconds>(end.first_failure->after_start);
@@ -231,6 +239,7 @@ void EventLoop::carry_out(const StartDelay& action) {
 void EventLoop::carry_out(const Finish& action) {
   finished_ = true;
   status_ = action.status;
+  if (team_) return end_in_team();
   output_.end_attempt();
   history_.status = status_;
   history_.stop_signal = supervisor_.stop_signal();

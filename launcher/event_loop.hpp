@@ -4,6 +4,7 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "launcher/rank_group.hpp"
 #include "launcher/report.hpp"
 #include "launcher/supervisor.hpp"
+#include "launcher/team.hpp"
 
 namespace mgpu::launcher {
 
@@ -64,6 +66,13 @@ class EventLoop {
   void on_signal(int signo);
   void suspend();
 
+  // The other nodes.
+  void join_team();
+  void round_begins(const rendezvous::Begin& begin, const std::string& address, int port);
+  void cut_off(const std::string& why);
+  void tell_leader();
+  void end_in_team();
+
   // Words.
   void say(std::string_view line);
   void note(std::string_view line);
@@ -84,6 +93,7 @@ class EventLoop {
   Output output_;
   RankGroup ranks_;  // goes first: ranks are killed before what they left is
   MeetingPoint meeting_;
+  std::unique_ptr<Team> team_;  // null: the job has this node only
   Supervisor supervisor_;
   boost::asio::signal_set signals_;
   PausableTimer grace_, delay_, unkillable_;
@@ -99,6 +109,10 @@ class EventLoop {
   std::vector<FailedAttempt> failures_;
   std::vector<std::uint64_t> peaks_;
   int oom_count_ = 0;
+  int restarts_ = 0;
+  std::string round_address_;  // where the ranks of a team's round meet
+  int round_port_ = 0;
+  bool cut_off_ = false;
   JobEnd history_;
   int status_ = 0;
 };

@@ -33,6 +33,7 @@ void EventLoop::on_signal(int signo) {
     // All is over but for a reader that does not read; nobody has to wait for that.
     if (finished_) return io_.stop();
     if (signo == SIGINT && ++interrupts_ == 2) return feed(KillRequested{});
+    if (team_ && supervisor_.active()) team_->failing(supervisor_.attempt(), signo);
     return feed(StopRequested{signo});
   }
   if (signo == SIGTSTP) return suspend();

@@ -22,21 +22,22 @@ void check_workdir(const std::string& workdir) {
   if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("--workdir {}: not a directory", workdir));
 }
 
-// Several nodes meet in a later version; one that may be alone is.
-void check_nodes(const Options& options) {
-  if (options.standalone || (options.min_nodes == 1 && options.node_rank == 0)) return;
+rendezvous::Credentials credentials_of(const Options& options) {
+  if (options.insecure) return {};
+  if (const char* token = std::getenv("MGPU_RDZV_TOKEN")) return {.secret = token};
   throw UsageError(
-      fmt::format("--nnodes {}: jobs over several nodes are not there yet; start one "
-                  "node with --nnodes 1",
-                  options.min_nodes));
+      fmt::format("--nnodes {}: nothing says who may join; give all nodes one secret with "
+                  "--rdzv-token-file or MGPU_RDZV_TOKEN, or let anybody join with --insecure",
+                  options.max_nodes));
 }
 
 }  // namespace
 
 JobPlan plan_job(const Options& options) {
-  check_nodes(options);
   check_workdir(options.workdir);
   JobPlan plan;
+  plan.team = plan_team(options);
+  if (plan.team) plan.credentials = credentials_of(options);
   plan.command = resolve_target(options);
   NodeFacts node =
       look_up_node(options, Roots{}, [](const char* name) { return std::getenv(name); });

@@ -2,6 +2,8 @@
 
 #include "launcher/options.hpp"
 #include "launcher/plan.hpp"
+#include "launcher/team_plan.hpp"
+#include "rendezvous/talk.hpp"
 
 namespace mgpu::launcher {
 
@@ -10,6 +12,9 @@ struct JobPlan {
   CommandLine command;
   Placement placement;
   PlanFacts facts;  // its job_cookie is filled in by the event loop
+  // In a job over several nodes the placement is the leader's to tell.
+  std::optional<TeamPlan> team;
+  rendezvous::Credentials credentials;
 };
 
 // Looks at the target, the devices and our environment and makes the plan of this node. Throws

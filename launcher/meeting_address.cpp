@@ -4,10 +4,7 @@
 #include <string_view>
 
 namespace mgpu::launcher {
-namespace {
-
-// "host", "host:port", "[v6]:port"; already checked when it was parsed.
-MeetingAddress split(std::string_view endpoint) {
+MeetingAddress split_endpoint(std::string_view endpoint) {
   MeetingAddress address;
   const bool bracketed = endpoint.starts_with('[');
   const size_t host_end = bracketed ? endpoint.find(']') : endpoint.rfind(':');
@@ -20,12 +17,10 @@ MeetingAddress split(std::string_view endpoint) {
   return address;
 }
 
-}  // namespace
-
 MeetingAddress meeting_address(const Options& options) {
   MeetingAddress address;
   if (options.rdzv_backend == "static" && !options.standalone && !options.rdzv_endpoint.empty())
-    address = split(options.rdzv_endpoint);
+    address = split_endpoint(options.rdzv_endpoint);
   if (options.master_addr) address.host = *options.master_addr;
   if (options.master_port) address.port = *options.master_port;
   return address;

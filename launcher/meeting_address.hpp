@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "launcher/options.hpp"
 
@@ -16,5 +17,8 @@ struct MeetingAddress {
 // --master-addr and --master-port; where they are not given, the static back-end's
 // --rdzv-endpoint says the same, as under torchrun.
 MeetingAddress meeting_address(const Options& options);
+
+// "host", "host:port" or "[v6]:port", already checked when it was parsed; port 0: not told.
+MeetingAddress split_endpoint(std::string_view endpoint);
 
 }  // namespace mgpu::launcher

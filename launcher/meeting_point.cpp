@@ -1,42 +1,16 @@
 #include "launcher/meeting_point.hpp"
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <random>
-#include <stdexcept>
-
+#include "launcher/free_port.hpp"
 #include "launcher/meeting_address.hpp"
-#include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address.starts_with("127.") || address == "::1";
-}
-
-bool can_bind(int port) {
-  rendezvous::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in here{};
-  here.sin_family = AF_INET;
-  here.sin_port = htons(static_cast<std::uint16_t>(port));
-  return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&here), sizeof here) == 0;
-}
-
-// A port that is free now and that no outgoing connection will take before rank 0 binds it: from
-// below the range that the kernel hands out itself.
-int free_port() {
-  constexpr int kLowest = 20000, kHighest = 32000, kTries = 200;
-  std::minstd_rand random(std::random_device{}());
-  std::uniform_int_distribution<int> pick(kLowest, kHighest);
-  for (int i = 0; i < kTries; ++i)
-    if (const int port = pick(random); can_bind(port)) return port;
-  throw std::runtime_error(
-      "cannot find a free port between 20000 and 32000; name one with "
-      "--master-port");
 }
 
 }  // namespace

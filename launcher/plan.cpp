@@ -109,6 +109,7 @@ Environment environment_of(const Options& options, const Placement& placement,
   for (const int signo : options.signals_to_handle) signals.push_back(signal_name(signo));
   set(env, variable::kSignalsToHandle, fmt::format("{}", fmt::join(signals, ",")));
   if (!facts.nccl_async_error_handling_set) set(env, variable::kNcclAsyncErrorHandling, "1");
+  if (!facts.socket_interface.empty()) set(env, variable::kGlooInterface, facts.socket_interface);
   if (!facts.omp_num_threads_set && placement.nproc > 1) set(env, variable::kOmpNumThreads, "1");
 
   if (options.virtual_local_rank) {

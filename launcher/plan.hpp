@@ -62,7 +62,8 @@ struct PlanFacts {
   bool nccl_async_error_handling_set = false;
   std::vector<Binding> bindings;  // one a local rank, or none
   std::string run_id = "none";
-  std::string job_cookie;  // marks every process of this job; empty: not marked
+  std::string socket_interface = {};  // for gloo, unless it is told; empty: its own choice
+  std::string job_cookie;             // marks every process of this job; empty: not marked
 };
 
 // How many ranks this node starts: what --nproc-per-node says, else one a visible GPU, else 1.

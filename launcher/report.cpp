@@ -43,9 +43,11 @@ std::string quoted_tail(std::string_view text) {
 
 std::string first_failure_lines(const AttemptEnd& attempt, const JobEnd& end) {
   const RankEnd& first = *attempt.first_failure;
-  std::string out = fmt::format("  first failure: rank {} (local rank {}, node {}, {}, {})\n",
-                                first.rank, first.local_rank, end.node_rank, end.host,
-                                first.pid ? fmt::format("pid {}", first.pid) : "no process");
+  std::string out =
+      fmt::format("  first failure: rank {} (local rank {}, node {}, {}, {})\n", first.rank,
+                  first.local_rank, first.host.empty() ? end.node_rank : first.node_rank,
+                  first.host.empty() ? end.host : first.host,
+                  first.pid ? fmt::format("pid {}", first.pid) : "no process");
   out += fmt::format("    end     {}, {} after the start at {}\n", how(first),
                      seconds(first.after_start), attempt.started_at);
   out += fmt::format("    cause   {}\n", attempt.cause.text);
@@ -59,11 +61,16 @@ std::string first_failure_lines(const AttemptEnd& attempt, const JobEnd& end) {
 }
 
 std::string rank_table(const AttemptEnd& attempt) {
-  std::string out = "  rank  pid       after        end\n";
+  size_t widest = 0;
+  for (const auto& rank : attempt.ranks) widest = std::max(widest, rank.host.size());
+  const auto host = [&](const std::string& name) {
+    return widest == 0 ? std::string() : fmt::format("{:<{}}  ", name, std::max<size_t>(widest, 4));
+  };
+  std::string out = fmt::format("  rank  {}pid       after        end\n", host("host"));
   for (const auto& rank : attempt.ranks)
     out += fmt::format(
-        "  {:<5} {:<9} {:<12} {}{}\n", rank.rank, rank.pid ? std::to_string(rank.pid) : "-",
-        seconds(rank.after_start), how(rank),
+        "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
+        rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), how(rank),
         attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
   return out;
 }
@@ -78,6 +85,7 @@ json as_json(const RankEnd& end) {
                  {"ended_by_us", end.ended_by_us},
                  {"after_start_s", double(end.after_start.count()) / 1e6},
                  {"words", how(end)}};
+  if (!end.host.empty()) object["host"] = end.host, object["node_rank"] = end.node_rank;
   return object;
 }
 
@@ -107,6 +115,9 @@ std::string restart_line(const AttemptEnd& attempt, int max_restarts) {
 
 std::string last_words(const JobEnd& end) {
   const AttemptEnd& last = end.attempts.back();
+  if (!last.first_failure && end.stop_signal == 0)
+    return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", end.target,
+                       seconds(end.lasted), end.remark, end.status);
   if (!last.first_failure)
     return fmt::format("mgpu-run: {} was told to stop by {} and ended after {} (exit status {})",
                        end.target, signal_name(end.stop_signal), seconds(end.lasted), end.status);

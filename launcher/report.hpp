@@ -19,6 +19,8 @@ struct RankEnd {
   ExitReport report;
   bool ended_by_us = false;  // after we had told it to stop
   std::chrono::microseconds after_start{0};
+  int node_rank = 0;
+  std::string host;  // empty: the job has one node
 };
 
 struct AttemptEnd {
@@ -40,10 +42,16 @@ struct JobEnd {
   int status = 0;
   int stop_signal = 0;  // 0: nobody told us to stop
   int max_restarts = 0;
+  int nodes = 1;
   std::string remark;  // why there was no further restart, may be empty
   std::chrono::microseconds lasted{0};
   std::vector<AttemptEnd> attempts;  // the failed ones and the last
 };
+
+// What a node tells the leader of its part of an attempt, and how the leader reads it. The reader
+// takes what fits and leaves out the rest: it comes from another program.
+std::string attempt_to_text(const AttemptEnd& attempt);
+AttemptEnd attempt_from_text(const std::string& text);
 
 // One line: why the ranks start again.
 std::string restart_line(const AttemptEnd& attempt, int max_restarts);

@@ -6,6 +6,7 @@
 namespace mgpu::launcher {
 
 std::vector<Action> Supervisor::start() {
+  if (in_team_) return {};
   return begin_attempt();
 }
 
@@ -19,6 +20,7 @@ Supervisor::Actions Supervisor::begin_attempt() {
   first_failed_ = -1;
   first_report_ = {};
   grace_started_ = false;
+  stopped_ = false;
   return {StartRanks{++attempt_}};
 }
 
@@ -48,10 +50,13 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
     case State::running:
       return stop_ranks(event.signo);
     case State::waiting:
+      if (in_team_) return leave_team();
       return finish(128 + stop_signal_);
+    case State::judging:
+      if (in_team_ && first) return leave_team();
+      break;
     case State::stopping:  // they were told already; a different signal may still mean something
     case State::sweeping:
-    case State::judging:
     case State::done:
       break;
   }
@@ -59,7 +64,8 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
 }
 
 Supervisor::Actions Supervisor::on(const KillRequested&) {
-  if (state_ == State::waiting) return finish(128 + stop_signal_);
+  if (state_ == State::waiting || (in_team_ && state_ == State::judging))
+    return finish(128 + stop_signal_);
   return {KillAll{}};
 }
 
@@ -70,9 +76,34 @@ Supervisor::Actions Supervisor::on(const GraceExpired&) {
 
 Supervisor::Actions Supervisor::on(const TreeEmpty&) {
   if (state_ != State::sweeping) return {};
-  if (first_failed_ < 0) return finish(stop_signal_ != 0 ? 128 + stop_signal_ : 0);
+  if (ends_with_ >= 0) return finish(ends_with_);
+  if (first_failed_ < 0 && !in_team_) return finish(stop_signal_ != 0 ? 128 + stop_signal_ : 0);
   state_ = State::judging;
   return {Judge{}};
+}
+
+// The leader hears of it, and answers or not.
+Supervisor::Actions Supervisor::leave_team() {
+  state_ = State::judging;
+  return {Judge{}};
+}
+
+Supervisor::Actions Supervisor::on(const RoundBegins& event) {
+  if (active() || state_ == State::done || stop_signal_ != 0) return {};
+  attempt_ = event.attempt - 1;
+  return begin_attempt();
+}
+
+Supervisor::Actions Supervisor::on(const RoundStops& event) {
+  if (state_ != State::running) return {};
+  return stop_ranks(event.signo);
+}
+
+Supervisor::Actions Supervisor::on(const JobEnds& event) {
+  if (state_ == State::done) return {};
+  if (!active()) return finish(event.status);
+  ends_with_ = event.status;
+  return state_ == State::running ? stop_ranks(SIGTERM) : Actions{};
 }
 
 Supervisor::Actions Supervisor::on(const Judged& event) {
@@ -91,6 +122,7 @@ Supervisor::Actions Supervisor::on(const DelayExpired&) {
 
 Supervisor::Actions Supervisor::stop_ranks(int signo) {
   state_ = State::stopping;
+  stopped_ = true;
   Actions actions;
   for (size_t rank = 0; rank < running_.size(); ++rank)
     if (running_[rank]) actions.push_back(SignalRank{static_cast<int>(rank), signo});

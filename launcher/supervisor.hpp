@@ -28,8 +28,18 @@ struct Judged {
   Decision decision;
 };
 struct DelayExpired {};
+// In a team: the leader's word.
+struct RoundBegins {
+  int attempt;
+};
+struct RoundStops {
+  int signo;
+};
+struct JobEnds {
+  int status;
+};
 using Event = std::variant<RankEnded, StopRequested, KillRequested, GraceExpired, TreeEmpty, Judged,
-                           DelayExpired>;
+                           DelayExpired, RoundBegins, RoundStops, JobEnds>;
 
 // What is to be done about it.
 struct StartRanks {
@@ -49,7 +59,9 @@ struct KillAll {  // every rank and everything that came of them, with SIGKILL
 struct Sweep {  // end what the ranks left behind; answer with TreeEmpty
   friend bool operator==(const Sweep&, const Sweep&) = default;
 };
-struct Judge {  // find the cause of first_failed()'s end, ask the policy, answer with Judged
+// Find the cause of first_failed()'s end, ask the policy, answer with Judged. In a team: tell the
+// leader how this node's part ended; its answer is RoundBegins or JobEnds.
+struct Judge {
   friend bool operator==(const Judge&, const Judge&) = default;
 };
 struct StartDelay {
@@ -73,9 +85,16 @@ using Action =
 // The first failure of the last attempt names the job's exit status; ranks that die because we
 // signalled them do not change it. Being told to stop while a restart was still possible ends
 // the job with 128 + the signal.
+//
+// In a team of nodes the leader decides when an attempt begins and whether there is another:
+//
+//   waiting --(RoundBegins)--> running
+//   running --(as above, or RoundStops)--> stopping --> sweeping --> judging
+//   judging, waiting --(RoundBegins)--> running; --(JobEnds)--> done
 class Supervisor {
  public:
-  explicit Supervisor(int ranks) : running_(static_cast<size_t>(ranks), false) {}
+  explicit Supervisor(int ranks, bool in_team = false)
+      : running_(static_cast<size_t>(ranks), false), in_team_(in_team) {}
 
   std::vector<Action> start();
   std::vector<Action> handle(const Event& event);
@@ -86,6 +105,12 @@ class Supervisor {
   bool stopping() const { return state_ != State::running; }
   int stop_signal() const { return stop_signal_; }
   int attempt() const { return attempt_; }
+  // The ranks of this attempt have been told to end.
+  bool was_stopped() const { return stopped_; }
+  // Ranks may be alive.
+  bool active() const {
+    return state_ == State::running || state_ == State::stopping || state_ == State::sweeping;
+  }
 
  private:
   enum class State { running, stopping, sweeping, judging, waiting, done };
@@ -98,19 +123,26 @@ class Supervisor {
   Actions on(const TreeEmpty&);
   Actions on(const Judged& event);
   Actions on(const DelayExpired&);
+  Actions on(const RoundBegins& event);
+  Actions on(const RoundStops& event);
+  Actions on(const JobEnds& event);
 
   Actions begin_attempt();
   Actions stop_ranks(int signo);
+  Actions leave_team();
   Actions finish(int status);
   bool none_running() const;
 
   State state_ = State::waiting;
   std::vector<bool> running_;
+  bool in_team_;
+  int ends_with_ = -1;  // the job is over with this status, when our ranks are
   int attempt_ = -1;
   int first_failed_ = -1;
   ExitReport first_report_;
   int stop_signal_ = 0;
   bool grace_started_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace mgpu::launcher

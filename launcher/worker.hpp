@@ -18,6 +18,10 @@ namespace mgpu::launcher {
 
 using Clock = std::chrono::steady_clock;
 
+inline std::chrono::microseconds between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(end - begin);
+}
+
 // How a worker ended, when we saw it, and the most memory it ever had resident.
 struct WorkerEnd {
   ExitReport report;

@@ -31,6 +31,7 @@ inline constexpr const char* kOomCount = "MGPU_OOM_COUNT";
 // Of interest to the launcher and to libraries in the worker, not to the worker's own code.
 inline constexpr const char* kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr const char* kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr const char* kGlooInterface = "GLOO_SOCKET_IFNAME";
 inline constexpr const char* kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr const char* kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
 inline constexpr const char* kJobCookie = "MGPU_JOB_COOKIE";  // marks every process of one job

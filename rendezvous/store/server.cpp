@@ -19,6 +19,7 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 64 << 10;  // of one connection in one go
 constexpr std::size_t kKeepBytes = 1 << 20;   // a reply buffer that grew larger is given back
+constexpr char kFirstByte = 0;                // of every store client: VALIDATE
 constexpr int kEvents = 128;
 constexpr int kRounds = 8;           // of kEvents connections in one poll
 constexpr int kAccepts = 256;        // in one round
@@ -53,6 +54,7 @@ struct StoreServer::Connection {
   UniqueFd socket;
   std::uint32_t watched = EPOLLIN;
   bool doomed = false;
+  bool met = false;  // its first bytes have been looked at
   Session session;
   std::string unsent;       // replies the socket had no room for; while there are any,
   std::size_t written = 0;  // less this much of them, nothing is read
@@ -131,7 +133,7 @@ void StoreServer::serve(Connection& connection) {
   if (connection.doomed) return;
   if (connection.watched == EPOLLIN) {
     const auto got = ::recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
-    if (got > 0) return converse(connection, {buffer_.data(), static_cast<std::size_t>(got)});
+    if (got > 0) return meet(connection, {buffer_.data(), static_cast<std::size_t>(got)});
     if (got == 0 || (errno != EAGAIN && errno != EINTR)) doom(connection);
     return;
   }
@@ -139,6 +141,34 @@ void StoreServer::serve(Connection& connection) {
   if (connection.doomed || !connection.unsent.empty()) return;
   if (connection.session.held()) return converse(connection, {});
   watch(connection);
+}
+
+// The first bytes tell whether it is a store's client at all.
+void StoreServer::meet(Connection& connection, std::string_view bytes) {
+  if (!connection.met && options_.strangers) {
+    if (bytes.front() != kFirstByte) return hand_over(connection, bytes);
+    if (!admits(connection.socket.get())) return turn_away(connection);
+  }
+  connection.met = true;
+  converse(connection, bytes);
+}
+
+bool StoreServer::admits(int fd) const {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  auto& address = reinterpret_cast<sockaddr&>(peer);
+  return !options_.admit || (::getpeername(fd, &address, &size) == 0 && options_.admit(address));
+}
+
+void StoreServer::hand_over(Connection& connection, std::string_view bytes) {
+  const auto fd = static_cast<std::size_t>(connection.socket.get());
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr) != 0)
+    return turn_away(connection);
+  if (connection.newcomer != newcomers_.end()) newcomers_.erase(connection.newcomer);
+  UniqueFd socket = std::move(connection.socket);
+  connections_[fd].reset();
+  --open_;
+  options_.strangers(std::move(socket), bytes);
 }
 
 void StoreServer::converse(Connection& connection, std::string_view bytes) {
@@ -255,7 +285,8 @@ bool StoreServer::accept_with_reserve() {
 }
 
 void StoreServer::welcome(UniqueFd socket, const sockaddr_storage& peer) {
-  if (!options_.admit || options_.admit(reinterpret_cast<const sockaddr&>(peer)))
+  const bool later = static_cast<bool>(options_.strangers);
+  if (later || !options_.admit || options_.admit(reinterpret_cast<const sockaddr&>(peer)))
     adopt(std::move(socket));
   else
     ++turned_away_;

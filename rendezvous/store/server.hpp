@@ -27,8 +27,12 @@ struct ServerOptions {
   std::chrono::milliseconds introduction{30'000};
   std::size_t crowd = 256;
 
-  // Asked about the peer of each connection before a byte of it is read; empty: all may come.
+  // Asked about the peer of each connection before a byte of it is served; empty: all may come.
   std::function<bool(const sockaddr&)> admit = {};
+
+  // Takes connections whose first byte is no store client's, with the bytes that came; empty:
+  // they break the rules. They need not be admitted.
+  std::function<void(UniqueFd, std::string_view)> strangers = {};
 };
 
 // The key/value store that c10d's TCPStore clients speak to. It is passive: it has no thread and
@@ -44,6 +48,9 @@ class StoreServer {
 
   int port() const { return port_; }
   int fd() const { return epoll_.get(); }
+
+  // Who may come from now on; see ServerOptions.
+  void admit_only(std::function<bool(const sockaddr&)> admit) { options_.admit = std::move(admit); }
 
   // Does the work that is ready, a bounded amount of it. fd() stays readable if there is more.
   void poll();
@@ -70,7 +77,10 @@ class StoreServer {
   };
 
   void serve(Connection& connection);
+  void meet(Connection& connection, std::string_view bytes);
   void converse(Connection& connection, std::string_view bytes);
+  bool admits(int fd) const;
+  void hand_over(Connection& connection, std::string_view bytes);
   void send(Connection& connection, std::string_view bytes);
   void flush(Connection& connection);
   void watch(Connection& connection);

@@ -1,0 +1,497 @@
+#include "launcher/coordinator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/membership.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::Begin;
+using rendezvous::End;
+using rendezvous::NodeEnded;
+using rendezvous::Notice;
+using rendezvous::Refusal;
+using rendezvous::Stop;
+
+namespace {
+
+constexpr int kCouldNotMeet = 75;
+constexpr LeaderTime kTellEvery = std::chrono::seconds(1);
+
+double in_seconds(LeaderTime time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
+    : settings_(settings), counts_(counts), join_deadline_(now + settings.join_timeout) {}
+
+Coordinator::Actions Coordinator::take() {
+  return std::exchange(actions_, {});
+}
+
+// --- Events
+
+Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join, LeaderTime now) {
+  if (phase_ == Phase::over) {
+    actions_.push_back(Tell{id, Refusal{1, "the job is over"}});
+    actions_.push_back(SendAway{id});
+    return take();
+  }
+  if (join.node_rank >= settings_.max_nodes) {
+    actions_.push_back(Tell{
+        id, Refusal{2, fmt::format("node rank {} does not fit into --nnodes {}: it must be 0 to {}",
+                                   join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
+    actions_.push_back(SendAway{id});
+    return take();
+  }
+  counts_.rounds = std::max(counts_.rounds, join.rounds);
+  counts_.restarts = std::max(counts_.restarts, join.restarts);
+  counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
+  Node& node = nodes_[id] = {.join = join, .since = now};
+  if (holder_of(join.node_rank, id)) {
+    node.part = Part::disputing;
+    recount();
+  } else if (join.node_rank >= 0) {
+    rank_holders_[join.node_rank] = id;
+  }
+  news_ = true;
+  consider(now);
+  return take();
+}
+
+Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
+                                          LeaderTime now) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || failing.round != counts_.rounds - 1) return take();
+  const Node& node = found->second;
+  if (failing.signo != 0 && ends_the_job(node)) stop_signal_ = failing.signo;
+  if (phase_ != Phase::running) return take();
+  if (failing.signo != 0)
+    stop_round(fmt::format("{} is told to stop", node.join.host), id, now, failing.signo);
+  else
+    stop_round(fmt::format("a rank of {} has failed", node.join.host), id, now);
+  return take();
+}
+
+// A static job has no place for a change, and no job goes on without its leader.
+bool Coordinator::ends_the_job(const Node& node) const {
+  return node.join.leads || (settings_.by_rank && node.place >= 0);
+}
+
+Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || found->second.part != Part::in_round ||
+      end.round != counts_.rounds - 1)
+    return take();
+  found->second.part = Part::ended;
+  found->second.since = now;
+  found->second.end = end;
+  if (phase_ == Phase::running && end.outcome != "done")
+    stop_round(fmt::format("the ranks of {} have {}", host_of(id), end.outcome), id, now);
+  check_round_over(now);
+  return take();
+}
+
+Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& leave,
+                                         LeaderTime now) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return take();
+  const Node node = found->second;
+  nodes_.erase(found);
+  recount();
+  const bool mattered = in_this_round(node) && !node.end;
+  const std::string why = fmt::format("{} {}", node.join.host, leave.why);
+  if (phase_ == Phase::over) return take();
+  if (leave.signo != 0 && ends_the_job(node)) {
+    stop_signal_ = leave.signo;
+    stop_why_ = why;
+    if (phase_ == Phase::running) stop_round(why, 0, now, leave.signo);
+    if (phase_ == Phase::gathering || phase_ == Phase::resting) finish(128 + stop_signal_, why);
+  } else if (mattered && phase_ == Phase::running) {
+    actions_.push_back(Announce{fmt::format("{}; the others form a new round", why)});
+    stop_round(why, 0, now);
+  }
+  check_round_over(now);
+  return take();
+}
+
+Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool surely_over,
+                                       const std::string& how, LeaderTime now) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return take();
+  Node& node = found->second;
+  const std::string host = node.join.host;
+  if (!in_this_round(node) || node.end) {
+    nodes_.erase(found);
+    recount();
+    return take();
+  }
+  node.lost = true;
+  recount();
+  node.since = now;
+  node.last_heard = last_heard;
+  node.dead_by = surely_over ? now : last_heard + settings_.keep_alive + settings_.grace;
+  std::string wait;
+  if (node.dead_by > now)
+    wait = fmt::format(" within {:.1f} s, when its ranks are surely gone",
+                       in_seconds(node.dead_by - now));
+  actions_.push_back(Announce{fmt::format("node {} ({}) is lost: {}; the others stop and go on{}",
+                                          node.place, host, how, wait)});
+  if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now);
+  check_round_over(now);
+  return take();
+}
+
+Coordinator::Actions Coordinator::tick(LeaderTime now) {
+  settle_disputes(now);
+  if (phase_ == Phase::stopping) check_round_over(now);
+  if (phase_ == Phase::resting && now >= rest_until_) gather(now);
+  if (phase_ == Phase::gathering) {
+    consider(now);
+    if (phase_ == Phase::gathering && now >= join_deadline_)
+      finish(kCouldNotMeet, fmt::format("the nodes did not meet within {:g} s: {}",
+                                        in_seconds(settings_.join_timeout), missing()));
+  }
+  tell_waiting(now);
+  return take();
+}
+
+std::optional<LeaderTime> Coordinator::next_deadline() const {
+  std::optional<LeaderTime> next;
+  const auto at = [&](LeaderTime time) { next = next ? std::min(*next, time) : time; };
+  if (phase_ == Phase::gathering) at(join_deadline_);
+  if (phase_ == Phase::gathering && last_call_) at(*last_call_);
+  if (news_) at(told_at_ + kTellEvery);
+  if (phase_ == Phase::resting) at(rest_until_);
+  for (const auto& [id, node] : nodes_) {
+    if (node.part == Part::disputing) at(node.since + settings_.keep_alive);
+    if (phase_ == Phase::stopping && node.lost) at(node.dead_by);
+  }
+  return next;
+}
+
+// --- Forming a round
+
+std::vector<NodeId> Coordinator::candidates() const {
+  std::vector<NodeId> ids;
+  for (const auto& [id, node] : nodes_)
+    if (!node.lost && node.part != Part::disputing) ids.push_back(id);
+  return ids;
+}
+
+// Is a round possible now, or is one that runs to be widened?
+void Coordinator::consider(LeaderTime now) {
+  if (phase_ == Phase::running) {
+    int members = 0;
+    bool all_running = true;
+    std::string newcomer;
+    for (const auto& [id, node] : nodes_) {
+      members += in_this_round(node);
+      all_running = all_running && node.part != Part::ended;
+      if (node.part == Part::waiting) newcomer = node.join.host;
+    }
+    // Where some have done their work already the end is near: nobody starts anew for a newcomer.
+    if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
+    actions_.push_back(Announce{fmt::format("{} joins; all stop and form a new round", newcomer)});
+    return stop_round(fmt::format("{} joins", newcomer), 0, now);
+  }
+  if (phase_ != Phase::gathering) return;
+  if (here() < settings_.min_nodes) {
+    last_call_.reset();
+    return;
+  }
+  if (!formed_ && here() < settings_.max_nodes) {
+    if (!last_call_) last_call_ = std::min(now + settings_.last_call, join_deadline_);
+    if (now < *last_call_) return;
+  }
+  begin_round(now);
+}
+
+void Coordinator::recount() {
+  apart_ = 0;
+  for (const auto& [id, node] : nodes_) apart_ += node.lost || node.part == Part::disputing;
+  news_ = true;
+}
+
+std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const {
+  const auto holder = rank_holders_.find(node_rank);
+  if (node_rank < 0 || holder == rank_holders_.end() || holder->second == except) return {};
+  const auto node = nodes_.find(holder->second);
+  if (node == nodes_.end() || node->second.lost) return {};
+  return holder->second;
+}
+
+// Two nodes ask for one node rank. If the first is still there after the keep-alive, it lives.
+void Coordinator::settle_disputes(LeaderTime now) {
+  std::vector<NodeId> refused;
+  for (auto& [id, node] : nodes_) {
+    if (node.part != Part::disputing) continue;
+    const int wanted = node.join.node_rank;
+    const auto holder = holder_of(wanted, id);
+    if (!holder) {
+      node.part = Part::waiting;
+      rank_holders_[wanted] = id;
+    } else if (now >= node.since + settings_.keep_alive) {
+      const std::string& taker = nodes_.at(*holder).join.host;
+      actions_.push_back(
+          Tell{id, Refusal{2, fmt::format("node rank {} is taken by {}; give each node its own "
+                                          "--node-rank",
+                                          wanted, taker)}});
+      actions_.push_back(SendAway{id});
+      actions_.push_back(Announce{
+          fmt::format("{} asked for node rank {}, which {} has", node.join.host, wanted, taker)});
+      refused.push_back(id);
+    } else {
+      continue;
+    }
+    news_ = true;
+  }
+  for (const NodeId id : refused) nodes_.erase(id);
+  if (!news_) return;
+  recount();
+  consider(now);
+}
+
+void Coordinator::begin_round(LeaderTime now) {
+  std::vector<rendezvous::Candidate> here;
+  for (const NodeId id : candidates()) {
+    const Node& node = nodes_[id];
+    here.push_back({.id = id,
+                    .node_rank = node.join.node_rank,
+                    .position = node.join.position,
+                    .previous = node.place,
+                    .leads = node.join.leads});
+  }
+  const auto order = rendezvous::arrange(std::move(here), settings_.max_nodes);
+  const int round = counts_.rounds++;
+  int world_size = 0;
+  for (auto& [id, node] : nodes_) node.place = -1;
+  for (const NodeId id : order) world_size += nodes_[id].join.nproc;
+  formed_ = true;
+  last_call_.reset();
+  round_began_ = now;
+  phase_ = Phase::running;
+  actions_.push_back(OpenRound{round, order});
+  actions_.push_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
+                                          order.size() == 1 ? "" : "s", world_size)});
+  const auto& first = nodes_[order.front()].join;
+  int base_rank = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Node& node = nodes_[order[i]];
+    node.part = Part::in_round;
+    node.place = static_cast<int>(i);
+    node.since = now;
+    node.end.reset();
+    actions_.push_back(Tell{order[i], Begin{.round = round,
+                                            .restarts = counts_.restarts,
+                                            .oom_count = counts_.oom_count,
+                                            .node_rank = node.place,
+                                            .nodes = static_cast<int>(order.size()),
+                                            .base_rank = base_rank,
+                                            .world_size = world_size,
+                                            .master_port = first.rank0_port}});
+    base_rank += node.join.nproc;
+  }
+  news_ = true;
+}
+
+void Coordinator::tell_waiting(LeaderTime now) {
+  if (!news_ || now < told_at_ + kTellEvery) return;
+  news_ = false;
+  told_at_ = now;
+  const bool runs = phase_ == Phase::running;
+  const std::string text =
+      runs ? "the job is full; this node is a spare that takes the place of one that is lost"
+           : missing();
+  for (const auto& [id, node] : nodes_)
+    if (node.part == Part::waiting) actions_.push_back(Tell{id, Notice{text}});
+}
+
+std::string Coordinator::missing() const {
+  const auto here = candidates();
+  std::string text = fmt::format("{} of {} nodes {} here", here.size(), settings_.min_nodes,
+                                 here.size() == 1 ? "is" : "are");
+  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes)) text += ", last call for more";
+  if (here.size() > 8) return text;
+  for (const NodeId id : here)
+    text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);
+  if (!here.empty()) text += ")";
+  if (!settings_.by_rank) return text;
+  std::string ranks;
+  for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
+    if (std::none_of(here.begin(), here.end(),
+                     [&](NodeId id) { return nodes_.at(id).join.node_rank == rank; }))
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  if (!ranks.empty()) text += fmt::format("; missing: node rank {}", ranks);
+  return text;
+}
+
+// --- Ending a round
+
+bool Coordinator::in_this_round(const Node& node) const {
+  return node.part == Part::in_round || node.part == Part::ended;
+}
+
+void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
+  phase_ = Phase::stopping;
+  if (stop_why_.empty()) stop_why_ = why;
+  for (auto& [id, node] : nodes_) {
+    if (node.part != Part::in_round || node.lost || id == except) continue;
+    node.since = now;
+    actions_.push_back(Tell{id, Stop{counts_.rounds - 1, why, signo}});
+  }
+}
+
+bool Coordinator::round_is_over(LeaderTime now) const {
+  return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const Node& node = entry.second;
+    return node.part != Part::in_round || (node.lost && now >= node.dead_by);
+  });
+}
+
+void Coordinator::check_round_over(LeaderTime now) {
+  if ((phase_ == Phase::running || phase_ == Phase::stopping) && round_is_over(now)) judge(now);
+}
+
+std::vector<std::pair<NodeId, NodeEnded>> Coordinator::failures() const {
+  std::vector<std::pair<NodeId, NodeEnded>> found;
+  for (const auto& [id, node] : nodes_)
+    if (node.part == Part::ended && node.end->outcome == "failed")
+      found.emplace_back(id, *node.end);
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.second.when < b.second.when; });
+  return found;
+}
+
+bool Coordinator::has_loss() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return entry.second.lost && entry.second.part == Part::in_round;
+  });
+}
+
+// Ranks fail when their peers vanish. What failed before the last sign of a lost node came did so
+// for reasons of its own.
+bool Coordinator::caused_by_a_loss(const NodeEnded& failure) const {
+  const LeaderTime slack = settings_.keep_alive / 10;
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const Node& node = entry.second;
+    return node.lost && node.part == Part::in_round &&
+           LeaderTime(failure.when) + slack > node.last_heard;
+  });
+}
+
+void Coordinator::judge(LeaderTime now) {
+  RoundOver over{.round = counts_.rounds - 1, .failures = failures(), .why = stop_why_};
+  const bool failed = !over.failures.empty() && !caused_by_a_loss(over.failures.front().second);
+  const bool all_done = std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return !in_this_round(entry.second) ||
+           (entry.second.end && entry.second.end->outcome == "done");
+  });
+  if (!failed && !has_loss() && stop_signal_ == 0 && all_done && stop_why_.empty()) {
+    actions_.push_back(std::move(over));
+    return finish(0, "");
+  }
+  int status = 128 + stop_signal_;
+  if (failed) {
+    const NodeEnded& first = over.failures.front().second;
+    const auto lasted = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::nanoseconds(first.lasted));
+    const Cause::Kind kind = kind_named(first.cause);
+    history_.push_back({kind, lasted});
+    over.decision = decide_restart(history_, settings_.limits);
+    if (is_oom(kind)) ++counts_.oom_count;
+    status = first.status;
+  }
+  const auto decision = over.decision;
+  const std::string why = stop_why_;
+  actions_.push_back(std::move(over));
+  if (stop_signal_ != 0) return finish(128 + stop_signal_, why);
+  if (decision && !decision->restart) return finish(status, "");
+  forget_round();
+  if (decision) ++counts_.restarts;
+  if (decision && decision->delay.count() > 0) {
+    phase_ = Phase::resting;
+    rest_until_ = now + decision->delay;
+    return;
+  }
+  gather(now);
+}
+
+// All that are left wait for the next round.
+void Coordinator::forget_round() {
+  std::erase_if(nodes_, [](const auto& entry) { return entry.second.lost; });
+  recount();
+  for (auto& [id, node] : nodes_) {
+    if (in_this_round(node)) node.part = Part::waiting;
+    node.end.reset();
+  }
+  stop_why_.clear();
+}
+
+void Coordinator::gather(LeaderTime now) {
+  phase_ = Phase::gathering;
+  join_deadline_ = now + settings_.join_timeout;
+  consider(now);
+}
+
+void Coordinator::finish(int status, const std::string& why) {
+  phase_ = Phase::over;
+  actions_.push_back(JobOver{status, stop_signal_, why});
+  for (const auto& [id, node] : nodes_)
+    if (!node.lost) {
+      actions_.push_back(Tell{id, End{.status = status}});
+      actions_.push_back(SendAway{id});
+    }
+}
+
+// --- For people
+
+std::string Coordinator::host_of(NodeId id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? "a node" : found->second.join.host;
+}
+
+std::string Coordinator::phase() const {
+  switch (phase_) {
+    case Phase::gathering:
+      return "gathering";
+    case Phase::running:
+      return "running";
+    case Phase::stopping:
+      return "stopping";
+    case Phase::resting:
+      return "waiting to restart";
+    case Phase::over:
+      break;
+  }
+  return "over";
+}
+
+std::vector<Coordinator::NodeView> Coordinator::view() const {
+  std::vector<NodeView> views;
+  for (const auto& [id, node] : nodes_) {
+    std::string state = node.part == Part::ended ? "ended"
+                        : node.part == Part::in_round
+                            ? (phase_ == Phase::stopping ? "stopping" : "running")
+                        : phase_ == Phase::running ? "spare"
+                                                   : "waiting";
+    if (node.lost) state = "lost";
+    views.push_back({.id = id,
+                     .host = node.join.host,
+                     .nproc = node.join.nproc,
+                     .node_rank = node.place,
+                     .state = std::move(state),
+                     .since = node.since});
+  }
+  std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.node_rank < 0, a.node_rank) < std::pair(b.node_rank < 0, b.node_rank);
+  });
+  return views;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,115 @@
+// The part of the event loop that takes the leader's word and tells it ours.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "launcher/event_loop.hpp"
+#include "rendezvous/contract.hpp"
+
+namespace mgpu::launcher {
+
+void EventLoop::join_team() {
+  Team::Callbacks callbacks{
+      .begin = [this](const auto& begin, const auto& address,
+                      int port) { round_begins(begin, address, port); },
+      .stop = [this](const rendezvous::Stop& stop) { feed(RoundStops{stop.signo}); },
+      .cut_off = [this](const std::string& why) { cut_off(why); },
+      .end =
+          [this](int status, const std::string& words) {
+            history_.remark = words;
+            feed(JobEnds{status});
+          },
+      .lease = [](rendezvous::Nanoseconds) {},
+      .connected = [](int) {},
+      .say = [this](std::string_view line) { note(line); }};
+  team_ = std::make_unique<Team>(io_, *plan_.team,
+                                 Team::Node{.job = options_.rdzv_id,
+                                            .target = options_.target,
+                                            .host = history_.host,
+                                            .nproc = plan_.placement.nproc,
+                                            .rank0_store = options_.rank0_store},
+                                 plan_.credentials, std::move(callbacks));
+  team_->start();
+}
+
+void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& address, int port) {
+  plan_.placement.node_rank = begin.node_rank;
+  plan_.placement.nodes = begin.nodes;
+  plan_.placement.base_rank = begin.base_rank;
+  plan_.placement.world_size = begin.world_size;
+  // gloo would go by the host's name, which may be nobody's or another network's.
+  if (!std::getenv(rendezvous::variable::kGlooInterface))
+    plan_.facts.socket_interface = team_->interface();
+  history_.node_rank = begin.node_rank;
+  history_.nodes = begin.nodes;
+  restarts_ = begin.restarts;
+  oom_count_ = begin.oom_count;
+  round_address_ = address;
+  round_port_ = port;
+  feed(RoundBegins{begin.round});
+}
+
+void EventLoop::cut_off(const std::string& why) {
+  if (!supervisor_.active()) return team_->released();
+  note(fmt::format("the leader is lost ({}); the ranks here stop and wait for it", why));
+  cut_off_ = true;
+  feed(RoundStops{SIGTERM});
+}
+
+// Our part of the round is over and nothing of it is left.
+void EventLoop::tell_leader() {
+  if (cut_off_) {
+    cut_off_ = false;
+    return team_->released();
+  }
+  if (const int signo = supervisor_.stop_signal(); signo != 0)
+    return team_->leave(signo, fmt::format("was told to stop by {}", signal_name(signo)));
+  rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
+  auto when = Clock::now();
+  if (supervisor_.first_failed() >= 0) {
+    describe_first_failure();
+    when = attempt_began_ + attempt().first_failure->after_start;
+    end.outcome = "failed";
+    end.cause = name_of(attempt().cause.kind);
+    end.status = attempt().first_failure->report.shell_status();
+    end.lasted = between(attempt_began_, when).count() * 1000;
+  } else if (supervisor_.was_stopped()) {
+    end.outcome = "stopped";
+  }
+  end.details = attempt_to_text(attempt());
+  team_->ended(std::move(end),
+               std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
+}
+
+// The leader prints what came of the job; the others say where that is.
+void EventLoop::end_in_team() {
+  output_.end_attempt();
+  const std::string remark = history_.remark;
+  if (const JobEnd* whole = team_->history(); whole && !whole->attempts.empty()) {
+    const auto own = std::move(history_);
+    history_ = *whole;
+    history_.node_rank = own.node_rank;
+  } else {
+    history_.lasted = between(job_began_, Clock::now());
+    history_.stop_signal = supervisor_.stop_signal();
+  }
+  history_.status = status_;
+  if (status_ != 0) {
+    if (team_->history() && !history_.attempts.empty())
+      output_.say(last_words(history_));
+    else if (!remark.empty())
+      output_.say(fmt::format("mgpu-run: {}", remark));
+    else
+      output_.say(last_words(history_));
+    if (!history_.attempts.empty()) write_error_file();
+  } else {
+    logs_.job_ended_well();
+  }
+  write_report();
+  containment_.release();
+  team_->when_over([this] { output_.when_flushed([this] { io_.stop(); }); });
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,133 @@
+#include "launcher/team.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/free_port.hpp"
+#include "launcher/interfaces.hpp"
+
+namespace mgpu::launcher {
+
+namespace asio = boost::asio;
+
+Team::Team(asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentials credentials,
+           Callbacks callbacks)
+    : io_(io),
+      plan_(std::move(plan)),
+      node_(std::move(node)),
+      credentials_(std::move(credentials)),
+      callbacks_(std::move(callbacks)),
+      agent_(io,
+             {.job = node_.job,
+              .host = plan_.host,
+              .port = plan_.port,
+              .credentials = credentials_,
+              .keep_alive = plan_.rules.keep_alive,
+              .join_timeout = plan_.rules.join_timeout},
+             {.resolved = [this](auto& endpoints) { resolved(endpoints); },
+              .introduce = [this] { return introduce(); },
+              .begin =
+                  [this](const auto& begin, const auto& address, int port) {
+                    counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
+                    callbacks_.begin(begin, address, port);
+                  },
+              .stop = callbacks_.stop,
+              .cut_off = callbacks_.cut_off,
+              .end = [this](int status, const auto& words) { job_over(status, words); },
+              .lease = callbacks_.lease,
+              .connected = callbacks_.connected,
+              .say = callbacks_.say}) {}
+
+// Whoever owns the address leads: told by the addresses of this machine and by the port, which one
+// program can have.
+void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
+  const auto ours = interfaces();
+  const auto is_ours = [&](const Agent::Endpoint& endpoint) {
+    return std::any_of(ours.begin(), ours.end(), [&](const auto& interface) {
+      return interface.address == numeric(endpoint.address());
+    });
+  };
+  if (!leader_ && plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
+      !lead())
+    return endpoints.clear();
+  if (!leader_) return;
+  std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
+  if (endpoints.empty())
+    endpoints.emplace_back(asio::ip::address_v4::loopback(),
+                           static_cast<std::uint16_t>(leader_->port()));
+}
+
+// True when there is a leader to call, here or elsewhere.
+bool Team::lead() {
+  try {
+    leader_ = std::make_unique<Leader>(
+        io_,
+        Leader::Settings{.job = node_.job,
+                         .target = node_.target,
+                         .host = node_.host,
+                         .credentials = credentials_,
+                         .rules = plan_.rules,
+                         .counts = counts_,
+                         .port = plan_.port},
+        Leader::Callbacks{.announce = callbacks_.say,
+                          .over = [this](int status) { job_over(status, ""); },
+                          .changed = [](const JobCounts&) {}});
+    return true;
+  } catch (const std::exception& problem) {
+    // Another agent on this machine may have been first.
+    if (!plan_.serves.value_or(false)) return true;
+    agent_.shut();
+    job_over(1, problem.what());
+    return false;
+  }
+}
+
+rendezvous::Join Team::introduce() {
+  return {.host = node_.host,
+          .nproc = node_.nproc,
+          .node_rank = plan_.node_rank,
+          .position = plan_.position,
+          .leads = leader_ != nullptr,
+          .rank0_port = node_.rank0_store ? free_port() : 0,
+          .rounds = counts_.rounds,
+          .restarts = counts_.restarts,
+          .oom_count = counts_.oom_count};
+}
+
+void Team::failing(int round, int signo) {
+  agent_.send(rendezvous::Failing{
+      .round = round, .when = agent_.by_leader(rendezvous::steady_now()).count(), .signo = signo});
+}
+
+void Team::ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
+  end.when = agent_.by_leader(when).count();
+  agent_.send(end);
+}
+
+void Team::leave(int signo, const std::string& why) {
+  agent_.leave({.signo = signo, .why = why}, [this, signo, why] {
+    // A leader of ours says itself what comes of the job.
+    if (!leader_) job_over(128 + signo, "");
+  });
+}
+
+void Team::job_over(int status, const std::string& words) {
+  if (over_) return;
+  over_ = true;
+  // Not from within the leader or the agent, which go when the job does.
+  asio::post(io_, [this, status, words] { callbacks_.end(status, words); });
+}
+
+void Team::when_over(std::function<void()> done) {
+  agent_.shut();
+  leader_ ? leader_->when_alone(std::move(done)) : done();
+}
+
+std::string Team::interface() const {
+  for (const auto& interface : interfaces())
+    if (interface.address == agent_.our_address()) return interface.name;
+  return {};
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/agent.hpp"
+#include "launcher/leader.hpp"
+#include "launcher/team_plan.hpp"
+
+namespace mgpu::launcher {
+
+// This node's part in a job over several nodes: its agent, and the leader where that is here too.
+class Team {
+ public:
+  struct Node {
+    std::string job;
+    std::string target;
+    std::string host;  // our name, for people
+    int nproc = 1;
+    bool rank0_store = false;
+  };
+  struct Callbacks {
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
+    std::function<void(const rendezvous::Stop&)> stop;
+    // Our ranks must end; released() is to be called then.
+    std::function<void(const std::string& why)> cut_off;
+    // The words are for people; where the leader is, its history tells more.
+    std::function<void(int status, const std::string& words)> end;
+    std::function<void(rendezvous::Nanoseconds)> lease;
+    std::function<void(int socket)> connected;
+    std::function<void(std::string_view)> say;
+  };
+
+  Team(boost::asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentials credentials,
+       Callbacks callbacks);
+
+  void start() { agent_.start(); }
+  // This node's part of the round is over, or is about to be.
+  void failing(int round, int signo);
+  void ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
+  void leave(int signo, const std::string& why);
+  void released() { agent_.released(); }
+  // `done` when the others have been told how the job ended.
+  void when_over(std::function<void()> done);
+
+  // What came of the job over all nodes; null where the leader is elsewhere.
+  const JobEnd* history() const { return leader_ ? &leader_->history() : nullptr; }
+  // The interface by which we reach the leader; empty: not known.
+  std::string interface() const;
+
+ private:
+  void resolved(std::vector<Agent::Endpoint>& endpoints);
+  bool lead();
+  rendezvous::Join introduce();
+  void job_over(int status, const std::string& words);
+
+  boost::asio::io_context& io_;
+  TeamPlan plan_;
+  Node node_;
+  rendezvous::Credentials credentials_;
+  Callbacks callbacks_;
+  std::unique_ptr<Leader> leader_;
+  Agent agent_;
+  JobCounts counts_;
+  bool over_ = false;
+};
+
+}  // namespace mgpu::launcher

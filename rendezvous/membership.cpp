@@ -1,0 +1,68 @@
+#include "rendezvous/membership.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <tuple>
+
+namespace mgpu::rendezvous {
+namespace {
+
+// Unset numbers come last.
+int late(int number) {
+  return number < 0 ? INT_MAX : number;
+}
+
+auto precedence(const Candidate& c) {
+  return std::tuple(c.previous < 0, !c.leads, late(c.node_rank), late(c.position), c.id);
+}
+
+class Places {
+ public:
+  explicit Places(std::size_t count) : ids_(count, 0), taken_(count, false) {}
+
+  bool take(int place, std::uint64_t id) {
+    const auto at = static_cast<std::size_t>(place);
+    if (place < 0 || at >= ids_.size() || taken_[at]) return false;
+    ids_[at] = id;
+    taken_[at] = true;
+    return true;
+  }
+  void take_first_free(std::uint64_t id) {
+    while (!take(first_free_, id)) ++first_free_;
+  }
+  std::vector<std::uint64_t> ids() && { return std::move(ids_); }
+
+ private:
+  std::vector<std::uint64_t> ids_;
+  std::vector<bool> taken_;
+  int first_free_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::uint64_t> arrange(std::vector<Candidate> candidates, int most) {
+  std::sort(candidates.begin(), candidates.end(),
+            [](const auto& a, const auto& b) { return precedence(a) < precedence(b); });
+  if (candidates.size() > static_cast<std::size_t>(most))
+    candidates.resize(static_cast<std::size_t>(most));
+
+  Places places(candidates.size());
+  std::vector<Candidate> left;
+  const auto place = [&](auto wanted) {
+    left.clear();
+    for (const auto& candidate : candidates)
+      if (!places.take(wanted(candidate), candidate.id)) left.push_back(candidate);
+    candidates = left;
+  };
+  place([](const Candidate& c) { return c.node_rank; });
+  place([](const Candidate& c) { return c.previous; });
+  place([](const Candidate& c) { return c.leads && c.previous < 0 ? 0 : -1; });
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+    return std::tuple(late(a.node_rank), late(a.previous), late(a.position), a.id) <
+           std::tuple(late(b.node_rank), late(b.previous), late(b.position), b.id);
+  });
+  for (const auto& candidate : candidates) places.take_first_free(candidate.id);
+  return std::move(places).ids();
+}
+
+}  // namespace mgpu::rendezvous

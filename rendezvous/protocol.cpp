@@ -1,0 +1,139 @@
+#include "rendezvous/protocol.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::rendezvous {
+namespace {
+
+using nlohmann::json;
+
+// One description of every message serves both directions.
+template <class Visit>
+void fields(Hello& m, Visit&& field) {
+  field("job", m.job), field("nonce", m.nonce);
+  field("purpose", m.purpose), field("sealed", m.sealed);
+}
+template <class Visit>
+void fields(Challenge& m, Visit&& field) {
+  field("nonce", m.nonce), field("proof", m.proof), field("sealed", m.sealed);
+}
+template <class Visit>
+void fields(Proof& m, Visit&& field) {
+  field("proof", m.proof);
+}
+template <class Visit>
+void fields(Refusal& m, Visit&& field) {
+  field("status", m.status), field("why", m.why);
+}
+template <class Visit>
+void fields(Welcome& m, Visit&& field) {
+  field("session", m.session), field("beat_interval", m.beat_interval);
+  field("keep_alive", m.keep_alive);
+}
+template <class Visit>
+void fields(Notice& m, Visit&& field) {
+  field("text", m.text);
+}
+template <class Visit>
+void fields(Begin& m, Visit&& field) {
+  field("round", m.round), field("restarts", m.restarts), field("oom_count", m.oom_count);
+  field("node_rank", m.node_rank), field("nodes", m.nodes), field("base_rank", m.base_rank);
+  field("world_size", m.world_size), field("master_addr", m.master_addr);
+  field("master_port", m.master_port);
+}
+template <class Visit>
+void fields(Stop& m, Visit&& field) {
+  field("round", m.round), field("why", m.why), field("signo", m.signo);
+}
+template <class Visit>
+void fields(End& m, Visit&& field) {
+  field("status", m.status), field("words", m.words);
+}
+template <class Visit>
+void fields(StatusAnswer& m, Visit&& field) {
+  field("text", m.text);
+}
+template <class Visit>
+void fields(Join& m, Visit&& field) {
+  field("host", m.host), field("nproc", m.nproc), field("node_rank", m.node_rank);
+  field("position", m.position), field("leads", m.leads), field("rank0_port", m.rank0_port);
+  field("rounds", m.rounds), field("restarts", m.restarts), field("oom_count", m.oom_count);
+}
+template <class Visit>
+void fields(Failing& m, Visit&& field) {
+  field("round", m.round), field("when", m.when), field("signo", m.signo);
+}
+template <class Visit>
+void fields(NodeEnded& m, Visit&& field) {
+  field("round", m.round), field("outcome", m.outcome), field("when", m.when);
+  field("cause", m.cause), field("status", m.status), field("lasted", m.lasted);
+  field("details", m.details);
+}
+template <class Visit>
+void fields(Leave& m, Visit&& field) {
+  field("signo", m.signo), field("why", m.why);
+}
+template <class Visit>
+void fields(StatusQuestion&, Visit&&) {}
+
+// The names stand in the order of the variant.
+constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
+    "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",   "stop",
+    "end",   "answer",    "join",  "failing", "ended",   "leave",  "question"};
+
+template <class Value>
+void read(const json& object, const char* name, Value& value) {
+  const auto found = object.find(name);
+  if (found == object.end()) return;
+  const bool fits = std::is_same_v<Value, std::string> ? found->is_string()
+                    : std::is_same_v<Value, bool>      ? found->is_boolean()
+                                                       : found->is_number_integer();
+  if (!fits) throw ProtocolError(fmt::format("a message whose \"{}\" has the wrong type", name));
+  value = found->template get<Value>();
+}
+
+template <std::size_t Index = 0>
+Message parse(std::string_view name, const json& object) {
+  if constexpr (Index < kNames.size()) {
+    if (name != kNames[Index]) return parse<Index + 1>(name, object);
+    std::variant_alternative_t<Index, Message> message;
+    fields(message, [&](const char* field, auto& value) { read(object, field, value); });
+    return message;
+  } else {
+    throw ProtocolError(fmt::format("a message of the unknown kind {}", shown(name, 32)));
+  }
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+  json object = {{"is", kNames[message.index()]}};
+  std::visit(
+      [&](auto copy) {
+        fields(copy, [&](const char* name, const auto& value) { object[name] = value; });
+      },
+      message);
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Message decode(std::string_view text) {
+  // No message nests; a depth limit keeps a hostile one from filling our stack.
+  const auto flat = [](int depth, json::parse_event_t, json&) {
+    if (depth > 2) throw ProtocolError("a message that nests");
+    return true;
+  };
+  const json object = json::parse(text, flat, false);
+  if (!object.is_object()) throw ProtocolError("a message that is no JSON object");
+  const auto kind = object.find("is");
+  if (kind == object.end() || !kind->is_string())
+    throw ProtocolError("a message that does not say what it is");
+  return parse(kind->get_ref<const std::string&>(), object);
+}
+
+}  // namespace mgpu::rendezvous
