@@ -294,6 +294,7 @@ void Agent::drop() {
   call_timer_.cancel();
   beat_timer_.cancel();
   error_code ignored;
+  stream_.shutdown(tcp::socket::shutdown_both, ignored);  // the guard has a copy
   stream_.close(ignored);
   datagrams_.close(ignored);
   talk_.reset();

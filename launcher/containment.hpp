@@ -44,6 +44,9 @@ class Containment {
   void kill_all();
   // Those that are there now, for a message.
   std::vector<pid_t> leftovers() const;
+  // See Guard.
+  void hold(int socket) { guard_->hold(socket); }
+  void kill_by(std::chrono::nanoseconds when) { guard_->kill_by(when); }
   // The job is over and nothing is left: the guard and the cgroup go.
   void release();
 

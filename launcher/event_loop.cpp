@@ -228,7 +228,7 @@ void EventLoop::carry_out(const Judge&) {
   auto decision = decide_restart(failures_, {options_.max_restarts, options_.retry_delay});
   history_.remark = decision.why;
   if (decision.restart && supervisor_.stop_signal() == 0)
-    say(restart_line(end, options_.max_restarts));
+    note(restart_line(end, options_.max_restarts));
   feed(Judged{std::move(decision)});
 }
 

@@ -69,6 +69,7 @@ class EventLoop {
   // The other nodes.
   void join_team();
   void round_begins(const rendezvous::Begin& begin, const std::string& address, int port);
+  void renew_lease(rendezvous::Nanoseconds until);
   void cut_off(const std::string& why);
   void tell_leader();
   void end_in_team();
@@ -113,6 +114,7 @@ class EventLoop {
   std::string round_address_;  // where the ranks of a team's round meet
   int round_port_ = 0;
   bool cut_off_ = false;
+  rendezvous::Nanoseconds lease_{0};  // until when the leader has surely heard of us
   JobEnd history_;
   int status_ = 0;
 };

@@ -21,8 +21,8 @@ void EventLoop::join_team() {
             history_.remark = words;
             feed(JobEnds{status});
           },
-      .lease = [](rendezvous::Nanoseconds) {},
-      .connected = [](int) {},
+      .lease = [this](rendezvous::Nanoseconds until) { renew_lease(until); },
+      .connected = [this](int socket) { containment_.hold(socket); },
       .say = [this](std::string_view line) { note(line); }};
   team_ = std::make_unique<Team>(io_, *plan_.team,
                                  Team::Node{.job = options_.rdzv_id,
@@ -49,6 +49,14 @@ void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& 
   round_address_ = address;
   round_port_ = port;
   feed(RoundBegins{begin.round});
+  renew_lease(lease_);
+}
+
+// Should we be stopped while our ranks run, the guard ends them in time.
+void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
+  lease_ = until;
+  if (!finished_)
+    containment_.kill_by(supervisor_.active() ? lease_ + options_.grace : Guard::kNever);
 }
 
 void EventLoop::cut_off(const std::string& why) {
@@ -60,6 +68,7 @@ void EventLoop::cut_off(const std::string& why) {
 
 // Our part of the round is over and nothing of it is left.
 void EventLoop::tell_leader() {
+  containment_.kill_by(Guard::kNever);
   if (cut_off_) {
     cut_off_ = false;
     return team_->released();

@@ -163,6 +163,7 @@ void Leader::carry_out(const OpenRound& action) {
   members_.clear();
   for (const NodeId node : action.nodes) members_.insert(hub_.facts(node).address);
   round_nodes_ = action.nodes;
+  round_restarts_ = coordinator_.counts().restarts;
   round_ends_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
   store_.reset();
@@ -184,7 +185,7 @@ void Leader::carry_out(const RoundOver& over) {
 AttemptEnd Leader::merged(const RoundOver& over) const {
   AttemptEnd attempt;
   if (!over.failures.empty()) attempt = attempt_from_text(over.failures.front().second.details);
-  attempt.number = coordinator_.counts().restarts;
+  attempt.number = round_restarts_;
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
     if (const auto ends = round_ends_.find(node); ends != round_ends_.end())

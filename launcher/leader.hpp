@@ -82,6 +82,7 @@ class Leader {
   JobEnd history_;
   std::vector<NodeId> round_nodes_;
   std::map<NodeId, std::vector<RankEnd>> round_ends_;
+  int round_restarts_ = 0;  // before it
   rendezvous::Nanoseconds began_{0}, alone_by_{0};
   std::function<void()> alone_;
   int turned_away_ = 0;

@@ -108,7 +108,7 @@ json as_json(const AttemptEnd& attempt) {
 }  // namespace
 
 std::string restart_line(const AttemptEnd& attempt, int max_restarts) {
-  return fmt::format("mgpu-run: rank {} failed: {}; starting all ranks again (restart {} of {})",
+  return fmt::format("rank {} failed: {}; starting all ranks again (restart {} of {})",
                      attempt.first_failure->rank, attempt.cause.text, attempt.number + 1,
                      max_restarts);
 }
