@@ -13,7 +13,7 @@ namespace {
 [[noreturn]] void throw_unknown(const std::string& name) {
   std::vector<std::string> known;
   for (const auto& spec : option_table())
-    known.insert(known.end(), spec.names.begin(), spec.names.end());
+    if (!spec.internal) known.insert(known.end(), spec.names.begin(), spec.names.end());
   const auto near = nearest(name, known);
   throw UsageError(fmt::format("unknown option --{}{}", name.empty() ? name : shown(name),
                                near.empty() ? "; see --help" : "; did you mean --" + near + "?"));
@@ -31,7 +31,7 @@ const OptionSpec& resolve(std::string_view written) {
   for (const auto& spec : option_table()) {
     if (!spec.torchrun.empty() && spec.torchrun.starts_with(name)) torchruns.insert(&spec);
     for (const auto& known : spec.names) {
-      if (!known.starts_with(name)) continue;
+      if (spec.internal || !known.starts_with(name)) continue;
       ours.insert(&spec);
       candidates += (candidates.empty() ? "--" : ", --") + known;
     }

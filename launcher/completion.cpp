@@ -60,6 +60,7 @@ std::string bash_pattern(bool (*wanted)(const OptionSpec&)) {
 std::string bash_script() {
   std::string words, all;
   for (const auto& spec : option_table()) {
+    if (spec.internal) continue;
     all += (all.empty() ? "--" : " --") + spec.name();
     if (spec.completes == Completes::words)
       words += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")); return ;;\n",
@@ -103,6 +104,7 @@ std::string zsh_script() {
       "#compdef mgpu-run\n# zsh completion for mgpu-run: put it into a folder of "
       "$fpath as _mgpu-run\n_arguments -S \\\n";
   for (const auto& spec : option_table()) {
+    if (spec.internal) continue;
     const auto help = escaped(spec.help, "[]:\\");
     for (const auto& word : spellings(spec)) {
       const bool is_long = word[1] == '-';
@@ -123,6 +125,7 @@ std::string fish_script() {
       "complete -c mgpu-run -n __fish_is_first_arg -a devices -d 'list the GPUs'\n"
       "complete -c mgpu-run -n __fish_is_first_arg -a doctor -d 'check this machine'\n";
   for (const auto& spec : option_table()) {
+    if (spec.internal) continue;
     std::string line = "complete -c mgpu-run";
     if (spec.letter) line += fmt::format(" -s {}", spec.letter);
     for (const auto& name : spec.names) line += fmt::format(" -l {}", name);

@@ -61,7 +61,7 @@ std::string line_of(const OptionSpec& spec) {
 std::string small_print() {
   std::string text, line = "Also, as torchrun has them:";
   for (const auto& spec : option_table()) {
-    if (!spec.help.empty()) continue;
+    if (!spec.help.empty() || spec.internal) continue;
     const auto word = " --" + spec.name();
     if (line.size() + word.size() > kWidth) {
       text += line + "\n";

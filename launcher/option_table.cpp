@@ -81,6 +81,13 @@ void set_event_log_handler(Options& o, const std::string& value) {
                     shown(value, 32)));
 }
 
+// Below half a second a busy machine is taken for a lost one.
+Milliseconds parse_keep_alive(const std::string& value) {
+  const auto keep_alive = parse_seconds(value);
+  if (keep_alive < Milliseconds(500)) throw UsageError("need seconds, 0.5 or more");
+  return keep_alive;
+}
+
 void set_completion(Options& o, const std::string& value) {
   o.completion_shell = parse_choice(value, {"bash", "zsh", "fish"});
   o.command = Command::completion;
@@ -178,6 +185,16 @@ std::vector<OptionSpec> node_options() {
        .torchrun = "local-addr", .variables = {"PET_LOCAL_ADDR"}},
       {.names = {"rank0-store"}, .group = nodes,
        .help = "leave MASTER_PORT to rank 0, which binds it", .set = flag(&Options::rank0_store)},
+      {.names = {"keep-alive"}, .value = "SECONDS", .group = nodes,
+       .help = "a node not heard of for so long is lost [5]",
+       .set = parsed(&Options::keep_alive, parse_keep_alive)},
+      {.names = {"rdzv-token-file"}, .value = "FILE", .group = nodes,
+       .help = "the secret by which nodes know each other", .set = text(&Options::rdzv_token_file),
+       .completes = Completes::files},
+      {.names = {"insecure"}, .group = nodes, .help = "let nodes join without a secret",
+       .set = flag(&Options::insecure)},
+      {.names = {"rdzv-token-stdin"}, .group = nodes, .set = flag(&Options::rdzv_token_stdin),
+       .line_only = true, .internal = true},
   };
 }
 

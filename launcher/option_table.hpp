@@ -32,6 +32,7 @@ struct OptionSpec {
   std::vector<std::string> file_keys = {};  // names that only a launch: section may use
   bool repeats = false;                     // every occurrence counts, not only the last
   bool line_only = false;                   // neither in the environment nor in a file
+  bool internal = false;                    // between programs of ours: no help, no completion
   Completes completes = Completes::nothing;
   std::vector<std::string> choices = {};
 

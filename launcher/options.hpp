@@ -79,6 +79,10 @@ struct Options {
   std::optional<int> master_port;
   std::string local_addr;
   bool rank0_store = false;
+  Milliseconds keep_alive{5'000};  // silence after which a node counts as lost
+  std::string rdzv_token_file;     // holds the secret that agents prove to each other
+  bool rdzv_token_stdin = false;   // it is the first line of stdin, whose end is ours too
+  bool insecure = false;           // several nodes without a secret
 
   // Supervision.
   int max_restarts = 0;

@@ -72,9 +72,12 @@ TEST_CASE("bash takes the script without a complaint", "[completion]") {
 TEST_CASE("every shell's script knows every option", "[completion]") {
   for (const auto& spec : option_table()) {
     CAPTURE(spec.name());
-    CHECK_THAT(completion_script("bash"), Contains("--" + spec.name()));
-    CHECK_THAT(completion_script("zsh"), Contains("--" + spec.name()));
-    CHECK_THAT(completion_script("fish"), Contains(" -l " + spec.name()));
+    for (const auto& [shell, word] :
+         {std::pair("bash", "--" + spec.name()), std::pair("zsh", "--" + spec.name()),
+          std::pair("fish", " -l " + spec.name())}) {
+      const bool known = completion_script(shell).find(word) != std::string::npos;
+      CHECK(known != spec.internal);
+    }
   }
   CHECK_THAT(completion_script("zsh"), Catch::Matchers::StartsWith("#compdef mgpu-run\n"));
   CHECK_THAT(completion_script("fish"), Contains("a rank'\\''s") || Contains("a rank\\'s"));
