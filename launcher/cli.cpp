@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
+#include "launcher/apply_cluster.hpp"
 #include "launcher/arguments.hpp"
 #include "launcher/launch_file.hpp"
 #include "launcher/parse_values.hpp"
@@ -85,6 +85,16 @@ void apply_all(Options& options, Settings all) {
     if (const auto* best = winner(all, spec); best && !spec.repeats) apply(options, *best);
     for (const auto& setting : all)
       if (spec.repeats && setting.spec == &spec) apply(options, setting);
+  }
+}
+
+void note_given(Options& options, const Settings& all) {
+  for (const auto& setting : all) {
+    options.given.insert(setting.spec->name());
+    if (setting.source != Source::line) continue;
+    const auto word = "--" + setting.spec->name();
+    options.line_words.push_back(
+        setting.spec->is_flag() && setting.value == "1" ? word : word + "=" + setting.value);
   }
 }
 
@@ -212,17 +222,18 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
   apply_all(options, all);
   options.target = std::move(first.target);
   options.args = std::move(arguments.rest);
-  share_out_processes(options, all);
+  note_given(options, all);
   finish(options);
+  if (options.command == Command::run) {
+    options.cluster = find_cluster(variables);
+    apply_cluster(options);
+    share_out_processes(options, all);
+  }
   return options;
 }
 
 Options parse_options(int argc, char* argv[]) {
-  return parse_options(std::vector<std::string>(argv, argv + argc),
-                       [](const std::string& name) -> std::optional<std::string> {
-                         const char* value = std::getenv(name.c_str());
-                         return value ? std::optional<std::string>(value) : std::nullopt;
-                       });
+  return parse_options(std::vector<std::string>(argv, argv + argc), own_variable);
 }
 
 }  // namespace mgpu::launcher

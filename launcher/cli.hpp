@@ -1,16 +1,12 @@
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/options.hpp"
+#include "launcher/variables.hpp"
 
 namespace mgpu::launcher {
-
-// Looks a variable of the environment up by name.
-using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
 // Everything a person has asked for: the command line over MGPU_* over torchrun's PET_* over
 // the launch: section of --config over that of the recipe, for each option by itself. Started

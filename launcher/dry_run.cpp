@@ -153,11 +153,18 @@ std::string dry_run_text(const Options& options, const Placement& placement, con
   return text + "\n" + text_table(rows) + commands_text(specs) + environment_text(specs, attempt);
 }
 
+std::string cluster_text(const Cluster& cluster) {
+  if (cluster.found.empty()) return {};
+  Rows rows;
+  for (const auto& [what, value, from] : cluster.found) rows.push_back({"  " + what, value, from});
+  return fmt::format("{} tells\n{}\n", name_of(cluster.kind), text_table(rows));
+}
+
 std::string dry_run_json(const Options& options, const Placement& placement, const Attempt& attempt,
                          const std::vector<RankSpec>& specs) {
   auto ranks = nlohmann::ordered_json::array();
   for (const auto& spec : specs) ranks.push_back(json_of(spec, attempt));
-  const nlohmann::ordered_json all = {
+  nlohmann::ordered_json all = {
       {"node_rank", placement.node_rank},
       {"nodes", placement.nodes},
       {"world_size", placement.world_size},
@@ -166,6 +173,8 @@ std::string dry_run_json(const Options& options, const Placement& placement, con
                                                : nlohmann::ordered_json(attempt.master_port)},
       {"store", options.rank0_store ? "rank 0" : "mgpu-run"},
       {"ranks", ranks}};
+  for (const auto& [what, value, from] : options.cluster.found)
+    all["cluster"].push_back({{"what", what}, {"value", value}, {"from", from}});
   return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -19,6 +19,9 @@ std::string dry_run_text(const Options& options, const Placement& placement, con
 std::string dry_run_json(const Options& options, const Placement& placement, const Attempt& attempt,
                          const std::vector<RankSpec>& specs);
 
+// What a scheduler tells and by which variables: the head of a dry run. Empty: nothing.
+std::string cluster_text(const Cluster& cluster);
+
 // A word as a shell would have to read it; what a terminal would obey is written as an escape.
 std::string shell_word(const std::string& word);
 

@@ -3,10 +3,13 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "launcher/cluster.hpp"
 
 namespace mgpu::launcher {
 
@@ -83,6 +86,9 @@ struct Options {
   std::string rdzv_token_file;     // holds the secret that agents prove to each other
   bool rdzv_token_stdin = false;   // it is the first line of stdin, whose end is ours too
   bool insecure = false;           // several nodes without a secret
+  std::string hostfile;            // hosts to start agents on, over ssh
+  std::string ssh_command = "ssh -o BatchMode=yes";
+  Cluster cluster;  // what a scheduler tells, by which what nobody said is filled
 
   // Supervision.
   int max_restarts = 0;
@@ -104,6 +110,10 @@ struct Options {
   bool quiet = false;
   bool dry_run = false;
   bool json = false;
+
+  std::set<std::string> given;          // the options that somebody said something of
+  std::vector<std::string> line_words;  // those of the command line, a word each
+  bool says(const std::string& option) const { return given.contains(option); }
 
   // Lines to tell the person: what was accepted but has no meaning here.
   std::vector<std::string> notes;

@@ -167,3 +167,19 @@ TEST_CASE("what is not chosen yet is not made up", "[dry_run]") {
   options.master_addr = "10.0.0.4";
   CHECK(planned_attempt(options).master_addr == "10.0.0.4");
 }
+
+TEST_CASE("a dry run says what a scheduler told, and where", "[dry_run]") {
+  Plan plan;
+  CHECK(cluster_text(plan.options.cluster).empty());
+  CHECK_FALSE(plan.json().contains("cluster"));
+  plan.options.cluster = {
+      .kind = Cluster::Kind::slurm,
+      .found = {{"nodes", "2", "SLURM_STEP_NUM_NODES"}, {"node rank", "1", "SLURM_NODEID"}}};
+  CHECK(cluster_text(plan.options.cluster) == R"(Slurm tells
+  nodes      2  SLURM_STEP_NUM_NODES
+  node rank  1  SLURM_NODEID
+
+)");
+  CHECK(plan.json()["cluster"][1]["value"] == "1");
+  CHECK(plan.json()["cluster"][1]["from"] == "SLURM_NODEID");
+}

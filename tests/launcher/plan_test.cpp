@@ -12,10 +12,10 @@ using Strings = std::vector<std::string>;
 
 namespace {
 
-using Variables = std::map<std::string, std::optional<std::string>>;
+using ExpectedVariables = std::map<std::string, std::optional<std::string>>;
 
-Variables variables_of(const RankSpec& spec) {
-  Variables variables(spec.env.begin(), spec.env.end());
+ExpectedVariables variables_of(const RankSpec& spec) {
+  ExpectedVariables variables(spec.env.begin(), spec.env.end());
   REQUIRE(variables.size() == spec.env.size());  // nothing is said twice
   return variables;
 }
@@ -98,7 +98,7 @@ TEST_CASE("a rank's environment is what torchrun's would be", "[plan]") {
   };
 
   SECTION("with everything unset") {
-    const Variables expected = {{"RANK", "0"},
+    const ExpectedVariables expected = {{"RANK", "0"},
                                 {"LOCAL_RANK", "0"},
                                 {"GROUP_RANK", "0"},
                                 {"ROLE_RANK", "0"},

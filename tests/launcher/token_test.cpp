@@ -1,0 +1,133 @@
+#include "launcher/token.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "rendezvous/base/unique_fd.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+using mgpu::rendezvous::UniqueFd;
+using mgpu::tests::TempDir;
+
+namespace {
+
+std::string write(const TempDir& dir, const std::string& name, const std::string& text,
+                  mode_t mode = 0600) {
+  const auto path = dir.path(name);
+  std::ofstream(path) << text;
+  ::chmod(path.c_str(), mode);
+  return path;
+}
+
+std::optional<Secret> find(const Options& options, const std::map<std::string, std::string>& env,
+                           const std::string& mounted = "/nowhere", int stdin_fd = -1) {
+  return find_secret(
+      options, options.cluster,
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = env.find(name);
+        return found == env.end() ? std::nullopt : std::optional(found->second);
+      },
+      stdin_fd, mounted);
+}
+
+}  // namespace
+
+TEST_CASE("a token file holds the secret and perhaps a newline", "[token]") {
+  TempDir dir;
+  CHECK(read_secret_file(write(dir, "a", "secret")) == "secret");
+  CHECK(read_secret_file(write(dir, "b", "secret\n")) == "secret");
+  CHECK(read_secret_file(write(dir, "c", "two words\r\n", 0400)) == "two words");
+  CHECK(read_secret_file(write(dir, "d", std::string("\0\x01\n\n", 4))) ==
+        std::string("\0\x01\n", 3));
+  CHECK(read_secret_file(write(dir, "e", std::string(4096, 'x') + "\n")).size() == 4096);
+}
+
+TEST_CASE("a token file that others may use is refused", "[token]") {
+  TempDir dir;
+  const mode_t mode = GENERATE(0640, 0604, 0620, 0602, 0610, 0601, 0666);
+  CAPTURE(mode);
+  CHECK_THROWS_WITH(read_secret_file(write(dir, "token", "secret", mode)),
+                    Contains("others may use it (mode 06") && Contains("chmod 600"));
+}
+
+TEST_CASE("a token file of somebody else is refused", "[token]") {
+  if (::geteuid() != 0) {
+    WARN("only root can give files away");
+    return;
+  }
+  TempDir dir;
+  const auto path = write(dir, "token", "secret");
+  REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
+  CHECK_THROWS_WITH(read_secret_file(path), Contains("belongs to uid 65534, and we are uid 0"));
+}
+
+TEST_CASE("what is no secret is refused in one line", "[token]") {
+  TempDir dir;
+  CHECK_THROWS_WITH(read_secret_file(dir.path("none")), Contains("none: No such file"));
+  CHECK_THROWS_WITH(read_secret_file(dir.path(".")), Contains("not a file"));
+  CHECK_THROWS_WITH(read_secret_file(write(dir, "a", "")), Contains("the token is empty"));
+  CHECK_THROWS_WITH(read_secret_file(write(dir, "b", "\n")), Contains("the token is empty"));
+  CHECK_THROWS_WITH(read_secret_file(write(dir, "c", std::string(4097, 'x'))),
+                    Contains("at most 4096 bytes"));
+  CHECK_THROWS_WITH(read_secret_file(write(dir, "d", std::string(10'000'000, 'x'))),
+                    Contains("at most 4096 bytes"));
+  const auto pipe = dir.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(read_secret_file(pipe), Contains("not a file"));
+}
+
+TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token]") {
+  namespace fs = std::filesystem;
+  TempDir dir;
+  fs::create_directory(dir.path("..2026_11_21"));
+  write(dir, "..2026_11_21/token", "mounted", 0400);
+  fs::create_directory_symlink("..2026_11_21", dir.path("..data"));
+  fs::create_symlink("..data/token", dir.path("token"));
+  Options options;
+  CHECK_FALSE(find(options, {}, dir.path("token")));
+  options.cluster.kind = Cluster::Kind::kubernetes;
+  const auto secret = find(options, {}, dir.path("token"));
+  REQUIRE(secret);
+  CHECK(secret->bytes == "mounted");
+  CHECK(secret->from == dir.path("token"));
+  CHECK_FALSE(find(options, {}, dir.path("none")));
+  ::chmod(dir.path("token").c_str(), 0444);  // what a mount without a defaultMode has, nearly
+  CHECK_THROWS_WITH(find(options, {}, dir.path("token")), Contains("defaultMode: 0400"));
+}
+
+TEST_CASE("the file comes before the variable, stdin before both", "[token]") {
+  TempDir dir;
+  Options options;
+  CHECK_FALSE(find(options, {}));
+  CHECK_FALSE(find(options, {{"MGPU_RDZV_TOKEN", ""}}));
+  CHECK(find(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "variable");
+  CHECK_THROWS_WITH(find(options, {{"MGPU_RDZV_TOKEN", "\n"}}),
+                    Contains("MGPU_RDZV_TOKEN: the token is empty"));
+  options.rdzv_token_file = write(dir, "token", "file");
+  CHECK(find(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "file");
+
+  options.rdzv_token_stdin = true;
+  const UniqueFd in(::open(write(dir, "stdin", "line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK(find(options, {}, "", in.get())->bytes == "line");
+  char rest[8] = {};
+  CHECK(::read(in.get(), rest, sizeof rest) == 4);  // what follows is left for others
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  CHECK_THROWS_WITH(find(options, {}, "", nothing.get()), Contains("stdin: the token is empty"));
+  const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  CHECK_THROWS_WITH(find(options, {}, "", zeros.get()), Contains("stdin: a token has at most"));
+}
+
+TEST_CASE("a new secret is never the same", "[token]") {
+  const auto one = make_secret(), other = make_secret();
+  CHECK(one.size() == 64);
+  CHECK(one.find_first_not_of("0123456789abcdef") == std::string::npos);
+  CHECK(one != other);
+}
