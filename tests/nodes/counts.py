@@ -76,8 +76,18 @@ def read_life(path):
     return life
 
 
+_READ = {}  # path -> (its stamp, life): most logs do not change any more
+
+
 def lives(folder):
-    return [life for path in pathlib.Path(folder).glob("log.*") if (life := read_life(path))]
+    found = []
+    for path in pathlib.Path(folder).glob("log.*"):
+        stat = path.stat()
+        stamp = stat.st_ino, stat.st_size, stat.st_mtime_ns
+        if _READ.get(path, (None,))[0] != stamp:
+            _READ[path] = stamp, read_life(path)
+        found.append(_READ[path][1])
+    return [life for life in found if life]
 
 
 def worlds(folder):

@@ -154,6 +154,17 @@ class NodesTest(JobTest):
     def committed(self):
         return counts.checkpoint(self.counts)["step"]
 
+    def connected(self, host, port=PORT):
+        """Whether a socket of that host is connected to the port, or the port is its own."""
+        for family in ("tcp", "tcp6"):
+            for line in pathlib.Path(f"/proc/{self.net[host].pid}/net/{family}"
+                                     ).read_text().splitlines()[1:]:
+                ours, theirs, state = line.split()[1:4]
+                if (theirs.endswith(f":{port:04X}") and state == "01"
+                        or ours.endswith(f":{port:04X}") and state == "0A"):
+                    return True
+        return False
+
     def goes_on(self, steps=3, limit=PATIENCE):
         """Waits until some more steps are committed."""
         goal = self.committed() + steps
