@@ -81,13 +81,22 @@ class NodesTest(JobTest):
         self.counts = self.dir / "counts"
         self.counts.mkdir()
 
+    def _callTestMethod(self, method):
+        try:
+            super()._callTestMethod(method)
+        except unittest.SkipTest:
+            raise
+        except BaseException:
+            self.tell_what_agents_said()
+            raise
+
+    def tell_what_agents_said(self):
+        for number, agent in enumerate(self.agents):
+            state = "running" if agent.running else f"status {agent.process.returncode}"
+            print(f"\n--- agent {number} on {agent.host.name}, {state}:",
+                  *agent.err.splitlines()[-25:], sep="\n    ", file=sys.stderr)
+
     def _end_agents(self):
-        if self._outcome is not None and not self._outcome.success:
-            for number, agent in enumerate(self.agents):
-                said = agent.err.splitlines()
-                state = "running" if agent.running else f"status {agent.process.returncode}"
-                print(f"\n--- agent {number} on {agent.host.name}, {state}:",
-                      *said[-25:], sep="\n    ", file=sys.stderr)
         self.net.close()
         for agent in self.agents:
             agent.process.wait()

@@ -225,7 +225,7 @@ class Strangers(Joining):
 
 class Elsewhere(Joining):
     """Endpoints at which there is no leader."""
-    join_timeout = 5
+    join_timeout = 3
 
     def check_could_not_meet(self, address, *agents, limit=20):
         start = time.monotonic()
