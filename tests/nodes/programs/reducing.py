@@ -1,0 +1,47 @@
+"""Sums over all ranks with gloo, a step at a time, until FOLDER/stop is there.
+
+usage: reducing.py FOLDER. Each rank writes what it got to FOLDER/sums.RANK.ATTEMPT, a line a step,
+and prints its last line as JSON. A rank that finds FOLDER/fail.RANK takes it away and dies of
+SIGKILL.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    told = {}
+    with open(folder / f"sums.{rank}.{world}.{os.getpid()}", "a", encoding="ascii") as sums:
+        for step in range(1_000_000):
+            doom = folder / f"fail.{rank}"
+            if doom.exists():
+                doom.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            # What each adds, and whether it was seen that all are to stop.
+            mine = torch.tensor([float(rank + 1), float(step), float((folder / "stop").exists())])
+            dist.all_reduce(mine)
+            told = {"rank": rank, "world": world, "attempt": attempt, "step": step,
+                    "sum": mine[0].item(), "steps": mine[1].item(),
+                    "host": os.uname().nodename, "master": os.environ["MASTER_ADDR"]}
+            print(json.dumps(told), file=sums, flush=True)
+            if mine[2].item() > 0:
+                break
+    dist.barrier()
+    print(json.dumps(told), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Nodes that meet at an endpoint: who serves, in which order they come, under which addresses."""
+
+import time
+import unittest
+
+import netns
+from nodes_job import MISTAKE, PORT, NodesTest, lines_with, slowly, until
+
+
+class Order(NodesTest):
+    hosts = 3
+
+    def test_nodes_are_numbered_as_they_arrive(self):
+        for host in (0, 2, 1):
+            self.agent(host)
+            if host != 1:
+                until(slowly(lambda h=host: self.connected(h)), 20, f"host{host} at the leader")
+        self.assertEqual(self.world(3).hosts, ["host0", "host2", "host1"])
+        self.end_well()
+
+    def test_and_keep_their_numbers_over_a_restart(self):
+        for host in (0, 2, 1):
+            self.agent(host, None, "--max-restarts", 1)
+            if host != 1:
+                until(slowly(lambda h=host: self.connected(h)), 20, f"host{host} at the leader")
+        world = self.world(3)
+        self.break_rank(1)
+        self.assertEqual(self.world(3, after=world).hosts, ["host0", "host2", "host1"])
+        self.end_well()
+
+    def test_a_node_rank_decides_where_it_is_given(self):
+        for host, node_rank in ((0, 2), (1, 1), (2, 0)):
+            self.agent(host, None, "--node-rank", node_rank)
+        world = self.world(3)
+        self.assertEqual(world.hosts, ["host2", "host1", "host0"])
+        self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[0].v4})
+        self.end_well()
+
+    def test_the_owner_of_the_address_serves_even_when_it_starts_last(self):
+        early = [self.agent(host) for host in (1, 2)]
+        until(slowly(lambda: all(agent.err for agent in early)), 20, "words that they wait")
+        self.agent(0)
+        world = self.world(3)
+        self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[0].v4})
+        self.end_well()
+
+    def test_min_nodes_begin_when_the_last_call_is_over(self):
+        self.last_call = 3
+        self.agent(0, "2:3")
+        self.agent(1, "2:3")
+        until(slowly(lambda: self.connected(1)), 20, "host1 at the leader")
+        begin = time.monotonic()
+        world = self.world(2)
+        self.assertGreaterEqual(world.first - begin, 2)
+        self.end_well()
+
+    def test_who_comes_within_the_last_call_is_in_the_first_world(self):
+        self.last_call = 30
+        for host in range(3):
+            self.agent(host, "2:3")
+            until(slowly(lambda h=host: self.connected(h)), 20, f"host{host} at the leader")
+        # MAX is reached: nobody waits for the last call.
+        self.world(3, limit=15)
+        self.end_well()
+        self.assertEqual(len(self.worlds()), 1)
+
+    def test_several_agents_on_one_host(self):
+        for host in (0, 0, 1):
+            self.agent(host, 3, workers=2)
+        world = self.world(6)
+        self.assertEqual(sorted(world.hosts), ["host0"] * 4 + ["host1"] * 2)
+        self.assertEqual({(life.rank // 2, life.told["group_rank"]) for life in world.lives},
+                         {(node, str(node)) for node in range(3)})
+        self.end_well()
+
+    def test_as_the_manual_of_torchrun_has_it_without_a_back_end(self):
+        for host in range(3):
+            self.agent(host, "1:3", meeting=["--rdzv-endpoint", self.endpoint(), "--rdzv-id", "job",
+                                             "--rdzv-conf", "join_timeout=30,last_call_timeout=5"])
+        self.world(3)
+        self.end_well()
+
+    def test_is_host_says_who_serves(self):
+        for host in range(3):
+            self.agent(host, None, meeting=self.meeting(is_host=int(host == 0)))
+        self.world(3)
+        self.end_well()
+
+    def test_more_nodes_at_least_than_at_most_is_a_mistake(self):
+        for nnodes in ("3:2", "0", "0:2", "2:x", "-1:2"):
+            with self.subTest(nnodes):
+                agent = self.launch(0, f"--nnodes={nnodes}", *self.meeting(), *self.counting())
+                self.assertEqual(agent.wait(10), MISTAKE)
+                self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
+                self.assertIn("nnodes", agent.err)
+
+
+class Addresses(NodesTest):
+    second_nic = True
+
+    def check_meeting_at(self, endpoint, address):
+        self.all_agents(meeting=self.meeting(endpoint))
+        world = self.world(2)
+        self.assertEqual({life.told["master_addr"] for life in world.lives}, {address})
+        self.assertEqual({life.told["master_port"] for life in world.lives}, {str(PORT)})
+        self.end_well()
+
+    def test_ipv4(self):
+        self.check_meeting_at(self.endpoint(), self.net[0].v4)
+
+    def test_ipv6(self):
+        if not netns.has_ipv6():
+            self.skipTest("this kernel has no IPv6")
+        self.check_meeting_at(f"[{self.net[0].v6}]:{PORT}", self.net[0].v6)
+
+    def test_the_second_nic(self):
+        self.check_meeting_at(f"{self.net[0].second_v4}:{PORT}", self.net[0].second_v4)
+
+    def test_without_a_port_it_is_29400(self):
+        self.check_meeting_at(self.net[0].v4, self.net[0].v4)
+
+    def test_a_name_that_is_no_host_s_own(self):
+        for host in self.net.hosts:
+            host.knows({"rendezvous.example": self.net[0].v4})
+        self.all_agents(meeting=self.meeting(f"rendezvous.example:{PORT}"))
+        self.world(2)
+        self.end_well()
+
+    def test_a_name_that_resolves_late(self):
+        agents = self.all_agents(meeting=self.meeting(f"job-0.headless:{PORT}"))
+        until(slowly(lambda: all(lines_with(agent.err, "job-0.headless") for agent in agents)), 20,
+              "words about the name")
+        self.net[1].knows({"job-0.headless": self.net[0].v4})
+        self.net[0].knows({"job-0.headless": self.net[0].v4})
+        self.world(2, limit=30)
+        self.end_well()
+
+    def test_host_names_that_resolve_to_loopback_do_no_harm(self):
+        # Debian's installer writes "127.0.1.1 NAME" for the host's own name.
+        for host in self.net.hosts:
+            host.knows({host.name: "127.0.1.1"})
+        self.net[1].knows({"host1": "127.0.1.1", "host0": self.net[0].v4})
+        self.all_agents(meeting=self.meeting(f"host0:{PORT}"))
+        world = self.world(2)
+        self.assertEqual(world.size, 2)
+        self.end_well()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,185 @@
+"""Nodes that are lost: killed, frozen, cut off, for a while or for good."""
+
+import signal
+import time
+import unittest
+
+from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, send, slowly, until
+
+SLACK = 6  # seconds that a busy machine may add
+
+
+class Loss(NodesTest):
+    hosts = 3
+
+    def three(self):
+        agents = [self.agent(host, "2:3") for host in range(3)]
+        return agents, self.world(3)
+
+    def without(self, host, world):
+        """Waits for the world of the other two, and checks that it was there in time."""
+        start = time.monotonic()
+        after = self.world(2, after=world, steps=1)
+        self.assertLess(time.monotonic() - start, self.keep_alive + self.grace + SLACK)
+        self.assertNotIn(f"host{host}", after.hosts)
+        self.assertEqual(after.restarts, world.restarts)
+        return after
+
+
+class Killed(Loss):
+    def test_torchrun_s_defect_3_node_loss_is_never_detected(self):
+        agents = [self.agent(host, "1:2") for host in range(2)]
+        world = self.world(2)
+        agents[1].kill()
+        after = self.world(1, after=world)  # torchrun: 60 s later the world is still that of two
+        self.assertEqual(after.hosts, ["host0"])
+        self.end_well(agents[:1])
+
+    def test_each_agent_but_the_leader_in_turn(self):
+        agents, world = self.three()
+        for host in (1, 2):
+            agents[host].kill()
+            until(slowly(lambda h=host: not self.net[h].pids()), self.grace + 10,
+                  "the end of what the agent left")
+            world = self.without(host, world)
+            agents[host] = self.agent(host, "2:3")
+            world = self.world(3, after=world)
+        self.end_well(agents)
+
+    def test_the_leader_is_waited_for(self):
+        agents, world = self.three()
+        agents[0].kill()
+        until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
+              "the end of the workers")
+        self.assertTrue(agents[1].running and agents[2].running)
+        agents[0] = self.agent(0, "2:3")
+        self.world(3, after=world)
+        self.end_well(agents)
+
+    def test_a_leader_that_does_not_come_back_ends_the_others_at_the_join_timeout(self):
+        self.join_timeout = 5
+        agents, _ = self.three()
+        agents[0].kill()
+        self.assert_ended(COULD_NOT_MEET, agents[1:],
+                          limit=self.keep_alive + self.grace + 5 + 15)
+        for agent in agents[1:]:
+            self.assertTrue(lines_with(agent.err, self.net[0].v4), agent.err)
+
+    def test_a_whole_host(self):
+        agents, world = self.three()
+        for pid in self.net[1].pids():  # the guard too: nobody is left to tell anybody
+            send(pid, signal.SIGKILL)
+        agents[1].process.wait()
+        self.without(1, world)
+        self.end_well([agents[0], agents[2]])
+
+
+class Frozen(Loss):
+    def test_the_workers_of_a_frozen_agent_are_gone_before_the_others_start(self):
+        agents, world = self.three()
+        agents[1].signal(signal.SIGSTOP)
+        after = self.without(1, world)
+        mine = [life.pid for life in world.lives if life.host == "host1"]
+        self.assertFalse(any(map(alive, mine)))
+        agents[1].signal(signal.SIGCONT)
+        self.world(3, after=after)
+        self.end_well(agents)
+
+    def test_a_frozen_leader(self):
+        agents, world = self.three()
+        agents[0].signal(signal.SIGSTOP)
+        until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
+              "the end of the workers")
+        agents[0].signal(signal.SIGCONT)
+        self.world(3, after=world)
+        self.end_well(agents)
+
+    def test_a_moment_shorter_than_the_keep_alive_disturbs_nobody(self):
+        self.keep_alive = 4
+        agents, world = self.three()
+        for agent in agents:
+            agent.signal(signal.SIGSTOP)
+            time.sleep(0.5)  # the time that it is frozen
+            agent.signal(signal.SIGCONT)
+        self.goes_on(steps=30)
+        self.assertEqual([w.name for w in self.worlds()], [world.name])
+        self.end_well(agents)
+
+
+class Cut(Loss):
+    def check_cut(self, cut):
+        agents, world = self.three()
+        getattr(self.net[2], cut)()
+        after = self.without(2, world)
+        mine = [life.pid for life in world.lives if life.host == "host2"]
+        self.assertFalse(any(map(alive, mine)))
+        self.assertTrue(agents[2].running)
+        self.net[2].heal()
+        self.world(3, after=after)
+        self.end_well(agents)
+
+    def test_a_host_that_is_cut_off_comes_back(self):
+        self.check_cut("cut")
+
+    def test_a_host_that_hears_nothing(self):
+        self.check_cut("cut_in")
+
+    def test_a_host_that_nobody_hears(self):
+        self.check_cut("cut_out")
+
+    def check_leader(self, cut):
+        agents, world = self.three()
+        getattr(self.net[0], cut)()
+        until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
+              "the end of the workers")
+        self.net[0].heal()
+        self.world(3, after=world)
+        self.end_well(agents)
+
+    def test_a_leader_that_is_cut_off(self):
+        self.check_leader("cut")
+
+    def test_a_leader_that_nobody_hears(self):
+        self.check_leader("cut_out")
+
+    def test_a_leader_that_hears_nothing(self):
+        self.check_leader("cut_in")
+
+    def test_a_host_that_stays_away_gives_up_at_the_join_timeout(self):
+        self.join_timeout = 5
+        agents, world = self.three()
+        self.net[2].cut()
+        self.without(2, world)
+        self.assertEqual(agents[2].wait(self.keep_alive + self.grace + 5 + 15), COULD_NOT_MEET)
+        self.assertTrue(lines_with(agents[2].err, self.net[0].v4), agents[2].err)
+        self.end_well(agents[:2])
+
+    def test_a_cut_shorter_than_the_keep_alive_disturbs_nobody(self):
+        self.keep_alive = 4
+        agents, world = self.three()
+        self.net[1].cut()
+        time.sleep(0.5)  # the time that it is cut
+        self.net[1].heal()
+        self.goes_on(steps=30)
+        self.assertEqual([w.name for w in self.worlds()], [world.name])
+        self.end_well(agents)
+
+
+class PromptWorkers(Loss):
+    keep_alive = 0.5
+
+    def test_at_the_shortest_keep_alive_a_lost_node_is_noticed_in_that_time(self):
+        agents, world = self.three()
+        self.net[1].cut()
+        start = time.monotonic()
+        until(slowly(lambda: not any(alive(life.pid) for life in world.lives
+                                     if life.host != "host1")), 30)
+        self.assertLess(time.monotonic() - start, self.keep_alive + 2)
+        self.without(1, world)
+        self.net[1].heal()
+        self.world(3, after=world)
+        self.end_well(agents)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,155 @@
+"""Jobs that grow and shrink: newcomers, spares, nodes that leave, and one restart count."""
+
+import signal
+import time
+import unittest
+
+from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, slowly, until
+
+
+class Grow(NodesTest):
+    hosts = 3
+
+    def test_torchrun_s_defect_2_scale_up_is_broken(self):
+        self.agent(0, "1:2")
+        alone = self.world(1)
+        self.agent(1, "1:2")
+        both = self.world(2, after=alone)
+        self.assertEqual(both.hosts, ["host0", "host1"])
+        self.assertEqual(both.restarts, 0)  # torchrun: both die after 60 s
+        self.goes_on()
+        self.end_well()
+
+    def test_each_newcomer_makes_all_form_anew(self):
+        self.agent(0, "1:3")
+        world = self.world(1)
+        for size, host in ((2, 2), (3, 1)):
+            self.agent(host, "1:3")
+            world = self.world(size, after=world)
+        self.assertEqual(world.hosts, ["host0", "host2", "host1"])
+        self.assertEqual([world.restarts for world in self.worlds()], [0] * len(self.worlds()))
+        self.end_well()
+
+    def test_workers_have_the_grace_period_before_a_newcomer_s_round(self):
+        self.grace = 5
+        ending = self.dir / "ending"
+        slow = (f'trap "sleep 1; echo saved >> {ending}; exit 0" TERM; '
+                f'touch {self.dir}/up.$WORLD_SIZE.$RANK; '
+                f'while ! [ -e {self.dir}/stop ]; do sleep 0.05; done')
+        program = ["--no-python", "/bin/sh", "-c", slow]
+        self.agent(0, "1:2", program=program)
+        self.wait_for_files_there("up.1.0")
+        self.agent(1, "1:2", program=program)
+        self.wait_for_files_there("up.2.0", "up.2.1")
+        self.assertEqual(ending.read_text(), "saved\n")
+        (self.dir / "stop").touch()
+        self.assertEqual([agent.wait() for agent in self.agents], [0, 0])
+        self.assert_nothing_left()
+
+    def wait_for_files_there(self, *names):
+        until(slowly(lambda: all((self.dir / name).exists() for name in names)), 30, str(names))
+
+
+class Spares(NodesTest):
+    hosts = 3
+
+    def full_job_with_a_spare(self):
+        agents = [self.agent(host, 2) for host in (0, 1)]
+        world = self.world(2)
+        agents.append(self.agent(2, 2))
+        until(slowly(lambda: self.connected(2)), 20, "the spare at the leader")
+        self.goes_on(steps=20)
+        self.assertEqual([w.name for w in self.worlds()], [world.name])  # nobody was disturbed
+        return agents, world
+
+    def test_a_spare_takes_over_at_once(self):
+        self.last_call = 20
+        (first, lost, spare), world = self.full_job_with_a_spare()
+        start = time.monotonic()
+        lost.kill()
+        after = self.world(2, after=world, steps=1)
+        self.assertLess(time.monotonic() - start, self.keep_alive + self.grace + 5)
+        self.assertEqual(after.hosts, ["host0", "host2"])
+        self.end_well([first, spare])
+
+    def test_a_spare_that_leaves_harms_nobody(self):
+        (first, second, spare), world = self.full_job_with_a_spare()
+        spare.signal(signal.SIGTERM)
+        self.assertEqual(spare.wait(), 128 + signal.SIGTERM)
+        self.goes_on(steps=20)
+        self.assertEqual([w.name for w in self.worlds()], [world.name])
+        self.end_well([first, second])
+
+    def test_nor_does_one_that_is_killed(self):
+        (first, second, spare), world = self.full_job_with_a_spare()
+        spare.kill()
+        until(slowly(lambda: not self.net[2].pids()), 10)
+        self.goes_on(steps=50)
+        self.assertEqual([w.name for w in self.worlds()], [world.name])
+        self.end_well([first, second])
+
+    def test_a_spare_ends_with_the_job(self):
+        agents, _ = self.full_job_with_a_spare()
+        self.break_rank(0, "exit 7")
+        self.assert_ended(7, agents)
+
+
+class Shrink(NodesTest):
+    hosts = 3
+
+    def test_a_node_that_leaves_needs_no_waiting(self):
+        self.keep_alive = 8
+        agents = [self.agent(host, "1:3") for host in range(3)]
+        world = self.world(3)
+        start = time.monotonic()
+        agents[2].signal(signal.SIGTERM)
+        after = self.world(2, after=world, steps=1)
+        self.assertLess(time.monotonic() - start, 6)
+        self.assertEqual(after.hosts, ["host0", "host1"])
+        self.assertEqual(after.restarts, 0)
+        self.assertEqual(agents[2].wait(), 128 + signal.SIGTERM)
+        self.end_well(agents[:2])
+
+    def test_the_restart_count_is_one_for_the_job(self):
+        options = ("1:3", "--max-restarts", 2)
+        agents = [self.agent(host, *options) for host in range(2)]
+        world = self.world(2)
+        self.break_rank(1)
+        world = self.world(2, after=world)
+        self.assertEqual(world.restarts, 1)
+        agents.append(self.agent(2, *options))
+        world = self.world(3, after=world)
+        self.assertEqual(world.restarts, 1)  # a newcomer is no failure
+        self.break_rank(2)  # one of the newcomer's
+        world = self.world(3, after=world)
+        self.assertEqual(world.restarts, 2)
+        self.assertEqual({life.told["torchelastic_max_restarts"] for life in world.lives}, {"2"})
+        self.break_rank(0, "exit 9")
+        self.assert_ended(9, agents)
+
+    def test_below_min_all_wait_and_go_on_when_a_node_comes(self):
+        self.join_timeout = 60
+        agents = [self.agent(host, "2:3") for host in range(2)]
+        world = self.world(2)
+        agents[1].kill()
+        until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + 10,
+              "the end of the workers")
+        self.assertTrue(agents[0].running)
+        agents[1] = self.agent(2, "2:3")
+        after = self.world(2, after=world)
+        self.assertEqual(after.hosts, ["host0", "host2"])
+        self.end_well(agents)
+
+    def test_below_min_until_the_join_timeout_is_status_75_with_a_reason(self):
+        self.join_timeout = 4
+        agents = [self.agent(host, "2:3") for host in range(2)]
+        self.world(2)
+        agents[1].kill()
+        self.assert_ended(COULD_NOT_MEET, agents[:1],
+                          limit=self.keep_alive + self.grace + 4 + 15)
+        self.assertTrue(lines_with(agents[0].err, "node"), agents[0].err)
+        self.assertTrue(lines_with(agents[0].err, "host1"), agents[0].err)  # who is missing
+
+
+if __name__ == "__main__":
+    unittest.main()
