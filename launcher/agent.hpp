@@ -71,6 +71,8 @@ class Agent {
   rendezvous::Nanoseconds by_leader(rendezvous::Nanoseconds time) const;
   // How we reach the leader, numeric; empty before we did.
   const std::string& our_address() const { return our_address_; }
+  const std::string& leader_address() const { return leader_address_; }
+  int leader_port() const { return leader_.port(); }
 
  private:
   using Nanoseconds = rendezvous::Nanoseconds;

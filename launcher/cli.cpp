@@ -144,6 +144,23 @@ void read_devices_arguments(Options& options) {
   }
 }
 
+// Options may stand before and after the job's name.
+void read_status_arguments(Options& options) {
+  options.command = Command::status;
+  std::vector<std::string> words = options.args;
+  while (!words.empty()) {
+    auto more = read_arguments(words);
+    for (const auto& setting : more.settings) apply(options, setting);
+    if (options.command == Command::help) return;
+    if (more.target && !options.status_job.empty())
+      throw UsageError(fmt::format("status {}: status asks for one job", shown(*more.target)));
+    if (more.target) options.status_job = *more.target;
+    words = more.target ? std::move(more.rest) : std::vector<std::string>();
+  }
+  if (options.status_job.empty())
+    throw UsageError("status: name the job: its --rdzv-id, or HOST:PORT of its leader");
+}
+
 int doctor_port(const std::string& text) {
   try {
     return parse_whole(text, 1, 65535);
@@ -183,10 +200,9 @@ void finish(Options& options) {
         "nothing to run; name a recipe (.yaml), a script, -m MODULE or a program, "
         "or see --help");
   if (is_command_word(options)) {
-    for (const char* later : {"status", "top"})
-      if (options.target == later)
-        throw UsageError(
-            fmt::format("{0} is not there yet; for a file of that name write ./{0}", later));
+    if (options.target == "top")
+      throw UsageError("top is not there yet; for a file of that name write ./top");
+    if (options.target == "status") return read_status_arguments(options);
     if (options.target == "devices") return read_devices_arguments(options);
     if (options.target == "doctor") return read_doctor_arguments(options);
   }

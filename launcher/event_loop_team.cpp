@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "launcher/event_loop.hpp"
+#include "launcher/job_registry.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -48,6 +49,10 @@ void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& 
   oom_count_ = begin.oom_count;
   round_address_ = address;
   round_port_ = port;
+  // What munge hands out is the leader's, not ours.
+  std::optional<std::string> secret;
+  if (!plan_.credentials.seal) secret = plan_.credentials.secret;
+  note_job(options_.rdzv_id, {team_->leader_address(), team_->leader_port(), std::move(secret)});
   feed(RoundBegins{begin.round});
   renew_lease(lease_);
 }
@@ -95,28 +100,25 @@ void EventLoop::tell_leader() {
 // The leader prints what came of the job; the others say where that is.
 void EventLoop::end_in_team() {
   output_.end_attempt();
-  const std::string remark = history_.remark;
-  if (const JobEnd* whole = team_->history(); whole && !whole->attempts.empty()) {
-    const auto own = std::move(history_);
+  const JobEnd* const whole = team_->history();
+  if (whole && whole->status == status_) {
+    const int node_rank = history_.node_rank;
     history_ = *whole;
-    history_.node_rank = own.node_rank;
+    history_.node_rank = node_rank;
   } else {
     history_.lasted = between(job_began_, Clock::now());
     history_.stop_signal = supervisor_.stop_signal();
   }
   history_.status = status_;
-  if (status_ != 0) {
-    if (team_->history() && !history_.attempts.empty())
-      output_.say(last_words(history_));
-    else if (!remark.empty())
-      output_.say(fmt::format("mgpu-run: {}", remark));
-    else
-      output_.say(last_words(history_));
-    if (!history_.attempts.empty()) write_error_file();
-  } else {
+  if (status_ == 0) {
     logs_.job_ended_well();
+  } else {
+    const bool elsewhere = !whole && !history_.remark.empty();
+    output_.say(elsewhere ? fmt::format("mgpu-run: {}", history_.remark) : last_words(history_));
+    if (!history_.attempts.empty()) write_error_file();
   }
   write_report();
+  forget_job(options_.rdzv_id);
   containment_.release();
   team_->when_over([this] { output_.when_flushed([this] { io_.stop(); }); });
 }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/credentials.hpp"
 #include "launcher/look_up.hpp"
 #include "launcher/target.hpp"
 #include "rendezvous/base/errors.hpp"
@@ -22,22 +23,17 @@ void check_workdir(const std::string& workdir) {
   if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("--workdir {}: not a directory", workdir));
 }
 
-rendezvous::Credentials credentials_of(const Options& options) {
-  if (options.insecure) return {};
-  if (const char* token = std::getenv("MGPU_RDZV_TOKEN")) return {.secret = token};
-  throw UsageError(
-      fmt::format("--nnodes {}: nothing says who may join; give all nodes one secret with "
-                  "--rdzv-token-file or MGPU_RDZV_TOKEN, or let anybody join with --insecure",
-                  options.max_nodes));
-}
-
 }  // namespace
 
 JobPlan plan_job(const Options& options) {
   check_workdir(options.workdir);
   JobPlan plan;
   plan.team = plan_team(options);
-  if (plan.team) plan.credentials = credentials_of(options);
+  if (plan.team)
+    plan.credentials = find_credentials(options, [](const std::string& name) {
+      const char* value = std::getenv(name.c_str());
+      return value ? std::optional<std::string>(value) : std::nullopt;
+    });
   plan.command = resolve_target(options);
   NodeFacts node =
       look_up_node(options, Roots{}, [](const char* name) { return std::getenv(name); });

@@ -21,6 +21,7 @@
 #include "launcher/inherited.hpp"
 #include "launcher/job_plan.hpp"
 #include "launcher/options.hpp"
+#include "launcher/status_command.hpp"
 
 namespace {
 
@@ -71,6 +72,8 @@ int run(int argc, char** argv, const Inherited& inherited) {
       return run_devices_command(options, std::cout);
     case Command::doctor:
       return run_doctor_command(options, inherited, std::cout);
+    case Command::status:
+      return run_status_command(options, std::cout);
     case Command::run:
       return run_job(options, inherited, argv);
   }

@@ -42,13 +42,14 @@ struct StreamMap {
 
 enum class NumaBinding { none, node, socket, exclusive, core_complex };
 
-enum class Command { run, devices, doctor, completion, help, version };
+enum class Command { run, devices, doctor, status, completion, help, version };
 
 // Everything a person can ask for. Parsed by parse_options, read by everybody, changed by nobody.
 struct Options {
   Command command = Command::run;
   std::string completion_shell;    // bash, zsh or fish, for Command::completion
   std::optional<int> doctor_port;  // for Command::doctor
+  std::string status_job;          // for Command::status
 
   // What is run. The target is a path or, with `module`, a module's name.
   std::string target;

@@ -114,7 +114,7 @@ std::string restart_line(const AttemptEnd& attempt, int max_restarts) {
 }
 
 std::string last_words(const JobEnd& end) {
-  const AttemptEnd& last = end.attempts.back();
+  const AttemptEnd last = end.attempts.empty() ? AttemptEnd{} : end.attempts.back();
   if (!last.first_failure && end.stop_signal == 0)
     return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", end.target,
                        seconds(end.lasted), end.remark, end.status);

@@ -50,6 +50,8 @@ class Team {
 
   // What came of the job over all nodes; null where the leader is elsewhere.
   const JobEnd* history() const { return leader_ ? &leader_->history() : nullptr; }
+  const std::string& leader_address() const { return agent_.leader_address(); }
+  int leader_port() const { return agent_.leader_port(); }
   // The interface by which we reach the leader; empty: not known.
   std::string interface() const;
 

@@ -80,11 +80,14 @@ class Conf {
   const std::map<std::string, std::string>& values_;
 };
 
-// Nodes that are numbered beforehand. Without a number, or with a size that may change, they find
-// their order when they meet.
+// Nodes that are numbered beforehand, as under torchrun. Where the size may change, or an endpoint
+// is given and no number, they find their order when they meet.
 bool is_static(const Options& options) {
-  return options.rdzv_backend == "static" && options.min_nodes == options.max_nodes &&
-         (options.rdzv_endpoint.empty() || options.node_rank > 0);
+  if (options.rdzv_backend != "static") return false;
+  const bool numbered = options.says("node-rank") || options.says("master-addr");
+  if (options.min_nodes != options.max_nodes)
+    return options.says("rdzv-backend") || options.rdzv_endpoint.empty();
+  return numbered || options.rdzv_endpoint.empty();
 }
 
 Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
@@ -133,6 +136,11 @@ std::optional<TeamPlan> plan_team(const Options& options) {
     if (options.node_rank >= options.max_nodes)
       throw UsageError(fmt::format("--node-rank {}: --nnodes {} has node ranks 0 to {}",
                                    options.node_rank, options.max_nodes, options.max_nodes - 1));
+    if (options.min_nodes != options.max_nodes)
+      throw UsageError(
+          fmt::format("--nnodes {}:{}: a job whose size may change needs "
+                      "--rdzv-endpoint HOST:PORT, where its nodes meet",
+                      options.min_nodes, options.max_nodes));
     plan.host = address.host;
     plan.port = address.port != 0 ? address.port : kStaticPort;
     plan.node_rank = options.node_rank;
@@ -148,7 +156,8 @@ std::optional<TeamPlan> plan_team(const Options& options) {
   plan.host = endpoint.host;
   plan.port = endpoint.port != 0 ? endpoint.port : kDynamicPort;
   plan.serves = conf.flag("is_host");
-  plan.node_rank = -1;
+  if (options.says("node-rank")) plan.node_rank = options.node_rank;
+  plan.position = options.cluster.node_rank.value_or(-1);
   return plan;
 }
 

@@ -158,7 +158,8 @@ LeaderTalk::LeaderTalk(const Credentials& credentials, const std::string& job)
 void LeaderTalk::greet(Message&& message) {
   if (auto* hello = std::get_if<Hello>(&message); hello && !nonce_) {
     hello_ = std::move(*hello);
-    if (hello_.job != job_) {
+    const bool any_job = hello_.purpose == "status" && hello_.job.empty();
+    if (hello_.job != job_ && !any_job) {
       refuse({.status = 2,
               .why = fmt::format("this is the job {}, not {}; use the same --rdzv-id on all nodes, "
                                  "or another port for each job",
@@ -169,7 +170,7 @@ void LeaderTalk::greet(Message&& message) {
     const std::string agent_nonce = nonce_from(hello_.nonce);
     nonce_ = auth::random_bytes(kNonceBytes);
     put(Challenge{.nonce = auth::to_hex(*nonce_),
-                  .proof = proof(credentials_.secret, "leader", agent_nonce, *nonce_, job_),
+                  .proof = proof(credentials_.secret, "leader", agent_nonce, *nonce_, hello_.job),
                   .sealed = hello_.sealed && credentials_.seal
                                 ? credentials_.seal(credentials_.secret)
                                 : ""});
@@ -178,7 +179,8 @@ void LeaderTalk::greet(Message&& message) {
   const auto* claim = std::get_if<Proof>(&message);
   if (!claim || !nonce_) throw ProtocolError("a greeting out of order");
   const std::string agent_nonce = nonce_from(hello_.nonce);
-  if (!auth::equal(claim->proof, proof(credentials_.secret, "agent", agent_nonce, *nonce_, job_))) {
+  if (!auth::equal(claim->proof,
+                   proof(credentials_.secret, "agent", agent_nonce, *nonce_, hello_.job))) {
     refuse({.status = 2,
             .why = "the token is not this job's; give all nodes the same --rdzv-token-file or "
                    "MGPU_RDZV_TOKEN"});
