@@ -1,6 +1,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include <deque>
@@ -64,10 +65,12 @@ class EventLoop {
   void watch_signals();
   void await_signal();
   void on_signal(int signo);
+  void on_stop_signal(int signo);
   void suspend();
 
   // The other nodes.
   void join_team();
+  void watch_stdin();
   void round_begins(const rendezvous::Begin& begin, const std::string& address, int port);
   void renew_lease(rendezvous::Nanoseconds until);
   void cut_off(const std::string& why);
@@ -94,6 +97,7 @@ class EventLoop {
   Output output_;
   RankGroup ranks_;  // goes first: ranks are killed before what they left is
   MeetingPoint meeting_;
+  boost::asio::posix::stream_descriptor stdin_;
   std::unique_ptr<Team> team_;  // null: the job has this node only
   Supervisor supervisor_;
   boost::asio::signal_set signals_;

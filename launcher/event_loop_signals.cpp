@@ -33,12 +33,17 @@ void EventLoop::on_signal(int signo) {
     // All is over but for a reader that does not read; nobody has to wait for that.
     if (finished_) return io_.stop();
     if (signo == SIGINT && ++interrupts_ == 2) return feed(KillRequested{});
-    if (team_ && supervisor_.active()) team_->failing(supervisor_.attempt(), signo);
-    return feed(StopRequested{signo});
+    return on_stop_signal(signo);
   }
   if (signo == SIGTSTP) return suspend();
   if (signo == SIGWINCH) output_.resize_terminals();
   ranks_.signal_leaders(signo);
+}
+
+void EventLoop::on_stop_signal(int signo) {
+  // The other nodes' ranks get it at the same time, not when ours are gone.
+  if (team_ && supervisor_.active()) team_->failing(supervisor_.attempt(), signo);
+  feed(StopRequested{signo});
 }
 
 // The ranks are in sessions of their own, where the terminal's ^Z does not reach them and the

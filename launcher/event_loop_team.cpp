@@ -1,7 +1,10 @@
 // The part of the event loop that takes the leader's word and tells it ours.
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 
@@ -33,6 +36,22 @@ void EventLoop::join_team() {
                                             .rank0_store = options_.rank0_store},
                                  plan_.credentials, std::move(callbacks));
   team_->start();
+  if (options_.rdzv_token_stdin) {
+    stdin_.assign(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+    watch_stdin();
+  }
+}
+
+// Whoever started us over ssh holds the other end: when that goes, so do we.
+void EventLoop::watch_stdin() {
+  stdin_.async_wait(stdin_.wait_read, [this](const boost::system::error_code& failed) {
+    if (failed) return;
+    char bytes[256];
+    const auto got = ::read(stdin_.native_handle(), bytes, sizeof bytes);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return watch_stdin();
+    note("stdin has ended: whoever started this agent is gone");
+    on_stop_signal(SIGTERM);
+  });
 }
 
 void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& address, int port) {
@@ -47,7 +66,9 @@ void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& 
   history_.nodes = begin.nodes;
   restarts_ = begin.restarts;
   oom_count_ = begin.oom_count;
-  round_address_ = address;
+  // Where the leader is, its own way to itself may be a loopback that nobody else can use.
+  const std::string reached = team_->reached_address();
+  round_address_ = reached.empty() || begin.master_port != 0 ? address : reached;
   round_port_ = port;
   // What munge hands out is the leader's, not ours.
   std::optional<std::string> secret;

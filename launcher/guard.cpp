@@ -26,6 +26,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr const char* kName = "mg-guard";
+constexpr int kLookAgainMs = 200;  // whether the launcher has moved the time on
 constexpr auto kLongestHunt = std::chrono::seconds(30);
 
 struct Watch {
@@ -63,12 +64,15 @@ void pause_between_scans() {
   ::nanosleep(&pause, nullptr);
 }
 
-// Every process that the job created, killed until none shows up twice in a row.
-void hunt(const Guard::Job& job) {
+// Every process that the job created, killed until none shows up twice in a row, as long as there
+// is a reason to.
+template <class Reason>
+void hunt(const Guard::Job& job, Reason still) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestHunt;
   if (!job.cgroup.empty()) JobCgroup::kill_cgroup(job.cgroup);
   for (int empty_scans = 0; empty_scans < 2 && std::chrono::steady_clock::now() < deadline;) {
     const auto found = processes_with_cookie(job.cookie);
+    if (!still()) return;
     for (const pid_t pid : found) signal_carrier(pid, job.cookie, SIGKILL);
     empty_scans = found.empty() ? empty_scans + 1 : 0;
     if (empty_scans < 2) pause_between_scans();
@@ -110,14 +114,21 @@ void keep_watch(void* argument) {
   if (::chdir("/") != 0) return;  // hold no file system busy; "/" is always there
   rendezvous::UniqueFd held;
   pollfd lifeline{watch.lifeline, POLLIN, 0};
+  std::int64_t hunted_for = Guard::kNever.count();  // the time for which it is done
   while (true) {
     const auto kill_by = watch.kill_by->load(std::memory_order_relaxed);
-    const bool timed = kill_by != Guard::kNever.count();
-    const int ready = ::poll(&lifeline, 1, timed ? patience_ms(kill_by) : -1);
+    const bool timed = kill_by != Guard::kNever.count() && kill_by != hunted_for;
+    const int ready = ::poll(&lifeline, 1,
+                             timed                              ? patience_ms(kill_by)
+                             : kill_by == Guard::kNever.count() ? -1
+                                                                : kLookAgainMs);
     if (ready > 0 && !receive(watch.lifeline, held)) break;
-    if (timed && now_ns() >= watch.kill_by->load(std::memory_order_relaxed)) hunt(*watch.job);
+    const auto due = [&] { return now_ns() >= watch.kill_by->load(std::memory_order_relaxed); };
+    if (!timed || !due()) continue;
+    hunt(*watch.job, due);
+    hunted_for = kill_by;
   }
-  hunt(*watch.job);
+  hunt(*watch.job, [] { return true; });
   if (!watch.job->cgroup.empty()) JobCgroup::remove_cgroup(watch.job->cgroup);
 }
 

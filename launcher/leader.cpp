@@ -227,6 +227,14 @@ bool Leader::may_use_store(const sockaddr& peer) const {
   return address.starts_with("127.") || address == "::1" || members_.contains(address);
 }
 
+std::string Leader::reached_address() const {
+  for (const NodeId node : round_nodes_) {
+    const auto facts = hub_.facts(node);
+    if (!facts.address.empty() && facts.address != facts.our_address) return facts.our_address;
+  }
+  return {};
+}
+
 void Leader::when_alone(std::function<void()> alone) {
   alone_ = std::move(alone);
   check_alone();

@@ -45,6 +45,8 @@ class Leader {
   int port() const { return store_.port(); }
   // All that came of the job so far, over all nodes.
   const JobEnd& history() const { return history_; }
+  // The address of ours that the first node from elsewhere of this round has reached; may be empty.
+  std::string reached_address() const;
   // Calls back when every agent has read how the job ended, or had time to.
   void when_alone(std::function<void()> alone);
 

@@ -52,7 +52,7 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
     const ChildSetup setup{.argv = spec.argv,
                            .envp = environment_of(spec, environ),
                            .workdir = around_.workdir,
-                           .stdin_fd = spec.rank == 0 ? -1 : null_.get(),
+                           .stdin_fd = spec.rank == 0 && !around_.own_stdin ? -1 : null_.get(),
                            .stdout_fd = ends.out.get(),
                            .stderr_fd = ends.err.get(),
                            .binding = BindingMask(spec.binding),

@@ -25,6 +25,7 @@ class RankGroup {
     const Inherited& inherited;
     std::string workdir;
     int cgroup_fd = -1;        // where the ranks start; -1: in our own cgroup
+    bool own_stdin = false;    // stdin is the launcher's; no rank reads it
     bool whole_group = false;  // signals go to a rank's whole process group, not its leader
   };
 

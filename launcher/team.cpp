@@ -44,6 +44,8 @@ Team::Team(asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentia
 void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
   const auto ours = interfaces();
   const auto is_ours = [&](const Agent::Endpoint& endpoint) {
+    // Debian gives a host's own name an address that no interface shows, 127.0.1.1.
+    if (endpoint.address().is_loopback()) return true;
     return std::any_of(ours.begin(), ours.end(), [&](const auto& interface) {
       return interface.address == numeric(endpoint.address());
     });
@@ -125,8 +127,10 @@ void Team::when_over(std::function<void()> done) {
 }
 
 std::string Team::interface() const {
+  const std::string reached = reached_address();
+  const std::string& ours = reached.empty() ? agent_.our_address() : reached;
   for (const auto& interface : interfaces())
-    if (interface.address == agent_.our_address()) return interface.name;
+    if (interface.address == ours) return interface.name;
   return {};
 }
 

@@ -50,6 +50,11 @@ class Team {
 
   // What came of the job over all nodes; null where the leader is elsewhere.
   const JobEnd* history() const { return leader_ ? &leader_->history() : nullptr; }
+  // An address of ours that other nodes of the round have reached our leader at; empty: the leader
+  // is elsewhere, or there are no others.
+  std::string reached_address() const {
+    return leader_ ? leader_->reached_address() : std::string();
+  }
   const std::string& leader_address() const { return agent_.leader_address(); }
   int leader_port() const { return agent_.leader_port(); }
   // The interface by which we reach the leader; empty: not known.

@@ -142,7 +142,7 @@ void AgentTalk::greet(Message&& message) {
   }
   if (!auth::equal(challenge->proof, proof(secret, "leader", nonce_, leader_nonce, job_))) {
     refuse({.status = 2, .why = "its token is not this job's"});
-    throw ProtocolError(
+    throw Mismatch(
         fmt::format("the token of {} is not ours; give all nodes the same "
                     "--rdzv-token-file or MGPU_RDZV_TOKEN",
                     who_));
