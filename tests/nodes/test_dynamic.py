@@ -4,7 +4,7 @@ import time
 import unittest
 
 import netns
-from nodes_job import MISTAKE, PORT, NodesTest, lines_with, slowly, until
+from nodes_job import MISTAKE, PORT, NodesTest, slowly, until
 
 
 class Order(NodesTest):
@@ -37,8 +37,10 @@ class Order(NodesTest):
         self.end_well()
 
     def test_the_owner_of_the_address_serves_even_when_it_starts_last(self):
-        early = [self.agent(host) for host in (1, 2)]
-        until(slowly(lambda: all(agent.err for agent in early)), 20, "words that they wait")
+        knocks = self.net[0].counter(f"tcp dport {PORT}")
+        for host in (1, 2):
+            self.agent(host)
+        until(slowly(lambda: knocks() >= 4), 20, "attempts to connect")
         self.agent(0)
         world = self.world(3)
         self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[0].v4})
@@ -127,9 +129,9 @@ class Addresses(NodesTest):
         self.end_well()
 
     def test_a_name_that_resolves_late(self):
-        agents = self.all_agents(meeting=self.meeting(f"job-0.headless:{PORT}"))
-        until(slowly(lambda: all(lines_with(agent.err, "job-0.headless") for agent in agents)), 20,
-              "words about the name")
+        asked = [host.counter("udp dport 53") for host in self.net.hosts]
+        self.all_agents(meeting=self.meeting(f"job-0.headless:{PORT}"))
+        until(slowly(lambda: all(count() for count in asked)), 20, "questions for the name")
         self.net[1].knows({"job-0.headless": self.net[0].v4})
         self.net[0].knows({"job-0.headless": self.net[0].v4})
         self.world(2, limit=30)

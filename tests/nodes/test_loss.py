@@ -127,6 +127,20 @@ class Cut(Loss):
     def test_a_host_that_nobody_hears(self):
         self.check_cut("cut_out")
 
+    def test_nobody_starts_while_workers_that_nobody_sees_use_their_grace(self):
+        self.grace = 3.0
+        agents = [self.agent(host, "2:3") for host in range(2)]
+        agents.append(self.agent(2, "2:3", env={"COUNTING_STUBBORN": "1"}))
+        world = self.world(3)
+        self.net[2].cut()
+        after = self.without(2, world)
+        (stubborn,) = [life for life in world.lives if life.host == "host2"]
+        self.assertFalse(alive(stubborn.pid))
+        self.assertGreater(after.first - stubborn.last, self.grace)
+        self.net[2].heal()
+        self.world(3, after=after)
+        self.end_well(agents)
+
     def check_leader(self, cut):
         agents, world = self.three()
         getattr(self.net[0], cut)()

@@ -73,8 +73,10 @@ class Formation(NodesTest):
         self.assertEqual(self.worlds(), [])
 
     def test_a_late_master_is_waited_for(self):
-        early = [self.static_agent(host) for host in (1, 2)]
-        until(slowly(lambda: all(agent.err for agent in early)), 20, "words that they wait")
+        knocks = self.net[0].counter(f"tcp dport {PORT}")
+        for host in (1, 2):
+            self.static_agent(host)
+        until(slowly(lambda: knocks() >= 4), 20, "attempts to connect")
         self.static_agent(0)
         self.assertEqual(self.world(3).hosts, ["host0", "host1", "host2"])
         self.end_well()
