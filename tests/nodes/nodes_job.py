@@ -154,6 +154,9 @@ class NodesTest(JobTest):
         """The newest world, once it has that many ranks and all have done some steps. After: a
         world that it must not be."""
         def newest():
+            if not any(agent.running for agent in self.agents):
+                raise AssertionError("every agent has ended: "
+                                     f"{[agent.process.returncode for agent in self.agents]}")
             found = self.worlds()
             return found and found[-1].size == size and found[-1].steps >= steps and (
                 after is None or found[-1].name != after.name) and found[-1]

@@ -88,6 +88,14 @@ class Order(NodesTest):
         self.world(3)
         self.end_well()
 
+    def test_every_key_that_torchrun_knows_is_known(self):
+        for host in range(3):
+            self.agent(host, None, meeting=self.meeting(
+                close_timeout=30, heartbeat_timeout=5, keep_alive_interval=1,
+                keep_alive_max_attempt=3, read_timeout=60, store_type="tcp", timeout=900))
+        self.world(3)
+        self.end_well()
+
     def test_more_nodes_at_least_than_at_most_is_a_mistake(self):
         for nnodes in ("3:2", "0", "0:2", "2:x", "-1:2"):
             with self.subTest(nnodes):

@@ -56,6 +56,18 @@ class Killed(Loss):
         self.world(3, after=world)
         self.end_well(agents)
 
+    def test_the_restart_count_outlives_the_leader(self):
+        agents = [self.agent(host, "2:3", "--max-restarts", 2) for host in range(3)]
+        world = self.world(3)
+        self.break_rank(1)
+        world = self.world(3, after=world)
+        agents[0].kill()
+        until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
+              "the end of the workers")
+        agents[0] = self.agent(0, "2:3", "--max-restarts", 2)
+        self.assertEqual(self.world(3, after=world).restarts, 1)
+        self.end_well(agents)
+
     def test_a_leader_that_does_not_come_back_ends_the_others_at_the_join_timeout(self):
         self.join_timeout = 5
         agents, _ = self.three()
