@@ -8,6 +8,7 @@ does everything that was started in a host.
 import functools
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from harness import until  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+SPACES = ["--net", "--uts", "--mount", *(
+    ["--time"] if pathlib.Path("/proc/self/ns/time").exists() else [])]
 NAMES = "127.0.0.1 localhost\n::1 localhost\n"
 
 
@@ -35,11 +38,16 @@ def why_not():
             ("a bridge and veth", ["sh", "-ec", "ip link add br0 type bridge; "
                                    "ip link add h0 type veth peer name h1"]),
             ("nftables for bridges", ["nft", rule])):
-        tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "--time", *probe],
+        tried = subprocess.run(["unshare", *SPACES, *probe],
                                capture_output=True, text=True, check=False)
         if tried.returncode != 0:
             return f"{what} cannot be had here: {tried.stderr.strip()[-200:]}"
     return None
+
+
+def has_clocks():
+    """Whether hosts can have clocks of their own."""
+    return "--time" in SPACES
 
 
 def has_ipv6():
@@ -71,8 +79,8 @@ class Space:
     def __init__(self, clock=0):
         clocks = ["--monotonic", str(clock), "--boottime", str(clock)] if clock else []
         self._holder = subprocess.Popen(
-            [*WITH_US, "unshare", "--net", "--uts", "--mount", "--time", *clocks,
-             "sleep", "infinity"], stdin=subprocess.DEVNULL)
+            [*WITH_US, "unshare", *SPACES, *clocks, "sleep", "infinity"],
+            stdin=subprocess.DEVNULL)
         self.pid = self._holder.pid
         name = pathlib.Path(f"/proc/{self.pid}/comm")
         until(lambda: name.read_text().strip() == "sleep", 10, "a namespace")
@@ -81,8 +89,7 @@ class Space:
     def enter(self, folder="/"):
         """What to put before a command to run it here. Each of them execs: the process that is
         started becomes the command."""
-        return [*WITH_US, "nsenter", "--target", str(self.pid), "--net", "--uts", "--mount",
-                "--time", "env", "-C", str(folder)]
+        return [*WITH_US, "nsenter", "--target", str(self.pid), *SPACES, "env", "-C", str(folder)]
 
     def call(self, *argv, text=None):
         """Runs a command that has to succeed; gives what it printed."""
@@ -122,6 +129,7 @@ class Host(Space):
         self.second_v4 = f"10.88.0.{index + 1}"  # where the net has a second bridge
         self.lost_in = self.lost_out = 0.0
         self._slow = None
+        self._counters = 0
         self._names = net.dir / f"hosts.{index}"
         self.knows({})
 
@@ -131,14 +139,16 @@ class Host(Space):
         self._names.write_text(NAMES + lines)  # in place: the file is mounted
 
     def _configure(self):
-        second = [f"addr add {self.second_v4}/24 dev eth1", "link set eth1 up"]
-        third = [f"addr add {self.v6}/64 dev eth0 nodad"]
-        self.call("ip", "-batch", "-", text="\n".join([
-            "link set lo up", f"addr add {self.v4}/24 dev eth0", *(third if has_ipv6() else []),
-            "link set eth0 up", *(second if self.net.second_nic else [])]) + "\n")
-        self.call("sh", "-ec", 'echo "$1" > /proc/sys/kernel/hostname; mount --bind "$2" /etc/hosts;'
-                  ' mount --bind "$3" /etc/resolv.conf', "sh", self.name, self._names,
-                  self.net.dir / "resolv.conf")
+        lines = ["link set lo up", f"addr add {self.v4}/24 dev eth0"]
+        if has_ipv6():
+            lines.append(f"addr add {self.v6}/64 dev eth0 nodad")
+        lines.append("link set eth0 up")
+        if self.net.second_nic:
+            lines += [f"addr add {self.second_v4}/24 dev eth1", "link set eth1 up"]
+        self.call("ip", "-batch", "-", text="\n".join(lines) + "\n")
+        self.call("sh", "-ec", 'echo "$1" > /proc/sys/kernel/hostname; '
+                  'mount --bind "$2" /etc/hosts; mount --bind "$3" /etc/resolv.conf', "sh",
+                  self.name, self._names, self.net.dir / "resolv.conf")
 
     def start(self, argv, folder="/", **popen):
         """Starts a process here; signals sent to the Popen reach the process itself.
@@ -153,6 +163,17 @@ class Host(Space):
         popen.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.run([*self.enter(popen.pop("folder", "/")), *map(str, argv)],
                               capture_output=True, text=True, timeout=limit, check=False, **popen)
+
+    def counter(self, match):
+        """Counts from now on the packets that come or leave and match nft's expression; what it
+        gives tells how many there were."""
+        self._counters += 1
+        table = f"counted{self._counters}"
+        chains = [f"chain {hook} {{ type filter hook {hook} priority 0; {match} counter; }};"
+                  for hook in ("input", "output")]
+        self.call("nft", f"table inet {table} {{ {' '.join(chains)} }}")
+        return lambda: sum(map(int, re.findall(
+            r"packets (\d+)", self.call("nft", "list", "table", "inet", table))))
 
     def cut(self):
         """Nothing comes here or leaves from now on, as if a cable were cut far away."""

@@ -81,14 +81,13 @@ class NodesTest(JobTest):
         self.counts = self.dir / "counts"
         self.counts.mkdir()
 
-    def _callTestMethod(self, method):
-        try:
-            super()._callTestMethod(method)
-        except unittest.SkipTest:
-            raise
-        except BaseException:
-            self.tell_what_agents_said()
-            raise
+    def run(self, result=None):
+        self._result, self._failed_before = result, self._failures(result)
+        return super().run(result)
+
+    @staticmethod
+    def _failures(result):
+        return len(result.failures) + len(result.errors) if result else 0
 
     def tell_what_agents_said(self):
         for number, agent in enumerate(self.agents):
@@ -97,6 +96,8 @@ class NodesTest(JobTest):
                   *agent.err.splitlines()[-25:], sep="\n    ", file=sys.stderr)
 
     def _end_agents(self):
+        if self._failures(self._result) > self._failed_before:
+            self.tell_what_agents_said()
         self.net.close()
         for agent in self.agents:
             agent.process.wait()
@@ -154,6 +155,9 @@ class NodesTest(JobTest):
         """The newest world, once it has that many ranks and all have done some steps. After: a
         world that it must not be."""
         def newest():
+            if not any(agent.running for agent in self.agents):
+                raise AssertionError("every agent has ended: "
+                                     f"{[agent.process.returncode for agent in self.agents]}")
             found = self.worlds()
             return found and found[-1].size == size and found[-1].steps >= steps and (
                 after is None or found[-1].name != after.name) and found[-1]

@@ -4,7 +4,7 @@ import time
 import unittest
 
 import netns
-from nodes_job import MISTAKE, PORT, NodesTest, lines_with, slowly, until
+from nodes_job import MISTAKE, PORT, NodesTest, slowly, until
 
 
 class Order(NodesTest):
@@ -37,8 +37,10 @@ class Order(NodesTest):
         self.end_well()
 
     def test_the_owner_of_the_address_serves_even_when_it_starts_last(self):
-        early = [self.agent(host) for host in (1, 2)]
-        until(slowly(lambda: all(agent.err for agent in early)), 20, "words that they wait")
+        knocks = self.net[0].counter(f"tcp dport {PORT}")
+        for host in (1, 2):
+            self.agent(host)
+        until(slowly(lambda: knocks() >= 4), 20, "attempts to connect")
         self.agent(0)
         world = self.world(3)
         self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[0].v4})
@@ -86,6 +88,14 @@ class Order(NodesTest):
         self.world(3)
         self.end_well()
 
+    def test_every_key_that_torchrun_knows_is_known(self):
+        for host in range(3):
+            self.agent(host, None, meeting=self.meeting(
+                close_timeout=30, heartbeat_timeout=5, keep_alive_interval=1,
+                keep_alive_max_attempt=3, read_timeout=60, store_type="tcp", timeout=900))
+        self.world(3)
+        self.end_well()
+
     def test_more_nodes_at_least_than_at_most_is_a_mistake(self):
         for nnodes in ("3:2", "0", "0:2", "2:x", "-1:2"):
             with self.subTest(nnodes):
@@ -127,9 +137,9 @@ class Addresses(NodesTest):
         self.end_well()
 
     def test_a_name_that_resolves_late(self):
-        agents = self.all_agents(meeting=self.meeting(f"job-0.headless:{PORT}"))
-        until(slowly(lambda: all(lines_with(agent.err, "job-0.headless") for agent in agents)), 20,
-              "words about the name")
+        asked = [host.counter("udp dport 53") for host in self.net.hosts]
+        self.all_agents(meeting=self.meeting(f"job-0.headless:{PORT}"))
+        until(slowly(lambda: all(count() for count in asked)), 20, "questions for the name")
         self.net[1].knows({"job-0.headless": self.net[0].v4})
         self.net[0].knows({"job-0.headless": self.net[0].v4})
         self.world(2, limit=30)

@@ -56,6 +56,18 @@ class Killed(Loss):
         self.world(3, after=world)
         self.end_well(agents)
 
+    def test_the_restart_count_outlives_the_leader(self):
+        agents = [self.agent(host, "2:3", "--max-restarts", 2) for host in range(3)]
+        world = self.world(3)
+        self.break_rank(1)
+        world = self.world(3, after=world)
+        agents[0].kill()
+        until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
+              "the end of the workers")
+        agents[0] = self.agent(0, "2:3", "--max-restarts", 2)
+        self.assertEqual(self.world(3, after=world).restarts, 1)
+        self.end_well(agents)
+
     def test_a_leader_that_does_not_come_back_ends_the_others_at_the_join_timeout(self):
         self.join_timeout = 5
         agents, _ = self.three()
@@ -126,6 +138,20 @@ class Cut(Loss):
 
     def test_a_host_that_nobody_hears(self):
         self.check_cut("cut_out")
+
+    def test_nobody_starts_while_workers_that_nobody_sees_use_their_grace(self):
+        self.grace = 3.0
+        agents = [self.agent(host, "2:3") for host in range(2)]
+        agents.append(self.agent(2, "2:3", env={"COUNTING_STUBBORN": "1"}))
+        world = self.world(3)
+        self.net[2].cut()
+        after = self.without(2, world)
+        (stubborn,) = [life for life in world.lives if life.host == "host2"]
+        self.assertFalse(alive(stubborn.pid))
+        self.assertGreater(after.first - stubborn.last, self.grace)
+        self.net[2].heal()
+        self.world(3, after=after)
+        self.end_well(agents)
 
     def check_leader(self, cut):
         agents, world = self.three()

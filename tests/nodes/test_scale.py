@@ -151,5 +151,23 @@ class Shrink(NodesTest):
         self.assertTrue(lines_with(agents[0].err, "host1"), agents[0].err)  # who is missing
 
 
+class Eight(NodesTest):
+    hosts = 8
+
+    def test_eight_nodes_three_of_which_are_lost_at_once_and_come_back(self):
+        agents = self.all_agents("5:8")
+        world = self.world(8)
+        self.assertEqual(sorted(world.hosts), [f"host{n}" for n in range(8)])
+        for host in (2, 5, 7):
+            agents[host].kill()
+        after = self.world(5, after=world)
+        self.assertEqual(after.hosts, [host for host in world.hosts
+                                       if host not in ("host2", "host5", "host7")])
+        for host in (2, 5, 7):
+            agents[host] = self.agent(host, "5:8")
+        self.world(8, after=after)
+        self.end_well(agents)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,6 +1,7 @@
 """Jobs whose nodes are numbered on the command line, as torchrun's static rendezvous has it."""
 
 import signal
+import time
 import unittest
 
 from nodes_job import COULD_NOT_MEET, PORT, NodesTest, lines_with, slowly, until
@@ -38,6 +39,16 @@ class Formation(NodesTest):
         self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[1].v4})
         self.end_well()
 
+    def test_as_kubeflow_says_it(self):
+        for host in range(3):
+            self.launch(host, "--keep-alive", self.keep_alive, "--grace", self.grace,
+                        *self.counting(), env={
+                            "PET_NNODES": "3", "PET_NPROC_PER_NODE": "2",
+                            "PET_NODE_RANK": str(host), "PET_MASTER_ADDR": self.net[0].v4,
+                            "PET_MASTER_PORT": str(PORT)})
+        self.assertEqual(self.world(6).hosts, [f"host{rank // 2}" for rank in range(6)])
+        self.end_well()
+
     def test_one_open_port_is_enough(self):
         # New connections and datagrams reach the leader at its port only, and the others nowhere.
         for host in self.net.hosts:
@@ -73,8 +84,10 @@ class Formation(NodesTest):
         self.assertEqual(self.worlds(), [])
 
     def test_a_late_master_is_waited_for(self):
-        early = [self.static_agent(host) for host in (1, 2)]
-        until(slowly(lambda: all(agent.err for agent in early)), 20, "words that they wait")
+        knocks = self.net[0].counter(f"tcp dport {PORT}")
+        for host in (1, 2):
+            self.static_agent(host)
+        until(slowly(lambda: knocks() >= 4), 20, "attempts to connect")
         self.static_agent(0)
         self.assertEqual(self.world(3).hosts, ["host0", "host1", "host2"])
         self.end_well()
@@ -132,6 +145,29 @@ class Ends(NodesTest):
         self.assertEqual(len(got), 1)
         self.assertIn(got.pop(), (10, 12))
         self.assert_nothing_left()
+
+    def ranks_of_their_own(self, text, *options):
+        """All agents with sh workers, that find the tests' folder in $DIR and the attempt in $A."""
+        script = f"DIR={self.dir}; A=$TORCHELASTIC_RESTART_COUNT; touch $DIR/up.$RANK.$A; {text}"
+        return self.start_all(*options, program=["--no-python", "/bin/sh", "-c", script])
+
+    def wait_for_ranks(self, attempt):
+        until(slowly(lambda: len(list(self.dir.glob(f"up.*.{attempt}"))) == 3), 30,
+              f"attempt {attempt}")
+
+    def test_a_node_that_is_done_waits_for_the_others(self):
+        agents = self.ranks_of_their_own(
+            "[ $RANK = 2 ] || exit 0; until [ -e $DIR/go ]; do sleep 0.01; done")
+        self.wait_for_ranks(0)
+        time.sleep(2 * self.keep_alive)  # long enough to be taken for lost
+        self.assertTrue(all(agent.running for agent in agents))
+        (self.dir / "go").touch()
+        self.assert_ended(0)
+
+    def test_a_failure_after_a_node_is_done_is_one_of_the_job(self):
+        self.ranks_of_their_own("[ $RANK = 2 ] || exit 0; sleep 1; exit 5", "--max-restarts", 1)
+        self.wait_for_ranks(1)  # all ranks again
+        self.assert_ended(5)
 
     def test_told_to_stop_everywhere_all_end_with_that_signal(self):
         agents = self.start_all()

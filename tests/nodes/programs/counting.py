@@ -10,6 +10,7 @@ says so in a file violation.*. counts.py tells whether the notes agree.
     FOLDER/fail.RANK       "exit N" or "kill N": that rank takes it away and ends so
     COUNTING_ON_LOSS=fail  in the environment: who loses the store ends with status 1, else it waits
                            to be stopped
+    COUNTING_STUBBORN=1    SIGTERM does not end it
 """
 
 import fcntl
@@ -244,6 +245,8 @@ def lost(error):
 
 def main():
     folder = sys.argv[1]
+    if os.environ.get("COUNTING_STUBBORN"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker = Worker(folder, float(sys.argv[2]) if len(sys.argv) > 2 else 0.03)
     try:
         step = worker.join()

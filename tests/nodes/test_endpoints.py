@@ -1,0 +1,100 @@
+"""Endpoints at which there is no leader: the agent says so, tries on, and ends with status 75."""
+
+import subprocess
+import sys
+import time
+import unittest
+
+from nodes_job import COULD_NOT_MEET, PORT, NodesTest, lines_with
+
+
+class Elsewhere(NodesTest):
+    join_timeout = 3
+
+    def check_could_not_meet(self, address, *agents, limit=20):
+        start = time.monotonic()
+        for agent in agents:
+            self.assertEqual(agent.wait(self.join_timeout + limit), COULD_NOT_MEET, agent.err)
+            self.assertIn(address, agent.err)
+        self.assertLess(time.monotonic() - start, self.join_timeout + limit)
+        self.assertEqual(self.worlds(), [])
+
+    def said_why(self, agent, *reasons):
+        self.assertTrue(lines_with(agent.err, *reasons), agent.err)
+
+    def test_an_address_that_nobody_has(self):
+        agent = self.agent(1, 2, meeting=self.meeting("10.77.0.99:29400"))
+        self.check_could_not_meet("10.77.0.99", agent)
+        self.said_why(agent, "no route", "timed out", "unreachable")
+        self.assert_nothing_left()
+
+    def test_a_network_that_is_not_there(self):
+        agent = self.agent(1, 2, meeting=self.meeting("192.0.2.1:29400"))
+        self.check_could_not_meet("192.0.2.1", agent)
+        self.said_why(agent, "unreachable")
+
+    def test_a_host_that_drops_everything(self):
+        self.net[0].cut()
+        agent = self.agent(1, 2)
+        self.check_could_not_meet(self.net[0].v4, agent)
+
+    def test_a_host_where_nobody_listens(self):
+        agent = self.agent(1, 2)
+        self.check_could_not_meet(self.net[0].v4, agent)
+        self.said_why(agent, "refused")
+
+    def test_a_name_that_never_resolves(self):
+        agent = self.agent(1, 2, meeting=self.meeting("no-such-host.example:29400"))
+        self.check_could_not_meet("no-such-host.example", agent)
+
+    def check_some_other_service(self, program):
+        service = self.net[0].start([sys.executable, "-S", "-E", "-c", program],
+                                    stdout=subprocess.PIPE)
+        with service.stdout as out:
+            self.assertEqual(out.readline(), b"up\n")
+        agent = self.agent(1, 2)
+        self.check_could_not_meet(self.net[0].v4, agent)
+        self.assertLess(len(agent.err), 5000)  # it does not say it over and over
+        service.kill()
+        service.wait()
+        self.assert_nothing_left()
+
+    def test_some_other_service_that_answers(self):
+        self.check_some_other_service(
+            f"import socket\ns = socket.create_server(('', {PORT})); print('up', flush=True)\n"
+            "while True:\n  c = s.accept()[0]; c.recv(64)\n"
+            "  c.sendall(b'HTTP/1.1 400 Bad Request\\r\\n\\r\\n'); c.close()")
+
+    def test_some_other_service_that_closes(self):
+        self.check_some_other_service(
+            f"import socket\ns = socket.create_server(('', {PORT})); print('up', flush=True)\n"
+            "while True: s.accept()[0].close()")
+
+    def test_some_other_service_that_says_nothing(self):
+        self.check_some_other_service(
+            f"import socket\ns = socket.create_server(('', {PORT})); print('up', flush=True)\n"
+            "kept = []\nwhile True: kept.append(s.accept()[0])")
+
+    def test_some_other_service_that_never_stops_talking(self):
+        self.check_some_other_service(
+            f"import socket, threading\ns = socket.create_server(('', {PORT}))\n"
+            "print('up', flush=True)\ndef talk(c):\n"
+            "  try:\n    while True: c.sendall(bytes(65536))\n  except OSError: pass\n"
+            "while True: threading.Thread(target=talk, args=(s.accept()[0],), daemon=True).start()")
+
+    def test_the_port_is_taken_where_the_leader_would_serve(self):
+        taken = self.net[0].start([sys.executable, "-S", "-E", "-c",
+                                   f"import socket\ns = socket.create_server(('', {PORT}))\n"
+                                   "print('up', flush=True)\nwhile True: s.accept()[0].close()"],
+                                  stdout=subprocess.PIPE)
+        with taken.stdout as out:
+            self.assertEqual(out.readline(), b"up\n")
+        agent = self.agent(0, 2)
+        self.assertNotEqual(agent.wait(self.join_timeout + 20), 0)
+        self.assertIn(str(PORT), agent.err)
+        taken.kill()
+        taken.wait()
+
+
+if __name__ == "__main__":
+    unittest.main()
