@@ -197,6 +197,15 @@ def clients():
         yield "clients", lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
 
 
+def nodes():
+    """Jobs of many nodes, with network namespaces as hosts."""
+    yield from built("release")
+    if torch_python():
+        yield from python_tests("nodes", "release", torch_python())
+    else:
+        yield "nodes", lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
+
+
 def peers():
     """The trainer and its files beside Hugging Face's programs."""
     yield from built("release")
@@ -282,9 +291,9 @@ def fuzz():
 
 
 STAGES = {"unit": units, "checks": checks, "cli": command_line, "clients": clients,
-          "peers": peers, "tidy": tidy,
+          "nodes": nodes, "peers": peers, "tidy": tidy,
           "asan": asan, "tsan": tsan, "fuzz": fuzz}
-QUICK = ["unit", "checks", "cli", "clients", "peers"]
+QUICK = ["unit", "checks", "cli", "clients", "nodes", "peers"]
 
 
 def run_step(name, step):

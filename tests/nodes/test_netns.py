@@ -1,0 +1,268 @@
+"""The hosts of these tests themselves: they must cut, lose, delay and vanish as they say."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+import netns
+from netns import Net
+from harness import alive, comm, until
+
+PYTHON = [sys.executable, "-S", "-E", "-c"]
+# Answers every line over TCP and every datagram at port 9 with the address of who asks.
+ECHO = """
+import socket, threading
+udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); udp.bind(("::", 9))
+def answer():
+    while True:
+        data, peer = udp.recvfrom(2048)
+        udp.sendto(peer[0].encode(), peer)
+threading.Thread(target=answer, daemon=True).start()
+def serve(client, peer):
+    while client.recv(64): client.sendall(peer[0].encode())
+server = socket.create_server(("::", 9), family=socket.AF_INET6, dualstack_ipv6=True)
+print("listening", flush=True)
+while True:
+    client, peer = server.accept()
+    threading.Thread(target=serve, args=(client, peer), daemon=True).start()
+"""
+ASK_TCP = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 9), 3) as s:
+    s.sendall(b"?"); print(s.recv(64).decode())
+"""
+ASK_UDP = """
+import socket, sys
+s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
+def answers(wait):
+    s.settimeout(wait)
+    try:
+        while s.recv(64): yield 1
+    except OSError:
+        pass
+count, got = int(sys.argv[2]), 0
+for i in range(count):
+    s.sendto(b"?", (sys.argv[1], 9))
+    if i % 20 == 19: got += sum(answers(0.002))
+print(got + sum(answers(0.5)))
+"""
+
+
+@unittest.skipIf(netns.why_not(), netns.why_not())
+class NetTest(unittest.TestCase):
+    def net(self, *args, **kwargs):
+        net = Net(*args, **kwargs)
+        self.addCleanup(net.close)
+        return net
+
+    def echo(self, host):
+        server = host.start([*PYTHON, ECHO], stdout=subprocess.PIPE)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.addCleanup(server.stdout.close)
+        self.assertEqual(server.stdout.readline(), b"listening\n")
+        return server
+
+    def ask(self, host, address):
+        """What the echo at the address answered over TCP; empty if nothing."""
+        return host.run([*PYTHON, ASK_TCP, address]).stdout.strip()
+
+    def answered(self, host, address, count=10):
+        """How many of so many datagrams were answered."""
+        return int(host.run([*PYTHON, ASK_UDP, address, count]).stdout)
+
+
+class Wires(NetTest):
+    def test_hosts_reach_each_other_over_tcp_and_udp(self):
+        net = self.net(3)
+        self.echo(net[0])
+        for host in net.hosts[1:]:
+            self.assertIn(host.v4, self.ask(host, net[0].v4))
+            self.assertEqual(self.answered(host, net[0].v4), 10)
+
+    def test_and_over_ipv6(self):
+        if not netns.has_ipv6():
+            self.skipTest("this kernel has no IPv6")
+        net = self.net(2)
+        self.echo(net[0])
+        self.assertEqual(self.ask(net[1], net[0].v6), net[1].v6)
+        self.assertEqual(self.answered(net[1], net[0].v6), 10)
+
+    def test_a_second_nic_is_another_subnet(self):
+        net = self.net(2, second_nic=True)
+        self.echo(net[0])
+        self.assertIn(net[1].second_v4, self.ask(net[1], net[0].second_v4))
+
+    def test_a_cut_host_is_alone_until_it_is_healed(self):
+        net = self.net(3)
+        self.echo(net[0])
+        net[1].cut()
+        self.assertEqual(self.answered(net[1], net[0].v4), 0)
+        self.assertEqual(self.answered(net[2], net[0].v4), 10)
+        net[1].heal()
+        # ARP asks once a second for an address that it has not found.
+        until(lambda: self.answered(net[1], net[0].v4) == 10, 10, "answers after the cut")
+
+    def test_cuts_of_one_way_cut_that_way(self):
+        for cut, heard in (("cut_out", 0), ("cut_in", 10)):
+            with self.subTest(cut), Net(2) as net:
+                self.assertTrue(self.answers_before(net))
+                getattr(net[1], cut)()
+                seen = net[0].start([*PYTHON, "import socket; s = socket.socket(socket.AF_INET, "
+                                     "socket.SOCK_DGRAM); s.bind(('', 9)); s.settimeout(1)\n"
+                                     "print('up', flush=True)\ngot = 0\n"
+                                     "try:\n  while s.recv(9): got += 1\n"
+                                     "except TimeoutError: print(got)"], stdout=subprocess.PIPE)
+                self.assertEqual(seen.stdout.readline(), b"up\n")
+                self.assertEqual(self.answered(net[1], net[0].v4), 0)
+                self.assertEqual(int(seen.communicate(timeout=20)[0]), heard)
+
+    def answers_before(self, net):
+        """One answer, so that both hosts know each other's hardware address before a cut."""
+        server = net[0].start([*PYTHON, ECHO], stdout=subprocess.PIPE)
+        with server.stdout as out:
+            out.readline()
+            answer = self.ask(net[1], net[0].v4)
+        server.kill()
+        server.wait()
+        return answer
+
+    def test_loss_is_what_was_asked_for_and_tcp_gets_through(self):
+        net = self.net(2)
+        self.echo(net[0])
+        net[1].lose(0.3)
+        share = self.answered(net[1], net[0].v4, 3000) / 3000
+        self.assertAlmostEqual(share, 0.7 * 0.7, delta=0.06)
+        until(lambda: self.ask(net[1], net[0].v4), 30, "an answer")
+
+    def test_a_slow_wire_carries_everything_later(self):
+        if not netns.can_delay():
+            self.skipTest("/dev/net/tun cannot be opened")
+        net = self.net(2)
+        self.echo(net[0])
+        for seconds in (0.2, 0.05):
+            net[1].delay(seconds)
+            start = time.monotonic()
+            self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
+            # ARP, the handshake and the question: a round trip each.
+            self.assertGreaterEqual(time.monotonic() - start, 4 * seconds)
+            self.assertEqual(self.answered(net[1], net[0].v4, 10), 10)
+        net[1].heal()
+        start = time.monotonic()
+        self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
+        self.assertLess(time.monotonic() - start, 0.2)
+
+    def test_and_much_at_a_time(self):
+        if not netns.can_delay():
+            self.skipTest("/dev/net/tun cannot be opened")
+        net = self.net(2)
+        net[1].delay(0.02)
+        server = net[0].start([*PYTHON, "import socket; s = socket.create_server(('', 9))\n"
+                               "print('up', flush=True); c = s.accept()[0]\n"
+                               "n = 0\nwhile data := c.recv(1 << 16): n += len(data)\nprint(n)"],
+                              stdout=subprocess.PIPE)
+        self.assertEqual(server.stdout.readline(), b"up\n")
+        sent = net[1].run([*PYTHON, "import socket; s = socket.create_connection(("
+                           f"'{net[0].v4}', 9)); s.sendall(bytes(4 << 20))"])
+        self.assertEqual(sent.returncode, 0, sent.stderr)
+        self.assertEqual(int(server.communicate(timeout=20)[0]), 4 << 20)
+
+
+class Names(NetTest):
+    def look_up(self, host, name):
+        return host.run([*PYTHON, f"import socket; print(socket.gethostbyname({name!r}))"]
+                        ).stdout.strip()
+
+    def test_names_resolve_when_the_host_is_told(self):
+        net = self.net(2)
+        self.assertEqual(net[1].run(["uname", "-n"]).stdout, "host1\n")
+        start = time.monotonic()
+        self.assertEqual(self.look_up(net[1], "host1"), "")
+        self.assertEqual(self.look_up(net[1], "host0"), "")
+        self.assertLess(time.monotonic() - start, 10)
+        net[1].knows({"host0": net[0].v4})
+        self.assertEqual(self.look_up(net[1], "host0"), net[0].v4)
+        self.assertEqual(self.look_up(net[0], "host0"), "")
+
+    def test_our_own_name_and_files_stay(self):
+        hosts = pathlib.Path("/etc/hosts")
+        before = socket.gethostname(), hosts.read_text()
+        self.net(1)
+        self.assertEqual((socket.gethostname(), hosts.read_text()), before)
+
+
+class Processes(NetTest):
+    def test_signals_reach_the_process_itself(self):
+        net = self.net(1)
+        for signo in (signal.SIGTERM, signal.SIGKILL):
+            sleeping = net[0].start(["sleep", "100"])
+            until(lambda: net[0].pids() == [sleeping.pid] and comm(sleeping.pid) == "sleep")
+            sleeping.send_signal(signo)
+            self.assertEqual(sleeping.wait(5), -signo)
+        self.assertEqual(net.pids(), [])
+
+    def test_a_process_runs_where_it_is_told_to(self):
+        net = self.net(1)
+        self.assertEqual(net[0].run(["pwd"], folder=net.dir).stdout.strip(), str(net.dir))
+
+    def test_frozen_processes_wait(self):
+        net = self.net(2)
+        sleeping = net[0].start(["sleep", "100"])
+        until(lambda: net[0].pids() == [sleeping.pid])
+
+        def state():
+            return pathlib.Path(f"/proc/{sleeping.pid}/stat").read_text().rsplit(")", 1)[1][1]
+        net[0].freeze()
+        until(lambda: state() == "T")
+        net[0].thaw()
+        until(lambda: state() == "S")
+        sleeping.kill()
+        sleeping.wait()
+
+    def test_hosts_have_clocks_of_their_own(self):
+        net = self.net(3, clocks=[0, 5000, -1000])
+        for host in net.hosts:
+            told = host.run([*PYTHON, "import time; print(time.monotonic())"]).stdout
+            self.assertAlmostEqual(float(told) - time.monotonic(), host.clock, delta=5)
+
+    def test_nothing_is_left_when_the_net_is_closed(self):
+        net = self.net(2)
+        process = net[0].start(["sh", "-c", "sleep 100 & sleep 100"])
+        until(lambda: len(net[0].pids()) == 3)
+        pids = [*net.pids(), net[0].pid, net[1].pid, net.switch.pid]
+        net.close()
+        process.wait()
+        self.assertFalse([pid for pid in pids if alive(pid)])
+        self.assertFalse(net.dir.exists())
+
+    def test_nor_when_who_made_it_is_killed(self):
+        script = ("import sys, time; sys.path[:0] = sys.argv[1:]; import netns\n"
+                  "net = netns.Net(2); p = net[1].start(['sleep', '100'])\n"
+                  "print(net.dir, net.switch.pid, net[0].pid, net[1].pid, p.pid, flush=True)\n"
+                  "time.sleep(100)")
+        maker = subprocess.Popen([sys.executable, "-c", script, str(netns.HERE)],
+                                 stdout=subprocess.PIPE, text=True)
+        with maker.stdout as told:
+            folder, *pids = told.readline().split()
+        self.addCleanup(subprocess.run, ["rm", "-rf", folder], check=False)
+        self.assertTrue(all(alive(int(pid)) for pid in pids))
+        maker.kill()
+        maker.wait()
+        until(lambda: not any(alive(int(pid)) for pid in pids))
+
+    def test_the_machine_s_own_network_is_not_touched(self):
+        def seen():
+            return (subprocess.run(["ip", "-o", "link"], capture_output=True, check=True).stdout,
+                    os.listdir("/run/netns") if os.path.isdir("/run/netns") else [])
+        before = [line.split()[1] for line in seen()[0].splitlines()], seen()[1]
+        self.net(2)
+        self.assertEqual(([line.split()[1] for line in seen()[0].splitlines()], seen()[1]), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
