@@ -180,8 +180,10 @@ class FanOut {
   Milliseconds time_to_end() const { return options_.grace + options_.keep_alive + kSlack; }
 
   void stop_after(Milliseconds delay) {
-    if (stopping_ || policy_.done()) return;
-    deadline_.expires_after(delay);
+    const auto at = Clock::now() + delay;
+    if (stopping_ || policy_.done() || (stop_at_ && *stop_at_ <= at)) return;
+    stop_at_ = at;
+    deadline_.expires_at(at);
     deadline_.async_wait([this](const boost::system::error_code& cancelled) {
       if (!cancelled) stop();
     });
@@ -241,6 +243,7 @@ class FanOut {
   RemoteProgram program_;
   std::string secret_;
   std::vector<Agent> agents_;
+  std::optional<Clock::time_point> stop_at_;  // unless all have ended before
   bool stopping_ = false;
 };
 
