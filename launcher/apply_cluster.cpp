@@ -58,13 +58,12 @@ void fill_address(Options& o) {
 
 void apply_cluster(Options& o) {
   const auto& c = o.cluster;
+  if (on_its_own(o)) o.cluster.gpus_per_node.reset();
   if (c.kind == Kind::none || on_its_own(o)) return;
   if (!c.problem.empty()) throw UsageError(c.problem);
   fill_nodes(o);
   if (o.max_nodes > 1) fill_address(o);
   if (!o.says("rdzv-id") && !c.job_id.empty()) o.rdzv_id = c.job_id;
-  if (o.nproc.kind == RankCount::Kind::unset && !o.gpus && c.gpus_per_node)
-    o.nproc = {.kind = RankCount::Kind::number, .number = *c.gpus_per_node};
   if (o.max_nodes == 1 && !c.note.empty()) o.notes.push_back(c.note);
 }
 

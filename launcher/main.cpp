@@ -17,6 +17,7 @@
 #include "launcher/doctor_command.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/event_loop.hpp"
+#include "launcher/fan_out.hpp"
 #include "launcher/help.hpp"
 #include "launcher/inherited.hpp"
 #include "launcher/job_plan.hpp"
@@ -56,6 +57,17 @@ int run_job(const Options& options, const Inherited& inherited, char** argv) {
   return loop.run();
 }
 
+// The job of a --hostfile; its agents are told so, and run it.
+int run_on_hosts(const Options& options, const Inherited& inherited, const char* program) {
+  if (options.dry_run) {
+    print(stdout, show_fan_out(options));
+    return 0;
+  }
+  if (!options.quiet)
+    for (const auto& note : options.notes) print(stderr, fmt::format("mgpu-run: {}\n", note));
+  return run_fan_out(options, inherited, program);
+}
+
 int run(int argc, char** argv, const Inherited& inherited) {
   const Options options = parse_options(argc, argv);
   switch (options.command) {
@@ -75,6 +87,8 @@ int run(int argc, char** argv, const Inherited& inherited) {
     case Command::status:
       return run_status_command(options, std::cout);
     case Command::run:
+      if (!options.hostfile.empty() && !options.rdzv_token_stdin)
+        return run_on_hosts(options, inherited, argv[0]);
       return run_job(options, inherited, argv);
   }
   return kOurFailure;

@@ -189,7 +189,7 @@ std::vector<OptionSpec> node_options() {
        .help = "start the job on these hosts, over ssh", .set = text(&Options::hostfile),
        .completes = Completes::files},
       {.names = {"ssh-command"}, .value = "COMMAND", .group = nodes,
-       .help = "how to reach them [ssh -o BatchMode=yes]",
+       .help = "how to reach them [ssh -o BatchMode=yes ...]",
        .set = text(&Options::ssh_command), .variables = {"MGPU_SSH"}},
       {.names = {"keep-alive"}, .value = "SECONDS", .group = nodes,
        .help = "a node not heard of for so long is lost [5]",

@@ -88,7 +88,8 @@ struct Options {
   bool rdzv_token_stdin = false;   // it is the first line of stdin, whose end is ours too
   bool insecure = false;           // several nodes without a secret
   std::string hostfile;            // hosts to start agents on, over ssh
-  std::string ssh_command = "ssh -o BatchMode=yes";
+  // Hosts that nobody answers for, or stops to, end their ssh.
+  std::string ssh_command = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=5";
   Cluster cluster;  // what a scheduler tells, by which what nobody said is filled
 
   // Supervision.

@@ -1,5 +1,6 @@
 #include "launcher/plan.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -156,8 +157,11 @@ int number_of_ranks(const Options& options, int visible_gpus, int cpus) {
       return cpus;
     case automatic:
       return visible_gpus > 0 ? visible_gpus : cpus;
-    case unset:
-      return visible_gpus > 0 ? visible_gpus : 1;
+    case unset: {
+      const auto told = options.gpus ? std::nullopt : options.cluster.gpus_per_node;
+      if (visible_gpus == 0) return told.value_or(1);
+      return std::min(visible_gpus, told.value_or(visible_gpus));
+    }
     case gpu:
       if (visible_gpus > 0) return visible_gpus;
       throw UsageError(

@@ -66,7 +66,8 @@ struct PlanFacts {
   std::string job_cookie;             // marks every process of this job; empty: not marked
 };
 
-// How many ranks this node starts: what --nproc-per-node says, else one a visible GPU, else 1.
+// How many ranks this node starts: what --nproc-per-node says, else one a visible GPU but no more
+// than the scheduler has given us, else as many as it says, else 1.
 // Throws UsageError when that is more than the GPUs there are, unless GPUs are to be shared or
 // there is none at all (then it is a job for CPUs). `cpus` answers the words cpu and auto.
 int number_of_ranks(const Options& options, int visible_gpus, int cpus);

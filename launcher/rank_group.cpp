@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "launcher/spawn.hpp"
+#include "launcher/token.hpp"
 #include "rendezvous/base/errors.hpp"
 
 namespace mgpu::launcher {
@@ -124,7 +125,8 @@ std::vector<std::string> environment_of(const RankSpec& spec, char** ours) {
   std::vector<std::string> out;
   for (char** entry = ours; *entry; ++entry) {
     const std::string_view pair = *entry;
-    if (!changed.contains(pair.substr(0, pair.find('=')))) out.emplace_back(pair);
+    const auto name = pair.substr(0, pair.find('='));
+    if (!changed.contains(name) && name != kTokenVariable) out.emplace_back(pair);
   }
   for (const auto& [name, value] : changed)
     if (*value) out.push_back(fmt::format("{}={}", name, **value));

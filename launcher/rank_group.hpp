@@ -75,7 +75,7 @@ class RankGroup {
   std::function<void(int)> change_;
 };
 
-// Our environment with a rank's differences, as NAME=value.
+// Our environment with a rank's differences and without the nodes' secret, as NAME=value.
 std::vector<std::string> environment_of(const RankSpec& spec, char** ours);
 
 }  // namespace mgpu::launcher

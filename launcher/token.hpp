@@ -21,8 +21,8 @@ inline constexpr const char* kTokenVariable = "MGPU_RDZV_TOKEN";
 // The first of: stdin's first line with --rdzv-token-stdin (`stdin_fd` is read up to the end of
 // that line and no further; it waits for it), --rdzv-token-file, MGPU_RDZV_TOKEN, and in Kubernetes
 // the file `mounted` if it is there. Nothing: nobody gave one. Throws UsageError with the one line
-// to print when one was given that cannot be used. The caller takes the variable out of the
-// environment, so that ranks do not get it.
+// to print when one was given that cannot be used. Ranks do not inherit the variable
+// (environment_of in rank_group).
 std::optional<Secret> find_secret(const Options& options, const Cluster& cluster,
                                   const Variables& variables, int stdin_fd,
                                   const std::string& mounted = kMountedToken);

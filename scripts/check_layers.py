@@ -48,7 +48,7 @@ PACKAGES = {
     "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/config/command_line.cpp"]),
     # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
-        "launcher/event_loop*", "launcher/meeting_point.*", "launcher/output.*",
+        "launcher/event_loop*", "launcher/fan_out.*", "launcher/meeting_point.*", "launcher/output.*",
         "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
         "launcher/worker.*", "launcher/status/*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",

@@ -42,7 +42,7 @@ install_packages() {
     libyaml-cpp-dev libfmt-dev libssl-dev libpcre2-dev libutf8proc-dev libgloo-dev catch2 python3-venv)
   if [ "$tests" = 1 ]; then
     wanted+=(clang-19 libclang-rt-19-dev clang-format-19 clang-tidy-19 iproute2 nftables
-      procps)
+      procps munge slurm-wlm openssh-client openssh-server)
   fi
   for package in "${wanted[@]}"; do
     dpkg -s "$package" 2>/dev/null | grep -q '^Status: .* installed$' || missing+=("$package")

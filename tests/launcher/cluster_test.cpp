@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "launcher/plan.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -70,7 +71,6 @@ TEST_CASE("a step of Slurm tells everything", "[cluster]") {
   CHECK(o.master_addr == "node03");
   CHECK(o.master_port == slurm_port(4711, 2));
   CHECK(o.rdzv_id == "slurm-4711.2");
-  CHECK(o.nproc == RankCount{RankCount::Kind::number, 4});
 }
 
 TEST_CASE("what a person says is stronger than what Slurm tells", "[cluster]") {
@@ -112,7 +112,7 @@ TEST_CASE("a job on its own is left alone", "[cluster]") {
   const auto o = parse(line, broken);
   CHECK(o.max_nodes == 1);
   CHECK_FALSE(o.master_addr);
-  CHECK(o.nproc.kind == RankCount::Kind::unset);
+  CHECK(number_of_ranks(o, 0, 1) == 1);
   CHECK(parse({"devices"}, broken).command == Command::devices);
   CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // in a rank of ours
 }
@@ -174,7 +174,15 @@ TEST_CASE("GPUs of Slurm may have a type", "[cluster]") {
   CHECK_FALSE(count("0"));
   CHECK_FALSE(count("many"));
   CHECK(find(with(kStep, {{"SLURM_GPUS_PER_NODE", "8"}})).gpus_per_node == 4);
-  CHECK(parse({"--gpus", "0", "x"}, kStep).nproc.kind == RankCount::Kind::unset);
+}
+
+TEST_CASE("a rank is started for each GPU that Slurm gives and we see", "[cluster]") {
+  const auto o = parse({"x"}, kStep);
+  CHECK(number_of_ranks(o, 8, 1) == 4);
+  CHECK(number_of_ranks(o, 2, 1) == 2);  // of CUDA_VISIBLE_DEVICES, narrower than the allocation
+  CHECK(number_of_ranks(o, 0, 1) == 4);  // GPUs that are no NVIDIA's
+  CHECK(number_of_ranks(parse({"-n", "1", "x"}, kStep), 8, 1) == 1);
+  CHECK(number_of_ranks(parse({"--gpus", "0,1,2,3,4", "x"}, kStep), 5, 1) == 5);
 }
 
 TEST_CASE("a port of Slurm's lies below those of outgoing connections", "[cluster]") {

@@ -98,27 +98,28 @@ TEST_CASE("a rank's environment is what torchrun's would be", "[plan]") {
   };
 
   SECTION("with everything unset") {
-    const ExpectedVariables expected = {{"RANK", "0"},
-                                {"LOCAL_RANK", "0"},
-                                {"GROUP_RANK", "0"},
-                                {"ROLE_RANK", "0"},
-                                {"ROLE_NAME", "default"},
-                                {"WORLD_SIZE", "2"},
-                                {"LOCAL_WORLD_SIZE", "2"},
-                                {"GROUP_WORLD_SIZE", "1"},
-                                {"ROLE_WORLD_SIZE", "2"},
-                                {"MASTER_ADDR", "127.0.0.1"},
-                                {"MASTER_PORT", "40001"},
-                                {"TORCHELASTIC_RESTART_COUNT", "2"},
-                                {"TORCHELASTIC_MAX_RESTARTS", "0"},
-                                {"TORCHELASTIC_RUN_ID", "none"},
-                                {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                {"TORCHELASTIC_ERROR_FILE", "/logs/attempt_2/0/error.json"},
-                                {"MGPU_OOM_COUNT", "1"},
-                                {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
-                                {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-                                {"OMP_NUM_THREADS", "1"},
-                                {"MGPU_JOB_COOKIE", "c0"}};
+    const ExpectedVariables expected = {
+        {"RANK", "0"},
+        {"LOCAL_RANK", "0"},
+        {"GROUP_RANK", "0"},
+        {"ROLE_RANK", "0"},
+        {"ROLE_NAME", "default"},
+        {"WORLD_SIZE", "2"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"GROUP_WORLD_SIZE", "1"},
+        {"ROLE_WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"MASTER_PORT", "40001"},
+        {"TORCHELASTIC_RESTART_COUNT", "2"},
+        {"TORCHELASTIC_MAX_RESTARTS", "0"},
+        {"TORCHELASTIC_RUN_ID", "none"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", "/logs/attempt_2/0/error.json"},
+        {"MGPU_OOM_COUNT", "1"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"OMP_NUM_THREADS", "1"},
+        {"MGPU_JOB_COOKIE", "c0"}};
     CHECK(first() == expected);
   }
   SECTION("what the person has set is inherited") {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "launcher/rank_group.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -130,4 +131,10 @@ TEST_CASE("a new secret is never the same", "[token]") {
   CHECK(one.size() == 64);
   CHECK(one.find_first_not_of("0123456789abcdef") == std::string::npos);
   CHECK(one != other);
+}
+
+TEST_CASE("ranks do not inherit the secret", "[token]") {
+  std::string token = "MGPU_RDZV_TOKEN=s", file = "MGPU_RDZV_TOKEN_FILE=f", other = "A=1";
+  char* ours[] = {token.data(), file.data(), other.data(), nullptr};
+  CHECK(environment_of({}, ours) == std::vector<std::string>{"MGPU_RDZV_TOKEN_FILE=f", "A=1"});
 }

@@ -1,0 +1,82 @@
+#include "launcher/hostfile.hpp"
+
+#include <fstream>
+
+#include "launcher/options.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+using mgpu::tests::TempDir;
+
+namespace {
+
+std::vector<Host> parse(const std::string& text) {
+  return parse_hostfile(text, "hosts");
+}
+
+}  // namespace
+
+TEST_CASE("a hostfile names hosts by node rank", "[hostfile]") {
+  const auto hosts = parse(
+      "# the cluster\n"
+      "\n"
+      "worker-1 slots=8   # DeepSpeed\r\n"
+      "\tme@10.0.0.2  slots=4 max_slots=8\n"
+      "fd00::3\n"
+      "node4 max-slots=2");
+  CHECK(hosts == std::vector<Host>{{"", "worker-1", 8, 3},
+                                   {"me", "10.0.0.2", 4, 4},
+                                   {"", "fd00::3", std::nullopt, 5},
+                                   {"", "node4", std::nullopt, 6}});
+  CHECK(hosts[1].address() == "me@10.0.0.2");
+}
+
+TEST_CASE("a host named again is one slot more where no line counts slots", "[hostfile]") {
+  CHECK(parse("a\nb\na\na\n") == std::vector<Host>{{"", "a", 3, 1}, {"", "b", std::nullopt, 2}});
+  const auto* bad = GENERATE("a slots=2\nb\na slots=2\n", "a slots=2\nb\na\n", "a\nb\na slots=1\n");
+  CHECK_THROWS_WITH(parse(bad),
+                    "hosts:3: a stands in line 1 already; write it once with all its slots");
+}
+
+TEST_CASE("a mistake in a hostfile is named with its line", "[hostfile]") {
+  struct Case {
+    std::string line, message;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"a slots=0", "slots=0: need a whole number from 1 to 4096"},
+      {"a slots=x", "slots=x: need a whole number from 1 to 4096"},
+      {"a slots", "slots: need a whole number from 1 to 4096"},
+      {"a slots=4 max_slots=2", "slots=4 is more than max_slots=2"},
+      {"a gpus=4", "gpus=4 is unknown here; need slots=N"},
+      {"a b", "b is unknown here; need slots=N"},
+      {"a:22",
+       "a:22: ports belong into ~/.ssh/config or --ssh-command, and a number of ranks is "
+       "written slots=N"},
+      {"-oProxyCommand=x", "-oProxyCommand=x is no name of a host"},
+      {"me@-l", "-l is no name of a host"},
+      {"-v@a", "-v is no name of a user"},
+      {"@a", "'' is no name of a user"},
+      {"a;reboot", "a;reboot is no name of a host"},
+      {"a\x1b[2J", "a?[2J is no name of a host"},
+      {std::string(1025, 'a'), "longer than 1024 bytes"},
+  }));
+  CHECK_THROWS_WITH(parse("ok\n" + c.line + "\n"), "hosts:2: " + c.message);
+}
+
+TEST_CASE("a hostfile has hosts, but not without end", "[hostfile]") {
+  CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: it names no host");
+  CHECK_THROWS_WITH(parse(""), "hosts: it names no host");
+  std::string many;
+  for (int i = 0; i < 4096; ++i) many += "n" + std::to_string(i) + "\n";
+  CHECK(parse(many).size() == 4096);
+  CHECK_THROWS_WITH(parse(many + "x\n"), "hosts:4097: more than 4096 hosts");
+
+  TempDir dir;
+  std::ofstream(dir.path("hosts")) << "a\nb slots=2\n";
+  CHECK(read_hostfile(dir.path("hosts")).size() == 2);
+  CHECK_THROWS_WITH(read_hostfile(dir.path("none")), Contains("none: No such file"));
+  CHECK_THROWS_WITH(read_hostfile(dir.path(".")), Contains("Is a directory"));
+  CHECK_THROWS_WITH(read_hostfile("/dev/zero"), "--hostfile /dev/zero: larger than 1 MiB");
+}

@@ -1,0 +1,149 @@
+"""Jobs of a real Slurm: srun and sbatch start mgpu-run without an option on two nodes."""
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "cli"))
+import netns  # noqa: E402
+import slurm  # noqa: E402
+from harness import MGPU_RUN, PYTHON, until  # noqa: E402
+from test_hostfile import agents_meet  # noqa: E402
+
+SBATCH = HERE.parents[1] / "docs" / "examples" / "mgpu-run.sbatch"
+
+# The trainer of these jobs: what every rank knows of its place, and a sum over all of them.
+TRAINER = f"""#!{PYTHON}
+import os, signal, socket, sys
+from torch import distributed as d, ones
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
+d.init_process_group("gloo")
+x = ones(1) * (d.get_rank() + 1)
+d.all_reduce(x)
+e = os.environ
+print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on", socket.gethostname(), "at",
+      e["MASTER_ADDR"], e["MASTER_PORT"], "run", e["TORCHELASTIC_RUN_ID"], "sum", int(x),
+      "args", *sys.argv[1:], flush=True)
+if "WAIT" in e:
+    while not got:
+        signal.pause()
+    print("rank", e["RANK"], "was told", flush=True)
+"""
+
+
+@unittest.skipIf(netns.why_not() or slurm.why_not(), netns.why_not() or slurm.why_not())
+class OnSlurm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.net = netns.Net(3)
+        cls.addClassCleanup(cls.net.close)
+        cls.slurm = slurm.Slurm(cls.net)
+        cls.addClassCleanup(cls.slurm.close)
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mgpu-slurm-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        (self.dir / "bin").mkdir()
+        (self.dir / "bin" / "mgpu-run").symlink_to(MGPU_RUN)
+        trainer = self.dir / "mgpu-train"
+        trainer.write_text(TRAINER)
+        trainer.chmod(0o755)
+        (self.dir / "train.yaml").write_text("model: none\n")
+        self.env = {"PATH": f"{self.dir}/bin:{os.environ['PATH']}", "MGPU_TRAIN": str(trainer),
+                    "TMPDIR": str(self.dir), "CUDA_VISIBLE_DEVICES": ""}
+
+    def srun(self, *argv, env=None, limit=60):
+        return self.slurm.run("srun", *argv, limit=limit, folder=self.dir,
+                              env={**self.env, **(env or {})})
+
+    def test_srun_tells_each_node_its_place(self):
+        done = self.srun("-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "--label",
+                         "mgpu-run", "--dry-run", "/bin/true")
+        for rank in range(2):
+            told = dict(re.findall(rf"(?m)^{rank}:   (\S+(?: \S+)*?) {{2,}}(\S+) {{2,}}SLURM",
+                                   done.stdout))
+            self.assertEqual(told["node rank"], str(rank), done.stdout)
+            self.assertEqual(told["nodes"], "2")
+            self.assertEqual(told["first host"], "host0")
+            self.assertEqual(told["GPUs per node"], "2")
+            self.assertRegex(told["job"], r"^slurm-\d+\.0$")
+            self.assertRegex(told["port"], r"^2\d{4}$")
+
+    def test_several_tasks_a_node_end_with_the_option_to_use(self):
+        done = self.srun("-N2", "-n4", "mgpu-run", "--dry-run", "/bin/true")
+        self.assertIn("mgpu-run: srun starts 4 tasks on 2 nodes, and mgpu-run needs one on each, "
+                      "which starts the ranks itself: srun --ntasks-per-node=1 mgpu-run",
+                      done.stderr)
+        self.assertNotEqual(done.returncode, 0)
+
+    def test_jobs_of_their_own_run_side_by_side_in_a_step(self):
+        done = self.srun("-N2", "-n4", "mgpu-run", "--standalone", "-n", "1", "--no-python",
+                         "sh", "-c", "echo $RANK of $WORLD_SIZE")
+        self.assertEqual(done.stdout, "0 of 1\n" * 4, done.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    def test_a_batch_script_without_srun_is_one_node_and_says_so(self):
+        script = self.dir / "job"
+        script.write_text("#!/bin/sh\nmgpu-run --no-python sh -c "
+                          "'echo $RANK of $WORLD_SIZE in $TORCHELASTIC_RUN_ID'\n")
+        done = self.slurm.run("sbatch", "--wait", "-N2", "--gpus-per-node=2", "-o", "out", script,
+                              folder=self.dir, env=self.env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = (self.dir / "out").read_text()
+        job = re.search(r"\d+", done.stdout)[0]
+        self.assertIn(f"mgpu-run: Slurm job {job} has 2 nodes and this runs on one", out)
+        self.assertEqual(sorted(line for line in out.splitlines() if " of " in line
+                                and "mgpu-run" not in line),
+                         [f"{rank} of 2 in slurm-{job}" for rank in range(2)])
+
+    def test_ranks_get_the_signal_before_the_time_limit(self):
+        with open(self.dir / "out", "wb") as out:
+            job = self.slurm.controller.start(
+                [slurm.program("srun"), "-N1", "-n1", "mgpu-run", "-n", "2", "--no-python", "sh",
+                 "-c", "trap 'echo told $RANK; exit 0' USR1; echo up > up.$RANK; "
+                 "while :; do sleep 0.1; done"],
+                folder=self.dir, env=self.slurm.environment(**self.env), stdout=out, stderr=out)
+        self.addCleanup(job.kill)
+        until(lambda: len(list(self.dir.glob("up.*"))) == 2, 30, "two ranks")
+        steps = self.slurm.run("squeue", "-h", "-s", "-o", "%i").stdout.split()
+        step = next(step for step in steps if step.endswith(".0"))
+        self.assertEqual(self.slurm.run("scancel", "--signal=USR1", step).returncode, 0)
+        self.assertEqual(job.wait(30), 0)
+        told = re.findall("told .", (self.dir / "out").read_text())
+        self.assertEqual(sorted(told), ["told 0", "told 1"])
+
+    def sbatch(self, *options, limit=120):
+        """Runs the example as it is; the command line replaces the resources it asks for."""
+        done = self.slurm.run("sbatch", "--wait", "--gpus-per-node=2", "--cpus-per-task=2",
+                              "--output=out", *options, SBATCH, limit=limit, folder=self.dir,
+                              env=self.env)
+        return done, re.search(r"\d+", done.stdout)[0], (self.dir / "out").read_text()
+
+    @unittest.skipUnless(agents_meet(), "agents cannot meet yet")
+    def test_the_sbatch_file_of_the_documentation_runs(self):
+        done, job, out = self.sbatch()
+        self.assertEqual(done.returncode, 0, out)
+        found = re.findall(r"rank (\d) of 4 on (host\d) at (\S+) (2\d{4}) run (\S+) sum 10 "
+                           r"args train.yaml", out)
+        self.assertEqual(sorted(found)[0][:3], ("0", "host0", sorted(found)[0][2]), out)
+        self.assertEqual([(rank, host) for rank, host, *_ in sorted(found)],
+                         [("0", "host0"), ("1", "host0"), ("2", "host1"), ("3", "host1")], out)
+        self.assertEqual({run for *_, run in found}, {f"slurm-{job}.0"})
+        self.assertEqual(len({(addr, port) for _, _, addr, port, _ in found}), 1)
+
+    @unittest.skipUnless(agents_meet(), "agents cannot meet yet")
+    def test_a_failing_rank_fails_the_batch_job_with_its_status(self):
+        (self.dir / "mgpu-train").write_text(
+            "#!/bin/sh\ntest $RANK != 3 || exit 7\nexec sleep 100\n")
+        done, _, out = self.sbatch("--export=ALL,MGPU_GRACE=1")
+        self.assertEqual(done.returncode, 7, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
