@@ -197,6 +197,12 @@ def clients():
         yield "clients", lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
 
 
+def nodes():
+    """Several agents, and etcd."""
+    yield from built("release")
+    yield from python_tests("nodes", "release", torch_python() or sys.executable)
+
+
 def peers():
     """The trainer and its files beside Hugging Face's programs."""
     yield from built("release")
@@ -282,9 +288,9 @@ def fuzz():
 
 
 STAGES = {"unit": units, "checks": checks, "cli": command_line, "clients": clients,
-          "peers": peers, "tidy": tidy,
+          "peers": peers, "nodes": nodes, "tidy": tidy,
           "asan": asan, "tsan": tsan, "fuzz": fuzz}
-QUICK = ["unit", "checks", "cli", "clients", "peers"]
+QUICK = ["unit", "checks", "cli", "clients", "peers", "nodes"]
 
 
 def run_step(name, step):

@@ -5,7 +5,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage="Usage: scripts/setup.sh [--tests] [--torch] [--cuda]
-  --tests  also what scripts/test.sh needs: clang 19 with its tools, iproute2, procps
+  --tests  also what scripts/test.sh needs: clang 19 with its tools, iproute2, procps, etcd, openssl
   --torch  also the pinned torch, in .deps/venv, unless LIBTORCH_ROOT or python3 has it
   --cuda   also nvcc from PyPI's wheels, in .deps/venv, unless nvcc 13.0 is on PATH
 With MGPU_NO_INSTALL=1 no system package is looked for or installed."
@@ -40,7 +40,8 @@ install_packages() {
   local wanted=(cmake ninja-build g++ ccache "$boost" libcli11-dev nlohmann-json3-dev
     libyaml-cpp-dev libfmt-dev libssl-dev libpcre2-dev libutf8proc-dev libgloo-dev catch2 python3-venv)
   if [ "$tests" = 1 ]; then
-    wanted+=(clang-19 libclang-rt-19-dev clang-format-19 clang-tidy-19 iproute2 procps)
+    wanted+=(clang-19 libclang-rt-19-dev clang-format-19 clang-tidy-19 iproute2 procps etcd-server
+      etcd-client openssl)
   fi
   for package in "${wanted[@]}"; do
     dpkg -s "$package" 2>/dev/null | grep -q '^Status: .* installed$' || missing+=("$package")
