@@ -22,6 +22,7 @@ LONGEST_FILE = 600
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
+    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*"]),
     ("rendezvous/*", ["rendezvous/*"]),
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
     # The worker's side of the rendezvous: what it is told, and a client of the store.
@@ -50,13 +51,17 @@ PACKAGES = {
     "Boost": (["boost/*"], [
         "launcher/event_loop*", "launcher/fan_out.*", "launcher/meeting_point.*", "launcher/output.*",
         "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
-        "launcher/worker.*", "launcher/status/*"]),
+        "launcher/worker.*", "launcher/status/*",
+        "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
+        "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/etcd/resolver.*",
+        "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
                                    "runtime/config/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
         "launcher/devices*.cpp", "launcher/doctor_command.cpp", "launcher/status/*",
-        "rendezvous/protocol.cpp", "runtime/*"]),
+        "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
+        "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),
     "PCRE2": (["pcre2.h"], ["runtime/text/*", "runtime/checkpoint/name_pattern.cpp"]),

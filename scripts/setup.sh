@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage="Usage: scripts/setup.sh [--tests] [--torch] [--cuda]
   --tests  also what scripts/test.sh needs: clang 19 with its tools, iproute2, nftables,
-           procps
+           procps, munge, Slurm, OpenSSH, etcd, openssl
   --torch  also the pinned torch, in .deps/venv, unless LIBTORCH_ROOT or python3 has it
   --cuda   also nvcc from PyPI's wheels, in .deps/venv, unless nvcc 13.0 is on PATH
 With MGPU_NO_INSTALL=1 no system package is looked for or installed."
@@ -42,7 +42,7 @@ install_packages() {
     libyaml-cpp-dev libfmt-dev libssl-dev libpcre2-dev libutf8proc-dev libgloo-dev catch2 python3-venv)
   if [ "$tests" = 1 ]; then
     wanted+=(clang-19 libclang-rt-19-dev clang-format-19 clang-tidy-19 iproute2 nftables
-      procps munge slurm-wlm openssh-client openssh-server)
+      procps munge slurm-wlm openssh-client openssh-server etcd-server etcd-client openssl)
   fi
   for package in "${wanted[@]}"; do
     dpkg -s "$package" 2>/dev/null | grep -q '^Status: .* installed$' || missing+=("$package")

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <time.h>
+
+#include <chrono>
+
+namespace mgpu::rendezvous::etcd {
+
+// Time since the machine was started, suspended time included: a lease runs out at the servers
+// while we sleep, so CLOCK_MONOTONIC would be too slow.
+struct BootClock {
+  using duration = std::chrono::nanoseconds;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<BootClock>;
+  static constexpr bool is_steady = true;
+
+  static time_point now() noexcept {
+    timespec time{};
+    ::clock_gettime(CLOCK_BOOTTIME, &time);
+    return time_point(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
+  }
+};
+
+}  // namespace mgpu::rendezvous::etcd

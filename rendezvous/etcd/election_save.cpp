@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/etcd/election.hpp"
+
+namespace mgpu::rendezvous::etcd {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int kNotFound = 5, kAlreadyExists = 9;  // of a lease
+constexpr int kMostTries = 6;
+
+}  // namespace
+
+void Election::save(std::string state, std::function<void(bool)> done) {
+  if (state.size() > kLargestState)
+    throw std::runtime_error(fmt::format("a job's state of {} bytes is larger than etcd's limit {}",
+                                         state.size(), kLargestState));
+  if (!leading()) {
+    if (done) later([done = std::move(done)] { done(false); });
+    return;
+  }
+  if (!next_) next_.emplace();
+  next_->state = std::move(state);
+  if (done) next_->done.push_back(std::move(done));
+  go_on_saving();
+}
+
+void Election::save_end(std::string state, std::chrono::seconds keep,
+                        std::function<void(bool)> done) {
+  keep_state_ = keep;
+  state_lease_ = 0;
+  save(std::move(state), std::move(done));
+}
+
+void Election::go_on_saving() {
+  if (current_ || !next_) return;
+  current_ = std::exchange(next_, std::nullopt);
+  send_save();
+}
+
+void Election::send_save() {
+  if (!leading()) return;
+  if (state_lease_ == 0) return grant_state_lease();
+  client_.transact(save_in(keys_, term_, view_.state_revision(), current_->state, state_lease_),
+                   time_left(), [this, term = term_, lease = state_lease_](const auto& outcome) {
+                     if (!leading() || term != term_ || !current_) return;
+                     if (outcome.problem.code == kNotFound) state_lease_ = 0;
+                     if (!outcome.problem && outcome.answer.succeeded)
+                       view_.apply({.key = {.key = keys_.state,
+                                            .value = current_->state,
+                                            .mod_revision = outcome.answer.header.revision,
+                                            .lease = lease}});
+                     have_saved(outcome);
+                   });
+}
+
+void Election::have_saved(const Client::Outcome<TransactionAnswer>& outcome) {
+  if (outcome.problem) {
+    if (outcome.problem.code == kNotFound) return save_again();
+    problem_ = outcome.problem.text;
+    lasting_ = outcome.problem.lasting;
+    tell();
+    return end_save(false);
+  }
+  if (!outcome.answer.succeeded) {
+    std::vector<KeyValue> keys;
+    for (const auto& found : outcome.answer.found)
+      keys.insert(keys.end(), found.begin(), found.end());
+    view_.replace(keys, outcome.answer.header.revision);
+    changed();
+    if (!leading()) return;
+    // An earlier copy of the request may have done it, or an earlier save that was given up for
+    // lost.
+    if (!view_.state() || view_.state()->value != current_->state) return save_again();
+  }
+  tell();
+  end_save(true);
+}
+
+void Election::save_again() {
+  if (++current_->tries < kMostTries) return send_save();
+  end_save(false);
+}
+
+void Election::end_save(bool saved) {
+  const auto ended = std::exchange(current_, std::nullopt);
+  for (const auto& done : ended->done) later([done, saved] { done(saved); });
+  go_on_saving();
+}
+
+void Election::end_saves() {
+  for (auto* save : {&current_, &next_}) {
+    if (const auto ended = std::exchange(*save, std::nullopt))
+      for (const auto& done : ended->done) later([done] { done(false); });
+  }
+}
+
+void Election::grant_state_lease() {
+  const auto lease = Client::random_lease();
+  client_.grant(lease, keep_state_, time_left(), [this, lease, term = term_](const auto& outcome) {
+    if (!leading() || term != term_ || !current_) return;
+    if (outcome.problem && outcome.problem.code != kAlreadyExists) {
+      problem_ = outcome.problem.text;
+      lasting_ = outcome.problem.lasting;
+      tell();
+      return end_save(false);
+    }
+    state_lease_ = lease;
+    at(state_timer_, Milliseconds(keep_state_) / 4, &Election::renew_state_lease);
+    send_save();
+  });
+}
+
+void Election::renew_state_lease() {
+  if (!leading() || state_lease_ == 0) return;
+  client_.keep_alive(state_lease_, time_left(), [this, lease = state_lease_](const auto& outcome) {
+    if (!leading() || lease != state_lease_) return;
+    if (!outcome.problem && outcome.answer.ttl == 0) {
+      // It ran out before we came, or somebody took it away: the state is saved anew.
+      state_lease_ = 0;
+      if (view_.state() && !current_ && !next_) save(view_.state()->value, {});
+      return;
+    }
+    const auto ttl = outcome.problem ? keep_state_ : std::chrono::seconds(outcome.answer.ttl);
+    at(state_timer_, std::min<Milliseconds>(Milliseconds(ttl) / 4, 1h),
+       &Election::renew_state_lease);
+  });
+}
+
+}  // namespace mgpu::rendezvous::etcd

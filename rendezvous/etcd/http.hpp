@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mgpu::rendezvous::etcd {
+
+// The bytes of one POST of JSON over a connection of its own. `token` is that of the signed-in
+// user or empty.
+std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
+                      std::string_view body);
+
+// Reads one HTTP/1.x response however its bytes are cut: a length, chunks with trailers, or a body
+// up to the end of the connection. What is kept is bounded: head and trailers together by
+// kMostHead, body bytes that nobody has taken by kMostBody.
+class ResponseParser {
+ public:
+  static constexpr std::size_t kMostHead = 16 << 10;
+  static constexpr std::size_t kMostBody = 4 << 20;
+
+  // These throw std::runtime_error with a few words about the peer, "it does not speak HTTP"; after
+  // that only the destructor may be called. Bytes behind the response are ignored.
+  void feed(std::string_view bytes);
+  void end();  // the peer closed the connection
+
+  bool begun() const { return state_ >= State::body; }  // the head is there, status() is known
+  bool done() const { return state_ == State::done; }
+  int status() const { return status_; }
+  std::string take_body();  // what has come since the last time
+
+ private:
+  enum class State {
+    status_line,
+    fields,
+    body,
+    body_to_end,
+    chunk_size,
+    chunk,
+    chunk_end,
+    trailers,
+    done
+  };
+
+  void read_line(std::string_view line);
+  void read_status_line(std::string_view line);
+  void read_field(std::string_view line);
+  void begin_body();
+  void begin_chunk(std::string_view line);
+  void keep(std::string_view& bytes);
+
+  State state_ = State::status_line;
+  std::string line_;  // the part of one that has come
+  std::string body_;
+  std::size_t head_bytes_ = 0;
+  std::uint64_t left_ = 0;  // of the body or chunk
+  int status_ = 0;
+  bool has_length_ = false;
+  bool chunked_ = false;
+};
+
+}  // namespace mgpu::rendezvous::etcd

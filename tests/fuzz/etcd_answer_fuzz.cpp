@@ -1,0 +1,92 @@
+// What comes from an endpoint of etcd, which may be anybody. The first byte says how the rest is
+// taken: as one HTTP response cut into pieces of that size (its low 5 bits), whose body is then
+// read as every kind of answer, or with the high bit as such a body itself.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/etcd/answers.hpp"
+#include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/etcd/http.hpp"
+#include "rendezvous/etcd/job_view.hpp"
+
+using namespace mgpu::rendezvous::etcd;
+
+namespace {
+
+void require(bool what) {
+  if (!what) std::abort();
+}
+
+void read_answers(int status, std::string_view body) {
+  ErrorAnswer error;
+  const auto verdict = judge(status, body, error);
+  require((verdict == Verdict::good) == (status == 200));
+  require(error.message.find('\n') == std::string::npos);
+  PutAnswer::parse(body);
+  TransactionAnswer::parse(body);
+  if (const auto lease = LeaseAnswer::parse(body)) {
+    LeaseTimes times;
+    times.confirmed(BootClock::time_point(std::chrono::hours(1)), std::chrono::seconds(lease->ttl));
+    require(lease->ttl >= 0 && times.ttl().count() == lease->ttl);
+  }
+  if (const auto in = SignInAnswer::parse(body))
+    require(in->token.find_first_of(" \r\n") == std::string::npos && !in->token.empty());
+  JobView view(JobKeys::of("j"));
+  if (const auto range = RangeAnswer::parse(body)) {
+    view.replace(range->keys, range->header.revision);
+    for (const auto& key : range->keys) require(from_base64(to_base64(key.value)) == key.value);
+  }
+  if (const auto watch = WatchAnswer::parse(body))
+    for (const auto& event : watch->events) view.apply(event);
+}
+
+struct Response {
+  std::string body;
+  int status = 0;
+  bool whole = false;
+};
+
+// All that a peer says, in pieces; what is not HTTP ends it.
+Response receive(std::string_view bytes, std::size_t piece) {
+  ResponseParser parser;
+  Response response;
+  try {
+    while (!bytes.empty()) {
+      parser.feed(bytes.substr(0, piece));
+      bytes.remove_prefix(std::min(piece, bytes.size()));
+    }
+    parser.end();
+    response.whole = parser.done();
+  } catch (const std::exception& error) {
+    require(*error.what() != '\0');
+    return response;
+  }
+  require(response.whole && parser.begun());
+  response.body = parser.take_body();
+  response.status = parser.status();
+  return response;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view rest(reinterpret_cast<const char*>(input) + 1, size - 1);
+  if (input[0] & 0x80) {
+    read_answers(input[0] & 1 ? 200 : 500, rest);
+    return 0;
+  }
+  const auto pieces = receive(rest, 1 + (input[0] & 31));
+  const auto whole = receive(rest, rest.size() + 1);
+  // A cut changes nothing.
+  require(pieces.whole == whole.whole && pieces.status == whole.status &&
+          pieces.body == whole.body);
+  if (whole.whole) read_answers(whole.status, whole.body);
+  return 0;
+}

@@ -1,0 +1,334 @@
+"""Our client of etcd and the election over it, with real etcd servers that are lost in all ways."""
+
+import base64
+import json
+import signal
+import time
+import unittest
+
+from etcd_cluster import LEASE, Cluster, EtcdTest, until, why_not
+
+def setUpModule():
+    if why_not():
+        raise unittest.SkipTest(why_not())
+
+
+class OneMember(EtcdTest):
+    """What one server that lives is enough for."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = Cluster().wait()
+        cls.endpoints = cls.shared.endpoints
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.close()
+
+    def test_put_and_get(self):
+        client = self.client(self.endpoints)
+        self.assertIsNone(client.ask("get", "/nothing", what="got")["value"])
+        self.assertEqual(client.ask("put", "/a", "some text", what="put")["problem"], "")
+        self.assertEqual(client.ask("get", "/a", what="got")["value"], "some text")
+        self.assertEqual(self.shared.ctl("get", "/a").stdout, "/a\nsome text\n")
+
+    def test_localhost_is_looked_up(self):
+        port = self.shared.members[0].port
+        client = self.client(f"http://localhost:{port}")
+        self.assertEqual(client.ask("get", "/nothing", what="got")["problem"], "")
+
+    def test_one_of_two_leads_and_the_other_sees_it(self):
+        a = self.candidate(self.endpoints, "a:1", job="two")
+        leads = a.change(us=True)
+        self.assertEqual((leads["leader"], leads["state"]), ("a:1", None))
+        b = self.candidate(self.endpoints, "b:2", job="two")
+        sees = b.change(leader="a:1")
+        self.assertFalse(sees["us"])
+        self.assertEqual(sees["term"], leads["term"])
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        b.change(state="one")
+        self.assertFalse(b.ask("save", "mine", what="saved")["good"])
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        b.change(state="two")
+
+    def test_after_resigning_the_other_leads_at_once_with_the_state(self):
+        a = self.candidate(self.endpoints, "a:1", job="resign", lease=60)
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "kept", what="saved")["good"])
+        b = self.candidate(self.endpoints, "b:2", job="resign", lease=60)
+        before = b.change(leader="a:1")
+        a.ask("resign", what="resigned")
+        after = b.change(us=True, limit=5)
+        self.assertEqual(after["state"], "kept")
+        self.assertGreater(after["term"], before["term"])
+        self.assertFalse(a.ask("save", "late", what="saved")["good"])
+        a.sees(leader="b:2", us=False)
+        a.say("campaign", "a:1")
+        b.ask("resign", what="resigned")
+        self.assertEqual(a.change(us=True, limit=5)["state"], "kept")
+
+    def test_when_the_leader_dies_the_other_leads_within_the_lease_and_a_second(self):
+        a = self.candidate(self.endpoints, "a:1", job="dies")
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "kept", what="saved")["good"])
+        b = self.candidate(self.endpoints, "b:2", job="dies")
+        b.change(leader="a:1")
+        a.kill()
+        died = time.clock_gettime(time.CLOCK_BOOTTIME)
+        leads = b.change(us=True, limit=LEASE + 5)
+        self.assertLess(leads["at"] - died, LEASE + 1)
+        self.assertEqual(leads["state"], "kept")
+
+    def test_a_leader_that_was_frozen_learns_that_it_lost_before_it_can_save(self):
+        a = self.candidate(self.endpoints, "a:1", job="frozen")
+        a.change(us=True)
+        b = self.candidate(self.endpoints, "b:2", job="frozen")
+        b.change(leader="a:1")
+        a.send(signal.SIGSTOP)
+        b.change(us=True, limit=LEASE + 5)
+        self.assertTrue(b.ask("save", "new", what="saved")["good"])
+        a.say("save", "old")  # lies in its pipe when it wakes up
+        before = len(a.lines)
+        a.send(signal.SIGCONT)
+        self.assertFalse(a.wait("saved")["good"])
+        told = [line for line in a.lines[before:] if line["what"] in ("change", "saved")]
+        self.assertEqual(told[0]["what"], "change")
+        self.assertFalse(told[0]["us"])
+        self.assertFalse(a.ask("leading", what="leading")["good"])
+        a.sees(leader="b:2", state="new")
+        self.assertEqual(self.key("frozen", "state"), "new")
+
+    def key(self, job, name):
+        return self.shared.ctl("get", "--print-value-only", f"/mgpu-run/{job}/{name}").stdout.strip()
+
+    def test_a_leader_whose_key_is_taken_away_does_not_lead(self):
+        a = self.candidate(self.endpoints, "a:1", job="taken", lease=60)
+        a.change(us=True)
+        self.shared.ctl("del", "/mgpu-run/taken/leader")
+        a.change(us=False, limit=5)
+        self.assertFalse(a.ask("save", "x", what="saved")["good"])
+        self.assertEqual(self.key("taken", "state"), "")
+
+    def test_a_leader_whose_lease_is_revoked_does_not_lead(self):
+        a = self.candidate(self.endpoints, "a:1", job="revoked", lease=60)
+        a.change(us=True)
+        got = a.ask("get", "/mgpu-run/revoked/leader", what="got")
+        self.shared.ctl("lease", "revoke", f"{got['lease']:x}")
+        a.change(us=False, limit=5)
+
+    def test_a_state_that_somebody_else_wrote_is_replaced_only_by_who_leads(self):
+        a = self.candidate(self.endpoints, "a:1", job="foreign")
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        self.shared.ctl("put", "/mgpu-run/foreign/state", "not ours")
+        a.change(state="not ours")
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        self.assertEqual(self.key("foreign", "state"), "two")
+
+    def test_a_state_without_its_lease_is_saved_under_another(self):
+        a = self.candidate(self.endpoints, "a:1", job="lost_lease")
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        got = a.ask("get", "/mgpu-run/lost_lease/state", what="got")
+        self.shared.ctl("lease", "revoke", f"{got['lease']:x}")
+        a.change(state=None)
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        self.assertEqual(self.key("lost_lease", "state"), "two")
+
+    def test_nothing_of_a_job_stays_for_ever(self):
+        a = self.candidate(self.endpoints, "a:1", job="old", keep=2, lease=5)
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        started = time.monotonic()
+        while time.monotonic() - started < 5:  # more than twice as long as it would live alone
+            self.assertTrue(a.ask("leading", what="leading")["good"])
+            self.assertEqual(self.key("old", "state"), "one")
+            time.sleep(0.25)
+        a.kill()
+        until(lambda: not self.shared.ctl("get", "--prefix", "/mgpu-run/old/").stdout, 10,
+              "the end of the job's keys")
+
+    def test_the_end_of_a_job_is_seen_by_late_comers_for_a_while(self):
+        a = self.candidate(self.endpoints, "a:1", job="ended")
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "running", what="saved")["good"])
+        self.assertTrue(a.ask("save_end", 3, "ended with 0", what="saved")["good"])
+        a.ask("resign", what="resigned")
+        a.kill()
+        late = self.client(self.endpoints, job="ended")
+        late.say("observe")
+        self.assertEqual(late.change()["state"], "ended with 0")
+        late.change(state=None, limit=10)
+
+    def test_saves_that_overlap_end_with_the_last(self):
+        a = self.candidate(self.endpoints, "a:1", job="many")
+        a.change(us=True)
+        for number in range(200):
+            a.say("save", f"state-{number}")
+        for _ in range(200):
+            self.assertTrue(a.wait("saved")["good"])
+        self.assertEqual(self.key("many", "state"), "state-199")
+
+    def test_a_large_state_is_saved_and_seen(self):
+        a = self.candidate(self.endpoints, "a:1", job="large")
+        a.change(us=True)
+        b = self.client(self.endpoints, job="large")
+        b.say("observe")
+        b.change(leader="a:1")
+        self.assertTrue(a.ask("save_large", 512 << 10, what="saved")["good"])
+        self.assertEqual(len(b.change(state=lambda state: state)["state"]), 512 << 10)
+
+    def test_of_many_candidates_one_leads_at_a_time(self):
+        candidates = [self.candidate(self.endpoints, f"c:{i + 1}", job="crowd", lease=30)
+                      for i in range(8)]
+        waiting = list(range(8))
+        terms = []
+        for _ in range(8):
+            leader = until(lambda: [i for i in waiting
+                                    if any(line.get("us") for line in candidates[i].lines)],
+                           10, "a leader")
+            self.assertEqual(len(leader), 1)
+            terms.append([line["term"] for line in candidates[leader[0]].lines
+                          if line.get("us")][0])
+            candidates[leader[0]].ask("resign", what="resigned")
+            waiting.remove(leader[0])
+        self.assertEqual(terms, sorted(set(terms)))
+
+    def test_a_watch_of_compacted_revisions_says_so(self):
+        client = self.client(self.endpoints)
+        for number in range(3):
+            client.ask("put", "/watched", number, what="put")
+        status = json.loads(self.shared.ctl("get", "/watched", "-w", "json").stdout)
+        revision = status["header"]["revision"]
+        self.shared.ctl("compact", str(revision))
+        client.say("watch", "/watched", 1)
+        self.assertIn("no longer keeps", client.wait("lost")["why"])
+        client.say("watch", "/watched", revision)
+        self.assertEqual(client.wait("event")["value"], "2")
+
+    def test_an_observer_goes_on_over_compactions(self):
+        a = self.candidate(self.endpoints, "a:1", job="compacted", lease=60)
+        a.change(us=True)
+        b = self.client(self.endpoints, job="compacted", lease=60)
+        b.say("observe")
+        b.change(leader="a:1")
+        b.send(signal.SIGSTOP)
+        for number in range(20):
+            self.assertTrue(a.ask("save", f"s{number}", what="saved")["good"])
+        got = json.loads(self.shared.ctl("get", "/x", "-w", "json").stdout)
+        self.shared.ctl("compact", str(got["header"]["revision"]))
+        b.send(signal.SIGCONT)
+        b.change(state="s19", limit=10)
+
+    def test_ids_of_jobs_do_not_mix(self):
+        a = self.candidate(self.endpoints, "a:1", job="x/y")
+        b = self.candidate(self.endpoints, "b:2", job="x")
+        c = self.candidate(self.endpoints, "c:3", job="x%2Fy")
+        for client, address in ((a, "a:1"), (b, "b:2"), (c, "c:3")):
+            self.assertEqual(client.change(us=True)["leader"], address)
+
+    def test_a_client_that_forgets_its_election_hears_nothing_more(self):
+        a = self.candidate(self.endpoints, "a:1", job="forgets")
+        a.change(us=True)
+        for _ in range(20):
+            a.say("save", "x")
+        a.say("forget")
+        self.assertEqual(a.ask("get", "/nothing", what="got")["problem"], "")
+        self.assertIsNone(a.process.poll())
+
+
+class ThreeMembers(EtcdTest):
+    """One of three is lost, and it is always the one that is talked to."""
+
+    def begin(self, job):
+        cluster = self.cluster(3)
+        a = self.candidate(cluster.endpoints, "a:1", job=job, lease=5)
+        a.change(us=True)
+        b = self.candidate(cluster.endpoints, "b:2", job=job, lease=5)
+        b.change(leader="a:1")
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        b.change(state="one")
+        return cluster, a, b
+
+    def still_works(self, a, b, limit):
+        """The leader saves and is seen, without having lost its place."""
+        self.assertTrue(a.ask("save", "two", what="saved", limit=limit)["good"])
+        b.change(state="two", limit=limit)
+        us = [line["us"] for line in a.lines if line["what"] == "change"]
+        self.assertEqual(us, sorted(us), "it led without a break")
+        self.assertFalse([line for line in b.lines if line.get("us")])
+
+    def test_the_member_that_is_talked_to_is_killed(self):
+        cluster, a, b = self.begin("killed")
+        cluster.members[0].kill()
+        self.still_works(a, b, 5)
+
+    def test_the_member_that_is_talked_to_is_frozen(self):
+        cluster, a, b = self.begin("frozen")
+        cluster.members[0].send(signal.SIGSTOP)
+        self.still_works(a, b, 10)
+
+    def test_the_member_that_leads_the_others_is_killed(self):
+        cluster, a, b = self.begin("etcd_leader")
+        cluster.members[cluster.leader()].kill()
+        self.still_works(a, b, 10)
+
+    def test_one_after_the_other_is_killed_and_comes_back(self):
+        cluster, a, b = self.begin("rolling")
+        for number, member in enumerate(cluster.members):
+            member.kill()
+            self.assertTrue(until(lambda: a.ask("save", f"r{number}", what="saved")["good"], 20,
+                                  "a save"))
+            b.change(state=f"r{number}", limit=15)
+            member.start()
+            cluster.wait()
+        self.assertFalse([line for line in b.lines if line.get("us")])
+
+    def test_a_watch_goes_on_from_where_it_was_when_its_member_is_killed(self):
+        cluster = self.cluster(3)
+        client = self.client(cluster.endpoints)
+        client.ask("put", "/w", "0", what="put")
+        client.say("watch", "/w", 1)
+        self.assertEqual(client.wait("event")["value"], "0")
+        cluster.members[0].kill()
+        for number in range(1, 6):
+            until(lambda: cluster.ctl("put", "/w", str(number), check=False).returncode == 0)
+        for number in range(1, 6):
+            self.assertEqual(client.wait("event")["value"], str(number))
+
+    def test_without_a_majority_the_leader_knows_in_time_and_all_say_so(self):
+        cluster, a, b = self.begin("minority")
+        cluster.members[1].kill()
+        cluster.members[2].kill()
+        lost = time.clock_gettime(time.CLOCK_BOOTTIME)
+        told = a.change(us=False, limit=10)
+        self.assertLess(told["at"] - lost, 5)
+        self.assertFalse(a.ask("save", "x", what="saved")["good"])
+        b.change(problem=lambda text: "etcd does not answer" in text, limit=15)
+        self.assertFalse([line for line in b.lines if line.get("us")])
+        cluster.members[1].start()
+        a.say("campaign", "a:1")
+        until(lambda: [line for line in a.lines[a.read:] + b.lines[b.read:] if line.get("us")], 40,
+              "a leader when the majority is back")
+
+    def test_a_request_that_was_held_up_in_a_frozen_member_undoes_nothing(self):
+        cluster, a, b = self.begin("held_up")
+        cluster.members[0].send(signal.SIGSTOP)
+        for number in range(5):
+            self.assertTrue(a.ask("save", f"h{number}", what="saved")["good"])
+        cluster.members[0].send(signal.SIGCONT)
+        cluster.wait()
+        revisions = []
+
+        def settled():
+            revisions.append(json.loads(
+                cluster.ctl("get", "/mgpu-run/held_up/state", "-w", "json").stdout))
+            return len(revisions) > 10
+        until(settled)
+        last = revisions[-1]["kvs"][0]
+        self.assertEqual(base64.b64decode(last["value"]), b"h4")
+        b.change(state="h4")
+
+
+if __name__ == "__main__":
+    unittest.main()

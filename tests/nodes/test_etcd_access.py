@@ -1,0 +1,372 @@
+"""Who may ask etcd and whom we believe: users, TLS, and endpoints where no etcd is."""
+
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from etcd_cluster import LEASE, Cluster, EtcdTest, free_ports, until, why_not
+
+
+def setUpModule():
+    if why_not():
+        raise unittest.SkipTest(why_not())
+
+
+class Users(EtcdTest):
+    def setUp(self):
+        self.shared = self.cluster(1, ["--auth-token-ttl", "2"])
+        for words in (["user", "add", "root:rootpw"], ["user", "grant-role", "root", "root"],
+                      ["user", "add", "job:secret"], ["role", "add", "jobs"],
+                      ["role", "grant-permission", "jobs", "--prefix=true", "readwrite",
+                       "/mgpu-run/"],
+                      ["user", "grant-role", "job", "jobs"]):
+            self.shared.ctl(*words)
+
+    def enable(self):
+        self.shared.ctl("auth", "enable")
+
+    def test_a_user_may_lead_and_its_token_is_renewed(self):
+        self.enable()
+        a = self.candidate(self.shared.endpoints, "a:1", user="job", password="secret", lease=5)
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        b = self.candidate(self.shared.endpoints, "b:2", user="job", password="secret", lease=30)
+        b.change(leader="a:1")
+        # b's token is not used between two readings, and dies of it.
+        b.send(signal.SIGSTOP)
+        started = time.monotonic()
+        while time.monotonic() - started < 5:
+            self.assertTrue(a.ask("leading", what="leading")["good"])
+            time.sleep(0.1)
+        b.send(signal.SIGCONT)
+        got = b.ask("get", "/mgpu-run/job/state", what="got")
+        self.assertEqual((got["problem"], got["value"]), ("", "one"))
+
+    def test_a_server_that_forgot_its_tokens_is_asked_for_another(self):
+        self.enable()
+        a = self.candidate(self.shared.endpoints, "a:1", user="job", password="secret", lease=10)
+        a.change(us=True)
+        self.shared.members[0].kill()
+        self.shared.members[0].start()
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+
+    def test_users_that_are_switched_on_later_are_signed_in(self):
+        client = self.client(self.shared.endpoints, user="job", password="secret")
+        self.assertEqual(client.ask("get", "/mgpu-run/x", what="got")["problem"], "")
+        self.enable()
+        self.assertEqual(client.ask("get", "/mgpu-run/x", what="got")["problem"], "")
+
+    def test_a_wrong_password_is_said_at_once(self):
+        self.enable()
+        client = self.client(self.shared.endpoints, user="job", password="wrong")
+        got = client.ask("get", "/mgpu-run/x", what="got")
+        self.assertIn("does not let the user job in: authentication failed", got["problem"])
+        self.assertTrue(got["lasting"])
+        self.assertNotIn("wrong", got["problem"])
+
+    def test_no_user_where_one_is_wanted_is_said(self):
+        self.enable()
+        a = self.candidate(self.shared.endpoints, "a:1")
+        told = a.change(problem=lambda text: text)
+        self.assertIn("wants a user and a password", told["problem"])
+        self.assertTrue(told["lasting"])
+
+    def test_a_user_without_the_right_is_told(self):
+        self.enable()
+        client = self.client(self.shared.endpoints, user="job", password="secret")
+        got = client.ask("get", "/elsewhere", what="got")
+        self.assertIn("permission denied", got["problem"])
+        self.assertTrue(got["lasting"])
+
+
+class Tls(EtcdTest):
+    """Certificates of an authority that the test makes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.temp = tempfile.TemporaryDirectory(prefix="mgpu-tls-")
+        cls.dir = pathlib.Path(cls.temp.name)
+        try:
+            cls.authority("ca")
+            cls.authority("other")
+        except FileNotFoundError:
+            cls.temp.cleanup()
+            raise unittest.SkipTest("openssl is not installed")
+        cls.certificate("good", "IP:127.0.0.1,DNS:localhost")
+        cls.certificate("elsewhere", "IP:10.9.8.7,DNS:elsewhere.example")
+        cls.certificate("client", "DNS:client.example")
+        cls.certificate("old", "IP:127.0.0.1", "-not_before", "20200101000000Z",
+                        "-not_after", "20200201000000Z")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temp.cleanup()
+
+    @classmethod
+    def openssl(cls, *words):
+        subprocess.run(["openssl", *words], cwd=cls.dir, check=True, capture_output=True)
+
+    @classmethod
+    def authority(cls, name):
+        cls.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                    "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.pem", "-days", "2",
+                    "-subj", f"/CN=test authority {name}")
+
+    @classmethod
+    def certificate(cls, name, names, *dates):
+        """One of the authority ca; openssl's `ca` command is the one that can date it back."""
+        cls.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        start, end = (dates[1], dates[3]) if dates else ("", "")
+        (cls.dir / "ca.cnf").write_text(
+            "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nserial=serial\nnew_certs_dir=.\n"
+            "default_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n"
+            f"[e]\nsubjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        (cls.dir / "index.txt").touch()
+        if not (cls.dir / "serial").exists():
+            (cls.dir / "serial").write_text("01\n")
+        dated = ["-startdate", start, "-enddate", end] if dates else ["-days", "2"]
+        cls.openssl("ca", "-batch", "-config", "ca.cnf", "-extensions", "e", "-cert", "ca.pem",
+                    "-keyfile", "ca.key", "-in", f"{name}.csr", "-out", f"{name}.pem", "-notext",
+                    *dated)
+
+    def path(self, name):
+        return str(self.dir / name)
+
+    def server(self, name="good", **more):
+        tls = {"ca": self.path("ca.pem"), "cert": self.path(f"{name}.pem"),
+               "key": self.path(f"{name}.key"), **more}
+        cluster = Cluster(tls=tls)
+        self.addCleanup(cluster.close)
+        # Where the certificate is no good etcd's own client fails as well: the port is enough.
+        until(lambda: accepts(cluster.members[0].port), what="the port of etcd")
+        return cluster
+
+    def problem(self, cluster, **options):
+        client = self.client(cluster.endpoints, **options)
+        return client.ask("get", "/x", what="got")["problem"]
+
+    def test_a_leader_over_tls(self):
+        cluster = self.server().wait()
+        a = self.candidate(cluster.endpoints, "a:1", ca=self.path("ca.pem"))
+        a.change(us=True)
+        self.assertTrue(a.ask("save_large", 512 << 10, what="saved")["good"])
+        by_name = cluster.endpoints.replace("127.0.0.1", "localhost")
+        b = self.candidate(by_name, "b:2", ca=self.path("ca.pem"))
+        b.change(leader="a:1", state=lambda state: len(state or "") == 512 << 10)
+        a.ask("resign", what="resigned")
+        b.change(us=True)
+
+    def test_an_unknown_authority_is_named(self):
+        cluster = self.server()
+        other = self.path("other.pem")
+        self.assertIn(f"its certificate is not of the authority in {other}",
+                      self.problem(cluster, ca=other))
+        self.assertIn("an authority that this system does not know", self.problem(cluster))
+
+    def test_an_expired_certificate_is_named(self):
+        self.assertIn("has expired", self.problem(self.server("old"), ca=self.path("ca.pem")))
+
+    def test_a_certificate_for_another_host_is_named(self):
+        cluster = self.server("elsewhere")
+        self.assertIn("its certificate is not for 127.0.0.1",
+                      self.problem(cluster, ca=self.path("ca.pem")))
+
+    def test_a_client_shows_its_own_certificate(self):
+        cluster = self.server(client_ca=self.path("ca.pem")).wait()
+        files = {"ca": self.path("ca.pem"), "cert": self.path("client.pem"),
+                 "key": self.path("client.key")}
+        self.assertEqual(self.problem(cluster, **files), "")
+        self.assertIn("certificate", self.problem(cluster, ca=self.path("ca.pem")))
+
+    def test_files_that_are_no_good_are_named(self):
+        def error(**options):
+            client = self.client("https://127.0.0.1:1", **options)
+            return client.wait("error")["problem"]
+        broken = self.path("broken.pem")
+        pathlib.Path(broken).write_text("-----BEGIN CERTIFICATE-----\nno\n")
+        self.assertIn("cannot read the CA certificate /nope: No such file",
+                      error(ca="/nope"))
+        self.assertIn(f"cannot use the CA certificate {broken}", error(ca=broken))
+        self.assertIn("cannot use the private key",
+                      error(cert=self.path("client.pem"), key=self.path("other.key")))
+
+    def test_http_and_https_taken_for_each_other_are_named(self):
+        secure = self.server()
+        plain = secure.endpoints.replace("https", "http")
+        self.assertIn(f"{plain}: it closed the connection without an answer; is it https://?",
+                      self.client(plain).ask("get", "/x", what="got")["problem"])
+        open_one = self.cluster()
+        secured = open_one.endpoints.replace("http", "https")
+        self.assertIn("is it http://?",
+                      self.client(secured, ca=self.path("ca.pem")).ask(
+                          "get", "/x", what="got")["problem"])
+
+
+def accepts(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
+class OtherService(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.server.answer
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Strangers(EtcdTest):
+    """Endpoints where no etcd is: what was tried and why it failed is said, and the next is asked."""
+
+    def serve(self, status, answer):
+        server = HTTPServer(("127.0.0.1", 0), OtherService)
+        server.status, server.answer = status, answer
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+
+        def stop():
+            server.shutdown()
+            thread.join()
+            server.server_close()
+        self.addCleanup(stop)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def listening(self, greeting=b""):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        kept = []
+
+        def accept():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                kept.append(connection)
+                if greeting:
+                    connection.sendall(greeting)
+        thread = threading.Thread(target=accept)
+        thread.start()
+
+        def stop():
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in kept:
+                connection.close()
+        self.addCleanup(stop)
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    def nobody(self):
+        return f"http://127.0.0.1:{free_ports(1)[0]}"
+
+    def test_each_endpoint_and_what_was_wrong_with_it_is_named(self):
+        nobody, silent = self.nobody(), self.listening()
+        web, other_json = self.serve(404, b"<html>"), self.serve(200, b'{"status":"ok"}')
+        secure = self.serve(400, b"Client sent an HTTP request to an HTTPS server.\n")
+        mail = self.listening(b"220 mail.example ESMTP\r\n")
+        client = self.client(",".join([nobody, silent, web, other_json, mail, secure,
+                                       "http://no-such-host.invalid"]))
+        problem = client.ask("get", "/x", what="got")["problem"]
+        self.assertTrue(problem.startswith("etcd does not answer: "), problem)
+        for part in (f"{nobody}: Connection refused",
+                     f"{silent}: connected, but no answer within 2 s",
+                     f"{web}: no etcd v3 answers there (HTTP status 404)",
+                     f"{other_json}: no etcd v3 answers there",
+                     f"{mail}: it does not speak HTTP",
+                     f"{secure}: it speaks TLS; is it https://?",
+                     "http://no-such-host.invalid:2379: its name cannot be looked up: "):
+            self.assertIn(part, problem)
+
+    def test_strangers_are_left_for_a_real_member(self):
+        cluster = self.cluster()
+        endpoints = ",".join([self.nobody(), self.listening(), self.serve(200, b"[]"),
+                              cluster.endpoints])
+        a = self.candidate(endpoints, "a:1", lease=10)
+        a.change(us=True)
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+
+    def test_a_member_of_another_cluster_is_not_believed(self):
+        mine, other = self.cluster(), self.cluster()
+        a = self.candidate(mine.endpoints + "," + other.endpoints, "a:1")
+        a.change(us=True)
+        mine.members[0].kill()
+        a.change(us=False, limit=LEASE + 3)
+        a.say("campaign", "a:1")
+        a.sees(us=False, problem=lambda text: "of another etcd cluster" in text)
+        self.assertEqual(other.ctl("get", "--prefix", "/mgpu-run/").stdout, "")
+
+    def test_a_name_server_that_is_silent_holds_up_nothing(self):
+        unshare = ["unshare", "--mount", "--propagation", "private"]
+        if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespaces here")
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(server.close)
+        try:
+            server.bind(("127.97.0.53", 53))
+        except OSError as error:
+            self.skipTest(f"no name server can be put on port 53: {error}")
+        server.settimeout(10)
+        cluster = self.cluster()
+        settings = pathlib.Path(cluster.folder, "resolv.conf")
+        settings.write_text("nameserver 127.97.0.53\noptions timeout:30 attempts:5\n")
+        through = [*unshare, "sh", "-c",
+                   f'mount --bind {settings} /etc/resolv.conf && exec "$0" "$@"']
+        a = self.candidate("http://slow.example:2379," + cluster.endpoints, "a:1", lease=5,
+                           through=through)
+        a.change(us=True)
+        self.assertIn(b"slow\x07example", server.recv(512))
+        self.assertTrue(a.ask("save", "one", what="saved")["good"])
+        b = self.client("http://slow.example:2379", through=through)
+        self.assertIn("the look-up of its name did not end within 2 s",
+                      b.ask("get", "/x", what="got")["problem"])
+        started = time.monotonic()
+        b.process.stdin.close()
+        self.assertEqual(b.process.wait(10), 0)
+        self.assertLess(time.monotonic() - started, 5)
+
+    def test_an_election_waits_for_an_etcd_that_comes_late(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        cluster.members[0].kill()
+        a = self.candidate(cluster.endpoints, "a:1")
+        a.change(problem=lambda text: "Connection refused" in text)
+        cluster.members[0].start()
+        leads = a.change(us=True)
+        self.assertEqual(leads["problem"], "")
+
+    def test_an_etcd_that_lost_its_data_is_begun_with_anew(self):
+        cluster = self.cluster()
+        for number in range(9):
+            cluster.ctl("put", "/revisions", str(number))
+        a = self.candidate(cluster.endpoints, "a:1")
+        a.change(us=True)
+        cluster.members[0].kill()
+        shutil.rmtree(f"{cluster.folder}/m0")
+        cluster.members[0].start()
+        a.change(us=False, limit=10)
+        a.say("campaign", "a:1")
+        self.assertLess(a.change(us=True)["term"], 9)
+
+    def test_mistakes_in_endpoints_are_said_at_the_start(self):
+        for endpoints, why in (("", "it has no host"), ("ftp://a", "http:// or https://")):
+            self.assertIn(why, self.client(endpoints).wait("error")["problem"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/etcd/http.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::rendezvous::etcd;
+
+namespace {
+
+struct Read {
+  int status = 0;
+  std::string body;
+  bool done = false;
+
+  friend bool operator==(const Read&, const Read&) = default;
+};
+
+Read read_in_pieces(std::string_view bytes, std::size_t size, bool end) {
+  ResponseParser parser;
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(size, bytes.size())))
+    parser.feed(bytes.substr(0, size));
+  if (end) parser.end();
+  return {parser.status(), parser.take_body(), parser.done()};
+}
+
+Read read(std::string_view bytes, bool end = false) {
+  const auto whole = read_in_pieces(bytes, bytes.size() + 1, end);
+  for (const std::size_t size : {1, 2, 3, 7}) CHECK(read_in_pieces(bytes, size, end) == whole);
+  return whole;
+}
+
+}  // namespace
+
+TEST_CASE("a response of HTTP is read however it is cut", "[etcd]") {
+  const Read good{200, "hello", true};
+  CHECK(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") == good);
+  CHECK(read("HTTP/1.1 200\ncontent-LENGTH:5 \n\nhellomore") == good);
+  CHECK(read("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") ==
+        good);
+  CHECK(read("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n"
+             "Grpc-Trailer: x\r\n\r\n") == good);
+  CHECK(read("HTTP/1.0 200 OK\r\n\r\nhello", true) == good);
+  CHECK(read("HTTP/1.1 204 No Content\r\n\r\n") == Read{204, "", true});
+  CHECK(read("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == Read{404, "", true});
+}
+
+TEST_CASE("chunks are there when they come and before the answer ends", "[etcd]") {
+  ResponseParser parser;
+  parser.feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntw");
+  CHECK(parser.begun());
+  CHECK_FALSE(parser.done());
+  CHECK(parser.take_body() == "onetw");
+  parser.feed("o\r\n0\r\n\r\n");
+  CHECK(parser.take_body() == "o");
+  CHECK(parser.done());
+}
+
+TEST_CASE("what is no HTTP is found at its first bytes", "[etcd]") {
+  const std::string_view greeting =
+      GENERATE("SSH-2.0-OpenSSH\r\n", "\x15\x03\x01", "220 mail", "HTTP/2 200\r\n", "X",
+               "HTTP/1.1 abc OK\r\n", "HTTP/1.1  200\r\n", "HTTP/1.1 99\r\n", "HTTP/1.1 2000 x\r\n",
+               "HTTP/1.1 200 OK\r\nno colon\r\n");
+  CAPTURE(greeting);
+  CHECK_THROWS_WITH(ResponseParser().feed(greeting), "it does not speak HTTP");
+}
+
+TEST_CASE("a response whose end is unclear is refused", "[etcd]") {
+  const std::string head = "HTTP/1.1 200 OK\r\n";
+  const std::string chunked = head + "Transfer-Encoding: chunked\r\n\r\n";
+  for (const auto& text :
+       {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        head + "Content-Length: -1\r\n\r\n", head + "Content-Length: 99999999999999999999\r\n\r\n",
+        head + "Content-Length: \r\n\r\n", head + "Transfer-Encoding: gzip\r\n\r\n",
+        chunked + "\r\n", chunked + "-1\r\n", chunked + "fffffffffffffffff\r\n",
+        chunked + "2\r\nabc\r\n", chunked + "0x2\r\n"}) {
+    CAPTURE(text);
+    CHECK_THROWS(ResponseParser().feed(text));
+  }
+}
+
+TEST_CASE("a connection that ends too soon is told from one that never answered", "[etcd]") {
+  ResponseParser silent;
+  CHECK_THROWS_WITH(silent.end(), "it closed the connection without an answer");
+  ResponseParser cut;
+  cut.feed("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+  CHECK_THROWS_WITH(cut.end(), "it closed the connection in the middle of its answer");
+}
+
+TEST_CASE("a peer cannot make us keep more than the limits", "[etcd]") {
+  const std::string much(1 << 20, 'x');
+  SECTION("in a status line") {
+    CHECK_THROWS(ResponseParser().feed("HTTP/1." + much));
+  }
+  SECTION("in fields") {
+    ResponseParser parser;
+    parser.feed("HTTP/1.1 200 OK\r\n");
+    CHECK_THROWS_WITH(([&] {
+                        for (int i = 0; i < 10'000; ++i) parser.feed("X: y\r\n");
+                      }()),
+                      "the head of its HTTP answer is too long");
+  }
+  SECTION("in a body") {
+    ResponseParser parser;
+    parser.feed("HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n");
+    for (int i = 0; i < 4; ++i) parser.feed(much);
+    CHECK_THROWS_WITH(parser.feed(much), "its answer is too long");
+  }
+  SECTION("in a chunk's extension") {
+    ResponseParser parser;
+    parser.feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    CHECK_THROWS(parser.feed("5;" + much));
+  }
+  SECTION("in trailers") {
+    ResponseParser parser;
+    parser.feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n");
+    CHECK_THROWS(([&] {
+      for (int i = 0; i < 10'000; ++i) parser.feed("X: y\r\n");
+    }()));
+  }
+  SECTION("but a stream that is taken goes on for ever") {
+    ResponseParser parser;
+    parser.feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 64; ++i) {
+      parser.feed("100000\r\n" + much + "\r\n");
+      CHECK(parser.take_body() == much);
+    }
+  }
+}
+
+TEST_CASE("a request is one POST that says how long it is", "[etcd]") {
+  const auto request = http_post("[::1]:2379", "/v3/kv/put", "token.1", "{}");
+  CHECK(request.starts_with("POST /v3/kv/put HTTP/1.1\r\nHost: [::1]:2379\r\n"));
+  CHECK_THAT(request, Catch::Matchers::Contains("\r\nAuthorization: token.1\r\n"));
+  CHECK(request.ends_with("Content-Length: 2\r\n\r\n{}"));
+  CHECK(http_post("a", "/", "", "").find("Authorization") == std::string::npos);
+}

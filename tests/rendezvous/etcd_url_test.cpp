@@ -1,0 +1,81 @@
+#include <stdexcept>
+#include <string>
+
+#include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/etcd/url.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::rendezvous::etcd;
+
+TEST_CASE("endpoints of etcd are read from a list", "[etcd]") {
+  CHECK(parse_endpoints("http://a:1, https://b.c-d,e:3,[::1]:4,http://[fe80::1%eth0]/,a:1") ==
+        std::vector<Endpoint>{{false, "a", 1},
+                              {true, "b.c-d", 2379},
+                              {false, "e", 3},
+                              {false, "::1", 4},
+                              {false, "fe80::1%eth0", 2379}});
+  CHECK(parse_endpoints("a", true) == std::vector<Endpoint>{{true, "a", 2379}});
+  CHECK(parse_endpoints("https://[::1]:4")[0].url() == "https://[::1]:4");
+  CHECK(parse_endpoints("a")[0].url() == "http://a:2379");
+}
+
+TEST_CASE("an endpoint that cannot be used is named with what is wrong", "[etcd]") {
+  struct Case {
+    const char* list;
+    const char* why;
+  };
+  const auto [list, why] = GENERATE(values<Case>({
+      {"", "it has no host"},
+      {"http://", "it has no host"},
+      {"a,", "it has no host"},
+      {"ftp://a", "it begins with http:// or https://"},
+      {"a:0", "the port is a number from 1 to 65535"},
+      {"a:65536", "the port is a number from 1 to 65535"},
+      {"a:-1", "the port is a number from 1 to 65535"},
+      {"a:", "the port is a number from 1 to 65535"},
+      {"::1", "write an IPv6 address as [ADDRESS]:PORT"},
+      {"[::1", "a ] is missing"},
+      {"[::1]2", "after ] comes :PORT"},
+      {"[a]:2", "[] is for IPv6 addresses"},
+      {"http://a/v3", "a path is not part of an endpoint"},
+      {"a b", "that is no name or address of a host"},
+      {"a\r\nX: y", "that is no name or address of a host"},
+  }));
+  CAPTURE(list);
+  CHECK_THROWS_WITH(parse_endpoints(list), Catch::Matchers::Contains(why));
+}
+
+TEST_CASE("a password in an endpoint is refused and not shown", "[etcd]") {
+  try {
+    parse_endpoints("http://me:secret@a:1");
+    FAIL("it was taken");
+  } catch (const std::runtime_error& error) {
+    CHECK(std::string(error.what()).find("secret") == std::string::npos);
+    CHECK_THAT(error.what(), Catch::Matchers::Contains("user and password as options"));
+  }
+}
+
+TEST_CASE("endpoints are not without number", "[etcd]") {
+  std::string list = "h0";
+  for (int i = 1; i < 65; ++i) list += ",h" + std::to_string(i);
+  CHECK_THROWS_WITH(parse_endpoints(list), "more than 64 etcd endpoints");
+}
+
+TEST_CASE("base64 goes there and back", "[etcd]") {
+  CHECK(to_base64("") == "");
+  CHECK(to_base64("f") == "Zg==");
+  CHECK(to_base64("fo") == "Zm8=");
+  CHECK(to_base64("foo") == "Zm9v");
+  std::string all;
+  for (int length = 0; length < 260; ++length) {
+    CHECK(from_base64(to_base64(all)) == all);
+    all.push_back(static_cast<char>(length * 7));
+  }
+}
+
+TEST_CASE("what is not base64 is nothing", "[etcd]") {
+  for (const char* text : {"Z", "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zm9\n", "Zm-_", "=m9v"}) {
+    CAPTURE(text);
+    CHECK_FALSE(from_base64(text).has_value());
+  }
+}
