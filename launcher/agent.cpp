@@ -1,8 +1,8 @@
 #include "launcher/agent.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
@@ -35,6 +35,11 @@ std::string text_of(const tcp::endpoint& endpoint) {
              : fmt::format("{}:{}", host, endpoint.port());
 }
 
+// Asio leaves its sockets open across exec.
+void keep_from_ranks(int fd) {
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 }  // namespace
 
 std::string numeric(const asio::ip::address& address) {
@@ -60,38 +65,54 @@ void Agent::start() {
   seek();
 }
 
-void Agent::redirect(const std::string& host, int port) {
+void Agent::redirect(const std::string& host, int port, const std::string& problem) {
+  if (host.empty()) last_problem_ = problem;
+  if (settings_.host == host && settings_.port == port) return;
   settings_.host = host;
   settings_.port = port;
+  if (state_ == State::joined) return lose("another node leads now");
+  if (state_ != State::seeking && state_ != State::calling && state_ != State::greeting) return;
+  drop();
+  pause_ = {};
+  seek();
 }
 
 // --- Finding the leader
 
 void Agent::seek() {
   state_ = State::seeking;
-  resolver_.async_resolve(settings_.host, std::to_string(settings_.port),
-                          tcp::resolver::numeric_service,
-                          [this](const error_code& failed, const auto& results) {
-                            if (state_ == State::seeking) on_resolved(failed, results);
-                          });
+  if (settings_.host.empty()) return try_again();
+  const auto call = ++call_;
+  resolver_.resolve(settings_.host, [this, call](const auto& addresses, const auto& problem) {
+    if (state_ == State::seeking && call == call_) on_resolved(addresses, problem);
+  });
 }
 
-void Agent::on_resolved(const error_code& failed, const tcp::resolver::results_type& results) {
+void Agent::on_resolved(const rendezvous::Resolver::Addresses& addresses,
+                        const std::string& problem) {
   candidates_.clear();
   next_candidate_ = 0;
-  for (const auto& result : results) candidates_.push_back(result.endpoint());
-  if (failed)
-    last_problem_ = fmt::format("cannot resolve {}: {}", settings_.host, failed.message());
+  for (const auto& address : addresses)
+    candidates_.emplace_back(address, static_cast<std::uint16_t>(settings_.port));
+  if (!problem.empty())
+    last_problem_ = fmt::format("cannot resolve {}: {}", settings_.host, problem);
   callbacks_.resolved(candidates_);
   if (state_ == State::seeking) call_next();
 }
 
 void Agent::call_next() {
-  if (next_candidate_ == candidates_.size()) return try_again();
+  if (next_candidate_ == candidates_.size()) {
+    resolver_.forget(settings_.host);
+    return try_again();
+  }
   leader_ = candidates_[next_candidate_++];
   state_ = State::calling;
   const auto call = ++call_;
+  error_code failed;
   stream_ = tcp::socket(io_);
+  stream_.open(leader_.protocol(), failed);
+  if (failed) return failed_to_call(failed.message());
+  keep_from_ranks(stream_.native_handle());
   call_timer_.expires_after(kCallTimeout);
   call_timer_.async_wait([this, call](const error_code& cancelled) {
     if (cancelled || call != call_) return;
@@ -136,8 +157,8 @@ void Agent::try_again() {
   const auto since = now - std::max(told_at_, began_);
   if (told_at_.count() == 0 ? since > kFirstComplaint : since > kComplainEvery) {
     told_at_ = now;
-    callbacks_.say(fmt::format("cannot reach the leader at {}:{} yet ({}); trying on for {:.0f} s",
-                               settings_.host, settings_.port, last_problem_,
+    callbacks_.say(fmt::format("cannot reach the leader{} yet ({}); trying on for {:.0f} s",
+                               where(), last_problem_,
                                std::chrono::duration<double>(give_up_at_ - now).count()));
   }
   pause_ = std::clamp<std::chrono::milliseconds>(pause_ * 2, kShortestPause, kLongestPause);
@@ -147,6 +168,11 @@ void Agent::try_again() {
   call_timer_.async_wait([this](const error_code& cancelled) {
     if (!cancelled && state_ == State::seeking) seek();
   });
+}
+
+std::string Agent::where() const {
+  return settings_.host.empty() ? std::string()
+                                : fmt::format(" at {}:{}", settings_.host, settings_.port);
 }
 
 void Agent::give_up() {
@@ -231,6 +257,7 @@ void Agent::welcome(const rendezvous::Welcome& welcome) {
   error_code failed;
   datagrams_ = udp::socket(io_);
   datagrams_.open(leader_.address().is_v6() ? udp::v6() : udp::v4(), failed);
+  if (!failed) keep_from_ranks(datagrams_.native_handle());
   if (!failed) datagrams_.bind(udp::endpoint(stream_.local_endpoint(failed).address(), 0), failed);
   if (!failed) datagrams_.non_blocking(true, failed);
   callbacks_.connected(stream_.native_handle());
@@ -306,7 +333,6 @@ void Agent::shut() {
   ++call_;
   call_timer_.cancel();
   beat_timer_.cancel();
-  resolver_.cancel();
   error_code ignored;
   stream_.shutdown(tcp::socket::shutdown_send, ignored);
   stream_.close(ignored);

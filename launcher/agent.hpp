@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/beat.hpp"
+#include "rendezvous/resolver.hpp"
 #include "rendezvous/talk.hpp"
 
 namespace mgpu::launcher {
@@ -27,7 +28,7 @@ class Agent {
 
   struct Settings {
     std::string job;
-    std::string host;  // of the leader; may resolve late
+    std::string host;  // of the leader; may resolve late; empty: not known yet
     int port = 0;
     rendezvous::Credentials credentials;
     rendezvous::Nanoseconds keep_alive = std::chrono::seconds(5);
@@ -57,8 +58,8 @@ class Agent {
   Agent& operator=(const Agent&) = delete;
 
   void start();
-  // With another leader's address.
-  void redirect(const std::string& host, int port);
+  // Seeks the leader at another address; `problem` is why there is none when the host is empty.
+  void redirect(const std::string& host, int port, const std::string& problem);
   void send(const rendezvous::Message& message);
   // Nothing of ours runs any more: a lost leader may be sought again.
   void released();
@@ -79,12 +80,12 @@ class Agent {
   enum class State { seeking, calling, greeting, joined, cut_off, shut };
 
   void seek();
-  void on_resolved(const boost::system::error_code& failed,
-                   const boost::asio::ip::tcp::resolver::results_type& results);
+  void on_resolved(const rendezvous::Resolver::Addresses& addresses, const std::string& problem);
   void call_next();
   void on_connected(const boost::system::error_code& failed);
   void failed_to_call(const std::string& why);
   void try_again();
+  std::string where() const;
   void give_up();
 
   void read();
@@ -104,7 +105,7 @@ class Agent {
   Settings settings_;
   Callbacks callbacks_;
   State state_ = State::seeking;
-  boost::asio::ip::tcp::resolver resolver_;
+  rendezvous::Resolver resolver_;
   boost::asio::ip::tcp::socket stream_;
   boost::asio::ip::udp::socket datagrams_;
   boost::asio::steady_timer call_timer_, beat_timer_;

@@ -28,7 +28,11 @@ double in_seconds(LeaderTime time) {
 }  // namespace
 
 Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
-    : settings_(settings), counts_(counts), join_deadline_(now + settings.join_timeout) {}
+    : settings_(settings),
+      counts_(counts),
+      join_deadline_(now + settings.join_timeout),
+      hold_until_(now + settings.hold),
+      formed_(settings.nodes_before > 0) {}
 
 Coordinator::Actions Coordinator::take() {
   return std::exchange(actions_, {});
@@ -166,6 +170,7 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
   const auto at = [&](LeaderTime time) { next = next ? std::min(*next, time) : time; };
   if (phase_ == Phase::gathering) at(join_deadline_);
   if (phase_ == Phase::gathering && last_call_) at(*last_call_);
+  if (phase_ == Phase::gathering && here() >= settings_.min_nodes) at(hold_until_);
   if (news_) at(told_at_ + kTellEvery);
   if (phase_ == Phase::resting) at(rest_until_);
   for (const auto& [id, node] : nodes_) {
@@ -209,6 +214,7 @@ void Coordinator::consider(LeaderTime now) {
     if (!last_call_) last_call_ = std::min(now + settings_.last_call, join_deadline_);
     if (now < *last_call_) return;
   }
+  if (now < hold_until_ && here() < settings_.nodes_before) return;
   begin_round(now);
 }
 
@@ -274,7 +280,6 @@ void Coordinator::begin_round(LeaderTime now) {
   for (const NodeId id : order) world_size += nodes_[id].join.nproc;
   formed_ = true;
   last_call_.reset();
-  round_began_ = now;
   phase_ = Phase::running;
   actions_.push_back(OpenRound{round, order});
   actions_.push_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),

@@ -69,6 +69,10 @@ class Coordinator {
     LeaderTime join_timeout = std::chrono::seconds(600);
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
+    // A new leader in the place of a lost one: unless as many nodes as its last round had are here,
+    // what ran there may still run, and no round begins for so long.
+    int nodes_before = 0;
+    LeaderTime hold{0};
   };
   using Actions = std::vector<TeamAction>;
 
@@ -150,7 +154,7 @@ class Coordinator {
   LeaderTime rest_until_{0};
   LeaderTime told_at_{LeaderTime::min()};  // those that wait, what for
   bool news_ = false;                      // that they have not been told
-  LeaderTime round_began_{0};
+  LeaderTime hold_until_{0};
   bool formed_ = false;  // there was a round
   int stop_signal_ = 0;
   std::string stop_why_;

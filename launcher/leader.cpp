@@ -167,7 +167,7 @@ void Leader::carry_out(const OpenRound& action) {
   round_ends_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
   store_.reset();
-  callbacks_.changed(coordinator_.counts());
+  callbacks_.changed(coordinator_.counts(), history_.nodes);
 }
 
 void Leader::carry_out(const RoundOver& over) {
@@ -178,7 +178,7 @@ void Leader::carry_out(const RoundOver& over) {
       callbacks_.announce(restart_line(attempt, history_.max_restarts));
   }
   history_.attempts.push_back(std::move(attempt));
-  callbacks_.changed(coordinator_.counts());
+  callbacks_.changed(coordinator_.counts(), history_.nodes);
 }
 
 // The ends of all ranks of all nodes in one table, by rank; the cause is that of the first failure.

@@ -36,7 +36,7 @@ class Leader {
     // The job is over; history() is whole.
     std::function<void(int status)> over;
     // What a successor has to know has changed.
-    std::function<void(const JobCounts&)> changed;
+    std::function<void(const JobCounts&, int nodes)> changed;
   };
 
   // Takes the port, or throws.

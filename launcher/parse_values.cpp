@@ -211,9 +211,13 @@ NumaBinding parse_numa_binding(const std::string& text) {
 }
 
 std::string parse_endpoint(const std::string& text) {
-  for (const auto part : split(text, ','))
+  for (const auto part : split(text, ',')) {
+    // etcd's own form is looked at where etcd is.
+    const std::string_view word = part;
+    if (word.starts_with("http://") || word.starts_with("https://")) continue;
     if (!is_endpoint(part))
       throw UsageError("need host, host:port or [v6]:port with a port from 0 to 65535");
+  }
   return text;
 }
 

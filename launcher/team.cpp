@@ -39,6 +39,11 @@ Team::Team(asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentia
               .connected = callbacks_.connected,
               .say = callbacks_.say}) {}
 
+void Team::start() {
+  if (plan_.etcd) join_election();
+  agent_.start();
+}
+
 // Whoever owns the address leads: told by the addresses of this machine and by the port, which one
 // program can have.
 void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
@@ -50,8 +55,9 @@ void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
       return interface.address == numeric(endpoint.address());
     });
   };
-  if (!leader_ && plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
-      !lead())
+  if (!leader_ && !election_ &&
+      plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
+      !lead(plan_.rules))
     return endpoints.clear();
   if (!leader_) return;
   std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
@@ -61,7 +67,7 @@ void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
 }
 
 // True when there is a leader to call, here or elsewhere.
-bool Team::lead() {
+bool Team::lead(const Coordinator::Settings& rules) {
   try {
     leader_ = std::make_unique<Leader>(
         io_,
@@ -69,14 +75,19 @@ bool Team::lead() {
                          .target = node_.target,
                          .host = node_.host,
                          .credentials = credentials_,
-                         .rules = plan_.rules,
+                         .rules = rules,
                          .counts = counts_,
                          .port = plan_.port},
-        Leader::Callbacks{.announce = callbacks_.say,
-                          .over = [this](int status) { job_over(status, ""); },
-                          .changed = [](const JobCounts&) {}});
+        Leader::Callbacks{
+            .announce = callbacks_.say,
+            .over = [this](int status) { job_over(status, ""); },
+            .changed = [this](const JobCounts& counts, int nodes) { save(counts, nodes); }});
     return true;
   } catch (const std::exception& problem) {
+    if (election_) {
+      callbacks_.say(problem.what());
+      return false;
+    }
     // Another agent on this machine may have been first.
     if (!plan_.serves.value_or(false)) return true;
     agent_.shut();
@@ -123,7 +134,7 @@ void Team::job_over(int status, const std::string& words) {
 
 void Team::when_over(std::function<void()> done) {
   agent_.shut();
-  leader_ ? leader_->when_alone(std::move(done)) : done();
+  end_election([this, done = std::move(done)] { leader_ ? leader_->when_alone(done) : done(); });
 }
 
 std::string Team::interface() const {

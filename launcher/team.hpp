@@ -11,6 +11,7 @@
 #include "launcher/agent.hpp"
 #include "launcher/leader.hpp"
 #include "launcher/team_plan.hpp"
+#include "rendezvous/etcd/election.hpp"
 
 namespace mgpu::launcher {
 
@@ -39,7 +40,7 @@ class Team {
   Team(boost::asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentials credentials,
        Callbacks callbacks);
 
-  void start() { agent_.start(); }
+  void start();
   // This node's part of the round is over, or is about to be.
   void failing(int round, int signo);
   void ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
@@ -62,9 +63,16 @@ class Team {
 
  private:
   void resolved(std::vector<Agent::Endpoint>& endpoints);
-  bool lead();
+  bool lead(const Coordinator::Settings& rules);
   rendezvous::Join introduce();
   void job_over(int status, const std::string& words);
+
+  // With etcd.
+  void join_election();
+  void elected(const rendezvous::etcd::Election::Seen& seen);
+  bool take_over(const std::string& state);
+  void save(const JobCounts& counts, int nodes);
+  void end_election(std::function<void()> done);
 
   boost::asio::io_context& io_;
   TeamPlan plan_;
@@ -73,6 +81,8 @@ class Team {
   Callbacks callbacks_;
   std::unique_ptr<Leader> leader_;
   Agent agent_;
+  std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
+  std::string our_candidacy_;                             // host:port
   JobCounts counts_;
   bool over_ = false;
 };

@@ -65,6 +65,11 @@ class Conf {
     return std::chrono::duration_cast<LeaderTime>(std::chrono::duration<double>(value));
   }
 
+  std::string text(const std::string& key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::string() : found->second;
+  }
+
   std::optional<bool> flag(const std::string& key) const {
     const auto found = values_.find(key);
     if (found == values_.end()) return std::nullopt;
@@ -116,6 +121,20 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
   return rules;
 }
 
+rendezvous::etcd::Access etcd_access(const Options& options, const Conf& conf) {
+  try {
+    return {
+        .endpoints = rendezvous::etcd::parse_endpoints(options.rdzv_endpoint,
+                                                       conf.text("protocol") == "https"),
+        .user = conf.text("user"),
+        .password = conf.text("password"),
+        .tls = {
+            .ca = conf.text("cacert"), .certificate = conf.text("cert"), .key = conf.text("key")}};
+  } catch (const std::exception& problem) {
+    throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));
+  }
+}
+
 }  // namespace
 
 std::optional<TeamPlan> plan_team(const Options& options) {
@@ -152,12 +171,18 @@ std::optional<TeamPlan> plan_team(const Options& options) {
         fmt::format("--nnodes {}:{}: say where the nodes meet, with --rdzv-endpoint "
                     "HOST:PORT",
                     options.min_nodes, options.max_nodes));
+  if (options.says("node-rank")) plan.node_rank = options.node_rank;
+  plan.position = options.cluster.node_rank.value_or(-1);
+  plan.local_addr = options.local_addr;
+  if (options.rdzv_backend.starts_with("etcd")) {
+    plan.etcd = etcd_access(options, conf);
+    plan.port = options.master_port.value_or(0);
+    return plan;
+  }
   const MeetingAddress endpoint = split_endpoint(options.rdzv_endpoint);
   plan.host = endpoint.host;
   plan.port = endpoint.port != 0 ? endpoint.port : kDynamicPort;
   plan.serves = conf.flag("is_host");
-  if (options.says("node-rank")) plan.node_rank = options.node_rank;
-  plan.position = options.cluster.node_rank.value_or(-1);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 
 #include "launcher/coordinator.hpp"
 #include "launcher/options.hpp"
+#include "rendezvous/etcd/members.hpp"
 
 namespace mgpu::launcher {
 
@@ -16,6 +17,9 @@ struct TeamPlan {
   int node_rank = -1;
   int position = -1;  // in the scheduler's order
   Coordinator::Settings rules;
+  // Who leads is elected over etcd; host is empty then, port what a leader takes, 0: any.
+  std::optional<rendezvous::etcd::Access> etcd;
+  std::string local_addr;  // by which others reach us; empty: as we reach etcd
 };
 
 // What the options say of it; nothing when the job has one node only. Throws UsageError.

@@ -22,7 +22,7 @@ LONGEST_FILE = 600
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
-    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*"]),
+    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/resolver.hpp"]),
     ("rendezvous/*", ["rendezvous/*"]),
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
     # The worker's side of the rendezvous: what it is told, and a client of the store.
@@ -49,18 +49,18 @@ PACKAGES = {
     "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/config/command_line.cpp"]),
     # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
-        "launcher/event_loop*", "launcher/fan_out.*", "launcher/meeting_point.*", "launcher/output.*",
+        "launcher/agent.*", "launcher/event_loop*", "launcher/leader.*", "launcher/status_command.cpp", "launcher/team*", "launcher/fan_out.*", "launcher/meeting_point.*", "launcher/output.*",
         "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
         "launcher/worker.*", "launcher/status/*",
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
-        "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/etcd/resolver.*",
+        "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
         "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
                                    "runtime/config/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
         "launcher/devices*.cpp", "launcher/doctor_command.cpp", "launcher/status/*",
-        "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
+        "launcher/attempt_text.cpp", "launcher/leader_status.cpp", "launcher/status_command.cpp", "launcher/team_etcd.cpp", "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
         "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),

@@ -13,7 +13,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/etcd/http.hpp"
-#include "rendezvous/etcd/resolver.hpp"
+#include "rendezvous/resolver.hpp"
 #include "rendezvous/etcd/tls.hpp"
 #include "rendezvous/etcd/url.hpp"
 

@@ -10,7 +10,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "rendezvous/etcd/resolver.hpp"
+#include "rendezvous/resolver.hpp"
 #include "rendezvous/etcd/tls.hpp"
 #include "rendezvous/etcd/url.hpp"
 

@@ -2,10 +2,10 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/etcd/resolver.hpp"
+#include "rendezvous/resolver.hpp"
 #include "tests/support/catch.hpp"
 
-using namespace mgpu::rendezvous::etcd;
+using namespace mgpu::rendezvous;
 namespace asio = boost::asio;
 
 TEST_CASE("an address is its own answer, at once", "[etcd]") {

@@ -10,7 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous {
 
 // Finds the addresses of hosts without ever holding up the loop: an address is its own answer, and
 // a name is looked up by getaddrinfo (hosts file, DNS, what the system is configured for) in a
@@ -47,4 +47,4 @@ class Resolver {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous

@@ -1,4 +1,4 @@
-#include "rendezvous/etcd/resolver.hpp"
+#include "rendezvous/resolver.hpp"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -22,7 +22,7 @@
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous {
 namespace {
 
 namespace asio = boost::asio;
@@ -151,4 +151,4 @@ void Resolver::forget(const std::string& host) {
   known_.erase(host);
 }
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous
