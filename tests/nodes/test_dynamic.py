@@ -75,6 +75,12 @@ class Order(NodesTest):
                          {(node, str(node)) for node in range(3)})
         self.end_well()
 
+    def test_several_agents_on_one_host_that_meet_at_localhost(self):
+        for _ in range(3):
+            self.agent(0, 3, meeting=self.meeting(f"localhost:{PORT}"))
+        self.assertEqual(self.world(3).hosts, ["host0"] * 3)
+        self.end_well()
+
     def test_as_the_manual_of_torchrun_has_it_without_a_back_end(self):
         for host in range(3):
             self.agent(host, "1:3", meeting=["--rdzv-endpoint", self.endpoint(), "--rdzv-id", "job",

@@ -77,6 +77,21 @@ class Killed(Loss):
         for agent in agents[1:]:
             self.assertTrue(lines_with(agent.err, self.net[0].v4), agent.err)
 
+    def test_a_leader_that_is_back_at_once(self):
+        agents, world = self.three()
+        agents[0].kill()
+        agents[0] = self.agent(0, "2:3")
+        self.world(3, after=world)
+        self.end_well(agents)
+
+    def test_all_agents_at_once(self):
+        agents, world = self.three()
+        for agent in agents:
+            agent.kill()
+        agents = [self.agent(host, "2:3") for host in (2, 1, 0)]
+        self.world(3, after=world)
+        self.end_well(agents)
+
     def test_a_whole_host(self):
         agents, world = self.three()
         for pid in self.net[1].pids():  # the guard too: nobody is left to tell anybody
@@ -149,6 +164,21 @@ class Cut(Loss):
         (stubborn,) = [life for life in world.lives if life.host == "host2"]
         self.assertFalse(alive(stubborn.pid))
         self.assertGreater(after.first - stubborn.last, self.grace)
+        self.net[2].heal()
+        self.world(3, after=after)
+        self.end_well(agents)
+
+    def test_a_new_leader_waits_for_workers_that_it_cannot_see(self):
+        self.grace = 3.0
+        agents = [self.agent(host, "2:3") for host in range(2)]
+        agents.append(self.agent(2, "2:3", env={"COUNTING_STUBBORN": "1"}))
+        world = self.world(3)
+        self.net[2].cut()
+        agents[0].kill()
+        agents[0] = self.agent(0, "2:3")
+        after = self.world(2, after=world, steps=1)
+        (stubborn,) = [life for life in world.lives if life.host == "host2"]
+        self.assertFalse(alive(stubborn.pid))
         self.net[2].heal()
         self.world(3, after=after)
         self.end_well(agents)

@@ -23,10 +23,12 @@ class Torch(NodesTest):
         self.sums = self.dir / "sums"
         self.sums.mkdir()
 
+    # gloo would look up the host's own name, which does not resolve here: to tell it an interface
+    # is the agent's business.
     def torch_agent(self, host, nnodes, *options, program=None, **kwargs):
         return self.agent(host, nnodes, *options,
                           program=program or [PROGRAMS / "reducing.py", self.sums],
-                          env={"PYTHON_EXEC": TORCH_PYTHON, "GLOO_SOCKET_IFNAME": "eth0"}, **kwargs)
+                          env={"PYTHON_EXEC": TORCH_PYTHON}, **kwargs)
 
     def told(self):
         """What the ranks of the last world told when they ended, by rank."""
