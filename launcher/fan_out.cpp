@@ -195,15 +195,14 @@ class FanOut {
     for (auto& agent : agents_) agent.input.reset();
     deadline_.expires_after(time_to_end());
     deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) kill();
+      if (!cancelled) kill("did not end in time");
     });
   }
 
-  void kill() {
+  void kill(const char* why) {
     for (std::size_t i = 0; i < agents_.size(); ++i)
       if (agents_[i].worker && agents_[i].worker->running()) {
-        say(fmt::format("{} did not end in time; its {} is killed", name(i),
-                        plan_[i].local ? "agent" : "ssh"));
+        say(fmt::format("{} {}; its {} is killed", name(i), why, plan_[i].local ? "agent" : "ssh"));
         agents_[i].worker->signal_group(SIGKILL);
       }
   }
@@ -212,7 +211,7 @@ class FanOut {
     signals_.async_wait([this](const boost::system::error_code& cancelled, int signo) {
       if (cancelled) return;
       if (stopping_ && signo == SIGINT)
-        kill();
+        kill("has not ended yet");
       else if (!stopping_)
         told_to_stop(signo);
       await_signal();

@@ -173,6 +173,7 @@ class FanOut(JobTest):
         self.wait_for_files("told.0", 1)
         job.send_signal(signal.SIGINT)
         self.assertEqual(self.end(job), 130, job.err)
+        self.assertIn("node 0 (a) has not ended yet; its ssh is killed", job.err)
         self.assert_all_gone([agent["pid"]])
 
     def test_an_agent_that_does_not_end_is_killed_when_its_time_is_over(self):
