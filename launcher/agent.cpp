@@ -119,8 +119,8 @@ void Agent::call_next() {
     failed_to_call(state_ == State::greeting ? "something listens there that does not answer"
                                              : "no answer");
   });
-  stream_.async_connect(leader_, [this, call](const error_code& failed) {
-    if (call == call_ && state_ == State::calling) on_connected(failed);
+  stream_.async_connect(leader_, [this, call](const error_code& refused) {
+    if (call == call_ && state_ == State::calling) on_connected(refused);
   });
 }
 

@@ -31,8 +31,10 @@ Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
     : settings_(settings),
       counts_(counts),
       join_deadline_(now + settings.join_timeout),
-      hold_until_(now + settings.hold),
-      formed_(settings.nodes_before > 0) {}
+      hold_until_(now + settings.keep_alive + settings.grace),
+      nodes_before_(settings.nodes_before),
+      took_over_(settings.nodes_before > 0),
+      formed_(took_over_) {}
 
 Coordinator::Actions Coordinator::take() {
   return std::exchange(actions_, {});
@@ -56,6 +58,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
   counts_.rounds = std::max(counts_.rounds, join.rounds);
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
+  if (!formed_ || took_over_) nodes_before_ = std::max(nodes_before_, join.nodes);
   Node& node = nodes_[id] = {.join = join, .since = now};
   if (holder_of(join.node_rank, id)) {
     node.part = Part::disputing;
@@ -152,6 +155,7 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
 }
 
 Coordinator::Actions Coordinator::tick(LeaderTime now) {
+  ticked_ = now;
   settle_disputes(now);
   if (phase_ == Phase::stopping) check_round_over(now);
   if (phase_ == Phase::resting && now >= rest_until_) gather(now);
@@ -167,10 +171,13 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
 
 std::optional<LeaderTime> Coordinator::next_deadline() const {
   std::optional<LeaderTime> next;
-  const auto at = [&](LeaderTime time) { next = next ? std::min(*next, time) : time; };
+  // What was due at the last tick has been seen to, or waits for something else.
+  const auto at = [&](LeaderTime time) {
+    if (time > ticked_) next = next ? std::min(*next, time) : time;
+  };
   if (phase_ == Phase::gathering) at(join_deadline_);
   if (phase_ == Phase::gathering && last_call_) at(*last_call_);
-  if (phase_ == Phase::gathering && here() >= settings_.min_nodes) at(hold_until_);
+  if (phase_ == Phase::gathering && nodes_before_ > 0) at(hold_until_);
   if (news_) at(told_at_ + kTellEvery);
   if (phase_ == Phase::resting) at(rest_until_);
   for (const auto& [id, node] : nodes_) {
@@ -214,8 +221,19 @@ void Coordinator::consider(LeaderTime now) {
     if (!last_call_) last_call_ = std::min(now + settings_.last_call, join_deadline_);
     if (now < *last_call_) return;
   }
-  if (now < hold_until_ && here() < settings_.nodes_before) return;
+  if (old_round_may_run(now)) return;
   begin_round(now);
+}
+
+// A leader that was started again where it was had the lost one's node, whose guard has seen to its
+// ranks; one that was elected has not.
+bool Coordinator::old_round_may_run(LeaderTime now) const {
+  if (nodes_before_ == 0 || now >= hold_until_) return false;
+  const auto back = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const auto& join = entry.second.join;
+    return join.nodes > 0 || (join.leads && !took_over_);
+  });
+  return back < nodes_before_;
 }
 
 void Coordinator::recount() {
@@ -279,6 +297,8 @@ void Coordinator::begin_round(LeaderTime now) {
   for (auto& [id, node] : nodes_) node.place = -1;
   for (const NodeId id : order) world_size += nodes_[id].join.nproc;
   formed_ = true;
+  nodes_before_ = 0;
+  took_over_ = false;
   last_call_.reset();
   phase_ = Phase::running;
   actions_.push_back(OpenRound{round, order});

@@ -69,10 +69,7 @@ class Coordinator {
     LeaderTime join_timeout = std::chrono::seconds(600);
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
-    // A new leader in the place of a lost one: unless as many nodes as its last round had are here,
-    // what ran there may still run, and no round begins for so long.
-    int nodes_before = 0;
-    LeaderTime hold{0};
+    int nodes_before = 0;  // of the last round of a lost leader whose place we take
   };
   using Actions = std::vector<TeamAction>;
 
@@ -139,6 +136,7 @@ class Coordinator {
   bool caused_by_a_loss(const rendezvous::NodeEnded& failure) const;
   bool has_loss() const;
   bool in_this_round(const Node& node) const;
+  bool old_round_may_run(LeaderTime now) const;
   bool ends_the_job(const Node& node) const;
   Actions take();
 
@@ -152,10 +150,15 @@ class Coordinator {
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;
   LeaderTime rest_until_{0};
+  LeaderTime ticked_{0};
   LeaderTime told_at_{LeaderTime::min()};  // those that wait, what for
   bool news_ = false;                      // that they have not been told
+  // Nodes of a lost leader's last round that are not back may still run it: until they cannot any
+  // more, no round begins.
   LeaderTime hold_until_{0};
-  bool formed_ = false;  // there was a round
+  int nodes_before_ = 0;
+  bool took_over_ = false;  // from a leader elsewhere
+  bool formed_ = false;     // there was a round
   int stop_signal_ = 0;
   std::string stop_why_;
   std::vector<FailedAttempt> history_;

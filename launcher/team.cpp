@@ -30,6 +30,7 @@ Team::Team(asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentia
               .begin =
                   [this](const auto& begin, const auto& address, int port) {
                     counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
+                    nodes_ = begin.nodes;
                     callbacks_.begin(begin, address, port);
                   },
               .stop = callbacks_.stop,
@@ -103,6 +104,7 @@ rendezvous::Join Team::introduce() {
           .position = plan_.position,
           .leads = leader_ != nullptr,
           .rank0_port = node_.rank0_store ? free_port() : 0,
+          .nodes = nodes_,
           .rounds = counts_.rounds,
           .restarts = counts_.restarts,
           .oom_count = counts_.oom_count};

@@ -84,6 +84,7 @@ class Team {
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
   std::string our_candidacy_;                             // host:port
   JobCounts counts_;
+  int nodes_ = 0;  // of the last round that we were in
   bool over_ = false;
 };
 

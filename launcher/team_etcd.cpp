@@ -86,7 +86,6 @@ bool Team::take_over(const std::string& state) {
     counts_.restarts = std::max(counts_.restarts, saved.value("restarts", 0));
     counts_.oom_count = std::max(counts_.oom_count, saved.value("oom_count", 0));
     rules.nodes_before = saved.value("nodes", 0);
-    rules.hold = rules.keep_alive + rules.grace;
   } else if (saved.is_object() && counts_.rounds > 0) {
     job_over(saved.value("ended", 1), "the job has ended");
     return false;

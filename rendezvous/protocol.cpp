@@ -64,6 +64,7 @@ void fields(Join& m, Visit&& field) {
   field("host", m.host), field("nproc", m.nproc), field("node_rank", m.node_rank);
   field("position", m.position), field("leads", m.leads), field("rank0_port", m.rank0_port);
   field("rounds", m.rounds), field("restarts", m.restarts), field("oom_count", m.oom_count);
+  field("nodes", m.nodes);
 }
 template <class Visit>
 void fields(Failing& m, Visit&& field) {

@@ -89,6 +89,7 @@ struct Join {
   int position = -1;   // in the scheduler's order; -1: none
   bool leads = false;  // the leader's own node
   int rank0_port = 0;  // free there, for rank 0 to bind; 0: none
+  int nodes = 0;       // of the last round that it was in
   int rounds = 0;      // that it has seen, so that a new leader goes on counting
   int restarts = 0;
   int oom_count = 0;

@@ -13,9 +13,9 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/etcd/http.hpp"
-#include "rendezvous/resolver.hpp"
 #include "rendezvous/etcd/tls.hpp"
 #include "rendezvous/etcd/url.hpp"
+#include "rendezvous/resolver.hpp"
 
 namespace mgpu::rendezvous::etcd {
 

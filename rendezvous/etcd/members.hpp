@@ -10,9 +10,9 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "rendezvous/resolver.hpp"
 #include "rendezvous/etcd/tls.hpp"
 #include "rendezvous/etcd/url.hpp"
+#include "rendezvous/resolver.hpp"
 
 namespace mgpu::rendezvous::etcd {
 
