@@ -95,6 +95,14 @@ std::optional<JobCgroup> JobCgroup::create(const std::string& parent, const std:
   return JobCgroup(std::move(path), std::move(folder));
 }
 
+int JobCgroup::new_room() {
+  if (!room_.empty()) remove_cgroup(room_);
+  room_ = path_ + "/attempt_" + std::to_string(rooms_++);
+  ::mkdir(room_.c_str(), 0755);
+  room_folder_.reset(::open(room_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return room_folder_.get();
+}
+
 JobCgroup::~JobCgroup() {
   if (!folder_) return;
   if (!empty()) kill();

@@ -18,8 +18,9 @@ struct CgroupPaths {
 CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& mountinfo);
 CgroupPaths find_own_cgroups();
 
-// A v2 cgroup of the job's own below ours, in which ranks start. Ending it kills whatever is
-// left in it and removes the folder.
+// A v2 cgroup of the job's own below ours, with a room in it for each attempt, in which ranks
+// start: a kernel may kill whatever is started in a cgroup that has once been killed (Linux 6.18
+// does). Ending it kills whatever is left in it and removes the folder.
 class JobCgroup {
  public:
   // Nothing where we may not make one or the kernel has no cgroup.kill.
@@ -29,7 +30,8 @@ class JobCgroup {
   ~JobCgroup();
 
   const std::string& path() const { return path_; }
-  int fd() const { return folder_.get(); }
+  // A new room in the place of the last one; -1: none can be made.
+  int new_room();
   bool empty() const;
   void kill() const { kill_cgroup(path_); }
 
@@ -38,10 +40,13 @@ class JobCgroup {
   static void remove_cgroup(const std::string& path);
 
  private:
-  JobCgroup(std::string path, rendezvous::UniqueFd folder)
+  explicit JobCgroup(std::string path, rendezvous::UniqueFd folder)
       : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_;
   rendezvous::UniqueFd folder_;
+  std::string room_;
+  rendezvous::UniqueFd room_folder_;
+  int rooms_ = 0;
 };
 
 }  // namespace mgpu::launcher

@@ -30,11 +30,14 @@ class Containment {
 
   const std::string& cookie() const { return cookie_; }
   const CgroupPaths& our_cgroups() const { return paths_; }
-  // Of the job; empty and -1: there is none.
+  // Of the job; empty: there is none.
   std::string cgroup() const { return cgroup_ ? cgroup_->path() : std::string(); }
-  int cgroup_fd() const { return cgroup_ ? cgroup_->fd() : -1; }
 
-  void begin_attempt() { asked_.clear(); }
+  // Where the ranks of the attempt start; -1: in our own cgroup.
+  int begin_attempt() {
+    asked_.clear();
+    return cgroup_ ? cgroup_->new_room() : -1;
+  }
   // On SIGCHLD: takes the ends of orphans, so that no zombie stays, and replaces a lost guard.
   void child_changed();
   // True when there are no leftovers.

@@ -37,7 +37,6 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       ranks_(io_, output_, plan_.placement.nproc,
              {.inherited = inherited,
               .workdir = options.workdir,
-              .cgroup_fd = containment_.cgroup_fd(),
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
       meeting_(io_, options),
@@ -89,7 +88,7 @@ void EventLoop::pump(const std::vector<Action>& first) {
 void EventLoop::carry_out(const StartRanks& action) {
   attempt_began_ = Clock::now();
   killing_ = false;
-  containment_.begin_attempt();
+  ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
   if (!team_) {
     meeting_.begin_attempt();

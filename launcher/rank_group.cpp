@@ -57,7 +57,7 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
                            .stdout_fd = ends.out.get(),
                            .stderr_fd = ends.err.get(),
                            .binding = BindingMask(spec.binding),
-                           .cgroup_fd = around_.cgroup_fd,
+                           .cgroup_fd = cgroup_fd_,
                            .exec_error = exec_error};
     worker(spec.local_rank) =
         std::make_unique<Worker>(io_, spawn(setup, around_.inherited), exec_error);

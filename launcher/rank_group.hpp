@@ -24,7 +24,6 @@ class RankGroup {
   struct Surroundings {
     const Inherited& inherited;
     std::string workdir;
-    int cgroup_fd = -1;        // where the ranks start; -1: in our own cgroup
     bool own_stdin = false;    // stdin is the launcher's; no rank reads it
     bool whole_group = false;  // signals go to a rank's whole process group, not its leader
   };
@@ -37,6 +36,8 @@ class RankGroup {
   // Called with a local rank when that may have ended; collect tells.
   void on_change(std::function<void(int)> change) { change_ = std::move(change); }
 
+  // The cgroup in which ranks start from now on; -1: in our own.
+  void start_in(int cgroup_fd) { cgroup_fd_ = cgroup_fd; }
   // Starts one rank, in the place of what the place held. Returns nothing when it runs, else why
   // the system gives us no process.
   std::optional<std::string> start(const RankSpec& spec, const std::string& prefix);
@@ -69,6 +70,7 @@ class RankGroup {
   boost::asio::io_context& io_;
   Output& output_;
   Surroundings around_;
+  int cgroup_fd_ = -1;
   std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
   volatile int* exec_errors_;                     // shared with the children, one a rank
   rendezvous::UniqueFd null_;                     // stdin of all but rank 0

@@ -151,6 +151,16 @@ class Leftovers(JobTest):
         until(lambda: not ours(job.pid), 2, "the removal of the cgroup")
 
 
+class AfterAKill(JobTest):
+    def test_the_next_attempt_lives(self):
+        # Linux 6.18 kills what is started in a cgroup that has once been killed.
+        job = self.sh(2, 'trap "" TERM; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; '
+                         '[ $RANK = 0 ] && exit 3; while :; do sleep 1; done',
+                      "--grace", 0.2, "--max-restarts", 2)
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual(len(job.report["attempts"]), 2)
+
+
 class AsInit(JobTest):
     def unshared(self, *args):
         probe = subprocess.run(["unshare", "-pf", "--mount-proc", "true"], capture_output=True)
