@@ -33,8 +33,7 @@ Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
       join_deadline_(now + settings.join_timeout),
       hold_until_(now + settings.keep_alive + settings.grace),
       nodes_before_(settings.nodes_before),
-      took_over_(settings.nodes_before > 0),
-      formed_(took_over_) {}
+      formed_(settings.nodes_before > 0) {}
 
 Coordinator::Actions Coordinator::take() {
   return std::exchange(actions_, {});
@@ -58,7 +57,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
   counts_.rounds = std::max(counts_.rounds, join.rounds);
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
-  if (!formed_ || took_over_) nodes_before_ = std::max(nodes_before_, join.nodes);
+  if (round_ < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
   Node& node = nodes_[id] = {.join = join, .since = now};
   if (holder_of(join.node_rank, id)) {
     node.part = Part::disputing;
@@ -74,7 +73,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
 Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
                                           LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || failing.round != counts_.rounds - 1) return take();
+  if (found == nodes_.end() || failing.round != round_) return take();
   const Node& node = found->second;
   if (failing.signo != 0 && ends_the_job(node)) stop_signal_ = failing.signo;
   if (phase_ != Phase::running) return take();
@@ -92,8 +91,7 @@ bool Coordinator::ends_the_job(const Node& node) const {
 
 Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.part != Part::in_round ||
-      end.round != counts_.rounds - 1)
+  if (found == nodes_.end() || found->second.part != Part::in_round || end.round != round_)
     return take();
   found->second.part = Part::ended;
   found->second.since = now;
@@ -231,7 +229,7 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
   if (nodes_before_ == 0 || now >= hold_until_) return false;
   const auto back = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const auto& join = entry.second.join;
-    return join.nodes > 0 || (join.leads && !took_over_);
+    return join.nodes > 0 || (join.leads && !settings_.elected);
   });
   return back < nodes_before_;
 }
@@ -292,13 +290,12 @@ void Coordinator::begin_round(LeaderTime now) {
                     .leads = node.join.leads});
   }
   const auto order = rendezvous::arrange(std::move(here), settings_.max_nodes);
-  const int round = counts_.rounds++;
+  const int round = round_ = counts_.rounds++;
   int world_size = 0;
   for (auto& [id, node] : nodes_) node.place = -1;
   for (const NodeId id : order) world_size += nodes_[id].join.nproc;
   formed_ = true;
   nodes_before_ = 0;
-  took_over_ = false;
   last_call_.reset();
   phase_ = Phase::running;
   actions_.push_back(OpenRound{round, order});
@@ -368,7 +365,7 @@ void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime n
   for (auto& [id, node] : nodes_) {
     if (node.part != Part::in_round || node.lost || id == except) continue;
     node.since = now;
-    actions_.push_back(Tell{id, Stop{counts_.rounds - 1, why, signo}});
+    actions_.push_back(Tell{id, Stop{round_, why, signo}});
   }
 }
 
@@ -411,7 +408,7 @@ bool Coordinator::caused_by_a_loss(const NodeEnded& failure) const {
 }
 
 void Coordinator::judge(LeaderTime now) {
-  RoundOver over{.round = counts_.rounds - 1, .failures = failures(), .why = stop_why_};
+  RoundOver over{.round = round_, .failures = failures(), .why = stop_why_};
   const bool failed = !over.failures.empty() && !caused_by_a_loss(over.failures.front().second);
   const bool all_done = std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return !in_this_round(entry.second) ||

@@ -70,6 +70,7 @@ class Coordinator {
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
     int nodes_before = 0;  // of the last round of a lost leader whose place we take
+    bool elected = false;  // that leader may have been on another node
   };
   using Actions = std::vector<TeamAction>;
 
@@ -87,6 +88,7 @@ class Coordinator {
   std::optional<LeaderTime> next_deadline() const;
 
   const JobCounts& counts() const { return counts_; }
+  int round() const { return round_; }
   bool over() const { return phase_ == Phase::over; }
 
   // For people and for status.
@@ -143,6 +145,7 @@ class Coordinator {
   Settings settings_;
   JobCounts counts_;
   Phase phase_ = Phase::gathering;
+  int round_ = -1;  // the present or last; counts_ may know of later ones, of other leaders
   std::map<NodeId, Node> nodes_;
   std::map<int, NodeId> rank_holders_;  // who asked for a node rank first; may be gone by now
   int apart_ = 0;                       // nodes that are lost or in dispute
@@ -157,8 +160,7 @@ class Coordinator {
   // more, no round begins.
   LeaderTime hold_until_{0};
   int nodes_before_ = 0;
-  bool took_over_ = false;  // from a leader elsewhere
-  bool formed_ = false;     // there was a round
+  bool formed_ = false;  // there was a round
   int stop_signal_ = 0;
   std::string stop_why_;
   std::vector<FailedAttempt> history_;

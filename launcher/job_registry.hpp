@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -18,5 +19,16 @@ void note_job(const std::string& job, const JobAddress& address);
 void forget_job(const std::string& job);
 
 std::optional<JobAddress> find_job(const std::string& job);
+
+// A leader's sign that it leads: what is found of one that has not ended well tells when it was
+// alive last, and how many nodes its round had, which may still run it.
+struct LeaderTrace {
+  int nodes = 0;
+  std::chrono::nanoseconds age{0};
+};
+
+void trace_leader(const std::string& job, int port, int nodes);
+void erase_leader(const std::string& job, int port);
+std::optional<LeaderTrace> find_leader(const std::string& job, int port);
 
 }  // namespace mgpu::launcher

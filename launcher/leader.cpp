@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "launcher/job_registry.hpp"
 #include "rendezvous/beat.hpp"
 
 namespace mgpu::launcher {
@@ -99,9 +100,20 @@ void Leader::arm_timer() {
 }
 
 void Leader::on_timer() {
+  leave_trace();
   hub_.tick(steady_now());
   act(coordinator_.tick(steady_now()));
   check_alone();
+}
+
+// For whoever leads here after us, should we end badly.
+void Leader::leave_trace() {
+  const auto now = steady_now();
+  if (round_nodes_.empty() || coordinator_.over() ||
+      (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
+    return;
+  traced_at_ = now;
+  trace_leader(settings_.job, port(), static_cast<int>(round_nodes_.size()));
 }
 
 void Leader::on_message(Hub::PeerId peer, rendezvous::Message&& message) {
@@ -163,6 +175,8 @@ void Leader::carry_out(const OpenRound& action) {
   members_.clear();
   for (const NodeId node : action.nodes) members_.insert(hub_.facts(node).address);
   round_nodes_ = action.nodes;
+  traced_at_ = {};
+  leave_trace();
   round_restarts_ = coordinator_.counts().restarts;
   round_ends_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
@@ -205,6 +219,7 @@ void Leader::carry_out(const JobOver& action) {
   if (!action.why.empty()) history_.remark = action.why;
   history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
   alone_by_ = steady_now() + settings_.rules.keep_alive;
+  erase_leader(settings_.job, port());
   callbacks_.over(action.status);
 }
 

@@ -56,6 +56,7 @@ class Leader {
   void serve(boost::asio::posix::stream_descriptor& watch, std::function<void()> work);
   void arm_timer();
   void on_timer();
+  void leave_trace();
   void on_message(Hub::PeerId peer, rendezvous::Message&& message);
   void on_gone(Hub::PeerId peer, Hub::Parting how);
   void turned_away(const std::string& line);
@@ -85,7 +86,7 @@ class Leader {
   std::vector<NodeId> round_nodes_;
   std::map<NodeId, std::vector<RankEnd>> round_ends_;
   int round_restarts_ = 0;  // before it
-  rendezvous::Nanoseconds began_{0}, alone_by_{0};
+  rendezvous::Nanoseconds began_{0}, alone_by_{0}, traced_at_{0};
   std::function<void()> alone_;
   int turned_away_ = 0;
   rendezvous::Nanoseconds turned_away_told_{0};

@@ -18,7 +18,7 @@ std::string Leader::status() const {
                  {"leader", settings_.host},
                  {"state", coordinator_.phase()},
                  {"for_s", seconds(now - began_)},
-                 {"round", counts.rounds - 1},
+                 {"round", coordinator_.round()},
                  {"restarts", counts.restarts},
                  {"max_restarts", history_.max_restarts},
                  {"min_nodes", settings_.rules.min_nodes},

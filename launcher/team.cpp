@@ -6,6 +6,7 @@
 
 #include "launcher/free_port.hpp"
 #include "launcher/interfaces.hpp"
+#include "launcher/job_registry.hpp"
 
 namespace mgpu::launcher {
 
@@ -58,13 +59,21 @@ void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
   };
   if (!leader_ && !election_ &&
       plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
-      !lead(plan_.rules))
+      !lead(rules_here()))
     return endpoints.clear();
   if (!leader_) return;
   std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
   if (endpoints.empty())
     endpoints.emplace_back(asio::ip::address_v4::loopback(),
                            static_cast<std::uint16_t>(leader_->port()));
+}
+
+// A leader that was killed here may have left a round that runs.
+Coordinator::Settings Team::rules_here() const {
+  Coordinator::Settings rules = plan_.rules;
+  const auto trace = find_leader(node_.job, plan_.port);
+  if (trace && trace->age < rules.keep_alive * 2 + rules.grace) rules.nodes_before = trace->nodes;
+  return rules;
 }
 
 // True when there is a leader to call, here or elsewhere.

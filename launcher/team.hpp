@@ -63,6 +63,7 @@ class Team {
 
  private:
   void resolved(std::vector<Agent::Endpoint>& endpoints);
+  Coordinator::Settings rules_here() const;
   bool lead(const Coordinator::Settings& rules);
   rendezvous::Join introduce();
   void job_over(int status, const std::string& words);

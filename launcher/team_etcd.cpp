@@ -81,6 +81,7 @@ void Team::elected(const Election::Seen& seen) {
 bool Team::take_over(const std::string& state) {
   const json saved = json::parse(state, nullptr, false);
   Coordinator::Settings rules = plan_.rules;
+  rules.elected = true;
   if (saved.is_object() && !saved.contains("ended")) {
     counts_.rounds = std::max(counts_.rounds, saved.value("rounds", 0));
     counts_.restarts = std::max(counts_.restarts, saved.value("restarts", 0));
