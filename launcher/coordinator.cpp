@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/membership.hpp"
 
 namespace mgpu::launcher {
@@ -20,6 +21,27 @@ namespace {
 
 constexpr int kCouldNotMeet = 75;
 constexpr LeaderTime kTellEvery = std::chrono::seconds(1);
+
+// Of one node; of a job; and the port of a machine. A join beyond them is a mistake or worse.
+constexpr int kMostRanks = 4096;
+constexpr int kMostCounted = 1'000'000;
+constexpr int kLastPort = 65'535;
+constexpr std::size_t kLongestName = 255;
+
+bool may_be(const rendezvous::Join& join) {
+  const auto within = [](int number, int least, int most) {
+    return number >= least && number <= most;
+  };
+  return within(join.nproc, 1, kMostRanks) && within(join.rank0_port, 0, kLastPort) &&
+         within(join.nodes, 0, kMostCounted) && within(join.rounds, 0, kMostCounted) &&
+         within(join.restarts, 0, kMostCounted) && within(join.oom_count, 0, kMostCounted);
+}
+
+// What a node says it was told to stop with.
+int signal_of(int signo) {
+  constexpr int kLast = 64, kTerm = 15;
+  return signo >= 0 && signo <= kLast ? signo : kTerm;
+}
 
 double in_seconds(LeaderTime time) {
   return std::chrono::duration<double>(time).count();
@@ -54,11 +76,17 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
     actions_.push_back(SendAway{id});
     return take();
   }
+  if (!may_be(join)) {
+    actions_.push_back(Tell{id, Refusal{2, "a node with such numbers cannot be"}});
+    actions_.push_back(SendAway{id});
+    return take();
+  }
   counts_.rounds = std::max(counts_.rounds, join.rounds);
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
   if (round_ < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
   Node& node = nodes_[id] = {.join = join, .since = now};
+  node.join.host = rendezvous::shown(join.host, kLongestName);
   if (holder_of(join.node_rank, id)) {
     node.part = Part::disputing;
     recount();
@@ -73,12 +101,19 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
 Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
                                           LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || failing.round != round_) return take();
+  if (found == nodes_.end() || found->second.part != Part::in_round ||
+      failing.round != round_)
+    return take();
   const Node& node = found->second;
-  if (failing.signo != 0 && ends_the_job(node)) stop_signal_ = failing.signo;
+  const int signo = signal_of(failing.signo);
+  if (signo != 0) {
+    const auto when = std::clamp(LeaderTime(failing.when), now - settings_.keep_alive, now);
+    disturbed_at_ = std::min(disturbed_at_, when);
+    if (ends_the_job(node)) stop_signal_ = signo;
+  }
   if (phase_ != Phase::running) return take();
-  if (failing.signo != 0)
-    stop_round(fmt::format("{} is told to stop", node.join.host), id, now, failing.signo);
+  if (signo != 0)
+    stop_round(fmt::format("{} is told to stop", node.join.host), id, now, signo);
   else
     stop_round(fmt::format("a rank of {} has failed", node.join.host), id, now);
   return take();
@@ -97,7 +132,9 @@ Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderT
   found->second.since = now;
   found->second.end = end;
   if (phase_ == Phase::running && end.outcome != "done")
-    stop_round(fmt::format("the ranks of {} have {}", host_of(id), end.outcome), id, now);
+    stop_round(fmt::format("the ranks of {} have {}", host_of(id),
+                           end.outcome == "failed" ? "failed" : "stopped"),
+               id, now);
   check_round_over(now);
   return take();
 }
@@ -107,15 +144,17 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return take();
   const Node node = found->second;
-  nodes_.erase(found);
-  recount();
+  const int signo = signal_of(leave.signo);
+  let_go(id);
   const bool mattered = in_this_round(node) && !node.end;
-  const std::string why = fmt::format("{} {}", node.join.host, leave.why);
+  if (mattered) disturbed_at_ = std::min(disturbed_at_, now);
+  const std::string why =
+      fmt::format("{} {}", node.join.host, rendezvous::shown(leave.why, kLongestName));
   if (phase_ == Phase::over) return take();
-  if (leave.signo != 0 && ends_the_job(node)) {
-    stop_signal_ = leave.signo;
+  if (signo != 0 && ends_the_job(node)) {
+    stop_signal_ = signo;
     stop_why_ = why;
-    if (phase_ == Phase::running) stop_round(why, 0, now, leave.signo);
+    if (phase_ == Phase::running) stop_round(why, 0, now, signo);
     if (phase_ == Phase::gathering || phase_ == Phase::resting) finish(128 + stop_signal_, why);
   } else if (mattered && phase_ == Phase::running) {
     actions_.push_back(Announce{fmt::format("{}; the others form a new round", why)});
@@ -132,8 +171,7 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
   Node& node = found->second;
   const std::string host = node.join.host;
   if (!in_this_round(node) || node.end) {
-    nodes_.erase(found);
-    recount();
+    let_go(id);
     return take();
   }
   node.lost = true;
@@ -152,6 +190,16 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
   return take();
 }
 
+// What a node has told of its part of a round counts until that is judged, even if it is gone.
+void Coordinator::let_go(NodeId id) {
+  const auto found = nodes_.find(id);
+  if (found->second.end && (phase_ == Phase::running || phase_ == Phase::stopping))
+    found->second.lost = true;
+  else
+    nodes_.erase(found);
+  recount();
+}
+
 Coordinator::Actions Coordinator::tick(LeaderTime now) {
   ticked_ = now;
   settle_disputes(now);
@@ -159,7 +207,7 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
   if (phase_ == Phase::resting && now >= rest_until_) gather(now);
   if (phase_ == Phase::gathering) {
     consider(now);
-    if (phase_ == Phase::gathering && now >= join_deadline_)
+    if (phase_ == Phase::gathering && now >= join_deadline_ && here() < settings_.min_nodes)
       finish(kCouldNotMeet, fmt::format("the nodes did not meet within {:g} s: {}",
                                         in_seconds(settings_.join_timeout), missing()));
   }
@@ -207,6 +255,7 @@ void Coordinator::consider(LeaderTime now) {
     }
     // Where some have done their work already the end is near: nobody starts anew for a newcomer.
     if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
+    disturbed_at_ = std::min(disturbed_at_, now);
     actions_.push_back(Announce{fmt::format("{} joins; all stop and form a new round", newcomer)});
     return stop_round(fmt::format("{} joins", newcomer), 0, now);
   }
@@ -396,20 +445,35 @@ bool Coordinator::has_loss() const {
   });
 }
 
-// Ranks fail when their peers vanish. What failed before the last sign of a lost node came did so
-// for reasons of its own.
-bool Coordinator::caused_by_a_loss(const NodeEnded& failure) const {
+// Ranks fail when their peers vanish. What failed before the last sign of a lost node came, and
+// before anybody was told to stop, did so for reasons of its own.
+bool Coordinator::caused_from_outside(const NodeEnded& failure) const {
   const LeaderTime slack = settings_.keep_alive / 10;
+  const LeaderTime when(failure.when);
+  if (when > disturbed_at_ - slack) return true;
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const Node& node = entry.second;
-    return node.lost && node.part == Part::in_round &&
-           LeaderTime(failure.when) + slack > node.last_heard;
+    return node.lost && node.part == Part::in_round && when > node.last_heard - slack;
   });
+}
+
+Decision Coordinator::decide(const NodeEnded& failure) {
+  // Of failures under a lost leader it is known only that they were.
+  const auto before =
+      static_cast<std::size_t>(std::clamp(counts_.restarts, 0, settings_.limits.max_restarts));
+  if (history_.size() < before)
+    history_.insert(history_.begin(), before - history_.size(),
+                    {Cause::Kind::none, std::chrono::hours(1)});
+  const Cause::Kind kind = kind_named(failure.cause);
+  history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                std::chrono::nanoseconds(failure.lasted))});
+  if (is_oom(kind)) ++counts_.oom_count;
+  return decide_restart(history_, settings_.limits);
 }
 
 void Coordinator::judge(LeaderTime now) {
   RoundOver over{.round = round_, .failures = failures(), .why = stop_why_};
-  const bool failed = !over.failures.empty() && !caused_by_a_loss(over.failures.front().second);
+  const bool failed = !over.failures.empty() && !caused_from_outside(over.failures.front().second);
   const bool all_done = std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return !in_this_round(entry.second) ||
            (entry.second.end && entry.second.end->outcome == "done");
@@ -419,15 +483,10 @@ void Coordinator::judge(LeaderTime now) {
     return finish(0, "");
   }
   int status = 128 + stop_signal_;
-  if (failed) {
-    const NodeEnded& first = over.failures.front().second;
-    const auto lasted = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::nanoseconds(first.lasted));
-    const Cause::Kind kind = kind_named(first.cause);
-    history_.push_back({kind, lasted});
-    over.decision = decide_restart(history_, settings_.limits);
-    if (is_oom(kind)) ++counts_.oom_count;
-    status = first.status;
+  if (failed && stop_signal_ == 0) {
+    over.decision = decide(over.failures.front().second);
+    const int told = over.failures.front().second.status;
+    status = told > 0 && told < 256 ? told : 1;
   }
   const auto decision = over.decision;
   const std::string why = stop_why_;
@@ -453,6 +512,7 @@ void Coordinator::forget_round() {
     node.end.reset();
   }
   stop_why_.clear();
+  disturbed_at_ = LeaderTime::max();
 }
 
 void Coordinator::gather(LeaderTime now) {
@@ -502,7 +562,7 @@ std::vector<Coordinator::NodeView> Coordinator::view() const {
                             ? (phase_ == Phase::stopping ? "stopping" : "running")
                         : phase_ == Phase::running ? "spare"
                                                    : "waiting";
-    if (node.lost) state = "lost";
+    if (node.lost && node.part == Part::in_round) state = "lost";
     views.push_back({.id = id,
                      .host = node.join.host,
                      .nproc = node.join.nproc,

@@ -135,7 +135,9 @@ class Coordinator {
   int here() const { return static_cast<int>(nodes_.size()) - apart_; }
   std::vector<NodeId> candidates() const;
   std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures() const;
-  bool caused_by_a_loss(const rendezvous::NodeEnded& failure) const;
+  bool caused_from_outside(const rendezvous::NodeEnded& failure) const;
+  Decision decide(const rendezvous::NodeEnded& failure);
+  void let_go(NodeId id);
   bool has_loss() const;
   bool in_this_round(const Node& node) const;
   bool old_round_may_run(LeaderTime now) const;
@@ -163,6 +165,8 @@ class Coordinator {
   bool formed_ = false;  // there was a round
   int stop_signal_ = 0;
   std::string stop_why_;
+  // When somebody left this round or was let in: what fails from then on does so for that.
+  LeaderTime disturbed_at_{LeaderTime::max()};
   std::vector<FailedAttempt> history_;
 };
 

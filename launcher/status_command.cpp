@@ -159,10 +159,7 @@ std::string ranks_text(const nlohmann::json& ranks) {
   return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
 }
 
-}  // namespace
-
-std::string status_text(const std::string& answer) {
-  const auto status = nlohmann::json::parse(answer);
+std::string table_of(const nlohmann::json& status) {
   std::string text =
       fmt::format("{} ({}): {} for {}, round {}, {} of {} restarts, led by {}\n",
                   status.at("job").get<std::string>(), status.at("target").get<std::string>(),
@@ -180,6 +177,16 @@ std::string status_text(const std::string& answer) {
                     node.at("address")});
   }
   return text + rendezvous::text_table(rows);
+}
+
+}  // namespace
+
+std::string status_text(const std::string& answer) {
+  try {
+    return table_of(nlohmann::json::parse(answer));
+  } catch (const nlohmann::json::exception&) {
+    throw std::runtime_error("the leader's answer is not understood; use the same mgpu-run");
+  }
 }
 
 int run_status_command(const Options& options, std::ostream& out) {

@@ -109,7 +109,11 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
         std::chrono::duration_cast<std::chrono::seconds>(attempts.value_or(std::chrono::seconds(3)))
             .count(),
         1);
-    rules.keep_alive = interval.value_or(std::chrono::seconds(5)) * times;
+    const auto each = interval.value_or(std::chrono::seconds(5));
+    if (std::chrono::duration<double>(each).count() * static_cast<double>(times) > kYear)
+      throw UsageError(
+          "--rdzv-conf keep_alive_interval times keep_alive_max_attempt: more than a year");
+    rules.keep_alive = each * times;
   }
   if (rules.keep_alive < std::chrono::milliseconds(500))
     throw UsageError("--rdzv-conf keep_alive_interval: need at least 0.5 s in all");

@@ -1,6 +1,7 @@
 #include "rendezvous/beat.hpp"
 
 #include <cstring>
+#include <limits>
 
 #include "rendezvous/auth.hpp"
 
@@ -14,6 +15,12 @@ static_assert(kSigned == 8 + 5 * 8);
 
 // A measurement is good for this long; clocks of machines drift by about 20 us in a second.
 constexpr std::chrono::minutes kGoodFor{1};
+
+// So that differences do not overflow.
+bool may_be_a_time(std::int64_t time) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 8;
+  return time >= 0 && time <= kMost;
+}
 
 template <class Number>
 Number number_at(std::string_view bytes, std::size_t index) {
@@ -75,8 +82,9 @@ bool Pulse::hear(const Beat& beat, Nanoseconds now) {
   heard_number_ = beat.number;
   newest_sent_ = beat.sent;
   last_heard_ = now;
-  // A time that we have not reached cannot be one of ours.
-  if (beat.heard == 0 || beat.heard > now.count()) return true;
+  // A time that we have not reached cannot be one of ours, and no clock is near the ends.
+  if (beat.heard <= 0 || beat.heard > now.count()) return true;
+  if (!may_be_a_time(beat.sent) || !may_be_a_time(beat.heard_at)) return true;
   heard_until_ = std::max(heard_until_, Nanoseconds(beat.heard));
   const Nanoseconds there(beat.sent - beat.heard_at);
   const Nanoseconds trip = now - Nanoseconds(beat.heard) - there;

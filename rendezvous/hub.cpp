@@ -305,7 +305,8 @@ void Hub::tick(Nanoseconds now) {
   // What came while we slept counts as heard. If we slept too long ourselves, nobody is silent
   // before it had the time to be heard again.
   for (int rounds = 0; rounds < 64; ++rounds) poll();
-  const bool overslept = last_tick_.count() != 0 && now - last_tick_ > settings_.keep_alive / 2;
+  if (last_tick_.count() != 0 && now - last_tick_ > settings_.keep_alive / 2) awake_since_ = now;
+  const bool all_were_heard = now - awake_since_ > settings_.keep_alive / 4;  // two signs of each
   last_tick_ = now;
   for (const auto& [id, peer] : by_id_) {
     if (peer->dead) continue;
@@ -314,7 +315,7 @@ void Hub::tick(Nanoseconds now) {
     } else if (!peer->introduced) {
       if (now - peer->since > settings_.introduction)
         turn_away(*peer, "it did not introduce itself in time");
-    } else if (!overslept && now - peer->pulse.last_heard() > settings_.keep_alive) {
+    } else if (all_were_heard && now - peer->pulse.last_heard() > settings_.keep_alive) {
       part(*peer, Parting::silent);
     } else if (now >= peer->next_beat) {
       beat(*peer, now);

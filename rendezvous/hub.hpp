@@ -101,7 +101,7 @@ class Hub {
   std::unordered_map<std::uint64_t, PeerId> by_session_;
   std::list<PeerId> strangers_;  // the oldest first
   Dying dying_;
-  Nanoseconds last_tick_{0};
+  Nanoseconds last_tick_{0}, awake_since_{0};
 };
 
 // The numeric form of an address, without the port; an IPv4 address in IPv6 clothes is undressed.

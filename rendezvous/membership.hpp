@@ -18,7 +18,8 @@ struct Candidate {
 // The nodes of a round by node rank, at most `most` of them: those of the last round before
 // others, then the leader's own, then by what they asked for, the scheduler's order and arrival.
 //
-// Who asked for a node rank has it, or the nearest that is free when there are not so many nodes.
+// Who asked for a node rank has it; when there are not so many nodes, the first that is free, by
+// what was asked for.
 // Who was there keeps its place while there are so many; newcomers fill the gaps. In the first
 // round the leader's own node comes first.
 std::vector<std::uint64_t> arrange(std::vector<Candidate> candidates, int most);

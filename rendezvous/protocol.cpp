@@ -5,6 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "rendezvous/base/spelling.hpp"
 
@@ -89,13 +90,24 @@ constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
     "end",   "answer",    "join",  "failing", "ended",   "leave",  "question"};
 
 template <class Value>
+bool fits(const json& value) {
+  if constexpr (std::is_same_v<Value, std::string>) {
+    return value.is_string();
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return value.is_boolean();
+  } else if (value.is_number_unsigned()) {
+    return std::in_range<Value>(value.get<std::uint64_t>());
+  } else {
+    return value.is_number_integer() && std::in_range<Value>(value.get<std::int64_t>());
+  }
+}
+
+template <class Value>
 void read(const json& object, const char* name, Value& value) {
   const auto found = object.find(name);
   if (found == object.end()) return;
-  const bool fits = std::is_same_v<Value, std::string> ? found->is_string()
-                    : std::is_same_v<Value, bool>      ? found->is_boolean()
-                                                       : found->is_number_integer();
-  if (!fits) throw ProtocolError(fmt::format("a message whose \"{}\" has the wrong type", name));
+  if (!fits<Value>(*found))
+    throw ProtocolError(fmt::format("a message whose \"{}\" has the wrong type", name));
   value = found->template get<Value>();
 }
 

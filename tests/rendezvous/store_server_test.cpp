@@ -357,3 +357,76 @@ TEST_CASE("one poll does a bounded amount of work", "[store][server]") {
   }));
   CHECK(polls > 4);
 }
+
+// --- With other conversations on the same port
+
+TEST_CASE("a connection that is no store client's is handed over with what it said",
+          "[store][server]") {
+  std::vector<std::pair<UniqueFd, std::string>> strangers;
+  StoreServer server({.strangers = [&](UniqueFd socket, std::string_view bytes) {
+    strangers.emplace_back(std::move(socket), bytes);
+  }});
+  Peer agent(server), client(server);
+  agent.say("MGPU\x01 and more");
+  REQUIRE(serve_until(server, [&] { return !strangers.empty(); }));
+  CHECK(strangers[0].second == "MGPU\x01 and more");
+  CHECK(server.statistics().connections <= 1);
+  CHECK(shakes_hands(server, client));
+  CHECK(server.statistics().turned_away == 0);
+
+  SECTION("and is not the store's any more: it is not heard, nor closed by a reset") {
+    agent.say("\0later");
+    server.poll();
+    server.reset();
+    REQUIRE(serve_until(server, [&] { return client.ended(); }));
+    CHECK(::send(strangers[0].first.get(), "hello", 5, MSG_NOSIGNAL) == 5);
+    REQUIRE(serve_until(server, [&] { return agent.heard() == "hello"; }));
+    CHECK_FALSE(agent.ended());
+  }
+  SECTION("and one that says nothing has the time of every newcomer") {
+    Peer silent(server);
+    REQUIRE(serve_until(server, [&] { return server.statistics().newcomers == 1; }));
+    CHECK(strangers.size() == 1);
+  }
+  SECTION("but not when it has begun as a client") {
+    client.say("MGPU");
+    REQUIRE(serve_until(server, [&] { return client.ended(); }));
+    CHECK(strangers.size() == 1);
+    CHECK(server.statistics().turned_away == 1);
+  }
+}
+
+TEST_CASE("a silent connection to a shared port is let go of in time", "[store][server]") {
+  int handed_over = 0;
+  StoreServer server(
+      {.introduction = 50ms, .strangers = [&](UniqueFd, std::string_view) { ++handed_over; }});
+  Peer silent(server);
+  REQUIRE(serve_until(server, [&] { return silent.ended(); }));
+  CHECK(handed_over == 0);
+}
+
+TEST_CASE("with others on the port, a client is asked for when it first speaks",
+          "[store][server]") {
+  bool open = false;
+  int handed_over = 0;
+  StoreServer server({.admit = [&](const sockaddr&) { return open; },
+                      .strangers = [&](UniqueFd, std::string_view) { ++handed_over; }});
+  Peer early(server), agent(server);
+  agent.say("M");  // agents need not be members
+  REQUIRE(serve_until(server, [&] { return handed_over == 1; }));
+  REQUIRE(serve_until(server, [&] { return server.statistics().connections == 1; }));
+
+  SECTION("and turned away unheard when it may not come") {
+    early.say(request::validate() + request::set("key", "value"));
+    REQUIRE(serve_until(server, [&] { return early.ended(); }));
+    CHECK(server.statistics().turned_away == 1);
+    CHECK(server.statistics().keys == 0);
+    CHECK(early.heard().empty());
+  }
+  SECTION("and served when it may by then") {
+    open = true;
+    CHECK(shakes_hands(server, early));
+    open = false;  // who was let in stays
+    CHECK(answers(server, early, request::ping(2), request::number<std::uint32_t>(2)));
+  }
+}

@@ -1,0 +1,125 @@
+#include "rendezvous/protocol.hpp"
+
+#include <limits>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::rendezvous;
+using Catch::Matchers::Contains;
+
+namespace {
+
+template <class Kind>
+Kind through(const Kind& message) {
+  const Message read = decode(encode(message));
+  REQUIRE(std::holds_alternative<Kind>(read));
+  // What is written of what was read is what was written first: every field came through.
+  CHECK(encode(read) == encode(message));
+  return std::get<Kind>(read);
+}
+
+}  // namespace
+
+TEST_CASE("every message comes through as it was", "[protocol]") {
+  const auto hello = through(Hello{"job", "00ff", "agent", true});
+  CHECK(hello.job == "job");
+  CHECK(hello.nonce == "00ff");
+  CHECK(hello.purpose == "agent");
+  CHECK(hello.sealed);
+  const auto challenge = through(Challenge{"00", "11", "sealed"});
+  CHECK(challenge.nonce == "00");
+  CHECK(challenge.proof == "11");
+  CHECK(challenge.sealed == "sealed");
+  CHECK(through(Proof{"22"}).proof == "22");
+  const auto refusal = through(Refusal{75, "why \"so\"\n\xc3\xa4"});
+  CHECK(refusal.status == 75);
+  CHECK(refusal.why == "why \"so\"\n\xc3\xa4");
+  const auto welcome = through(Welcome{std::numeric_limits<std::uint64_t>::max(), -1,
+                                       std::numeric_limits<std::int64_t>::min()});
+  CHECK(welcome.session == std::numeric_limits<std::uint64_t>::max());
+  CHECK(welcome.beat_interval == -1);
+  CHECK(welcome.keep_alive == std::numeric_limits<std::int64_t>::min());
+  CHECK(through(Notice{"text"}).text == "text");
+  const auto begin = through(Begin{1, 2, 3, 4, 5, 6, 7, "host", 8});
+  CHECK(std::tuple(begin.round, begin.restarts, begin.oom_count, begin.node_rank, begin.nodes,
+                   begin.base_rank, begin.world_size, begin.master_addr,
+                   begin.master_port) == std::tuple(1, 2, 3, 4, 5, 6, 7, "host", 8));
+  const auto stop = through(Stop{9, "why", 2});
+  CHECK(std::tuple(stop.round, stop.why, stop.signo) == std::tuple(9, "why", 2));
+  const auto end = through(End{7, "words"});
+  CHECK(std::tuple(end.status, end.words) == std::tuple(7, "words"));
+  CHECK(through(StatusAnswer{"{}"}).text == "{}");
+  const auto join = through(Join{"host", 8, 1, 2, true, 3, 4, 5, 6, 7});
+  CHECK(std::tuple(join.host, join.nproc, join.node_rank, join.position, join.leads,
+                   join.rank0_port, join.nodes, join.rounds, join.restarts,
+                   join.oom_count) == std::tuple("host", 8, 1, 2, true, 3, 4, 5, 6, 7));
+  const auto failing = through(Failing{1, std::numeric_limits<std::int64_t>::max(), 15});
+  CHECK(std::tuple(failing.round, failing.when, failing.signo) ==
+        std::tuple(1, std::numeric_limits<std::int64_t>::max(), 15));
+  const auto ended = through(NodeEnded{1, "failed", 2, "signal", 3, 4, "{}"});
+  CHECK(std::tuple(ended.round, ended.outcome, ended.when, ended.cause, ended.status, ended.lasted,
+                   ended.details) == std::tuple(1, "failed", 2, "signal", 3, 4, "{}"));
+  const auto leave = through(Leave{15, "why"});
+  CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
+  through(StatusQuestion{});
+}
+
+TEST_CASE("what a message leaves out has its default, and what is unknown is passed over",
+          "[protocol]") {
+  const auto join = std::get<Join>(decode(R"({"is":"join","host":"a","later":"version"})"));
+  CHECK(join.host == "a");
+  CHECK(join.nproc == 1);
+  CHECK(join.node_rank == -1);
+}
+
+TEST_CASE("text that is not UTF-8 is sent as what can be read again", "[protocol]") {
+  const auto notice = std::get<Notice>(decode(encode(Notice{"a\xff\xc3"})));
+  CHECK_THAT(notice.text, Catch::Matchers::StartsWith("a"));
+}
+
+TEST_CASE("what is no message is refused with a reason", "[protocol]") {
+  struct Case {
+    std::string text, why;
+  };
+  const auto [text, why] = GENERATE(values<Case>({
+      {"", "no JSON object"},
+      {"[]", "no JSON object"},
+      {"1", "no JSON object"},
+      {"null", "no JSON object"},
+      {"{", "no JSON object"},
+      {R"({"is":"notice"} x)", "no JSON object"},
+      {"{\"is\":\"notice\",\"text\":\"\xff\"}", "no JSON object"},
+      {"{}", "does not say what it is"},
+      {R"({"is":1})", "does not say what it is"},
+      {R"({"is":"Join"})", "unknown kind Join"},
+      {R"({"is":""})", "unknown kind ''"},
+      {"{\"is\":\"a\\u001b[31m\"}", "unknown kind a?[31m"},
+      {R"({"is":"join","host":1})", "\"host\" has the wrong type"},
+      {R"({"is":"join","nproc":"1"})", "\"nproc\" has the wrong type"},
+      {R"({"is":"join","nproc":1.0})", "\"nproc\" has the wrong type"},
+      {R"({"is":"join","nproc":null})", "\"nproc\" has the wrong type"},
+      {R"({"is":"join","leads":1})", "\"leads\" has the wrong type"},
+      {R"({"is":"notice","text":{}})", "\"text\" has the wrong type"},
+      {R"({"is":"notice","text":["a"]})", "\"text\" has the wrong type"},
+  }));
+  CAPTURE(text);
+  CHECK_THROWS_AS(decode(text), ProtocolError);
+  CHECK_THROWS_WITH(decode(text), Contains(why));
+}
+
+TEST_CASE("a number that its field cannot hold is refused, not bent", "[protocol]") {
+  const auto* text =
+      GENERATE(R"({"is":"join","nproc":2147483648})", R"({"is":"join","nproc":-2147483649})",
+               R"({"is":"join","nproc":18446744073709551615})",
+               R"({"is":"failing","when":9223372036854775808})", R"({"is":"welcome","session":-1})",
+               R"({"is":"welcome","session":18446744073709551616})");
+  CAPTURE(text);
+  CHECK_THROWS_AS(decode(text), ProtocolError);
+}
+
+TEST_CASE("a message that nests fills no stack", "[protocol]") {
+  std::string deep = R"({"is":"notice","text":)";
+  deep += std::string(1'000'000, '[');
+  CHECK_THROWS_AS(decode(deep), ProtocolError);
+  CHECK_THROWS_AS(decode(R"({"is":"notice","x":{"y":{"z":{"a":1}}}})"), ProtocolError);
+}
