@@ -173,7 +173,11 @@ void Leader::carry_out(const SendAway& action) {
 // The store forgets what the ranks of the last round have left, and their connections go.
 void Leader::carry_out(const OpenRound& action) {
   members_.clear();
-  for (const NodeId node : action.nodes) members_.insert(hub_.facts(node).address);
+  for (const NodeId node : action.nodes) {
+    const auto facts = hub_.facts(node);
+    // Our own agent may have come by a loopback, and its ranks by the address that others use.
+    members_.insert({facts.address, facts.our_address});
+  }
   round_nodes_ = action.nodes;
   traced_at_ = {};
   leave_trace();
