@@ -425,7 +425,9 @@ void Coordinator::judge(LeaderTime now) {
         std::chrono::nanoseconds(first.lasted));
     const Cause::Kind kind = kind_named(first.cause);
     history_.push_back({kind, lasted});
-    over.decision = decide_restart(history_, settings_.limits);
+    // Every failure so far was followed by a restart; a leader before us may have seen some.
+    const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
+    over.decision = decide_restart(history_, settings_.limits, before);
     if (is_oom(kind)) ++counts_.oom_count;
     status = first.status;
   }
