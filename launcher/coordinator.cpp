@@ -84,9 +84,9 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
   return take();
 }
 
-// A static job has no place for a change, and no job goes on without its leader.
+// A static job has no place for a change, and none goes on without a leader that nobody replaces.
 bool Coordinator::ends_the_job(const Node& node) const {
-  return node.join.leads || (settings_.by_rank && node.place >= 0);
+  return (node.join.leads && !settings_.elected) || (settings_.by_rank && node.place >= 0);
 }
 
 Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
@@ -231,7 +231,7 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
     const auto& join = entry.second.join;
     return join.nodes > 0 || (join.leads && !settings_.elected);
   });
-  return back < nodes_before_;
+  return back + settings_.left_before < nodes_before_;
 }
 
 void Coordinator::recount() {
@@ -279,7 +279,16 @@ void Coordinator::settle_disputes(LeaderTime now) {
   consider(now);
 }
 
+// Where all who were in the job are gone, and have not said that it ended, others begin it anew.
+void Coordinator::forget_others_counts() {
+  const bool somebody_was_in_it = std::any_of(
+      nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.join.rounds > 0; });
+  if (round_ < 0 && settings_.elected && !somebody_was_in_it)
+    counts_.restarts = counts_.oom_count = 0;
+}
+
 void Coordinator::begin_round(LeaderTime now) {
+  forget_others_counts();
   std::vector<rendezvous::Candidate> here;
   for (const NodeId id : candidates()) {
     const Node& node = nodes_[id];
