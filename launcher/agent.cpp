@@ -70,7 +70,7 @@ void Agent::redirect(const std::string& host, int port, const std::string& probl
   if (settings_.host == host && settings_.port == port) return;
   settings_.host = host;
   settings_.port = port;
-  if (state_ == State::joined) return lose("another node leads now");
+  if (state_ == State::joined) return lose(host.empty() ? problem : "another node leads now");
   if (state_ != State::seeking && state_ != State::calling && state_ != State::greeting) return;
   drop();
   pause_ = {};
@@ -179,9 +179,8 @@ void Agent::give_up() {
   shut();
   callbacks_.end(
       kCouldNotMeet,
-      fmt::format("could not meet the leader at {}:{} within {:g} s: {}", settings_.host,
-                  settings_.port, std::chrono::duration<double>(settings_.join_timeout).count(),
-                  last_problem_));
+      fmt::format("could not meet the leader{} within {:g} s: {}", where(),
+                  std::chrono::duration<double>(settings_.join_timeout).count(), last_problem_));
 }
 
 // --- The conversation

@@ -101,8 +101,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
 Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
                                           LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.part != Part::in_round ||
-      failing.round != round_)
+  if (found == nodes_.end() || found->second.part != Part::in_round || failing.round != round_)
     return take();
   const Node& node = found->second;
   const int signo = signal_of(failing.signo);
@@ -119,9 +118,9 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
   return take();
 }
 
-// A static job has no place for a change, and no job goes on without its leader.
+// A static job has no place for a change, and none goes on without a leader that nobody replaces.
 bool Coordinator::ends_the_job(const Node& node) const {
-  return node.join.leads || (settings_.by_rank && node.place >= 0);
+  return (node.join.leads && !settings_.elected) || (settings_.by_rank && node.place >= 0);
 }
 
 Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
@@ -280,7 +279,7 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
     const auto& join = entry.second.join;
     return join.nodes > 0 || (join.leads && !settings_.elected);
   });
-  return back < nodes_before_;
+  return back + settings_.left_before < nodes_before_;
 }
 
 void Coordinator::recount() {
@@ -328,7 +327,16 @@ void Coordinator::settle_disputes(LeaderTime now) {
   consider(now);
 }
 
+// Where all who were in the job are gone, and have not said that it ended, others begin it anew.
+void Coordinator::forget_others_counts() {
+  const bool somebody_was_in_it = std::any_of(
+      nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.join.rounds > 0; });
+  if (round_ < 0 && settings_.elected && !somebody_was_in_it)
+    counts_.restarts = counts_.oom_count = 0;
+}
+
 void Coordinator::begin_round(LeaderTime now) {
+  forget_others_counts();
   std::vector<rendezvous::Candidate> here;
   for (const NodeId id : candidates()) {
     const Node& node = nodes_[id];
@@ -458,17 +466,13 @@ bool Coordinator::caused_from_outside(const NodeEnded& failure) const {
 }
 
 Decision Coordinator::decide(const NodeEnded& failure) {
-  // Of failures under a lost leader it is known only that they were.
-  const auto before =
-      static_cast<std::size_t>(std::clamp(counts_.restarts, 0, settings_.limits.max_restarts));
-  if (history_.size() < before)
-    history_.insert(history_.begin(), before - history_.size(),
-                    {Cause::Kind::none, std::chrono::hours(1)});
   const Cause::Kind kind = kind_named(failure.cause);
   history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
                                 std::chrono::nanoseconds(failure.lasted))});
   if (is_oom(kind)) ++counts_.oom_count;
-  return decide_restart(history_, settings_.limits);
+  // Every failure so far was followed by a restart; a leader before us may have seen some.
+  const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
+  return decide_restart(history_, settings_.limits, before);
 }
 
 void Coordinator::judge(LeaderTime now) {

@@ -70,7 +70,8 @@ class Coordinator {
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
     int nodes_before = 0;  // of the last round of a lost leader whose place we take
-    bool elected = false;  // that leader may have been on another node
+    int left_before = 0;   // of these, those that have left it with nothing of theirs running
+    bool elected = false;  // the leader: one before it may be elsewhere, and another can follow
   };
   using Actions = std::vector<TeamAction>;
 
@@ -122,6 +123,7 @@ class Coordinator {
   void consider(LeaderTime now);
   void settle_disputes(LeaderTime now);
   std::optional<NodeId> holder_of(int node_rank, NodeId except) const;
+  void forget_others_counts();
   void begin_round(LeaderTime now);
   void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
   void check_round_over(LeaderTime now);

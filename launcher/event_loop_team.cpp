@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "launcher/event_loop.hpp"
 #include "launcher/job_registry.hpp"
@@ -95,12 +96,10 @@ void EventLoop::cut_off(const std::string& why) {
 // Our part of the round is over and nothing of it is left.
 void EventLoop::tell_leader() {
   containment_.kill_by(Guard::kNever);
-  if (cut_off_) {
-    cut_off_ = false;
-    return team_->released();
-  }
+  const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
     return team_->leave(signo, fmt::format("was told to stop by {}", signal_name(signo)));
+  if (was_cut_off) return team_->released();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {

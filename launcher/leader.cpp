@@ -80,8 +80,9 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
 
 void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
   watch.async_wait(stream_descriptor::wait_read,
-                   [this, &watch, work = std::move(work)](const boost::system::error_code& failed) {
-                     if (failed) return;
+                   [this, &watch, work = std::move(work),
+                    alive = std::weak_ptr(alive_)](const boost::system::error_code& failed) {
+                     if (failed || alive.expired()) return;
                      work();
                      check_alone();
                      serve(watch, work);
@@ -92,8 +93,8 @@ void Leader::arm_timer() {
   LeaderTime next = steady_now() + hub_.tick_interval();
   if (const auto deadline = coordinator_.next_deadline()) next = std::min(next, *deadline);
   timer_.expires_at(as_time_point(next));
-  timer_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (cancelled) return;
+  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& cancelled) {
+    if (cancelled || alive.expired()) return;
     on_timer();
     arm_timer();
   });
@@ -109,7 +110,7 @@ void Leader::on_timer() {
 // For whoever leads here after us, should we end badly.
 void Leader::leave_trace() {
   const auto now = steady_now();
-  if (round_nodes_.empty() || coordinator_.over() ||
+  if (settings_.rules.elected || round_nodes_.empty() || coordinator_.over() ||
       (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
     return;
   traced_at_ = now;
@@ -173,7 +174,11 @@ void Leader::carry_out(const SendAway& action) {
 // The store forgets what the ranks of the last round have left, and their connections go.
 void Leader::carry_out(const OpenRound& action) {
   members_.clear();
-  for (const NodeId node : action.nodes) members_.insert(hub_.facts(node).address);
+  for (const NodeId node : action.nodes) {
+    const auto facts = hub_.facts(node);
+    // Our own agent may have come by a loopback, and its ranks by the address that others use.
+    members_.insert({facts.address, facts.our_address});
+  }
   round_nodes_ = action.nodes;
   traced_at_ = {};
   leave_trace();
@@ -248,6 +253,10 @@ std::string Leader::reached_address() const {
     if (!facts.address.empty() && facts.address != facts.our_address) return facts.our_address;
   }
   return {};
+}
+
+bool Leader::has_others() const {
+  return std::any_of(leads_.begin(), leads_.end(), [](const auto& agent) { return !agent.second; });
 }
 
 void Leader::when_alone(std::function<void()> alone) {

@@ -47,6 +47,8 @@ class Leader {
   const JobEnd& history() const { return history_; }
   // The address of ours that the first node from elsewhere of this round has reached; may be empty.
   std::string reached_address() const;
+  // Whether agents of other nodes have joined.
+  bool has_others() const;
   // Calls back when every agent has read how the job ended, or had time to.
   void when_alone(std::function<void()> alone);
 
@@ -88,6 +90,7 @@ class Leader {
   int round_restarts_ = 0;  // before it
   rendezvous::Nanoseconds began_{0}, alone_by_{0}, traced_at_{0};
   std::function<void()> alone_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for completions on their way
   int turned_away_ = 0;
   rendezvous::Nanoseconds turned_away_told_{0};
 };

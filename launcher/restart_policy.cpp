@@ -16,11 +16,12 @@ bool failed_starting_up(const FailedAttempt& attempt) {
 
 }  // namespace
 
-Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits) {
-  const size_t failures = history.size();
+Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
+                        int before) {
+  const size_t failures = history.size() + static_cast<size_t>(before);
   if (failures > static_cast<size_t>(limits.max_restarts)) return {};
-  if (failures >= 2 && failed_starting_up(history[failures - 1]) &&
-      failed_starting_up(history[failures - 2])) {
+  if (history.size() >= 2 && failed_starting_up(history.back()) &&
+      failed_starting_up(history[history.size() - 2])) {
     return {.why = fmt::format("not restarted again: {} twice within {} s of the start cannot heal",
                                name_of(history.back().cause), kStartUp.count())};
   }

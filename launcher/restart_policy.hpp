@@ -27,9 +27,11 @@ struct RestartLimits {
 };
 
 // Decides whether the group starts again. `history` holds every failed attempt so far, the
-// newest last. The first restart is immediate. A cause that cannot heal by itself (see
-// Cause::can_heal) that comes twice in a row within 5 s of the start ends the job early; every
-// other failure uses all restarts there are.
-Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits);
+// newest last, but for `before` earlier ones of which no more is known than that they were. The
+// first restart is immediate. A cause that cannot heal by itself (see Cause::can_heal) that comes
+// twice in a row within 5 s of the start ends the job early; every other failure uses all restarts
+// there are.
+Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
+                        int before = 0);
 
 }  // namespace mgpu::launcher

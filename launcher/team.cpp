@@ -39,7 +39,8 @@ Team::Team(asio::io_context& io, TeamPlan plan, Node node, rendezvous::Credentia
               .end = [this](int status, const auto& words) { job_over(status, words); },
               .lease = callbacks_.lease,
               .connected = callbacks_.connected,
-              .say = callbacks_.say}) {}
+              .say = callbacks_.say}),
+      stand_timer_(io) {}
 
 void Team::start() {
   if (plan_.etcd) join_election();
@@ -59,7 +60,7 @@ void Team::resolved(std::vector<Agent::Endpoint>& endpoints) {
   };
   if (!leader_ && !election_ &&
       plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
-      !lead(rules_here()))
+      !lead(rules_here(), counts_))
     return endpoints.clear();
   if (!leader_) return;
   std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
@@ -77,7 +78,7 @@ Coordinator::Settings Team::rules_here() const {
 }
 
 // True when there is a leader to call, here or elsewhere.
-bool Team::lead(const Coordinator::Settings& rules) {
+bool Team::lead(const Coordinator::Settings& rules, const JobCounts& counts) {
   try {
     leader_ = std::make_unique<Leader>(
         io_,
@@ -86,7 +87,7 @@ bool Team::lead(const Coordinator::Settings& rules) {
                          .host = node_.host,
                          .credentials = credentials_,
                          .rules = rules,
-                         .counts = counts_,
+                         .counts = counts,
                          .port = plan_.port},
         Leader::Callbacks{
             .announce = callbacks_.say,
@@ -130,9 +131,11 @@ void Team::ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
 }
 
 void Team::leave(int signo, const std::string& why) {
-  agent_.leave({.signo = signo, .why = why}, [this, signo, why] {
-    // A leader of ours says itself what comes of the job.
-    if (!leader_) job_over(128 + signo, "");
+  const bool joined = agent_.joined();
+  agent_.leave({.signo = signo, .why = why}, [this, signo, joined] {
+    if (leader_ && election_) return hand_over(128 + signo);
+    // A leader of ours that hears it says itself what comes of the job.
+    if (!leader_ || !joined) job_over(128 + signo, "");
   });
 }
 

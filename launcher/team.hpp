@@ -64,16 +64,28 @@ class Team {
  private:
   void resolved(std::vector<Agent::Endpoint>& endpoints);
   Coordinator::Settings rules_here() const;
-  bool lead(const Coordinator::Settings& rules);
+  bool lead(const Coordinator::Settings& rules, const JobCounts& counts);
   rendezvous::Join introduce();
   void job_over(int status, const std::string& words);
 
   // With etcd.
+  struct Saved {  // what a leader must not lose
+    std::int64_t incarnation = 0;
+    JobCounts counts;
+    int nodes = 0;             // of the last round
+    int left = 0;              // of these, those that have left it with nothing of theirs running
+    std::optional<int> ended;  // with this status
+  };
+  static std::string text_of(const Saved& saved);
+  static std::optional<Saved> read_state(const std::string& text);
   void join_election();
+  void stand();
   void elected(const rendezvous::etcd::Election::Seen& seen);
-  bool take_over(const std::string& state);
+  bool take_over(const std::optional<Saved>& saved, std::int64_t term);
   void save(const JobCounts& counts, int nodes);
+  void hand_over(int status);
   void end_election(std::function<void()> done);
+  void save_end(int status, std::function<void()> done);
 
   boost::asio::io_context& io_;
   TeamPlan plan_;
@@ -83,9 +95,16 @@ class Team {
   std::unique_ptr<Leader> leader_;
   Agent agent_;
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
-  std::string our_candidacy_;                             // host:port
-  JobCounts counts_;
-  int nodes_ = 0;  // of the last round that we were in
+  boost::asio::steady_timer stand_timer_;
+  std::string our_address_;
+  bool any_port_ = false;
+  bool rests_ = false;  // does not stand for a moment
+  bool leaves_ = false;
+  // Which of the jobs of this id is ours: the term of its first leader; 0: not known yet.
+  std::int64_t incarnation_ = 0;
+  Saved last_saved_;
+  JobCounts counts_;  // as our agent was told them
+  int nodes_ = 0;     // of the last round that we were in
   bool over_ = false;
 };
 

@@ -74,6 +74,8 @@ class Election {
   // Observes, and stands for election with this "host:port" until we have led or resigned.
   // Nothing changes while we lead.
   void campaign(std::string address);
+  // Whether we stand for election, or lead.
+  bool stands() const { return role_ != Role::observing; }
   // Whether we lead at this moment. It may be what finds out that we do not.
   bool leading();
   // Saves a state in the place of the one before. done(false): it is not known to be saved; when we

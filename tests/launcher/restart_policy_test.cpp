@@ -52,3 +52,14 @@ TEST_CASE("the first restart is immediate and later ones wait longer and longer"
   }
   CHECK(delays == std::vector<std::chrono::milliseconds>{0s, 2s, 4s, 8s, 16s, 32s, 60s, 60s, 60s});
 }
+
+TEST_CASE("failures before a lost leader count against the limit", "[restart_policy]") {
+  const RestartLimits limits{.max_restarts = 3, .retry_delay = 2s};
+  CHECK(decide_restart({{Kind::signal, 1ms}}, limits, 1).delay == 2s);
+  CHECK(decide_restart({{Kind::signal, 1ms}}, limits, 2).restart);
+  CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, limits, 3).restart);
+  CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, limits, 1'000'000'000).restart);
+  SECTION("and are no sign that a cause cannot heal") {
+    CHECK(decide_restart({{Kind::usage, 1ms}}, limits, 1).restart);
+  }
+}

@@ -23,10 +23,17 @@ ETCDCTL = shutil.which("etcdctl")
 LEASE = 2  # seconds: the least that etcd gives
 
 
-def why_not():
-    """Why tests with etcd cannot run here, or None."""
+def why_no_etcd():
+    """Why there can be no etcd here, or None."""
     if not ETCD or not ETCDCTL:
         return "etcd and etcdctl are not installed (Debian's etcd-server and etcd-client)"
+    return None
+
+
+def why_not():
+    """Why tests of our client of etcd cannot run here, or None."""
+    if why_no_etcd():
+        return why_no_etcd()
     if not (BUILD / "bin" / "etcd_client").exists():
         return "etcd_client is not built"
     return None
@@ -55,13 +62,13 @@ def free_ports(count):
 
 
 class Member:
-    """One etcd server. It is killed when the test ends."""
+    """One etcd server, in a host of a Net or here. It is killed when the test ends."""
 
-    def __init__(self, folder, name, ports, cluster, options, tls):
+    def __init__(self, folder, name, place, cluster, options, tls):
+        self.host, address, self.port, peer_port = place
         self.scheme = "https" if tls else "http"
-        self.port = ports[0]
-        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
-        peer = f"http://127.0.0.1:{ports[1]}"
+        self.url = f"{self.scheme}://{address}:{self.port}"
+        peer = f"http://{address}:{peer_port}"
         self.command = [ETCD, "--name", name, "--data-dir", f"{folder}/{name}",
                         "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
                         "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
@@ -70,8 +77,9 @@ class Member:
         self.process = None
 
     def start(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
-                                        stderr=self.log)
+        start = self.host.start if self.host else subprocess.Popen
+        self.process = start(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
+                             stderr=self.log)
 
     def send(self, signo):
         self.process.send_signal(signo)
@@ -87,9 +95,9 @@ class Member:
 
 
 class Cluster:
-    """Some members that know each other."""
+    """Some members that know each other, each in a host of its own if there are hosts."""
 
-    def __init__(self, members=1, options=(), tls=None):
+    def __init__(self, members=1, options=(), tls=None, hosts=()):
         # In memory: a busy disk makes etcd late, and leases run out.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = tempfile.mkdtemp(prefix="mgpu-etcd-", dir=memory)
@@ -98,11 +106,13 @@ class Cluster:
             options = [*options, "--cert-file", tls["cert"], "--key-file", tls["key"]]
             if tls.get("client_ca"):
                 options += ["--client-cert-auth", "--trusted-ca-file", tls["client_ca"]]
-        ports = free_ports(2 * members)
-        pairs = [ports[2 * i:2 * i + 2] for i in range(members)]
-        cluster = ",".join(f"m{i}=http://127.0.0.1:{pair[1]}" for i, pair in enumerate(pairs))
-        self.members = [Member(self.folder, f"m{i}", pair, cluster, options, bool(tls))
-                        for i, pair in enumerate(pairs)]
+        ports = iter(free_ports(2 * members))
+        places = ([(host, host.v4, 2379, 2380) for host in hosts] or
+                  [(None, "127.0.0.1", next(ports), next(ports)) for _ in range(members)])
+        cluster = ",".join(f"m{i}=http://{address}:{peer_port}"
+                           for i, (_, address, _, peer_port) in enumerate(places))
+        self.members = [Member(self.folder, f"m{i}", place, cluster, options, bool(tls))
+                        for i, place in enumerate(places)]
         for member in self.members:
             member.start()
 
@@ -117,7 +127,8 @@ class Cluster:
 
     def ctl(self, *words, check=True, user=None):
         """Etcd's own client."""
-        command = [ETCDCTL, "--endpoints", self.endpoints, "--command-timeout=5s"]
+        host = self.members[-1].host
+        command = [*(host.enter() if host else ()), ETCDCTL, "--endpoints", self.endpoints, "--command-timeout=5s"]
         if self.tls:
             command += ["--cacert", self.tls["ca"]]
         if self.tls.get("client_ca"):

@@ -67,6 +67,7 @@ class NodesTest(JobTest):
     """A job over the hosts of a net, made for each test. Short time-outs where nothing is said."""
 
     hosts = 2
+    servers = 0  # hosts after these, on which something else runs
     second_nic = False
     clocks = ()
     keep_alive, grace, join_timeout, last_call = 1.0, 1.0, 30, 1
@@ -75,7 +76,7 @@ class NodesTest(JobTest):
         super().setUp()
         self.dir.chmod(0o755)
         self.agents = []
-        self.net = Net(self.hosts, self.second_nic, self.clocks)
+        self.net = Net(self.hosts + self.servers, self.second_nic, self.clocks)
         self.addCleanup(self._end_agents)
         self.token = self.write("token", "a secret of this test, 32 bytes or more\n", 0o600)
         self.counts = self.dir / "counts"
@@ -193,13 +194,16 @@ class NodesTest(JobTest):
     def stop_counting(self):
         (self.counts / "stop").touch()
 
+    def job_pids(self):
+        return [pid for host in self.net.hosts[:self.hosts] for pid in host.pids() if alive(pid)]
+
     def assert_nothing_left(self, limit=10):
         """No process of the job is on any host."""
         def left():
             return [(pid, pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()[-80:])
-                    for pid in self.net.pids() if alive(pid)]
+                    for pid in self.job_pids()]
         try:
-            until(slowly(lambda: not any(alive(pid) for pid in self.net.pids())), limit)
+            until(slowly(lambda: not self.job_pids()), limit)
         except AssertionError:
             raise AssertionError(f"processes are left: {left()}") from None
 

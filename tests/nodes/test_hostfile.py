@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 from harness import MGPU_RUN, PYTHON, SLOWER, JobTest, children, until  # noqa: E402
 
+TORCH_PYTHON = os.environ.get("MGPU_TORCH_PYTHON", "")
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 
 # Like sshd: another environment, and the words after the host go to a login shell as one line.
@@ -26,14 +27,6 @@ case $host in
 esac
 exec env -i HOME=/nonexistent FAKE_HOST="$host" PATH=/usr/bin:/bin /bin/sh -c "$*"
 """
-
-
-def agents_meet():
-    """Whether this mgpu-run can form a job of several nodes."""
-    tried = subprocess.run([MGPU_RUN, "--dry-run", "--insecure", "--nnodes=2", "--node-rank=0",
-                            "--master-addr=127.0.0.1", "--master-port=29500", "true"],
-                           capture_output=True, text=True, check=False)
-    return "not there yet" not in tried.stderr
 
 
 class FanOut(JobTest):
@@ -312,7 +305,7 @@ class RealSsh(FanOut):
             self.assertEqual(self.end(job), 75, job.err)
         self.assertRegex(job.err, r"node 0 \(127\.0\.0\.4\) cannot be reached.*Connection refused")
 
-    @unittest.skipUnless(agents_meet(), "agents cannot meet yet")
+    @unittest.skipIf(not TORCH_PYTHON, "MGPU_TORCH_PYTHON names no python that has torch")
     def test_a_job_runs_over_ssh(self):
         worker = self.script(
             "import os, socket\n"
@@ -323,10 +316,30 @@ class RealSsh(FanOut):
             "print('sum', int(x), 'of', d.get_world_size(), flush=True)\n")
         hosts = self.write("hosts", "127.0.0.2 slots=2\n127.0.0.3 slots=2\n")
         job = self.run_job("--hostfile", hosts, worker, limit=120,
-                           env={"MGPU_SSH": self.ssh_command, "PYTHON_EXEC": PYTHON,
+                           env={"MGPU_SSH": self.ssh_command, "PYTHON_EXEC": TORCH_PYTHON,
                                 "GLOO_SOCKET_IFNAME": "lo"})
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(job.out.splitlines(), ["sum 10 of 4"] * 4)
+
+    def begin_real(self, text):
+        """A job of sh workers with agents that meet."""
+        hosts = self.write("hosts", "127.0.0.2 slots=1\n127.0.0.3 slots=1\n")
+        return self.start("--hostfile", hosts, "--grace", "1", "--keep-alive", "1", "--no-python",
+                          "/bin/sh", "-c", text, env={"MGPU_SSH": self.ssh_command})
+
+    def test_a_job_over_ssh_ends_with_the_status_of_its_failing_rank(self):
+        job = self.begin_real("test $RANK = 0 || exit 7; exec sleep 100")
+        self.assertEqual(self.end(job), 7, job.err)
+        self.assertIn("exited with status 7", job.err)
+        self.assertNotIn("cannot be reached", job.err)
+
+    def test_a_dead_ssh_ends_its_agent_with_the_ranks_and_the_job(self):
+        job = self.begin_real("echo $$ > pid.$RANK; exec sleep 100")
+        ranks = self.pids_from("pid.*", 2, 30)
+        os.kill(children(job.pid)[1], signal.SIGKILL)
+        self.assertEqual(self.end(job), 75, job.err)
+        self.assertIn("node 1 (127.0.0.3)", job.err)
+        self.assert_all_gone(ranks, 10)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,419 @@
+"""Jobs whose leader is elected over etcd: no node is indispensable, nor is one member of etcd."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from etcd_cluster import Cluster, why_no_etcd
+from nodes_job import COULD_NOT_MEET, MISTAKE, NodesTest, alive, lines_with, send, slowly, until
+
+SLACK = 6  # seconds that a busy machine may add
+
+
+@unittest.skipIf(why_no_etcd(), why_no_etcd())
+class OverEtcd(NodesTest):
+    hosts, servers = 3, 1
+
+    def setUp(self):
+        super().setUp()
+        self.etcd = self.start_etcd()
+
+    def start_etcd(self, **options):
+        cluster = Cluster(hosts=self.net.hosts[self.hosts:], **options)
+        self.addCleanup(cluster.close)
+        return cluster.wait()
+
+    def endpoints(self):
+        return ",".join(member.url.partition("//")[2] for member in self.etcd.members)
+
+    def meeting(self, endpoint=None, backend="etcd", **conf):
+        options = super().meeting(endpoint or self.endpoints(), **conf)
+        options[options.index("c10d")] = backend
+        return options
+
+    def lease(self):
+        return max(self.keep_alive, 2)  # the shortest that etcd gives
+
+    def key(self, name):
+        return self.etcd.ctl("get", "--print-value-only", f"/mgpu-run/job/{name}").stdout.strip()
+
+    def leader(self, but=None):
+        """The number of the host that leads, once another than that one does."""
+        def found():
+            address = self.key("leader").rpartition(":")[0]
+            return [host.index for host in self.net.hosts if host.v4 == address
+                    and host.index != but]
+        return until(slowly(found), 20, "a leader")[0]
+
+    def job(self, *options, nnodes="2:3", hosts=None, after=None, **kwargs):
+        """Agents on all hosts, and their world."""
+        self.by_host = {host: self.agent(host, nnodes, *options, **kwargs)
+                        for host in range(self.hosts if hosts is None else hosts)}
+        return self.world(len(self.by_host) * kwargs.get("workers", 1), after=after)
+
+    def back(self, host, world, *options):
+        """Starts the agent of a host again, and waits for the world of all."""
+        self.by_host[host] = self.agent(host, "2:3", *options)
+        return self.world(3, after=world)
+
+    def end_all(self):
+        self.end_well(list(self.by_host.values()))
+
+    def without(self, host, world):
+        """Waits for the world of the others, and checks that it was there in time."""
+        start = time.monotonic()
+        after = self.world(2, after=world, steps=1)
+        self.assertLess(time.monotonic() - start, self.lease() + self.keep_alive + self.grace + SLACK)
+        self.assertNotIn(f"host{host}", after.hosts)
+        return after
+
+
+class Formation(OverEtcd):
+    def test_three_agents_form_one_world(self):
+        world = self.job(nnodes=3, workers=2)
+        self.assertEqual(sorted(world.hosts), ["host0"] * 2 + ["host1"] * 2 + ["host2"] * 2)
+        self.assertEqual({life.told["torchelastic_run_id"] for life in world.lives}, {"job"})
+        self.end_all()
+        self.assertEqual(len(self.worlds()), 1)
+
+    def test_two_agents_form_one_world_as_torchrun_s_old_backend(self):
+        self.job(nnodes=2, hosts=2, meeting=self.meeting(backend="etcd-v2"))
+        self.end_all()
+
+    def test_a_node_that_comes_later_widens_the_job(self):
+        world = self.job(hosts=2)
+        self.back(2, world)
+        self.end_all()
+
+    def test_node_ranks_that_were_asked_for_are_kept(self):
+        for host, rank in ((0, 2), (1, 0), (2, 1)):
+            self.agent(host, 3, "--node-rank", rank)
+        self.assertEqual(self.world(3).hosts, ["host1", "host2", "host0"])
+        self.end_well()
+
+    def test_a_port_that_was_asked_for_is_the_only_one_that_the_leader_takes(self):
+        self.job("--master-port", 29444, nnodes=3)
+        self.assertEqual(self.key("leader"), f"{self.net[self.leader()].v4}:29444")
+        self.end_all()
+
+    def test_the_address_that_was_asked_for_is_the_leader_s(self):
+        for host in range(2):
+            self.agent(host, 2, "--local-addr", self.net[host].v6)
+        self.world(2)
+        self.assertIn("[fd00:77::", self.key("leader"))
+        self.end_well()
+
+    def test_a_failing_rank_ends_all_agents_with_its_status(self):
+        self.job(nnodes=3)
+        self.break_rank(1)
+        self.assert_ended(7)
+
+
+class LeaderLost(OverEtcd):
+    def test_when_the_leader_s_agent_is_killed_the_others_go_on_with_the_counts(self):
+        world = self.job("--max-restarts", 1)
+        self.break_rank(1)
+        world = self.world(3, after=world)
+        self.assertEqual(world.restarts, 1)
+        rounds = self.newest_round()
+        lost = self.leader()
+        self.by_host[lost].kill()
+        after = self.without(lost, world)
+        self.assertEqual(after.restarts, 1)
+        self.assertGreater(self.newest_round(), rounds)
+        world = self.back(lost, after, "--max-restarts", 1)
+        self.assertEqual(world.restarts, 1)
+        self.break_rank(2)
+        self.assert_ended(7, self.by_host.values())
+
+    def newest_round(self):
+        return max(int(number) for agent in self.agents
+                   for number in re.findall(r"round (\d+): ", agent.err))
+
+    def test_whoever_leads_is_killed_time_and_again(self):
+        world = self.job()
+        for _ in range(3):
+            lost = self.leader()
+            self.by_host[lost].kill()
+            world = self.without(lost, world)
+            world = self.back(lost, world)
+        self.assertEqual(world.restarts, 0)
+        self.end_all()
+
+    def test_the_last_of_two_goes_on_alone(self):
+        world = self.job(nnodes="1:2", hosts=2)
+        lost = self.leader()
+        self.by_host.pop(lost).kill()
+        after = self.world(1, after=world)
+        self.assertEqual((after.hosts, after.restarts), ([f"host{1 - lost}"], 0))
+        self.end_all()
+
+    def test_a_node_that_does_not_lead_is_killed(self):
+        world = self.job()
+        lost = (self.leader() + 1) % 3
+        self.by_host[lost].kill()
+        after = self.without(lost, world)
+        self.assertNotEqual(self.leader(), lost)
+        self.back(lost, after)
+        self.end_all()
+
+    def test_the_whole_host_of_the_leader_is_lost(self):
+        world = self.job()
+        lost = self.leader()
+        for pid in self.net[lost].pids():  # the guard too
+            send(pid, signal.SIGKILL)
+        self.by_host.pop(lost).process.wait()
+        self.without(lost, world)
+        self.end_all()
+
+    def test_the_leader_s_host_is_cut_off_and_comes_back(self):
+        world = self.job()
+        lost = self.leader()
+        self.net[lost].cut()
+        after = self.without(lost, world)
+        mine = [life.pid for life in world.lives if life.host == f"host{lost}"]
+        self.assertFalse(any(map(alive, mine)))
+        self.assertNotEqual(self.leader(), lost)
+        self.net[lost].heal()
+        world = self.world(3, after=after)
+        self.assertEqual(world.restarts, 0)
+        self.end_all()
+
+    def test_nobody_starts_while_workers_of_a_cut_off_leader_use_their_grace(self):
+        self.grace = 3.0
+        world = self.job(env={"COUNTING_STUBBORN": "1"})
+        lost = self.leader()
+        self.net[lost].cut()
+        after = self.without(lost, world)
+        (stubborn,) = [life for life in world.lives if life.host == f"host{lost}"]
+        self.assertFalse(alive(stubborn.pid))
+        self.net[lost].heal()
+        self.world(3, after=after)
+        self.end_all()
+
+    def test_the_workers_of_a_frozen_leader_are_gone_before_the_others_start(self):
+        world = self.job()
+        lost = self.leader()
+        self.by_host[lost].signal(signal.SIGSTOP)
+        after = self.without(lost, world)
+        mine = [life.pid for life in world.lives if life.host == f"host{lost}"]
+        self.assertFalse(any(map(alive, mine)))
+        self.by_host[lost].signal(signal.SIGCONT)
+        self.world(3, after=after)
+        self.end_all()
+
+    def test_a_leader_that_is_told_to_stop_leaves_and_the_others_go_on_at_once(self):
+        self.grace = 20.0  # nobody waits for what is surely over
+        world = self.job()
+        left = self.leader()
+        self.by_host[left].signal(signal.SIGTERM)
+        start = time.monotonic()
+        self.assertEqual(self.by_host.pop(left).wait(), 128 + signal.SIGTERM)
+        after = self.world(2, after=world, steps=1)
+        self.assertLess(time.monotonic() - start, self.grace / 2)
+        self.assertEqual(after.restarts, 0)
+        self.assertNotEqual(self.leader(), left)
+        self.end_all()
+
+    def test_all_that_are_told_to_stop_do_and_leave_nothing_to_the_next_job(self):
+        world = self.job("--max-restarts", 1)
+        self.break_rank(0)
+        world = self.world(3, after=world)
+        for agent in self.by_host.values():
+            agent.signal(signal.SIGTERM)
+        self.assert_ended(128 + signal.SIGTERM, self.by_host.values())
+        self.assertEqual(self.job("--max-restarts", 1, after=world).restarts, 0)
+        self.stop_counting()
+        self.assertEqual([agent.wait() for agent in self.by_host.values()], [0] * 3)
+
+
+class Ended(OverEtcd):
+    def test_the_same_job_id_can_be_used_again_at_once(self):
+        world = self.job("--max-restarts", 1, nnodes=3)
+        self.break_rank(1)
+        world = self.world(3, after=world)
+        self.end_all()
+        self.counts = self.dir / "counts of the second"
+        self.counts.mkdir()
+        self.assertEqual(self.job("--max-restarts", 1, nnodes=3).restarts, 0)
+        self.end_all()
+
+    def test_a_node_that_was_away_at_the_end_ends_with_the_status_of_the_job(self):
+        world = self.job()
+        away = (self.leader() + 1) % 3
+        self.net[away].cut()
+        world = self.without(away, world)
+        self.break_rank(0)
+        others = [agent for host, agent in self.by_host.items() if host != away]
+        self.assertEqual([agent.wait() for agent in others], [7, 7])
+        self.net[away].heal()
+        late = self.by_host[away]
+        self.assertEqual(late.wait(), 7)
+        self.assertTrue(lines_with(late.err, "the job has ended"), late.err)
+        self.assert_nothing_left()
+        self.assert_counts()
+
+    def test_an_agent_that_comes_after_the_end_does_not_run_it_alone(self):
+        self.job()
+        self.end_all()
+        (self.counts / "stop").unlink()
+        ran = len(self.worlds())
+        late = self.agent(0, "2:3", meeting=self.meeting(join_timeout=4))
+        self.assertEqual(late.wait(), COULD_NOT_MEET)
+        self.assertTrue(lines_with(late.err, "1 of 2 nodes"), late.err)
+        self.assertEqual(len(self.worlds()), ran)
+
+
+class Members(OverEtcd):
+    servers = 3
+    keep_alive = 5.0  # etcd's members need one or two to choose another leader among them
+
+    def test_each_member_in_turn_is_lost_and_the_job_does_not_notice(self):
+        world = self.job()
+        for member in self.etcd.members:
+            member.kill()
+            self.goes_on(steps=150)  # longer than the lease
+            member.start()
+            self.etcd.wait()
+        self.assertEqual([found.name for found in self.worlds()], [world.name])
+        self.end_all()
+
+    def test_the_leader_is_replaced_while_a_member_is_lost(self):
+        world = self.job()
+        self.etcd.members[0].kill()
+        lost = self.leader()
+        self.by_host[lost].kill()
+        after = self.without(lost, world)
+        self.back(lost, after)
+        self.end_all()
+
+    def test_without_a_majority_nobody_runs_and_with_it_all_go_on(self):
+        world = self.job()
+        for member in self.etcd.members[1:]:
+            member.kill()
+        until(slowly(lambda: not any(map(alive, world.pids))), self.lease() + self.grace + SLACK,
+              "the end of the workers")
+        self.assertTrue(all(agent.running for agent in self.agents))
+        for member in self.etcd.members[1:]:
+            member.start()
+        self.etcd.wait()
+        after = self.world(3, after=world)
+        self.assertEqual(after.restarts, 0)
+        self.end_all()
+
+
+class Unreachable(OverEtcd):
+    hosts = 1
+
+    def test_an_etcd_that_is_not_there_is_told_and_waited_for_until_the_join_timeout(self):
+        started = time.monotonic()
+        agent = self.agent(0, 2, meeting=self.meeting(f"{self.net[0].v4}:2379", join_timeout=6))
+        self.assertEqual(agent.wait(), COULD_NOT_MEET)
+        self.assertGreaterEqual(time.monotonic() - started, 5.9)
+        told = lines_with(agent.err, "etcd")
+        self.assertEqual(len(told), 2, agent.err)  # after 3 s, and at the end
+        for line in told:
+            self.assertIn(f"{self.net[0].v4}:2379", line)
+            self.assertIn("Connection refused", line)
+
+    def test_an_etcd_that_comes_late_is_found(self):
+        self.etcd.members[0].kill()
+        agent = self.agent(0, "1:2")
+        until(slowly(lambda: lines_with(agent.err, "Connection refused")), 20, "a complaint")
+        self.etcd.members[0].start()
+        self.world(1)
+        self.end_well()
+
+    def test_files_that_cannot_be_read_are_a_mistake(self):
+        agent = self.agent(0, 2, meeting=self.meeting(protocol="https", cacert="/nowhere/ca.pem"))
+        self.assertEqual(agent.wait(), MISTAKE)
+        self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
+        self.assertIn("/nowhere/ca.pem", agent.err)
+        self.assert_nothing_left()
+
+
+class Users(OverEtcd):
+    hosts = 2
+
+    def setUp(self):
+        super().setUp()
+        for words in (["user", "add", "root:rootpw"], ["user", "grant-role", "root", "root"],
+                      ["user", "add", "job:secret"], ["role", "add", "jobs"],
+                      ["role", "grant-permission", "jobs", "--prefix=true", "readwrite",
+                       "/mgpu-run/"],
+                      ["user", "grant-role", "job", "jobs"], ["auth", "enable"]):
+            self.etcd.ctl(*words)
+
+    def test_a_user_with_a_password_is_let_in(self):
+        self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
+        self.end_all()
+
+    def check_refused(self, *words, **conf):
+        started = time.monotonic()
+        agent = self.agent(0, 2, meeting=self.meeting(**conf))
+        self.assertEqual(agent.wait(), MISTAKE)
+        self.assertLess(time.monotonic() - started, SLACK)
+        for word in words:
+            self.assertIn(word, agent.err)
+        return agent
+
+    def test_a_wrong_password_ends_at_once_and_is_not_shown(self):
+        agent = self.check_refused("does not let the user job in", user="job", password="guessed")
+        self.assertNotIn("guessed", agent.err)
+
+    def test_no_user_where_one_is_wanted_ends_at_once(self):
+        self.check_refused("wants a user and a password")
+
+    def test_a_user_whose_right_is_taken_away_while_the_job_runs_does_not_end_it(self):
+        world = self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
+        self.etcd.ctl("user", "revoke-role", "job", "jobs", user="root:rootpw")
+        until(slowly(lambda: not any(map(alive, world.pids))), self.lease() + self.grace + SLACK,
+              "the end of the workers")
+        self.etcd.ctl("user", "grant-role", "job", "jobs", user="root:rootpw")
+        self.world(2, after=world)
+        self.end_all()
+
+
+class Tls(OverEtcd):
+    hosts = 2
+
+    def openssl(self, *words):
+        subprocess.run(["openssl", *words], cwd=self.dir, check=True, capture_output=True)
+
+    def certificate(self, name, names):
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                     "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (self.dir / "names").write_text(f"subjectAltName={names}\n")
+        self.openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+                     "-CAcreateserial", "-days", "2", "-extfile", "names", "-out", f"{name}.pem")
+
+    def start_etcd(self):
+        try:
+            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt",
+                         "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "ca.key", "-out",
+                         "ca.pem", "-days", "2", "-subj", "/CN=authority of a test")
+        except FileNotFoundError:
+            self.skipTest("openssl is not installed")
+        self.certificate("server", f"IP:{self.net[self.hosts].v4}")
+        self.certificate("client", "DNS:client.example")
+        files = {name: str(self.dir / name) for name in os.listdir(self.dir)}
+        return super().start_etcd(tls={"ca": files["ca.pem"], "cert": files["server.pem"],
+                                       "key": files["server.key"], "client_ca": files["ca.pem"]})
+
+    def test_certificates_of_both_sides_are_used(self):
+        files = {name: self.dir / file for name, file in (
+            ("cacert", "ca.pem"), ("cert", "client.pem"), ("key", "client.key"))}
+        self.job(nnodes=2, meeting=self.meeting(protocol="https", **files))
+        self.end_all()
+
+    def test_a_server_whose_authority_is_not_known_is_not_believed(self):
+        agent = self.agent(0, 2, meeting=self.meeting(self.etcd.endpoints, join_timeout=4))
+        self.assertEqual(agent.wait(), COULD_NOT_MEET)
+        self.assertTrue(lines_with(agent.err, "certificate"), agent.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
