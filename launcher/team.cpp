@@ -92,7 +92,7 @@ bool Team::lead(const Coordinator::Settings& rules, const JobCounts& counts) {
         Leader::Callbacks{
             .announce = callbacks_.say,
             .over = [this](int status) { job_over(status, ""); },
-            .changed = [this](const JobCounts& counts, int nodes) { save(counts, nodes); }});
+            .changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
     return true;
   } catch (const std::exception& problem) {
     if (election_) {
