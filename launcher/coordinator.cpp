@@ -87,6 +87,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
   if (round_ < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
   Node& node = nodes_[id] = {.join = join, .since = now};
   node.join.host = rendezvous::shown(join.host, kLongestName);
+  back_ += is_back(node);
   if (holder_of(join.node_rank, id)) {
     node.part = Part::disputing;
     recount();
@@ -101,7 +102,8 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
 Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
                                           LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.part != Part::in_round || failing.round != round_)
+  if (found == nodes_.end() || found->second.part != Part::in_round || found->second.lost ||
+      failing.round != round_)
     return take();
   const Node& node = found->second;
   const int signo = signal_of(failing.signo);
@@ -125,9 +127,11 @@ bool Coordinator::ends_the_job(const Node& node) const {
 
 Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.part != Part::in_round || end.round != round_)
+  if (found == nodes_.end() || found->second.part != Part::in_round || found->second.lost ||
+      end.round != round_)
     return take();
   found->second.part = Part::ended;
+  --at_work_;
   found->second.since = now;
   found->second.end = end;
   if (phase_ == Phase::running && end.outcome != "done")
@@ -273,18 +277,21 @@ void Coordinator::consider(LeaderTime now) {
 
 // A leader that was started again where it was had the lost one's node, whose guard has seen to its
 // ranks; one that was elected has not.
+bool Coordinator::is_back(const Node& node) const {
+  return node.join.nodes > 0 || (node.join.leads && !settings_.elected);
+}
+
 bool Coordinator::old_round_may_run(LeaderTime now) const {
-  if (nodes_before_ == 0 || now >= hold_until_) return false;
-  const auto back = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    const auto& join = entry.second.join;
-    return join.nodes > 0 || (join.leads && !settings_.elected);
-  });
-  return back + settings_.left_before < nodes_before_;
+  return nodes_before_ > 0 && now < hold_until_ && back_ + settings_.left_before < nodes_before_;
 }
 
 void Coordinator::recount() {
-  apart_ = 0;
-  for (const auto& [id, node] : nodes_) apart_ += node.lost || node.part == Part::disputing;
+  apart_ = back_ = at_work_ = 0;
+  for (const auto& [id, node] : nodes_) {
+    apart_ += node.lost || node.part == Part::disputing;
+    back_ += is_back(node);
+    at_work_ += node.part == Part::in_round && !node.lost;
+  }
   news_ = true;
 }
 
@@ -355,6 +362,7 @@ void Coordinator::begin_round(LeaderTime now) {
   nodes_before_ = 0;
   last_call_.reset();
   phase_ = Phase::running;
+  at_work_ = static_cast<int>(order.size());
   actions_.push_back(OpenRound{round, order});
   actions_.push_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
                                           order.size() == 1 ? "" : "s", world_size)});
@@ -427,10 +435,10 @@ void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime n
 }
 
 bool Coordinator::round_is_over(LeaderTime now) const {
-  return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    const Node& node = entry.second;
-    return node.part != Part::in_round || (node.lost && now >= node.dead_by);
-  });
+  return at_work_ == 0 && std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+           const Node& node = entry.second;
+           return node.part != Part::in_round || (node.lost && now >= node.dead_by);
+         });
 }
 
 void Coordinator::check_round_over(LeaderTime now) {
@@ -510,11 +518,11 @@ void Coordinator::judge(LeaderTime now) {
 // All that are left wait for the next round.
 void Coordinator::forget_round() {
   std::erase_if(nodes_, [](const auto& entry) { return entry.second.lost; });
-  recount();
   for (auto& [id, node] : nodes_) {
     if (in_this_round(node)) node.part = Part::waiting;
     node.end.reset();
   }
+  recount();
   stop_why_.clear();
   disturbed_at_ = LeaderTime::max();
 }

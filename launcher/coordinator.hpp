@@ -143,6 +143,7 @@ class Coordinator {
   bool has_loss() const;
   bool in_this_round(const Node& node) const;
   bool old_round_may_run(LeaderTime now) const;
+  bool is_back(const Node& node) const;
   bool ends_the_job(const Node& node) const;
   Actions take();
 
@@ -152,7 +153,9 @@ class Coordinator {
   int round_ = -1;  // the present or last; counts_ may know of later ones, of other leaders
   std::map<NodeId, Node> nodes_;
   std::map<int, NodeId> rank_holders_;  // who asked for a node rank first; may be gone by now
-  int apart_ = 0;                       // nodes that are lost or in dispute
+  // So that ten thousand that come and go one by one are not counted each time: nodes that are
+  // lost or in dispute, that were in a lost leader's round, that have ranks of this round.
+  int apart_ = 0, back_ = 0, at_work_ = 0;
   Actions actions_;
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;

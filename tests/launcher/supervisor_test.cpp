@@ -136,3 +136,100 @@ TEST_CASE("a signal that comes when all has ended well changes nothing", "[super
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
   }
 }
+
+// --- In a team of nodes
+
+TEST_CASE("in a team nothing starts before the leader says so", "[supervisor]") {
+  Supervisor s(2, true);
+  CHECK(s.start().empty());
+  CHECK_FALSE(s.active());
+  CHECK(s.handle(RoundBegins{4}) == Actions{StartRanks{4}});
+  CHECK(s.attempt() == 4);
+  CHECK(s.active());
+  SECTION("and what runs is not started twice") {
+    CHECK(s.handle(RoundBegins{5}).empty());
+    CHECK(s.attempt() == 4);
+  }
+}
+
+TEST_CASE("in a team the end of our part is told, and the leader says what comes", "[supervisor]") {
+  Supervisor s(1, true);
+  s.handle(RoundBegins{0});
+  s.handle(RankEnded{0, GENERATE(ExitReport{}, ExitReport{.code = 7})});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+  SECTION("another round") {
+    CHECK(s.handle(RoundBegins{1}) == Actions{StartRanks{1}});
+    CHECK(s.first_failed() == -1);
+    CHECK_FALSE(s.was_stopped());
+  }
+  SECTION("the end of the job, with its status and not ours") {
+    CHECK(s.handle(JobEnds{3}) == Actions{Finish{3}});
+    CHECK(s.handle(RoundBegins{1}).empty());
+    CHECK(s.handle(JobEnds{4}).empty());
+    CHECK(s.handle(StopRequested{SIGTERM}).empty());
+  }
+}
+
+TEST_CASE("a round that stops is no failure of ours", "[supervisor]") {
+  Supervisor s(2, true);
+  s.handle(RoundBegins{0});
+  CHECK(s.handle(RoundStops{SIGINT}) ==
+        Actions{SignalRank{0, SIGINT}, SignalRank{1, SIGINT}, StartGrace{}});
+  CHECK(s.was_stopped());
+  CHECK(s.handle(RoundStops{SIGTERM}).empty());
+  s.handle(RankEnded{0, kFailed});
+  CHECK(s.first_failed() == -1);
+  SECTION("and ranks that do not go are killed") {
+    CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
+  }
+  CHECK(s.handle(RankEnded{1, kKilled}) == Actions{Sweep{}});
+  CHECK(s.handle(RoundBegins{1}).empty());  // not before nothing is left of the last one
+  CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+  CHECK(s.stop_signal() == 0);
+}
+
+TEST_CASE("a failure is ours although the round is stopped after it", "[supervisor]") {
+  Supervisor s(2, true);
+  s.handle(RoundBegins{0});
+  s.handle(RankEnded{1, kFailed});
+  CHECK(s.handle(RoundStops{SIGTERM}).empty());
+  s.handle(RankEnded{0, kKilled});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+  CHECK(s.first_failed() == 1);
+}
+
+TEST_CASE("the end of the job stops ranks that still run", "[supervisor]") {
+  Supervisor s(2, true);
+  s.handle(RoundBegins{0});
+  s.handle(RankEnded{0, kOk});
+  CHECK(s.handle(JobEnds{75}) == Actions{SignalRank{1, SIGTERM}, StartGrace{}});
+  s.handle(RankEnded{1, kKilled});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Finish{75}});
+}
+
+TEST_CASE("in a team a signal ends our part first, then the leader hears of it", "[supervisor]") {
+  enum class When { before, in_a_round, between };
+  const auto when = GENERATE(When::before, When::in_a_round, When::between);
+  Supervisor s(1, true);
+  if (when != When::before) s.handle(RoundBegins{0});
+  if (when == When::between) {
+    s.handle(RankEnded{0, kOk});
+    s.handle(TreeEmpty{});
+  }
+  if (when == When::in_a_round) {
+    CHECK(s.handle(StopRequested{SIGTERM}) == Actions{SignalRank{0, SIGTERM}, StartGrace{}});
+    s.handle(RankEnded{0, kKilled});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Judge{}});
+  } else {
+    CHECK(s.handle(StopRequested{SIGTERM}) == Actions{Judge{}});
+  }
+  CHECK(s.stop_signal() == SIGTERM);
+  CHECK(s.handle(RoundBegins{1}).empty());
+  SECTION("and a second one does not wait for its answer") {
+    CHECK(s.handle(StopRequested{SIGTERM}).empty());
+    CHECK(s.handle(KillRequested{}) == Actions{Finish{143}});
+  }
+  SECTION("whose answer is the end") {
+    CHECK(s.handle(JobEnds{143}) == Actions{Finish{143}});
+  }
+}

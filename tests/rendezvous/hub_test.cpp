@@ -7,11 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <map>
 #include <memory>
-#include <thread>
+#include <utility>
 
 #include "rendezvous/auth.hpp"
 #include "tests/support/catch.hpp"

@@ -1,7 +1,7 @@
 #include "rendezvous/membership.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <numeric>
 
 #include "tests/support/catch.hpp"
@@ -86,9 +86,9 @@ TEST_CASE("ten thousand nodes are arranged at once", "[membership]") {
   std::vector<Candidate> candidates;
   for (int i = 0; i < 10'000; ++i)
     candidates.push_back({.id = static_cast<std::uint64_t>(10'000 - i), .position = i});
-  const auto before = std::chrono::steady_clock::now();
+  const std::clock_t before = std::clock();  // of our own work: the machine may be busy
   const auto ids = arrange(candidates, 10'000);
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(1));
+  CHECK(std::clock() - before < CLOCKS_PER_SEC);
   Ids expected(10'000);
   std::iota(expected.rbegin(), expected.rend(), 1);
   CHECK(ids == expected);

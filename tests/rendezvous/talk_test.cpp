@@ -1,5 +1,8 @@
 #include "rendezvous/talk.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "rendezvous/auth.hpp"
 #include "tests/support/catch.hpp"
 

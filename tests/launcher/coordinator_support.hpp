@@ -1,0 +1,108 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/coordinator.hpp"
+#include "tests/support/catch.hpp"
+
+namespace mgpu::tests {
+
+// A Coordinator with a clock that only moves when the test says so, and all that it has decided.
+struct CoordinatedJob {
+  using Settings = launcher::Coordinator::Settings;
+  using NodeId = launcher::NodeId;
+  using Time = launcher::LeaderTime;
+
+  Time now = std::chrono::hours(1);
+  launcher::Coordinator coordinator;
+  launcher::Coordinator::Actions actions;
+
+  explicit CoordinatedJob(const Settings& settings, launcher::JobCounts counts = {})
+      : coordinator(settings, counts, now) {}
+
+  static Settings fixed(int nodes) {
+    return {.min_nodes = nodes, .max_nodes = nodes, .by_rank = true};
+  }
+  static Settings elastic(int least, int most) { return {.min_nodes = least, .max_nodes = most}; }
+
+  void note(launcher::Coordinator::Actions more) {
+    for (auto& action : more) actions.push_back(std::move(action));
+  }
+  // What was decided since the last time; every case looks at no more than it is about.
+  void forget() { actions.clear(); }
+
+  void join(NodeId id, rendezvous::Join join = {}) {
+    if (join.host.empty()) join.host = "host" + std::to_string(id);
+    note(coordinator.joined(id, join, now));
+  }
+  void join_all(int nodes) {
+    for (int i = 0; i < nodes; ++i)
+      join(static_cast<NodeId>(i + 1), {.node_rank = i, .leads = i == 0});
+  }
+  int round() const { return coordinator.counts().rounds - 1; }
+  void failing(NodeId id, int signo = 0) {
+    note(coordinator.failing(id, {.round = round(), .when = now.count(), .signo = signo}, now));
+  }
+  void end(NodeId id, const std::string& outcome) {
+    note(coordinator.ended(id, {.round = round(), .outcome = outcome}, now));
+  }
+  void fail(NodeId id, Time when, int status = 1, const std::string& cause = "exit_status",
+            Time lasted = std::chrono::hours(1)) {
+    note(coordinator.ended(id,
+                           {.round = round(),
+                            .outcome = "failed",
+                            .when = when.count(),
+                            .cause = cause,
+                            .status = status,
+                            .lasted = lasted.count()},
+                           now));
+  }
+  void leave(NodeId id, int signo = 0) {
+    note(coordinator.leaves(id, {.signo = signo, .why = "goes"}, now));
+  }
+  void lose(NodeId id, Time last_heard, bool surely_over = false) {
+    note(coordinator.gone(id, last_heard, surely_over, "it is silent", now));
+  }
+  void tick(Time by = Time(0)) {
+    now += by;
+    note(coordinator.tick(now));
+  }
+
+  template <class Kind>
+  std::vector<Kind> all() const {
+    std::vector<Kind> found;
+    for (const auto& action : actions)
+      if (const auto* one = std::get_if<Kind>(&action)) found.push_back(*one);
+    return found;
+  }
+  // What was told to nodes of this kind of message, in order.
+  template <class Kind>
+  std::vector<std::pair<NodeId, Kind>> told() const {
+    std::vector<std::pair<NodeId, Kind>> found;
+    for (const auto& tell : all<launcher::Tell>())
+      if (const auto* message = std::get_if<Kind>(&tell.message))
+        found.emplace_back(tell.node, *message);
+    return found;
+  }
+  template <class Kind>
+  std::vector<NodeId> who_was_told() const {
+    std::vector<NodeId> nodes;
+    for (const auto& [node, message] : told<Kind>()) nodes.push_back(node);
+    return nodes;
+  }
+  // The nodes of the newest round that was opened since the last forget().
+  std::vector<NodeId> opened() const {
+    const auto rounds = all<launcher::OpenRound>();
+    return rounds.empty() ? std::vector<NodeId>() : rounds.back().nodes;
+  }
+  std::string phase() const { return coordinator.phase(); }
+  // Of a job that is over; -1: it is not.
+  int status() const {
+    const auto over = all<launcher::JobOver>();
+    return over.empty() ? -1 : over.back().status;
+  }
+};
+
+}  // namespace mgpu::tests

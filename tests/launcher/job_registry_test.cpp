@@ -1,0 +1,126 @@
+#include "launcher/job_registry.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A runtime folder of the test's own, for as long as it runs.
+class RuntimeFolder {
+ public:
+  RuntimeFolder() {
+    if (const char* before = std::getenv("XDG_RUNTIME_DIR")) before_ = before;
+    ::setenv("XDG_RUNTIME_DIR", folder_.root().c_str(), 1);
+  }
+  ~RuntimeFolder() {
+    if (before_)
+      ::setenv("XDG_RUNTIME_DIR", before_->c_str(), 1);
+    else
+      ::unsetenv("XDG_RUNTIME_DIR");
+  }
+  RuntimeFolder(const RuntimeFolder&) = delete;
+  RuntimeFolder& operator=(const RuntimeFolder&) = delete;
+
+  std::string ours() const { return folder_.path("mgpu-run"); }
+  std::string only_file() const {
+    std::string found;
+    for (const auto& entry : fs::directory_iterator(ours())) {
+      REQUIRE(found.empty());
+      found = entry.path();
+    }
+    return found;
+  }
+
+ private:
+  mgpu::tests::TempDir folder_;
+  std::optional<std::string> before_;
+};
+
+}  // namespace
+
+TEST_CASE("a job is found where it was noted, with its secret or without", "[registry]") {
+  const RuntimeFolder folder;
+  CHECK_FALSE(find_job("j"));
+  const auto secret = GENERATE(std::optional<std::string>("s3 cret"),
+                               std::optional<std::string>(""), std::optional<std::string>());
+  note_job("j", {"host", 1234, secret});
+  const auto found = find_job("j");
+  REQUIRE(found);
+  CHECK(found->host == "host");
+  CHECK(found->port == 1234);
+  CHECK(found->secret == secret);
+  CHECK_FALSE(find_job("J"));
+
+  struct stat st{};
+  REQUIRE(::stat(folder.only_file().c_str(), &st) == 0);
+  CHECK((st.st_mode & 0777) == 0600);
+  REQUIRE(::stat(folder.ours().c_str(), &st) == 0);
+  CHECK((st.st_mode & 0777) == 0700);
+
+  forget_job("j");
+  CHECK_FALSE(find_job("j"));
+}
+
+TEST_CASE("any job id is a file name, and two are two", "[registry]") {
+  const RuntimeFolder folder;
+  const std::string ids[] = {"a/../../b", ".", "..", "a.b", "a%2eb", "\xc3\xa4 \n", "%", ""};
+  int port = 1;
+  for (const auto& id : ids) note_job(id, {"h", port++});
+  port = 1;
+  for (const auto& id : ids) {
+    CAPTURE(id);
+    const auto found = find_job(id);
+    REQUIRE(found);
+    CHECK(found->port == port++);
+  }
+  note_job(std::string(5000, 'x'), {"h", 1});
+  CHECK_FALSE(find_job(std::string(5000, 'x')));
+}
+
+TEST_CASE("another agent's note stays when ours goes", "[registry]") {
+  const RuntimeFolder folder;
+  note_job("j", {"h", 1});
+  std::ofstream(folder.only_file()) << "other\n2\n" << ::getpid() + 1 << "\n?\n";
+  forget_job("j");
+  REQUIRE(find_job("j"));
+  CHECK(find_job("j")->host == "other");
+}
+
+TEST_CASE("a note that is cut off is none", "[registry]") {
+  const RuntimeFolder folder;
+  note_job("j", {"h", 1});
+  std::ofstream(folder.only_file()) << GENERATE("", "h", "h\n", "h\nx\n", "h\n12\n");
+  CHECK_FALSE(find_job("j"));
+  forget_job("j");
+}
+
+TEST_CASE("a folder that others can look into is not used", "[registry]") {
+  const RuntimeFolder folder;
+  note_job("j", {"h", 1});
+  REQUIRE(find_job("j"));
+  SECTION("") {
+    REQUIRE(::chmod(folder.ours().c_str(), GENERATE(0755, 0750, 0701)) == 0);
+  }
+  SECTION("or that leads elsewhere") {
+    fs::rename(folder.ours(), folder.ours() + "-elsewhere");
+    fs::create_symlink(folder.ours() + "-elsewhere", folder.ours());
+  }
+  SECTION("or that is another's") {
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown(folder.ours().c_str(), 65534, 65534) == 0);
+  }
+  CHECK_FALSE(find_job("j"));
+  note_job("k", {"h", 1});
+  CHECK_FALSE(fs::exists(folder.ours() + "/k.job"));
+}
