@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launcher/free_port.hpp"
 #include "launcher/interfaces.hpp"
@@ -96,7 +97,9 @@ bool Team::lead(const Coordinator::Settings& rules, const JobCounts& counts) {
     return true;
   } catch (const std::exception& problem) {
     if (election_) {
-      callbacks_.say(problem.what());
+      // Tried again and again; told once.
+      if (std::exchange(lead_problem_, problem.what()) != problem.what())
+        callbacks_.say(lead_problem_);
       return false;
     }
     // Another agent on this machine may have been first.

@@ -97,6 +97,7 @@ class Team {
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
   boost::asio::steady_timer stand_timer_;
   std::string our_address_;
+  std::string lead_problem_;
   bool any_port_ = false;
   bool rests_ = false;  // does not stand for a moment
   bool leaves_ = false;

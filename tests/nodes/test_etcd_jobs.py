@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -98,6 +99,24 @@ class Formation(OverEtcd):
         self.job("--master-port", 29444, nnodes=3)
         self.assertEqual(self.key("leader"), f"{self.net[self.leader()].v4}:29444")
         self.end_all()
+
+    def test_where_the_port_is_taken_another_node_leads(self):
+        other = self.net[0].start(
+            [sys.executable, "-c", "import socket; s = socket.create_server(('', 29444)); "
+             "print(flush=True); s.accept()"], stdout=subprocess.PIPE)
+        with other.stdout as ready:
+            ready.readline()
+        first = self.agent(0, 2, "--master-port", 29444)
+        until(slowly(lambda: lines_with(first.err, "29444")), 20, "a word of the port")
+        time.sleep(2.5)  # in which it is tried again, without another word
+        self.assertEqual(len(lines_with(first.err, "29444")), 1, first.err)
+        self.agent(1, 2, "--master-port", 29444)
+        self.world(2)
+        self.assertEqual(self.leader(), 1)
+        self.stop_counting()
+        self.assertEqual([agent.wait() for agent in self.agents], [0, 0])
+        other.kill()
+        other.wait()
 
     def test_the_address_that_was_asked_for_is_the_leader_s(self):
         for host in range(2):

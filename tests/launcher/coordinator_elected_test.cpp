@@ -1,0 +1,87 @@
+// A coordinator whose leader was elected: one before it may be elsewhere, another can follow.
+
+#include <csignal>
+
+#include "launcher/coordinator.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using namespace std::chrono_literals;
+using mgpu::rendezvous::Begin;
+using mgpu::rendezvous::Join;
+
+namespace {
+
+// The Begin that each node is told.
+std::vector<std::pair<NodeId, Begin>> begun(const Coordinator::Actions& actions) {
+  std::vector<std::pair<NodeId, Begin>> found;
+  for (const auto& action : actions)
+    if (const auto* tell = std::get_if<Tell>(&action))
+      if (const auto* begin = std::get_if<Begin>(&tell->message))
+        found.emplace_back(tell->node, *begin);
+  return found;
+}
+
+bool is_over(const Coordinator::Actions& actions) {
+  for (const auto& action : actions)
+    if (std::holds_alternative<JobOver>(action)) return true;
+  return false;
+}
+
+// It takes the place of a leader whose round had three nodes.
+Coordinator::Settings after_three() {
+  return {.min_nodes = 1,
+          .max_nodes = 3,
+          .keep_alive = 5s,
+          .grace = 30s,
+          .nodes_before = 3,
+          .elected = true};
+}
+
+Join comes_back(bool leads = false) {
+  return {.host = "a", .leads = leads, .nodes = 3, .rounds = 4, .restarts = 2};
+}
+
+}  // namespace
+
+TEST_CASE("an elected leader's node that is told to stop does not end the job", "[coordinator]") {
+  const bool elected = GENERATE(true, false);
+  Coordinator coordinator({.min_nodes = 1, .max_nodes = 2, .elected = elected}, {}, 0s);
+  coordinator.joined(1, {.host = "a", .leads = true}, 0s);
+  CHECK(begun(coordinator.joined(2, {.host = "b"}, 0s)).size() == 2);
+  coordinator.leaves(1, {.signo = SIGTERM, .why = "was told to stop by SIGTERM"}, 1s);
+  const auto actions = coordinator.ended(2, {.round = 0, .outcome = "stopped"}, 1s);
+  CHECK(is_over(actions) == !elected);
+  CHECK(begun(actions).size() == (elected ? 1 : 0));
+}
+
+TEST_CASE("who takes a leader's place waits for nodes that are not back", "[coordinator]") {
+  Coordinator::Settings settings = after_three();
+  SECTION("until nothing of theirs can run") {
+    Coordinator coordinator(settings, {.rounds = 4, .restarts = 2}, 0s);
+    CHECK(begun(coordinator.joined(1, comes_back(true), 0s)).empty());
+    CHECK(begun(coordinator.joined(2, comes_back(), 1s)).empty());
+    CHECK(begun(coordinator.tick(34s)).empty());
+    const auto begins = begun(coordinator.tick(35s));
+    REQUIRE(begins.size() == 2);
+    CHECK(begins[0].second.round == 4);
+    CHECK(begins[0].second.restarts == 2);
+  }
+  SECTION("but not for one that has left it in order") {
+    settings.left_before = 1;
+    Coordinator coordinator(settings, {.rounds = 4, .restarts = 2}, 0s);
+    CHECK(begun(coordinator.joined(1, comes_back(true), 0s)).empty());
+    CHECK(begun(coordinator.joined(2, comes_back(), 1s)).size() == 2);
+  }
+}
+
+TEST_CASE("nodes of which none was in the job do not inherit its failures", "[coordinator]") {
+  const bool knows_it = GENERATE(false, true);
+  Coordinator coordinator(after_three(), {.rounds = 4, .restarts = 2, .oom_count = 1}, 0s);
+  coordinator.joined(1, knows_it ? comes_back(true) : Join{.host = "a", .leads = true}, 0s);
+  const auto begins = begun(coordinator.tick(35s));
+  REQUIRE(begins.size() == 1);
+  CHECK(begins[0].second.round == 4);
+  CHECK(begins[0].second.restarts == (knows_it ? 2 : 0));
+  CHECK(begins[0].second.oom_count == (knows_it ? 1 : 0));
+}
