@@ -62,7 +62,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
   Node& node = nodes_[id] = {.join = join, .since = now};
   if (holder_of(join.node_rank, id)) {
     node.part = Part::disputing;
-    recount();
+    apart_.insert(id);
   } else if (join.node_rank >= 0) {
     rank_holders_[join.node_rank] = id;
   }
@@ -95,6 +95,7 @@ Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderT
   if (found == nodes_.end() || found->second.part != Part::in_round ||
       end.round != counts_.rounds - 1)
     return take();
+  out_of_round(found->second);
   found->second.part = Part::ended;
   found->second.since = now;
   found->second.end = end;
@@ -109,8 +110,10 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return take();
   const Node node = found->second;
+  out_of_round(node);
   nodes_.erase(found);
-  recount();
+  apart_.erase(id);
+  news_ = true;
   const bool mattered = in_this_round(node) && !node.end;
   const std::string why = fmt::format("{} {}", node.join.host, leave.why);
   if (phase_ == Phase::over) return take();
@@ -135,11 +138,14 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
   const std::string host = node.join.host;
   if (!in_this_round(node) || node.end) {
     nodes_.erase(found);
-    recount();
+    apart_.erase(id);
+    news_ = true;
     return take();
   }
+  out_of_round(node);
   node.lost = true;
-  recount();
+  apart_.insert(id);
+  news_ = true;
   node.since = now;
   node.last_heard = last_heard;
   node.dead_by = surely_over ? now : last_heard + settings_.keep_alive + settings_.grace;
@@ -180,7 +186,8 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
   if (phase_ == Phase::gathering && nodes_before_ > 0) at(hold_until_);
   if (news_) at(told_at_ + kTellEvery);
   if (phase_ == Phase::resting) at(rest_until_);
-  for (const auto& [id, node] : nodes_) {
+  for (const NodeId id : apart_) {
+    const Node& node = nodes_.at(id);
     if (node.part == Part::disputing) at(node.since + settings_.keep_alive);
     if (phase_ == Phase::stopping && node.lost) at(node.dead_by);
   }
@@ -237,8 +244,9 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
 }
 
 void Coordinator::recount() {
-  apart_ = 0;
-  for (const auto& [id, node] : nodes_) apart_ += node.lost || node.part == Part::disputing;
+  apart_.clear();
+  for (const auto& [id, node] : nodes_)
+    if (node.lost || node.part == Part::disputing) apart_.insert(id);
   news_ = true;
 }
 
@@ -304,6 +312,7 @@ void Coordinator::begin_round(LeaderTime now) {
   actions_.push_back(OpenRound{round, order});
   actions_.push_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
                                           order.size() == 1 ? "" : "s", world_size)});
+  unended_ = static_cast<int>(order.size());
   const auto& first = nodes_[order.front()].join;
   int base_rank = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -372,11 +381,16 @@ void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime n
   }
 }
 
+// Counted, not looked for: every one of thousands of nodes asks it once.
 bool Coordinator::round_is_over(LeaderTime now) const {
-  return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    const Node& node = entry.second;
-    return node.part != Part::in_round || (node.lost && now >= node.dead_by);
-  });
+  return unended_ == 0 && std::all_of(apart_.begin(), apart_.end(), [&](NodeId id) {
+           const Node& node = nodes_.at(id);
+           return node.part != Part::in_round || now >= node.dead_by;
+         });
+}
+
+void Coordinator::out_of_round(const Node& node) {
+  if (node.part == Part::in_round && !node.lost) --unended_;
 }
 
 void Coordinator::check_round_over(LeaderTime now) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -130,12 +131,13 @@ class Coordinator {
   void forget_round();
   void tell_waiting(LeaderTime now);
   void recount();
-  int here() const { return static_cast<int>(nodes_.size()) - apart_; }
+  int here() const { return static_cast<int>(nodes_.size() - apart_.size()); }
   std::vector<NodeId> candidates() const;
   std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures() const;
   bool caused_by_a_loss(const rendezvous::NodeEnded& failure) const;
   bool has_loss() const;
   bool in_this_round(const Node& node) const;
+  void out_of_round(const Node& node);
   bool old_round_may_run(LeaderTime now) const;
   bool ends_the_job(const Node& node) const;
   Actions take();
@@ -145,7 +147,8 @@ class Coordinator {
   Phase phase_ = Phase::gathering;
   std::map<NodeId, Node> nodes_;
   std::map<int, NodeId> rank_holders_;  // who asked for a node rank first; may be gone by now
-  int apart_ = 0;                       // nodes that are lost or in dispute
+  std::set<NodeId> apart_;              // nodes that are lost or in dispute
+  int unended_ = 0;  // nodes of the round that are not lost and have not told their end
   Actions actions_;
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;

@@ -86,6 +86,7 @@ class Leader {
   std::map<NodeId, std::vector<RankEnd>> round_ends_;
   int round_restarts_ = 0;  // before it
   rendezvous::Nanoseconds began_{0}, alone_by_{0};
+  bool changed_ = false;  // the coordinator, since the timer was armed
   std::function<void()> alone_;
   int turned_away_ = 0;
   rendezvous::Nanoseconds turned_away_told_{0};
