@@ -229,6 +229,7 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
   if (phase_ == Phase::gathering && nodes_before_ > 0) at(hold_until_);
   if (news_) at(told_at_ + kTellEvery);
   if (phase_ == Phase::resting) at(rest_until_);
+  if (apart_ == 0) return next;
   for (const auto& [id, node] : nodes_) {
     if (node.part == Part::disputing) at(node.since + settings_.keep_alive);
     if (phase_ == Phase::stopping && node.lost) at(node.dead_by);

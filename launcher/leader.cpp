@@ -17,6 +17,7 @@ using rendezvous::store::ServerOptions;
 using rendezvous::store::StoreServer;
 
 constexpr auto kTellOfStrangersEvery = std::chrono::seconds(10);
+constexpr std::size_t kStrangers = 1024;  // beside all nodes of the job, that may come at once
 
 std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
   return std::chrono::steady_clock::time_point(
@@ -57,7 +58,8 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
       hub_({.job = settings_.job,
             .credentials = settings_.credentials,
             .keep_alive = settings_.rules.keep_alive,
-            .port = store_.port()},
+            .port = store_.port(),
+            .most_strangers = kStrangers + static_cast<std::size_t>(settings_.rules.max_nodes)},
            {.joined = [](Hub::PeerId) {},
             .message = [this](
                            Hub::PeerId peer,
@@ -85,11 +87,13 @@ void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
                      if (failed || alive.expired()) return;
                      work();
                      check_alone();
+                     if (changed_) arm_timer();
                      serve(watch, work);
                    });
 }
 
 void Leader::arm_timer() {
+  changed_ = false;
   LeaderTime next = steady_now() + hub_.tick_interval();
   if (const auto deadline = coordinator_.next_deadline()) next = std::min(next, *deadline);
   timer_.expires_at(as_time_point(next));
@@ -134,7 +138,7 @@ void Leader::on_message(Hub::PeerId peer, rendezvous::Message&& message) {
     hub_.send(peer, rendezvous::StatusAnswer{status()});
     hub_.close(peer);
   }
-  arm_timer();
+  changed_ = true;
 }
 
 void Leader::on_gone(Hub::PeerId peer, Hub::Parting how) {
@@ -142,7 +146,7 @@ void Leader::on_gone(Hub::PeerId peer, Hub::Parting how) {
   const bool surely_over = how == Hub::Parting::ended;
   act(coordinator_.gone(peer, hub_.facts(peer).last_heard, surely_over, in_words(how),
                         steady_now()));
-  arm_timer();
+  changed_ = true;
 }
 
 // A port that is open to the world gets strange visitors; they are counted, not listed.

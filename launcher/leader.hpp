@@ -89,6 +89,7 @@ class Leader {
   std::map<NodeId, std::vector<RankEnd>> round_ends_;
   int round_restarts_ = 0;  // before it
   rendezvous::Nanoseconds began_{0}, alone_by_{0}, traced_at_{0};
+  bool changed_ = false;  // the coordinator, since the timer was armed
   std::function<void()> alone_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for completions on their way
   int turned_away_ = 0;

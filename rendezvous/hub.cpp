@@ -20,11 +20,14 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr std::size_t kEvents = 256;
+constexpr int kRounds = 8;             // of kEvents sockets in one poll
+constexpr int kRoundsBeforeTick = 64;  // before anybody is called silent
 constexpr int kDatagramsAtATime = 2048;
 constexpr std::uint64_t kDatagrams = 0;      // the name of their socket among the peers' ids
 constexpr Nanoseconds kCostOfABeat{50'000};  // so that ten thousand agents take half a core
 constexpr Nanoseconds kLastWords = std::chrono::seconds(2);  // a peer has to read them
 constexpr int kOff = 0;
+constexpr int kRoomForDatagrams = 8 << 20;
 
 UniqueFd open_datagrams(int port) {
   for (const int family : {AF_INET6, AF_INET}) {
@@ -40,6 +43,8 @@ UniqueFd open_datagrams(int port) {
     } else {
       reinterpret_cast<sockaddr_in&>(address).sin_port = htons(static_cast<std::uint16_t>(port));
     }
+    // Thousands of agents may beat while we are busy; what the kernel does not grant is not had.
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kRoomForDatagrams, sizeof kRoomForDatagrams);
     address.ss_family = static_cast<sa_family_t>(family);
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
     if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
@@ -136,6 +141,12 @@ void Hub::adopt(UniqueFd socket, std::string_view bytes) {
 }
 
 void Hub::poll() {
+  for (int round = 0; round < kRounds; ++round)
+    if (!poll_once()) return;
+}
+
+// False: there is no more to do.
+bool Hub::poll_once() {
   std::array<epoll_event, kEvents> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
   for (int i = 0; i < ready; ++i) {
@@ -149,6 +160,7 @@ void Hub::poll() {
     if (!peer->dead && (events[i].events & ~static_cast<unsigned>(EPOLLOUT))) read(*peer);
   }
   bury();
+  return ready == static_cast<int>(kEvents);
 }
 
 void Hub::read(Peer& peer) {
@@ -304,7 +316,8 @@ void Hub::beat(Peer& peer, Nanoseconds now) {
 void Hub::tick(Nanoseconds now) {
   // What came while we slept counts as heard. If we slept too long ourselves, nobody is silent
   // before it had the time to be heard again.
-  for (int rounds = 0; rounds < 64; ++rounds) poll();
+  for (int round = 0; round < kRoundsBeforeTick && poll_once(); ++round) {
+  }
   if (last_tick_.count() != 0 && now - last_tick_ > settings_.keep_alive / 2) awake_since_ = now;
   const bool all_were_heard = now - awake_since_ > settings_.keep_alive / 4;  // two signs of each
   last_tick_ = now;

@@ -58,6 +58,7 @@ class Hub {
 
   // A connection and what came over it so far.
   void adopt(UniqueFd socket, std::string_view bytes);
+  // Does the work that is ready, a bounded amount of it. fd() stays readable if there is more.
   void poll();
   // Sends the signs of life that are due and finds those that went silent.
   void tick(Nanoseconds now);
@@ -79,6 +80,7 @@ class Hub {
   struct Peer;
   using Dying = std::vector<PeerId>;
 
+  bool poll_once();
   void read(Peer& peer);
   void take(Peer& peer, std::string_view bytes);
   void introduce(Peer& peer);

@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 {
   scripts/setup.sh --torch
   cmake --preset release
-  cmake --build --preset release --target mgpu-run stamp store_bench
+  cmake --build --preset release --target mgpu-run stamp store_bench nodes_bench
 } >&2
 python=$(scripts/torch_python.sh)
 torch=$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))')
@@ -29,5 +29,15 @@ cat <<PAGE
 | torchrun | of torch $torch |
 
 PAGE
-exec python3 tests/bench/launcher_bench.py --mgpu-run build/bin/mgpu-run \
-  --torchrun "$(dirname "$python")/torchrun" --store-bench build/bin/store_bench "$@"
+status=0
+python3 tests/bench/launcher_bench.py --mgpu-run build/bin/mgpu-run \
+  --torchrun "$(dirname "$python")/torchrun" --store-bench build/bin/store_bench "$@" ||
+  status=1
+
+printf '\n## Many nodes\n\n'
+build/bin/nodes_bench || status=1
+echo
+if [ "$(id -u)" = 0 ]; then
+  python3 -B tests/bench/nodes_loss_bench.py || [ $? = 77 ] || status=1
+fi
+exit "$status"
