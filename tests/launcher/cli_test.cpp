@@ -138,7 +138,7 @@ TEST_CASE("a bare word can be a command of ours", "[cli]") {
     CHECK(parse({"--no-python", "status"}).command == Command::run);
   }
   SECTION("some are kept for later") {
-    const std::string word = GENERATE("status", "top");
+    const std::string word = "top";
     CHECK_THROWS_WITH(parse({word}),
                       word + " is not there yet; for a file of that name write ./" + word);
     CHECK(parse({"./" + word}).target == "./" + word);
