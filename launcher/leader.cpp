@@ -13,7 +13,6 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using rendezvous::steady_now;
 using rendezvous::store::ServerOptions;
-using rendezvous::store::StoreServer;
 
 constexpr auto kTellOfStrangersEvery = std::chrono::seconds(10);
 
