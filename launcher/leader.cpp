@@ -14,7 +14,6 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using rendezvous::steady_now;
 using rendezvous::store::ServerOptions;
-using rendezvous::store::StoreServer;
 
 constexpr auto kTellOfStrangersEvery = std::chrono::seconds(10);
 constexpr std::size_t kStrangers = 1024;  // beside all nodes of the job, that may come at once
