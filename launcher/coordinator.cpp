@@ -65,20 +65,20 @@ Coordinator::Actions Coordinator::take() {
 
 Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join, LeaderTime now) {
   if (phase_ == Phase::over) {
-    actions_.push_back(Tell{id, Refusal{1, "the job is over"}});
-    actions_.push_back(SendAway{id});
+    actions_.emplace_back(Tell{id, Refusal{1, "the job is over"}});
+    actions_.emplace_back(SendAway{id});
     return take();
   }
   if (join.node_rank >= settings_.max_nodes) {
-    actions_.push_back(Tell{
+    actions_.emplace_back(Tell{
         id, Refusal{2, fmt::format("node rank {} does not fit into --nnodes {}: it must be 0 to {}",
                                    join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
-    actions_.push_back(SendAway{id});
+    actions_.emplace_back(SendAway{id});
     return take();
   }
   if (!may_be(join)) {
-    actions_.push_back(Tell{id, Refusal{2, "a node with such numbers cannot be"}});
-    actions_.push_back(SendAway{id});
+    actions_.emplace_back(Tell{id, Refusal{2, "a node with such numbers cannot be"}});
+    actions_.emplace_back(SendAway{id});
     return take();
   }
   counts_.rounds = std::max(counts_.rounds, join.rounds);
@@ -160,7 +160,7 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
     if (phase_ == Phase::running) stop_round(why, 0, now, signo);
     if (phase_ == Phase::gathering || phase_ == Phase::resting) finish(128 + stop_signal_, why);
   } else if (mattered && phase_ == Phase::running) {
-    actions_.push_back(Announce{fmt::format("{}; the others form a new round", why)});
+    actions_.emplace_back(Announce{fmt::format("{}; the others form a new round", why)});
     stop_round(why, 0, now);
   }
   check_round_over(now);
@@ -186,8 +186,8 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
   if (node.dead_by > now)
     wait = fmt::format(" within {:.1f} s, when its ranks are surely gone",
                        in_seconds(node.dead_by - now));
-  actions_.push_back(Announce{fmt::format("node {} ({}) is lost: {}; the others stop and go on{}",
-                                          node.place, host, how, wait)});
+  actions_.emplace_back(Announce{fmt::format(
+      "node {} ({}) is lost: {}; the others stop and go on{}", node.place, host, how, wait)});
   if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now);
   check_round_over(now);
   return take();
@@ -260,7 +260,8 @@ void Coordinator::consider(LeaderTime now) {
     // Where some have done their work already the end is near: nobody starts anew for a newcomer.
     if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
     disturbed_at_ = std::min(disturbed_at_, now);
-    actions_.push_back(Announce{fmt::format("{} joins; all stop and form a new round", newcomer)});
+    actions_.emplace_back(
+        Announce{fmt::format("{} joins; all stop and form a new round", newcomer)});
     return stop_round(fmt::format("{} joins", newcomer), 0, now);
   }
   if (phase_ != Phase::gathering) return;
@@ -316,12 +317,12 @@ void Coordinator::settle_disputes(LeaderTime now) {
       rank_holders_[wanted] = id;
     } else if (now >= node.since + settings_.keep_alive) {
       const std::string& taker = nodes_.at(*holder).join.host;
-      actions_.push_back(
+      actions_.emplace_back(
           Tell{id, Refusal{2, fmt::format("node rank {} is taken by {}; give each node its own "
                                           "--node-rank",
                                           wanted, taker)}});
-      actions_.push_back(SendAway{id});
-      actions_.push_back(Announce{
+      actions_.emplace_back(SendAway{id});
+      actions_.emplace_back(Announce{
           fmt::format("{} asked for node rank {}, which {} has", node.join.host, wanted, taker)});
       refused.push_back(id);
     } else {
@@ -364,9 +365,9 @@ void Coordinator::begin_round(LeaderTime now) {
   last_call_.reset();
   phase_ = Phase::running;
   at_work_ = static_cast<int>(order.size());
-  actions_.push_back(OpenRound{round, order});
-  actions_.push_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
-                                          order.size() == 1 ? "" : "s", world_size)});
+  actions_.emplace_back(OpenRound{round, order});
+  actions_.emplace_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
+                                             order.size() == 1 ? "" : "s", world_size)});
   const auto& first = nodes_[order.front()].join;
   int base_rank = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -375,218 +376,17 @@ void Coordinator::begin_round(LeaderTime now) {
     node.place = static_cast<int>(i);
     node.since = now;
     node.end.reset();
-    actions_.push_back(Tell{order[i], Begin{.round = round,
-                                            .restarts = counts_.restarts,
-                                            .oom_count = counts_.oom_count,
-                                            .node_rank = node.place,
-                                            .nodes = static_cast<int>(order.size()),
-                                            .base_rank = base_rank,
-                                            .world_size = world_size,
-                                            .master_port = first.rank0_port}});
+    actions_.emplace_back(Tell{order[i], Begin{.round = round,
+                                               .restarts = counts_.restarts,
+                                               .oom_count = counts_.oom_count,
+                                               .node_rank = node.place,
+                                               .nodes = static_cast<int>(order.size()),
+                                               .base_rank = base_rank,
+                                               .world_size = world_size,
+                                               .master_port = first.rank0_port}});
     base_rank += node.join.nproc;
   }
   news_ = true;
-}
-
-void Coordinator::tell_waiting(LeaderTime now) {
-  if (!news_ || now < told_at_ + kTellEvery) return;
-  news_ = false;
-  told_at_ = now;
-  const bool runs = phase_ == Phase::running;
-  const std::string text =
-      runs ? "the job is full; this node is a spare that takes the place of one that is lost"
-           : missing();
-  for (const auto& [id, node] : nodes_)
-    if (node.part == Part::waiting) actions_.push_back(Tell{id, Notice{text}});
-}
-
-std::string Coordinator::missing() const {
-  const auto here = candidates();
-  std::string text = fmt::format("{} of {} nodes {} here", here.size(), settings_.min_nodes,
-                                 here.size() == 1 ? "is" : "are");
-  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes)) text += ", last call for more";
-  if (here.size() > 8) return text;
-  for (const NodeId id : here)
-    text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);
-  if (!here.empty()) text += ")";
-  if (!settings_.by_rank) return text;
-  std::string ranks;
-  for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
-    if (std::none_of(here.begin(), here.end(),
-                     [&](NodeId id) { return nodes_.at(id).join.node_rank == rank; }))
-      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
-  if (!ranks.empty()) text += fmt::format("; missing: node rank {}", ranks);
-  return text;
-}
-
-// --- Ending a round
-
-bool Coordinator::in_this_round(const Node& node) const {
-  return node.part == Part::in_round || node.part == Part::ended;
-}
-
-void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
-  phase_ = Phase::stopping;
-  if (stop_why_.empty()) stop_why_ = why;
-  for (auto& [id, node] : nodes_) {
-    if (node.part != Part::in_round || node.lost || id == except) continue;
-    node.since = now;
-    actions_.push_back(Tell{id, Stop{round_, why, signo}});
-  }
-}
-
-bool Coordinator::round_is_over(LeaderTime now) const {
-  return at_work_ == 0 && std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-           const Node& node = entry.second;
-           return node.part != Part::in_round || (node.lost && now >= node.dead_by);
-         });
-}
-
-void Coordinator::check_round_over(LeaderTime now) {
-  if ((phase_ == Phase::running || phase_ == Phase::stopping) && round_is_over(now)) judge(now);
-}
-
-std::vector<std::pair<NodeId, NodeEnded>> Coordinator::failures() const {
-  std::vector<std::pair<NodeId, NodeEnded>> found;
-  for (const auto& [id, node] : nodes_)
-    if (node.part == Part::ended && node.end->outcome == "failed")
-      found.emplace_back(id, *node.end);
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.second.when < b.second.when; });
-  return found;
-}
-
-bool Coordinator::has_loss() const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    return entry.second.lost && entry.second.part == Part::in_round;
-  });
-}
-
-// Ranks fail when their peers vanish. What failed before the last sign of a lost node came, and
-// before anybody was told to stop, did so for reasons of its own.
-bool Coordinator::caused_from_outside(const NodeEnded& failure) const {
-  const LeaderTime slack = settings_.keep_alive / 10;
-  const LeaderTime when(failure.when);
-  if (when > disturbed_at_ - slack) return true;
-  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    const Node& node = entry.second;
-    return node.lost && node.part == Part::in_round && when > node.last_heard - slack;
-  });
-}
-
-Decision Coordinator::decide(const NodeEnded& failure) {
-  const Cause::Kind kind = kind_named(failure.cause);
-  history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                std::chrono::nanoseconds(failure.lasted))});
-  if (is_oom(kind)) ++counts_.oom_count;
-  // Every failure so far was followed by a restart; a leader before us may have seen some.
-  const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
-  return decide_restart(history_, settings_.limits, before);
-}
-
-void Coordinator::judge(LeaderTime now) {
-  RoundOver over{.round = round_, .failures = failures(), .why = stop_why_};
-  const bool failed = !over.failures.empty() && !caused_from_outside(over.failures.front().second);
-  const bool all_done = std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    return !in_this_round(entry.second) ||
-           (entry.second.end && entry.second.end->outcome == "done");
-  });
-  if (!failed && !has_loss() && stop_signal_ == 0 && all_done && stop_why_.empty()) {
-    actions_.push_back(std::move(over));
-    return finish(0, "");
-  }
-  int status = 128 + stop_signal_;
-  if (failed && stop_signal_ == 0) {
-    over.decision = decide(over.failures.front().second);
-    const int told = over.failures.front().second.status;
-    status = told > 0 && told < 256 ? told : 1;
-  }
-  const auto decision = over.decision;
-  const std::string why = stop_why_;
-  actions_.push_back(std::move(over));
-  if (stop_signal_ != 0) return finish(128 + stop_signal_, why);
-  if (decision && !decision->restart) return finish(status, "");
-  forget_round();
-  if (decision) ++counts_.restarts;
-  if (decision && decision->delay.count() > 0) {
-    phase_ = Phase::resting;
-    rest_until_ = now + decision->delay;
-    return;
-  }
-  gather(now);
-}
-
-// All that are left wait for the next round.
-void Coordinator::forget_round() {
-  std::erase_if(nodes_, [](const auto& entry) { return entry.second.lost; });
-  for (auto& [id, node] : nodes_) {
-    if (in_this_round(node)) node.part = Part::waiting;
-    node.end.reset();
-  }
-  recount();
-  stop_why_.clear();
-  disturbed_at_ = LeaderTime::max();
-}
-
-void Coordinator::gather(LeaderTime now) {
-  phase_ = Phase::gathering;
-  join_deadline_ = now + settings_.join_timeout;
-  consider(now);
-}
-
-void Coordinator::finish(int status, const std::string& why) {
-  phase_ = Phase::over;
-  actions_.push_back(JobOver{status, stop_signal_, why});
-  for (const auto& [id, node] : nodes_)
-    if (!node.lost) {
-      actions_.push_back(Tell{id, End{.status = status}});
-      actions_.push_back(SendAway{id});
-    }
-}
-
-// --- For people
-
-std::string Coordinator::host_of(NodeId id) const {
-  const auto found = nodes_.find(id);
-  return found == nodes_.end() ? "a node" : found->second.join.host;
-}
-
-std::string Coordinator::phase() const {
-  switch (phase_) {
-    case Phase::gathering:
-      return "gathering";
-    case Phase::running:
-      return "running";
-    case Phase::stopping:
-      return "stopping";
-    case Phase::resting:
-      return "waiting to restart";
-    case Phase::over:
-      break;
-  }
-  return "over";
-}
-
-std::vector<Coordinator::NodeView> Coordinator::view() const {
-  std::vector<NodeView> views;
-  for (const auto& [id, node] : nodes_) {
-    std::string state = node.part == Part::ended ? "ended"
-                        : node.part == Part::in_round
-                            ? (phase_ == Phase::stopping ? "stopping" : "running")
-                        : phase_ == Phase::running ? "spare"
-                                                   : "waiting";
-    if (node.lost && node.part == Part::in_round) state = "lost";
-    views.push_back({.id = id,
-                     .host = node.join.host,
-                     .nproc = node.join.nproc,
-                     .node_rank = node.place,
-                     .state = std::move(state),
-                     .since = node.since});
-  }
-  std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.node_rank < 0, a.node_rank) < std::pair(b.node_rank < 0, b.node_rank);
-  });
-  return views;
 }
 
 }  // namespace mgpu::launcher
