@@ -11,16 +11,12 @@
 namespace mgpu::launcher {
 
 using rendezvous::Begin;
-using rendezvous::End;
 using rendezvous::NodeEnded;
-using rendezvous::Notice;
 using rendezvous::Refusal;
-using rendezvous::Stop;
 
 namespace {
 
 constexpr int kCouldNotMeet = 75;
-constexpr LeaderTime kTellEvery = std::chrono::seconds(1);
 
 // Of one node; of a job; and the port of a machine. A join beyond them is a mistake or worse.
 constexpr int kMostRanks = 4096;

@@ -108,6 +108,8 @@ class Coordinator {
   std::string host_of(NodeId node) const;
 
  private:
+  static constexpr LeaderTime kTellEvery = std::chrono::seconds(1);  // those that wait, what for
+
   enum class Phase { gathering, running, stopping, resting, over };
   enum class Part { waiting, disputing, in_round, ended };
   struct Node {

@@ -7,11 +7,6 @@
 #include "launcher/coordinator.hpp"
 
 namespace mgpu::launcher {
-namespace {
-
-constexpr LeaderTime kTellEvery = std::chrono::seconds(1);
-
-}  // namespace
 
 using rendezvous::Notice;
 
