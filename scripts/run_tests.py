@@ -166,6 +166,28 @@ def python_tests(folder, preset, python=sys.executable):
             *run(command, 900, {**test_environment(preset), "PYTHONPATH": ROOT / "tests/support"}))
 
 
+def failed_tests(output):
+    """The full names of the tests that unittest says have failed, each once."""
+    return list(dict.fromkeys(re.findall(r"^(?:FAIL|ERROR): \w+ \((\w+(?:\.\w+)+)\)", output, re.M)))
+
+
+def with_second_try(folder, step, python):
+    """A step of tests that wait for other hosts by the clock. On a machine that stands still for
+    seconds one of them may fail; it has to pass alone then, and the line says so."""
+    outcome = step()
+    names = failed_tests(outcome.output)
+    if outcome.failed == 0 or not names or outcome.failed > 3:
+        return outcome
+    again = unittest_outcome(*run(
+        [python, "-B", "-m", "unittest", "-v", *names], 600,
+        {**test_environment("release"),
+         "PYTHONPATH": f"{ROOT / 'tests' / folder}:{ROOT / 'tests/support'}"}))
+    if again.failed:
+        return Outcome(outcome.passed, outcome.failed, outcome.output + "again:\n" + again.output)
+    print(f"NOTE passed at the second try only: {' '.join(names)}", flush=True)
+    return Outcome(outcome.passed + again.passed, 0)
+
+
 # --- Stages: each yields (name, function that gives an Outcome), in order
 
 def units():
@@ -201,7 +223,8 @@ def nodes():
     """Jobs of many nodes, with network namespaces as hosts."""
     yield from built("release")
     if torch_python():
-        yield from python_tests("nodes", "release", torch_python())
+        for name, step in python_tests("nodes", "release", torch_python()):
+            yield name, lambda step=step: with_second_try("nodes", step, torch_python())
     else:
         yield "nodes", lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
 

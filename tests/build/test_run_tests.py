@@ -70,6 +70,26 @@ class Unittest(unittest.TestCase):
         self.assertEqual(self.outcome_of("def"), (0, 1))
 
 
+class SecondTry(unittest.TestCase):
+    OUTPUT = ("FAIL: test_a (test_loss.Cut.test_a) (number=3)\n---\n"
+              "ERROR: test_b (test_loss.Cut.test_b)\nFAIL: test_a (test_loss.Cut.test_a)\n")
+
+    def test_each_failed_test_is_named_once(self):
+        self.assertEqual(run_tests.failed_tests(self.OUTPUT),
+                         ["test_loss.Cut.test_a", "test_loss.Cut.test_b"])
+
+    def test_what_fails_twice_has_failed(self):
+        first = run_tests.Outcome(4, 1, "FAIL: test_x (nowhere.Nothing.test_x)\n")
+        twice = run_tests.with_second_try("nodes", lambda: first, sys.executable)
+        self.assertEqual((twice.passed, twice.failed), (4, 1))
+
+    def test_what_passes_alone_has_passed(self):
+        name = "test_run_tests.Catch2.test_cases_are_counted_not_assertions"
+        first = run_tests.Outcome(4, 1, f"FAIL: test_cases ({name})\n")
+        again = run_tests.with_second_try("build", lambda: first, sys.executable)
+        self.assertEqual((again.passed, again.failed), (5, 0))
+
+
 class Run(unittest.TestCase):
     def test_the_status_and_all_output_are_given(self):
         self.assertEqual(run_tests.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 30), (3, "a\nb\n"))
