@@ -145,6 +145,7 @@ void Agent::on_connected(const error_code& failed) {
 }
 
 void Agent::failed_to_call(const std::string& why) {
+  if (written_) return std::exchange(written_, nullptr)();
   last_problem_ = fmt::format("{}: {}", text_of(leader_), why);
   drop();
   state_ = State::seeking;
@@ -197,14 +198,13 @@ void Agent::read() {
 }
 
 void Agent::on_bytes(std::string_view bytes) {
+  if (written_) return;  // all is said
   std::vector<rendezvous::Talk::Heard> heard;
   const auto call = call_;
   try {
     talk_->receive(bytes, heard);
   } catch (const rendezvous::Mismatch& mismatch) {
-    write();
-    shut();
-    return callbacks_.end(2, mismatch.what());
+    return last_words([this, why = std::string(mismatch.what())] { callbacks_.end(2, why); });
   } catch (const std::exception& problem) {
     return lose(problem.what());
   }
@@ -293,10 +293,7 @@ void Agent::write() {
 // Without a leader nobody may run: it, or those it goes on with, would be a second world.
 void Agent::lose(const std::string& why) {
   if (state_ == State::shut || state_ == State::cut_off) return;
-  if (written_) {
-    shut();
-    return std::exchange(written_, nullptr)();
-  }
+  if (written_) return std::exchange(written_, nullptr)();
   if (state_ != State::joined) return failed_to_call(why);
   last_problem_ = fmt::format("{}: {}", text_of(leader_), why);
   state_ = State::cut_off;
@@ -343,11 +340,16 @@ void Agent::leave(const rendezvous::Leave& leave, std::function<void()> done) {
     shut();
     return done();
   }
+  talk_->send(leave);
+  last_words(std::move(done));
+}
+
+// Lets the leader hear what is still unsaid; nothing it says counts any more.
+void Agent::last_words(std::function<void()> done) {
   written_ = [this, done = std::move(done)] {
     shut();
     done();
   };
-  talk_->send(leave);
   write();
 }
 

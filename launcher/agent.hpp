@@ -93,6 +93,7 @@ class Agent {
   void on_message(rendezvous::Message&& message);
   void welcome(const rendezvous::Welcome& welcome);
   void write();
+  void last_words(std::function<void()> done);
   void lose(const std::string& why);
   void drop();
 

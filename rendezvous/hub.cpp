@@ -90,7 +90,11 @@ std::string address_text(const sockaddr_storage& address) {
 
 struct Hub::Peer {
   Peer(PeerId number, UniqueFd fd, const Settings& settings)
-      : id(number), socket(std::move(fd)), talk(settings.credentials, settings.job) {}
+      : id(number),
+        socket(std::move(fd)),
+        talk(settings.credentials, settings.job),
+        messages(settings.messages),
+        bytes(settings.bytes) {}
 
   PeerId id;
   UniqueFd socket;
@@ -100,6 +104,7 @@ struct Hub::Peer {
   bool told_all = false;  // and all is written: what is left is to let it read that
   bool dead = false;
   bool watches_room = false;
+  Allowance messages, bytes;
   std::list<PeerId>::iterator stranger;
   std::uint64_t session = 0;
   Pulse pulse;
@@ -177,6 +182,15 @@ void Hub::take(Peer& peer, std::string_view bytes) {
     peer.talk.receive(bytes, heard);
   } catch (const std::exception& problem) {
     return turn_away(peer, problem.what());
+  }
+  const auto now = steady_now();
+  if (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
+      !peer.messages.take(static_cast<double>(heard.size()), now)) {
+    const auto why =
+        fmt::format("more than {} messages or {} MiB a second", settings_.messages.a_second(),
+                    settings_.bytes.a_second() / (1 << 20));
+    peer.talk.refuse({.status = 1, .why = why});
+    return turn_away(peer, "it sends " + why);
   }
   if (peer.talk.is_open() && !peer.introduced) introduce(peer);
   for (auto& item : heard) {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rendezvous/allowance.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/beat.hpp"
 #include "rendezvous/protocol.hpp"
@@ -33,6 +34,9 @@ class Hub {
     std::size_t most_strangers = 1024;  // connections that have not proven themselves
     Nanoseconds introduction = std::chrono::seconds(10);  // the time they have for it
     std::size_t most_unsent = 16 << 20;                   // bytes that a peer may leave unread
+    // What a peer may say. An agent says a few things in a round; its signs of life over the
+    // stream are the most, 16 a second at the shortest keep-alive.
+    Allowance messages{100, 2000}, bytes{4 << 20, 32 << 20};
   };
 
   enum class Parting {
