@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "launcher/process_tree.hpp"
+#include "launcher/ranks/process_tree.hpp"
 
 namespace mgpu::launcher {
 namespace {

@@ -9,19 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "launcher/containment.hpp"
-#include "launcher/inherited.hpp"
-#include "launcher/job_plan.hpp"
-#include "launcher/log_folder.hpp"
-#include "launcher/meeting_point.hpp"
-#include "launcher/memory_watch.hpp"
-#include "launcher/options.hpp"
-#include "launcher/output.hpp"
-#include "launcher/pausable_timer.hpp"
-#include "launcher/rank_group.hpp"
-#include "launcher/report.hpp"
-#include "launcher/supervisor.hpp"
-#include "launcher/team.hpp"
+#include "launcher/ends/report.hpp"
+#include "launcher/ends/supervisor.hpp"
+#include "launcher/nodes/meeting_point.hpp"
+#include "launcher/nodes/team.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/output/log_folder.hpp"
+#include "launcher/output/output.hpp"
+#include "launcher/plan/job_plan.hpp"
+#include "launcher/ranks/containment.hpp"
+#include "launcher/ranks/inherited.hpp"
+#include "launcher/ranks/memory_watch.hpp"
+#include "launcher/ranks/pausable_timer.hpp"
+#include "launcher/ranks/rank_group.hpp"
 
 namespace mgpu::launcher {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "launcher/event_loop.hpp"
-#include "launcher/job_registry.hpp"
+#include "launcher/nodes/job_registry.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {

@@ -11,18 +11,18 @@
 
 #include <fmt/format.h>
 
-#include "launcher/cli.hpp"
-#include "launcher/completion.hpp"
-#include "launcher/devices_command.hpp"
-#include "launcher/doctor_command.hpp"
-#include "launcher/dry_run.hpp"
+#include "launcher/devices/devices_command.hpp"
+#include "launcher/doctor/command.hpp"
 #include "launcher/event_loop.hpp"
-#include "launcher/fan_out.hpp"
-#include "launcher/help.hpp"
-#include "launcher/inherited.hpp"
-#include "launcher/job_plan.hpp"
-#include "launcher/options.hpp"
-#include "launcher/status_command.hpp"
+#include "launcher/fan_out/fan_out.hpp"
+#include "launcher/nodes/status_command.hpp"
+#include "launcher/options/cli.hpp"
+#include "launcher/options/completion.hpp"
+#include "launcher/options/help.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/plan/dry_run.hpp"
+#include "launcher/plan/job_plan.hpp"
+#include "launcher/ranks/inherited.hpp"
 
 namespace {
 

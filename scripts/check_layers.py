@@ -24,6 +24,23 @@ ARROWS = [
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
     ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/resolver.hpp"]),
     ("rendezvous/*", ["rendezvous/*"]),
+    ("launcher/options/*", ["launcher/options/*", "rendezvous/*"]),
+    ("launcher/ends/*", ["launcher/ends/*", "rendezvous/*"]),
+    ("launcher/devices/*", ["launcher/devices/*", "launcher/options/*", "rendezvous/*"]),
+    ("launcher/output/*", ["launcher/output/*", "launcher/options/*", "rendezvous/*"]),
+    ("launcher/nodes/*", ["launcher/nodes/*", "launcher/ends/*", "launcher/options/*",
+                          "rendezvous/*"]),
+    ("launcher/plan/*", ["launcher/plan/*", "launcher/nodes/*", "launcher/devices/*",
+                         "launcher/options/*", "rendezvous/*"]),
+    ("launcher/ranks/*", ["launcher/ranks/*", "launcher/plan/*", "launcher/nodes/*",
+                          "launcher/output/*", "launcher/ends/*", "launcher/options/*",
+                          "rendezvous/*"]),
+    ("launcher/doctor/*", ["launcher/doctor/*", "launcher/ranks/*", "launcher/plan/*",
+                           "launcher/devices/*", "launcher/ends/*", "launcher/options/*",
+                           "rendezvous/*"]),
+    ("launcher/fan_out/*", ["launcher/fan_out/*", "launcher/ranks/*", "launcher/plan/*",
+                            "launcher/nodes/*", "launcher/output/*", "launcher/ends/*",
+                            "launcher/options/*", "rendezvous/*"]),
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
     # The worker's side of the rendezvous: what it is told, and a client of the store.
     ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
@@ -46,21 +63,28 @@ ARROWS = [
 # Package: the headers it is known by, and the files that may include them. Tests may use all.
 PACKAGES = {
     "fmt": (["fmt/*"], ["*"]),
-    "CLI11": (["CLI/*"], ["launcher/cli.cpp", "runtime/config/command_line.cpp"]),
+    "CLI11": (["CLI/*"], ["launcher/options/cli.cpp", "runtime/config/command_line.cpp"]),
     # Asio: the loop itself and what waits in it.
     "Boost": (["boost/*"], [
-        "launcher/agent.*", "launcher/event_loop*", "launcher/leader.*", "launcher/status_command.cpp", "launcher/team*", "launcher/fan_out.*", "launcher/meeting_point.*", "launcher/output.*",
-        "launcher/pausable_timer.hpp", "launcher/rank_group.*", "launcher/rank_stream.*", "launcher/sink.*",
-        "launcher/worker.*", "launcher/status/*",
+        "launcher/event_loop*", "launcher/fan_out/fan_out.*", "launcher/nodes/agent*",
+        "launcher/nodes/leader.*", "launcher/nodes/leader_call.*",
+        "launcher/nodes/meeting_point.*", "launcher/nodes/status_command.cpp",
+        "launcher/nodes/team*", "launcher/output/output.*",
+        "launcher/output/rank_stream.*", "launcher/output/sink.*",
+        "launcher/ranks/pausable_timer.hpp", "launcher/ranks/rank_group.*",
+        "launcher/ranks/worker.*",
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
         "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
         "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*"]),
-    "yaml-cpp": (["yaml-cpp/*"], ["launcher/launch_file.cpp", "launcher/yaml_tree.cpp",
+    "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
                                    "runtime/config/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
-        "launcher/error_file.cpp", "launcher/report.cpp", "launcher/dry_run.cpp",
-        "launcher/devices*.cpp", "launcher/doctor_command.cpp", "launcher/status/*",
-        "launcher/attempt_text.cpp", "launcher/leader_status.cpp", "launcher/status_command.cpp", "launcher/team_etcd.cpp", "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
+        "launcher/devices/devices*.cpp", "launcher/doctor/command.cpp",
+        "launcher/ends/error_file.cpp", "launcher/ends/report.cpp",
+        "launcher/nodes/attempt_text.cpp", "launcher/nodes/leader_status.cpp",
+        "launcher/nodes/status_command.cpp", "launcher/nodes/team_etcd.cpp",
+        "launcher/plan/dry_run.cpp",
+        "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
         "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),
@@ -79,7 +103,7 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
-PROCESS_STARTERS = ["launcher/worker.cpp", "launcher/spawn.cpp", "launcher/guard.cpp"]
+PROCESS_STARTERS = ["launcher/ranks/worker.cpp", "launcher/ranks/spawn.cpp", "launcher/ranks/guard.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

@@ -44,8 +44,8 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "launcher/leader.hpp"
-#include "launcher/report.hpp"
+#include "launcher/ends/report.hpp"
+#include "launcher/nodes/leader.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/talk.hpp"

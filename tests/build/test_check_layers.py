@@ -23,76 +23,76 @@ class CheckLayers(unittest.TestCase):
         return self.findings({**{other: "" for other in others}, name: f"\n#include {header}\n"})
 
     def test_arrows_that_the_design_draws_are_allowed(self):
-        for name, header in [("launcher/plan.cpp", "rendezvous/contract.hpp"),
-                             ("launcher/status/page.cpp", "launcher/plan.hpp"),
+        for name, header in [("launcher/plan/plan.cpp", "rendezvous/contract.hpp"),
+                             ("launcher/status/page.cpp", "launcher/plan/plan.hpp"),
                              ("runtime/train/sft.cpp", "rendezvous/store/client.hpp"),
                              ("rendezvous/store/server.cpp", "rendezvous/base/net.hpp"),
-                             ("tests/launcher/plan_test.cpp", "launcher/plan.hpp")]:
+                             ("tests/launcher/plan_test.cpp", "launcher/plan/plan.hpp")]:
             with self.subTest(name):
                 self.assertEqual(self.including(name, f'"{header}"', [header]), [])
 
     def test_arrows_that_point_up_are_findings(self):
-        for name, header in [("rendezvous/join.cpp", "launcher/plan.hpp"),
+        for name, header in [("rendezvous/join.cpp", "launcher/plan/plan.hpp"),
                              ("rendezvous/join.cpp", "runtime/comm/comm.hpp"),
-                             ("launcher/plan.cpp", "runtime/comm/comm.hpp"),
-                             ("runtime/comm/comm.cpp", "launcher/plan.hpp"),
+                             ("launcher/plan/plan.cpp", "runtime/comm/comm.hpp"),
+                             ("runtime/comm/comm.cpp", "launcher/plan/plan.hpp"),
                              ("runtime/comm/comm.cpp", "rendezvous/store/server.hpp"),
                              ("rendezvous/base/net.cpp", "rendezvous/contract.hpp"),
                              ("rendezvous/store/server.cpp", "rendezvous/join.hpp"),
-                             ("launcher/plan.cpp", "tests/support/temp_dir.hpp")]:
+                             ("launcher/plan/plan.cpp", "tests/support/temp_dir.hpp")]:
             with self.subTest(f"{name} {header}"):
                 folder = name.rpartition("/")[0]
                 self.assertEqual(self.including(name, f'"{header}"', [header]),
                                  [f"{name}:2: {folder}/ may not include {header}"])
 
     def test_a_path_that_does_not_start_at_the_root_is_a_finding(self):
-        found = self.including("launcher/plan.cpp", '"plan.hpp"', ["launcher/plan.hpp"])
+        found = self.including("launcher/plan/plan.cpp", '"plan.hpp"', ["launcher/plan/plan.hpp"])
         self.assertEqual(len(found), 1)
         self.assertIn("write paths from the root", found[0])
 
     def test_a_package_is_for_the_files_that_are_listed(self):
-        for name, header, allowed in [("launcher/cli.cpp", "CLI/CLI.hpp", True),
+        for name, header, allowed in [("launcher/options/cli.cpp", "CLI/CLI.hpp", True),
                                       ("launcher/main.cpp", "CLI/CLI.hpp", False),
                                       ("launcher/event_loop.hpp", "boost/asio.hpp", True),
-                                      ("launcher/supervisor.cpp", "boost/asio.hpp", False),
-                                      ("launcher/launch_file.cpp", "yaml-cpp/yaml.h", True),
-                                      ("launcher/launch_file.hpp", "yaml-cpp/yaml.h", False),
+                                      ("launcher/ends/supervisor.cpp", "boost/asio.hpp", False),
+                                      ("launcher/options/launch_file.cpp", "yaml-cpp/yaml.h", True),
+                                      ("launcher/options/launch_file.hpp", "yaml-cpp/yaml.h", False),
                                       ("runtime/comm/comm.cpp", "ATen/core/Tensor.h", True),
-                                      ("launcher/plan.cpp", "ATen/core/Tensor.h", False),
+                                      ("launcher/plan/plan.cpp", "ATen/core/Tensor.h", False),
                                       ("rendezvous/join.cpp", "torch/torch.h", False),
                                       ("rendezvous/base/log.cpp", "fmt/format.h", True),
                                       ("rendezvous/base/net.cpp", "sys/socket.h", True),
                                       ("rendezvous/base/net.cpp", "nlohmann/json.hpp", False),
-                                      ("launcher/plan.cpp", "catch2/catch.hpp", False),
-                                      ("launcher/plan.cpp", "absl/strings/str_cat.h", False),
+                                      ("launcher/plan/plan.cpp", "catch2/catch.hpp", False),
+                                      ("launcher/plan/plan.cpp", "absl/strings/str_cat.h", False),
                                       ("tests/launcher/a_test.cpp", "nlohmann/json.hpp", True)]:
             with self.subTest(f"{name} {header}"):
                 self.assertEqual(self.including(name, f"<{header}>") == [], allowed)
 
     def test_processes_are_started_in_three_files_only(self):
         call = "int f() { return fork(); }\n"
-        self.assertEqual(self.findings({"launcher/spawn.cpp": call}), [])
+        self.assertEqual(self.findings({"launcher/ranks/spawn.cpp": call}), [])
         self.assertEqual(self.findings({"tests/support/shell.cpp": call}), [])
         self.assertEqual(
-            self.findings({"launcher/plan.cpp": call}),
-            ["launcher/plan.cpp:1: fork: only launcher/worker.cpp launcher/spawn.cpp "
-             "launcher/guard.cpp start processes"])
+            self.findings({"launcher/plan/plan.cpp": call}),
+            ["launcher/plan/plan.cpp:1: fork: only launcher/ranks/worker.cpp launcher/ranks/spawn.cpp "
+             "launcher/ranks/guard.cpp start processes"])
         for call in ["posix_spawn(&pid, p)", "::execve(a, b, c)", "syscall(SYS_clone3, &a, n)",
                      "popen(c, m)", "std::system(c)"]:
             with self.subTest(call):
-                self.assertEqual(len(self.findings({"launcher/plan.cpp": call})), 1)
+                self.assertEqual(len(self.findings({"launcher/plan/plan.cpp": call})), 1)
 
     def test_words_in_comments_and_strings_start_nothing(self):
         text = ('// fork() here\n/* and\n   execve() */ auto s = "system(\\"x\\")";\n'
                 'auto r = R"x(popen("a"))x"; pitchfork(s); fork_count (1); // "\n'
                 "char q = '\"'; // fork(\n")
-        self.assertEqual(self.findings({"launcher/plan.cpp": text}), [])
+        self.assertEqual(self.findings({"launcher/plan/plan.cpp": text}), [])
 
     def test_a_digit_separator_opens_no_character(self):
-        self.assertEqual(len(self.findings({"launcher/plan.cpp": "f(1'000, fork(), 2'000);\n"})), 1)
+        self.assertEqual(len(self.findings({"launcher/plan/plan.cpp": "f(1'000, fork(), 2'000);\n"})), 1)
 
     def test_an_include_in_a_comment_is_none(self):
-        self.assertEqual(self.findings({"launcher/plan.cpp": "// \n/*\n#include <boost/x>\n*/"}), [])
+        self.assertEqual(self.findings({"launcher/plan/plan.cpp": "// \n/*\n#include <boost/x>\n*/"}), [])
 
     def test_the_top_level_is_fixed(self):
         found = self.findings({"utils/a.txt": "", "notes.md": "", ".ci/run": "", "docs/a.md": "",

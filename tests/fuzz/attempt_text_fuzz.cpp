@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "launcher/report.hpp"
+#include "launcher/ends/report.hpp"
 #include "rendezvous/protocol.hpp"
 
 using namespace mgpu;

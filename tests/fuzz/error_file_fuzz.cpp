@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "launcher/diagnosis.hpp"
-#include "launcher/error_file.hpp"
+#include "launcher/ends/diagnosis.hpp"
+#include "launcher/ends/error_file.hpp"
 
 using namespace mgpu::launcher;
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "launcher/launch_file.hpp"
+#include "launcher/options/launch_file.hpp"
 
 using namespace mgpu::launcher;
 

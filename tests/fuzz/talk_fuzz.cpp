@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/coordinator.hpp"
-#include "launcher/report.hpp"
+#include "launcher/ends/report.hpp"
+#include "launcher/nodes/coordinator.hpp"
 #include "rendezvous/auth.hpp"
 #include "rendezvous/beat.hpp"
 #include "rendezvous/talk.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/report.hpp"
+#include "launcher/ends/report.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;

@@ -1,4 +1,4 @@
-#include "launcher/binding.hpp"
+#include "launcher/plan/binding.hpp"
 
 #include <sched.h>
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/cli.hpp"
+#include "launcher/options/cli.hpp"
 
 namespace mgpu::tests {
 

@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "launcher/help.hpp"
-#include "launcher/option_table.hpp"
+#include "launcher/options/help.hpp"
+#include "launcher/options/option_table.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/option_table.hpp"
+#include "launcher/options/option_table.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,8 +1,8 @@
-#include "launcher/cluster.hpp"
+#include "launcher/options/cluster.hpp"
 
 #include <set>
 
-#include "launcher/plan.hpp"
+#include "launcher/plan/plan.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "launcher/completion.hpp"
+#include "launcher/options/completion.hpp"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "launcher/option_table.hpp"
+#include "launcher/options/option_table.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

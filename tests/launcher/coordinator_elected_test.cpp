@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/coordinator.hpp"
+#include "launcher/nodes/coordinator.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;

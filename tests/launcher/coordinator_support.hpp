@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/coordinator.hpp"
+#include "launcher/nodes/coordinator.hpp"
 #include "tests/support/catch.hpp"
 
 namespace mgpu::tests {

@@ -1,4 +1,4 @@
-#include "launcher/devices_command.hpp"
+#include "launcher/devices/devices_command.hpp"
 
 #include <nlohmann/json.hpp>
 #include <sstream>

@@ -1,6 +1,6 @@
-#include "launcher/devices.hpp"
+#include "launcher/devices/devices.hpp"
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_machine.hpp"
 

@@ -1,4 +1,4 @@
-#include "launcher/diagnosis.hpp"
+#include "launcher/ends/diagnosis.hpp"
 
 #include <csignal>
 

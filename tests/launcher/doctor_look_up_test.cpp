@@ -1,4 +1,4 @@
-#include "launcher/doctor_look_up.hpp"
+#include "launcher/doctor/look_up.hpp"
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/doctor_checks.hpp"
+#include "launcher/doctor/checks.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_machine.hpp"

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "launcher/doctor_checks.hpp"
-#include "launcher/doctor_command.hpp"
+#include "launcher/doctor/checks.hpp"
+#include "launcher/doctor/command.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;

@@ -1,4 +1,4 @@
-#include "launcher/dry_run.hpp"
+#include "launcher/plan/dry_run.hpp"
 
 #include <csignal>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "launcher/elf_runpath.hpp"
+#include "launcher/doctor/elf_runpath.hpp"
 
 #include <elf.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/error_file.hpp"
+#include "launcher/ends/error_file.hpp"
 
 #include <fstream>
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "launcher/carried.hpp"
-#include "launcher/fan_out_plan.hpp"
+#include "launcher/fan_out/carried.hpp"
+#include "launcher/fan_out/plan.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -1,8 +1,8 @@
-#include "launcher/hostfile.hpp"
+#include "launcher/options/hostfile.hpp"
 
 #include <fstream>
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

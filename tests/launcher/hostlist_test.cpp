@@ -1,6 +1,6 @@
-#include "launcher/hostlist.hpp"
+#include "launcher/options/hostlist.hpp"
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;

@@ -1,4 +1,4 @@
-#include "launcher/job_registry.hpp"
+#include "launcher/nodes/job_registry.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launcher/launch_file.hpp"
+#include "launcher/options/launch_file.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/leader.hpp"
+#include "launcher/nodes/leader.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/talk.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/line_splitter.hpp"
+#include "launcher/output/line_splitter.hpp"
 
 #include "tests/support/catch.hpp"
 

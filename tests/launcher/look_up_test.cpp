@@ -1,4 +1,4 @@
-#include "launcher/look_up.hpp"
+#include "launcher/plan/look_up.hpp"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "launcher/meeting_address.hpp"
+#include "launcher/nodes/meeting_address.hpp"
 
 #include "tests/support/catch.hpp"
 

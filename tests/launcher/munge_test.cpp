@@ -1,4 +1,4 @@
-#include "launcher/munge.hpp"
+#include "launcher/nodes/munge.hpp"
 
 #include <fcntl.h>
 #include <signal.h>

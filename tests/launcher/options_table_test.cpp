@@ -2,12 +2,14 @@
 #include <set>
 #include <sstream>
 
-#include "launcher/help.hpp"
-#include "launcher/option_table.hpp"
-#include "launcher/spelling.hpp"
+#include "launcher/options/help.hpp"
+#include "launcher/options/option_table.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;
+using mgpu::rendezvous::nearest;
+using mgpu::rendezvous::shown;
 
 TEST_CASE("no two options share a name, a letter or a variable", "[options]") {
   std::multiset<std::string> names;

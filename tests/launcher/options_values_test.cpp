@@ -1,6 +1,6 @@
 #include <signal.h>
 
-#include "launcher/parse_values.hpp"
+#include "launcher/options/parse_values.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;

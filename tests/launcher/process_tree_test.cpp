@@ -1,11 +1,11 @@
-#include "launcher/process_tree.hpp"
+#include "launcher/ranks/process_tree.hpp"
 
 #include <unistd.h>
 
 #include <csignal>
 
-#include "launcher/cgroup.hpp"
-#include "launcher/memory_watch.hpp"
+#include "launcher/ranks/cgroup.hpp"
+#include "launcher/ranks/memory_watch.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;

@@ -1,4 +1,4 @@
-#include "launcher/restart_policy.hpp"
+#include "launcher/ends/restart_policy.hpp"
 
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,4 @@
-#include "launcher/run_briefly.hpp"
+#include "launcher/ranks/run_briefly.hpp"
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/status_command.hpp"
+#include "launcher/nodes/status_command.hpp"
 
 #include <algorithm>
 

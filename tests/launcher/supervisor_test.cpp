@@ -1,4 +1,4 @@
-#include "launcher/supervisor.hpp"
+#include "launcher/ends/supervisor.hpp"
 
 #include <csignal>
 

@@ -1,4 +1,4 @@
-#include "launcher/target.hpp"
+#include "launcher/plan/target.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launcher/team_plan.hpp"
+#include "launcher/nodes/team_plan.hpp"
 
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/token.hpp"
+#include "launcher/nodes/token.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "launcher/rank_group.hpp"
+#include "launcher/ranks/rank_group.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/torch_files.hpp"
+#include "launcher/doctor/torch_files.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/system_tree.hpp"
+#include "launcher/devices/system_tree.hpp"
 #include "tests/support/temp_dir.hpp"
 
 namespace mgpu::tests {

@@ -1,0 +1,223 @@
+#include "launcher/devices/nvml.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "launcher/devices/devices.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+// The few declarations of nvml.h that we need, by its documented binary interface.
+using Device = void*;
+constexpr int kSuccess = 0;
+constexpr unsigned kP2pRead = 0;
+constexpr unsigned kP2pNvlink = 2;
+constexpr unsigned kMostLinks = 36;
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+
+struct MemoryInfo2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+
+constexpr unsigned kMemoryInfo2 = sizeof(MemoryInfo2) | 2u << 24;
+
+struct Links {
+  int active = 0;
+  std::map<std::string, int> to;  // by the other end's PCI address
+};
+
+}  // namespace
+
+struct Nvml::Library {
+  void* handle = nullptr;
+  std::vector<Device> devices;
+  std::vector<Links> links;
+
+  template <class... Args>
+  int call(const char* name, Args... args) const {
+    // Drivers of any age: what this one does not have is answered as "not supported".
+    constexpr int kNotSupported = 3;
+    const auto function = reinterpret_cast<int (*)(Args...)>(::dlsym(handle, name));
+    return function ? function(args...) : kNotSupported;
+  }
+
+  std::string text(const char* name, Device device) const {
+    char buffer[128] = "";
+    return call(name, device, buffer, unsigned{sizeof buffer}) == kSuccess ? buffer : "";
+  }
+
+  std::string error(int code) const {
+    const auto describe =
+        reinterpret_cast<const char* (*)(int)>(::dlsym(handle, "nvmlErrorString"));
+    return describe ? describe(code) : fmt::format("NVML error {}", code);
+  }
+
+  Links read_links(Device device) const {
+    Links found;
+    for (unsigned link = 0; link < kMostLinks; ++link) {
+      unsigned on = 0;
+      if (call("nvmlDeviceGetNvLinkState", device, link, &on) != kSuccess) break;
+      if (!on) continue;
+      ++found.active;
+      PciInfo other{};
+      if (call("nvmlDeviceGetNvLinkRemotePciInfo_v2", device, link, &other) == kSuccess)
+        ++found.to[sysfs_bus_id(other.bus_id)];
+    }
+    return found;
+  }
+
+  bool peers(int a, int b, unsigned kind) const {
+    int status = -1;
+    return call("nvmlDeviceGetP2PStatus", devices.at(a), devices.at(b), kind, &status) ==
+               kSuccess &&
+           status == 0;
+  }
+};
+
+Nvml::Nvml() : library_(std::make_unique<Library>()) {
+  library_->handle = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library_->handle) throw std::runtime_error("libnvidia-ml.so.1 is not on this machine");
+  if (const int code = library_->call("nvmlInit_v2"); code != kSuccess) {
+    const auto why = library_->error(code);
+    ::dlclose(library_->handle);
+    throw std::runtime_error("cannot start NVML: " + why);
+  }
+  unsigned count = 0;
+  library_->call("nvmlDeviceGetCount_v2", &count);
+  for (unsigned i = 0; i < count; ++i) {
+    Device device = nullptr;
+    if (library_->call("nvmlDeviceGetHandleByIndex_v2", i, &device) != kSuccess) continue;
+    library_->devices.push_back(device);
+    library_->links.push_back(library_->read_links(device));
+  }
+}
+
+Nvml::~Nvml() {
+  library_->call("nvmlShutdown");
+  ::dlclose(library_->handle);
+}
+
+int Nvml::count() const {
+  return static_cast<int>(library_->devices.size());
+}
+
+std::string Nvml::driver() const {
+  char buffer[128] = "";
+  const int code = library_->call("nvmlSystemGetDriverVersion", buffer, unsigned{sizeof buffer});
+  return code == kSuccess ? buffer : "";
+}
+
+int Nvml::cuda_version() const {
+  int version = 0;
+  const int code = library_->call("nvmlSystemGetCudaDriverVersion_v2", &version);
+  return code == kSuccess ? version : 0;
+}
+
+std::string Nvml::name(int gpu) const {
+  return library_->text("nvmlDeviceGetName", library_->devices.at(gpu));
+}
+
+std::string Nvml::uuid(int gpu) const {
+  return library_->text("nvmlDeviceGetUUID", library_->devices.at(gpu));
+}
+
+std::string Nvml::bus_id(int gpu) const {
+  PciInfo pci{};
+  const int code = library_->call("nvmlDeviceGetPciInfo_v3", library_->devices.at(gpu), &pci);
+  return code == kSuccess ? sysfs_bus_id(pci.bus_id) : "";
+}
+
+std::string Nvml::capability(int gpu) const {
+  int major = 0, minor = 0;
+  const int code = library_->call("nvmlDeviceGetCudaComputeCapability", library_->devices.at(gpu),
+                                  &major, &minor);
+  return code == kSuccess ? fmt::format("{}.{}", major, minor) : "";
+}
+
+Nvml::Memory Nvml::memory(int gpu) const {
+  Device device = library_->devices.at(gpu);
+  MemoryInfo2 now{kMemoryInfo2, 0, 0, 0, 0};
+  if (library_->call("nvmlDeviceGetMemoryInfo_v2", device, &now) == kSuccess)
+    return {now.total, now.used};
+  MemoryInfo old{};
+  if (library_->call("nvmlDeviceGetMemoryInfo", device, &old) == kSuccess)
+    return {old.total, old.used};
+  return {};
+}
+
+Nvml::Health Nvml::health(int gpu) const {
+  constexpr unsigned kUncorrected = 1, kSinceLoaded = 0;
+  constexpr unsigned kProhibited = 2, kOn = 1;
+  Device device = library_->devices.at(gpu);
+  Health health;
+  unsigned long long number = 0;
+  if (library_->call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceLoaded, &number) ==
+      kSuccess)
+    health.uncorrected_errors = number;
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  if (library_->call("nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
+                     &failed) == kSuccess) {
+    health.remapping_pending = pending != 0;
+    health.remapping_failed = failed != 0;
+  }
+  unsigned mode = 0, later = 0;
+  if (library_->call("nvmlDeviceGetComputeMode", device, &mode) == kSuccess)
+    health.compute_prohibited = mode == kProhibited;
+  mode = 0;
+  if (library_->call("nvmlDeviceGetMigMode", device, &mode, &later) == kSuccess)
+    health.mig = mode == kOn;
+  number = 0;
+  if (library_->call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &number) == kSuccess)
+    health.slowdown = number;
+  return health;
+}
+
+std::string Nvml::link(int a, int b) const {
+  const auto& links = library_->links.at(a);
+  if (const auto direct = links.to.find(bus_id(b)); direct != links.to.end())
+    return fmt::format("NV{}", direct->second);
+  // Through a switch, which is the other end of every link: as wide as the narrower GPU.
+  const int through = std::min(links.active, library_->links.at(b).active);
+  if (through > 0 && library_->peers(a, b, kP2pNvlink)) return fmt::format("NV{}", through);
+  unsigned level = 0;
+  if (library_->call("nvmlDeviceGetTopologyCommonAncestor", library_->devices.at(a),
+                     library_->devices.at(b), &level) != kSuccess)
+    return "?";
+  switch (level) {
+    case 0:  // two GPUs of one board
+    case 10:
+      return "PIX";
+    case 20:
+      return "PXB";
+    case 30:
+      return "PHB";
+    case 40:
+      return "NODE";
+    case 50:
+      return "SYS";
+  }
+  return "?";
+}
+
+bool Nvml::can_read_peer(int a, int b) const {
+  return library_->peers(a, b, kP2pRead);
+}
+
+}  // namespace mgpu::launcher

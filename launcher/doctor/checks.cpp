@@ -1,0 +1,116 @@
+#include "launcher/doctor/checks.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace mgpu::launcher {
+namespace {
+
+bool has_visible_gpu(const DoctorFacts& facts) {
+  const auto& gpus = facts.devices.gpus;
+  return std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) { return gpu.visible; });
+}
+
+// 13000 of "13.0"; 0 of what is none.
+int cuda_number(std::string_view text) {
+  int major = 0, minor = 0;
+  const char* const end = text.data() + text.size();
+  const auto [dot, error] = std::from_chars(text.data(), end, major);
+  if (error != std::errc() || major > 1000) return 0;
+  if (dot != end) std::from_chars(dot + 1, end, minor);
+  return 1000 * major + 10 * std::clamp(minor, 0, 99);
+}
+
+Finding torch_finding(const DoctorFacts& facts) {
+  const auto& torch = facts.torch;
+  if (torch.folder.empty())
+    return {"libtorch", Verdict::warn,
+            "none found: neither beside mgpu-train, nor by LIBTORCH_ROOT, nor in python3",
+            "mgpu-train needs it: scripts/setup.sh --torch, or set LIBTORCH_ROOT"};
+  const auto text =
+      fmt::format("{} in {} (by {})", torch.version.empty() ? "of unknown version" : torch.version,
+                  torch.folder, torch.by);
+  if (has_visible_gpu(facts) && !torch.has_cuda_library)
+    return {"libtorch", Verdict::warn, text + ": for CPUs only",
+            "take a build with CUDA, or the GPUs stay idle"};
+  return {"libtorch", Verdict::pass, text};
+}
+
+// Whether the driver is new enough: of the same major version any is.
+Finding cuda_finding(const DoctorFacts& facts) {
+  const auto& torch = facts.torch;
+  const int built_for = cuda_number(torch.cuda);
+  const auto text = fmt::format(
+      "LibTorch is built for {}, {}", torch.cuda,
+      torch.cudart.empty() ? "its run-time library was not found" : "run-time " + torch.cudart);
+  if (facts.driver_cuda == 0 || built_for == 0) return {"cuda", Verdict::pass, text};
+  if (built_for / 1000 > facts.driver_cuda / 1000)
+    return {"cuda", Verdict::fail,
+            fmt::format("{}; driver {} goes up to {}", text, facts.devices.driver,
+                        cuda_text(facts.driver_cuda)),
+            fmt::format("install a driver for CUDA {} or newer, or a LibTorch for CUDA {}",
+                        built_for / 1000, facts.driver_cuda / 1000)};
+  return {"cuda", Verdict::pass, text};
+}
+
+Finding nccl_finding(const DoctorFacts& facts) {
+  if (!facts.torch.nccl.empty()) return {"nccl", Verdict::pass, facts.torch.nccl};
+  return {"nccl", Verdict::warn, "no libnccl.so.2 beside this LibTorch",
+          "its build may have NCCL inside; if ranks cannot find it, install the nvidia-nccl "
+          "package of its CUDA version"};
+}
+
+std::string last_line(std::string text) {
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
+}
+
+Finding trainer_finding(const DoctorFacts& facts) {
+  const auto& trainer = facts.trainer;
+  if (trainer.path.empty())
+    return {"mgpu-train", Verdict::warn,
+            "neither beside mgpu-run nor on PATH: recipes (.yaml) cannot run",
+            "build it, or set MGPU_TRAIN; scripts and programs run without it"};
+  if (trainer.late)
+    return {"mgpu-train", Verdict::fail, trainer.path + " --version does not come to an end",
+            "its libraries may be on a file system that does not answer: try it by hand"};
+  const auto said = last_line(trainer.output);
+  if (trainer.status != 0)
+    return {"mgpu-train", Verdict::fail,
+            fmt::format("{} --version ends with {}{}{}", trainer.path, trainer.status,
+                        said.empty() ? "" : ": ", said),
+            said.find("shared libraries") != said.npos
+                ? "a library that it was built with has moved: build it again"
+                : "try it by hand, or build it again"};
+  if (said.find(facts.our_version) == said.npos)
+    return {"mgpu-train", Verdict::warn,
+            fmt::format("{} is {}, mgpu-run is {}", trainer.path, said, facts.our_version),
+            "build both from one tree"};
+  return {"mgpu-train", Verdict::pass, fmt::format("{} in {}", said, trainer.path)};
+}
+
+}  // namespace
+
+std::vector<Finding> examine_programs(const DoctorFacts& facts) {
+  std::vector<Finding> findings{trainer_finding(facts), torch_finding(facts)};
+  if (facts.torch.has_cuda_library) {
+    findings.push_back(cuda_finding(facts));
+    findings.push_back(nccl_finding(facts));
+  }
+  return findings;
+}
+
+std::vector<Finding> examine(const DoctorFacts& facts) {
+  std::vector<Finding> all;
+  for (const auto part : {examine_gpus, examine_programs, examine_network, examine_host}) {
+    auto findings = part(facts);
+    std::move(findings.begin(), findings.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace mgpu::launcher

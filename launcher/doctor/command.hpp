@@ -1,0 +1,20 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/checks.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/ranks/inherited.hpp"
+
+namespace mgpu::launcher {
+
+std::string doctor_text(const std::vector<Finding>& findings);
+std::string doctor_json(const std::vector<Finding>& findings);
+
+// `mgpu-run doctor [--port N] [--json]`: looks at this machine, prints a line a check and what to
+// do about those that did not pass. Returns the exit status: 1 when one failed, else 0.
+int run_doctor_command(const Options& options, const Inherited& inherited, std::ostream& out);
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "launcher/doctor/checks.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
+
+Finding port_finding(const DoctorFacts& facts) {
+  if (facts.any_port.error.empty()) return {"ports", Verdict::pass, "ranks can meet on 127.0.0.1"};
+  return {"ports", Verdict::fail, "ranks cannot meet on 127.0.0.1: " + facts.any_port.error,
+          "bring the loopback interface up (ip link set lo up) and let its packets through the "
+          "firewall"};
+}
+
+Finding wanted_port_finding(const PortFacts& wanted) {
+  const auto check = fmt::format("port {}", wanted.port);
+  if (wanted.error.empty()) return {check, Verdict::pass, "free"};
+  return {
+      check, Verdict::fail, wanted.error,
+      fmt::format("see who has it with `ss -ltnp sport = :{}`, or choose another", wanted.port)};
+}
+
+// As NCCL and gloo read such a list: beginnings of names; "=" before it: whole names; "^": all but.
+bool is_chosen(const std::string& name, std::string_view list) {
+  const bool all_but = list.starts_with('^');
+  if (all_but) list.remove_prefix(1);
+  const bool whole = list.starts_with('=');
+  if (whole) list.remove_prefix(1);
+  bool listed = false;
+  while (!list.empty()) {
+    const auto comma = std::min(list.find(','), list.size());
+    const auto one = list.substr(0, comma);
+    if (!one.empty()) listed = listed || (whole ? name == one : name.starts_with(one));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return listed != all_but;
+}
+
+std::string interfaces_text(const std::vector<InterfaceFacts>& interfaces) {
+  std::string text;
+  for (const auto& one : interfaces)
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", one.name, fmt::join(one.addresses, " "));
+  return text;
+}
+
+Finding interfaces_finding(const DoctorFacts& facts) {
+  if (facts.interfaces.empty())
+    return {"network", Verdict::pass, "loopback only: jobs of one node"};
+  return {"network", Verdict::pass, interfaces_text(facts.interfaces)};
+}
+
+void add_chosen_interfaces(const DoctorFacts& facts, std::vector<Finding>& findings) {
+  for (const char* variable : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+    const auto set = facts.variables.find(variable);
+    if (set == facts.variables.end()) continue;
+    const auto& list = set->second;
+    const bool any = is_chosen("lo", list) ||
+                     std::any_of(facts.interfaces.begin(), facts.interfaces.end(),
+                                 [&](const auto& one) { return is_chosen(one.name, list); });
+    if (any) continue;
+    findings.push_back({variable, Verdict::fail,
+                        fmt::format("{} fits no interface that is up", list),
+                        "unset it, or name one of: lo" + [&] {
+                          std::string names;
+                          for (const auto& one : facts.interfaces) names += ", " + one.name;
+                          return names;
+                        }()});
+  }
+}
+
+void add_fabric(const DoctorFacts& facts, std::vector<Finding>& findings) {
+  if (facts.fabric.empty()) return;
+  std::vector<std::string> active;
+  for (const auto& [name, is_active] : facts.fabric)
+    if (is_active) active.push_back(name);
+  if (active.empty()) {
+    findings.push_back({"infiniband", Verdict::warn, "no port is active",
+                        "jobs over several nodes go over Ethernet: check cables and the subnet "
+                        "manager (ibstat)"});
+    return;
+  }
+  const auto& locked = facts.limits.locked_memory;
+  if (locked && *locked < 64 * kMiB)
+    findings.push_back({"infiniband", Verdict::warn,
+                        fmt::format("{} active, but only {} may be locked in memory",
+                                    fmt::join(active, ", "), size_text(*locked)),
+                        "ulimit -l unlimited; in a container start it with --ulimit memlock=-1"});
+  else
+    findings.push_back(
+        {"infiniband", Verdict::pass, fmt::format("{} active", fmt::join(active, ", "))});
+}
+
+// Switches that people set while they look for a fault and then forget.
+void add_switches(const DoctorFacts& facts, std::vector<Finding>& findings) {
+  struct Switch {
+    const char* variable;
+    const char* effect;
+  };
+  for (const auto& [variable, effect] : {
+           Switch{"NCCL_P2P_DISABLE", "GPUs talk through host memory"},
+           Switch{"NCCL_SHM_DISABLE", "ranks of one node talk over the network"},
+           Switch{"NCCL_IB_DISABLE", "InfiniBand is not used"},
+           Switch{"CUDA_LAUNCH_BLOCKING", "the GPU waits for the CPU after every kernel"},
+       }) {
+    const auto set = facts.variables.find(variable);
+    if (set == facts.variables.end() || set->second.empty() || set->second == "0") continue;
+    findings.push_back({variable, Verdict::warn, fmt::format("is {}: {}", set->second, effect),
+                        "unset it unless you are looking for a fault"});
+  }
+}
+
+struct Room {
+  std::uint64_t least, good;  // below `least` nothing works, below `good` little does
+};
+
+Finding disk_finding(const DiskFacts& disk, const Room& room) {
+  const auto check = "disk: " + disk.what;
+  const bool needed = disk.what == "current folder" || disk.what == "temporary files";
+  if (disk.late)
+    return {check, Verdict::fail, disk.path + ": the file system does not answer",
+            "a network mount may be gone: see `mount` and `dmesg`"};
+  if (!disk.error.empty())
+    return {check, needed ? Verdict::fail : Verdict::warn,
+            fmt::format("{}: {}", disk.path, disk.error), "choose another folder"};
+  const auto text =
+      fmt::format("{} of {} free in {}", size_text(disk.free), size_text(disk.total), disk.path);
+  if (!disk.writable)
+    return {check, Verdict::warn, disk.path + " cannot be written to",
+            disk.what == "current folder" ? "name an output_dir and a --log-dir elsewhere"
+                                          : "choose another folder, or change its permissions"};
+  if (disk.free < room.good)
+    return {check, disk.free < room.least && needed ? Verdict::fail : Verdict::warn, text,
+            "make room: a checkpoint of 7B parameters has 14 GB, with its optimizer about 100"};
+  if (disk.free_inodes < 0.01)
+    return {check, Verdict::warn, text + ", but hardly any file can be added (inodes)",
+            "remove small files"};
+  return {check, Verdict::pass, text};
+}
+
+Room room_for(const DiskFacts& disk) {
+  if (disk.what == "temporary files") return {64 * kMiB, kGiB};
+  return {kGiB, 20 * kGiB};
+}
+
+Finding shared_memory_finding(const DiskFacts& shared) {
+  constexpr auto* kAdvice =
+      "NCCL and data loaders pass data there: start the container with --shm-size=8g or "
+      "--ipc=host, "
+      "or as root: mount -o remount,size=8G /dev/shm";
+  if (shared.late || !shared.error.empty() || !shared.writable)
+    return {"shared memory", Verdict::fail,
+            fmt::format("{}: {}", shared.path,
+                        shared.late            ? "does not answer"
+                        : shared.error.empty() ? "cannot be written to"
+                                               : shared.error),
+            kAdvice};
+  const auto text = fmt::format("{} of {} free in {}", size_text(shared.free),
+                                size_text(shared.total), shared.path);
+  return shared.free < kGiB ? Finding{"shared memory", Verdict::warn, text, kAdvice}
+                            : Finding{"shared memory", Verdict::pass, text};
+}
+
+Finding memory_finding(const MemoryState& memory) {
+  auto text = fmt::format("{} of {} free", size_text(memory.available), size_text(memory.total));
+  auto room = memory.available;
+  if (memory.cgroup_limit > 0 && memory.cgroup_limit < memory.total) {
+    text += fmt::format(", at most {} for us (cgroup)", size_text(memory.cgroup_limit));
+    room = std::min(room, memory.cgroup_limit);
+  }
+  if (memory.oom_kills > 0)
+    return {"memory", Verdict::warn,
+            fmt::format("{}; the kernel has killed {} processes here for want of it", text,
+                        memory.oom_kills),
+            "raise the container's limit, or use fewer ranks and loader threads"};
+  if (room < 2 * kGiB)
+    return {"memory", Verdict::warn, text,
+            "free some, or raise the container's limit: a rank with a GPU takes 2 to 4 GiB"};
+  return {"memory", Verdict::pass, text};
+}
+
+Finding files_finding(const LimitFacts& limits) {
+  if (!limits.open_files) return {"open files", Verdict::pass, "no limit"};
+  const auto text = fmt::format("{} for each rank", *limits.open_files);
+  if (*limits.open_files >= 1024) return {"open files", Verdict::pass, text};
+  return {"open files", *limits.open_files < 256 ? Verdict::fail : Verdict::warn, text,
+          fmt::format("ulimit -n {}", limits.open_files_hard.value_or(65536))};
+}
+
+}  // namespace
+
+std::vector<Finding> examine_network(const DoctorFacts& facts) {
+  std::vector<Finding> findings{port_finding(facts)};
+  if (facts.wanted_port) findings.push_back(wanted_port_finding(*facts.wanted_port));
+  findings.push_back(interfaces_finding(facts));
+  add_chosen_interfaces(facts, findings);
+  add_fabric(facts, findings);
+  add_switches(facts, findings);
+  return findings;
+}
+
+std::vector<Finding> examine_host(const DoctorFacts& facts) {
+  std::vector<Finding> findings;
+  for (const auto& disk : facts.disks) findings.push_back(disk_finding(disk, room_for(disk)));
+  findings.push_back(shared_memory_finding(facts.shared_memory));
+  findings.push_back(memory_finding(facts.memory));
+  findings.push_back(files_finding(facts.limits));
+  return findings;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/udp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/beat.hpp"
+#include "rendezvous/resolver.hpp"
+#include "rendezvous/talk.hpp"
+
+namespace mgpu::launcher {
+
+// The address as text, an IPv4 one always in its own form, without a scope.
+std::string numeric(const boost::asio::ip::address& address);
+
+// An agent's connection to its leader: finds it, proves itself, joins, tells and is told, and knows
+// until when the leader has surely heard of us. When it is lost it is sought again.
+class Agent {
+ public:
+  using Endpoint = boost::asio::ip::tcp::endpoint;
+
+  struct Settings {
+    std::string job;
+    std::string host;  // of the leader; may resolve late; empty: not known yet
+    int port = 0;
+    rendezvous::Credentials credentials;
+    rendezvous::Nanoseconds keep_alive = std::chrono::seconds(5);
+    rendezvous::Nanoseconds join_timeout = std::chrono::seconds(600);
+  };
+
+  struct Callbacks {
+    // Asked whenever the leader's name was resolved, before anybody is called; may add addresses,
+    // such as that of a leader of our own.
+    std::function<void(std::vector<Endpoint>&)> resolved;
+    // What we join with, now.
+    std::function<rendezvous::Join()> introduce;
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
+    std::function<void(const rendezvous::Stop&)> stop;
+    // The leader is lost to us, or we to it: whatever runs must end, then released() is to be
+    // called.
+    std::function<void(const std::string& why)> cut_off;
+    std::function<void(int status, const std::string& words)> end;
+    // For dead man's switches: until when our ranks may run without another sign.
+    std::function<void(rendezvous::Nanoseconds)> lease;
+    std::function<void(int socket)> connected;
+    std::function<void(std::string_view)> say;
+  };
+
+  Agent(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  void start();
+  // Seeks the leader at another address; `problem` is why there is none when the host is empty.
+  void redirect(const std::string& host, int port, const std::string& problem);
+  void send(const rendezvous::Message& message);
+  // Nothing of ours runs any more: a lost leader may be sought again.
+  void released();
+  // Says goodbye and is silent from then on; `done` when it is written, or cannot be.
+  void leave(const rendezvous::Leave& leave, std::function<void()> done);
+  void shut();
+
+  bool joined() const { return state_ == State::joined; }
+  // A time of ours by the leader's clock.
+  rendezvous::Nanoseconds by_leader(rendezvous::Nanoseconds time) const;
+  // How we reach the leader, numeric; empty before we did.
+  const std::string& our_address() const { return our_address_; }
+  const std::string& leader_address() const { return leader_address_; }
+  int leader_port() const { return leader_.port(); }
+
+ private:
+  using Nanoseconds = rendezvous::Nanoseconds;
+  enum class State { seeking, calling, greeting, joined, cut_off, shut };
+
+  void seek();
+  void on_resolved(const rendezvous::Resolver::Addresses& addresses, const std::string& problem);
+  void call_next();
+  void on_connected(const boost::system::error_code& failed);
+  void failed_to_call(const std::string& why);
+  void try_again();
+  std::string where() const;
+  std::string leader_text() const;
+  // Asio leaves its sockets open across exec.
+  static void keep_from_ranks(int fd);
+  void give_up();
+
+  void read();
+  void on_bytes(std::string_view bytes);
+  void on_message(rendezvous::Message&& message);
+  void welcome(const rendezvous::Welcome& welcome);
+  void write();
+  void last_words(std::function<void()> done);
+  void lose(const std::string& why);
+  void drop();
+
+  void arm_beats();
+  void on_beat_timer();
+  void send_beat(Nanoseconds now);
+  void hear();
+
+  boost::asio::io_context& io_;
+  Settings settings_;
+  Callbacks callbacks_;
+  State state_ = State::seeking;
+  rendezvous::Resolver resolver_;
+  boost::asio::ip::tcp::socket stream_;
+  boost::asio::ip::udp::socket datagrams_;
+  boost::asio::steady_timer call_timer_, beat_timer_;
+  std::uint64_t call_ = 0;  // which connection a completion belongs to
+
+  std::vector<Endpoint> candidates_;
+  std::size_t next_candidate_ = 0;
+  Endpoint leader_;
+  std::string our_address_, leader_address_;
+  std::string last_problem_;
+  Nanoseconds give_up_at_{0}, told_at_{0}, began_{0};
+  std::chrono::milliseconds pause_{0};
+
+  std::unique_ptr<rendezvous::AgentTalk> talk_;
+  std::array<char, 64 << 10> bytes_{};
+  std::string writing_;
+  bool writes_ = false;
+  std::function<void()> written_;
+
+  std::uint64_t session_ = 0;
+  rendezvous::Pulse pulse_;
+  Nanoseconds beat_interval_{0}, next_beat_{0}, next_stream_beat_{0};
+  Nanoseconds datagram_heard_{0};
+  std::array<char, 128> datagram_{};
+  boost::asio::ip::udp::endpoint from_;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,54 @@
+#include "launcher/nodes/credentials.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+
+#include "launcher/nodes/munge.hpp"
+#include "launcher/nodes/token.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+// The leader makes a secret of its own and hands it out sealed: only programs of our user can open
+// what is sealed, as munged tells whose a credential is.
+rendezvous::Credentials by_munge() {
+  const char* socket = std::getenv(kMungeSocketVariable);
+  const auto munge = std::make_shared<Munge>(socket ? socket : "");
+  munge->decode(munge->encode("is munged there?"));
+  const auto seal = [munge](const std::string& secret) { return munge->encode(secret); };
+  const auto unseal = [munge](const std::string& sealed) {
+    auto opened = munge->decode(sealed);
+    if (opened.uid != ::geteuid())
+      throw std::runtime_error(
+          fmt::format("the leader runs as user {}, we as {}", opened.uid, ::geteuid()));
+    return opened.payload;
+  };
+  return {.secret = make_secret(), .seal = seal, .unseal = unseal};
+}
+
+}  // namespace
+
+rendezvous::Credentials find_credentials(const Options& options, const Variables& variables) {
+  auto secret = find_secret(options, options.cluster, variables, STDIN_FILENO);
+  ::unsetenv(kTokenVariable);
+  if (secret) return {.secret = std::move(secret->bytes)};
+  if (options.insecure) return {};
+  std::string munge_says;
+  if (options.cluster.kind == Cluster::Kind::slurm) {
+    try {
+      return by_munge();
+    } catch (const std::exception& problem) {
+      munge_says = fmt::format(" (munge cannot prove it: {})", problem.what());
+    }
+  }
+  throw UsageError(
+      fmt::format("--nnodes {}: nothing says who may join{}; give all nodes one secret with "
+                  "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or let anybody join with --insecure",
+                  options.max_nodes, munge_says));
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,112 @@
+#include "launcher/nodes/job_registry.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <string>
+
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+// Empty when there is none that is ours alone.
+std::string folder() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string path = runtime && *runtime == '/'
+                               ? fmt::format("{}/mgpu-run", runtime)
+                               : fmt::format("/tmp/mgpu-run-{}", ::geteuid());
+  ::mkdir(path.c_str(), 0700);
+  struct stat st{};
+  const bool ours = ::lstat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) &&
+                    st.st_uid == ::geteuid() && (st.st_mode & 077) == 0;
+  return ours ? path : std::string();
+}
+
+// A file name for any job id: what is neither letter nor digit becomes its code.
+std::string path_of(const std::string& job, const std::string& ending = ".job") {
+  const std::string in = folder();
+  if (in.empty() || job.size() > 80) return {};
+  std::string name;
+  for (const char c : job)
+    name += std::isalnum(static_cast<unsigned char>(c)) || c == '-'
+                ? std::string(1, c)
+                : fmt::format("%{:02x}", static_cast<unsigned char>(c));
+  return fmt::format("{}/{}{}", in, name, ending);
+}
+
+std::string trace_of(const std::string& job, int port) {
+  return path_of(job, fmt::format(".{}.leader", port));
+}
+
+// In one piece, for us alone.
+void write_note(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  const std::string beside = fmt::format("{}.{}", path, ::getpid());
+  const rendezvous::UniqueFd fd(
+      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const bool written =
+      fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!written || ::rename(beside.c_str(), path.c_str()) != 0) ::unlink(beside.c_str());
+}
+
+}  // namespace
+
+void note_job(const std::string& job, const JobAddress& address) {
+  write_note(path_of(job), fmt::format("{}\n{}\n{}\n{}\n", address.host, address.port, ::getpid(),
+                                       address.secret ? '=' + *address.secret : "?"));
+}
+
+std::optional<JobAddress> find_job(const std::string& job) {
+  const std::string path = path_of(job);
+  std::ifstream in(path);
+  JobAddress found;
+  pid_t pid = 0;
+  if (path.empty() || !std::getline(in, found.host) || !(in >> found.port >> pid))
+    return std::nullopt;
+  in.ignore();
+  std::string secret;
+  if (std::getline(in, secret) && secret.starts_with('=')) found.secret = secret.substr(1);
+  return found;
+}
+
+void forget_job(const std::string& job) {
+  const std::string path = path_of(job);
+  std::ifstream in(path);
+  std::string host;
+  int port = 0;
+  pid_t pid = 0;
+  // Another agent on this machine may have taken its place.
+  if (!path.empty() && std::getline(in, host) && in >> port >> pid && pid == ::getpid())
+    ::unlink(path.c_str());
+}
+
+void trace_leader(const std::string& job, int port, int nodes) {
+  write_note(trace_of(job, port), fmt::format("{}\n", nodes));
+}
+
+void erase_leader(const std::string& job, int port) {
+  if (const std::string path = trace_of(job, port); !path.empty()) ::unlink(path.c_str());
+}
+
+std::optional<LeaderTrace> find_leader(const std::string& job, int port) {
+  const std::string path = trace_of(job, port);
+  struct stat st{};
+  std::ifstream in(path);
+  LeaderTrace trace;
+  timespec now{};
+  if (path.empty() || ::stat(path.c_str(), &st) != 0 || !(in >> trace.nodes) || trace.nodes < 1 ||
+      ::clock_gettime(CLOCK_REALTIME, &now) != 0)
+    return std::nullopt;
+  trace.age = std::chrono::seconds(now.tv_sec - st.st_mtim.tv_sec) +
+              std::chrono::nanoseconds(now.tv_nsec - st.st_mtim.tv_nsec);
+  return trace;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,275 @@
+#include "launcher/nodes/leader.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/nodes/job_registry.hpp"
+#include "rendezvous/beat.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using rendezvous::steady_now;
+using rendezvous::store::ServerOptions;
+
+constexpr auto kTellOfStrangersEvery = std::chrono::seconds(10);
+constexpr std::size_t kStrangers = 1024;  // beside all nodes of the job, that may come at once
+
+std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
+  return std::chrono::steady_clock::time_point(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
+}
+
+const char* in_words(rendezvous::Hub::Parting how) {
+  switch (how) {
+    case rendezvous::Hub::Parting::ended:
+      return "its mgpu-run has ended";
+    case rendezvous::Hub::Parting::broken:
+      return "its connection broke";
+    case rendezvous::Hub::Parting::silent:
+      break;
+  }
+  return "nothing was heard of it for the keep-alive";
+}
+
+std::string text_of(const sockaddr& address) {
+  sockaddr_storage storage{};
+  const bool v6 = address.sa_family == AF_INET6;
+  std::copy_n(reinterpret_cast<const char*>(&address), v6 ? 28 : 16,
+              reinterpret_cast<char*>(&storage));
+  return rendezvous::address_text(storage);
+}
+
+}  // namespace
+
+Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbacks)
+    : settings_(std::move(settings)),
+      callbacks_(std::move(callbacks)),
+      store_(ServerOptions{
+          .reach = ServerOptions::Reach::network,
+          .port = settings_.port,
+          .admit = [this](const sockaddr& peer) { return may_use_store(peer); },
+          .strangers = [this](rendezvous::UniqueFd socket,
+                              std::string_view bytes) { hub_.adopt(std::move(socket), bytes); }}),
+      hub_({.job = settings_.job,
+            .credentials = settings_.credentials,
+            .keep_alive = settings_.rules.keep_alive,
+            .port = store_.port(),
+            .most_strangers = kStrangers + static_cast<std::size_t>(settings_.rules.max_nodes)},
+           {.joined = [](Hub::PeerId) {},
+            .message = [this](
+                           Hub::PeerId peer,
+                           rendezvous::Message&& message) { on_message(peer, std::move(message)); },
+            .gone = [this](Hub::PeerId peer, Hub::Parting how) { on_gone(peer, how); },
+            .turned_away = [this](const std::string& line) { turned_away(line); }}),
+      coordinator_(settings_.rules, settings_.counts, steady_now()),
+      store_watch_(io, ::fcntl(store_.fd(), F_DUPFD_CLOEXEC, 3)),
+      hub_watch_(io, ::fcntl(hub_.fd(), F_DUPFD_CLOEXEC, 3)),
+      timer_(io),
+      began_(steady_now()) {
+  history_.target = settings_.target;
+  history_.host = settings_.host;
+  history_.run_id = settings_.job;
+  history_.max_restarts = settings_.rules.limits.max_restarts;
+  serve(store_watch_, [this] { store_.poll(); });
+  serve(hub_watch_, [this] { hub_.poll(); });
+  arm_timer();
+}
+
+void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
+  watch.async_wait(stream_descriptor::wait_read,
+                   [this, &watch, work = std::move(work),
+                    alive = std::weak_ptr(alive_)](const boost::system::error_code& failed) {
+                     if (failed || alive.expired()) return;
+                     work();
+                     check_alone();
+                     if (changed_) arm_timer();
+                     serve(watch, work);
+                   });
+}
+
+void Leader::arm_timer() {
+  changed_ = false;
+  LeaderTime next = steady_now() + hub_.tick_interval();
+  if (const auto deadline = coordinator_.next_deadline()) next = std::min(next, *deadline);
+  timer_.expires_at(as_time_point(next));
+  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& cancelled) {
+    if (cancelled || alive.expired()) return;
+    on_timer();
+    arm_timer();
+  });
+}
+
+void Leader::on_timer() {
+  leave_trace();
+  hub_.tick(steady_now());
+  act(coordinator_.tick(steady_now()));
+  check_alone();
+}
+
+// For whoever leads here after us, should we end badly.
+void Leader::leave_trace() {
+  const auto now = steady_now();
+  if (settings_.rules.elected || round_nodes_.empty() || coordinator_.over() ||
+      (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
+    return;
+  traced_at_ = now;
+  trace_leader(settings_.job, port(), static_cast<int>(round_nodes_.size()));
+}
+
+void Leader::on_message(Hub::PeerId peer, rendezvous::Message&& message) {
+  const LeaderTime now = steady_now();
+  if (const auto* join = std::get_if<rendezvous::Join>(&message)) {
+    if (!leads_.emplace(peer, join->leads).second) return;
+    act(coordinator_.joined(peer, *join, now));
+  } else if (const auto* failing = std::get_if<rendezvous::Failing>(&message)) {
+    act(coordinator_.failing(peer, *failing, now));
+  } else if (const auto* end = std::get_if<rendezvous::NodeEnded>(&message)) {
+    round_ends_[peer] = attempt_from_text(end->details).ranks;
+    act(coordinator_.ended(peer, *end, now));
+  } else if (const auto* leave = std::get_if<rendezvous::Leave>(&message)) {
+    act(coordinator_.leaves(peer, *leave, now));
+    hub_.close(peer);
+  } else if (std::holds_alternative<rendezvous::StatusQuestion>(message)) {
+    hub_.send(peer, rendezvous::StatusAnswer{status()});
+    hub_.close(peer);
+  }
+  changed_ = true;
+}
+
+void Leader::on_gone(Hub::PeerId peer, Hub::Parting how) {
+  if (leads_.erase(peer) == 0) return;
+  const bool surely_over = how == Hub::Parting::ended;
+  act(coordinator_.gone(peer, hub_.facts(peer).last_heard, surely_over, in_words(how),
+                        steady_now()));
+  changed_ = true;
+}
+
+// A port that is open to the world gets strange visitors; they are counted, not listed.
+void Leader::turned_away(const std::string& line) {
+  ++turned_away_;
+  const auto now = steady_now();
+  if (turned_away_told_.count() != 0 && now - turned_away_told_ < kTellOfStrangersEvery) return;
+  turned_away_told_ = now;
+  callbacks_.announce(
+      turned_away_ == 1 ? line : fmt::format("{} ({} connections so far)", line, turned_away_));
+}
+
+void Leader::act(Coordinator::Actions actions) {
+  for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
+}
+
+void Leader::carry_out(const Tell& action) {
+  if (const auto* end = std::get_if<rendezvous::End>(&action.message))
+    return hub_.send(action.node,
+                     rendezvous::End{.status = end->status, .words = words_for(action.node)});
+  hub_.send(action.node, action.message);
+}
+
+void Leader::carry_out(const SendAway& action) {
+  hub_.close(action.node);
+  leads_.erase(action.node);
+}
+
+// The store forgets what the ranks of the last round have left, and their connections go.
+void Leader::carry_out(const OpenRound& action) {
+  members_.clear();
+  for (const NodeId node : action.nodes) {
+    const auto facts = hub_.facts(node);
+    // Our own agent may have come by a loopback, and its ranks by the address that others use.
+    members_.insert({facts.address, facts.our_address});
+  }
+  round_nodes_ = action.nodes;
+  traced_at_ = {};
+  leave_trace();
+  round_restarts_ = coordinator_.counts().restarts;
+  round_ends_.clear();
+  history_.nodes = static_cast<int>(action.nodes.size());
+  store_.reset();
+  callbacks_.changed(coordinator_.counts(), history_.nodes);
+}
+
+void Leader::carry_out(const RoundOver& over) {
+  AttemptEnd attempt = merged(over);
+  if (over.decision) {
+    history_.remark = over.decision->why;
+    if (over.decision->restart && attempt.first_failure)
+      callbacks_.announce(restart_line(attempt, history_.max_restarts));
+  }
+  history_.attempts.push_back(std::move(attempt));
+  callbacks_.changed(coordinator_.counts(), history_.nodes);
+}
+
+// The ends of all ranks of all nodes in one table, by rank; the cause is that of the first failure.
+AttemptEnd Leader::merged(const RoundOver& over) const {
+  AttemptEnd attempt;
+  if (!over.failures.empty()) attempt = attempt_from_text(over.failures.front().second.details);
+  attempt.number = round_restarts_;
+  attempt.ranks.clear();
+  for (const NodeId node : round_nodes_)
+    if (const auto ends = round_ends_.find(node); ends != round_ends_.end())
+      attempt.ranks.insert(attempt.ranks.end(), ends->second.begin(), ends->second.end());
+  std::sort(attempt.ranks.begin(), attempt.ranks.end(),
+            [](const RankEnd& a, const RankEnd& b) { return a.rank < b.rank; });
+  return attempt;
+}
+
+void Leader::carry_out(const Announce& action) {
+  callbacks_.announce(action.line);
+}
+
+void Leader::carry_out(const JobOver& action) {
+  history_.status = action.status;
+  history_.stop_signal = action.stop_signal;
+  if (!action.why.empty()) history_.remark = action.why;
+  history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
+  alone_by_ = steady_now() + settings_.rules.keep_alive;
+  erase_leader(settings_.job, port());
+  callbacks_.over(action.status);
+}
+
+std::string Leader::words_for(NodeId node) const {
+  const auto leads = leads_.find(node);
+  if (history_.status == 0 || (leads != leads_.end() && leads->second)) return {};
+  if (history_.attempts.empty() || !history_.attempts.back().first_failure ||
+      history_.stop_signal != 0)
+    return fmt::format("{} (exit status {}); more on {}", history_.remark, history_.status,
+                       history_.host);
+  const AttemptEnd& last = history_.attempts.back();
+  const RankEnd& first = *last.first_failure;
+  return fmt::format("{} failed: rank {} on {}: {} (exit status {}); the table is on {}",
+                     history_.target, first.rank, first.host, last.cause.text, history_.status,
+                     history_.host);
+}
+
+bool Leader::may_use_store(const sockaddr& peer) const {
+  const std::string address = text_of(peer);
+  return address.starts_with("127.") || address == "::1" || members_.contains(address);
+}
+
+std::string Leader::reached_address() const {
+  for (const NodeId node : round_nodes_) {
+    const auto facts = hub_.facts(node);
+    if (!facts.address.empty() && facts.address != facts.our_address) return facts.our_address;
+  }
+  return {};
+}
+
+bool Leader::has_others() const {
+  return std::any_of(leads_.begin(), leads_.end(), [](const auto& agent) { return !agent.second; });
+}
+
+void Leader::when_alone(std::function<void()> alone) {
+  alone_ = std::move(alone);
+  check_alone();
+}
+
+void Leader::check_alone() {
+  if (!alone_ || (hub_.peers() > 0 && steady_now() < alone_by_)) return;
+  std::exchange(alone_, nullptr)();
+}
+
+}  // namespace mgpu::launcher

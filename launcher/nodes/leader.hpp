@@ -1,0 +1,99 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/ends/report.hpp"
+#include "launcher/nodes/coordinator.hpp"
+#include "rendezvous/hub.hpp"
+#include "rendezvous/store/server.hpp"
+
+namespace mgpu::launcher {
+
+// The serving side of a job over several nodes: one port on which agents and store clients come,
+// and the Coordinator whose decisions it carries out.
+class Leader {
+ public:
+  struct Settings {
+    std::string job;
+    std::string target;  // for the last words
+    std::string host;    // ours, for people
+    rendezvous::Credentials credentials;
+    Coordinator::Settings rules;
+    JobCounts counts;
+    int port = 0;
+  };
+  struct Callbacks {
+    std::function<void(std::string_view)> announce;
+    // The job is over; history() is whole.
+    std::function<void(int status)> over;
+    // What a successor has to know has changed.
+    std::function<void(const JobCounts&, int nodes)> changed;
+  };
+
+  // Takes the port, or throws.
+  Leader(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
+
+  int port() const { return store_.port(); }
+  // All that came of the job so far, over all nodes.
+  const JobEnd& history() const { return history_; }
+  // The address of ours that the first node from elsewhere of this round has reached; may be empty.
+  std::string reached_address() const;
+  // Whether agents of other nodes have joined.
+  bool has_others() const;
+  // Calls back when every agent has read how the job ended, or had time to.
+  void when_alone(std::function<void()> alone);
+
+ private:
+  using Hub = rendezvous::Hub;
+
+  void serve(boost::asio::posix::stream_descriptor& watch, std::function<void()> work);
+  void arm_timer();
+  void on_timer();
+  void leave_trace();
+  void on_message(Hub::PeerId peer, rendezvous::Message&& message);
+  void on_gone(Hub::PeerId peer, Hub::Parting how);
+  void turned_away(const std::string& line);
+  void act(Coordinator::Actions actions);
+  void carry_out(const Tell& action);
+  void carry_out(const SendAway& action);
+  void carry_out(const OpenRound& action);
+  void carry_out(const RoundOver& action);
+  void carry_out(const Announce& action);
+  void carry_out(const JobOver& action);
+  AttemptEnd merged(const RoundOver& over) const;
+  std::string words_for(NodeId node) const;
+  std::string status() const;
+  bool may_use_store(const sockaddr& peer) const;
+  void check_alone();
+
+  Settings settings_;
+  Callbacks callbacks_;
+  rendezvous::store::StoreServer store_;
+  Hub hub_;
+  Coordinator coordinator_;
+  boost::asio::posix::stream_descriptor store_watch_, hub_watch_;
+  boost::asio::steady_timer timer_;
+  std::set<std::string> members_;  // addresses of the nodes of the round
+  std::map<NodeId, bool> leads_;   // the agents that have joined; true: on our node
+  JobEnd history_;
+  std::vector<NodeId> round_nodes_;
+  std::map<NodeId, std::vector<RankEnd>> round_ends_;
+  int round_restarts_ = 0;  // before it
+  rendezvous::Nanoseconds began_{0}, alone_by_{0}, traced_at_{0};
+  bool changed_ = false;  // the coordinator, since the timer was armed
+  std::function<void()> alone_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for completions on their way
+  int turned_away_ = 0;
+  rendezvous::Nanoseconds turned_away_told_{0};
+};
+
+}  // namespace mgpu::launcher

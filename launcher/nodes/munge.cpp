@@ -1,0 +1,95 @@
+#include "launcher/nodes/munge.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace mgpu::launcher {
+namespace {
+
+// The few declarations of munge.h that we need, by its documented binary interface.
+using Context = void*;
+constexpr int kSuccess = 0;
+constexpr int kOptionSocket = 8;
+constexpr std::size_t kMostBytes = 64 << 10;
+
+// What the library allocated for us.
+template <class T>
+using Allocated = std::unique_ptr<T, decltype(&std::free)>;
+
+}  // namespace
+
+struct Munge::Library {
+  void* handle = nullptr;
+  Context context = nullptr;
+
+  ~Library() {
+    if (context) find<void (*)(Context)>("munge_ctx_destroy")(context);
+    if (handle) ::dlclose(handle);
+  }
+
+  template <class Function>
+  Function find(const char* name) const {
+    const auto function = reinterpret_cast<Function>(::dlsym(handle, name));
+    if (!function) throw std::runtime_error(fmt::format("libmunge.so.2 has no {}", name));
+    return function;
+  }
+
+  // What the library knows of the call that failed, else its word for the number.
+  std::string why(int code) const {
+    const char* text = find<const char* (*)(Context)>("munge_ctx_strerror")(context);
+    if (!text) text = find<const char* (*)(int)>("munge_strerror")(code);
+    return text ? text : fmt::format("error {}", code);
+  }
+};
+
+Munge::Munge(const std::string& socket) : library_(std::make_unique<Library>()) {
+  library_->handle = ::dlopen("libmunge.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!library_->handle)
+    throw std::runtime_error(
+        "libmunge.so.2 is not on this machine; install libmunge2, or use a token file");
+  library_->context = library_->find<Context (*)()>("munge_ctx_create")();
+  if (!library_->context) throw std::runtime_error("munge: out of memory");
+  if (socket.empty()) return;
+  const auto set = library_->find<int (*)(Context, int, ...)>("munge_ctx_set");
+  if (const int code = set(library_->context, kOptionSocket, socket.c_str()); code != kSuccess)
+    throw std::runtime_error(
+        fmt::format("munge: cannot use the socket {}: {}", socket, library_->why(code)));
+}
+
+Munge::~Munge() = default;
+
+std::string Munge::encode(const std::string& payload) const {
+  if (payload.size() > kMostBytes) throw std::runtime_error("munge: the payload is too long");
+  const auto call = library_->find<int (*)(char**, Context, const void*, int)>("munge_encode");
+  char* text = nullptr;
+  const int code = call(&text, library_->context, payload.data(), static_cast<int>(payload.size()));
+  const Allocated<char> credential(text, &std::free);
+  if (code != kSuccess)
+    throw std::runtime_error(
+        fmt::format("munge cannot make a credential: {}; is munged running?", library_->why(code)));
+  return credential.get();
+}
+
+Munge::Decoded Munge::decode(const std::string& credential) const {
+  if (credential.size() > 2 * kMostBytes) throw std::runtime_error("munge: too long a credential");
+  const auto call =
+      library_->find<int (*)(const char*, Context, void**, int*, uid_t*, gid_t*)>("munge_decode");
+  Decoded decoded;
+  void* bytes = nullptr;
+  int size = 0;
+  const int code =
+      call(credential.c_str(), library_->context, &bytes, &size, &decoded.uid, &decoded.gid);
+  // Of a credential that is out of date or was seen before the payload comes all the same.
+  const Allocated<void> payload(bytes, &std::free);
+  if (code != kSuccess)
+    throw std::runtime_error(
+        fmt::format("munge does not accept a credential: {}", library_->why(code)));
+  decoded.payload.assign(static_cast<const char*>(bytes), static_cast<std::size_t>(size));
+  return decoded;
+}
+
+}  // namespace mgpu::launcher

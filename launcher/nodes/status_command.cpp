@@ -1,0 +1,201 @@
+#include "launcher/nodes/status_command.hpp"
+
+#include <fmt/format.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <stdexcept>
+#include <vector>
+
+#include "launcher/nodes/credentials.hpp"
+#include "launcher/nodes/job_registry.hpp"
+#include "launcher/nodes/meeting_address.hpp"
+#include "launcher/options/variables.hpp"
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/text_table.hpp"
+#include "rendezvous/talk.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr auto kPatience = std::chrono::seconds(10);
+constexpr int kPort = 29400;
+
+struct Asked {
+  std::string job;  // empty: whichever is there
+  JobAddress at;
+  rendezvous::Credentials credentials;
+};
+
+Asked whom_to_ask(const Options& options) {
+  Asked asked{.job = options.status_job, .at = {}, .credentials = {}};
+  const bool is_address = asked.job.find(':') != std::string::npos;
+  const std::string endpoint = is_address ? asked.job : options.rdzv_endpoint;
+  if (is_address) asked.job.clear();
+  if (const auto noted = find_job(asked.job); noted && endpoint.empty()) {
+    asked.at = *noted;
+  } else if (endpoint.empty() && options.master_addr) {
+    asked.at = {*options.master_addr, options.master_port.value_or(29500)};
+  } else if (!endpoint.empty()) {
+    const MeetingAddress address = split_endpoint(endpoint);
+    asked.at = {address.host, address.port != 0 ? address.port : kPort};
+  } else {
+    throw UsageError(
+        fmt::format("status {}: no such job has been started on this machine by this "
+                    "user; say where its leader is with --rdzv-endpoint HOST:PORT",
+                    rendezvous::shown(asked.job)));
+  }
+  const bool says = options.insecure || !options.rdzv_token_file.empty() ||
+                    own_variable("MGPU_RDZV_TOKEN").has_value();
+  if (asked.at.secret && !says)
+    asked.credentials.secret = *asked.at.secret;
+  else
+    asked.credentials = find_credentials(options, own_variable);
+  return asked;
+}
+
+// One question over one connection, with one deadline for all of it.
+class Question {
+ public:
+  explicit Question(Asked asked)
+      : who_(fmt::format("{}:{}", asked.at.host, asked.at.port)),
+        asked_(std::move(asked)),
+        talk_(asked_.credentials, asked_.job, "status", who_) {}
+
+  std::string ask() {
+    asio::steady_timer deadline(io_, kPatience);
+    deadline.async_wait([this](const auto& cancelled) {
+      if (!cancelled) fail("no answer");
+    });
+    tcp::resolver resolver(io_);
+    resolver.async_resolve(asked_.at.host, std::to_string(asked_.at.port),
+                           [this](const auto& failed, const auto& results) {
+                             if (failed) return fail(failed.message());
+                             connect(results);
+                           });
+    io_.run();
+    if (!problem_.empty())
+      throw std::runtime_error(
+          fmt::format("status: cannot ask the leader at {}: {}", who_, problem_));
+    return answer_;
+  }
+
+ private:
+  void connect(const tcp::resolver::results_type& results) {
+    asio::async_connect(stream_, results, [this](const auto& failed, const auto&) {
+      if (failed) return fail(failed.message());
+      write();
+      read();
+    });
+  }
+  void write() {
+    error_code failed;
+    asio::write(stream_, asio::buffer(talk_.output()), failed);
+    talk_.output().clear();
+    if (failed) fail(failed.message());
+  }
+  void read() {
+    stream_.async_read_some(asio::buffer(bytes_), [this](const auto& failed, std::size_t got) {
+      if (failed) return fail("it closed the connection; is it an mgpu-run?");
+      try {
+        take({bytes_.data(), got});
+      } catch (const std::exception& problem) {
+        return fail(problem.what());
+      }
+      if (!io_.stopped()) read();
+    });
+  }
+  void take(std::string_view bytes) {
+    std::vector<rendezvous::Talk::Heard> heard;
+    const bool was_open = talk_.is_open();
+    talk_.receive(bytes, heard);
+    if (talk_.is_open() && !was_open) talk_.send(rendezvous::StatusQuestion{});
+    for (const auto& item : heard) {
+      const auto* message = std::get_if<rendezvous::Message>(&item);
+      if (!message) continue;
+      if (const auto* refusal = std::get_if<rendezvous::Refusal>(message)) fail(refusal->why);
+      if (const auto* answer = std::get_if<rendezvous::StatusAnswer>(message)) {
+        answer_ = answer->text;
+        io_.stop();
+      }
+    }
+    if (!io_.stopped()) write();
+  }
+  void fail(const std::string& why) {
+    if (problem_.empty()) problem_ = why;
+    io_.stop();
+  }
+
+  using error_code = boost::system::error_code;
+
+  std::string who_;
+  Asked asked_;
+  rendezvous::AgentTalk talk_;
+  asio::io_context io_{1};
+  tcp::socket stream_{io_};
+  std::array<char, 64 << 10> bytes_{};
+  std::string answer_, problem_;
+};
+
+std::string ago(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string ranks_text(const nlohmann::json& ranks) {
+  if (ranks.empty()) return "-";
+  const int first = ranks.front(), last = ranks.back();
+  return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
+}
+
+std::string table_of(const nlohmann::json& status) {
+  std::string text =
+      fmt::format("{} ({}): {} for {}, round {}, {} of {} restarts, led by {}\n",
+                  status.at("job").get<std::string>(), status.at("target").get<std::string>(),
+                  status.at("state").get<std::string>(), ago(status.at("for_s")),
+                  status.at("round").get<int>(), status.at("restarts").get<int>(),
+                  status.at("max_restarts").get<int>(), status.at("leader").get<std::string>());
+  if (status.contains("missing"))
+    text += fmt::format("waits: {}\n", status.at("missing").get<std::string>());
+  std::vector<std::vector<std::string>> rows = {
+      {"node", "host", "state", "for", "ranks", "address"}};
+  for (const auto& node : status.at("nodes")) {
+    const auto& rank = node.at("node_rank");
+    rows.push_back({rank.is_null() ? "-" : std::to_string(rank.get<int>()), node.at("host"),
+                    node.at("state"), ago(node.at("for_s")), ranks_text(node.at("ranks")),
+                    node.at("address")});
+  }
+  return text + rendezvous::text_table(rows);
+}
+
+}  // namespace
+
+std::string status_text(const std::string& answer) {
+  try {
+    return table_of(nlohmann::json::parse(answer));
+  } catch (const nlohmann::json::exception&) {
+    throw std::runtime_error("the leader's answer is not understood; use the same mgpu-run");
+  }
+}
+
+int run_status_command(const Options& options, std::ostream& out) {
+  const std::string answer = Question(whom_to_ask(options)).ask();
+  if (options.json)
+    out << answer << '\n';
+  else
+    out << status_text(answer);
+  return 0;
+}
+
+}  // namespace mgpu::launcher

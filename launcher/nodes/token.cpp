@@ -1,0 +1,106 @@
+#include "launcher/nodes/token.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::shown;
+namespace {
+
+using rendezvous::error_text;
+using rendezvous::UniqueFd;
+
+constexpr std::size_t kLongest = 4096;
+
+std::string checked(std::string bytes, const std::string& from) {
+  if (bytes.ends_with('\n')) bytes.pop_back();
+  if (bytes.ends_with('\r')) bytes.pop_back();
+  if (bytes.empty())
+    throw UsageError(
+        fmt::format("{}: the token is empty; make one with: openssl rand -hex 32", from));
+  if (bytes.size() > kLongest)
+    throw UsageError(fmt::format("{}: a token has at most {} bytes", from, kLongest));
+  return bytes;
+}
+
+// Of the open file: what the name leads to may be another one by now.
+void check_owner_and_mode(int fd, const std::string& path) {
+  struct stat st{};
+  if (::fstat(fd, &st) != 0)
+    throw UsageError(fmt::format("token file {}: {}", path, error_text(errno)));
+  if (!S_ISREG(st.st_mode)) throw UsageError(fmt::format("token file {}: not a file", path));
+  if (st.st_uid != ::geteuid() && st.st_uid != 0)
+    throw UsageError(fmt::format("token file {}: it belongs to uid {}, and we are uid {}", path,
+                                 st.st_uid, ::geteuid()));
+  if (st.st_mode & (S_IRWXG | S_IRWXO))
+    throw UsageError(fmt::format(
+        "token file {}: others may use it (mode {:04o}); chmod 600 it, or for a Secret of "
+        "Kubernetes set defaultMode: 0400",
+        path, st.st_mode & 07777));
+}
+
+// Reads to the end, or to the end of a line, but never more than makes clear that it is too long.
+std::string read_from(int fd, bool one_line, const std::string& from) {
+  std::string bytes;
+  std::array<char, 512> buffer;
+  while (bytes.size() <= kLongest + 2) {
+    const ssize_t n = ::read(fd, buffer.data(), one_line ? 1 : buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw UsageError(fmt::format("{}: {}", from, error_text(errno)));
+    if (n == 0) break;
+    bytes.append(buffer.data(), static_cast<std::size_t>(n));
+    if (one_line && bytes.back() == '\n') break;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string read_secret_file(const std::string& path) {
+  const auto name = shown(path);
+  // Not blocking: opening a pipe would wait for its writer.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) throw UsageError(fmt::format("token file {}: {}", name, error_text(errno)));
+  check_owner_and_mode(fd.get(), name);
+  const auto from = fmt::format("token file {}", name);
+  return checked(read_from(fd.get(), false, from), from);
+}
+
+std::optional<Secret> find_secret(const Options& options, const Cluster& cluster,
+                                  const Variables& variables, int stdin_fd,
+                                  const std::string& mounted) {
+  if (options.rdzv_token_stdin) {
+    const std::string from = "stdin";
+    return Secret{checked(read_from(stdin_fd, true, from), from), from};
+  }
+  if (!options.rdzv_token_file.empty())
+    return Secret{read_secret_file(options.rdzv_token_file), options.rdzv_token_file};
+  if (const auto text = variables(kTokenVariable); text && !text->empty())
+    return Secret{checked(*text, kTokenVariable), kTokenVariable};
+  if (cluster.kind == Cluster::Kind::kubernetes && ::access(mounted.c_str(), F_OK) == 0)
+    return Secret{read_secret_file(mounted), mounted};
+  return std::nullopt;
+}
+
+std::string make_secret() {
+  std::array<unsigned char, 32> random;
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    rendezvous::throw_errno("cannot get random bytes for a token");
+  std::string digits;
+  for (const unsigned char byte : random) digits += fmt::format("{:02x}", byte);
+  return digits;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,98 @@
+#include "launcher/options/accelerate_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "launcher/options/yaml_values.hpp"
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::shown;
+namespace {
+
+using Kind = YamlNode::Kind;
+
+// Its keys that are options of ours under another name.
+struct Same {
+  std::string_view key;
+  const char* option;
+};
+constexpr std::array kSame{
+    Same{"num_processes", "num-processes"},         Same{"num_machines", "num-machines"},
+    Same{"machine_rank", "machine-rank"},           Same{"main_process_ip", "main-process-ip"},
+    Same{"main_process_port", "main-process-port"}, Same{"gpu_ids", "gpu-ids"},
+    Same{"rdzv_backend", "rdzv-backend"},
+};
+
+// Its keys that need no word: they say how the file was made, or what holds here anyway.
+constexpr std::array<std::string_view, 5> kSilent{"compute_environment", "main_training_function",
+                                                  "same_network", "debug", "num_cpu_threads"};
+
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Not set, or set to what means nothing in that file.
+bool says_nothing(const YamlNode& value) {
+  const bool collection = value.kind == Kind::list || value.kind == Kind::map;
+  return value.kind == Kind::null || (collection && value.items.empty()) ||
+         (value.kind == Kind::scalar &&
+          is_one_of(value.text, {"", "false", "False", "no", "NO", "'no'", "null"}));
+}
+
+std::string list_words(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace
+
+bool is_accelerate_file(const YamlNode& top) {
+  for (std::size_t i = 0; i < top.items.size(); i += 2)
+    if (is_one_of(top.items[i].text, {"compute_environment", "distributed_type", "num_processes"}))
+      return true;
+  return false;
+}
+
+LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
+  LaunchFile file;
+  std::vector<std::string> ignored, workers;
+  const auto set = [&](const char* option, const YamlNode& key, std::string value) {
+    file.settings.push_back({find_option(option), Source::config,
+                             fmt::format("{}: {}", at_line(path, key.line), key.text),
+                             std::move(value)});
+  };
+  for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {
+    const YamlNode &key = top.items[i], &value = top.items[i + 1];
+    if (says_nothing(value)) continue;
+    if (std::find(kSilent.begin(), kSilent.end(), key.text) != kSilent.end()) continue;
+    const auto name = fmt::format("{}: {}", at_line(path, key.line), shown(key.text));
+    const auto same = std::find_if(kSame.begin(), kSame.end(),
+                                   [&key](const Same& s) { return s.key == key.text; });
+    if (same != kSame.end()) {
+      set(same->option, key, scalar_text(value, name));
+    } else if (key.text == "mixed_precision") {  // Accelerator() reads it from there
+      set("env", key, "ACCELERATE_MIXED_PRECISION=" + scalar_text(value, name));
+    } else if (key.text == "enable_cpu_affinity") {
+      set("numa-binding", key, "node");
+    } else if (key.text == "distributed_type") {
+      if (!is_one_of(value.text, {"MULTI_GPU", "MULTI_CPU", "NO"})) workers.push_back(value.text);
+    } else if (key.text.ends_with("_config") && value.kind == Kind::map) {
+      workers.push_back(key.text);
+    } else {
+      ignored.push_back(shown(key.text, 32));
+    }
+  }
+  if (!workers.empty())
+    file.notes.push_back(fmt::format("{}: {} is for the worker to set up; it is not passed on",
+                                     shown(path, 300), shown(list_words(workers), 200)));
+  if (!ignored.empty())
+    file.notes.push_back(
+        fmt::format("{}: ignored: {}", shown(path, 300), shown(list_words(ignored), 200)));
+  return file;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,258 @@
+#include "launcher/options/cli.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "launcher/options/apply_cluster.hpp"
+#include "launcher/options/arguments.hpp"
+#include "launcher/options/launch_file.hpp"
+#include "launcher/options/parse_values.hpp"
+#include "rendezvous/auth.hpp"
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::shown;
+namespace {
+
+using Settings = std::vector<Setting>;
+
+std::string variable_name(const std::string& option) {
+  auto name = "MGPU_" + with_underscores(option);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+// The values of a variable: of an option that repeats, one on each line.
+void add_variable(Settings& all, const OptionSpec& spec, Source source, const std::string& name,
+                  const std::string& text) {
+  if (!spec.repeats) {
+    all.push_back({&spec, source, name, text});
+    return;
+  }
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) all.push_back({&spec, source, name, text.substr(begin, end - begin)});
+    begin = end + 1;
+  }
+}
+
+// An empty variable counts as not set: that is how compose files and pod specs leave one out.
+bool add_first_set(Settings& all, const OptionSpec& spec, Source source,
+                   const std::vector<std::string>& names, const Variables& variables) {
+  for (const auto& name : names) {
+    const auto text = variables(name);
+    if (!text || text->empty()) continue;
+    add_variable(all, spec, source, name, *text);
+    return true;
+  }
+  return false;
+}
+
+void add_variables(Settings& all, const Variables& variables) {
+  for (const auto& spec : option_table()) {
+    if (spec.line_only) continue;
+    std::vector<std::string> ours;
+    for (const auto& name : spec.names) ours.push_back(variable_name(name));
+    if (!add_first_set(all, spec, Source::mgpu, ours, variables))
+      add_first_set(all, spec, Source::pet, spec.variables, variables);
+  }
+}
+
+void apply(Options& options, const Setting& setting) {
+  try {
+    setting.spec->set(options, setting.value);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{}: {}", setting.blame(), e.what()));
+  }
+}
+
+// The setting that counts for an option: the last of the strongest source; null: nobody spoke.
+const Setting* winner(const Settings& all, const OptionSpec& spec) {
+  const Setting* best = nullptr;
+  for (const auto& setting : all)
+    if (setting.spec == &spec && (!best || setting.source >= best->source)) best = &setting;
+  return best;
+}
+
+void apply_all(Options& options, Settings all) {
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Setting& a, const Setting& b) { return a.source < b.source; });
+  for (const auto& spec : option_table()) {
+    if (const auto* best = winner(all, spec); best && !spec.repeats) apply(options, *best);
+    for (const auto& setting : all)
+      if (spec.repeats && setting.spec == &spec) apply(options, setting);
+  }
+}
+
+void note_given(Options& options, const Settings& all) {
+  for (const auto& setting : all) {
+    options.given.insert(setting.spec->name());
+    if (setting.source != Source::line) continue;
+    const auto word = "--" + setting.spec->name();
+    options.line_words.push_back(
+        setting.spec->is_flag() && setting.value == "1" ? word : word + "=" + setting.value);
+  }
+}
+
+Options defaults_for(const std::string& program) {
+  const auto name = program.substr(program.rfind('/') + 1);
+  Options options;
+  options.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  options.append_local_rank = name == "torch-distributed-launch";
+  if (options.append_local_rank || name == "torchrun")
+    options.nproc = {.kind = RankCount::Kind::number, .number = 1};
+  return options;
+}
+
+bool is_recipe(const Options& options) {
+  return !options.module && !options.no_python &&
+         (options.target.ends_with(".yaml") || options.target.ends_with(".yml"));
+}
+
+void append(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
+  std::move(file.settings.begin(), file.settings.end(), std::back_inserter(all));
+  std::move(file.notes.begin(), file.notes.end(), std::back_inserter(notes));
+}
+
+// accelerate counts the processes of all machines together.
+void share_out_processes(Options& options, const Settings& all) {
+  const auto* count = winner(all, *find_option("nproc"));
+  const bool total = count && with_dashes(count->name).ends_with("num-processes");
+  if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
+  if (options.nproc.number % options.max_nodes != 0)
+    throw UsageError(
+        fmt::format("{}: counts all {} nodes together and cannot be shared out; "
+                    "use --nproc, which counts one node",
+                    count->blame(), options.max_nodes));
+  options.nproc.number /= options.max_nodes;
+}
+
+void read_devices_arguments(Options& options) {
+  options.command = Command::devices;
+  for (const auto& word : options.args) {
+    if (word == "--json")
+      options.json = true;
+    else if (word == "--help" || word == "-h")
+      options.command = Command::help;
+    else
+      throw UsageError(
+          fmt::format("devices {}: devices takes --json and nothing else", shown(word)));
+  }
+}
+
+// Options may stand before and after the job's name.
+void read_status_arguments(Options& options) {
+  options.command = Command::status;
+  std::vector<std::string> words = options.args;
+  while (!words.empty()) {
+    auto more = read_arguments(words);
+    for (const auto& setting : more.settings) apply(options, setting);
+    if (options.command == Command::help) return;
+    if (more.target && !options.status_job.empty())
+      throw UsageError(fmt::format("status {}: status asks for one job", shown(*more.target)));
+    if (more.target) options.status_job = *more.target;
+    words = more.target ? std::move(more.rest) : std::vector<std::string>();
+  }
+  if (options.status_job.empty())
+    throw UsageError("status: name the job: its --rdzv-id, or HOST:PORT of its leader");
+}
+
+int doctor_port(const std::string& text) {
+  try {
+    return parse_whole(text, 1, 65535);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("doctor --port {}: {}", shown(text), e.what()));
+  }
+}
+
+void read_doctor_arguments(Options& options) {
+  options.command = Command::doctor;
+  if (options.master_port.value_or(0) > 0) options.doctor_port = options.master_port;
+  for (std::size_t i = 0; i < options.args.size(); ++i) {
+    const auto& word = options.args[i];
+    if (word == "--json") {
+      options.json = true;
+    } else if (word == "--help" || word == "-h") {
+      options.command = Command::help;
+    } else if (word.starts_with("--port=")) {
+      options.doctor_port = doctor_port(word.substr(7));
+    } else if (word == "--port" && i + 1 < options.args.size()) {
+      options.doctor_port = doctor_port(options.args[++i]);
+    } else {
+      throw UsageError(
+          fmt::format("doctor {}: doctor takes --port N, --json and nothing else", shown(word)));
+    }
+  }
+}
+
+// A bare word that is a command of ours; with a slash, -m or --no-python it is what it says.
+bool is_command_word(const Options& options) {
+  return !options.module && !options.no_python && options.target.find('/') == std::string::npos;
+}
+
+void finish(Options& options) {
+  if (options.target.empty())
+    throw UsageError(
+        "nothing to run; name a recipe (.yaml), a script, -m MODULE or a program, "
+        "or see --help");
+  if (is_command_word(options)) {
+    if (options.target == "top")
+      throw UsageError("top is not there yet; for a file of that name write ./top");
+    if (options.target == "status") return read_status_arguments(options);
+    if (options.target == "devices") return read_devices_arguments(options);
+    if (options.target == "doctor") return read_doctor_arguments(options);
+  }
+  if (options.module && options.no_python && !options.run_path)
+    throw UsageError(
+        "--module and --no-python exclude each other: a module needs python; drop one");
+  // As under torchrun: an id that no other job has, whatever --rdzv-id says.
+  if (options.standalone)
+    options.rdzv_id = rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));
+  if (options.json && !options.dry_run)
+    options.notes.push_back("--json changes nothing without --dry-run; see --report for a file");
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& argv, const Variables& variables) {
+  const auto program = argv.empty() ? std::string() : argv.front();
+  auto arguments = read_arguments({argv.begin() + (argv.empty() ? 0 : 1), argv.end()});
+  Settings all = std::move(arguments.settings);
+
+  Options first = defaults_for(program);
+  for (const auto& setting : all)
+    if (setting.spec->line_only) apply(first, setting);
+  if (first.command != Command::run) return first;
+
+  add_variables(all, variables);
+  apply_all(first, all);  // what files cannot change: whether there is one to read
+  first.target = arguments.target.value_or("");
+
+  Options options = defaults_for(program);
+  if (const auto* config = winner(all, *find_option("config")))
+    append(read_config(config->value), all, options.notes);
+  if (is_recipe(first)) append(read_recipe(first.target), all, options.notes);
+  apply_all(options, all);
+  options.target = std::move(first.target);
+  options.args = std::move(arguments.rest);
+  note_given(options, all);
+  finish(options);
+  if (options.command == Command::run) {
+    options.cluster = find_cluster(variables);
+    apply_cluster(options);
+    share_out_processes(options, all);
+  }
+  return options;
+}
+
+Options parse_options(int argc, char* argv[]) {
+  return parse_options(std::vector<std::string>(argv, argv + argc), own_variable);
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,165 @@
+#include "launcher/options/hostfile.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "launcher/options/options.hpp"
+#include "launcher/options/parse_values.hpp"
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::shown;
+namespace {
+
+constexpr std::size_t kMostBytes = 1 << 20;
+constexpr std::size_t kMostHosts = 4096;
+constexpr std::size_t kLongestLine = 1024;
+constexpr int kMostSlots = 4096;
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  constexpr std::string_view kBlank = " \t\r";
+  std::vector<std::string_view> words;
+  for (;;) {
+    const auto begin = line.find_first_not_of(kBlank);
+    if (begin == line.npos) return words;
+    line.remove_prefix(begin);
+    const auto end = std::min(line.find_first_of(kBlank), line.size());
+    words.push_back(line.substr(0, end));
+    line.remove_prefix(end);
+  }
+}
+
+// What ssh and a shell take for nothing but a name.
+bool is_name(std::string_view text, std::string_view also) {
+  return !text.empty() && text.front() != '-' &&
+         std::all_of(text.begin(), text.end(), [also](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  also.find(c) != also.npos;
+         });
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path) {}
+
+  void read_line(std::string_view line) {
+    ++line_;
+    if (line.size() > kLongestLine) fail(fmt::format("longer than {} bytes", kLongestLine));
+    const auto words = words_of(line.substr(0, line.find('#')));
+    if (words.empty()) return;
+    Host host = read_host(words.front());
+    std::optional<int> most;
+    for (std::size_t i = 1; i < words.size(); ++i) read_value(words[i], host, most);
+    if (most && host.slots.value_or(1) > *most)
+      fail(fmt::format("slots={} is more than max_slots={}", *host.slots, *most));
+    add(std::move(host));
+  }
+
+  std::vector<Host> take() {
+    if (hosts_.empty()) throw UsageError(fmt::format("{}: it names no host", path_));
+    return std::move(hosts_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw UsageError(fmt::format("{}:{}: {}", path_, line_, why));
+  }
+
+  Host read_host(std::string_view word) const {
+    Host host{.line = line_};
+    if (const auto at = word.find('@'); at != word.npos) {
+      if (!is_name(word.substr(0, at), "._-"))
+        fail(fmt::format("{} is no name of a user", shown(word.substr(0, at), 40)));
+      host.user = word.substr(0, at);
+      word.remove_prefix(at + 1);
+    }
+    if (std::count(word.begin(), word.end(), ':') == 1)
+      fail(
+          fmt::format("{}: ports belong into ~/.ssh/config or --ssh-command, and a number of ranks "
+                      "is written slots=N",
+                      shown(word, 40)));
+    if (!is_name(word, "._-:%")) fail(fmt::format("{} is no name of a host", shown(word, 40)));
+    host.name = word;
+    return host;
+  }
+
+  void read_value(std::string_view word, Host& host, std::optional<int>& most) const {
+    const auto equals = std::min(word.find('='), word.size());
+    const auto key = word.substr(0, equals);
+    const auto value = word.substr(std::min(equals + 1, word.size()));
+    const bool limit = key == "max_slots" || key == "max-slots";
+    if (key != "slots" && !limit)
+      fail(fmt::format("{} is unknown here; need slots=N", shown(word, 40)));
+    try {
+      (limit ? most : host.slots) = parse_whole(std::string(value), 1, kMostSlots);
+    } catch (const UsageError& e) {
+      fail(fmt::format("{}: {}", shown(word, 40), e.what()));
+    }
+  }
+
+  void add(Host host) {
+    const auto [known, is_new] = by_name_.try_emplace(host.name, Seen{hosts_.size(), host.slots});
+    if (is_new) {
+      if (hosts_.size() == kMostHosts) fail(fmt::format("more than {} hosts", kMostHosts));
+      return hosts_.push_back(std::move(host));
+    }
+    Host& first = hosts_[known->second.index];
+    if (host.slots || known->second.said)
+      fail(fmt::format("{} stands in line {} already; write it once with all its slots", host.name,
+                       first.line));
+    first.slots = first.slots.value_or(1) + 1;
+    if (*first.slots > kMostSlots) fail(fmt::format("more than {} slots", kMostSlots));
+  }
+
+  struct Seen {
+    std::size_t index;
+    std::optional<int> said;  // by slots=
+  };
+
+  std::string path_;
+  int line_ = 0;
+  std::vector<Host> hosts_;
+  std::map<std::string, Seen> by_name_;
+};
+
+}  // namespace
+
+std::vector<Host> parse_hostfile(const std::string& text, const std::string& path) {
+  Reader reader(shown(path));
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    reader.read_line(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return reader.take();
+}
+
+std::vector<Host> read_hostfile(const std::string& path) {
+  const auto fail = [&path](const std::string& why) {
+    throw UsageError(fmt::format("--hostfile {}: {}", shown(path), why));
+  };
+  const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!fd) fail(rendezvous::error_text(errno));
+  std::string text;
+  std::array<char, 16384> buffer;
+  for (ssize_t n; (n = ::read(fd.get(), buffer.data(), buffer.size())) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(rendezvous::error_text(errno));
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+    if (text.size() > kMostBytes) fail("larger than 1 MiB");
+  }
+  return parse_hostfile(text, path);
+}
+
+}  // namespace mgpu::launcher

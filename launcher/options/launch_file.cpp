@@ -1,0 +1,150 @@
+#include "launcher/options/launch_file.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "launcher/options/accelerate_file.hpp"
+#include "launcher/options/parse_values.hpp"
+#include "launcher/options/yaml_values.hpp"
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::nearest;
+using rendezvous::shown;
+namespace {
+
+const std::string kSection = "launch";
+constexpr const char* kFaultTolerance = "enable_fault_tolerance";  // a word of older recipes
+constexpr char kRestartsWhenTolerant = '3';
+
+const OptionSpec* option_of_key(const std::string& key) {
+  const auto name = with_dashes(key);
+  for (const auto& spec : option_table()) {
+    if (spec.line_only || spec.name() == "config") continue;
+    for (const auto& names : {spec.names, spec.file_keys})
+      if (std::find(names.begin(), names.end(), name) != names.end()) return &spec;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void throw_unknown(const YamlNode& key, const std::string& path) {
+  std::vector<std::string> known{kFaultTolerance};
+  for (const auto& spec : option_table()) {
+    if (spec.line_only || spec.name() == "config") continue;
+    for (const auto& names : {spec.names, spec.file_keys})
+      for (const auto& name : names) known.push_back(with_underscores(name));
+  }
+  const auto near = nearest(with_underscores(key.text), known);
+  const auto hint = near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near);
+  throw UsageError(fmt::format("{}: unknown key \"{}\" in launch:{}", at_line(path, key.line),
+                               shown(key.text), hint));
+}
+
+// Reads one launch: section. Knows what has been said so that nothing is said twice.
+class Section {
+ public:
+  Section(const std::string& path, Source source) : path_(path), source_(source) {}
+
+  LaunchFile read(const YamlNode& map) {
+    for (std::size_t i = 0; i + 1 < map.items.size(); i += 2)
+      read_pair(map.items[i], map.items[i + 1]);
+    settle_fault_tolerance();
+    return std::move(file_);
+  }
+
+ private:
+  void read_pair(const YamlNode& key, const YamlNode& value) {
+    if (key.kind != YamlNode::Kind::scalar)
+      throw UsageError(
+          fmt::format("{}: a key in launch: must be a word", at_line(path_, key.line)));
+    const auto name = fmt::format("{}: {}", at_line(path_, key.line), shown(key.text));
+    if (with_underscores(key.text) == kFaultTolerance) {
+      tolerance_ = Setting{find_option("max-restarts"), source_, name, scalar_text(value, name)};
+      return;
+    }
+    const auto* spec = option_of_key(key.text);
+    if (!spec) throw_unknown(key, path_);
+    const auto [first, fresh] = said_.emplace(spec, key);
+    if (!fresh)
+      throw UsageError(fmt::format("{}: \"{}\" says the same as \"{}\" on line {}; keep one",
+                                   at_line(path_, key.line), shown(key.text),
+                                   shown(first->second.text), first->second.line));
+    for (auto& text : option_texts(*spec, value, name))
+      file_.settings.push_back({spec, source_, name, std::move(text)});
+  }
+
+  // enable_fault_tolerance: false means no restarts whatever else the section says; true means
+  // some, unless it says how many.
+  void settle_fault_tolerance() {
+    if (!tolerance_) return;
+    bool tolerant = false;
+    try {
+      tolerant = parse_bool(tolerance_->value);
+    } catch (const UsageError& e) {
+      throw UsageError(fmt::format("{}: {}", tolerance_->blame(), e.what()));
+    }
+    const auto* restarts = tolerance_->spec;
+    if (tolerant && said_.count(restarts) != 0) return;
+    std::erase_if(file_.settings, [&](const Setting& s) { return s.spec == restarts; });
+    tolerance_->value.assign(1, tolerant ? kRestartsWhenTolerant : '0');
+    file_.settings.push_back(*tolerance_);
+  }
+
+  const std::string& path_;
+  Source source_;
+  std::map<const OptionSpec*, YamlNode> said_;
+  std::optional<Setting> tolerance_;
+  LaunchFile file_;
+};
+
+// The launch: section of a file's top map; none: nothing.
+std::optional<LaunchFile> read_section(const YamlNode& top, const std::string& path,
+                                       Source source) {
+  for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {
+    if (top.items[i].kind != YamlNode::Kind::scalar || top.items[i].text != kSection) continue;
+    const YamlNode& value = top.items[i + 1];
+    if (value.kind == YamlNode::Kind::null) return LaunchFile{};
+    if (value.kind != YamlNode::Kind::map)
+      throw UsageError(fmt::format("{}: launch: needs \"option: value\" lines below it",
+                                   at_line(path, top.items[i].line)));
+    return Section(path, source).read(value);
+  }
+  return {};
+}
+
+LaunchFile recipe_of(const YamlNode& top, const std::string& path) {
+  return read_section(top, path, Source::recipe).value_or(LaunchFile{});
+}
+
+LaunchFile config_of(const YamlNode& top, const std::string& path) {
+  if (auto file = read_section(top, path, Source::config)) return std::move(*file);
+  if (is_accelerate_file(top)) return read_accelerate_file(top, path);
+  throw UsageError(
+      fmt::format("{}: no launch: section, and no config of accelerate; put options "
+                  "under launch:",
+                  at_line(path, 1)));
+}
+
+}  // namespace
+
+LaunchFile read_recipe(const std::string& path) {
+  return recipe_of(read_yaml(path, kSection), path);
+}
+
+LaunchFile read_config(const std::string& path) {
+  return config_of(read_yaml(path, kSection), path);
+}
+
+LaunchFile parse_recipe(const std::string& text, const std::string& path) {
+  return recipe_of(parse_yaml(text, path, kSection), path);
+}
+
+LaunchFile parse_config(const std::string& text, const std::string& path) {
+  return config_of(parse_yaml(text, path, kSection), path);
+}
+
+}  // namespace mgpu::launcher

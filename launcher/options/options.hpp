@@ -1,0 +1,124 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/cluster.hpp"
+
+namespace mgpu::launcher {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// A mistake in what we were told: one line that names what, where and what would be right.
+// main prints it after the program's name and ends with status 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// How many ranks: a number, or a word that the devices answer.
+struct RankCount {
+  enum class Kind { unset, number, gpu, cpu, automatic };
+  Kind kind = Kind::unset;
+  int number = 0;
+  friend bool operator==(const RankCount&, const RankCount&) = default;
+};
+
+// Which streams of which local rank an option speaks of: bit 1 stdout, bit 2 stderr.
+struct StreamMap {
+  unsigned all = 0;  // for ranks that are not named
+  std::map<int, unsigned> by_rank = {};
+  unsigned of(int local_rank) const {
+    const auto found = by_rank.find(local_rank);
+    return found == by_rank.end() ? all : found->second;
+  }
+  friend bool operator==(const StreamMap&, const StreamMap&) = default;
+};
+
+enum class NumaBinding { none, node, socket, exclusive, core_complex };
+
+enum class Command { run, devices, doctor, status, completion, help, version };
+
+// Everything a person can ask for. Parsed by parse_options, read by everybody, changed by nobody.
+struct Options {
+  Command command = Command::run;
+  std::string completion_shell;    // bash, zsh or fish, for Command::completion
+  std::optional<int> doctor_port;  // for Command::doctor
+  std::string status_job;          // for Command::status
+
+  // What is run. The target is a path or, with `module`, a module's name.
+  std::string target;
+  std::vector<std::string> args;
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+  bool append_local_rank = false;  // torch.distributed.launch without --use-env
+  std::vector<std::pair<std::string, std::string>> env;
+  std::string workdir;
+  std::vector<std::string> set;  // key=value for the worker's YAML
+
+  // Ranks.
+  RankCount nproc;
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int node_rank = 0;
+  std::string role = "default";
+  std::optional<std::vector<std::string>> gpus;  // ids or UUIDs as given to --gpus
+  bool oversubscribe = false;
+  bool virtual_local_rank = false;
+  NumaBinding numa_binding = NumaBinding::none;
+
+  // Meeting place.
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string rdzv_id = "none";
+  std::map<std::string, std::string> rdzv_conf;
+  bool standalone = false;
+  std::optional<std::string> master_addr;
+  std::optional<int> master_port;
+  std::string local_addr;
+  bool rank0_store = false;
+  Milliseconds keep_alive{5'000};  // silence after which a node counts as lost
+  std::string rdzv_token_file;     // holds the secret that agents prove to each other
+  bool rdzv_token_stdin = false;   // it is the first line of stdin, whose end is ours too
+  bool insecure = false;           // several nodes without a secret
+  std::string hostfile;            // hosts to start agents on, over ssh
+  // Hosts that nobody answers for, or stops to, end their ssh.
+  std::string ssh_command = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=5";
+  Cluster cluster;  // what a scheduler tells, by which what nobody said is filled
+
+  // Supervision.
+  int max_restarts = 0;
+  Milliseconds retry_delay{0};  // before the second and later restarts, doubled each time
+  Milliseconds grace{30'000};
+  std::vector<int> signals_to_handle;  // never empty after parsing
+  bool signal_group = false;
+
+  // Output.
+  std::optional<std::string> log_dir;  // unset: a temporary folder; /dev/null: none
+  StreamMap redirects;
+  StreamMap tee;
+  bool prefix = false;
+  std::string prefix_template;  // empty: torchrun's default
+  std::vector<int> local_ranks_filter;
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
+  std::string report;  // path of the JSON report, empty: none
+  bool quiet = false;
+  bool dry_run = false;
+  bool json = false;
+
+  std::set<std::string> given;          // the options that somebody said something of
+  std::vector<std::string> line_words;  // those of the command line, a word each
+  bool says(const std::string& option) const { return given.contains(option); }
+
+  // Lines to tell the person: what was accepted but has no meaning here.
+  std::vector<std::string> notes;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,261 @@
+#include "launcher/options/parse_values.hpp"
+
+#include <signal.h>
+#include <string.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::shown;
+namespace {
+
+constexpr int kMostRanks = 4096;
+constexpr int kMostNodes = 65536;
+constexpr double kMostSeconds = 366.0 * 24 * 3600;
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const auto begin = text.find_first_not_of(kBlank);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+std::optional<int> whole(std::string_view text) {
+  text = trimmed(text);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+std::optional<int> whole_in(std::string_view text, int least, int most) {
+  const auto value = whole(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
+}
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto end = text.find(at);
+    parts.push_back(trimmed(text.substr(0, end)));
+    if (end == text.npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+int signal_number(std::string_view name) {
+  const auto dressed = std::string(trimmed(name));
+  const char* bare = dressed.c_str();
+  if (::strncasecmp(bare, "SIG", 3) == 0) bare += 3;
+  for (int number = 1; number < NSIG; ++number)
+    if (const char* known = ::sigabbrev_np(number); known && ::strcasecmp(known, bare) == 0)
+      return number;
+  throw UsageError(
+      fmt::format("{} is no signal; need names such as SIGTERM,SIGINT", shown(dressed, 24)));
+}
+
+bool is_gpu_name(std::string_view name) {
+  if (name.starts_with("GPU-") || name.starts_with("MIG-")) return true;
+  return whole_in(name, 0, kMostRanks).has_value();
+}
+
+bool is_endpoint(std::string_view text) {
+  if (text.empty()) return false;
+  if (text.find("://") != text.npos) return true;
+  std::string_view port;
+  if (text.front() == '[') {
+    const auto close = text.find(']');
+    if (close == text.npos || close == 1) return false;
+    port = text.substr(close + 1);
+  } else if (std::count(text.begin(), text.end(), ':') == 1) {
+    port = text.substr(text.find(':'));
+    if (port.size() == text.size()) return false;
+  }
+  if (port.empty()) return true;
+  return port.front() == ':' && whole_in(port.substr(1), 0, 65535).has_value();
+}
+
+}  // namespace
+
+int parse_whole(const std::string& text, int least, int most) {
+  if (const auto value = whole_in(text, least, most)) return *value;
+  throw UsageError(fmt::format("need a whole number from {} to {}", least, most));
+}
+
+bool parse_bool(const std::string& text) {
+  if (const auto number = whole(text)) return *number != 0;
+  const auto word = std::string(trimmed(text));
+  for (const char* yes : {"true", "yes", "on"})
+    if (::strcasecmp(word.c_str(), yes) == 0) return true;
+  for (const char* no : {"false", "no", "off"})
+    if (::strcasecmp(word.c_str(), no) == 0) return false;
+  throw UsageError("need 1 or 0, true or false");
+}
+
+Milliseconds parse_seconds(const std::string& text) {
+  const auto digits = trimmed(text);
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
+  const bool number = error == std::errc() && end == digits.data() + digits.size();
+  const bool in_range = seconds >= 0 && seconds <= kMostSeconds;  // false for a NaN
+  if (!number || !in_range) throw UsageError("need seconds, 0 or more, for example 30 or 2.5");
+  return Milliseconds(std::llround(seconds * 1000));
+}
+
+std::string parse_text(const std::string& text) {
+  if (text.empty()) throw UsageError("need a value that is not empty");
+  return text;
+}
+
+std::string parse_choice(const std::string& text, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  throw UsageError(fmt::format("need one of {}", fmt::join(choices, ", ")));
+}
+
+RankCount parse_rank_count(const std::string& text) {
+  using enum RankCount::Kind;
+  const auto word = trimmed(text);
+  if (word == "gpu") return {.kind = gpu};
+  if (word == "cpu") return {.kind = cpu};
+  if (word == "auto") return {.kind = automatic};
+  if (const auto n = whole_in(word, 1, kMostRanks)) return {.kind = number, .number = *n};
+  throw UsageError(fmt::format("need a whole number from 1 to {}, or gpu, cpu, auto", kMostRanks));
+}
+
+std::pair<int, int> parse_node_range(const std::string& text) {
+  const auto parts = split(text, ':');
+  const auto least = whole_in(parts.front(), 1, kMostNodes);
+  const auto most = whole_in(parts.back(), 1, kMostNodes);
+  if (parts.size() > 2 || !least || !most)
+    throw UsageError(fmt::format("need N or MIN:MAX, each from 1 to {}", kMostNodes));
+  if (*least > *most)
+    throw UsageError(
+        fmt::format("the least number of nodes, {}, is above the most, {}; need "
+                    "MIN:MAX, for example {}:{}",
+                    *least, *most, *most, *least));
+  return {*least, *most};
+}
+
+StreamMap parse_stream_map(const std::string& text) {
+  constexpr const char* kNeed =
+      "need 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or a map such as 0:1,11:3 with each "
+      "local rank once";
+  if (const auto all = whole_in(text, 0, 3)) return {.all = static_cast<unsigned>(*all)};
+  StreamMap map;
+  for (const auto pair : split(text, ',')) {
+    const auto parts = split(pair, ':');
+    const auto rank = whole_in(parts.front(), 0, kMostRanks - 1);
+    const auto streams = whole_in(parts.back(), 0, 3);
+    if (parts.size() != 2 || !rank || !streams) throw UsageError(kNeed);
+    if (!map.by_rank.emplace(*rank, *streams).second) throw UsageError(kNeed);
+  }
+  return map;
+}
+
+std::vector<int> parse_rank_list(const std::string& text) {
+  std::vector<int> ranks;
+  for (const auto part : split(text, ',')) {
+    const auto rank = whole_in(part, 0, kMostRanks - 1);
+    if (!rank) throw UsageError("need local ranks such as 0,1,2");
+    ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+std::vector<int> parse_signals(const std::string& text) {
+  std::vector<int> signals;
+  for (const auto part : split(text, ',')) {
+    const int number = signal_number(part);
+    if (number == SIGKILL || number == SIGSTOP)
+      throw UsageError(
+          fmt::format("no program can handle SIG{}; leave it out", ::sigabbrev_np(number)));
+    if (number == SIGCHLD) throw UsageError("SIGCHLD comes whenever a rank ends; leave it out");
+    if (std::find(signals.begin(), signals.end(), number) == signals.end())
+      signals.push_back(number);
+  }
+  return signals;
+}
+
+std::vector<std::string> parse_gpus(const std::string& text) {
+  std::vector<std::string> gpus;
+  std::set<std::string_view> seen;
+  for (const auto part : split(text, ',')) {
+    if (!is_gpu_name(part))
+      throw UsageError("need GPU numbers such as 0,1 or UUIDs that begin with GPU- or MIG-");
+    if (!seen.insert(part).second)
+      throw UsageError(
+          fmt::format("GPU {} is named twice; to put several ranks on one GPU use "
+                      "--oversubscribe",
+                      shown(part, 48)));
+    gpus.emplace_back(part);
+  }
+  return gpus;
+}
+
+NumaBinding parse_numa_binding(const std::string& text) {
+  using enum NumaBinding;
+  const auto word = parse_choice(text, {"none", "node", "socket", "exclusive", "core-complex"});
+  if (word == "node") return node;
+  if (word == "socket") return socket;
+  if (word == "exclusive") return exclusive;
+  return word == "core-complex" ? core_complex : none;
+}
+
+std::string parse_endpoint(const std::string& text) {
+  for (const auto part : split(text, ',')) {
+    // etcd's own form is looked at where etcd is.
+    const std::string_view word = part;
+    if (word.starts_with("http://") || word.starts_with("https://")) continue;
+    if (!is_endpoint(part))
+      throw UsageError("need host, host:port or [v6]:port with a port from 0 to 65535");
+  }
+  return text;
+}
+
+std::map<std::string, std::string> parse_rdzv_conf(const std::string& text) {
+  std::map<std::string, std::string> conf;
+  for (const auto pair : split(text, ',')) {
+    const auto equals = pair.find('=');
+    const auto key = trimmed(pair.substr(0, equals));
+    const auto value = equals == pair.npos ? "" : trimmed(pair.substr(equals + 1));
+    if (key.empty() || value.empty())
+      throw UsageError(fmt::format("{} is no pair; need key=value,key=value", shown(pair, 24)));
+    conf.insert_or_assign(std::string(key), std::string(value));
+  }
+  return conf;
+}
+
+std::vector<std::string> parse_needles(const std::string& text) {
+  std::vector<std::string> needles(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      needles.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == ',') {
+      needles.back() += text[i++];
+    } else {
+      needles.emplace_back();
+    }
+  }
+  std::erase(needles, std::string());
+  if (needles.empty()) throw UsageError("need texts such as loss,error (,, is a comma)");
+  return needles;
+}
+
+std::pair<std::string, std::string> parse_assignment(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == text.npos || equals == 0) throw UsageError("need KEY=VALUE");
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+}  // namespace mgpu::launcher

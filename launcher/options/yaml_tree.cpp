@@ -1,0 +1,213 @@
+#include "launcher/options/yaml_tree.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include "launcher/options/options.hpp"
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::shown;
+namespace {
+
+using rendezvous::error_text;
+using rendezvous::UniqueFd;
+
+constexpr std::size_t kMostBytes = 1 << 20;
+constexpr int kDeepest = 32;
+
+// Builds the tree from yaml-cpp's events rather than from YAML::Node, which follows aliases and
+// remembers every value of a file of which one section is ours.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(const std::string& path, const std::string& section)
+      : path_(path), section_(section) {}
+
+  YamlNode take() { return std::move(top_); }
+  bool complete() const { return complete_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (complete_) fail(mark, "a second document starts here; a recipe is one document");
+  }
+  void OnDocumentEnd() override { complete_ = true; }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
+    add(node(mark, YamlNode::Kind::null));
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    add(node(mark, YamlNode::Kind::alias));
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                const std::string& value) override {
+    add(node(mark, YamlNode::Kind::scalar, value));
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    open(node(mark, YamlNode::Kind::list));
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    open(node(mark, YamlNode::Kind::map));
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  [[noreturn]] void fail(const YAML::Mark& mark, const std::string& what) const {
+    throw UsageError(fmt::format("{}: {}", at_line(path_, mark.line + 1), what));
+  }
+
+  static YamlNode node(const YAML::Mark& mark, YamlNode::Kind kind, std::string text = {}) {
+    return {kind, std::move(text), mark.line + 1, {}};
+  }
+
+  // Whether the next value is one of the top map that nobody asked for.
+  bool unwanted() const {
+    if (open_.size() != 1 || open_.front().kind != YamlNode::Kind::map) return false;
+    const auto& items = open_.front().items;
+    return items.size() % 2 == 0 || items.back().text != section_;
+  }
+
+  void add(YamlNode value) {
+    if (skipped_ > 0) return note_skipped();
+    if (open_.empty())
+      top_ = std::move(value);
+    else
+      open_.back().items.push_back(std::move(value));
+  }
+
+  // A value that is skipped is not empty: that much is kept of it.
+  void note_skipped() {
+    if (skipped_ == 1 && open_.back().items.back().items.empty())
+      open_.back().items.back().items.emplace_back();
+  }
+
+  void open(YamlNode value) {
+    if (skipped_ > 0 || unwanted()) {
+      note_skipped();
+      if (skipped_++ == 0) open_.back().items.push_back(std::move(value));
+    } else {
+      open_.push_back(std::move(value));
+    }
+    if (static_cast<int>(open_.size()) + skipped_ > kDeepest)
+      throw UsageError(fmt::format("{}: nested deeper than {} levels",
+                                   at_line(path_, open_.back().line), kDeepest));
+  }
+
+  void close() {
+    if (skipped_ > 0) {
+      --skipped_;
+      return;
+    }
+    auto done = std::move(open_.back());
+    open_.pop_back();
+    if (done.kind == YamlNode::Kind::map) refuse_duplicates(done);
+    add(std::move(done));
+  }
+
+  void refuse_duplicates(const YamlNode& map) const {
+    std::set<std::string_view> seen;
+    for (std::size_t i = 0; i < map.items.size(); i += 2) {
+      const auto& key = map.items[i];
+      if (key.kind == YamlNode::Kind::scalar && !seen.insert(key.text).second)
+        throw UsageError(fmt::format("{}: the key \"{}\" is there twice", at_line(path_, key.line),
+                                     shown(key.text)));
+    }
+  }
+
+  const std::string& path_;
+  const std::string& section_;
+  std::vector<YamlNode> open_;  // from the top map down to the one that is being filled
+  int skipped_ = 0;             // open levels below a value that nobody asked for
+  YamlNode top_;
+  bool complete_ = false;
+};
+
+// Up to one byte more than a recipe may have.
+std::string read_limited(const std::string& path) {
+  const auto fail = [&path] {
+    throw UsageError(fmt::format("cannot read {}: {}", shown(path, 300), error_text(errno)));
+  };
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) fail();
+  std::string text;
+  char buffer[16384];
+  while (text.size() <= kMostBytes) {
+    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail();
+    if (n == 0) break;
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+// The line of the first tab that stands where YAML wants spaces, at or after `from`; 0: none.
+int tab_line(std::string_view text, int from) {
+  int line = 1;
+  for (std::size_t begin = 0; begin < text.size(); ++line) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    const auto indent = text.substr(begin, end - begin);
+    const auto stop = std::min(indent.find_first_not_of(" \t"), indent.size());
+    if (line >= from && indent.substr(0, stop).find('\t') != indent.npos) return line;
+    begin = end + 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+YamlNode parse_yaml(const std::string& text, const std::string& path, const std::string& section) {
+  if (text.size() > kMostBytes)
+    throw UsageError(
+        fmt::format("{}: over {} KiB; is this a recipe?", at_line(path, 1), kMostBytes / 1024));
+  if (const auto nul = text.find('\0'); nul != text.npos)
+    throw UsageError(fmt::format(
+        "{}: holds a NUL byte; is this a text file?",
+        at_line(path,
+                1 + static_cast<int>(std::count(
+                        text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')))));
+  TreeBuilder builder(path, section);
+  try {
+    std::istringstream in(text);
+    YAML::Parser parser(in);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& e) {
+    const int line = e.mark.is_null() ? 1 : e.mark.line + 1;
+    if (const int tab = tab_line(text, std::max(1, line - 1)); tab > 0 && tab <= line + 1)
+      throw UsageError(
+          fmt::format("{}: a tab indents this line; YAML wants spaces", at_line(path, tab)));
+    throw UsageError(fmt::format("{}: no valid YAML: {}", at_line(path, line), shown(e.msg, 120)));
+  }
+  auto top = builder.take();
+  if (top.kind == YamlNode::Kind::null)
+    throw UsageError(fmt::format("{}: the file is empty", at_line(path, 1)));
+  if (top.kind != YamlNode::Kind::map)
+    throw UsageError(fmt::format("{}: need \"key: value\" lines", at_line(path, top.line)));
+  return top;
+}
+
+YamlNode read_yaml(const std::string& path, const std::string& section) {
+  return parse_yaml(read_limited(path), path, section);
+}
+
+std::string at_line(const std::string& path, int line) {
+  return fmt::format("{}:{}", shown(path, 300), line);
+}
+
+}  // namespace mgpu::launcher

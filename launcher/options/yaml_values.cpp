@@ -1,0 +1,79 @@
+#include "launcher/options/yaml_values.hpp"
+
+#include <fmt/format.h>
+
+namespace mgpu::launcher {
+namespace {
+
+using Kind = YamlNode::Kind;
+
+const char* words_for(Kind kind) {
+  switch (kind) {
+    case Kind::null:
+      return "nothing";
+    case Kind::scalar:
+      return "a value";
+    case Kind::list:
+      return "a list";
+    case Kind::map:
+      return "a map";
+    case Kind::alias:
+      return "an alias";
+  }
+  return "";
+}
+
+// What a list may hold or a flag's text be made of: where entries are joined by commas, one of
+// its own would tear an entry apart.
+std::string entry_text(const OptionSpec& spec, const YamlNode& node, const std::string& name) {
+  auto text = scalar_text(node, name);
+  if (!spec.repeats && text.find(',') != text.npos)
+    throw UsageError(
+        fmt::format("{}: an entry may not hold a comma; write the whole as one text", name));
+  return text;
+}
+
+std::vector<std::string> list_entries(const OptionSpec& spec, const YamlNode& list,
+                                      const std::string& name) {
+  std::vector<std::string> entries;
+  for (const auto& item : list.items) entries.push_back(entry_text(spec, item, name));
+  return entries;
+}
+
+std::vector<std::string> map_entries(const OptionSpec& spec, const YamlNode& map,
+                                     const std::string& name) {
+  const char joint = spec.yaml == YamlForm::colon_map ? ':' : '=';
+  std::vector<std::string> entries;
+  for (std::size_t i = 0; i + 1 < map.items.size(); i += 2)
+    entries.push_back(fmt::format("{}{}{}", entry_text(spec, map.items[i], name), joint,
+                                  entry_text(spec, map.items[i + 1], name)));
+  return entries;
+}
+
+}  // namespace
+
+std::string scalar_text(const YamlNode& node, const std::string& name) {
+  if (node.kind != Kind::scalar)
+    throw UsageError(fmt::format("{}: need a single value, not {}{}", name, words_for(node.kind),
+                                 node.kind == Kind::null ? " (write \"\" for an empty text)" : ""));
+  if (node.text.find('\0') != node.text.npos)
+    throw UsageError(fmt::format("{}: holds a NUL, which no argument or variable can", name));
+  return node.text;
+}
+
+std::vector<std::string> option_texts(const OptionSpec& spec, const YamlNode& node,
+                                      const std::string& name) {
+  const bool takes_map = spec.yaml == YamlForm::colon_map || spec.yaml == YamlForm::equals_map;
+  const bool takes_list = spec.yaml == YamlForm::list || spec.repeats;
+  std::vector<std::string> entries;
+  if (node.kind == Kind::map && takes_map)
+    entries = map_entries(spec, node, name);
+  else if (node.kind == Kind::list && takes_list)
+    entries = list_entries(spec, node, name);
+  else
+    return {scalar_text(node, name)};
+  if (spec.repeats) return entries;
+  return {fmt::format("{}", fmt::join(entries, ","))};
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,53 @@
+#include "launcher/output/log_folder.hpp"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace fs = std::filesystem;
+
+LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::string& run_id) {
+  if (log_dir == "/dev/null") return;
+  temporary_ = !log_dir;
+  std::error_code failed;
+  const fs::path root = log_dir ? fs::absolute(*log_dir, failed) : fs::temp_directory_path(failed);
+  if (!failed && log_dir) fs::create_directories(root, failed);
+  std::string name = (root / (temporary_ ? "mgpu_XXXXXX" : run_id + "_XXXXXX")).string();
+  if (!failed && ::mkdtemp(name.data())) {
+    path_ = name;
+    return;
+  }
+  const auto why = failed ? failed.message() : rendezvous::error_text(errno);
+  problem_ = fmt::format(
+      "cannot make a log folder in {}: {}; the job goes on without logs and "
+      "error files, name another with --log-dir",
+      root.string(), why);
+}
+
+std::string LogFolder::begin_attempt(int number, int ranks) {
+  problem_.clear();
+  if (path_.empty()) return {};
+  auto folder = fmt::format("{}/attempt_{}", path_, number);
+  ::mkdir(folder.c_str(), 0777);
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (::mkdir(fmt::format("{}/{}", folder, rank).c_str(), 0777) == 0 || errno == EEXIST) continue;
+    problem_ = fmt::format("cannot make {}/{}: {}; this attempt has no logs", folder, rank,
+                           rendezvous::error_text(errno));
+    return {};
+  }
+  return folder;
+}
+
+void LogFolder::job_ended_well() {
+  std::error_code ignored;
+  if (temporary_ && !path_.empty()) fs::remove_all(path_, ignored);
+}
+
+}  // namespace mgpu::launcher

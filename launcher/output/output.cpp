@@ -1,0 +1,159 @@
+#include "launcher/output/output.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "launcher/output/rank_stream.hpp"
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+constexpr auto kPartialLineDelay = std::chrono::milliseconds(100);
+constexpr unsigned kStdout = 1, kStderr = 2;
+
+bool same_file(int a, int b) {
+  struct stat sa{}, sb{};
+  return ::fstat(a, &sa) == 0 && ::fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+         sa.st_ino == sb.st_ino;
+}
+
+size_t slot(int local_rank, bool err) {
+  return static_cast<size_t>(local_rank) * 2 + (err ? 1 : 0);
+}
+
+std::string beside(const std::string& rank_dir, const std::string& name) {
+  return rank_dir.substr(0, rank_dir.rfind('/') + 1) + name;
+}
+
+}  // namespace
+
+Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
+    : io_(io),
+      options_(options),
+      ranks_(ranks),
+      out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
+      streams_(static_cast<size_t>(ranks) * 2),
+      partial_timer_(io) {
+  // Two queues into one pipe would tear each other's lines.
+  if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
+  out_->on_progress([this] { make_progress(); });
+  if (err_) err_->on_progress([this] { make_progress(); });
+}
+
+Output::~Output() = default;
+
+bool Output::goes_to_console(int local_rank, unsigned stream) const {
+  const auto& shown = options_.local_ranks_filter;
+  if (!shown.empty() && std::find(shown.begin(), shown.end(), local_rank) == shown.end())
+    return false;
+  if (options_.tee.of(local_rank) & stream) return true;
+  return !(options_.redirects.of(local_rank) & stream);
+}
+
+Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
+                                    const std::string& log_dir) {
+  const unsigned files = options_.tee.of(local_rank) | options_.redirects.of(local_rank);
+  const auto open = [&](bool err) {
+    const unsigned stream = err ? kStderr : kStdout;
+    RankStream::Route route;
+    if (goes_to_console(local_rank, stream)) route.console = &console(err);
+    if (options_.prefix || (options_.tee.of(local_rank) & stream)) route.prefix = prefix;
+    const std::string name = err ? "stderr.log" : "stdout.log";
+    const auto& needles = err ? options_.stderr_filters : options_.stdout_filters;
+    if (!log_dir.empty() && (files & stream)) route.log_path = log_dir + "/" + name;
+    if (!log_dir.empty() && !needles.empty() && (options_.tee.of(local_rank) & stream)) {
+      route.filtered_path = beside(log_dir, "filtered_" + name);
+      route.needles = needles;
+    }
+    route.keep_tail = err;
+    route.raw = ranks_ == 1 && route.prefix.empty() && route.console;
+    auto& stream_slot = streams_[slot(local_rank, err)];
+    stream_slot = std::make_shared<RankStream>(*this, io_, std::move(route));
+    stream_slot->start_reading();
+    return stream_slot->take_child_end();
+  };
+  return {open(false), open(true)};
+}
+
+void Output::drain(int local_rank) {
+  for (const bool err : {false, true})
+    if (auto& stream = streams_[slot(local_rank, err)]) stream->drain();
+}
+
+void Output::end_attempt() {
+  for (auto& stream : streams_)
+    if (stream) {
+      stream->drain();
+      stream->finish();
+    }
+}
+
+std::string Output::stderr_tail(int local_rank) const {
+  const auto& stream = streams_[slot(local_rank, true)];
+  return stream ? stream->tail() : std::string();
+}
+
+void Output::say(std::string_view line) {
+  Sink& sink = console(true);
+  take_turn(sink, nullptr, false);
+  sink.write(fmt::format("{}\n", line));
+}
+
+bool Output::flushed() const {
+  return out_->empty() && (!err_ || err_->empty());
+}
+
+void Output::when_flushed(std::function<void()> done) {
+  if (flushed()) return done();
+  when_flushed_ = std::move(done);
+}
+
+void Output::make_progress() {
+  for (auto& stream : streams_)
+    if (stream) stream->resume();
+  if (when_flushed_ && flushed()) std::exchange(when_flushed_, nullptr)();
+}
+
+void Output::resize_terminals() {
+  for (auto& stream : streams_)
+    if (stream) stream->resize();
+}
+
+void Output::log_failed(const std::string& path, int error) {
+  if (std::exchange(warned_of_logs_, true)) return;
+  say(fmt::format("mgpu-run: cannot write {}: {}; the job goes on without this log", path,
+                  rendezvous::error_text(error)));
+}
+
+// On a terminal an unfinished line is often a question. It is shown after a moment.
+void Output::partial_line_waits() {
+  if (partial_armed_ || !(out_->is_terminal() || (err_ && err_->is_terminal()))) return;
+  partial_armed_ = true;
+  partial_timer_.expires_after(kPartialLineDelay);
+  partial_timer_.async_wait([this](const boost::system::error_code& cancelled) {
+    partial_armed_ = false;
+    if (!cancelled) flush_partial_lines();
+  });
+}
+
+void Output::flush_partial_lines() {
+  for (auto& stream : streams_)
+    if (stream && stream->has_partial()) stream->flush_partial();
+}
+
+void Output::take_turn(Sink& sink, const RankStream* who, bool line_left_open) {
+  if (open_line_ && open_line_ != who && sink.is_terminal()) sink.write("\n");
+  open_line_ = line_left_open ? who : nullptr;
+}
+
+void Output::stream_ended(const RankStream* who) {
+  if (open_line_ == who) open_line_ = nullptr;
+}
+
+}  // namespace mgpu::launcher

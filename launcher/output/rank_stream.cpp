@@ -1,0 +1,186 @@
+#include "launcher/output/rank_stream.hpp"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using rendezvous::throw_errno;
+using rendezvous::UniqueFd;
+
+constexpr size_t kTailBytes = 16 << 10;
+constexpr size_t kReadBytes = 64 << 10;
+constexpr int kReadsATurn = 4;            // then the other ranks and the supervisor have theirs
+constexpr size_t kDrainBytes = 4u << 20;  // more than any pipe holds
+
+UniqueFd open_log(const std::string& path, int mode) {
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | mode, 0666));
+}
+
+}  // namespace
+
+RankStream::RankStream(Output& output, boost::asio::io_context& io, Route route)
+    : output_(output), route_(std::move(route)), source_(io) {
+  if (!route_.log_path.empty()) {
+    log_ = open_log(route_.log_path, O_TRUNC);
+    if (!log_) output_.log_failed(route_.log_path, errno);
+  }
+  if (!route_.filtered_path.empty()) {
+    filtered_ = open_log(route_.filtered_path, 0);
+    if (!filtered_) output_.log_failed(route_.filtered_path, errno);
+  }
+  // Whoever looks for a terminal should find one where we have one.
+  if (!route_.console || !route_.console->is_terminal() || !open_terminal()) open_pipe();
+}
+
+void RankStream::open_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe for a rank's output");
+  child_end_.reset(ends[1]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  source_.assign(ends[0]);
+}
+
+bool RankStream::open_terminal() {
+  UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  if (!master || ::grantpt(master.get()) != 0 || ::unlockpt(master.get()) != 0) return false;
+  UniqueFd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!slave) return false;
+  termios raw{};
+  if (::tcgetattr(slave.get(), &raw) != 0) return false;
+  raw.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // the bytes stay as they were written
+  ::tcsetattr(slave.get(), TCSANOW, &raw);
+  child_end_ = std::move(slave);
+  source_.assign(master.release());
+  resize();
+  return true;
+}
+
+void RankStream::resize() {
+  winsize size{};
+  if (!source_.is_open() || !route_.console || !route_.console->is_terminal()) return;
+  if (::ioctl(route_.console->fd(), TIOCGWINSZ, &size) == 0)
+    ::ioctl(source_.native_handle(), TIOCSWINSZ, &size);
+}
+
+void RankStream::start_reading() {
+  if (waiting_ || ended_) return;
+  waiting_ = true;
+  source_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& failed) {
+                       self->waiting_ = false;
+                       if (!failed) self->resume();
+                     });
+}
+
+void RankStream::resume() {
+  if (ended_ || waiting_) return;
+  for (int i = 0; i < kReadsATurn; ++i) {
+    if (route_.console && route_.console->full()) return;  // the sink calls when there is room
+    if (!read_once()) break;
+  }
+  if (!ended_) start_reading();
+}
+
+void RankStream::drain() {
+  const size_t turns = kDrainBytes / kReadBytes;
+  for (size_t i = 0; i < turns && !ended_ && read_once(); ++i) {
+  }
+}
+
+bool RankStream::read_once() {
+  static std::array<char, kReadBytes> buffer;  // one loop, one thread, used within this call only
+  ssize_t n;
+  do {
+    n = ::read(source_.native_handle(), buffer.data(), buffer.size());
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && errno == EAGAIN) return false;
+  if (n <= 0) {  // end of the pipe; a terminal says EIO
+    finish();
+    return false;
+  }
+  pass_on({buffer.data(), static_cast<size_t>(n)});
+  return true;
+}
+
+void RankStream::pass_on(std::string_view bytes) {
+  if (log_) to_file(log_, route_.log_path, bytes);
+  if (route_.keep_tail) keep_tail(bytes);
+  if (!route_.console && !filtered_) return;
+  if (route_.raw && !filtered_) {
+    route_.console->write(bytes);
+    return;
+  }
+  splitter_.feed(bytes, [this](std::string_view lines) { to_console(lines, true); });
+  if (splitter_.has_partial()) output_.partial_line_waits();
+}
+
+void RankStream::to_console(std::string_view lines, bool whole) {
+  if (filtered_) filter(lines);
+  if (!route_.console) return;
+  output_.take_turn(*route_.console, this, !whole);
+  if (route_.prefix.empty())
+    route_.console->write(lines);
+  else
+    route_.console->write(with_prefix(route_.prefix, lines));
+}
+
+void RankStream::flush_partial() {
+  splitter_.finish("", [this](std::string_view text) { to_console(text, false); });
+}
+
+void RankStream::finish() {
+  if (ended_) return;
+  ended_ = true;
+  const std::string_view end = route_.raw ? "" : "\n";
+  splitter_.finish(end, [this](std::string_view lines) { to_console(lines, true); });
+  output_.stream_ended(this);
+  log_.reset();
+  filtered_.reset();
+  boost::system::error_code ignored;
+  source_.close(ignored);
+}
+
+void RankStream::to_file(UniqueFd& file, const std::string& path, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      output_.log_failed(path, errno);
+      file.reset();
+      return;
+    }
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void RankStream::keep_tail(std::string_view bytes) {
+  if (bytes.size() > kTailBytes) bytes.remove_prefix(bytes.size() - kTailBytes);
+  if (tail_.size() + bytes.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+  tail_.append(bytes);
+}
+
+void RankStream::filter(std::string_view lines) {
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size() - 1) + 1;
+    const auto line = lines.substr(0, end);
+    for (const auto& needle : route_.needles)
+      if (line.find(needle) != std::string_view::npos) {
+        to_file(filtered_, route_.filtered_path, with_prefix(route_.prefix, line));
+        break;
+      }
+    if (!filtered_) return;
+    lines.remove_prefix(end);
+  }
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launcher/output/line_splitter.hpp"
+#include "launcher/output/output.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+
+// One stream of one rank: a pipe or a terminal that we read, cut into lines and pass on.
+class RankStream : public std::enable_shared_from_this<RankStream> {
+ public:
+  struct Route {
+    Sink* console = nullptr;    // none: not shown
+    std::string prefix;         // empty: lines as they are
+    std::string log_path;       // empty: no file
+    std::string filtered_path;  // lines with one of `needles` also go here
+    std::vector<std::string> needles;
+    bool keep_tail = false;
+    bool raw = false;  // one rank alone: bytes go through as they come
+  };
+
+  RankStream(Output& output, boost::asio::io_context& io, Route route);
+  RankStream(const RankStream&) = delete;
+  RankStream& operator=(const RankStream&) = delete;
+
+  // The end that the rank writes to; taken once.
+  rendezvous::UniqueFd take_child_end() { return std::move(child_end_); }
+
+  void start_reading();
+  void resume();  // the console has room again
+  void drain();   // reads all that is there, room or no room
+  void finish();  // no more will come
+  bool has_partial() const { return splitter_.has_partial(); }
+  void flush_partial();  // shows an unfinished line: a prompt
+  void resize();
+  const std::string& tail() const { return tail_; }
+
+ private:
+  bool read_once();  // false when there is nothing (more) to read
+  void pass_on(std::string_view bytes);
+  void to_console(std::string_view lines, bool whole);
+  void to_file(rendezvous::UniqueFd& file, const std::string& path, std::string_view bytes);
+  void keep_tail(std::string_view bytes);
+  void filter(std::string_view lines);
+  void open_pipe();
+  bool open_terminal();
+
+  Output& output_;
+  Route route_;
+  boost::asio::posix::stream_descriptor source_;
+  rendezvous::UniqueFd child_end_;
+  rendezvous::UniqueFd log_, filtered_;
+  LineSplitter splitter_;
+  std::string tail_;
+  bool waiting_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace mgpu::launcher

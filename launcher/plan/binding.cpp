@@ -1,0 +1,151 @@
+#include "launcher/plan/binding.hpp"
+
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+#include <fmt/format.h>
+
+namespace mgpu::launcher {
+namespace {
+
+// Who divides up a node: one a GPU, or one a rank where ranks share a GPU or have none.
+struct Taker {
+  int node = 0;
+  int turn = 0;    // its place among the takers of its node
+  int takers = 1;  // of its node
+};
+
+int spread(int i, int count, const std::vector<int>& nodes) {
+  return nodes[static_cast<size_t>(i) * nodes.size() / count];
+}
+
+std::vector<Taker> takers_of(int ranks, const std::vector<int>& gpu_nodes,
+                             const std::vector<int>& nodes) {
+  const int gpus = static_cast<int>(gpu_nodes.size());
+  std::vector<Taker> takers(std::max(ranks, gpus));
+  std::map<int, int> on_node;
+  const int lanes = gpus > 0 ? gpus : ranks;
+  for (int lane = 0; lane < lanes; ++lane) {
+    const bool known = gpus > 0 && gpu_nodes[lane] >= 0;
+    const int node = known ? gpu_nodes[lane] : spread(lane, lanes, nodes);
+    // Those who share a GPU have neighbouring turns, hence neighbouring cores.
+    for (size_t t = lane; t < takers.size(); t += lanes) takers[t] = {node, on_node[node]++, 1};
+  }
+  for (auto& taker : takers) taker.takers = on_node[taker.node];
+  takers.resize(ranks);
+  return takers;
+}
+
+// Groups of logical cores, by what `key` says they share.
+template <class Key>
+std::map<int, std::vector<int>> grouped(const std::vector<Cpu>& cpus, Key key) {
+  std::map<int, std::vector<int>> groups;
+  for (const auto& cpu : cpus) groups[key(cpu)].push_back(cpu.id);
+  return groups;
+}
+
+template <class Keep>
+std::vector<Cpu> only(const std::vector<Cpu>& cpus, Keep keep) {
+  std::vector<Cpu> kept;
+  std::copy_if(cpus.begin(), cpus.end(), std::back_inserter(kept), keep);
+  return kept;
+}
+
+std::vector<int> share_of(const Taker& taker, const std::vector<Cpu>& cpus) {
+  const auto cores = grouped(cpus, [](const Cpu& cpu) { return cpu.core; });
+  const int count = static_cast<int>(cores.size());
+  if (count < taker.takers)
+    throw UsageError(fmt::format(
+        "--numa-binding exclusive: NUMA node {} has {} cores of ours for {} GPUs or ranks; use "
+        "--numa-binding node",
+        taker.node, count, taker.takers));
+  const int each = count / taker.takers, extra = count % taker.takers;
+  const int first = taker.turn * each + std::min(taker.turn, extra);
+  const int last = first + each + (taker.turn < extra ? 1 : 0);
+  std::vector<int> ids;
+  auto core = std::next(cores.begin(), first);
+  for (int i = first; i < last; ++i, ++core)
+    ids.insert(ids.end(), core->second.begin(), core->second.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::vector<int> complex_of(const Taker& taker, const std::vector<Cpu>& cpus) {
+  std::vector<std::vector<int>> complexes;
+  for (auto& [cache, ids] : grouped(cpus, [](const Cpu& cpu) { return cpu.cache; }))
+    complexes.push_back(ids);
+  // A cpuset may leave some with few cores: the whole ones go first.
+  std::stable_sort(complexes.begin(), complexes.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return complexes[taker.turn % complexes.size()];
+}
+
+Binding binding_of(NumaBinding mode, const Taker& taker, const Topology& topology) {
+  auto near = only(topology.cpus, [&](const Cpu& cpu) { return cpu.node == taker.node; });
+  if (near.empty())
+    throw UsageError(fmt::format(
+        "--numa-binding: none of the cores of NUMA node {} is ours to use (taskset, cpuset); leave "
+        "--numa-binding off",
+        taker.node));
+  if (mode == NumaBinding::socket) {
+    const int socket = near.front().socket;
+    near = only(topology.cpus, [&](const Cpu& cpu) { return cpu.socket == socket; });
+  }
+  Binding binding;
+  if (mode == NumaBinding::exclusive) {
+    binding.cpus = share_of(taker, near);
+  } else if (mode == NumaBinding::core_complex) {
+    binding.cpus = complex_of(taker, near);
+  } else {
+    for (const auto& cpu : near) binding.cpus.push_back(cpu.id);
+  }
+  binding.memory_nodes = in_both(Topology{near, {}}.nodes(), topology.memory_nodes);
+  return binding;
+}
+
+template <class Words>
+bool set_bits(Words& words, const std::vector<int>& ids, int word_bits) {
+  const int most = static_cast<int>(words.size()) * word_bits;
+  bool any = false;
+  for (const int id : ids) {
+    if (id < 0 || id >= most) continue;
+    words[id / word_bits] |= 1ul << (id % word_bits);
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace
+
+std::vector<Binding> bindings(NumaBinding mode, int ranks, const std::vector<int>& gpu_nodes,
+                              const Topology& topology) {
+  if (mode == NumaBinding::none) return {};
+  const auto nodes = topology.nodes();
+  if (nodes.empty())
+    throw UsageError(
+        "--numa-binding: the kernel does not tell our cores under /sys/devices/system; "
+        "leave --numa-binding off");
+  std::vector<Binding> out;
+  for (const auto& taker : takers_of(ranks, gpu_nodes, nodes))
+    out.push_back(binding_of(mode, taker, topology));
+  return out;
+}
+
+BindingMask::BindingMask(const Binding& binding)
+    : has_cpus_(set_bits(cpus_, binding.cpus, kWordBits)),
+      has_nodes_(set_bits(nodes_, binding.memory_nodes, kWordBits)) {}
+
+int BindingMask::apply() const noexcept {
+  if (has_cpus_ && ::syscall(SYS_sched_setaffinity, 0, sizeof cpus_, cpus_.data()) != 0)
+    return errno;
+  // The kernel reads one bit less than it is told.
+  if (has_nodes_) ::syscall(SYS_set_mempolicy, MPOL_BIND, nodes_.data(), kMostNodes + 1);
+  return 0;
+}
+
+}  // namespace mgpu::launcher

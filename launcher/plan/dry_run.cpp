@@ -1,0 +1,183 @@
+#include "launcher/plan/dry_run.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "launcher/devices/system_tree.hpp"
+#include "launcher/nodes/meeting_address.hpp"
+#include "rendezvous/base/text_table.hpp"
+#include "rendezvous/contract.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::text_table;
+namespace {
+
+namespace fs = std::filesystem;
+namespace variable = rendezvous::variable;
+using Rows = std::vector<std::vector<std::string>>;
+
+constexpr const char* kChosenLater = "chosen at start";
+
+std::string cell(std::string text) {
+  return text.empty() ? "-" : text;
+}
+
+std::string port_text(const Attempt& attempt) {
+  return attempt.master_port == 0 ? kChosenLater : std::to_string(attempt.master_port);
+}
+
+// A variable's value in a rank; nothing when it is removed there or not touched.
+std::optional<std::string> value_in(const RankSpec& spec, const std::string& name,
+                                    const Attempt& attempt) {
+  for (const auto& [known, value] : spec.env)
+    if (known == name)
+      return name == variable::kMasterPort && attempt.master_port == 0 && value == "0"
+                 ? kChosenLater
+                 : value;
+  return std::nullopt;
+}
+
+std::vector<std::string> names_of(const std::vector<RankSpec>& specs) {
+  std::vector<std::string> names;
+  for (const auto& spec : specs)
+    for (const auto& [name, value] : spec.env)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  return names;
+}
+
+std::string command_text(const RankSpec& spec) {
+  std::vector<std::string> words;
+  for (const auto& word : spec.argv) words.push_back(shell_word(word));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string commands_text(const std::vector<RankSpec>& specs) {
+  const auto& first = specs.front();
+  const bool same = std::all_of(specs.begin(), specs.end(),
+                                [&](const auto& spec) { return spec.argv == first.argv; });
+  if (same) return fmt::format("\ncommand of every rank\n  {}\n", command_text(first));
+  Rows rows;
+  for (const auto& spec : specs)
+    rows.push_back({fmt::format("  rank {}", spec.rank), command_text(spec)});
+  return "\ncommand by rank\n" + text_table(rows);
+}
+
+std::string environment_text(const std::vector<RankSpec>& specs, const Attempt& attempt) {
+  std::string shared = "\nenvironment of every rank\n";
+  Rows own{{"  rank"}};
+  for (const auto& spec : specs) own.push_back({fmt::format("  {}", spec.rank)});
+  for (const auto& name : names_of(specs)) {
+    const auto value = value_in(specs.front(), name, attempt);
+    const bool same = std::all_of(specs.begin(), specs.end(), [&](const auto& spec) {
+      return value_in(spec, name, attempt) == value;
+    });
+    if (same) {
+      shared += value ? fmt::format("  {}={}\n", name,
+                                    *value == kChosenLater ? *value : shell_word(*value))
+                      : fmt::format("  {} is removed\n", name);
+      continue;
+    }
+    own[0].push_back(name);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const auto mine = value_in(specs[i], name, attempt);
+      own[i + 1].push_back(mine ? shell_word(*mine) : "-");
+    }
+  }
+  return own[0].size() > 1 ? shared + "\nenvironment by rank\n" + text_table(own) : shared;
+}
+
+nlohmann::ordered_json json_of(const RankSpec& spec, const Attempt& attempt) {
+  auto env = nlohmann::ordered_json::object();
+  for (const auto& [name, ignored] : spec.env) {
+    const auto value = value_in(spec, name, attempt);
+    env[name] = value ? nlohmann::ordered_json(*value) : nullptr;
+  }
+  return {{"rank", spec.rank},
+          {"local_rank", spec.local_rank},
+          {"argv", spec.argv},
+          {"env", env},
+          {"device", spec.device},
+          {"cores", id_list_text(spec.binding.cpus)},
+          {"memory_nodes", id_list_text(spec.binding.memory_nodes)},
+          {"log_dir", spec.log_dir}};
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%^";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  const bool control =
+      std::any_of(word.begin(), word.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  std::string out = control ? "$'" : "'";
+  for (const unsigned char c : word) {
+    if (control && (c < 0x20 || c == 0x7f))
+      out += fmt::format("\\x{:02x}", c);
+    else if (control && (c == '\'' || c == '\\'))
+      (out += '\\') += static_cast<char>(c);
+    else if (c == '\'')
+      out += "'\\''";
+    else
+      out += static_cast<char>(c);
+  }
+  return out + "'";
+}
+
+Attempt planned_attempt(const Options& options) {
+  const MeetingAddress asked = meeting_address(options);
+  Attempt attempt{.master_addr = asked.host, .master_port = asked.port};
+  if (options.log_dir == "/dev/null") return attempt;
+  std::error_code failed;
+  const auto folder = options.log_dir ? fs::absolute(*options.log_dir, failed) / options.rdzv_id
+                                      : fs::temp_directory_path(failed) / "mgpu";
+  if (!failed) attempt.log_dir = folder.string() + "_XXXXXX/attempt_0";
+  return attempt;
+}
+
+std::string dry_run_text(const Options& options, const Placement& placement, const Attempt& attempt,
+                         const std::vector<RankSpec>& specs) {
+  std::string text = fmt::format(
+      "{} of {} ranks, on node {} of {}\nmaster {}, port {}, store kept by {}\n", specs.size(),
+      placement.world_size, placement.node_rank, placement.nodes, attempt.master_addr,
+      port_text(attempt), options.rank0_store ? "rank 0" : "mgpu-run");
+  if (specs.empty()) return text;
+  Rows rows{{"rank", "local rank", "device", "cores", "memory", "logs"}};
+  for (const auto& spec : specs)
+    rows.push_back({std::to_string(spec.rank), std::to_string(spec.local_rank), spec.device,
+                    cell(id_list_text(spec.binding.cpus)),
+                    cell(id_list_text(spec.binding.memory_nodes)), cell(spec.log_dir)});
+  return text + "\n" + text_table(rows) + commands_text(specs) + environment_text(specs, attempt);
+}
+
+std::string cluster_text(const Cluster& cluster) {
+  if (cluster.found.empty()) return {};
+  Rows rows;
+  for (const auto& [what, value, from] : cluster.found) rows.push_back({"  " + what, value, from});
+  return fmt::format("{} tells\n{}\n", name_of(cluster.kind), text_table(rows));
+}
+
+std::string dry_run_json(const Options& options, const Placement& placement, const Attempt& attempt,
+                         const std::vector<RankSpec>& specs) {
+  auto ranks = nlohmann::ordered_json::array();
+  for (const auto& spec : specs) ranks.push_back(json_of(spec, attempt));
+  nlohmann::ordered_json all = {
+      {"node_rank", placement.node_rank},
+      {"nodes", placement.nodes},
+      {"world_size", placement.world_size},
+      {"master_addr", attempt.master_addr},
+      {"master_port", attempt.master_port == 0 ? nlohmann::ordered_json(nullptr)
+                                               : nlohmann::ordered_json(attempt.master_port)},
+      {"store", options.rank0_store ? "rank 0" : "mgpu-run"},
+      {"ranks", ranks}};
+  for (const auto& [what, value, from] : options.cluster.found)
+    all["cluster"].push_back({{"what", what}, {"value", value}, {"from", from}});
+  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,46 @@
+#include "launcher/plan/job_plan.hpp"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "launcher/nodes/credentials.hpp"
+#include "launcher/plan/look_up.hpp"
+#include "launcher/plan/target.hpp"
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+void check_workdir(const std::string& workdir) {
+  struct stat st{};
+  if (workdir.empty()) return;
+  if (::stat(workdir.c_str(), &st) != 0)
+    throw UsageError(fmt::format("--workdir {}: {}", workdir, rendezvous::error_text(errno)));
+  if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("--workdir {}: not a directory", workdir));
+}
+
+}  // namespace
+
+JobPlan plan_job(const Options& options) {
+  check_workdir(options.workdir);
+  JobPlan plan;
+  plan.team = plan_team(options);
+  if (plan.team)
+    plan.credentials = find_credentials(options, [](const std::string& name) {
+      const char* value = std::getenv(name.c_str());
+      return value ? std::optional<std::string>(value) : std::nullopt;
+    });
+  plan.command = resolve_target(options);
+  NodeFacts node =
+      look_up_node(options, Roots{}, [](const char* name) { return std::getenv(name); });
+  plan.placement.nproc = node.nproc;
+  plan.placement.world_size = node.nproc;
+  plan.facts = std::move(node.facts);
+  return plan;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,165 @@
+#include "launcher/plan/target.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using rendezvous::error_text;
+using rendezvous::UniqueFd;
+
+std::string from_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool is_regular(const std::string& path) {
+  struct stat st{};
+  return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool is_executable(const std::string& path) {
+  return is_regular(path) && ::access(path.c_str(), X_OK) == 0;
+}
+
+// The first bytes of a readable regular file; anything else is a mistake of the person's.
+std::string head_of(const std::string& path, const std::string& what) {
+  struct stat st{};
+  if (::stat(path.c_str(), &st) != 0)
+    throw UsageError(fmt::format("cannot run {} {}: {}", what, path, error_text(errno)));
+  if (S_ISDIR(st.st_mode))
+    throw UsageError(
+        fmt::format("cannot run {}: it is a directory; name a script, a .yaml or a "
+                    "program, or use -m for a package",
+                    path));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
+    // A program may be executable and not readable.
+    if (errno == EACCES && is_executable(path)) return {};
+    throw UsageError(fmt::format("cannot read {} {}: {}", what, path, error_text(errno)));
+  }
+  char buffer[256];
+  const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+  return {buffer, n > 0 ? static_cast<size_t>(n) : 0};
+}
+
+bool has_python_shebang(std::string_view head) {
+  if (!head.starts_with("#!")) return false;
+  return head.substr(0, head.find('\n')).find("python") != std::string_view::npos;
+}
+
+std::string with_slash(const std::string& path) {
+  return path.find('/') == std::string::npos ? "./" + path : path;
+}
+
+std::string python_program() {
+  if (const auto chosen = from_environment("PYTHON_EXEC"); !chosen.empty()) {
+    const auto found = find_on_path(chosen);
+    if (found.empty())
+      throw UsageError(fmt::format("PYTHON_EXEC={}: no such program; name a python", chosen));
+    return found;
+  }
+  for (const char* name : {"python3", "python"})
+    if (auto found = find_on_path(name); !found.empty()) return found;
+  throw UsageError(
+      "no python3 or python on PATH; set PYTHON_EXEC, or use --no-python for a program");
+}
+
+CommandLine python_line(std::vector<std::string> tail, const Options& options) {
+  CommandLine line{{python_program(), "-u"}, true};
+  for (auto& word : tail) line.argv.push_back(std::move(word));
+  if (options.append_local_rank) line.argv.push_back("--local-rank=${local_rank}");
+  line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());
+  return line;
+}
+
+CommandLine yaml_line(const Options& options) {
+  if (head_of(options.target, "recipe").empty())
+    throw UsageError(fmt::format("{}: the file is empty; a recipe has at least `task:` and a model",
+                                 options.target));
+  auto trainer = trainer_program();
+  if (trainer.empty())
+    throw UsageError(
+        fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
+                    "build it, or set MGPU_TRAIN",
+                    options.target));
+  CommandLine line{{std::move(trainer), options.target}, false};
+  for (const auto& pair : options.set) {
+    line.argv.push_back("--set");
+    line.argv.push_back(pair);
+  }
+  line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());
+  return line;
+}
+
+CommandLine program_line(const Options& options) {
+  const auto found = find_on_path(options.target);
+  if (found.empty()) {
+    if (options.target.find('/') == std::string::npos)
+      throw UsageError(fmt::format("cannot run {}: no such program on PATH", options.target));
+    head_of(options.target, "program");  // says why when it is not there or a directory
+    throw UsageError(
+        fmt::format("cannot run {}: no permission to execute it; try chmod +x", options.target));
+  }
+  CommandLine line{{found}, false};
+  line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());
+  if (options.append_local_rank) line.argv.push_back("--local-rank=${local_rank}");
+  return line;
+}
+
+}  // namespace
+
+std::string trainer_program() {
+  if (const auto chosen = from_environment("MGPU_TRAIN"); !chosen.empty()) {
+    const auto found = find_on_path(chosen);
+    if (found.empty()) throw UsageError(fmt::format("MGPU_TRAIN={}: no such program", chosen));
+    return found;
+  }
+  std::error_code none;
+  const auto beside = fs::read_symlink("/proc/self/exe", none).parent_path() / "mgpu-train";
+  if (is_executable(beside)) return beside;
+  return find_on_path("mgpu-train");
+}
+
+std::string find_on_path(const std::string& name) {
+  if (name.empty()) return {};
+  if (name.find('/') != std::string::npos) return is_executable(name) ? name : std::string();
+  const auto path = from_environment("PATH");
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    const auto folder = path.substr(begin, end - begin);
+    auto candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable(candidate)) return candidate;
+    begin = end + 1;
+  }
+  return {};
+}
+
+CommandLine resolve_target(const Options& options) {
+  if (options.module) return python_line({"-m", options.target}, options);
+  if (options.no_python && !options.run_path) return program_line(options);
+  const std::string_view target = options.target;
+  if (target.ends_with(".yaml") || target.ends_with(".yml")) return yaml_line(options);
+  const auto head = head_of(options.target, "script");
+  const bool python = target.ends_with(".py") || has_python_shebang(head) ||
+                      ::access(options.target.c_str(), X_OK) != 0;
+  if (python) return python_line({options.target}, options);
+  Options program = options;
+  program.target = with_slash(options.target);
+  return program_line(program);
+}
+
+}  // namespace mgpu::launcher

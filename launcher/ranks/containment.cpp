@@ -1,0 +1,82 @@
+#include "launcher/ranks/containment.hpp"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "launcher/ranks/process_tree.hpp"
+
+namespace mgpu::launcher {
+
+Containment::Containment(std::function<bool(pid_t)> is_rank, char** argv)
+    : is_rank_(std::move(is_rank)), cookie_(make_cookie()), paths_(find_own_cgroups()) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const auto name = fmt::format("mgpu-{}-{}", ::getpid(), cookie_.substr(0, 8));
+  cgroup_ = JobCgroup::create(paths_.v2, name);
+  guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup(), argv});
+}
+
+// After release() there is nothing to do; after a failure of our own everything still goes.
+Containment::~Containment() {
+  is_rank_ = [](pid_t) { return false; };  // by now the ranks are gone
+  if (guard_ && !empty()) kill_all();
+}
+
+std::vector<pid_t> Containment::orphans() const {
+  auto children = children_of_self();
+  std::erase_if(children,
+                [this](pid_t pid) { return is_rank_(pid) || (guard_ && guard_->pid() == pid); });
+  return children;
+}
+
+void Containment::reap() {
+  for (const pid_t pid : orphans()) ::waitpid(pid, nullptr, WNOHANG);
+}
+
+void Containment::child_changed() {
+  if (guard_) guard_->revive();
+  reap();
+}
+
+bool Containment::empty() {
+  reap();
+  return orphans().empty();
+}
+
+void Containment::ask_to_end() {
+  // Nobody but us reaps our children: until then their numbers are their own.
+  for (const pid_t pid : orphans())
+    if (asked_.insert(pid).second) {
+      ::kill(pid, SIGTERM);
+      ::kill(pid, SIGCONT);
+    }
+  for (const pid_t pid : processes_with_cookie(cookie_))
+    if (!is_rank_(pid) && asked_.insert(pid).second) {
+      signal_carrier(pid, cookie_, SIGTERM);
+      signal_carrier(pid, cookie_, SIGCONT);
+    }
+}
+
+void Containment::kill_all() {
+  if (cgroup_) cgroup_->kill();
+  for (const pid_t pid : orphans()) ::kill(pid, SIGKILL);
+  for (const pid_t pid : processes_with_cookie(cookie_)) signal_carrier(pid, cookie_, SIGKILL);
+}
+
+std::vector<pid_t> Containment::leftovers() const {
+  auto found = processes_with_cookie(cookie_);
+  for (const pid_t pid : orphans())
+    if (std::find(found.begin(), found.end(), pid) == found.end()) found.push_back(pid);
+  return found;
+}
+
+void Containment::release() {
+  guard_.reset();
+  cgroup_.reset();
+}
+
+}  // namespace mgpu::launcher

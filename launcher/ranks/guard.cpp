@@ -1,0 +1,206 @@
+#include "launcher/ranks/guard.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <new>
+
+#include "launcher/ranks/cgroup.hpp"
+#include "launcher/ranks/process_tree.hpp"
+#include "launcher/ranks/spawn.hpp"
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+constexpr const char* kName = "mg-guard";
+constexpr int kLookAgainMs = 200;  // whether the launcher has moved the time on
+constexpr auto kLongestHunt = std::chrono::seconds(30);
+
+struct Watch {
+  const Guard::Job* job;
+  int lifeline;
+  const std::atomic<std::int64_t>* kill_by;
+};
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// ps and pkill see this name, not the launcher's command line.
+void rename_self(char** argv) {
+  ::prctl(PR_SET_NAME, kName);
+  if (!argv || !argv[0]) return;
+  char* const begin = argv[0];
+  char* end = begin;
+  for (char** word = argv; *word; ++word)
+    if (*word == end || word == argv) end = *word + std::strlen(*word) + 1;
+  std::memset(begin, 0, static_cast<size_t>(end - begin));
+  std::strncpy(begin, kName, static_cast<size_t>(end - begin) - 1);
+}
+
+void close_all_but(int kept) {
+  const auto k = static_cast<unsigned>(kept);
+  if (k > 0) ::close_range(0, k - 1, 0);
+  ::close_range(k + 1, ~0u, 0);
+}
+
+void pause_between_scans() {
+  const timespec pause{0, 2'000'000};
+  ::nanosleep(&pause, nullptr);
+}
+
+// Every process that the job created, killed until none shows up twice in a row, as long as there
+// is a reason to.
+template <class Reason>
+void hunt(const Guard::Job& job, Reason still) {
+  const auto deadline = std::chrono::steady_clock::now() + kLongestHunt;
+  if (!job.cgroup.empty()) JobCgroup::kill_cgroup(job.cgroup);
+  for (int empty_scans = 0; empty_scans < 2 && std::chrono::steady_clock::now() < deadline;) {
+    const auto found = processes_with_cookie(job.cookie);
+    if (!still()) return;
+    for (const pid_t pid : found) signal_carrier(pid, job.cookie, SIGKILL);
+    empty_scans = found.empty() ? empty_scans + 1 : 0;
+    if (empty_scans < 2) pause_between_scans();
+  }
+}
+
+// Takes a descriptor that the launcher sends us. False: the launcher's end is closed.
+bool receive(int lifeline, rendezvous::UniqueFd& held) {
+  char byte = 0;
+  iovec content{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const auto got = ::recvmsg(lifeline, &message, MSG_CMSG_CLOEXEC);
+  if (got <= 0) return got < 0 && errno == EINTR;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (!header || header->cmsg_type != SCM_RIGHTS) return true;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  held.reset(fd);
+  return true;
+}
+
+// How long to sleep; the time to kill by may be moved on meanwhile, never brought forward by more
+// than a second.
+int patience_ms(std::int64_t kill_by) {
+  const std::int64_t left = (kill_by - now_ns()) / 1'000'000 + 1;
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 200));
+}
+
+void keep_watch(void* argument) {
+  const Watch& watch = *static_cast<Watch*>(argument);
+  ::setsid();
+  rename_self(watch.job->argv);
+  close_all_but(watch.lifeline);
+  if (::chdir("/") != 0) return;  // hold no file system busy; "/" is always there
+  rendezvous::UniqueFd held;
+  pollfd lifeline{watch.lifeline, POLLIN, 0};
+  std::int64_t hunted_for = Guard::kNever.count();  // the time for which it is done
+  while (true) {
+    const auto kill_by = watch.kill_by->load(std::memory_order_relaxed);
+    const bool timed = kill_by != Guard::kNever.count() && kill_by != hunted_for;
+    const int ready = ::poll(&lifeline, 1,
+                             timed                              ? patience_ms(kill_by)
+                             : kill_by == Guard::kNever.count() ? -1
+                                                                : kLookAgainMs);
+    if (ready > 0 && !receive(watch.lifeline, held)) break;
+    const auto due = [&] { return now_ns() >= watch.kill_by->load(std::memory_order_relaxed); };
+    if (!timed || !due()) continue;
+    hunt(*watch.job, due);
+    hunted_for = kill_by;
+  }
+  hunt(*watch.job, [] { return true; });
+  if (!watch.job->cgroup.empty()) JobCgroup::remove_cgroup(watch.job->cgroup);
+}
+
+}  // namespace
+
+Guard::Guard(Job job) : job_(std::move(job)) {
+  void* const memory =
+      ::mmap(nullptr, sizeof *kill_by_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) rendezvous::throw_errno("cannot share memory with the guard");
+  kill_by_ = new (memory) std::atomic<std::int64_t>(kNever.count());
+  start();
+}
+
+Guard::~Guard() {
+  dismiss();
+  ::munmap(kill_by_, sizeof *kill_by_);
+}
+
+void Guard::start() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    rendezvous::throw_errno("cannot make the guard's lifeline");
+  rendezvous::UniqueFd read_end(ends[0]);
+  lifeline_.reset(ends[1]);
+  Watch watch{&job_, read_end.get(), kill_by_};
+  auto child = fork_child(&keep_watch, &watch);
+  pid_ = child.pid;
+  pidfd_ = std::move(child.pidfd);
+  pass_on();
+}
+
+void Guard::hold(int socket) {
+  held_.reset(::fcntl(socket, F_DUPFD_CLOEXEC, 3));
+  pass_on();
+}
+
+void Guard::kill_by(Nanoseconds when) {
+  const bool asleep = kill_by_->exchange(when.count(), std::memory_order_relaxed) == kNever.count();
+  const char wake = 0;
+  if (asleep && when != kNever) ::send(lifeline_.get(), &wake, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void Guard::pass_on() {
+  if (!held_) return;
+  char byte = 0;
+  iovec content{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = held_.get();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  ::sendmsg(lifeline_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void Guard::dismiss() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);  // our child and not yet reaped: the pid is its own
+  ::waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+bool Guard::revive() {
+  if (pid_ < 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
+  start();
+  return true;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,79 @@
+#include "launcher/ranks/memory_watch.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace mgpu::launcher {
+namespace {
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool readable(const std::string& path) {
+  return ::access(path.c_str(), R_OK) == 0;
+}
+
+// 0 for "max" and for v1's way of saying it: a number near 2^63.
+std::uint64_t bytes_in(const std::string& path) {
+  const auto text = slurp(path);
+  std::uint64_t bytes = 0;
+  std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return bytes >= (1ull << 62) ? 0 : bytes;
+}
+
+}  // namespace
+
+std::uint64_t oom_kills_in(const std::string& text) {
+  std::istringstream in(text);
+  std::string name;
+  for (std::uint64_t value; in >> name >> value;)
+    if (name == "oom_kill") return value;
+  return 0;
+}
+
+MemoryWatch::MemoryWatch(const CgroupPaths& paths, const std::string& job_cgroup) {
+  // The ranks' own cgroup counts when it has the memory controller, else ours does.
+  for (const auto& folder : {job_cgroup, paths.v2}) {
+    if (folder.empty() || !readable(folder + "/memory.events")) continue;
+    folder_ = folder;
+    events_file_ = folder + "/memory.events";
+    limit_file_ = folder + "/memory.max";
+    peak_file_ = folder + "/memory.peak";
+    return;
+  }
+  if (paths.v1_memory.empty() || !readable(paths.v1_memory + "/memory.oom_control")) return;
+  folder_ = paths.v1_memory;
+  events_file_ = folder_ + "/memory.oom_control";
+  limit_file_ = folder_ + "/memory.limit_in_bytes";
+  peak_file_ = folder_ + "/memory.max_usage_in_bytes";
+}
+
+std::uint64_t MemoryWatch::kills() const {
+  return events_file_.empty() ? 0 : oom_kills_in(slurp(events_file_));
+}
+
+void MemoryWatch::begin_attempt() {
+  baseline_ = kills();
+}
+
+MemoryFacts MemoryWatch::facts() const {
+  MemoryFacts facts;
+  const auto now = kills();
+  facts.oom_kills = now > baseline_ ? now - baseline_ : 0;
+  if (!folder_.empty()) {
+    facts.cgroup = folder_;
+    facts.limit_bytes = bytes_in(limit_file_);
+    facts.peak_bytes = bytes_in(peak_file_);
+  }
+  facts.host_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return facts;
+}
+
+}  // namespace mgpu::launcher

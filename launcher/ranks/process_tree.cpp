@@ -1,0 +1,123 @@
+#include "launcher/ranks/process_tree.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using rendezvous::UniqueFd;
+
+constexpr size_t kMaxEnvironment = 8u << 20;  // above the kernel's own limit for argv and env
+
+std::string read_all(const std::string& path, size_t limit) {
+  std::string text;
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return text;
+  char buffer[16384];
+  while (text.size() < limit) {
+    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  return text;
+}
+
+std::optional<pid_t> as_pid(std::string_view name) {
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return pid;
+}
+
+template <class Visit>
+void for_each_process(Visit visit) {
+  std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
+  if (!proc) return;
+  while (const dirent* entry = ::readdir(proc.get()))
+    if (const auto pid = as_pid(entry->d_name)) visit(*pid);
+}
+
+// Only for kernels without CONFIG_PROC_CHILDREN.
+std::vector<pid_t> children_by_scan() {
+  std::vector<pid_t> children;
+  for_each_process([&](pid_t pid) {
+    const auto stat = read_all(fmt::format("/proc/{}/stat", pid), 4096);
+    const size_t after_name = stat.rfind(')');
+    if (after_name == std::string::npos || after_name + 4 > stat.size()) return;
+    const auto parent = std::string_view(stat).substr(after_name + 4);  // behind ") S "
+    if (as_pid(parent.substr(0, parent.find(' '))) == ::getpid()) children.push_back(pid);
+  });
+  return children;
+}
+
+}  // namespace
+
+std::string make_cookie() {
+  std::uint64_t bits[2] = {};
+  if (::getrandom(bits, sizeof bits, 0) != sizeof bits)
+    bits[0] = static_cast<std::uint64_t>(::getpid());
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
+std::string join_cookies(std::string_view inherited, std::string_view own) {
+  return inherited.empty() ? std::string(own) : fmt::format("{}:{}", inherited, own);
+}
+
+bool carries_cookie(std::string_view environment, std::string_view cookie) {
+  const std::string key = fmt::format("{}=", kCookieVariable);
+  for (size_t begin = 0; begin < environment.size();) {
+    const size_t end = std::min(environment.find('\0', begin), environment.size());
+    const auto entry = environment.substr(begin, end - begin);
+    if (entry.starts_with(key)) return entry.find(cookie, key.size()) != std::string_view::npos;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::vector<pid_t> processes_with_cookie(std::string_view cookie) {
+  std::vector<pid_t> found;
+  for_each_process([&](pid_t pid) {
+    if (carries_cookie(read_all(fmt::format("/proc/{}/environ", pid), kMaxEnvironment), cookie))
+      found.push_back(pid);
+  });
+  return found;
+}
+
+std::vector<pid_t> children_of_self() {
+  const std::string path = fmt::format("/proc/self/task/{}/children", ::getpid());
+  if (::access(path.c_str(), R_OK) != 0) return children_by_scan();
+  const std::string text = read_all(path, 1u << 20);
+  std::vector<pid_t> children;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (const auto pid = as_pid(std::string_view(text).substr(begin, end - begin)))
+      children.push_back(*pid);
+    begin = end + 1;
+  }
+  return children;
+}
+
+bool signal_carrier(pid_t pid, std::string_view cookie, int signo) {
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) return false;
+  if (!carries_cookie(read_all(fmt::format("/proc/{}/environ", pid), kMaxEnvironment), cookie))
+    return false;
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0) == 0;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,136 @@
+#include "launcher/ranks/rank_group.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <string_view>
+
+#include "launcher/nodes/token.hpp"
+#include "launcher/ranks/spawn.hpp"
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+size_t bytes_for(size_t ranks) {
+  return ranks * sizeof(int);
+}
+
+// Memory that a child can still write into when it could not be exec'ed.
+volatile int* shared_ints(size_t count) {
+  void* memory =
+      ::mmap(nullptr, bytes_for(count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) rendezvous::throw_errno("cannot share memory with the ranks");
+  return static_cast<volatile int*>(memory);
+}
+
+}  // namespace
+
+RankGroup::RankGroup(boost::asio::io_context& io, Output& output, int ranks, Surroundings around)
+    : io_(io),
+      output_(output),
+      around_(std::move(around)),
+      workers_(static_cast<size_t>(ranks)),
+      exec_errors_(shared_ints(workers_.size())),
+      null_(::open("/dev/null", O_RDWR | O_CLOEXEC)) {}
+
+RankGroup::~RankGroup() {
+  const size_t ranks = workers_.size();
+  workers_.clear();
+  ::munmap(const_cast<int*>(exec_errors_), bytes_for(ranks));
+}
+
+std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::string& prefix) {
+  volatile int* const exec_error = &exec_errors_[spec.local_rank];
+  clear(spec.local_rank);
+  *exec_error = 0;
+  try {
+    auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
+    const ChildSetup setup{.argv = spec.argv,
+                           .envp = environment_of(spec, environ),
+                           .workdir = around_.workdir,
+                           .stdin_fd = spec.rank == 0 && !around_.own_stdin ? -1 : null_.get(),
+                           .stdout_fd = ends.out.get(),
+                           .stderr_fd = ends.err.get(),
+                           .binding = BindingMask(spec.binding),
+                           .cgroup_fd = cgroup_fd_,
+                           .exec_error = exec_error};
+    worker(spec.local_rank) =
+        std::make_unique<Worker>(io_, spawn(setup, around_.inherited), exec_error);
+  } catch (const std::exception& problem) {
+    return problem.what();
+  }
+  worker(spec.local_rank)->on_exit([this, rank = spec.local_rank] { change_(rank); });
+  return std::nullopt;
+}
+
+std::optional<WorkerEnd> RankGroup::collect(int local_rank) {
+  if (!worker(local_rank)) return std::nullopt;
+  auto end = worker(local_rank)->reap();
+  if (end) output_.drain(local_rank);
+  return end;
+}
+
+pid_t RankGroup::pid_of(int local_rank) const {
+  const auto& worker = workers_[static_cast<size_t>(local_rank)];
+  return worker ? worker->pid() : 0;
+}
+
+bool RankGroup::running(int local_rank) const {
+  const auto& worker = workers_[static_cast<size_t>(local_rank)];
+  return worker && worker->running();
+}
+
+bool RankGroup::owns(pid_t pid) const {
+  for (const auto& worker : workers_)
+    if (worker && worker->running() && worker->pid() == pid) return true;
+  return false;
+}
+
+void RankGroup::ask(int local_rank, int signo) {
+  auto& asked = worker(local_rank);
+  if (!asked) return;
+  around_.whole_group ? asked->signal_group(signo) : asked->signal_leader(signo);
+  asked->signal_group(SIGCONT);
+}
+
+void RankGroup::signal_leaders(int signo) {
+  for (auto& worker : workers_)
+    if (worker) worker->signal_leader(signo);
+}
+
+void RankGroup::signal_groups(int signo) {
+  for (auto& worker : workers_)
+    if (worker) worker->signal_group(signo);
+}
+
+std::vector<int> RankGroup::newly_stopped() {
+  std::vector<int> stopped;
+  for (int rank = 0; rank < size(); ++rank)
+    if (worker(rank) && worker(rank)->newly_stopped()) stopped.push_back(rank);
+  return stopped;
+}
+
+void RankGroup::abandon(int local_rank) {
+  worker(local_rank)->abandon();
+}
+
+std::vector<std::string> environment_of(const RankSpec& spec, char** ours) {
+  std::map<std::string_view, const std::optional<std::string>*> changed;
+  for (const auto& [name, value] : spec.env) changed[name] = &value;
+  std::vector<std::string> out;
+  for (char** entry = ours; *entry; ++entry) {
+    const std::string_view pair = *entry;
+    const auto name = pair.substr(0, pair.find('='));
+    if (!changed.contains(name) && name != kTokenVariable) out.emplace_back(pair);
+  }
+  for (const auto& [name, value] : changed)
+    if (*value) out.push_back(fmt::format("{}={}", name, **value));
+  return out;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,86 @@
+#include "launcher/ranks/run_briefly.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "launcher/ends/exit_report.hpp"
+#include "launcher/ranks/spawn.hpp"
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using rendezvous::UniqueFd;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMostOutput = 64 << 10;
+
+std::vector<std::string> our_environment() {
+  std::vector<std::string> all;
+  for (char** one = environ; *one; ++one) all.emplace_back(*one);
+  return all;
+}
+
+// Takes what there is; false: there will be no more.
+bool read_some(int fd, std::string& output) {
+  char buffer[4096];
+  const ssize_t n = ::read(fd, buffer, sizeof buffer);
+  if (n <= 0) return n < 0 && (errno == EAGAIN || errno == EINTR);
+  output.append(buffer, std::min(static_cast<std::size_t>(n), kMostOutput - output.size()));
+  return true;
+}
+
+// Reads until the child has ended; true: it did so in time. What it left behind may still hold
+// the pipe, and is not waited for.
+bool follow(int pipe, int pidfd, Clock::time_point deadline, std::string& output) {
+  pollfd watched[] = {{pipe, POLLIN, 0}, {pidfd, POLLIN, 0}};
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    if (::poll(watched, 2, static_cast<int>(std::min<long>(left, 60'000))) < 0 && errno != EINTR)
+      rendezvous::throw_errno("cannot wait for a program");
+    if (watched[0].revents && !read_some(pipe, output)) watched[0].fd = -1;
+    if (watched[1].revents & POLLIN && !(watched[0].revents & POLLIN)) return true;
+  }
+}
+
+}  // namespace
+
+BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inherited,
+                     Milliseconds limit) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
+  const UniqueFd from(ends[0]);
+  UniqueFd to(ends[1]);
+  ::fcntl(from.get(), F_SETFL, O_NONBLOCK);
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const ChildSetup setup{.argv = argv,
+                         .envp = our_environment(),
+                         .workdir = std::string(1, '/'),  // gcc 12 warns of a plain "/" wrongly
+                         .stdin_fd = nothing.get(),
+                         .stdout_fd = to.get(),
+                         .stderr_fd = to.get()};
+  const auto deadline = Clock::now() + limit;
+  const Spawned child = spawn(setup, inherited);
+  to.reset();
+  BriefRun run;
+  run.late = !follow(from.get(), child.pidfd.get(), deadline, run.output);
+  ::kill(-child.pid, SIGKILL);
+  ::kill(child.pid, SIGKILL);  // it may not have got to setsid
+  // One that hangs in the kernel does not even die; it is left to itself.
+  pollfd ended{child.pidfd.get(), POLLIN, 0};
+  if (run.late && ::poll(&ended, 1, 1000) != 1) return run;
+  int status = 0;
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  run.status = decode_wait_status(status).shell_status();
+  return run;
+}
+
+}  // namespace mgpu::launcher
