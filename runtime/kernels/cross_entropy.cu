@@ -64,67 +64,75 @@ __device__ Running over_block(Running r) {
   return r;
 }
 
+// d/dx of slope * log p[target] + entropy_slope * entropy, for a logit x of probability p.
+struct Gradient {
+  float slope, entropy_slope, log_sum, entropy, sharpness;
+
+  __device__ float of(float x, bool is_target) const {
+    const float log_p = x - log_sum;
+    const float p = __expf(log_p);
+    const float g = (is_target ? slope : 0.0F) - slope * p - entropy_slope * p * (log_p + entropy);
+    return g * sharpness;
+  }
+};
+
 // One row a block, read twice and written once.
 template <class T, bool kVector>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_kernel(T* __restrict__ logits, const std::int32_t* __restrict__ targets,
-                         bool overwrite, float scale, CrossEntropyOut out, std::int64_t vocab) {
+    cross_entropy_kernel(T* __restrict__ logits, CrossEntropyIn in, CrossEntropyOut out,
+                         std::int64_t vocab) {
   T* row = logits + static_cast<std::int64_t>(blockIdx.x) * vocab;
-  const std::int32_t target = targets[blockIdx.x];
+  const std::int32_t target = in.targets[blockIdx.x];
   Running r;
   if (kVector) {
     for (std::int64_t i = threadIdx.x * 8; i < vocab; i += kThreads * 8) {
       const Eight e = load8(row + i);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) r.take(e.v[k], static_cast<std::int32_t>(i + k));
+      for (int k = 0; k < 8; ++k) r.take(e.v[k] * in.sharpness, static_cast<std::int32_t>(i + k));
     }
   } else {
     for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads)
-      r.take(to_float(row[i]), static_cast<std::int32_t>(i));
+      r.take(to_float(row[i]) * in.sharpness, static_cast<std::int32_t>(i));
   }
   r = over_block(r);
-  const float log_sum = logf(r.sum);
+  const float log_sum = logf(r.sum) + r.largest;
+  const float entropy = log_sum - r.weighted / r.sum;
   const bool labelled = target >= 0;
   if (threadIdx.x == 0) {
-    const float at_target = labelled ? to_float(row[target]) : 0.0F;
-    out.loss[blockIdx.x] = labelled ? log_sum + r.largest - at_target : 0.0F;
-    out.correct[blockIdx.x] = labelled && r.where == target;
-    out.entropy[blockIdx.x] = labelled ? log_sum + r.largest - r.weighted / r.sum : 0.0F;
+    const float at_target = labelled ? to_float(row[target]) * in.sharpness : 0.0F;
+    out.loss[blockIdx.x] = labelled ? log_sum - at_target : 0.0F;
+    if (out.correct != nullptr) out.correct[blockIdx.x] = labelled && r.where == target;
+    out.entropy[blockIdx.x] = labelled ? entropy : 0.0F;
   }
-  if (!overwrite) return;
+  if (!in.overwrite) return;
   __syncthreads();  // the target's logit has been read
-  const float factor = labelled ? scale / r.sum : 0.0F;
-  const float one = labelled ? scale : 0.0F;
+  Gradient gradient{-in.scale, 0, log_sum, entropy, in.sharpness};
+  if (in.slopes != nullptr) gradient.slope = in.slopes[blockIdx.x];
+  if (in.entropy_slopes != nullptr) gradient.entropy_slope = in.entropy_slopes[blockIdx.x];
+  if (!labelled) gradient.slope = gradient.entropy_slope = 0;
   if (kVector) {
     for (std::int64_t i = threadIdx.x * 8; i < vocab; i += kThreads * 8) {
       Eight e = load8(row + i);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        e.v[k] = __expf(e.v[k] - r.largest) * factor;
-        if (i + k == target) e.v[k] -= one;
-      }
+      for (int k = 0; k < 8; ++k) e.v[k] = gradient.of(e.v[k] * in.sharpness, i + k == target);
       store8(row + i, e);
     }
   } else {
-    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads) {
-      float g = __expf(to_float(row[i]) - r.largest) * factor;
-      if (i == target) g -= one;
-      row[i] = from_float<T>(g);
-    }
+    for (std::int64_t i = threadIdx.x; i < vocab; i += kThreads)
+      row[i] = from_float<T>(gradient.of(to_float(row[i]) * in.sharpness, i == target));
   }
 }
 
 }  // namespace
 
-void cross_entropy(Type type, void* logits, const std::int32_t* targets, bool overwrite,
-                   float scale, const CrossEntropyOut& out, std::int64_t rows, std::int64_t vocab,
-                   cudaStream_t stream) {
+void cross_entropy(Type type, void* logits, const CrossEntropyIn& in, const CrossEntropyOut& out,
+                   std::int64_t rows, std::int64_t vocab, cudaStream_t stream) {
   if (rows == 0) return;
   with_type(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     const auto launch = [&](auto kernel) {
-      kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<T*>(logits), targets,
-                                                                   overwrite, scale, out, vocab);
+      kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<T*>(logits), in, out,
+                                                                   vocab);
     };
     if (vectorizable(logits, vocab)) {
       launch(cross_entropy_kernel<T, true>);

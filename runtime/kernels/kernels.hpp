@@ -45,16 +45,25 @@ void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::i
 void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, std::int64_t rows,
                      std::int64_t width, cudaStream_t stream);
 
-// Losses, whether the target is the largest, and entropies of rows of logits [rows, vocab]. With
-// `overwrite` the logits become scale * gradient. Targets below 0 give 0 everywhere.
+// Losses, whether the target is the largest, and entropies of rows of logits [rows, vocab], all of
+// the logits times `sharpness`. With `overwrite` the logits become the gradient of `scale` times
+// the loss or, with slopes of each row, of entropy_slopes * entropy - slopes * loss. Targets below
+// 0 give 0 everywhere.
+struct CrossEntropyIn {
+  const std::int32_t* targets;
+  bool overwrite = false;
+  float scale = 0;
+  float sharpness = 1;
+  const float* slopes = nullptr;          // null: -scale
+  const float* entropy_slopes = nullptr;  // null: 0
+};
 struct CrossEntropyOut {
   float* loss;
-  bool* correct;
+  bool* correct;  // may be null
   float* entropy;
 };
-void cross_entropy(Type type, void* logits, const std::int32_t* targets, bool overwrite,
-                   float scale, const CrossEntropyOut& out, std::int64_t rows, std::int64_t vocab,
-                   cudaStream_t stream);
+void cross_entropy(Type type, void* logits, const CrossEntropyIn& in, const CrossEntropyOut& out,
+                   std::int64_t rows, std::int64_t vocab, cudaStream_t stream);
 
 // AdamW as torch does it: decay first. `value` gets the rounded master where it is not null. clip,
 // skip and count (steps taken, this one included) are device scalars; nothing changes if skip is 1.

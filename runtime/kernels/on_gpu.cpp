@@ -131,10 +131,31 @@ CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const d
   CrossEntropy out{floats(logits, rows), at::empty({rows}, logits.options().dtype(at::kBool)),
                    floats(logits, rows)};
   kernels::cross_entropy(
-      type_of(logits), logits.data_ptr(), targets.const_data_ptr<std::int32_t>(), scale != nullptr,
-      scale != nullptr ? static_cast<float>(*scale) : 0.0F,
+      type_of(logits), logits.data_ptr(),
+      {.targets = targets.const_data_ptr<std::int32_t>(),
+       .overwrite = scale != nullptr,
+       .scale = scale != nullptr ? static_cast<float>(*scale) : 0.0F},
       {out.loss.data_ptr<float>(), out.correct.data_ptr<bool>(), out.entropy.data_ptr<float>()},
       rows, logits.size(1), stream_of(logits));
+  return out;
+}
+TokenScores token_scores_(const Tensor& logits, const Tensor& targets, double temperature,
+                          const Tensor* slopes, const Tensor* entropy_slopes) {
+  const auto rows = logits.size(0);
+  TokenScores out{floats(logits, rows), floats(logits, rows)};
+  const auto floats_in = [](const Tensor* t) {
+    return t != nullptr && t->defined() ? t->const_data_ptr<float>() : nullptr;
+  };
+  kernels::cross_entropy(
+      type_of(logits), logits.data_ptr(),
+      {.targets = targets.const_data_ptr<std::int32_t>(),
+       .overwrite = slopes != nullptr,
+       .sharpness = static_cast<float>(1 / temperature),
+       .slopes = floats_in(slopes),
+       .entropy_slopes = floats_in(entropy_slopes)},
+      {out.log_probs.data_ptr<float>(), nullptr, out.entropies.data_ptr<float>()}, rows,
+      logits.size(1), stream_of(logits));
+  out.log_probs.neg_();
   return out;
 }
 
@@ -237,6 +258,9 @@ bool can_cross_entropy(const Tensor&) {
   return false;
 }
 CrossEntropy cross_entropy_(const Tensor&, const Tensor&, const double*) {
+  none();
+}
+TokenScores token_scores_(const Tensor&, const Tensor&, double, const Tensor*, const Tensor*) {
   none();
 }
 bool can_adamw(const Tensor&) {

@@ -25,6 +25,9 @@ void rotate_(const Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const
 
 bool can_cross_entropy(const Tensor& logits);
 CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const double* scale);
+// With `slopes` the logits are overwritten.
+TokenScores token_scores_(const Tensor& logits, const Tensor& targets, double temperature,
+                          const Tensor* slopes, const Tensor* entropy_slopes);
 
 // One AdamW step of flat tensors of one length; `value` undefined: the master is what computes.
 struct AdamWStep {

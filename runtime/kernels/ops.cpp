@@ -151,4 +151,34 @@ CrossEntropy cross_entropy_(Tensor& logits, const Tensor& targets, const double*
   return result;
 }
 
+TokenScores token_scores(const Tensor& logits, const Tensor& targets, double temperature) {
+  if (on_gpu::can_cross_entropy(logits))
+    return on_gpu::token_scores_(logits, targets, temperature, nullptr, nullptr);
+  const Tensor log_p = at::_log_softmax(to_float(logits).div(temperature), -1, false);
+  const Tensor labelled = targets.ge(0);
+  const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
+  return {log_p.gather(-1, at_target).squeeze(-1).mul_(labelled),
+          at::mul(log_p.exp(), log_p).sum({-1}).neg_().mul_(labelled)};
+}
+
+void token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
+                            const TokenSlopes& slopes) {
+  if (on_gpu::can_cross_entropy(logits)) {
+    on_gpu::token_scores_(logits, targets, temperature, &slopes.log_probs, &slopes.entropies);
+    return;
+  }
+  const Tensor log_p = at::_log_softmax(to_float(logits).div(temperature), -1, false);
+  const Tensor p = log_p.exp();
+  const Tensor labelled = targets.ge(0);
+  const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
+  const Tensor slope = at::mul(slopes.log_probs, labelled).unsqueeze(-1);
+  Tensor g = at::mul(p, slope).neg_().scatter_add_(-1, at_target, slope);
+  if (slopes.entropies.defined()) {
+    const Tensor entropy = at::mul(p, log_p).sum({-1}, true).neg_();
+    const Tensor entropy_slope = at::mul(slopes.entropies, labelled).unsqueeze(-1);
+    g.sub_(at::add(log_p, entropy).mul_(p).mul_(entropy_slope));
+  }
+  logits.copy_(g.div_(temperature));
+}
+
 }  // namespace mgpu::ops

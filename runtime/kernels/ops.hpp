@@ -55,4 +55,21 @@ struct CrossEntropy {
 };
 CrossEntropy cross_entropy_(Tensor& logits, const Tensor& targets, const double* scale);
 
+// For each row the log-probability of its target under softmax(logits / temperature) and the
+// entropy of that, in fp32; 0 where the target is kNoLabel.
+struct TokenScores {
+  Tensor log_probs;
+  Tensor entropies;
+};
+TokenScores token_scores(const Tensor& logits, const Tensor& targets, double temperature);
+
+// The slopes of a loss by the scores of each row; fp32, the second may be undefined.
+struct TokenSlopes {
+  Tensor log_probs;
+  Tensor entropies;
+};
+// The logits become that loss's gradient by them.
+void token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
+                            const TokenSlopes& slopes);
+
 }  // namespace mgpu::ops

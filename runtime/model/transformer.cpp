@@ -45,6 +45,71 @@ class Borrowed {
   const Unit& weights_;
 };
 
+// The rows of the head that have a label, some at a time, so that the logits of all tokens never
+// exist together.
+struct HeadRows {
+  const Tensor& normed;
+  const DeviceBatch& batch;
+  const Tensor& weight;
+  std::int64_t at_once;
+
+  struct Piece {
+    std::int64_t begin;
+    Tensor which;    // of the batch's tokens
+    Tensor h;        // their rows of `normed`
+    Tensor targets;  // int32
+
+    // Their part of a tensor over all labelled tokens.
+    Tensor of(const Tensor& all) const { return all.narrow(0, begin, which.size(0)); }
+  };
+
+  // f(piece, logits) for each.
+  template <class F>
+  void for_each(F f) const {
+    const auto rows = batch.labelled.size(0);
+    for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+      const auto which = batch.labelled.narrow(0, begin, std::min(at_once, rows - begin));
+      const Piece piece{begin, which, normed.index_select(0, which),
+                        batch.targets.index_select(0, which)};
+      Tensor logits = at::mm(piece.h, weight.t());
+      f(piece, logits);
+    }
+  }
+
+  // From the gradient of a piece's logits: sets that of its rows in `g`, adds the weight's.
+  void backward(const Piece& piece, const Tensor& g_logits, Tensor& g,
+                const Tensor& weight_gradient) const {
+    if (weight_gradient.defined()) ops::add_weight_gradient(g_logits, piece.h, weight_gradient);
+    g.index_copy_(0, piece.which, at::mm(g_logits, weight));
+  }
+};
+
+// Forward of the loss and, with a scale, its backward at once.
+LossSums sum_losses(const HeadRows& rows, const double* scale, Tensor g, const Tensor& gradient) {
+  const auto zero = [&] { return at::zeros({}, rows.normed.options().dtype(at::kFloat)); };
+  LossSums sums{zero(), zero(), zero()};
+  rows.for_each([&](const HeadRows::Piece& piece, Tensor& logits) {
+    const auto ce = ops::cross_entropy_(logits, piece.targets, scale);
+    sums.loss.add_(ce.loss.sum());
+    sums.correct.add_(ce.correct.sum());
+    sums.entropy.add_(ce.entropy.sum());
+    if (scale != nullptr) rows.backward(piece, logits, g, gradient);
+  });
+  return sums;
+}
+
+ops::TokenScores scores_of(const HeadRows& rows, double temperature) {
+  const auto count = rows.batch.labelled.size(0);
+  const auto where = rows.normed.options().dtype(at::kFloat);
+  const ops::TokenScores all{at::empty({count}, where), at::empty({count}, where)};
+  rows.for_each([&](const HeadRows::Piece& piece, const Tensor& logits) {
+    const auto scores = ops::token_scores(logits, piece.targets, temperature);
+    piece.of(all.log_probs).copy_(scores.log_probs);
+    piece.of(all.entropies).copy_(scores.entropies);
+  });
+  return all;
+}
+
 }  // namespace
 
 Transformer::Transformer(ModelConfig config, TransformerOptions options)
@@ -126,54 +191,29 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, Keeper& ke
   return g;
 }
 
-// The head and its loss, some rows at a time and forward and backward at once, so that the logits
-// of all tokens never exist together. Rows without a label are left out.
-Transformer::HeadResult Transformer::head(const Tensor& normed, const DeviceBatch& batch,
-                                          const double* scale, const Tensor& weight,
-                                          const Tensor& gradient) const {
-  HeadResult result;
-  const auto zero = [&] { return at::zeros({}, normed.options().dtype(at::kFloat)); };
-  result.sums = {zero(), zero(), zero()};
-  if (scale != nullptr) result.g_normed = at::zeros_like(normed);
-  const auto rows = batch.labelled.size(0);
-  for (std::int64_t begin = 0; begin < rows; begin += options_.head_rows) {
-    const auto which = batch.labelled.narrow(0, begin, std::min(options_.head_rows, rows - begin));
-    const Tensor h = normed.index_select(0, which);
-    Tensor logits = at::mm(h, weight.t());
-    const auto ce = ops::cross_entropy_(logits, batch.targets.index_select(0, which), scale);
-    result.sums.loss.add_(ce.loss.sum());
-    result.sums.correct.add_(ce.correct.sum());
-    result.sums.entropy.add_(ce.entropy.sum());
-    if (scale == nullptr) continue;
-    if (gradient.defined()) ops::add_weight_gradient(logits, h, gradient);
-    result.g_normed.index_copy_(0, which, at::mm(logits, weight));
-  }
-  return result;
-}
-
-LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_t seed,
-                            Keeper& keeper) {
+template <class Head>
+void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Keeper& keeper,
+                             Head head) {
   const auto context = context_of(batch, options_.adapter_dropout, seed);
   const int last = end_unit(config_);
   std::vector<Layer> layers;
   Tensor x = forward_blocks(batch, context, keeper, &layers);
-  LossSums sums;
   Tensor g;
   {
     const Borrowed end(keeper, last);
     keeper.soon(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
-    HeadResult result;
+    Tensor g_normed;
     if (config_.tied) {
       const Borrowed first(keeper, kEmbeddingUnit);
       keeper.soon(last - 1);
-      result =
-          head(normed, batch, &scale, first->embedding, keeper.gradients(kEmbeddingUnit).embedding);
+      g_normed = head(HeadRows{normed, batch, first->embedding, options_.head_rows},
+                      keeper.gradients(kEmbeddingUnit).embedding);
     } else {
-      result = head(normed, batch, &scale, end->head, keeper.gradients(last).head);
+      g_normed =
+          head(HeadRows{normed, batch, end->head, options_.head_rows}, keeper.gradients(last).head);
     }
-    sums = result.sums;
-    g = ops::rms_norm_backward(result.g_normed, x, end->last_norm, rstd, {},
+    g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
                                keeper.gradients(last).last_norm);
   }
   keeper.gradients_done(last);
@@ -183,27 +223,60 @@ LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_
     ops::embedding_backward(g, batch.tokens, gw);
   }
   keeper.gradients_done(kEmbeddingUnit);
+}
+
+template <class Head>
+auto Transformer::evaluate_with(const DeviceBatch& batch, Keeper& keeper, Head head) {
+  const auto context = context_of(batch, 0, 0);
+  const Tensor x = forward_blocks(batch, context, keeper, nullptr);
+  const Borrowed end(keeper, end_unit(config_));
+  const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
+  if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});
+  const Borrowed first(keeper, kEmbeddingUnit);
+  return head(HeadRows{normed, batch, first->embedding, options_.head_rows});
+}
+
+LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_t seed,
+                            Keeper& keeper) {
+  LossSums sums;
+  train_with(batch, seed, keeper, [&](const HeadRows& rows, const Tensor& gradient) {
+    Tensor g = at::zeros_like(rows.normed);
+    sums = sum_losses(rows, &scale, g, gradient);
+    return g;
+  });
   return sums;
 }
 
 LossSums Transformer::evaluate(const DeviceBatch& batch, Keeper& keeper) {
-  const auto context = context_of(batch, 0, 0);
-  const Tensor x = forward_blocks(batch, context, keeper, nullptr);
-  const Borrowed end(keeper, end_unit(config_));
-  const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
-  if (!config_.tied) return head(normed, batch, nullptr, end->head, {}).sums;
-  const Borrowed first(keeper, kEmbeddingUnit);
-  return head(normed, batch, nullptr, first->embedding, {}).sums;
+  return evaluate_with(batch, keeper,
+                       [](const HeadRows& rows) { return sum_losses(rows, nullptr, {}, {}); });
+}
+
+ops::TokenScores Transformer::score(const DeviceBatch& batch, double temperature, Keeper& keeper) {
+  return evaluate_with(batch, keeper,
+                       [&](const HeadRows& rows) { return scores_of(rows, temperature); });
+}
+
+void Transformer::train(const DeviceBatch& batch, Objective& objective, double temperature,
+                        std::uint64_t seed, Keeper& keeper) {
+  train_with(batch, seed, keeper, [&](const HeadRows& rows, const Tensor& gradient) {
+    const auto slopes = objective.slopes(scores_of(rows, temperature));
+    Tensor g = at::zeros_like(rows.normed);
+    rows.for_each([&](const HeadRows::Piece& piece, Tensor& logits) {
+      ops::token_scores_backward_(
+          logits, piece.targets, temperature,
+          {piece.of(slopes.log_probs),
+           slopes.entropies.defined() ? piece.of(slopes.entropies) : Tensor()});
+      rows.backward(piece, logits, g, gradient);
+    });
+    return g;
+  });
 }
 
 Tensor Transformer::logits(const DeviceBatch& batch, Keeper& keeper) {
-  const auto context = context_of(batch, 0, 0);
-  const Tensor x = forward_blocks(batch, context, keeper, nullptr);
-  const Borrowed end(keeper, end_unit(config_));
-  const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
-  if (!config_.tied) return at::mm(normed, end->head.t()).to(at::kFloat);
-  const Borrowed first(keeper, kEmbeddingUnit);
-  return at::mm(normed, first->embedding.t()).to(at::kFloat);
+  return evaluate_with(batch, keeper, [](const HeadRows& rows) {
+    return at::mm(rows.normed, rows.weight.t()).to(at::kFloat);
+  });
 }
 
 }  // namespace mgpu::model

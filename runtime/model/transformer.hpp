@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/kernels/ops.hpp"
 #include "runtime/model/block.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/model/unit.hpp"
@@ -43,6 +44,13 @@ struct LossSums {
   Tensor entropy;  // fp32
 };
 
+// A loss over the labelled tokens of a micro-batch, in terms of their scores.
+class Objective {
+ public:
+  virtual ~Objective() = default;
+  virtual ops::TokenSlopes slopes(const ops::TokenScores& scores) = 0;
+};
+
 // A decoder-only transformer: arithmetic only. It holds no weights and knows no ranks; a Keeper
 // hands it the weights of one unit at a time and takes their gradients.
 class Transformer {
@@ -53,6 +61,14 @@ class Transformer {
   LossSums train(const DeviceBatch& batch, double scale, std::uint64_t seed, Keeper& keeper);
 
   LossSums evaluate(const DeviceBatch& batch, Keeper& keeper);
+
+  // Scores of the labelled tokens, in order.
+  ops::TokenScores score(const DeviceBatch& batch, double temperature, Keeper& keeper);
+
+  // Forward and backward for any loss of those scores. The head is computed twice: a loss may need
+  // all scores before the first gradient.
+  void train(const DeviceBatch& batch, Objective& objective, double temperature, std::uint64_t seed,
+             Keeper& keeper);
 
   // [tokens, vocab] of all tokens, in fp32: for small tests.
   Tensor logits(const DeviceBatch& batch, Keeper& keeper);
@@ -73,12 +89,10 @@ class Transformer {
                         std::vector<Layer>* layers);
   Tensor backward_blocks(Tensor g, const Context& context, Keeper& keeper,
                          std::vector<Layer>& layers);
-  struct HeadResult {
-    LossSums sums;
-    Tensor g_normed;
-  };
-  HeadResult head(const Tensor& normed, const DeviceBatch& batch, const double* scale,
-                  const Tensor& weight, const Tensor& gradient) const;
+  template <class Head>
+  void train_with(const DeviceBatch& batch, std::uint64_t seed, Keeper& keeper, Head head);
+  template <class Head>
+  auto evaluate_with(const DeviceBatch& batch, Keeper& keeper, Head head);
   void grow_tables(std::int64_t positions);
 
   ModelConfig config_;

@@ -107,6 +107,23 @@ void check_cross_entropy(std::int64_t rows, std::int64_t vocab, at::ScalarType t
   compare("cross_entropy gradient" + name, x, wanted_x, limit);
 }
 
+void check_token_scores(std::int64_t rows, std::int64_t vocab, at::ScalarType type, double limit) {
+  auto x = draw({rows, vocab}, type).mul_(3);
+  auto targets = at::randint(vocab, {rows}, at::kInt);
+  targets[rows / 2] = -100;
+  auto wanted_x = reference(x);
+  const ops::TokenSlopes slopes{at::randn({rows}), at::randn({rows})};
+  const auto name = " [" + std::to_string(rows) + ", " + std::to_string(vocab) + "]";
+  const auto got = ops::token_scores(x, targets.to(at::kCUDA), 0.7);
+  const auto wanted = ops::token_scores(wanted_x, targets, 0.7);
+  compare("token_scores log-probs" + name, got.log_probs, wanted.log_probs, 1e-5);
+  compare("token_scores entropies" + name, got.entropies, wanted.entropies, 1e-4);
+  ops::token_scores_backward_(x, targets.to(at::kCUDA), 0.7,
+                              {slopes.log_probs.to(at::kCUDA), slopes.entropies.to(at::kCUDA)});
+  ops::token_scores_backward_(wanted_x, targets, 0.7, slopes);
+  compare("token_scores gradient" + name, x, wanted_x, limit);
+}
+
 void check_adamw(std::int64_t n, at::ScalarType grad, at::ScalarType moment) {
   const auto w = at::randn({n}), g = at::randn({n}).to(grad), m = at::randn({n}).to(moment);
   const auto v = at::randn({n}).abs().to(moment);
@@ -321,6 +338,8 @@ int main() {
     check_rotate(5, 3, 128, type, limit);
     check_cross_entropy(17, 151936, type, limit);
     check_cross_entropy(9, 1003, type, limit);
+    check_token_scores(17, 151936, type, limit);
+    check_token_scores(9, 1003, type, limit);
     check_attention({64, 64, 64}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_attention({5, 64, 1, 130}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_attention({128, 128}, {4, 4, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
