@@ -221,6 +221,50 @@ class Cut(Loss):
         self.end_well(agents)
 
 
+class Datagrams(Loss):
+    """Firewalls that let TCP through alone: it carries the signs of life then."""
+
+    longest_disturbance = 6  # keep-alives
+
+    def runs_on(self, agents, world, dropped):
+        before = dropped()
+        deadline = time.monotonic() + self.longest_disturbance * self.keep_alive
+        while time.monotonic() < deadline:
+            self.assertEqual([w.name for w in self.worlds()], [world.name])
+            self.assertTrue(all(agent.running for agent in agents))
+            time.sleep(0.1)
+        self.goes_on()
+        self.assertEqual([w.name for w in self.worlds()], [world.name])
+        self.assertGreater(dropped(), before)
+
+    def check_cut(self, agents, world):
+        self.net[2].cut()
+        after = self.without(2, world)
+        self.assertFalse(any(alive(life.pid) for life in world.lives if life.host == "host2"))
+        self.net[2].heal()
+        self.world(3, after=after)
+        self.end_well(agents)
+
+    def test_a_node_none_of_whose_datagrams_come_through_stays_and_its_loss_is_noticed(self):
+        dropped = self.net[2].drop_datagrams()
+        agents, world = self.three()
+        self.runs_on(agents, world, dropped)
+        self.check_cut(agents, world)
+
+    def test_nor_is_it_lost_when_they_stop_coming_in_mid_run(self):
+        agents, world = self.three()
+        self.goes_on(steps=30)
+        dropped = self.net[2].drop_datagrams()
+        self.runs_on(agents, world, dropped)
+        self.check_cut(agents, world)
+
+    def test_a_leader_whose_own_firewall_refuses_datagrams_loses_nobody(self):
+        dropped = self.net[0].refuse_datagrams()
+        agents, world = self.three()
+        self.runs_on(agents, world, dropped)
+        self.check_cut(agents, world)
+
+
 class PromptWorkers(Loss):
     keep_alive = 0.5
 
