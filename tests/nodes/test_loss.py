@@ -25,6 +25,16 @@ class Loss(NodesTest):
         self.assertEqual(after.restarts, world.restarts)
         return after
 
+    def runs_on(self, agents, world, keep_alives=6):
+        """The world stays and counts for so long, and no agent ends."""
+        deadline = time.monotonic() + keep_alives * self.keep_alive
+        while time.monotonic() < deadline:
+            self.assertEqual(self.worlds()[-1].name, world.name)
+            self.assertTrue(all(agent.running for agent in agents))
+            time.sleep(0.1)
+        self.goes_on()
+        self.assertEqual(self.worlds()[-1].name, world.name)
+
 
 class Killed(Loss):
     def test_torchrun_s_defect_3_node_loss_is_never_detected(self):
@@ -224,17 +234,9 @@ class Cut(Loss):
 class Datagrams(Loss):
     """Firewalls that let TCP through alone: it carries the signs of life then."""
 
-    longest_disturbance = 6  # keep-alives
-
-    def runs_on(self, agents, world, dropped):
+    def runs_without(self, dropped, agents, world):
         before = dropped()
-        deadline = time.monotonic() + self.longest_disturbance * self.keep_alive
-        while time.monotonic() < deadline:
-            self.assertEqual([w.name for w in self.worlds()], [world.name])
-            self.assertTrue(all(agent.running for agent in agents))
-            time.sleep(0.1)
-        self.goes_on()
-        self.assertEqual([w.name for w in self.worlds()], [world.name])
+        self.runs_on(agents, world)
         self.assertGreater(dropped(), before)
 
     def check_cut(self, agents, world):
@@ -248,20 +250,20 @@ class Datagrams(Loss):
     def test_a_node_none_of_whose_datagrams_come_through_stays_and_its_loss_is_noticed(self):
         dropped = self.net[2].drop_datagrams()
         agents, world = self.three()
-        self.runs_on(agents, world, dropped)
+        self.runs_without(dropped, agents, world)
         self.check_cut(agents, world)
 
     def test_nor_is_it_lost_when_they_stop_coming_in_mid_run(self):
         agents, world = self.three()
         self.goes_on(steps=30)
         dropped = self.net[2].drop_datagrams()
-        self.runs_on(agents, world, dropped)
+        self.runs_without(dropped, agents, world)
         self.check_cut(agents, world)
 
     def test_a_leader_whose_own_firewall_refuses_datagrams_loses_nobody(self):
         dropped = self.net[0].refuse_datagrams()
         agents, world = self.three()
-        self.runs_on(agents, world, dropped)
+        self.runs_without(dropped, agents, world)
         self.check_cut(agents, world)
 
 
