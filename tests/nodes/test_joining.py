@@ -169,6 +169,7 @@ class Versions(Joining):
         self.assertEqual(agent.wait(10), MISTAKE)
         ours = self.our_version(leader.communicate(timeout=20)[0].decode().split())
         self.assert_names_both(agent.err.splitlines(), version, ours)
+        self.assertIn(self.endpoint(2), agent.err)
         self.assert_undisturbed(world)
 
     def test_an_agent_that_calls_an_older_leader_ends_and_both_sides_are_told_the_versions(self):
