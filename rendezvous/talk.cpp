@@ -50,9 +50,9 @@ void Talk::take_preamble() {
   const auto theirs = static_cast<std::uint8_t>(preamble_.back());
   if (theirs != kProtocolVersion)
     throw Mismatch(
-        fmt::format("it speaks version {} of the agents' protocol and this mgpu-run version {}; "
+        fmt::format("{} speaks version {} of the agents' protocol and this mgpu-run version {}; "
                     "run the same mgpu-run on all nodes",
-                    theirs, kProtocolVersion));
+                    other_, theirs, kProtocolVersion));
 }
 
 void Talk::take(std::string_view body, std::vector<Heard>& heard) {
@@ -117,7 +117,8 @@ std::string Talk::proof(std::string_view secret, std::string_view who, std::stri
 }
 
 AgentTalk::AgentTalk(Credentials credentials, std::string job, std::string purpose, std::string who)
-    : credentials_(std::move(credentials)),
+    : Talk(who),
+      credentials_(std::move(credentials)),
       job_(std::move(job)),
       purpose_(std::move(purpose)),
       who_(std::move(who)),
@@ -153,7 +154,7 @@ void AgentTalk::greet(Message&& message) {
 }
 
 LeaderTalk::LeaderTalk(const Credentials& credentials, const std::string& job)
-    : credentials_(credentials), job_(job) {}
+    : Talk("it"), credentials_(credentials), job_(job) {}
 
 void LeaderTalk::greet(Message&& message) {
   if (auto* hello = std::get_if<Hello>(&message); hello && !nonce_) {

@@ -58,7 +58,8 @@ class Talk {
   const std::string& key_in() const { return key_in_; }
 
  protected:
-  Talk() {
+  // `other` is the other side for messages to people.
+  explicit Talk(std::string other) : other_(std::move(other)) {
     output_ = kTalkMagic;
     output_ += static_cast<char>(kProtocolVersion);
   }
@@ -75,7 +76,7 @@ class Talk {
   void take_preamble();
   void take(std::string_view body, std::vector<Heard>& heard);
 
-  std::string preamble_;
+  std::string other_, preamble_;
   FrameReader frames_;
   std::string output_;
   bool open_ = false;

@@ -115,6 +115,14 @@ class Space:
         self._holder.wait()
 
 
+def _count(space, table, chains):
+    """Adds a table of nft's with these chains; gives how many packets its counters have seen."""
+    chains = [f"chain c{number} {{ {chain} }};" for number, chain in enumerate(chains)]
+    space.call("nft", f"table {table} {{ {' '.join(chains)} }}")
+    return lambda: sum(map(int, re.findall(
+        r"packets (\d+)", space.call("nft", "list", "table", *table.split()))))
+
+
 class Host(Space):
     """One host of a Net: a name, addresses on the net (v4, v6), and its own clock.
 
@@ -129,7 +137,7 @@ class Host(Space):
         self.second_v4 = f"10.88.0.{index + 1}"  # where the net has a second bridge
         self.lost_in = self.lost_out = 0.0
         self._slow = None
-        self._counters = 0
+        self._rules = 0
         self._names = net.dir / f"hosts.{index}"
         self.knows({})
 
@@ -167,13 +175,26 @@ class Host(Space):
     def counter(self, match):
         """Counts from now on the packets that come or leave and match nft's expression; what it
         gives tells how many there were."""
-        self._counters += 1
-        table = f"counted{self._counters}"
-        chains = [f"chain {hook} {{ type filter hook {hook} priority 0; {match} counter; }};"
-                  for hook in ("input", "output")]
-        self.call("nft", f"table inet {table} {{ {' '.join(chains)} }}")
-        return lambda: sum(map(int, re.findall(
-            r"packets (\d+)", self.call("nft", "list", "table", "inet", table))))
+        return self._rule(f"{match} counter")
+
+    def refuse_datagrams(self):
+        """No datagram comes here or leaves from now on, not even from here to here, by a firewall
+        of the host itself: who sends one gets an error. What it gives tells how many there were."""
+        return self._rule("meta l4proto udp counter drop")
+
+    def _rule(self, rule):
+        """Adds nft's rule, which counts, for what comes and what leaves; gives how to ask it."""
+        self._rules += 1
+        return _count(self, f"inet rule{self._rules}", [
+            f"type filter hook {hook} priority 0; {rule};" for hook in ("input", "output")])
+
+    def drop_datagrams(self):
+        """Datagrams from and to here are lost on the way from now on, also when it is healed; what
+        it gives tells how many."""
+        ports = f'{{ "h{self.index}", "g{self.index}" }}'
+        return _count(self.net.switch, f"bridge datagrams{self.index}", [
+            f"type filter hook forward priority 0; {way} {ports} meta l4proto udp counter drop;"
+            for way in ("iifname", "oifname")])
 
     def cut(self):
         """Nothing comes here or leaves from now on, as if a cable were cut far away."""

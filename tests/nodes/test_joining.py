@@ -131,6 +131,55 @@ class Secrets(Joining):
         self.assert_undisturbed(world)
 
 
+class Versions(Joining):
+    """Peers that greet with another version of the protocol than this mgpu-run's."""
+
+    older, newer = 0, 255
+
+    def our_version(self, told):
+        """What the other side was told before the connection was closed."""
+        self.assertEqual((told[:1], told[2:]), (["version"], ["closed"]), told)
+        return told[1]
+
+    def assert_names_both(self, lines, theirs, ours):
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn(f"version {theirs} of", lines[0])
+        self.assertIn(f"version {ours};", lines[0])
+
+    def check_caller(self, version):
+        world = self.job_of_two()
+        ours = self.our_version(self.told("calls", version))
+        said = lines_with(self.two[0].err, "version")
+        self.assert_names_both(said, version, ours)
+        self.assertIn(self.net[2].v4, said[0])
+        self.assert_undisturbed(world)
+
+    def test_an_older_agent_is_turned_away_and_both_sides_are_told_the_versions(self):
+        self.check_caller(self.older)
+
+    def test_a_newer_agent_too(self):
+        self.check_caller(self.newer)
+
+    def check_leader(self, version):
+        world = self.job_of_two()
+        leader = self.net[2].start(
+            [sys.executable, "-S", "-E", PROGRAMS / "stranger.py", "leads", self.net[2].v4, PORT,
+             version], stdout=subprocess.PIPE)
+        self.assertEqual(leader.stdout.readline(), b"listening\n")
+        agent = self.agent(1, 2, meeting=self.meeting(self.endpoint(2)))
+        self.assertEqual(agent.wait(10), MISTAKE)
+        ours = self.our_version(leader.communicate(timeout=20)[0].decode().split())
+        self.assert_names_both(agent.err.splitlines(), version, ours)
+        self.assertIn(self.endpoint(2), agent.err)
+        self.assert_undisturbed(world)
+
+    def test_an_agent_that_calls_an_older_leader_ends_and_both_sides_are_told_the_versions(self):
+        self.check_leader(self.older)
+
+    def test_an_agent_that_calls_a_newer_leader_too(self):
+        self.check_leader(self.newer)
+
+
 class Replay(Joining):
     def job_through_a_relay(self):
         """host1 reaches the leader through host2, which keeps all that it says."""

@@ -25,6 +25,16 @@ class Loss(NodesTest):
         self.assertEqual(after.restarts, world.restarts)
         return after
 
+    def runs_on(self, agents, world, keep_alives=6):
+        """The world stays and counts for so long, and no agent ends."""
+        deadline = time.monotonic() + keep_alives * self.keep_alive
+        while time.monotonic() < deadline:
+            self.assertEqual(self.worlds()[-1].name, world.name)
+            self.assertTrue(all(agent.running for agent in agents))
+            time.sleep(0.1)
+        self.goes_on()
+        self.assertEqual(self.worlds()[-1].name, world.name)
+
 
 class Killed(Loss):
     def test_torchrun_s_defect_3_node_loss_is_never_detected(self):
@@ -219,6 +229,42 @@ class Cut(Loss):
         self.goes_on(steps=30)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(agents)
+
+
+class Datagrams(Loss):
+    """Firewalls that let TCP through alone: it carries the signs of life then."""
+
+    def runs_without(self, dropped, agents, world):
+        before = dropped()
+        self.runs_on(agents, world)
+        self.assertGreater(dropped(), before)
+
+    def check_cut(self, agents, world):
+        self.net[2].cut()
+        after = self.without(2, world)
+        self.assertFalse(any(alive(life.pid) for life in world.lives if life.host == "host2"))
+        self.net[2].heal()
+        self.world(3, after=after)
+        self.end_well(agents)
+
+    def test_a_node_none_of_whose_datagrams_come_through_stays_and_its_loss_is_noticed(self):
+        dropped = self.net[2].drop_datagrams()
+        agents, world = self.three()
+        self.runs_without(dropped, agents, world)
+        self.check_cut(agents, world)
+
+    def test_nor_is_it_lost_when_they_stop_coming_in_mid_run(self):
+        agents, world = self.three()
+        self.goes_on(steps=30)
+        dropped = self.net[2].drop_datagrams()
+        self.runs_without(dropped, agents, world)
+        self.check_cut(agents, world)
+
+    def test_a_leader_whose_own_firewall_refuses_datagrams_loses_nobody(self):
+        dropped = self.net[0].refuse_datagrams()
+        agents, world = self.three()
+        self.runs_without(dropped, agents, world)
+        self.check_cut(agents, world)
 
 
 class PromptWorkers(Loss):

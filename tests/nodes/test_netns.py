@@ -132,6 +132,24 @@ class Wires(NetTest):
         server.wait()
         return answer
 
+    def test_dropped_datagrams_are_lost_and_tcp_gets_through(self):
+        net = self.net(3)
+        self.echo(net[0])
+        dropped = net[1].drop_datagrams()
+        self.assertEqual(self.answered(net[1], net[0].v4), 0)
+        self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
+        self.assertEqual(self.answered(net[2], net[0].v4), 10)
+        self.assertEqual(dropped(), 10)
+
+    def test_a_host_that_refuses_datagrams_cannot_send_them(self):
+        net = self.net(2)
+        self.echo(net[0])
+        refused = net[1].refuse_datagrams()
+        sent = net[1].run([*PYTHON, ASK_UDP, net[0].v4, 10])
+        self.assertIn("PermissionError", sent.stderr)
+        self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
+        self.assertEqual(refused(), 1)
+
     def test_packets_are_counted(self):
         net = self.net(2)
         self.echo(net[0])

@@ -7,6 +7,9 @@ usage: stranger.py WHAT ADDRESS PORT [FILE]. It prints what it found, one word a
     idle N     opens N connections, says "open", and holds them until stdin ends
     replay     says again what FILE holds: "answered BYTES", "closed" when the other side closes
     datagrams  random datagrams, of every size
+    calls N    greets as an agent of version N of the protocol would: "version N", the other side's
+               version, when it has told it, and "closed"
+    leads N    does so as a leader, to the first that comes; it says "listening" before
 """
 
 import os
@@ -89,6 +92,32 @@ def replay():
             print("closed")
 
 
+def greet(peer):
+    """Says the version and a frame that this version cannot know, and what it is told."""
+    try:
+        peer.sendall(b"MGPU" + bytes([int(sys.argv[4])]) + struct.pack("<I", 5) + b"later")
+    except OSError:
+        pass
+    got, closed = said(peer)
+    if got[:4] == b"MGPU" and len(got) > 4:
+        print("version", got[4])
+    if closed:
+        print("closed")
+
+
+def calls():
+    with connect() as peer:
+        greet(peer)
+
+
+def leads():
+    with socket.create_server((ADDRESS, PORT)) as server:
+        print("listening", flush=True)
+        peer, _ = server.accept()
+        with peer:
+            greet(peer)
+
+
 def datagrams():
     source = random.Random(int(sys.argv[4]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
@@ -103,4 +132,4 @@ def datagrams():
 
 if __name__ == "__main__":
     {"store": store, "garbage": garbage, "idle": idle, "replay": replay,
-     "datagrams": datagrams}[WHAT]()
+     "datagrams": datagrams, "calls": calls, "leads": leads}[WHAT]()
