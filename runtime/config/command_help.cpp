@@ -27,9 +27,14 @@ generate:
       --adapter DIR        with this adapter on the model
       --max-new-tokens N   ends an answer [256]
       --temperature T      0 always takes the likeliest token [1]
-      --top-p P, --top-k K samples from the likeliest only [1, 0: all]
+      --top-p P, --top-k K, --min-p P      samples from the likeliest only [1, 0: all, 0]
+      --repetition-penalty X               makes what was said less likely [1]
+      --stop TEXT          ends an answer too; repeatable
+      --samples N          answers to each prompt [1]
       --seed N             of the sampling [42]
       --raw                the prompt as it is, without the chat template
+      --details            with token ids, log-probabilities and why answers ended
+      --sequences N        that are continued together [chosen]
   -o, --output FILE        where answers go [stdout]
 Other:
   -h, --help; --version; keys (prints the reference of keys)

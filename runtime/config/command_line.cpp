@@ -129,8 +129,14 @@ Command parse_generate(std::vector<std::string> words) {
   app.add_option("--temperature", generate.temperature)->check(CLI::Range(0.0, 1e3));
   app.add_option("--top-p", generate.top_p)->check(CLI::Range(0.0, 1.0));
   app.add_option("--top-k", generate.top_k)->check(CLI::Range(0, 1 << 24));
+  app.add_option("--min-p", generate.min_p)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--repetition-penalty", generate.repetition_penalty)->check(CLI::Range(1e-3, 1e3));
+  app.add_option("--stop", generate.stop)->allow_extra_args(false);
+  app.add_option("--samples", generate.samples)->check(CLI::Range(1, 1 << 16));
+  app.add_option("--sequences", generate.sequences)->check(CLI::Range(1, 1 << 16));
   app.add_option("--seed", generate.seed);
   app.add_flag("--raw", generate.raw);
+  app.add_flag("--details", generate.details);
   parse_all(app, std::move(words));
   if (prompt->count() + input->count() == 0)
     throw UsageError("need --prompt TEXT or --input FILE.jsonl");

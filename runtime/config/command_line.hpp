@@ -55,8 +55,14 @@ struct GenerateCommand {
   double temperature = 1;
   double top_p = 1;
   std::int64_t top_k = 0;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  std::vector<std::string> stop;
+  std::int64_t samples = 1;    // answers to each prompt
+  std::int64_t sequences = 0;  // that are continued together; 0: chosen
   std::uint64_t seed = 42;
-  bool raw = false;  // without the chat template
+  bool raw = false;      // without the chat template
+  bool details = false;  // token ids, their log-probabilities and why an answer ended
 };
 
 struct MergeCommand {

@@ -10,8 +10,7 @@
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/loaded_model.hpp"
-#include "runtime/rollout/decoder.hpp"
-#include "runtime/rollout/sampler.hpp"
+#include "runtime/rollout/engine.hpp"
 #include "runtime/train/device.hpp"
 
 namespace mgpu::recipes {
@@ -19,7 +18,9 @@ namespace {
 
 using data::Json;
 
-constexpr std::size_t kAtOnce = 16;  // sequences that are continued together
+// Sequences that are continued together, and steps before anybody looks at them.
+constexpr std::int64_t kAtOnce = 32, kAtOnceOnGpu = 256, kGpuBurst = 8;
+constexpr std::size_t kChunk = 1024;  // prompts whose answers are written together
 
 struct Question {
   Json row;
@@ -67,49 +68,111 @@ std::vector<Question> read_questions(const train::GenerateCommand& command,
   return questions;
 }
 
-std::vector<std::vector<std::int32_t>> answer(std::span<const Question> questions,
-                                              std::size_t first, LoadedModel& model,
-                                              const rollout::Decoder::Options& options,
-                                              const train::GenerateCommand& command) {
-  const auto& config = model.source.config;
-  std::vector<std::vector<std::int32_t>> prompts;
-  std::vector<rollout::Sampler> samplers;
+// Tells one seed from another although the numbers are near.
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
+  std::uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+rollout::Wanted wanted_by(const train::GenerateCommand& command, const train::ModelSource& source) {
+  for (const auto& stop : command.stop)
+    if (stop.empty()) throw train::UsageError("--stop: the text is empty");
+  rollout::Wanted wanted;
+  wanted.sampling = {command.temperature, command.top_k, command.top_p, command.min_p};
+  wanted.repetition_penalty = command.repetition_penalty;
+  wanted.most_tokens = command.max_new_tokens;
+  wanted.stop_tokens = source.config.eos_token_ids;
+  wanted.stop_texts = command.stop;
+  wanted.text_of = [&](std::span<const std::int32_t> ids) {
+    return source.tokenizer.decode(ids, true);
+  };
+  return wanted;
+}
+
+// The answer without what ended it.
+std::string text_of(const rollout::Completion& made, const rollout::Wanted& wanted) {
+  auto ids = std::span(made.tokens);
+  if (made.ended == rollout::Ended::by_token) ids = ids.first(ids.size() - 1);
+  auto text = wanted.text_of(ids);
+  if (made.ended != rollout::Ended::by_text) return text;
+  std::size_t end = text.size();
+  for (const auto& stop : wanted.stop_texts) end = std::min(end, text.find(stop));
+  return text.substr(0, end);
+}
+
+const char* name_of(rollout::Ended ended) {
+  switch (ended) {
+    case rollout::Ended::by_token:
+      return "eos";
+    case rollout::Ended::by_text:
+      return "stop";
+    case rollout::Ended::at_length:
+      break;
+  }
+  return "length";
+}
+
+Json with_answers(Json row, const std::vector<rollout::Completion>& made,
+                  const rollout::Wanted& wanted, const train::GenerateCommand& command) {
+  const auto put = [&](const char* key, auto value_of) {
+    Json all = Json::array();
+    for (const auto& one : made) all.push_back(value_of(one));
+    row[key] = command.samples == 1 ? all[0] : all;
+  };
+  put("completion", [&](const auto& one) { return Json(text_of(one, wanted)); });
+  if (!command.details) return row;
+  put("completion_ids", [](const auto& one) { return Json(one.tokens); });
+  put("log_probs", [](const auto& one) { return Json(one.log_probs); });
+  put("ended", [](const auto& one) { return Json(name_of(one.ended)); });
+  return row;
+}
+
+// Writes answers as they are complete, a file's rows in their order.
+void answer(const std::vector<Question>& questions, LoadedModel& model,
+            const rollout::ModelOptions& options, const train::GenerateCommand& command,
+            std::ostream& out) {
+  const auto wanted = wanted_by(command, model.source);
   std::size_t longest = 0;
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    prompts.push_back(questions[i].tokens);
-    longest = std::max(longest, prompts.back().size());
-    samplers.emplace_back(
-        rollout::Sampling{command.temperature, command.top_k, command.top_p, 0, command.seed},
-        first + i);
-  }
-  const auto room = static_cast<std::int64_t>(longest) + command.max_new_tokens;
-  rollout::Decoder decoder(config, options, *model.shards,
-                           static_cast<std::int64_t>(prompts.size()), room);
-  std::vector<std::vector<std::int32_t>> answers(prompts.size());
-  std::vector<bool> ended(prompts.size(), false);
-  auto logits = decoder.read(prompts);
-  for (std::int64_t n = 0; n < command.max_new_tokens; ++n) {
-    const auto host = logits.to(at::kCPU).contiguous();
-    const auto width = static_cast<std::size_t>(host.size(1));
-    std::vector<std::int32_t> next(prompts.size(), 0);
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-      if (ended[i]) continue;
-      next[i] = samplers[i].draw(std::span(host.const_data_ptr<float>() + i * width, width));
-      const auto& eos = config.eos_token_ids;
-      ended[i] = std::find(eos.begin(), eos.end(), next[i]) != eos.end();
-      if (!ended[i]) answers[i].push_back(next[i]);
+  for (const auto& question : questions) longest = std::max(longest, question.tokens.size());
+  const bool gpu = options.device.is_cuda();
+  rollout::EngineOptions engine_options{
+      .model = options,
+      .sequences = command.sequences > 0 ? command.sequences : (gpu ? kAtOnceOnGpu : kAtOnce),
+      .longest = static_cast<std::int64_t>(longest) + command.max_new_tokens,
+      .burst = gpu ? kGpuBurst : 1};
+  const auto all = static_cast<std::int64_t>(questions.size()) * command.samples;
+  engine_options.sequences = std::min(engine_options.sequences, all);
+  rollout::Engine engine(model.source.config, engine_options, *model.shards);
+  for (std::size_t first = 0; first < questions.size(); first += kChunk) {
+    const auto count = std::min(kChunk, questions.size() - first);
+    std::vector<rollout::Prompt> prompts;
+    for (auto i = first; i < first + count; ++i) {
+      rollout::Prompt prompt{questions[i].tokens, {}};
+      for (std::int64_t n = 0; n < command.samples; ++n)
+        prompt.seeds.push_back(mixed(mixed(command.seed, i), static_cast<std::uint64_t>(n)));
+      prompts.push_back(std::move(prompt));
     }
-    if (std::all_of(ended.begin(), ended.end(), [](bool e) { return e; })) break;
-    if (n + 1 < command.max_new_tokens) logits = decoder.read(next);
+    const auto made = engine.generate(prompts, wanted);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (command.input.empty() && !command.details) {
+        for (const auto& one : made[i]) out << text_of(one, wanted) << "\n";
+      } else {
+        const auto row = with_answers(questions[first + i].row, made[i], wanted, command);
+        out << row.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+      }
+    }
+    out.flush();
+    if (!out) throw std::runtime_error("cannot write the answers");
   }
-  return answers;
 }
 
 }  // namespace
 
 int generate(const train::GenerateCommand& command) {
   const auto device = train::take_device(0, train::visible_gpus() > 0);
-  rollout::Decoder::Options options;
+  rollout::ModelOptions options;
   options.device = device;
   options.dtype = train::compute_dtype(train::Dtype::automatic, device);
   auto model = load_model(command.model, command.adapter, device, options.dtype);
@@ -122,23 +185,7 @@ int generate(const train::GenerateCommand& command) {
     if (!file) throw std::runtime_error("cannot write " + command.output);
   }
   std::ostream& out = command.output.empty() ? std::cout : file;
-  for (std::size_t first = 0; first < questions.size(); first += kAtOnce) {
-    const auto count = std::min(kAtOnce, questions.size() - first);
-    const auto some = std::span(questions).subspan(first, count);
-    const auto answers = answer(some, first, model, options, command);
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto text = model.source.tokenizer.decode(answers[i], true);
-      if (command.input.empty()) {
-        out << text << "\n";
-      } else {
-        auto row = some[i].row;
-        row["completion"] = text;
-        out << row.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-      }
-    }
-    out.flush();
-    if (!out) throw std::runtime_error("cannot write the answers");
-  }
+  answer(questions, model, options, command, out);
   return 0;
 }
 

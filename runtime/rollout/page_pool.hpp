@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace mgpu::rollout {
+
+// Which pages of the cache are free, and how many sequences hold each of the others. Page 0 is
+// nobody's: rows of a batch that stand for no sequence write there.
+class PagePool {
+ public:
+  explicit PagePool(std::int64_t pages) : holders_(static_cast<std::size_t>(pages), 0) {
+    for (auto page = static_cast<std::int32_t>(pages) - 1; page > 0; --page) free_.push_back(page);
+  }
+
+  std::size_t free() const { return free_.size(); }
+
+  std::int32_t take() {
+    if (free_.empty()) throw std::logic_error("no page is free");
+    const auto page = free_.back();
+    free_.pop_back();
+    holders_[static_cast<std::size_t>(page)] = 1;
+    return page;
+  }
+  void share(std::int32_t page) { ++holders_[static_cast<std::size_t>(page)]; }
+  void give(std::int32_t page) {
+    if (--holders_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
+  }
+
+ private:
+  std::vector<std::int32_t> free_;
+  std::vector<std::int32_t> holders_;
+};
+
+}  // namespace mgpu::rollout

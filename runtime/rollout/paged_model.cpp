@@ -1,0 +1,179 @@
+#include "runtime/rollout/paged_model.hpp"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/index_copy.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "runtime/data/batch.hpp"
+#include "runtime/kernels/ops.hpp"
+#include "runtime/model/rope.hpp"
+#include "runtime/train/to_device.hpp"
+
+namespace mgpu::rollout {
+namespace {
+
+template <class T>
+Tensor to_tensor(const std::vector<T>& values, at::Device device) {
+  const auto type = sizeof(T) == 4 ? at::kInt : at::kLong;
+  return at::from_blob(const_cast<T*>(values.data()), {static_cast<std::int64_t>(values.size())},
+                       type)
+      .clone()
+      .to(device);
+}
+
+data::Batch lay_end_to_end(const std::vector<Reading>& prompts) {
+  data::Batch batch;
+  for (const auto& prompt : prompts) {
+    batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.longest = std::max(batch.longest, static_cast<std::int32_t>(prompt.tokens.size()));
+    for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
+      batch.tokens.push_back(prompt.tokens[i]);
+      batch.positions.push_back(static_cast<std::int32_t>(i));
+      batch.targets.push_back(data::kNoLabel);
+    }
+  }
+  batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  return batch;
+}
+
+std::vector<std::int64_t> slots_of(const std::vector<Reading>& prompts) {
+  std::vector<std::int64_t> slots;
+  for (const auto& prompt : prompts)
+    for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      slots.push_back(prompt.pages[i / ops::kPageTokens] * ops::kPageTokens +
+                      at % ops::kPageTokens);
+    }
+  return slots;
+}
+
+}  // namespace
+
+std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::ScalarType dtype) {
+  return 2 * config.layers * ops::kPageTokens * config.kv_heads * config.head_dim *
+         static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& options,
+                       model::Keeper& keeper, std::int64_t pages, std::int64_t room)
+    : config_(config), options_(options), keeper_(keeper) {
+  const std::vector<std::int64_t> shape{config.layers, pages, ops::kPageTokens, config.kv_heads,
+                                        config.head_dim};
+  // Zeros: what nobody wrote may be read with weight 0, and NaN times 0 is NaN.
+  keys_ = at::zeros(shape, at::TensorOptions(options.device).dtype(options.dtype));
+  values_ = at::zeros(shape, keys_.options());
+  auto frequencies = model::rope_frequencies(config.rope, config.head_dim);
+  const auto angles =
+      at::outer(at::arange(room, at::kFloat),
+                at::from_blob(frequencies.data(), {static_cast<std::int64_t>(frequencies.size())},
+                              at::kFloat));
+  cos_ = at::cos(angles).to(options.device);
+  sin_ = at::sin(angles).to(options.device);
+}
+
+PagedModel::~PagedModel() {
+  release_weights();
+}
+
+void PagedModel::take_weights() {
+  if (!units_.empty()) return;
+  for (int unit = 0; unit <= model::end_unit(config_); ++unit)
+    units_.push_back(&keeper_.weights(unit));
+}
+
+void PagedModel::release_weights() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) keeper_.release(unit);
+  units_.clear();
+}
+
+ops::Pages PagedModel::pages_of(std::int64_t layer) const {
+  return {keys_.select(0, layer), values_.select(0, layer)};
+}
+
+Tensor PagedModel::read(const std::vector<Reading>& prompts) {
+  const auto batch = train::to_device(lay_end_to_end(prompts), options_.device);
+  const auto slots = to_tensor(slots_of(prompts), options_.device);
+  model::Context context;
+  context.config = &config_;
+  context.positions = batch.positions;
+  context.cos = cos_;
+  context.sin = sin_;
+  context.sequences = batch.sequences;
+  context.adapter_scale = options_.adapter_scale;
+  Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, batch.tokens);
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+    model::BlockSaved saved;
+    x = model::block_forward(x, unit(model::block_unit(layer)).block, context,
+                             static_cast<int>(layer), saved);
+    ops::put_in_pages(saved.qkv, shape(), slots, pages_of(layer));
+  }
+  std::vector<std::int32_t> last;
+  for (const auto& prompt : prompts)
+    last.push_back((last.empty() ? -1 : last.back()) +
+                   static_cast<std::int32_t>(prompt.tokens.size()));
+  return head(x.index_select(0, to_tensor(last, options_.device)));
+}
+
+Tensor PagedModel::step(const StepInput& input) {
+  const auto pages = at::div(input.positions, ops::kPageTokens, "floor").to(at::kLong);
+  const auto slots = at::gather(input.table, 1, pages.unsqueeze(1))
+                         .squeeze(1)
+                         .mul_(ops::kPageTokens)
+                         .add_(at::remainder(input.positions, ops::kPageTokens))
+                         .to(at::kLong);
+  const auto lengths = at::add(input.positions, 1);
+  Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, input.tokens);
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer)
+    x = block(x, unit(model::block_unit(layer)).block, layer, input, slots, lengths);
+  return head(x);
+}
+
+Tensor PagedModel::block(const Tensor& x, const model::Block& weights, std::int64_t layer,
+                         const StepInput& input, const Tensor& slots, const Tensor& lengths) const {
+  const auto& c = config_;
+  model::LinearSaved unused;
+  const model::AdapterUse use{options_.adapter_scale, 0, 0};
+  const auto normed = std::get<0>(ops::rms_norm(x, weights.input_norm, c.norm_eps));
+  Tensor qkv = model::linear(normed, weights.qkv, use, unused);
+  if (c.qk_norm) model::norm_heads(qkv, weights, c, nullptr);
+  ops::rotate_(qkv, c.heads + c.kv_heads, c.head_dim, cos_, sin_, input.positions, false);
+  const auto pages = pages_of(layer);
+  ops::put_in_pages(qkv, shape(), slots, pages);
+  const Tensor seen = at::empty({x.size(0), c.heads * c.head_dim}, x.options());
+  ops::paged_attention(qkv, shape(), pages, input.table, lengths, seen);
+  const Tensor o = model::linear(seen, weights.o, use, unused);
+  const auto [middle, post_normed, rstd] = ops::add_rms_norm(o, x, weights.post_norm, c.norm_eps);
+  const Tensor gate_up = model::linear(post_normed, weights.gate_up, use, unused);
+  return at::add(model::linear(ops::swiglu(gate_up), weights.down, use, unused), middle);
+}
+
+Tensor PagedModel::head(const Tensor& x) const {
+  const auto& end = unit(model::end_unit(config_));
+  const auto normed = std::get<0>(ops::rms_norm(x, end.last_norm, config_.norm_eps));
+  const auto& weight = config_.tied ? unit(model::kEmbeddingUnit).embedding : end.head;
+  return at::mm(normed, weight.t());
+}
+
+void PagedModel::copy_pages(const std::vector<std::int32_t>& from,
+                            const std::vector<std::int32_t>& to) {
+  if (from.empty()) return;
+  const auto source = to_tensor(from, options_.device);
+  const auto target = to_tensor(to, options_.device).to(at::kLong);
+  keys_.index_copy_(1, target, keys_.index_select(1, source));
+  values_.index_copy_(1, target, values_.index_select(1, source));
+}
+
+}  // namespace mgpu::rollout
