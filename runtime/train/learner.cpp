@@ -59,6 +59,25 @@ double Learner::scale_of(const data::StepBatches& batches) const {
 
 StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
                          const Wishes& wishes) {
+  if (options_.shards.reduce == parallel::Reduce::median) {
+    std::vector<bool> voters;
+    for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
+    shards_.set_voters(std::move(voters));
+  }
+  const double scale = scale_of(batches);
+  const auto micro = [&](std::size_t number, StepRecord& record) {
+    const auto sums =
+        transformer_.train(to_device(batches.micros[number], options_.shards.device), scale,
+                           chance(options_.seed, batches.step, comm_.rank(), number), shards_);
+    record.add(StepRecord::kLoss, sums.loss);
+    record.add(StepRecord::kCorrect, sums.correct);
+    record.add(StepRecord::kEntropy, sums.entropy);
+  };
+  return step(batches.micros.size(), micro, learning_rate, wishes);
+}
+
+StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning_rate,
+                         const Wishes& wishes) {
   const auto device = options_.shards.device;
   if (options_.times_device) {  // what is left of the step before is not this one's
     wait_for(device);
@@ -66,20 +85,9 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
   }
   const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
-  if (options_.shards.reduce == parallel::Reduce::median) {
-    std::vector<bool> voters;
-    for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
-    shards_.set_voters(std::move(voters));
-  }
-  const double scale = scale_of(batches);
-  for (std::size_t micro = 0; micro < batches.micros.size(); ++micro) {
-    shards_.begin_micro(micro == 0, micro + 1 == batches.micros.size());
-    const auto sums =
-        transformer_.train(to_device(batches.micros[micro], device), scale,
-                           chance(options_.seed, batches.step, comm_.rank(), micro), shards_);
-    record.add(StepRecord::kLoss, sums.loss);
-    record.add(StepRecord::kCorrect, sums.correct);
-    record.add(StepRecord::kEntropy, sums.entropy);
+  for (std::size_t number = 0; number < micros; ++number) {
+    shards_.begin_micro(number == 0, number + 1 == micros);
+    micro(number, record);
   }
   if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;
@@ -88,7 +96,12 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
   record.add(StepRecord::kCommSeconds, waited + waited_at_end_);
   record.add(StepRecord::kSave, wishes.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, wishes.stop ? 1.0 : 0.0);
+  finish_step(record, learning_rate);
+  record.send();
+  return record;
+}
 
+void Learner::finish_step(StepRecord& record, double learning_rate) {
   shards_.finish_gradients();
   waited_at_end_ = shards_.take_waited_seconds();  // told with the next step
   // With whole gradients everybody has the whole norm already.
@@ -101,8 +114,6 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
                         : at::full({}, 1.0, norm.options());
   optimizer_->step(learning_rate, clip, at::isfinite(norm).logical_not().to(at::kFloat));
   shards_.publish();
-  record.send();
-  return record;
 }
 
 void Learner::evaluate(const data::Batch& batch, StepRecord& record) {

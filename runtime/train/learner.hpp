@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,12 @@ class Learner {
   // update. Read the record when the next step has been queued.
   StepRecord step(const data::StepBatches& batches, double learning_rate, const Wishes& wishes);
 
+  // The same with micro-batches of any kind: `micro` does forward and backward of each, adds what
+  // is to be known of it to the record, and is given its number.
+  using Micro = std::function<void(std::size_t number, StepRecord& record)>;
+  StepRecord step(std::size_t micros, const Micro& micro, double learning_rate,
+                  const Wishes& wishes);
+
   // Sums over the labels of this rank's batches, added to the record; reduce it when all are in.
   void evaluate(const data::Batch& batch, StepRecord& record);
 
@@ -55,6 +62,7 @@ class Learner {
 
  private:
   double scale_of(const data::StepBatches& batches) const;
+  void finish_step(StepRecord& record, double learning_rate);
 
   LearnerOptions options_;
   comm::Comm& comm_;

@@ -15,13 +15,6 @@ namespace {
 
 constexpr std::size_t kAhead = 2;  // steps the loader prepares early
 
-// "every" as steps: below 1 it is a share of all steps.
-std::int64_t every_steps(double every, std::int64_t total) {
-  if (every <= 0) return 0;
-  if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
-  return static_cast<std::int64_t>(every);
-}
-
 }  // namespace
 
 std::vector<std::string> Trainer::data_lines() const {
@@ -73,7 +66,7 @@ bool Trainer::train_epoch() {
     if (log_due() || last) log_interval();
     if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
       evaluate_now();
-    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save_now();
+    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
     if (stop_wanted_) {
       end_ = End::stopped;
       training_over_ = true;
@@ -86,41 +79,20 @@ bool Trainer::train_epoch() {
 void Trainer::finish() {
   settle();
   log_interval();
-  const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
-  if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_ != End::stopped && config_.save_final_model) leave_model();
+  save_last();
   reporter_->summary(whole_run_);
   loader_.reset();
   comm_->close();
 }
 
-// The model that the run was made for, in output_dir itself.
-void Trainer::leave_model() {
-  if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
-    saver_->publish_model(best_checkpoint_);
-  } else if (last_saved_ == progress_.step) {
-    saver_->publish_model(last_checkpoint_);
-  } else {
-    saver_->write_final_model();
-  }
-}
-
-bool Trainer::log_due() const {
-  if (config_.logging_first_step && progress_.step == 1) return true;
-  const auto every = every_steps(config_.logging_steps, total_steps_);
-  return every > 0 && progress_.step % every == 0;
-}
-
-bool Trainer::due(double every, When strategy, bool epoch_ends) const {
-  if (strategy == When::epoch) return epoch_ends;
-  if (strategy != When::steps) return false;
-  const auto steps = every_steps(every > 0 ? every : config_.logging_steps, total_steps_);
-  return steps > 0 && progress_.step % steps == 0;
-}
-
 double Trainer::epoch_after(const data::StepBatches& batches) {
   const auto steps = static_cast<double>(plan_->steps_in(batches.epoch));
   return static_cast<double>(batches.epoch) + static_cast<double>(batches.index + 1) / steps;
+}
+
+void Trainer::save() {
+  settle();
+  save_now();
 }
 
 void Trainer::settle() {
@@ -212,7 +184,7 @@ void Trainer::judge(const std::map<std::string, double>& metrics) {
     progress_.best_step = progress_.step;
     if ((config_.load_best_model_at_end || config_.save_strategy == When::best) &&
         progress_.step > 0) {
-      save_now();
+      save();
       best_checkpoint_ = last_checkpoint_;
     }
   }
@@ -225,17 +197,6 @@ void Trainer::judge(const std::map<std::string, double>& metrics) {
     end_ = End::early;
     training_over_ = true;
   }
-}
-
-void Trainer::save_now() {
-  save_wanted_ = false;
-  if (last_saved_ == progress_.step) return;
-  settle();
-  progress_.updates = learner_->optimizer().steps_taken();
-  progress_.log_history = nlohmann::json::parse(reporter_->log_history());
-  last_checkpoint_ = saver_->save(progress_);
-  last_saved_ = progress_.step;
-  reporter_->note("saved " + last_checkpoint_);
 }
 
 }  // namespace mgpu::train

@@ -40,41 +40,8 @@ data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary)
 }  // namespace
 
 void Trainer::open_files() {
-  checkpoint::make_writable_folder(config_.output_dir);
-  source_.emplace(open_model(config_));
-  check_vocabulary(*source_);
-  if (source_->config.nf4) settle_four_bit();
-  if (!config_.adapter_path.empty()) {
-    adapter_ = open_adapter(config_.adapter_path);
-    for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
-  }
-  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk) settle_new_rows();
+  open_model();
   open_data();
-}
-
-// Rows for new tokens are in no file of the base: an adapter without them could not be used.
-void Trainer::settle_new_rows() {
-  auto& saved = config_.lora_modules_to_save;
-  std::vector<std::string> needed{"embed_tokens"};
-  if (!source_->config.tied) needed.push_back("lm_head");
-  for (const auto& name : needed) {
-    if (std::find(saved.begin(), saved.end(), name) != saved.end()) continue;
-    saved.push_back(name);
-    notes_.push_back(
-        fmt::format("new_tokens need {} to be trained and saved with the adapter: added to "
-                    "lora_modules_to_save",
-                    name));
-  }
-}
-
-// A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
-void Trainer::settle_four_bit() {
-  if (config_.use_peft && !config_.load_in_4bit) {
-    config_.load_in_4bit = true;
-    notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
-  } else if (!config_.use_peft) {
-    notes_.push_back(source_->folder + " is in 4 bits; all of it is trained, in 16 bits or more");
-  }
 }
 
 // Ranks wait for each other through the launcher's store: tokenising may take hours, and no

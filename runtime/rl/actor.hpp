@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/config/config.hpp"
+#include "runtime/rewards/reward.hpp"
+#include "runtime/rl/experience.hpp"
+#include "runtime/rl/prompts.hpp"
+#include "runtime/rollout/engine.hpp"
+#include "runtime/train/learner.hpp"
+#include "runtime/train/model_source.hpp"
+
+namespace mgpu::rl {
+
+// What is asked of a policy: the same number of completions of each question.
+struct Round {
+  std::uint64_t seed = 0;  // of this round
+  std::int64_t first = 0;  // number of its first question among those of all ranks
+  std::vector<std::uint32_t> questions;
+  std::int64_t group = 1;
+};
+
+// Completes questions with the policy as it is now, on this rank, and has the completions judged.
+class Actor {
+ public:
+  struct Options {
+    rollout::ModelOptions model;
+    rollout::Wanted wanted;
+    std::int64_t sequences = 64;
+  };
+
+  Actor(const train::ModelSource& source, Options options, model::Keeper& keeper,
+        std::vector<std::unique_ptr<rewards::Reward>>& rewards);
+
+  // Question after question; their rewards are there, advantages are not.
+  std::vector<Sample> complete(const Round& round, const std::vector<Question>& questions);
+
+  // Tokens a second of the last call, and the share of places in its steps that were used.
+  double tokens_per_second() const { return tokens_per_second_; }
+
+ private:
+  void judge(std::vector<Sample>& samples, std::int64_t group,
+             const std::vector<Question>& questions);
+
+  const train::ModelSource& source_;
+  Options options_;
+  model::Keeper& keeper_;
+  std::vector<std::unique_ptr<rewards::Reward>>& rewards_;
+  double tokens_per_second_ = 0;
+};
+
+}  // namespace mgpu::rl

@@ -1,0 +1,281 @@
+#include "runtime/train/session.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/min.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <stdexcept>
+
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/config/planner.hpp"
+#include "runtime/model/model_shape.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/four_bit.hpp"
+#include "runtime/train/last_words.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+comm::Backend backend_of(const std::string& name) {
+  if (name == "nccl") return comm::Backend::nccl;
+  if (name == "gloo") return comm::Backend::gloo;
+  return comm::Backend::automatic;
+}
+
+[[noreturn]] void die(const std::string& text) {
+  leave_last_words(text);
+  _Exit(1);
+}
+
+parallel::ShardOptions shard_options(const TrainConfig& config, at::Device device) {
+  parallel::ShardOptions options;
+  options.zero_stage = config.zero_stage;
+  options.device = device;
+  options.dtype = compute_dtype(config.dtype, device);
+  options.grad_dtype = config.grad_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  options.bucket_elements = config.reduce_bucket_size;
+  options.overlap = config.overlap_comm;
+  if (config.gradient_aggregation == Aggregation::median) {
+    if (config.zero_stage > 1) {
+      throw std::runtime_error("gradient_aggregation: median needs zero_stage 0 or 1");
+    }
+    options.reduce = parallel::Reduce::median;
+  }
+  return options;
+}
+
+optim::Moments moments_of(const TrainConfig& config) {
+  if (config.optim == "adamw_8bit") return optim::Moments::eight_bit;
+  return config.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32;
+}
+
+// What is kept of a layer's forward.
+std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
+  const auto all = [&](model::Keep keep) {
+    return std::vector<model::Keep>(static_cast<std::size_t>(layers), keep);
+  };
+  switch (recompute) {
+    case Recompute::full:
+      return all(model::Keep::input);
+    case Recompute::offload:
+      return all(model::Keep::on_host);
+    case Recompute::no:
+    case Recompute::automatic:
+      break;
+  }
+  return {};
+}
+
+// "every" as steps: below 1 it is a share of all steps.
+std::int64_t every_steps(double every, std::int64_t total) {
+  if (every <= 0) return 0;
+  if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
+  return static_cast<std::int64_t>(every);
+}
+
+}  // namespace
+
+Session::Session(TrainConfig config, rendezvous::Contract contract)
+    : config_(std::move(config)), contract_(std::move(contract)) {}
+
+Session::~Session() = default;
+
+void Session::open_model() {
+  checkpoint::make_writable_folder(config_.output_dir);
+  source_.emplace(train::open_model(config_));
+  check_vocabulary(*source_);
+  if (source_->config.nf4) settle_four_bit();
+  if (!config_.adapter_path.empty()) {
+    adapter_ = open_adapter(config_.adapter_path);
+    for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
+  }
+  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk) settle_new_rows();
+}
+
+// Rows for new tokens are in no file of the base: an adapter without them could not be used.
+void Session::settle_new_rows() {
+  auto& saved = config_.lora_modules_to_save;
+  std::vector<std::string> needed{"embed_tokens"};
+  if (!source_->config.tied) needed.push_back("lm_head");
+  for (const auto& name : needed) {
+    if (std::find(saved.begin(), saved.end(), name) != saved.end()) continue;
+    saved.push_back(name);
+    notes_.push_back(
+        fmt::format("new_tokens need {} to be trained and saved with the adapter: added to "
+                    "lora_modules_to_save",
+                    name));
+  }
+}
+
+// A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
+void Session::settle_four_bit() {
+  if (config_.use_peft && !config_.load_in_4bit) {
+    config_.load_in_4bit = true;
+    notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
+  } else if (!config_.use_peft) {
+    notes_.push_back(source_->folder + " is in 4 bits; all of it is trained, in 16 bits or more");
+  }
+}
+
+void Session::join() {
+  const int gpus = visible_gpus();
+  comm::CommOptions options;
+  options.backend = comm::choose(backend_of(config_.backend), contract_, gpus);
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
+  options.fatal = die;
+  const bool gpu = options.backend == comm::Backend::nccl;
+  device_ = take_device(contract_.local_rank, gpu);
+  comm_ = comm::join(contract_, options);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
+}
+
+// What is left to us: how much is spread and what is recomputed. All ranks decide alike, by the
+// smallest of their GPUs.
+void Session::settle_memory() {
+  PlanRequest request{source_->config, config_, comm_->world(), 0};
+  if (device_.is_cuda()) {
+    const auto own =
+        at::full({1}, device_memory(device_).total, at::TensorOptions(device_).dtype(at::kLong));
+    const auto all = at::empty({comm_->world()}, own.options());
+    comm_->all_gather(all, own, "the sizes of the GPUs").wait();
+    request.gpu_bytes = all.min().item<std::int64_t>();
+  }
+  config_.zero_stage = request.config.zero_stage = choose_zero_stage(request);
+  if (config_.gradient_checkpointing == Recompute::automatic) {
+    config_.gradient_checkpointing =
+        request.gpu_bytes > 0 ? choose_recompute(request) : Recompute::no;
+  }
+  if (request.gpu_bytes > 0)
+    planned_bytes_ = estimate_memory(source_->config, config_, comm_->world()).allocated();
+  if (config_.consistency_check_steps > 0 && (comm_->world() == 1 || config_.zero_stage == 3)) {
+    notes_.push_back(
+        "consistency_check_steps: every weight is on one rank only; there is nothing "
+        "to compare");
+    config_.consistency_check_steps = 0;
+  }
+}
+
+void Session::build() {
+  settle_memory();
+  LearnerOptions options;
+  options.shards = shard_options(config_, device_);
+  options.model.device = device_;
+  options.model.dtype = options.shards.dtype;
+  options.model.keep = keep_policy(config_.gradient_checkpointing, source_->config.layers);
+  options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
+  options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
+  options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
+                       config_.weight_decay, moments_of(config_)};
+  options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
+  options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
+  options.max_grad_norm = config_.max_grad_norm;
+  options.seed = config_.seed;
+  options.times_device = config_.batch_sharding == Sharding::adaptive;
+  learner_ = std::make_unique<Learner>(
+      source_->config,
+      model::lay_out(source_->config, lora_shape(config_), four_bit_of(config_, *source_)), options,
+      *comm_);
+  saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
+}
+
+std::string Session::begin(std::int64_t global_batch) {
+  const auto checkpoint = saver_->find();
+  if (!checkpoint.empty()) {
+    progress_ = saver_->load(checkpoint);
+    if (progress_.global_batch != global_batch) {
+      throw std::runtime_error(fmt::format(
+          "{} was made with {} sequences a step, this run has {}: set global_batch_size: {}, or "
+          "resume_from_checkpoint: no to begin anew",
+          checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
+    }
+    last_saved_ = progress_.step;
+    last_checkpoint_ = checkpoint;
+    if (progress_.best_step) {
+      const auto best =
+          fs::path(config_.output_dir) / fmt::format("checkpoint-{}", *progress_.best_step);
+      if (fs::exists(best)) best_checkpoint_ = best.string();
+    }
+    return checkpoint;
+  }
+  auto& shards = learner_->shards();
+  if (source_->weights) {
+    load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
+  } else {
+    draw_weights(shards, source_->config.initializer_range, config_.seed);
+  }
+  draw_adapters(shards, config_.seed);
+  if (adapter_) load_adapter(shards, *adapter_, source_->config);
+  learner_->begin();
+  progress_.global_batch = global_batch;
+  progress_.data_seed = config_.data_seed.value_or(config_.seed);
+  return {};
+}
+
+void Session::begin_report(const std::string& checkpoint) {
+  Reporter::Facts facts;
+  facts.rank = contract_.rank;
+  facts.world = contract_.world_size;
+  facts.device = device_;
+  facts.device_name = device_name(device_);
+  facts.first_step = progress_.step;
+  facts.planned_bytes = planned_bytes_;
+  if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
+  facts.flops_per_token =
+      (config_.use_peft ? 4.0 : 6.0) * static_cast<double>(model::parameter_count(source_->config));
+  reporter_ = std::make_unique<Reporter>(config_, facts);
+  if (!checkpoint.empty()) {
+    reporter_->note(
+        fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
+  }
+}
+
+bool Session::log_due() const {
+  if (config_.logging_first_step && progress_.step == 1) return true;
+  const auto every = every_steps(config_.logging_steps, total_steps_);
+  return every > 0 && progress_.step % every == 0;
+}
+
+bool Session::due(double every, When strategy, bool epoch_ends) const {
+  if (strategy == When::epoch) return epoch_ends;
+  if (strategy != When::steps) return false;
+  const auto steps = every_steps(every > 0 ? every : config_.logging_steps, total_steps_);
+  return steps > 0 && progress_.step % steps == 0;
+}
+
+void Session::save_now() {
+  save_wanted_ = false;
+  if (last_saved_ == progress_.step) return;
+  progress_.updates = learner_->optimizer().steps_taken();
+  progress_.log_history = nlohmann::json::parse(reporter_->log_history());
+  last_checkpoint_ = saver_->save(progress_);
+  last_saved_ = progress_.step;
+  reporter_->note("saved " + last_checkpoint_);
+}
+
+// The model that the run was made for, in output_dir itself.
+void Session::leave_model() {
+  if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
+    saver_->publish_model(best_checkpoint_);
+  } else if (last_saved_ == progress_.step) {
+    saver_->publish_model(last_checkpoint_);
+  } else {
+    saver_->write_final_model();
+  }
+}
+
+void Session::save_last() {
+  const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
+  if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
+  if (end_ != End::stopped && config_.save_final_model) leave_model();
+}
+
+}  // namespace mgpu::train
