@@ -108,7 +108,8 @@ class Judge(CountingJob):
         """World 0 does steps 0 to 3 and saves 0 to 2; world 1 does and saves 3 to 6."""
         start, t = 3 * world, 100.0 + 10 * world
         return [
-            {"t": t, "host": f"host{rank}", "pid": 10 * world + rank, "rank": rank, "size": 2,
+            {"t": t, "host": f"host{rank}", "pid": 10 * world + rank, "agent": 7 + rank,
+             "rank": rank, "size": 2,
              "group_rank": str(rank), "group_world_size": "2", "torchelastic_run_id": "job",
              "torchelastic_restart_count": str(world)},
             {"t": t + 1, "world": f"w{world}", "start": start},
@@ -177,6 +178,15 @@ class Judge(CountingJob):
         for life in self.lives[:2]:
             life[0]["torchelastic_restart_count"] = "3"
         self.assertIn("fell from 3 to 1", self.wrong())
+        self.lives[2][0]["agent"] = 17
+        self.assertIn("fell from 3 to 1", self.wrong())
+
+    def test_a_restart_count_that_begins_anew_with_agents_that_are_all_new(self):
+        for life in self.lives[:2]:
+            life[0]["torchelastic_restart_count"] = "3"
+        for life in self.lives[2:]:
+            life[0]["agent"] += 10
+        self.assertEqual(self.wrong(), "")
 
     def test_a_process_that_never_joined_beside_a_world(self):
         self.lives.append(self.life(1, 0)[:1])

@@ -180,7 +180,8 @@ class Worker:
         self.presence, self.checkpoint = Presence(folder), Checkpoint(folder)
         self._log = os.open(os.path.join(folder, f"log.{os.urandom(8).hex()}"),
                             os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.note(host=os.uname().nodename, pid=os.getpid(), rank=self.rank, size=self.size,
+        self.note(host=os.uname().nodename, pid=os.getpid(), agent=os.getppid(), rank=self.rank,
+                  size=self.size,
                   **{name.lower(): os.environ.get(name) for name in (
                       "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                       "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
