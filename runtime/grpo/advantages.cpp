@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/config/grpo_values.hpp"
+
 namespace mgpu::grpo {
 namespace {
 
@@ -131,6 +133,12 @@ Column compare_each(const Scores& scores, const std::vector<Column>& columns, Ad
 }
 
 }  // namespace
+
+AdvantageOptions advantage_options(const train::TrainConfig& config) {
+  const train::GrpoValues values(config);
+  return {values.choice("scale_rewards", train::reward_scales()),
+          values.choice("multi_objective_aggregation", train::reward_aggregations())};
+}
 
 Advantages advantages(const Scores& scores, const AdvantageOptions& options) {
   check(scores);

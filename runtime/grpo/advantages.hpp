@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/config/config.hpp"
 #include "runtime/config/grpo_words.hpp"
 
 namespace mgpu::grpo {
@@ -25,6 +26,8 @@ struct AdvantageOptions {
   train::ScaleRewards scale = train::ScaleRewards::group;
   train::RewardAggregation aggregation = train::RewardAggregation::sum_then_normalize;
 };
+
+AdvantageOptions advantage_options(const train::TrainConfig& config);
 
 struct Advantages {
   std::vector<double> rewards;     // weighted sums; NaN where no function applied
