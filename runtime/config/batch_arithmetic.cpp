@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "runtime/config/generation_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 
 namespace mgpu::train {
@@ -81,8 +82,14 @@ BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks) {
   return {per_device, ranks, global / unit};
 }
 
+BatchPlan micro_batches(const TrainConfig& config, std::int64_t ranks) {
+  if (config.task != Task::grpo) return plan_batch(config, ranks);
+  const auto sizes = plan_generation(config, ranks);
+  return {sizes.per_device, ranks, sizes.accumulation()};
+}
+
 void check_ranks(const TrainConfig& config, std::int64_t ranks) {
-  plan_batch(config, ranks);
+  micro_batches(config, ranks);
   const auto weights = static_cast<std::int64_t>(config.gpu_weights.size());
   if (config.batch_sharding == Sharding::weighted && weights != ranks)
     refuse(

@@ -21,6 +21,9 @@ struct BatchPlan {
 // RecipeError with values that would do when it cannot be.
 BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks);
 
+// The same for any task: micro-batches of a step, of which GRPO's may have places that stay free.
+BatchPlan micro_batches(const TrainConfig& config, std::int64_t ranks);
+
 // All that depends on how many ranks there are. It needs no file: ask before any is opened. Throws
 // RecipeError.
 void check_ranks(const TrainConfig& config, std::int64_t ranks);

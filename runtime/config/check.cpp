@@ -8,6 +8,7 @@
 #include "rendezvous/base/text_table.hpp"
 #include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/config_keys.hpp"
+#include "runtime/config/generation_arithmetic.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -45,6 +46,14 @@ std::string lines(const char* title, const std::vector<std::string>& all) {
   return text;
 }
 
+std::string step_sentence(const TrainConfig& config, std::int64_t ranks) {
+  if (config.task != Task::grpo) return batch_sentence(plan_batch(config, ranks), config.packing);
+  const auto sizes = plan_generation(config, ranks);
+  auto text = generation_sentence(sizes);
+  for (const auto& note : sizes.notes) text += "\n" + note;
+  return text;
+}
+
 double warmup_part(const TrainConfig& config) {
   if (config.warmup_steps < 1) return config.warmup_steps;
   return config.max_steps > 0 ? config.warmup_steps / static_cast<double>(config.max_steps) : 0;
@@ -54,7 +63,7 @@ double warmup_part(const TrainConfig& config) {
 
 std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks) {
   std::vector<std::string> all;
-  const auto plan = plan_batch(config, ranks);
+  const auto plan = micro_batches(config, ranks);
   if (plan.global() > kLargeBatch && config.learning_rate <= TrainConfig{}.learning_rate)
     all.push_back(
         fmt::format("{} sequences a step at learning_rate {}: over {}, a higher rate or "
@@ -78,9 +87,8 @@ std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks)
 
 std::string check_text(const TrainConfig& config, const std::string& name, std::int64_t ranks) {
   check_ranks(config, ranks);
-  const auto plan = plan_batch(config, ranks);
   return fmt::format("{} is understood; values that are not the default [in brackets]:\n\n{}\n{}\n",
-                     name, value_table(config), batch_sentence(plan, config.packing)) +
+                     name, value_table(config), step_sentence(config, ranks)) +
          lines("Notes", config.notes) + lines("Warnings", warnings(config, ranks));
 }
 

@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "runtime/config/config_keys.hpp"
+#include "runtime/config/grpo_words.hpp"
 #include "runtime/config/yaml_values.hpp"
 
 namespace mgpu::train {
@@ -38,6 +39,29 @@ KeySpec whole(std::string name, std::string initial, std::string help, Aliases a
   return key(std::move(name), typed("N", to_whole), std::move(initial), std::move(help), aliases);
 }
 
+// The same within a range.
+KeySpec number(std::string name, Range range, std::string initial, std::string help,
+               Aliases aliases = {}) {
+  const auto to = [range](const YamlNode& v) { range.check(to_number(v)); };
+  return key(std::move(name), typed("NUMBER", to), std::move(initial), std::move(help), aliases);
+}
+
+KeySpec whole(std::string name, Range range, std::string initial, std::string help,
+              Aliases aliases = {}) {
+  const auto to = [range](const YamlNode& v) { range.check(static_cast<double>(to_whole(v))); };
+  return key(std::move(name), typed("N", to), std::move(initial), std::move(help), aliases);
+}
+
+template <class Value>
+KeySpec one_of(std::string name, const Words<Value>& words, std::string initial, std::string help) {
+  std::string listed;
+  for (const auto& [word, meant] : words)
+    if (word == word_for(meant, words)) listed += (listed.empty() ? "" : "|") + word;
+  const auto to = [words](const YamlNode& v) { choose(v, words); };
+  return key(std::move(name), typed(std::move(listed), to), std::move(initial), std::move(help),
+             {});
+}
+
 KeySpec text(std::string name, std::string initial, std::string help, Aliases aliases = {}) {
   return key(std::move(name), typed("TEXT", to_text), std::move(initial), std::move(help), aliases);
 }
@@ -59,18 +83,21 @@ std::vector<KeySpec> grpo_keys() {
       words("reward_funcs", "", "names of reward functions", {"reward_functions", "rewards"}),
       any("reward_weights", "1 each", "how much each counts"),
       text("reward_type", "", "a reward of recommender recipes"),
-      whole("num_generations", "8", "completions of a prompt",
+      whole("num_generations", between(2, 1e6), "8", "completions of a prompt",
             {"group_size", "num_generations_per_prompt"}),
-      whole("num_generations_eval", "as num_generations", "the same when evaluating"),
-      whole("max_completion_length", "512", "tokens of a completion", {"max_new_tokens"}),
+      whole("num_generations_eval", at_least(1), "as num_generations", "the same when evaluating"),
+      whole("max_completion_length", at_least(1), "512", "tokens of a completion",
+            {"max_new_tokens"}),
       whole("max_prompt_length", "", "tokens of a prompt"),
       text("system_prompt", "", "the system message of every prompt"),
       text("dataset_prompt_column", "prompt", "the column of the prompt"),
-      number("beta", "0", "weight of the divergence from the reference", {"kl_coef"}),
-      number("target_kl", "", "keeps the divergence near this by moving beta"),
-      number("epsilon", "0.2", "clip range of the ratio", {"epsilon_low", "clip_eps"}),
-      number("epsilon_high", "as epsilon", "its upper side"),
-      number("delta", "", "upper bound of the unclipped ratio"),
+      number("beta", at_least(0), "0", "weight of the divergence from the reference", {"kl_coef"}),
+      number("target_kl", above(0), "",
+             "keeps the divergence near this: beta x 1.5 above twice, x 0.5 below half of it"),
+      number("epsilon", at_least(0), "0.2", "clip range of the ratio", {"epsilon_low", "clip_eps"}),
+      number("epsilon_high", at_least(0), "as epsilon",
+             "its upper side; for cispo the ratio's bound"),
+      number("delta", above(0), "", "upper bound of the unclipped ratio"),
       number("temperature", "1", "of sampling"),
       number("top_p", "1", "of sampling"),
       whole("top_k", "0", "of sampling; 0: all"),
@@ -78,20 +105,27 @@ std::vector<KeySpec> grpo_keys() {
       number("repetition_penalty", "1", "of sampling"),
       any("generation_kwargs", "", "more of sampling"),
       flag("beam_search", "false", "candidates by beams"),
-      whole("num_iterations", "1", "steps made of one batch of completions",
+      whole("num_iterations", between(1, 1e6), "1", "times a batch of completions is learnt from",
             {"gspo_epochs", "grpo_epochs"}),
-      whole("steps_per_generation", "as gradient_accumulation_steps", "steps between generations"),
-      whole("generation_batch_size", "", "completions generated at a time"),
-      text("loss_type", "dapo",
-           "grpo, bnpo, dr_grpo, dapo, cispo, sapo, luspo, vespo; for sft only nll"),
-      text("importance_sampling_level", "token", "token, or sequence for GSPO"),
-      any("scale_rewards", "group", "group, batch or none"),
-      text("multi_objective_aggregation", "sum_then_normalize", "how rewards become one"),
+      whole("steps_per_generation", between(1, 1e6), "as gradient_accumulation_steps",
+            "micro-batches of a device that are generated at a time"),
+      whole("generation_batch_size", between(1, 1e9), "",
+            "completions of all ranks generated at a time"),
+      one_of("loss_type", loss_types(), "dapo", "how tokens' losses become one; for sft only nll"),
+      one_of("loss_normalization", loss_normalizations(), "window",
+             "dapo, cispo, vespo: divide by the step's tokens, or as TRL by the generation's"),
+      one_of("importance_sampling_level", importance_levels(), "token",
+             "whose ratio counts; sequence is GSPO's"),
+      one_of("scale_rewards", reward_scales(), "group",
+             "whose deviation advantages are divided by"),
+      one_of("multi_objective_aggregation", reward_aggregations(), "sum_then_normalize",
+             "how rewards become one"),
       flag("mask_truncated_completions", "false", "completions that were cut do not count"),
       flag("sync_ref_model", "false", "the reference follows the policy"),
-      number("ref_model_mixup_alpha", "0.6", "how far"),
-      whole("ref_model_sync_steps", "512", "how often"),
-      number("top_entropy_quantile", "1", "only the most uncertain tokens count"),
+      number("ref_model_mixup_alpha", between(0, 1), "0.6", "how far"),
+      whole("ref_model_sync_steps", at_least(1), "512", "how often"),
+      number("top_entropy_quantile", Range{.least = 0, .most = 1, .above = true}, "1",
+             "only the most uncertain tokens count"),
       number("entropy_coef", "0", "weight of the entropy", {"entropy"}),
       number("entropy_coef_min", "0", "its least"),
       number("entropy_coef_max", "1", "its most"),
@@ -114,14 +148,15 @@ std::vector<KeySpec> grpo_keys() {
       text("vllm_device", "", "of the server, in older files"),
       text("vllm_dtype", "", "of the server, in older files"),
       flag("vllm_importance_sampling_correction", "true", "corrects for the server's numerics"),
-      text("vllm_importance_sampling_mode", "sequence_mask", "how"),
-      number("vllm_importance_sampling_clip_max", "3", "its bound",
+      one_of("vllm_importance_sampling_mode", sampler_corrections(), "sequence_mask",
+             "what of the ratio to the server is cut off"),
+      number("vllm_importance_sampling_clip_max", above(0), "3", "its bound",
              {"vllm_importance_sampling_cap"}),
-      number("vllm_importance_sampling_clip_min", "", "its bound"),
+      number("vllm_importance_sampling_clip_min", at_least(0), "", "its bound"),
       number("off_policy_mask_threshold", "", "masks completions too far from the policy"),
       flag("use_bias_correction_kl", "true", "weighs the divergence by the ratio"),
-      number("sapo_temperature_pos", "1", "of loss_type: sapo"),
-      number("sapo_temperature_neg", "1.05", "of loss_type: sapo"),
+      number("sapo_temperature_pos", above(0), "1", "of loss_type: sapo"),
+      number("sapo_temperature_neg", above(0), "1.05", "of loss_type: sapo"),
       number("vespo_k_pos", "2", "of loss_type: vespo"),
       number("vespo_lambda_pos", "3", "of loss_type: vespo"),
       number("vespo_k_neg", "3", "of loss_type: vespo"),

@@ -129,7 +129,7 @@ Recompute choose_recompute(const PlanRequest& request) {
 }
 
 std::vector<Proposal> propose(const PlanRequest& request) {
-  const auto step = plan_batch(request.config, request.ranks);
+  const auto step = micro_batches(request.config, request.ranks);
   const auto each = step.per_device * step.accumulation;
   std::vector<Proposal> found;
   for (int stage = 0; stage <= (request.ranks > 1 ? 3 : 0); ++stage) {
@@ -200,7 +200,7 @@ std::string plan_text(const PlanRequest& asked) {
   config.gradient_checkpointing = choose_recompute(request);
   const auto estimate = estimate_memory(request.model, config, request.ranks);
   const auto count = count_parameters(request.model, config);
-  const auto step = plan_batch(config, request.ranks);
+  const auto step = micro_batches(config, request.ranks);
   const bool good = fits(estimate, request.gpu_bytes);
   auto text = fmt::format(
       "{} parameters, {} of them trained; {}\n\nMemory of one rank, zero_stage {}, "

@@ -61,6 +61,7 @@ TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOp
   for (const auto& assignment : options.set) collect_override(reading, assignment, source);
   settle_repetitions(reading);
   decide_task(reading);
+  if (reading.config.task == Task::grpo) grpo_rules(reading);
   sort_out(reading);
   apply_fields(reading);
   for (const auto rule : {data_rules, batch_rules, schedule_rules, precision_rules, memory_rules,

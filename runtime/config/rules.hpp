@@ -9,6 +9,9 @@ namespace mgpu::train {
 // task; absent: grpo if reward_funcs or num_generations is there, else sft.
 void decide_task(Reading& reading);
 
+// What GRPO's keys mean together; before sort_out takes them away.
+void grpo_rules(Reading& reading);
+
 // Takes out of the settings what is not for this task or this program: launcher's and noted keys
 // leave a note, refused ones an error, those of the other task go to config.other_task, and GRPO's
 // own to config.grpo.

@@ -14,6 +14,7 @@ StringContainsMatcher Contains(Text&& text) {
   return ContainsSubstring(text);
 }
 }  // namespace Catch::Matchers
+using Catch::Approx;
 #else
 #include <catch2/catch.hpp>
 #endif

@@ -1,0 +1,57 @@
+#include "runtime/config/grpo_values.hpp"
+
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "runtime/config/config_keys.hpp"
+#include "runtime/config/yaml_values.hpp"
+
+namespace mgpu::train {
+namespace {
+
+// What `to` makes of a value, which was said; a default in words is none.
+template <class To>
+auto read(const GrpoValues& values, std::string_view key, To to)
+    -> std::optional<decltype(to(YamlNode{}))> {
+  const auto value = values.node(key);
+  if (is_null(value)) return {};
+  try {
+    return to(value);
+  } catch (const std::runtime_error& e) {
+    if (!values.said(key)) return {};
+    throw std::runtime_error(fmt::format("{}: {}", key, e.what()));
+  }
+}
+
+}  // namespace
+
+bool GrpoValues::said(std::string_view key) const {
+  return config_.grpo.count(std::string(key)) > 0;
+}
+
+YamlNode GrpoValues::node(std::string_view key) const {
+  const auto* spec = find_key(key);
+  if (!spec || spec->name != key || spec->task != KeyTask::grpo)
+    throw std::logic_error(fmt::format("{} is no key of GRPO", key));
+  const auto found = config_.grpo.find(spec->name);
+  return parse_yaml(found == config_.grpo.end() ? default_text(*spec) : found->second, spec->name);
+}
+
+bool GrpoValues::flag(std::string_view key) const {
+  return read(*this, key, to_flag).value_or(false);
+}
+
+std::optional<double> GrpoValues::number(std::string_view key) const {
+  return read(*this, key, to_number);
+}
+
+std::optional<std::int64_t> GrpoValues::whole(std::string_view key) const {
+  return read(*this, key, to_whole);
+}
+
+std::string GrpoValues::text(std::string_view key) const {
+  return read(*this, key, to_text).value_or(std::string());
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,126 @@
+// What GRPO's keys mean together. Values of the wrong type are told when the keys are sorted out;
+// here they count as not said.
+
+#include <fmt/format.h>
+
+#include "runtime/config/grpo_words.hpp"
+#include "runtime/config/rules.hpp"
+#include "runtime/config/yaml_values.hpp"
+
+namespace mgpu::train {
+namespace {
+
+// What was said of a key, or `absent`.
+template <class To, class Value>
+Value said(Reading& reading, const char* key, To to, Value absent) {
+  const auto* setting = reading.find(key);
+  if (!setting) return absent;
+  try {
+    return to(setting->value);
+  } catch (const std::runtime_error&) {
+    return absent;
+  }
+}
+
+template <class Value>
+Value chosen(Reading& reading, const char* key, const Words<Value>& words, Value absent) {
+  return said(reading, key, [&](const YamlNode& v) { return choose(v, words); }, absent);
+}
+
+// `task: gspo` is GRPO with the ratio of sequences.
+void task_rule(Reading& reading) {
+  const auto* task = reading.find("task");
+  if (!task || task->value.text != "gspo") return;
+  std::string set;
+  for (const auto& [key, value] :
+       {std::pair("importance_sampling_level", "sequence"), std::pair("loss_type", "grpo")}) {
+    if (reading.find(key)) continue;
+    reading.config.grpo[key] = value;
+    set += fmt::format("{}{}: {}", set.empty() ? "" : ", ", key, value);
+  }
+  if (!set.empty()) reading.note(*task, fmt::format("is task grpo with {}", set));
+}
+
+void cispo_rule(Reading& reading) {
+  const auto* type = reading.find("loss_type");
+  const auto* bound = reading.find("epsilon_high");
+  if (!bound)
+    reading.error(*type, "cispo needs epsilon_high, the ratio's bound: at least 1, 5.0 is usual");
+  else if (said(reading, "epsilon_high", to_number, 1.0) < 1)
+    reading.error(*bound,
+                  "is the ratio's bound with loss_type: cispo: need at least 1, 5.0 is "
+                  "usual");
+}
+
+void vespo_rule(Reading& reading) {
+  const auto* mode = reading.find("vllm_importance_sampling_mode");
+  if (!mode || !said(reading, "vllm_importance_sampling_correction", to_flag, true)) return;
+  using enum SamplerCorrection;
+  const auto correction =
+      chosen(reading, "vllm_importance_sampling_mode", sampler_corrections(), token_mask);
+  if (correction == sequence_mask || correction == sequence_truncate)
+    reading.error(*mode, "loss_type: vespo needs token_mask or token_truncate");
+}
+
+// Losses that are defined for the ratio of tokens or of sequences, and get the other.
+void level_rule(Reading& reading, LossType type) {
+  const auto* task = reading.find("task");
+  const bool gspo = task && task->value.text == "gspo";
+  const auto level = chosen(reading, "importance_sampling_level", importance_levels(),
+                            gspo ? ImportanceLevel::sequence : ImportanceLevel::token);
+  const auto* by = reading.find("importance_sampling_level");
+  if (!by) by = reading.find("loss_type");
+  if (!by) return;
+  const bool sequence = level == ImportanceLevel::sequence;
+  using enum LossType;
+  if (type == luspo && !sequence)
+    reading.note(*by, "warning: loss_type: luspo is meant for importance_sampling_level: sequence");
+  if (type == vespo && sequence)
+    reading.note(*by,
+                 "warning: loss_type: vespo makes sequences' ratios itself and is meant for "
+                 "importance_sampling_level: token");
+  if (sequence && (type == bnpo || type == dr_grpo || type == dapo || type == cispo))
+    reading.note(*by, fmt::format("warning: with loss_type: {} the ratio of a sequence counts once "
+                                  "a token, so long completions weigh more; GSPO is loss_type: "
+                                  "grpo",
+                                  word_for(type, loss_types())));
+}
+
+void kl_rule(Reading& reading) {
+  if (said(reading, "beta", to_number, 0.0) > 0) return;
+  const auto needs_beta = [&](const Setting* setting, const char* what) {
+    if (setting) reading.error(*setting, fmt::format("needs beta above 0: {}", what));
+  };
+  needs_beta(reading.find("target_kl"), "without it there is no divergence to hold");
+  if (said(reading, "sync_ref_model", to_flag, false))
+    needs_beta(reading.find("sync_ref_model"), "without it there is no reference to move");
+}
+
+void entropy_rule(Reading& reading) {
+  const auto least = said(reading, "entropy_coef_min", to_number, 0.0);
+  const auto most = said(reading, "entropy_coef_max", to_number, 1.0);
+  const auto* setting = reading.find("entropy_coef_min");
+  if (least > most && !setting) setting = reading.find("entropy_coef_max");
+  if (least > most) reading.error(*setting, "entropy_coef_min is above entropy_coef_max");
+}
+
+}  // namespace
+
+void grpo_rules(Reading& reading) {
+  task_rule(reading);
+  const auto* task = reading.find("task");
+  const bool gspo = task && task->value.text == "gspo";
+  const auto type =
+      chosen(reading, "loss_type", loss_types(), gspo ? LossType::grpo : LossType::dapo);
+  if (type == LossType::cispo) cispo_rule(reading);
+  if (type == LossType::vespo) vespo_rule(reading);
+  level_rule(reading, type);
+  kl_rule(reading);
+  entropy_rule(reading);
+  if (const auto* size = reading.find("generation_batch_size"))
+    if (const auto* steps = reading.find("steps_per_generation"))
+      reading.error(*steps, fmt::format("speaks of the same as {} ({}); keep one", size->written,
+                                        size->where));
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,114 @@
+#include "runtime/grpo/generation_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "runtime/data/random.hpp"
+#include "runtime/data/share.hpp"
+
+namespace mgpu::grpo {
+namespace {
+
+constexpr std::uint64_t kOrderOfCompletions = 0x6772706F;  // what this stream of chance is for
+
+}  // namespace
+
+std::int64_t GrpoStep::completions() const {
+  std::int64_t sum = 0;
+  for (const auto& part : parts) sum += part.count;
+  return sum;
+}
+
+GenerationPlan::GenerationPlan(const train::GenerationSizes& sizes,
+                               std::vector<data::Selection> prompts, std::uint64_t seed,
+                               bool shuffle)
+    : sizes_(sizes),
+      selections_(std::make_shared<const std::vector<data::Selection>>(std::move(prompts))),
+      seed_(seed),
+      shuffle_(shuffle) {
+  const auto available = static_cast<std::int64_t>(data::epoch_size(*selections_));
+  generations_ = available / sizes_.prompts();
+  if (generations_ == 0)
+    throw std::runtime_error(fmt::format(
+        "there are {} prompts to train on and a generation takes {} (x {} completions); give a "
+        "smaller generation_batch_size, gradient_accumulation_steps or "
+        "per_device_train_batch_size",
+        available, sizes_.prompts(), sizes_.group));
+  const auto learnt = generations_ * sizes_.generation * sizes_.iterations;
+  steps_ = (learnt + sizes_.step - 1) / sizes_.step;
+}
+
+std::int64_t GenerationPlan::total_steps(double epochs) const {
+  return static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(steps_) - 1e-9));
+}
+
+GrpoStep GenerationPlan::at(std::int64_t step) const {
+  GrpoStep out{.step = step, .epoch = step / steps_, .index = step % steps_, .parts = {}};
+  const auto learnt = generations_ * sizes_.generation * sizes_.iterations;
+  auto at = out.index * sizes_.step;
+  const auto end = std::min(at + sizes_.step, learnt);
+  while (at < end) {
+    const auto pass = at / sizes_.generation;  // over all generations
+    const auto first = at % sizes_.generation;
+    const auto count = std::min(sizes_.generation - first, end - at);
+    out.parts.push_back({.generation = out.epoch * generations_ + pass / sizes_.iterations,
+                         .pass = pass % sizes_.iterations,
+                         .first = first,
+                         .count = count});
+    at += count;
+  }
+  return out;
+}
+
+std::optional<std::int64_t> GenerationPlan::pending(std::int64_t step) const {
+  const auto part = at(step).parts.front();
+  if (part.pass == 0 && part.first == 0) return {};
+  return part.generation;
+}
+
+std::vector<std::uint32_t> GenerationPlan::prompts(std::int64_t generation) {
+  const auto epoch = generation / generations_;
+  if (epoch != ordered_epoch_) {
+    epoch_order_ = data::epoch_order(*selections_, seed_, epoch, shuffle_);
+    ordered_epoch_ = epoch;
+  }
+  const auto first = epoch_order_.begin() + generation % generations_ * sizes_.prompts();
+  return {first, first + sizes_.prompts()};
+}
+
+std::vector<std::uint32_t> GenerationPlan::order(std::int64_t generation) const {
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(sizes_.generation));
+  std::iota(order.begin(), order.end(), 0U);
+  data::Random random({seed_, kOrderOfCompletions, static_cast<std::uint64_t>(generation)});
+  data::shuffle(order, random);
+  return order;
+}
+
+std::pair<std::int64_t, std::int64_t> prompts_of_rank(std::int64_t prompts, std::int64_t rank,
+                                                      std::int64_t world) {
+  return {prompts * rank / world, prompts * (rank + 1) / world};
+}
+
+std::vector<std::vector<std::vector<Place>>> deal(std::span<const double> costs, int world,
+                                                  std::int64_t per_device) {
+  const auto shares =
+      data::share(costs, {.world = world, .max_items = per_device, .micros = 0, .weights = {}});
+  const auto cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
+  std::vector<std::vector<std::vector<Place>>> dealt;
+  for (const auto& rank : shares) {
+    auto& micros = dealt.emplace_back();
+    for (const auto& items : rank) {
+      auto& places = micros.emplace_back();
+      for (const auto item : items) places.push_back({.completion = item, .counts = true});
+      if (places.empty() && !costs.empty())
+        places.push_back({.completion = static_cast<std::uint32_t>(cheapest), .counts = false});
+    }
+  }
+  return dealt;
+}
+
+}  // namespace mgpu::grpo

@@ -1,0 +1,211 @@
+#include "runtime/grpo/loss.hpp"
+
+#include <ATen/ops/abs.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/nanquantile.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "runtime/grpo/loss_terms.hpp"
+#include "runtime/grpo/loss_tokens.hpp"
+#include "runtime/grpo/metric_sums.hpp"
+
+namespace mgpu::grpo {
+namespace {
+
+using train::ImportanceLevel;
+using train::LossNormalization;
+using train::LossType;
+using train::SamplerCorrection;
+
+void check(const LossInput& input, const LossSettings& settings) {
+  const auto refuse = [](bool bad, const char* what) {
+    if (bad) throw std::logic_error(what);
+  };
+  refuse(settings.beta != 0 && !input.ref_log_probs.defined(),
+         "loss: beta needs the reference's log-probs");
+  refuse((settings.entropy_coef != 0 || input.entropy_threshold.defined()) &&
+             !input.entropies.defined(),
+         "loss: the entropy's part needs entropies");
+  refuse(input.sequence.numel() != input.log_probs.numel() ||
+             input.weights.numel() != input.advantages.numel(),
+         "loss: need one sequence a token, and one advantage and weight a sequence");
+  const bool by_sequence = settings.correction == SamplerCorrection::sequence_mask ||
+                           settings.correction == SamplerCorrection::sequence_truncate;
+  refuse(settings.type == LossType::vespo && settings.correct_sampler && by_sequence &&
+             input.sampler_log_probs.defined(),
+         "loss: vespo corrects the sampler by token");
+}
+
+// What the loss of each token counts in the step, [n].
+Tensor token_scales(const Tokens& tokens, const LossSettings& settings, const Denominators& by) {
+  const auto one_over = [&](double number) {
+    return at::mul(tokens.counted(), 1 / std::max(number, 1.0));
+  };
+  const auto completions = static_cast<double>(by.completions);
+  const bool window = settings.normalization == LossNormalization::window;
+  switch (settings.type) {
+    case LossType::grpo:
+    case LossType::sapo:
+      return one_over(completions).div_(tokens.spread(tokens.lengths()));
+    case LossType::bnpo:
+      return one_over(static_cast<double>(by.micro_batches))
+          .div_(tokens.counted().sum().clamp_min(1));
+    case LossType::dr_grpo:
+      return one_over(completions * static_cast<double>(by.max_completion_length));
+    case LossType::luspo:
+      return one_over(completions);
+    case LossType::dapo:
+    case LossType::cispo:
+    case LossType::vespo:
+      break;
+  }
+  return one_over(window ? static_cast<double>(by.tokens) : by.trl_tokens());
+}
+
+// The same of entropies: their mean over the window's tokens, or over each micro-batch's.
+Tensor entropy_scales(const Tensor& learning, const LossSettings& settings,
+                      const Denominators& by) {
+  const double coefficient = -settings.entropy_coef;
+  if (settings.normalization == LossNormalization::window) {
+    const double share = std::min(settings.top_entropy_quantile, 1.0);
+    return at::mul(learning, coefficient / std::max(share * static_cast<double>(by.tokens), 1.0));
+  }
+  const auto micro_batches = static_cast<double>(std::max<std::int64_t>(by.micro_batches, 1));
+  return at::mul(learning, coefficient / micro_batches).div_(learning.sum().clamp_min(1));
+}
+
+// Measures how far the sampler's log-probs are from the policy's that sampled; gives what makes up
+// for it, [n].
+Tensor correct_sampler(const Tokens& tokens, const Tensor& old_log_probs,
+                       const Tensor& sampler_log_probs, const LossSettings& settings,
+                       MetricSums& sums) {
+  const Tensor apart = at::sub(old_log_probs, tokens.of(sampler_log_probs));
+  const Tensor unknown = apart.isnan();
+  const Tensor difference = apart.masked_fill(unknown, 0);
+  const Tensor known = tokens.mask().logical_and(unknown.logical_not()).to(at::kDouble);
+  const Tensor distance = difference.abs();
+  sums.add(Sum::sampler_difference, distance);
+  sums.add(Sum::sampler_tokens, known);
+  sums.most(Most::sampler_difference, distance, known);
+
+  const Correction correction = sampler_correction(tokens, difference, settings);
+  const Tensor& has = correction.by_sequence ? tokens.present() : tokens.counted();
+  sums.add(Sum::sampler_ratio, at::mul(correction.clipped, has));
+  sums.add(Sum::sampler_ratios, has);
+  sums.most(Most::sampler_ratio, correction.clipped, has);
+  sums.most(Most::sampler_ratio_least, correction.clipped.neg(), has);
+  return correction.ratio;
+}
+
+void scale(Terms& terms, const Tensor& by) {
+  for (Tensor* term : {&terms.value, &terms.by_log_prob, &terms.by_log_ratio})
+    if (term->defined()) *term = at::mul(*term, by);
+}
+
+void add(Tensor& sum, const Tensor& more, double factor) {
+  if (!more.defined()) return;
+  sum = sum.defined() ? sum.add(more, factor) : at::mul(more, factor);
+}
+
+// Of the terms' sum, to log_probs.
+Tensor gradient(const Tokens& tokens, const Terms& terms, ImportanceLevel level) {
+  Tensor sum = at::zeros_like(tokens.log_probs());
+  if (terms.by_log_prob.defined()) sum.add_(terms.by_log_prob);
+  if (!terms.by_log_ratio.defined()) return sum;
+  if (level == ImportanceLevel::token) return sum.add_(terms.by_log_ratio);
+  // A sequence's ratio moves with each of its tokens by one part of its length.
+  return sum.add_(tokens.spread(tokens.means(terms.by_log_ratio)).mul_(tokens.counted()));
+}
+
+Loss of_no_token(const LossInput& input, const LossSettings& settings) {
+  const auto options = input.log_probs.options().dtype(at::kDouble);
+  Loss out{.value = at::zeros({}, options),
+           .log_prob_gradient = at::zeros_like(input.log_probs),
+           .entropy_gradient = {},
+           .metrics = MetricSums(options).metrics()};
+  if (settings.entropy_coef != 0) out.entropy_gradient = at::zeros_like(input.entropies);
+  return out;
+}
+
+}  // namespace
+
+Loss loss(const LossInput& input, const LossSettings& settings, const Denominators& denominators) {
+  check(input, settings);
+  if (input.log_probs.numel() == 0) return of_no_token(input, settings);
+  const Tokens tokens(input);
+  MetricSums sums(tokens.counted().options());
+  sums.add(Sum::tokens, tokens.counted());
+  sums.add(Sum::sequences, tokens.present());
+
+  const bool has_sampler = input.sampler_log_probs.defined();
+  const Tensor old =
+      input.old_log_probs.defined() ? tokens.of(input.old_log_probs) : tokens.log_probs();
+  Tensor correction;
+  if (has_sampler) {
+    correction = correct_sampler(tokens, old, input.sampler_log_probs, settings, sums);
+    if (!settings.correct_sampler) correction = Tensor();
+  }
+  const Ratios at_now = ratios(tokens, old, settings);
+  Terms terms = policy_terms(tokens, at_now, correction, settings, sums);
+
+  Tensor learning = tokens.counted();  // what the masks leave
+  if (input.entropy_threshold.defined())
+    learning = at::mul(learning, input.entropies.ge(input.entropy_threshold));
+  Tensor kept = learning;
+  if (settings.off_policy_threshold) {
+    const Tensor sampler = has_sampler ? tokens.of(input.sampler_log_probs) : old;
+    kept = at::mul(kept, near_policy(tokens, sampler, *settings.off_policy_threshold));
+  }
+  if (correction.defined() && settings.type != LossType::vespo) kept = at::mul(kept, correction);
+  scale(terms, kept);
+
+  if (settings.beta != 0) {
+    const Terms kl = kl_terms(tokens, tokens.of(input.ref_log_probs), at_now, settings);
+    sums.add(Sum::kl, kl.value);
+    add(terms.value, kl.value, settings.beta);
+    add(terms.by_log_prob, kl.by_log_prob, settings.beta);
+    add(terms.by_log_ratio, kl.by_log_ratio, settings.beta);
+  }
+  scale(terms, token_scales(tokens, settings, denominators));
+  Loss out;
+  out.value = terms.value.sum();
+  sums.add(Sum::policy_loss, terms.value);
+  out.log_prob_gradient = gradient(tokens, terms, settings.level).to(input.log_probs.scalar_type());
+
+  if (input.entropies.defined()) {
+    const Tensor entropies = tokens.of(input.entropies);
+    sums.add(Sum::entropy, entropies);
+    sums.add(Sum::learning_entropy, at::mul(entropies, learning));
+    sums.add(Sum::learning_tokens, learning);
+    if (settings.entropy_coef != 0) {
+      const Tensor scales = entropy_scales(learning, settings, denominators);
+      out.value = out.value.add(at::mul(entropies, scales).sum());
+      out.entropy_gradient = scales.to(input.entropies.scalar_type());
+    }
+  }
+  sums.add(Sum::loss, out.value);
+  out.metrics = sums.metrics();
+  return out;
+}
+
+Tensor entropies_to_share(const LossInput& input) {
+  const Tensor counts = input.weights.index_select(0, input.sequence).gt(0);
+  return input.entropies.masked_fill(counts.logical_not(),
+                                     std::numeric_limits<double>::quiet_NaN());
+}
+
+Tensor entropy_threshold(const Tensor& entropies, double top_entropy_quantile) {
+  if (entropies.numel() == 0)
+    return at::full_like(entropies.sum(), std::numeric_limits<double>::quiet_NaN());
+  return at::nanquantile(entropies, 1 - top_entropy_quantile);
+}
+
+}  // namespace mgpu::grpo

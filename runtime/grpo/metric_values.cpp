@@ -1,0 +1,48 @@
+#include <cmath>
+#include <stdexcept>
+
+#include "runtime/grpo/loss_metrics.hpp"
+
+namespace mgpu::grpo {
+
+std::map<std::string, double> metric_values(const LossSettings& settings,
+                                            std::span<const double> sums,
+                                            std::span<const double> most) {
+  if (sums.size() != static_cast<std::size_t>(Sum::count) ||
+      most.size() != static_cast<std::size_t>(Most::count))
+    throw std::logic_error("metric_values: need one number of every kind");
+  const auto sum = [&](Sum which) { return sums[static_cast<std::size_t>(which)]; };
+  const auto largest = [&](Most which) { return most[static_cast<std::size_t>(which)]; };
+  std::map<std::string, double> values{{"loss", sum(Sum::loss)}};
+  const auto mean = [&](const char* name, Sum of, Sum over) {
+    if (sum(over) > 0) values[name] = sum(of) / sum(over);
+  };
+  const auto extreme = [&](const char* name, double value) {
+    if (!std::isinf(value)) values[name] = value;
+  };
+
+  using train::ImportanceLevel;
+  const bool by_token = settings.level == ImportanceLevel::token;
+  const Sum members = by_token ? Sum::tokens : Sum::sequences;
+  if (settings.entropy_coef != 0) values["policy_loss"] = sum(Sum::policy_loss);
+  if (settings.beta != 0) mean("kl", Sum::kl, Sum::tokens);
+  mean("entropy", Sum::entropy, Sum::tokens);
+  if (settings.clips()) {
+    mean("clip_ratio/low_mean", Sum::clipped_low, members);
+    mean("clip_ratio/high_mean", Sum::clipped_high, members);
+    mean("clip_ratio/region_mean", Sum::clipped, members);
+    extreme("clip_ratio/low_min", -largest(Most::clipped_low_least));
+    extreme("clip_ratio/high_max", largest(Most::clipped_high));
+  }
+  if (settings.type == train::LossType::cispo)
+    mean("cispo_clip_ratio", Sum::cispo_clipped, members);
+  if (settings.type == train::LossType::vespo) mean("vespo/phi_seq_mean", Sum::phi, Sum::sequences);
+  mean("sampling/sampling_logp_difference/mean", Sum::sampler_difference, Sum::sampler_tokens);
+  extreme("sampling/sampling_logp_difference/max", largest(Most::sampler_difference));
+  mean("sampling/importance_sampling_ratio/mean", Sum::sampler_ratio, Sum::sampler_ratios);
+  extreme("sampling/importance_sampling_ratio/min", -largest(Most::sampler_ratio_least));
+  extreme("sampling/importance_sampling_ratio/max", largest(Most::sampler_ratio));
+  return values;
+}
+
+}  // namespace mgpu::grpo

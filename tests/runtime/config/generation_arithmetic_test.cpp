@@ -1,0 +1,172 @@
+#include "runtime/config/generation_arithmetic.hpp"
+
+#include "runtime/config/resolve.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+
+namespace {
+
+TrainConfig with(const std::string& lines) {
+  return parse_recipe("model_name_or_path: m\ndataset_name: d\ntask: grpo\n" + lines, "f");
+}
+
+GenerationSizes sizes(const std::string& lines, std::int64_t ranks) {
+  return plan_generation(with(lines), ranks);
+}
+
+std::string refusal(const std::string& lines, std::int64_t ranks) {
+  try {
+    sizes(lines, ranks);
+  } catch (const RecipeError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("completions are counted, and generated a step at a time", "[generation]") {
+  const auto got = sizes("per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n", 3);
+  CHECK(got.step == 24);
+  CHECK(got.generation == 24);
+  CHECK(got.prompts() == 3);
+  CHECK(got.accumulation() == 2);
+  CHECK(got.on_policy());
+  CHECK(got.notes.empty());
+  CHECK(generation_sentence(got) ==
+        "24 completions a step = 4 per device x 3 ranks x 2 accumulation; 24 generated at a time = "
+        "3 prompts x 8");
+}
+
+TEST_CASE("without accumulation it is the fewest that makes whole groups, and is told",
+          "[generation]") {
+  const auto got = sizes("per_device_train_batch_size: 2\n", 3);
+  CHECK(got.step == 24);
+  CHECK(got.accumulation() == 4);
+  REQUIRE(got.notes.size() == 1);
+  CHECK(got.notes[0] ==
+        "gradient_accumulation_steps is 4, the fewest that make whole groups of 8 with 2 per "
+        "device x 3 ranks");
+  CHECK(sizes("", 1).notes.empty());
+}
+
+TEST_CASE("accumulation that makes no whole groups is refused with values that do",
+          "[generation]") {
+  const std::string lines = "per_device_train_batch_size: 2\ngradient_accumulation_steps: 6\n";
+  CHECK(refusal(lines, 3) ==
+        "2 per device x 3 ranks x 6 accumulation = 36 completions are no whole groups of "
+        "num_generations 8; gradient_accumulation_steps may be 4, 8, 12, 16; num_generations may "
+        "be 4, 6, 9, 12; or leave gradient_accumulation_steps out");
+  for (const char* good : {"4", "8", "12", "16"})
+    CHECK(sizes(std::string("per_device_train_batch_size: 2\ngradient_accumulation_steps: ") + good,
+                3)
+              .step > 0);
+  for (const char* good : {"4", "6", "9", "12"})
+    CHECK(sizes(lines + "num_generations: " + good, 3).step == 36);
+}
+
+TEST_CASE("a global batch is met at any number of ranks", "[generation]") {
+  const auto ranks = GENERATE(1, 2, 3, 4, 5, 7, 16, 100);
+  const auto got = sizes("per_device_train_batch_size: 2\nglobal_batch_size: 16\n", ranks);
+  CHECK(got.step == 16);
+  CHECK(got.generation == 16);
+  CHECK(got.accumulation() * 2 * ranks >= 16);
+  CHECK((got.accumulation() - 1) * 2 * ranks < 16);
+}
+
+TEST_CASE("places that stay free are told", "[generation]") {
+  const auto config = with("per_device_train_batch_size: 2\nglobal_batch_size: 16\n");
+  CHECK_THAT(generation_sentence(plan_generation(config, 3)),
+             Contains("16 completions a step = 2 per device x 3 ranks x 3 accumulation, 2 places "
+                      "left free;"));
+  CHECK_THAT(refusal("global_batch_size: 20\n", 1),
+             Contains("no multiple of num_generations 8; it may be 8, 16, 24, 32; num_generations "
+                      "may be 2, 4, 5, 10"));
+  CHECK_THAT(refusal("global_batch_size: 16\nper_device_train_batch_size: "
+                     "2\ngradient_accumulation_steps: 9\n",
+                     3),
+             Contains("takes 3 micro-batches of 6 completions, not gradient_accumulation_steps 9"));
+}
+
+TEST_CASE("generations of several steps, and steps of several generations", "[generation]") {
+  const auto several = sizes(
+      "per_device_train_batch_size: 4\nsteps_per_generation: 4\n"
+      "gradient_accumulation_steps: 2\n",
+      2);
+  CHECK(several.step == 16);
+  CHECK(several.generation == 32);
+  CHECK_FALSE(several.on_policy());
+  const auto merged = sizes(
+      "per_device_train_batch_size: 4\nsteps_per_generation: 2\n"
+      "gradient_accumulation_steps: 4\n",
+      2);
+  CHECK(merged.step == 32);
+  CHECK(merged.generation == 16);
+  CHECK(merged.on_policy());
+  CHECK_FALSE(sizes("num_iterations: 2\n", 1).on_policy());
+}
+
+TEST_CASE("generation_batch_size is as TRL has it, or a step by itself", "[generation]") {
+  const auto trl = sizes("per_device_train_batch_size: 4\ngeneration_batch_size: 32\n", 2);
+  CHECK(trl.step == 8);
+  CHECK(trl.generation == 32);
+  const auto whole = sizes("per_device_train_batch_size: 4\ngeneration_batch_size: 32\n", 3);
+  CHECK(whole.step == 32);
+  CHECK(whole.accumulation() == 3);
+  REQUIRE(whole.notes.size() == 1);
+  CHECK_THAT(refusal("generation_batch_size: 12\n", 1), Contains("it may be 8, 16, 24, 32"));
+  CHECK_THAT(refusal("per_device_train_batch_size: 3\nsteps_per_generation: 5\n", 1),
+             Contains("steps_per_generation may be 8, 16, 24, 32"));
+}
+
+TEST_CASE("GRPO's keys are held against each other", "[generation]") {
+  const auto mistake = [](const std::string& lines) { return refusal(lines, 1); };
+  CHECK(mistake("loss_type: ppo\n") ==
+        "f:4: loss_type: need one of grpo, bnpo, dr_grpo, dapo, cispo, sapo, luspo, vespo, not "
+        "ppo");
+  CHECK_THAT(mistake("loss_type: cispo\n"), Contains("f:4: loss_type: cispo needs epsilon_high"));
+  CHECK_THAT(mistake("loss_type: cispo\nepsilon_high: 0.28\n"), Contains("f:5: epsilon_high: is"));
+  CHECK(mistake("loss_type: cispo\nepsilon_high: 5\n").empty());
+  CHECK(mistake("num_generations: 1\n") ==
+        "f:4: num_generations: need a number at least 2 and at most 1000000, not 1");
+  CHECK_THAT(mistake("sync_ref_model: true\n"), Contains("sync_ref_model: needs beta above 0"));
+  CHECK(mistake("sync_ref_model: true\nbeta: 0.01\n").empty());
+  CHECK_THAT(mistake("target_kl: 0.01\n"), Contains("target_kl: needs beta above 0"));
+  CHECK_THAT(mistake("generation_batch_size: 8\nsteps_per_generation: 2\n"),
+             Contains("f:5: steps_per_generation: speaks of the same as generation_batch_size"));
+  CHECK_THAT(mistake("loss_type: vespo\nvllm_importance_sampling_mode: sequence_mask\n"),
+             Contains("needs token_mask or token_truncate"));
+  CHECK_THAT(mistake("entropy_coef_min: 2\n"), Contains("entropy_coef_min is above"));
+  CHECK_THAT(mistake("scale_rewards: some\n"), Contains("need one of group, batch, none"));
+  CHECK(mistake("scale_rewards: false\n").empty());
+}
+
+TEST_CASE("a ratio that the loss was not made for is warned of", "[generation]") {
+  const auto notes = [](const std::string& lines) {
+    std::string all;
+    for (const auto& note : with(lines).notes) all += note + "\n";
+    return all;
+  };
+  const std::string sequence = "importance_sampling_level: sequence\n";
+  for (const char* type : {"bnpo", "dr_grpo", "dapo"})
+    CHECK_THAT(notes(sequence + "loss_type: " + type),
+               Contains("f:4: importance_sampling_level: warning: with loss_type: "));
+  CHECK_THAT(notes(sequence), Contains("warning: with loss_type: dapo"));
+  CHECK_THAT(notes(sequence + "loss_type: grpo"), !Contains("warning"));
+  CHECK_THAT(notes(sequence + "loss_type: luspo"), !Contains("warning"));
+  CHECK_THAT(notes("loss_type: luspo"), Contains("meant for importance_sampling_level: sequence"));
+  CHECK_THAT(notes(sequence + "loss_type: vespo"), Contains("makes sequences' ratios itself"));
+}
+
+TEST_CASE("task: gspo is GRPO with the ratio of sequences", "[generation]") {
+  const auto config = parse_recipe("model_name_or_path: m\ndataset_name: d\ntask: gspo\n", "f");
+  CHECK(config.grpo.at("importance_sampling_level") == "sequence");
+  CHECK(config.grpo.at("loss_type") == "grpo");
+  CHECK(config.notes.at(0) ==
+        "f:3: task: is task grpo with importance_sampling_level: sequence, loss_type: grpo");
+  const auto own =
+      parse_recipe("model_name_or_path: m\ndataset_name: d\ntask: gspo\nloss_type: luspo\n", "f");
+  CHECK(own.grpo.at("loss_type") == "luspo");
+}
