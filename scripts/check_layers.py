@@ -34,7 +34,7 @@ ARROWS = [
                          "rendezvous/base/*"]),
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
                           "rendezvous/base/*"]),
-    ("runtime/rewards/*", ["runtime/rewards/*", "rendezvous/base/*"]),
+    ("runtime/rewards/*", ["runtime/rewards/*", "runtime/text/jinja_text.hpp", "rendezvous/base/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",

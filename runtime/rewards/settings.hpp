@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,15 @@ enum class OnError { stop, none };
 
 // What rewards can be told, under the names of the recipe's keys.
 struct Settings {
-  double cosine_min_value_wrong = 0;
+  std::optional<double> cosine_min_value_wrong;  // 0; of TRL's own reward -1
   double cosine_max_value_wrong = -0.5;
   double cosine_min_value_correct = 0.5;
   double cosine_max_value_correct = 1;
   int cosine_max_len = 1000;
   int repetition_n_grams = 3;
   double repetition_max_penalty = -1;
-  int max_completion_len = 16384;
-  int soft_punish_cache = 4096;
+  std::optional<int> max_completion_len;  // 16384; of TRL's own reward 1280
+  std::optional<int> soft_punish_cache;   // 4096; of TRL's own reward 256
   LengthScope length_scope = LengthScope::group;
   OnError reward_on_error = OnError::stop;
   std::chrono::milliseconds reward_timeout{10'000};  // of one item, outside of this process
@@ -32,5 +33,9 @@ struct Settings {
 
 // Throws naming the setting.
 void check(const Settings& settings);
+
+// From the values of the recipe's keys, {cosine_max_len: 500}; keys that are missing keep their
+// value. Throws naming the key.
+Settings read_settings(const nlohmann::json& values);
 
 }  // namespace mgpu::rewards

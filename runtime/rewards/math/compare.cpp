@@ -54,12 +54,13 @@ std::vector<Point> places(const Expr& a, const Expr& b, const std::vector<std::s
                      contains_call(a, "binomial") || contains_call(b, "binomial");
   std::mt19937 random(20250101);
   std::vector<Point> points(kProbes);
-  for (auto& point : points)
+  for (std::size_t i = 0; i < points.size(); ++i)
     for (const auto& name : names) {
       const auto drawn = random();
       const auto size = static_cast<long double>(drawn % 100003) / 25001.0L + 0.013L;
       const auto sign = (drawn >> 20) % 2 == 0 ? 1.0L : -1.0L;
-      point[name] = whole ? static_cast<long double>(drawn % 12 + 1) : size * sign;
+      const auto scale = i % 3 == 0 ? 0.24L : 1;  // below 1, where arcs have values
+      points[i][name] = whole ? static_cast<long double>(drawn % 12 + 1) : size * scale * sign;
     }
   return points;
 }

@@ -34,10 +34,28 @@ const Span* last(const std::vector<const Span*>& spans) {
   return best;
 }
 
+std::vector<Span>::const_iterator from_place(const std::vector<Span>& spans, std::size_t place) {
+  return std::lower_bound(spans.begin(), spans.end(), place,
+                          [](const Span& span, std::size_t at) { return span.begin < at; });
+}
+
 const Span* first_within(const std::vector<Span>& spans, std::size_t from, std::size_t to) {
-  for (const auto& span : spans)
-    if (span.begin >= from) return span.begin <= to ? &span : nullptr;
-  return nullptr;
+  const auto first = from_place(spans, from);
+  return first != spans.end() && first->begin <= to ? &*first : nullptr;
+}
+
+// The last number of the line that stands right behind a =, as in "answer: 2 + 3 = 5".
+const Span* behind_equals(std::string_view text, const std::vector<Span>& numbers,
+                          std::size_t begin, std::size_t line) {
+  const auto limit = std::min(line, begin + kBehindAnswerEquals + 1);
+  const Span* found = nullptr;
+  for (auto span = from_place(numbers, begin); span != numbers.end() && span->begin < limit;
+       ++span) {
+    const auto before = text.substr(begin, span->begin + 1 - begin);
+    const auto last = before.find_last_not_of(" \t");
+    if (span->end <= line && last != before.npos && before[last] == '=') found = &*span;
+  }
+  return found;
 }
 
 // "final answer is $5$", with up to 100 bytes before the "is". `hoping` wants "I hope" behind it.
@@ -73,18 +91,9 @@ const Span* behind_answer(std::string_view text, const std::vector<Span>& spans,
   for (const auto at : find_words(text, colon ? "answer:" : "answer")) {
     const auto begin = at + (colon ? 7 : 6);
     const auto line = std::min(text.find('\n', begin), text.size());
-    if (numbers) {  // behind the last = of the line, where there is one near by
-      const Span* equal = nullptr;
-      for (const auto& span : spans)
-        if (span.begin > begin && span.end <= line && span.begin <= begin + kBehindAnswerEquals &&
-            text.find_last_of('=', span.begin + 1) != text.npos &&
-            text.find_last_of('=', span.begin + 1) + 2 >= span.begin &&
-            text.find_last_of('=', span.begin + 1) >= begin)
-          equal = &span;
-      if (equal) {
-        found.push_back(equal);
-        continue;
-      }
+    if (const auto* equal = numbers ? behind_equals(text, spans, begin, line) : nullptr) {
+      found.push_back(equal);
+      continue;
     }
     const auto* span = first_within(spans, begin, begin + kBehindAnswer);
     if (span && (!numbers || span->begin <= line)) found.push_back(span);

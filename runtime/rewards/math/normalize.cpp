@@ -1,5 +1,7 @@
 #include "runtime/rewards/math/normalize.hpp"
 
+#include <fmt/format.h>
+
 #include <initializer_list>
 #include <utility>
 
@@ -68,7 +70,7 @@ void open_text(std::string& text, std::string_view word) {
     while (!inside.empty() && (inside.back() == ' ' || inside.back() == ','))
       inside.remove_suffix(1);
     if (inside == word) {
-      text.replace(at, end + 1 - at, " " + std::string(word) + " ");
+      text.replace(at, end + 1 - at, fmt::format(" {} ", word));
     } else {
       at = end;
     }
@@ -169,7 +171,7 @@ std::string normalized(std::string_view latex) {
                                                                   {"inf", "\\infty "}})
     replace_word(text, word, to);
   for (const auto* dots : {"\\ldots", "\\dots", "\\cdots"}) {
-    replace_all(text, "," + std::string(dots), " ");
+    replace_all(text, fmt::format(",{}", dots), " ");
     replace_command(text, dots, " ");
   }
   return without_units(std::move(text));

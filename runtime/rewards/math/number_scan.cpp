@@ -5,6 +5,8 @@
 namespace mgpu::rewards::math {
 namespace {
 
+constexpr std::size_t kLongestSum = 200;
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -83,7 +85,7 @@ std::optional<Span> sum_at(std::string_view text, std::size_t at) {
     if (i < text.size() && text[i] == optional) ++i;
   if (i >= text.size() || !is_digit(text[i])) return std::nullopt;
   const auto first = i;
-  while (i < text.size() &&
+  while (i < text.size() && i - at < kLongestSum &&
          (is_digit(text[i]) || text[i] == '.' || is_blank(text[i]) || is_operator(text[i])))
     ++i;
   for (; i > first + 2; --i) {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -240,10 +242,10 @@ Expr Parser::read_command() {
     return call("binomial", {n, read_argument()});
   }
   for (const auto* shape : {"floor", "ceil"}) {
-    if (name != "\\l" + std::string(shape)) continue;
+    if (name != fmt::format("\\l{}", shape)) continue;
     ++at_;
     auto inside = read_sum();
-    expect("\\r" + std::string(shape));
+    expect(fmt::format("\\r{}", shape));
     return call(shape, {std::move(inside)});
   }
   if (accept("\\langle")) {

@@ -1,6 +1,7 @@
 #include "runtime/rewards/math/text_scan.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace mgpu::rewards::math {
 namespace {
@@ -28,22 +29,31 @@ bool escaped(std::string_view text, std::size_t at) {
   return at > 0 && text[at - 1] == '\\';
 }
 
-std::size_t find_unescaped(std::string_view text, std::string_view what, std::size_t from) {
-  for (auto at = text.find(what, from); at != text.npos; at = text.find(what, at + 1))
-    if (!escaped(text, at)) return at;
-  return text.npos;
-}
+// Finds closings. Where one was looked for in vain it is not looked for again: a text of openings
+// alone takes no more time than another.
+class Closings {
+ public:
+  explicit Closings(std::string_view text) : text_(text) {}
 
-// From `begin`, where an opening stands, to its closing; nothing when there is no content.
-std::optional<Span> enclosed(std::string_view text, std::size_t begin, std::size_t opening,
-                             std::string_view closing, bool one_line) {
-  const auto inside = begin + opening;
-  const auto end = find_unescaped(text, closing, inside);
-  if (end == text.npos || end == inside) return std::nullopt;
-  const auto content = text.substr(inside, end - inside);
-  if (one_line && content.find('\n') != content.npos) return std::nullopt;
-  return Span{begin, end + closing.size(), {std::string(content)}, false};
-}
+  // From `begin`, where an opening stands, to its closing; nothing when there is no content.
+  std::optional<Span> enclosed(std::size_t begin, std::size_t opening, std::string_view closing,
+                               bool one_line) {
+    const auto inside = begin + opening;
+    auto& vain = vain_[closing];
+    if (inside < vain) return std::nullopt;
+    const auto line = one_line ? text_.find('\n', inside) : text_.npos;
+    const auto room = text_.substr(0, line);
+    auto end = room.find(closing, inside);
+    while (end != room.npos && escaped(text_, end)) end = room.find(closing, end + 1);
+    if (end == room.npos) vain = room.size();
+    if (end == room.npos || end == inside) return std::nullopt;
+    return Span{begin, end + closing.size(), {std::string(text_.substr(inside, end - inside))}};
+  }
+
+ private:
+  std::string_view text_;
+  std::map<std::string_view, std::size_t> vain_;
+};
 
 std::size_t behind_number_group(std::string_view text, std::size_t at) {
   if (at >= text.size() || text[at] != '{') return text.npos;
@@ -65,13 +75,13 @@ std::optional<Span> lone_fraction(std::string_view text, std::size_t begin) {
   return Span{begin, end, {std::string(text.substr(begin, end - begin))}, false};
 }
 
-std::optional<Span> span_at(std::string_view text, std::size_t at) {
+std::optional<Span> span_at(std::string_view text, std::size_t at, Closings& closings) {
   const auto rest = text.substr(at);
-  if (rest.starts_with("$$") && !escaped(text, at)) return enclosed(text, at, 2, "$$", false);
-  if (rest.starts_with("\\[") && !escaped(text, at)) return enclosed(text, at, 2, "\\]", false);
-  if (rest.starts_with("\\(") && !escaped(text, at)) return enclosed(text, at, 2, "\\)", true);
+  if (rest.starts_with("$$") && !escaped(text, at)) return closings.enclosed(at, 2, "$$", false);
+  if (rest.starts_with("\\[") && !escaped(text, at)) return closings.enclosed(at, 2, "\\]", false);
+  if (rest.starts_with("\\(") && !escaped(text, at)) return closings.enclosed(at, 2, "\\)", true);
   if (rest.starts_with('$') && !escaped(text, at) && !(at > 0 && is_digit(text[at - 1])))
-    return enclosed(text, at, 1, "$", true);
+    return closings.enclosed(at, 1, "$", true);
   if (rest.starts_with('\\') || rest.starts_with('-')) return lone_fraction(text, at);
   if (rest.starts_with('[') && at > 0 && is_blank(text[at - 1])) {
     const auto end = rest.find_first_of("[]\n", 1);
@@ -107,28 +117,36 @@ struct Box {
   std::string inside{};
 };
 
+// Where the brace that opens at each place closes; 0 where none opens or it stays open.
+std::vector<std::size_t> closing_braces(std::string_view text) {
+  std::vector<std::size_t> closing(text.size(), 0);
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{') open.push_back(i);
+    if (text[i] != '}' || open.empty()) continue;
+    closing[open.back()] = i;
+    open.pop_back();
+  }
+  return closing;
+}
+
 // The outermost boxes that are closed, left to right.
 std::vector<Box> boxes(std::string_view text) {
   std::vector<Box> found;
-  for (auto at = text.find("\\boxed"); at != text.npos; at = text.find("\\boxed", at)) {
+  auto at = text.find("\\boxed");
+  if (at == text.npos) return found;
+  const auto closing = closing_braces(text);
+  while (at != text.npos) {
     const auto open = skip_blanks(text, at + 6);
-    std::size_t end = open;
-    int depth = 0;
-    for (; end < text.size(); ++end) {
-      if (text[end] == '{') ++depth;
-      if (text[end] == '}' && --depth == 0) break;
-      if (depth == 0) break;
-    }
-    if (depth != 0 || end >= text.size() || text[end] != '}') {
-      if (depth != 0 || end >= text.size()) end = at;  // not closed: a box in it may be
-      at = at + 6;
+    if (open >= text.size() || closing[open] == 0) {  // not closed: a box in it may be
+      at = text.find("\\boxed", at + 6);
       continue;
     }
-    auto inside = text.substr(open + 1, end - open - 1);
+    auto inside = text.substr(open + 1, closing[open] - open - 1);
     while (!inside.empty() && is_blank(inside.front())) inside.remove_prefix(1);
     while (!inside.empty() && is_blank(inside.back())) inside.remove_suffix(1);
-    found.push_back({at, end + 1, std::string(inside)});
-    at = end + 1;
+    found.push_back({at, closing[open] + 1, std::string(inside)});
+    at = text.find("\\boxed", closing[open]);
   }
   return found;
 }
@@ -165,9 +183,10 @@ std::size_t behind_percent(std::string_view text, std::size_t at, bool& found) {
 
 std::vector<Span> latex_spans(std::string_view text) {
   std::vector<Span> spans;
+  Closings closings(text);
   std::size_t at = 0;
   while (at < text.size()) {
-    auto span = span_at(text, at);
+    auto span = span_at(text, at, closings);
     if (!span) {
       ++at;
       continue;
@@ -176,7 +195,7 @@ std::vector<Span> latex_spans(std::string_view text) {
     while (span->parts.size() < kMostParts) {
       const auto next = behind_joint(text, span->end);
       if (next == text.npos || next >= text.size()) break;
-      auto more = span_at(text, next);
+      auto more = span_at(text, next, closings);
       if (!more) break;
       span->parts.push_back(std::move(more->parts[0]));
       bool percent = false;
