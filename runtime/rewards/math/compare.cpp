@@ -28,6 +28,8 @@ const Expr& inside_percent(const Expr& e) {
 
 // Rounded to six places, as both of them would be printed.
 Verdict compare_rounded(const Rational& a, const Expr& b) {
+  if (const auto exact = exact_value(b); exact && is_whole(*exact) && !has_decimal(b))
+    return a == *exact ? Verdict::yes : Verdict::no;  // a whole number is no rounded one
   if (const auto exact = exact_value(b))
     return rounded(a, kPlaces) == rounded(*exact, kPlaces) ? Verdict::yes : Verdict::no;
   const auto value = evaluate(b, {});

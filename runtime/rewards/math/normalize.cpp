@@ -155,6 +155,7 @@ std::string normalized(std::string_view latex) {
   replace_all(text, "\\text {", "\\text{");
   for (const auto* fraction : {"\\dfrac", "\\tfrac", "\\cfrac"})
     replace_command(text, fraction, "\\frac");
+  for (const auto* choose : {"\\dbinom", "\\tbinom"}) replace_command(text, choose, "\\binom");
   for (const auto* nothing : {"\\text{}", "\\text{ }"}) replace_all(text, nothing, "");
   drop_quotes(text);
   replace_all(text, "{,}", ",");

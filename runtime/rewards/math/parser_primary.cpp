@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "runtime/rewards/math/exact.hpp"
 #include "runtime/rewards/math/parser.hpp"
 
 namespace mgpu::rewards::math {
@@ -128,6 +129,11 @@ Expr Parser::read_round_or_square() {
   if (!right_open && !is("]")) throw Malformed("a bracket is not closed");
   ++at_;
   if (items.size() == 1 && left_open == right_open) return items[0];
+  if (items.size() == 2) {  // no interval falls
+    const auto from = exact_value(items[0]);
+    const auto to = exact_value(items[1]);
+    if (from && to && *from > *to) return node(Kind::tuple, std::move(items));
+  }
   if (items.size() == 2) return interval(items[0], items[1], left_open, right_open);
   if (items.size() == 1 || left_open != right_open) throw Malformed("brackets do not match");
   return node(Kind::tuple, std::move(items));

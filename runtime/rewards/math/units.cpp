@@ -9,21 +9,23 @@ namespace {
 
 // Sorted. Words that are counted or measured in; each may have an s or es behind it.
 constexpr std::array kUnits = {
-    "acre",       "am",         "apple",    "book",    "c",       "car",    "cc",       "cent",
-    "centimeter", "centimetre", "cm",       "coin",    "cube",    "cubic",  "cup",      "d",
-    "day",        "decrease",   "deg",      "degree",  "digit",   "dm",     "dollar",   "edge",
-    "east",       "euro",       "feet",     "foot",    "ft",      "g",      "gain",     "gal",
-    "gallon",     "gm",         "gram",     "h",       "hectare", "hour",   "hr",       "hz",
-    "in",         "inch",       "increase", "integer", "j",       "kg",     "kilogram", "kilometer",
-    "kilometre",  "km",         "kmh",      "kmph",    "l",       "lb",     "less",     "liter",
-    "litre",      "loss",       "m",        "man",     "mark",    "men",    "meter",    "metre",
-    "mile",       "min",        "minute",   "ml",      "mm",      "month",  "more",     "mph",
-    "mt",         "mtr",        "multiple", "n",       "newton",  "noon",   "number",   "ohm",
-    "orange",     "pages",      "people",   "person",  "pie",     "piece",  "pm",       "point",
-    "pound",      "prime",      "profit",   "ratio",   "rd",      "round",  "rs",       "rupee",
-    "s",          "sec",        "second",   "soldier", "sq",      "square", "st",       "student",
-    "t",          "th",         "tile",     "toy",     "unit",    "volt",   "watt",     "way",
-    "week",       "west",       "woman",    "women",   "yard",    "year",   "yr",
+    "acre",     "am",         "apple",      "book",     "c",         "car",       "cc",
+    "cent",     "centimeter", "centimetre", "cm",       "coin",      "cube",      "cubic",
+    "cup",      "d",          "day",        "decrease", "deg",       "degree",    "digit",
+    "dm",       "dollar",     "edge",       "east",     "euro",      "feet",      "foot",
+    "ft",       "g",          "gain",       "gal",      "gallon",    "gm",        "gram",
+    "h",        "hectare",    "hour",       "hr",       "hz",        "in",        "inch",
+    "increase", "integer",    "kg",         "kilogram", "kilometer", "kilometre", "km",
+    "kmh",      "kmph",       "l",          "lb",       "less",      "liter",     "litre",
+    "loss",     "m",          "man",        "mark",     "men",       "meter",     "metre",
+    "mile",     "min",        "minute",     "ml",       "mm",        "month",     "more",
+    "mph",      "mt",         "mtr",        "multiple", "newton",    "noon",      "number",
+    "ohm",      "orange",     "pages",      "people",   "person",    "pie",       "piece",
+    "pm",       "point",      "pound",      "prime",    "profit",    "ratio",     "rd",
+    "round",    "rs",         "rupee",      "s",        "sec",       "second",    "soldier",
+    "sq",       "square",     "st",         "student",  "t",         "th",        "tile",
+    "toy",      "unit",       "volt",       "watt",     "way",       "week",      "west",
+    "woman",    "women",      "yard",       "year",     "yr",
 };
 
 bool is_letter(char c) {
