@@ -57,13 +57,13 @@ std::string list_of(const Settings& settings) {
     if (name == other)
       throw std::runtime_error(fmt::format(
           "reward {} runs programs or another model and is not built in; give one of your own, as "
-          "./my_rewards.py:{} or cmd: PROGRAM",
+          "./my_rewards.py:{} or cmd:PROGRAM",
           name, name));
   auto names = reward_names();
   for (const auto& [rule, value] : settings.reward_rules.items()) names.push_back(rule);
   const auto near = rendezvous::nearest(name, names);
   throw std::runtime_error(fmt::format(
-      "unknown reward {}{}; known are {}, a rule of reward_rules, FILE.py:FUNCTION, cmd: PROGRAM "
+      "unknown reward {}{}; known are {}, a rule of reward_rules, FILE.py:FUNCTION, cmd:PROGRAM "
       "and http://HOST:PORT/PATH",
       rendezvous::shown(name), near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
       list_of(settings)));

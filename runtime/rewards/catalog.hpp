@@ -13,7 +13,7 @@ namespace mgpu::rewards {
 std::vector<std::string> reward_names();
 
 // A reward by what stands in reward_funcs: a name of the list above or of a rule of the settings,
-// a file and a function of it (./my_rewards.py:fn), a program (cmd: ./score --fast), or an address
+// a file and a function of it (./my_rewards.py:fn), a program (cmd:./score --fast), or an address
 // (http://host:port/path). Throws std::runtime_error; for an unknown name with the list and the
 // nearest one.
 std::unique_ptr<Reward> make_reward(const std::string& name, const Settings& settings);

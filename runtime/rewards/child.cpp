@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
@@ -25,6 +27,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostAnswer = 64 << 20;
 constexpr auto kStart = 120s;  // of a program that announces itself: imports can take long
+constexpr auto kEnd = 2s;      // from the end of its stdout to its own
 constexpr int kNotStarted = 127;
 
 struct Pair {
@@ -66,6 +69,18 @@ void make_nonblocking(const UniqueFd& fd) {
     ::_exit(kNotStarted);
   ::execvp(argv[0], argv);
   ::_exit(kNotStarted);
+}
+
+// How a process that has closed its stdout ended; nothing when it does not end.
+std::optional<int> status_soon(pid_t pid) {
+  int status = 0;
+  for (const auto limit = std::chrono::steady_clock::now() + kEnd;;) {
+    const pid_t reaped = ::waitpid(pid, &status, WNOHANG);
+    if (reaped == pid) return status;
+    if (reaped < 0 && errno != EINTR) return std::nullopt;
+    if (std::chrono::steady_clock::now() > limit) return std::nullopt;
+    std::this_thread::sleep_for(5ms);
+  }
 }
 
 }  // namespace
@@ -110,18 +125,17 @@ void Child::end() {
 }
 
 void Child::report_end() {
-  int status = 0;
   const pid_t ended = pid_;
-  while (::waitpid(ended, &status, 0) < 0 && errno == EINTR) {
-  }
+  const auto status = status_soon(ended);
+  if (!status) throw std::runtime_error("it closed its stdout and went on running");
   ::kill(-ended, SIGKILL);  // what it left behind
   pid_ = -1;
   to_.reset();
   from_.reset();
-  if (WIFSIGNALED(status))
+  if (WIFSIGNALED(*status))
     throw std::runtime_error(fmt::format("{} was killed by signal {} before it answered",
-                                         program_.argv[0], WTERMSIG(status)));
-  if (WEXITSTATUS(status) == kNotStarted)
+                                         program_.argv[0], WTERMSIG(*status)));
+  if (WEXITSTATUS(*status) == kNotStarted)
     throw std::runtime_error(
         fmt::format("cannot run {}: is it there and executable?",
                     rendezvous::shown(program_.argv.size() > 2 && program_.argv[1] == "-c" &&
@@ -129,7 +143,7 @@ void Child::report_end() {
                                           ? program_.argv[2].substr(5)
                                           : program_.argv[0])));
   throw std::runtime_error(fmt::format("{} ended with status {} before it answered",
-                                       program_.argv[0], WEXITSTATUS(status)));
+                                       program_.argv[0], WEXITSTATUS(*status)));
 }
 
 void Child::write_some(const std::string& out, std::size_t& sent) {

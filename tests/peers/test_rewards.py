@@ -12,12 +12,13 @@ import pathlib
 import random
 import re
 import subprocess
+import tempfile
 import unittest
 
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
-SCORE = pathlib.Path(os.environ["MGPU_BUILD"]) / "bin" / "score"
+TRAIN = pathlib.Path(os.environ["MGPU_BUILD"]) / "bin" / "mgpu-train"
 ANSWERS = pathlib.Path(__file__).parent / "data" / "answers.jsonl"
 LIMIT = 300
 SETTINGS = {"cosine_max_len": 120, "cosine_min_value_wrong": 0.0, "cosine_max_value_wrong": -0.5,
@@ -27,12 +28,19 @@ SETTINGS = {"cosine_max_len": 120, "cosine_min_value_wrong": 0.0, "cosine_max_va
 
 
 def ours(names, rows, **settings):
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    done = subprocess.run([SCORE, ",".join(names), json.dumps(settings)], input=lines,
-                          capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = score(",".join(names), "".join(json.dumps(row) + "\n" for row in rows),
+                 "--settings", json.dumps(settings))
     if done.returncode:
         raise AssertionError(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def score(names, lines, *options):
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        file.write(lines)
+        file.flush()
+        return subprocess.run([TRAIN, "score", "--rewards", names, *options, file.name],
+                              capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
 def answers():
@@ -200,6 +208,21 @@ class Rewards(unittest.TestCase):
                     cosine_of_tokens(len(texts[at]) * 2, verdicts[at]))))
         for row, value in zip(whole, length(texts, verdicts), strict=True):
             self.assertAlmostEqual(row["length"], value, places=12)
+
+    def test_mistakes_end_with_one_line_that_says_what_and_where(self):
+        for names, lines, options, status, words in (
+                ("acuracy", "", [], 1, "unknown reward acuracy (did you mean accuracy?)"),
+                ("format", '{"completion": 5}\n', [], 1, ":1: completion is neither text nor messages"),
+                ("format", '{"completion": "a"}\n\n[]\n', [], 1, ":3: this is no JSON object"),
+                ("accuracy", '{"completion": "a"}\n', [], 1,
+                 "reward accuracy: the data set has no column solution"),
+                ("cosine", "", ["--settings", '{"cosine_maxlen": 5}'], 2,
+                 "did you mean cosine_max_len?")):
+            done = score(names, lines, *options)
+            with self.subTest(names=names, lines=lines):
+                self.assertEqual((done.returncode, done.stdout), (status, ""))
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_ranking_is_that_of_its_definition(self):
         rng = random.Random(3)

@@ -133,6 +133,7 @@ TEST_CASE("any program can answer lines", "[rewards][child]") {
   CHECK_THAT(failure("cmd: echo '{\"error\":\"out of luck\"}'", batch),
              Contains("it failed: out of luck"));
   CHECK_THAT(failure("cmd: ./not/there", batch), Contains("./not/there"));
+  CHECK_THAT(failure("cmd: sh -c 'exec >&-; sleep 100'", batch), Contains("it closed its stdout"));
   CHECK_THAT(failure("cmd: true", batch), Contains("ended with status 0 before it answered"));
 }
 
