@@ -51,6 +51,7 @@ ARROWS = [
                          "rendezvous/base/*"]),
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
                           "rendezvous/base/*"]),
+    ("runtime/rewards/*", ["runtime/rewards/*", "runtime/text/jinja_text.hpp", "rendezvous/base/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
@@ -75,7 +76,9 @@ PACKAGES = {
         "launcher/ranks/worker.*",
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
         "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
-        "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*"]),
+        "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
+        # Numbers without bounds; HTTP to where completions are judged.
+        "runtime/rewards/math/rational.*", "runtime/rewards/http_reward.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
                                    "runtime/config/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [
@@ -88,7 +91,8 @@ PACKAGES = {
         "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),
-    "PCRE2": (["pcre2.h"], ["runtime/text/*", "runtime/checkpoint/name_pattern.cpp"]),
+    "PCRE2": (["pcre2.h"], ["runtime/text/*", "runtime/checkpoint/name_pattern.cpp",
+                         "runtime/rewards/pattern.cpp"]),
     "utf8proc": (["utf8proc.h"], ["runtime/text/*"]),
     "gloo": (["gloo/*"], ["runtime/comm/*"]),
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
@@ -103,7 +107,8 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
-PROCESS_STARTERS = ["launcher/ranks/worker.cpp", "launcher/ranks/spawn.cpp", "launcher/ranks/guard.cpp"]
+PROCESS_STARTERS = ["launcher/ranks/worker.cpp", "launcher/ranks/spawn.cpp", "launcher/ranks/guard.cpp",
+                    "runtime/rewards/child.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

@@ -12,6 +12,7 @@ Usage: mgpu-train FILE.yaml [options]       train; alone it is one rank
        mgpu-train generate --model DIR      answers
        mgpu-train merge --model BASE --adapter DIR --output DIR
        mgpu-train quantize --model BASE --output DIR
+       mgpu-train score --rewards NAME,... FILE.jsonl   what completions are worth
 
 With a recipe:
       --set KEY=VALUE      changes a key; KEY.INNER for a value inside a map; repeatable

@@ -170,6 +170,17 @@ Command parse_tokenize(std::vector<std::string> words) {
   return tokenize;
 }
 
+Command parse_score(std::vector<std::string> words) {
+  ScoreCommand score;
+  CLI::App app;
+  app.add_option("file", score.input)->required();
+  app.add_option("--rewards", score.rewards)->required();
+  app.add_option("--settings", score.settings);
+  app.add_option("-o,--output", score.output);
+  parse_all(app, std::move(words));
+  return score;
+}
+
 template <class Plain>
 Command plain(std::vector<std::string> words) {
   CLI::App app;
@@ -183,15 +194,11 @@ using ParseWords = Command (*)(std::vector<std::string>);
 
 const std::map<std::string, ParseWords>& commands() {
   static const std::map<std::string, ParseWords> all{
-      {"check", parse_check},
-      {"plan", parse_plan},
-      {"init", parse_init},
-      {"generate", parse_generate},
-      {"merge", parse_merge},
-      {"quantize", parse_quantize},
-      {"tokenize", parse_tokenize},
-      {"keys", plain<KeysCommand>},
-      {"version", plain<VersionCommand>},
+      {"check", parse_check},       {"plan", parse_plan},
+      {"init", parse_init},         {"generate", parse_generate},
+      {"merge", parse_merge},       {"quantize", parse_quantize},
+      {"tokenize", parse_tokenize}, {"score", parse_score},
+      {"keys", plain<KeysCommand>}, {"version", plain<VersionCommand>},
       {"help", plain<HelpCommand>},
   };
   return all;

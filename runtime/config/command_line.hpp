@@ -82,13 +82,21 @@ struct TokenizeCommand {
   RecipeArguments recipe;
 };
 
+// What completions in a file are worth.
+struct ScoreCommand {
+  std::string rewards;   // names, with commas between them
+  std::string settings;  // a JSON object of the keys of rewards
+  std::string input;     // a JSONL file
+  std::string output;    // empty: stdout
+};
+
 struct KeysCommand {};  // prints the reference of keys
 struct VersionCommand {};
 struct HelpCommand {};
 
-using Command =
-    std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand, MergeCommand,
-                 QuantizeCommand, TokenizeCommand, KeysCommand, VersionCommand, HelpCommand>;
+using Command = std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand,
+                             MergeCommand, QuantizeCommand, TokenizeCommand, ScoreCommand,
+                             KeysCommand, VersionCommand, HelpCommand>;
 
 // What a command line asks for. Throws UsageError, "what is wrong; what to do".
 Command parse_command_line(int argc, const char* const* argv);

@@ -83,6 +83,7 @@ int carry_out(const train::Command& command) {
                         [](const train::GenerateCommand& c) { return recipes::generate(c); },
                         [](const train::MergeCommand& c) { return recipes::merge(c); },
                         [](const train::QuantizeCommand& c) { return recipes::quantize(c); },
+                        [](const train::ScoreCommand& c) { return recipes::score(c); },
                         [](const train::TokenizeCommand& c) { return tokenize(c); },
                         [](const train::KeysCommand&) { return print(train::keys_markdown()); },
                         [](const train::VersionCommand&) { return print(train::version_text()); },

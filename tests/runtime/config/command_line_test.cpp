@@ -71,6 +71,10 @@ TEST_CASE("mistakes are named with what would be right", "[command]") {
   CHECK_THROWS_WITH(parsed({"merge", "--model", "m"}), Contains("--adapter"));
   CHECK(as<QuantizeCommand>({"quantize", "--model", "m", "-o", "o"}).output == "o");
   CHECK_THROWS_WITH(parsed({"quantize", "--model", "m"}), Contains("--output"));
+  const auto score = as<ScoreCommand>({"score", "--rewards", "accuracy,format", "rows.jsonl"});
+  CHECK(score.rewards == "accuracy,format");
+  CHECK(score.input == "rows.jsonl");
+  CHECK_THROWS_WITH(parsed({"score", "rows.jsonl"}), Contains("--rewards"));
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--top-p", "2"}),
                     Contains("--top-p"));
   CHECK_THROWS_AS(parsed({"check"}), UsageError);

@@ -1,0 +1,50 @@
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "runtime/recipes/commands.hpp"
+#include "runtime/rewards/score_file.hpp"
+
+namespace mgpu::recipes {
+namespace {
+
+rewards::Settings settings_of(const std::string& text) {
+  if (text.empty()) return {};
+  const auto values = nlohmann::json::parse(text, nullptr, false);
+  if (values.is_discarded())
+    throw train::UsageError("--settings is to be JSON, such as {\"cosine_max_len\": 500}");
+  try {
+    return rewards::read_settings(values);
+  } catch (const std::runtime_error& e) {
+    throw train::UsageError(std::string("--settings: ") + e.what());
+  }
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream words(list);
+  for (std::string name; std::getline(words, name, ',');) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+int score(const train::ScoreCommand& command) {
+  const auto settings = settings_of(command.settings);
+  std::ifstream rows(command.input);
+  if (!rows) throw std::runtime_error("cannot read " + command.input);
+  std::ostringstream scores;
+  rewards::score_rows(rows, command.input, names_in(command.rewards), settings, scores);
+  std::ofstream file;
+  if (!command.output.empty()) file.open(command.output);
+  std::ostream& out = command.output.empty() ? std::cout : file;
+  out << scores.str() << std::flush;
+  if (!out)
+    throw std::runtime_error("cannot write " +
+                             (command.output.empty() ? std::string("the scores") : command.output));
+  return 0;
+}
+
+}  // namespace mgpu::recipes

@@ -1,0 +1,167 @@
+#include "runtime/rewards/rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/base/spelling.hpp"
+#include "runtime/rewards/json_path.hpp"
+#include "runtime/rewards/pattern.hpp"
+#include "runtime/rewards/text_rewards.hpp"
+
+namespace mgpu::rewards {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kDeepestJson = 100;
+constexpr std::size_t kMostBraces = 200;  // places where a JSON object is looked for
+
+[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+  throw std::runtime_error(
+      fmt::format("rule {} of reward_rules: {}", rendezvous::shown(name), what));
+}
+
+double number_of(const std::string& name, const json& rule, const char* key, double otherwise) {
+  const auto found = rule.find(key);
+  if (found == rule.end()) return otherwise;
+  if (!found->is_number()) refuse(name, fmt::format("{} is to be a number", key));
+  return found->get<double>();
+}
+
+std::string text_of(const std::string& name, const json& rule, const char* key) {
+  const auto found = rule.find(key);
+  if (found == rule.end()) return "";
+  if (!found->is_string()) refuse(name, fmt::format("{} is to be text", key));
+  return found->get<std::string>();
+}
+
+void check_keys(const std::string& name, const json& rule, const std::vector<std::string>& known) {
+  for (const auto& [key, value] : rule.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const auto near = rendezvous::nearest(key, known);
+    refuse(name, fmt::format("unknown key {}{}", rendezvous::shown(key),
+                             near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+  }
+}
+
+const json& column_of(const Scored& s, const std::string& name, const std::string& column) {
+  const auto found = s.row->find(column);
+  if (found == s.row->end())
+    throw RewardError(name,
+                      fmt::format("the data set has no column {}", rendezvous::shown(column)));
+  return *found;
+}
+
+std::string as_text(const json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::unique_ptr<Reward> regex_rule(const std::string& name, const json& rule) {
+  check_keys(name, rule, {"regex", "flags", "column", "match", "otherwise"});
+  const auto column = text_of(name, rule, "column");
+  const double match = number_of(name, rule, "match", 1);
+  const double otherwise = number_of(name, rule, "otherwise", 0);
+  Pattern pattern = [&] {
+    try {
+      return Pattern(text_of(name, rule, "regex"), Pattern::flags_of(text_of(name, rule, "flags")));
+    } catch (const std::runtime_error& e) {
+      refuse(name, e.what());
+    }
+  }();
+  return each(name, [=, pattern = std::move(pattern)](const Scored& s) -> Score {
+    try {
+      const auto found = pattern.find(s.completion);
+      if (!found) return otherwise;
+      if (column.empty()) return match;
+      const auto text = found->group.value_or(
+          std::string(s.completion.substr(found->begin, found->end - found->begin)));
+      return text == as_text(column_of(s, name, column)) ? match : otherwise;
+    } catch (const RewardError&) {
+      throw;
+    } catch (const std::runtime_error& e) {
+      throw RewardError(name, e.what());
+    }
+  });
+}
+
+std::unique_ptr<Reward> json_rule(const std::string& name, const json& rule) {
+  check_keys(name, rule, {"json", "equals", "column", "match", "otherwise", "invalid"});
+  const auto column = text_of(name, rule, "column");
+  if (!column.empty() && rule.contains("equals"))
+    refuse(name, "equals and column exclude each other");
+  const double match = number_of(name, rule, "match", 1);
+  const double otherwise = number_of(name, rule, "otherwise", 0);
+  const double invalid = number_of(name, rule, "invalid", otherwise);
+  const std::optional<json> equals =
+      rule.contains("equals") ? std::optional<json>(rule["equals"]) : std::nullopt;
+  const JsonPath path = [&] {
+    try {
+      return JsonPath(text_of(name, rule, "json"));
+    } catch (const std::runtime_error& e) {
+      refuse(name, e.what());
+    }
+  }();
+  return each(name, [=](const Scored& s) -> Score {
+    const auto document = json_in(s.completion);
+    if (document.is_discarded()) return invalid;
+    const auto* found = path.find(document);
+    if (!found) return otherwise;
+    if (equals) return *found == *equals ? match : otherwise;
+    if (column.empty()) return match;
+    const auto& wanted = column_of(s, name, column);
+    return *found == wanted || as_text(*found) == as_text(wanted) ? match : otherwise;
+  });
+}
+
+bool too_deep(std::string_view text) {
+  int depth = 0;
+  for (const char c : text) {
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > kDeepestJson) return true;
+  }
+  return false;
+}
+
+json parsed(std::string_view text) {
+  if (too_deep(text)) return json(json::value_t::discarded);
+  return json::parse(text, nullptr, false);
+}
+
+}  // namespace
+
+json json_in(std::string_view text) {
+  if (auto whole = parsed(text); !whole.is_discarded()) return whole;
+  constexpr std::string_view kFence = "```";
+  if (const auto end = text.rfind(kFence); end != text.npos && end > 0) {
+    const auto begin = text.rfind(kFence, end - 1);
+    if (begin != text.npos) {
+      auto block = text.substr(begin + 3, end - begin - 3);
+      if (block.starts_with("json")) block.remove_prefix(4);
+      if (auto fenced = parsed(block); !fenced.is_discarded()) return fenced;
+    }
+  }
+  // From the last } back to the { that makes it whole.
+  const auto end = text.rfind('}');
+  if (end == text.npos) return json(json::value_t::discarded);
+  auto begin = end;
+  for (std::size_t i = 0; i < kMostBraces && begin > 0; ++i) {
+    begin = text.rfind('{', begin - 1);
+    if (begin == text.npos) break;
+    if (auto object = parsed(text.substr(begin, end - begin + 1)); !object.is_discarded())
+      return object;
+  }
+  return json(json::value_t::discarded);
+}
+
+std::unique_ptr<Reward> make_rule(const std::string& name, const json& rule) {
+  if (!rule.is_object()) refuse(name, "it is to be a mapping with regex or json");
+  if (rule.contains("regex") == rule.contains("json"))
+    refuse(name, "it is to have either regex or json");
+  return rule.contains("regex") ? regex_rule(name, rule) : json_rule(name, rule);
+}
+
+}  // namespace mgpu::rewards

@@ -1,0 +1,128 @@
+#include "runtime/rewards/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::rewards {
+namespace {
+
+using nlohmann::json;
+using Set = std::function<void(Settings&, const json&)>;
+
+[[noreturn]] void refuse(const std::string& key, const std::string& what) {
+  throw std::runtime_error(fmt::format("{} is to be {}", key, what));
+}
+
+double number_of(const std::string& key, const json& value) {
+  if (!value.is_number()) refuse(key, "a number");
+  return value.get<double>();
+}
+
+int whole_of(const std::string& key, const json& value) {
+  const double number = number_of(key, value);
+  if (number != std::floor(number) || std::abs(number) > 1e9) refuse(key, "a whole number");
+  return static_cast<int>(number);
+}
+
+std::string text_of(const std::string& key, const json& value) {
+  if (!value.is_string()) refuse(key, "text");
+  return value.get<std::string>();
+}
+
+template <class Member>
+Set number_into(const std::string& key, Member member) {
+  return [=](Settings& s, const json& v) { s.*member = number_of(key, v); };
+}
+
+template <class Member>
+Set whole_into(const std::string& key, Member member) {
+  return [=](Settings& s, const json& v) { s.*member = whole_of(key, v); };
+}
+
+void set_scope(Settings& s, const json& value) {
+  const auto scope = text_of("length_scope", value);
+  if (scope != "group" && scope != "batch") refuse("length_scope", "group or batch");
+  s.length_scope = scope == "group" ? LengthScope::group : LengthScope::batch;
+}
+
+void set_on_error(Settings& s, const json& value) {
+  const auto what = text_of("reward_on_error", value);
+  if (what != "stop" && what != "none") refuse("reward_on_error", "stop or none");
+  s.reward_on_error = what == "stop" ? OnError::stop : OnError::none;
+}
+
+void set_timeout(Settings& s, const json& value) {
+  const double seconds = number_of("reward_timeout", value);
+  if (!(seconds >= 0.001 && seconds <= 86400)) refuse("reward_timeout", "0.001 to 86400 seconds");
+  s.reward_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+void set_rules(Settings& s, const json& value) {
+  if (!value.is_object()) refuse("reward_rules", "a mapping of names to rules");
+  s.reward_rules = value;
+}
+
+void set_delimiters(Settings& s, const json& value) {
+  const bool fits = value.is_array() && !value.empty() &&
+                    std::all_of(value.begin(), value.end(), [](const json& one) {
+                      return one.is_string() && !one.get_ref<const std::string&>().empty();
+                    });
+  if (!fits) refuse("reasoning_delimiters", "a list of texts");
+  s.reasoning_delimiters = value.get<std::vector<std::string>>();
+}
+
+const std::map<std::string, Set>& keys() {
+  static const std::map<std::string, Set> table = [] {
+    std::map<std::string, Set> t;
+    const auto number = [&](const char* key, auto member) { t[key] = number_into(key, member); };
+    const auto whole = [&](const char* key, auto member) { t[key] = whole_into(key, member); };
+    number("cosine_min_value_wrong", &Settings::cosine_min_value_wrong);
+    number("cosine_max_value_wrong", &Settings::cosine_max_value_wrong);
+    number("cosine_min_value_correct", &Settings::cosine_min_value_correct);
+    number("cosine_max_value_correct", &Settings::cosine_max_value_correct);
+    whole("cosine_max_len", &Settings::cosine_max_len);
+    whole("repetition_n_grams", &Settings::repetition_n_grams);
+    number("repetition_max_penalty", &Settings::repetition_max_penalty);
+    whole("max_completion_len", &Settings::max_completion_len);
+    whole("soft_punish_cache", &Settings::soft_punish_cache);
+    t["length_scope"] = set_scope;
+    t["reward_on_error"] = set_on_error;
+    t["reward_timeout"] = set_timeout;
+    t["reward_rules"] = set_rules;
+    t["reasoning_delimiters"] = set_delimiters;
+    t["reward_python"] = [](Settings& s, const json& v) {
+      s.reward_python = text_of("reward_python", v);
+    };
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
+
+Settings read_settings(const json& values) {
+  if (!values.is_object()) throw std::runtime_error("settings of rewards are to be a mapping");
+  Settings settings;
+  for (const auto& [key, value] : values.items()) {
+    const auto known = keys().find(key);
+    if (known == keys().end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, set] : keys()) names.push_back(name);
+      const auto near = rendezvous::nearest(key, names);
+      throw std::runtime_error(fmt::format("unknown setting {} of rewards{}",
+                                           rendezvous::shown(key),
+                                           near.empty() ? "" : "; did you mean " + near + "?"));
+    }
+    known->second(settings, value);
+  }
+  check(settings);
+  return settings;
+}
+
+}  // namespace mgpu::rewards

@@ -1,0 +1,161 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "tests/runtime/rewards/rewards_support.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu;
+using namespace mgpu::tests;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// A file of rewards in a folder of its own.
+struct RewardFile {
+  TempDir dir;
+  std::string path = dir.path("my_rewards.py");
+
+  explicit RewardFile(const std::string& text) { std::ofstream(path) << text; }
+  std::string function(const std::string& name) const { return path + ":" + name; }
+};
+
+std::string failure(const std::string& name, const Batch& batch,
+                    const json& settings = json::object()) {
+  return message_of([&] { batch.scored_by(name, settings); });
+}
+
+}  // namespace
+
+TEST_CASE("a function of a Python file gets TRL's arguments and every column", "[rewards][child]") {
+  const RewardFile file(
+      "def fn(prompts, completions, completion_ids, solution, **kwargs):\n"
+      "    print('this is no answer')\n"
+      "    assert prompts == ['q', 'q'] and completion_ids == [[1, 2], [3]]\n"
+      "    assert kwargs['level'] == [7, 7]\n"
+      "    return [1.5 if c == s else None for c, s in zip(completions, solution)]\n"
+      "def plain(completions):\n"
+      "    return [len(c) for c in completions]\n"
+      "async def later(completions, **kwargs):\n"
+      "    return [0.25] * len(completions)\n");
+  Batch batch({"a", "b"}, {{"prompt", "q"}, {"solution", "a"}, {"level", 7}});
+  batch.ids = {{1, 2}, {3}};
+  CHECK(batch.scored_by(file.function("fn")) == std::vector<Score>{1.5, std::nullopt});
+  CHECK(batch.scored_by(file.function("plain")) == std::vector<Score>{1, 1});
+  CHECK(batch.scored_by(file.function("later")) == std::vector<Score>{0.25, 0.25});
+}
+
+TEST_CASE("completions of conversations are messages, as open-r1's functions read them",
+          "[rewards][child]") {
+  const RewardFile file(
+      "def fn(completions, **kwargs):\n"
+      "    return [len(c[0]['content']) for c in completions]\n");
+  const Batch asked({"abc"}, {{"prompt", {{{"role", "user"}, {"content", "q"}}}}});
+  CHECK(asked.scored_by(file.function("fn")) == std::vector<Score>{3});
+  CHECK(Batch({"abcd"}, {{"problem", "q"}}).scored_by(file.function("fn")) ==
+        std::vector<Score>{4});
+}
+
+TEST_CASE("a function is asked group by group and its scores keep their places",
+          "[rewards][child]") {
+  const RewardFile file(
+      "def fn(completions, **kwargs):\n"
+      "    return [float(c) + 100 * len(completions) for c in completions]\n");
+  Batch batch({"1", "2", "3"}, {{"prompt", "q"}});
+  batch.groups = {4, 0, 4};
+  CHECK(batch.scored_by(file.function("fn")) == std::vector<Score>{201, 102, 203});
+}
+
+TEST_CASE("what goes wrong in a reward file is one line that names the reward",
+          "[rewards][child]") {
+  const RewardFile file(
+      "def fails(completions, **kwargs):\n"
+      "    raise KeyError('gold')\n"
+      "def nan(completions, **kwargs):\n"
+      "    return [float('nan') for c in completions]\n"
+      "def short(completions, **kwargs):\n"
+      "    return [1.0]\n"
+      "def quits(completions, **kwargs):\n"
+      "    import os; os._exit(3)\n"
+      "def dies(completions, **kwargs):\n"
+      "    import os; os.kill(os.getpid(), 9)\n");
+  const Batch batch({"a", "b"}, {{"prompt", "q"}});
+  const auto expect = [&](const std::string& function, const std::string& words) {
+    const auto name = file.function(function);
+    const auto message = failure(name, batch);
+    CHECK_THAT(message, Contains("reward " + name + ": "));
+    CHECK_THAT(message, Contains(words));
+    CHECK(message.find('\n') == message.npos);
+  };
+  expect("fails", "KeyError: 'gold' (" + file.path + ":2)");
+  expect("nan", "its score of completion 1 is nan");
+  expect("short", "it gave 1 scores for 2 completions");
+  expect("quits", "ended with status 3 before it answered");
+  expect("dies", "was killed by signal 9");
+  expect("missing", "has no function missing; it has dies, fails");
+  CHECK_THAT(failure("nowhere/x.py:fn", batch), Contains("there is no file"));
+  const RewardFile broken("def fn(:\n");
+  CHECK_THAT(failure(broken.function("fn"), batch), Contains("SyntaxError"));
+}
+
+TEST_CASE("a reward that never answers fails at its time limit", "[rewards][child]") {
+  const Batch batch({"a", "b"});
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_THAT(failure("cmd: sleep 100", batch, {{"reward_timeout", 0.1}}),
+             Contains("reward cmd: sleep 100: it did not answer in time"));
+  CHECK(std::chrono::steady_clock::now() - begin < 20s);
+}
+
+TEST_CASE("a reward that fails gives no scores where that is the policy, and is asked again",
+          "[rewards][child]") {
+  const RewardFile file(
+      "import os\n"
+      "def fn(completions, **kwargs):\n"
+      "    if completions == ['x']: os._exit(1)\n"
+      "    return [1.0 for c in completions]\n");
+  Batch batch({"x", "a"}, {{"prompt", "q"}});
+  batch.groups = {0, 1};
+  CHECK(batch.scored_by(file.function("fn"), {{"reward_on_error", "none"}}) ==
+        std::vector<Score>{std::nullopt, 1});
+}
+
+TEST_CASE("any program can answer lines", "[rewards][child]") {
+  const Batch batch({"a"});
+  CHECK(batch.scored_by(R"(cmd: sh -c 'while read q; do echo "{\"scores\":[2]}"; done')") ==
+        std::vector<Score>{2});
+  CHECK_THAT(failure("cmd: echo no", batch), Contains("its answer is no JSON: no"));
+  CHECK_THAT(failure("cmd: echo '[1]'", batch), Contains("no list of scores"));
+  CHECK_THAT(failure("cmd: echo '{\"scores\":[\"1\"]}'", batch), Contains("no finite number"));
+  CHECK_THAT(failure("cmd: echo '{\"error\":\"out of luck\"}'", batch),
+             Contains("it failed: out of luck"));
+  CHECK_THAT(failure("cmd: ./not/there", batch), Contains("./not/there"));
+  CHECK_THAT(failure("cmd: sh -c 'exec >&-; sleep 100'", batch), Contains("it closed its stdout"));
+  CHECK_THAT(failure("cmd: true", batch), Contains("ended with status 0 before it answered"));
+}
+
+TEST_CASE("a large question does not block a program that is slow to read", "[rewards][child]") {
+  const RewardFile file(
+      "def fn(completions, **kwargs):\n"
+      "    return [float(len(c)) for c in completions]\n");
+  const Batch batch({std::string(3'000'000, 'x')}, {{"prompt", "q"}});
+  CHECK(batch.scored_by(file.function("fn")) == std::vector<Score>{3'000'000});
+}
+
+TEST_CASE("the program of a reward ends with the reward", "[rewards][child]") {
+  const TempDir dir;
+  const auto note = dir.path("pid");
+  auto reward = rewards::make_reward(
+      "cmd: sh -c 'echo $$ > " + note + "; while read q; do echo \"{\\\"scores\\\":[2]}\"; done'",
+      {});
+  CHECK(Batch({"a"}).scored_by(*reward) == std::vector<Score>{2});
+  pid_t pid = 0;
+  std::ifstream(note) >> pid;
+  REQUIRE(pid > 0);
+  CHECK(::kill(pid, 0) == 0);
+  reward.reset();
+  CHECK(::kill(pid, 0) != 0);
+}
