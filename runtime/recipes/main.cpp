@@ -15,6 +15,7 @@
 #include "runtime/config/keys_page.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/recipes/commands.hpp"
+#include "runtime/recipes/grpo.hpp"
 #include "runtime/recipes/sft.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/last_words.hpp"
@@ -49,9 +50,7 @@ int run(const train::RunCommand& command) {
     for (const auto& note : config.notes) fmt::print("note: {}\n", note);
     std::fflush(stdout);
   }
-  if (config.task == train::Task::grpo) {
-    throw std::runtime_error("task: grpo is not there yet; this version trains task: sft");
-  }
+  if (config.task == train::Task::grpo) return recipes::grpo(config, contract);
   return recipes::sft(config, contract);
 }
 

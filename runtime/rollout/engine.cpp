@@ -94,13 +94,11 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Prompt>&
     for (std::size_t i = 0; i < prompts[p].seeds.size(); ++i) work.waiting.emplace_back(p, i);
   }
   counts_ = {};
-  model_.take_weights();
   while (true) {
     admit(work);
     if (work.running.empty() && work.waiting.empty()) break;
     run_burst(work);
   }
-  model_.release_weights();
   return std::move(work.made);
 }
 

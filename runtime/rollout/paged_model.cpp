@@ -62,6 +62,16 @@ std::vector<std::int64_t> slots_of(const std::vector<Reading>& prompts) {
 
 }  // namespace
 
+WholeWeights::WholeWeights(const model::ModelConfig& config, model::Keeper& keeper)
+    : keeper_(keeper) {
+  for (int unit = 0; unit <= model::end_unit(config); ++unit)
+    units_.push_back(&keeper_.weights(unit));
+}
+
+WholeWeights::~WholeWeights() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) keeper_.release(unit);
+}
+
 std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::ScalarType dtype) {
   return 2 * config.layers * ops::kPageTokens * config.kv_heads * config.head_dim *
          static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -69,7 +79,7 @@ std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::Scalar
 
 PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& options,
                        model::Keeper& keeper, std::int64_t pages, std::int64_t room)
-    : config_(config), options_(options), keeper_(keeper) {
+    : config_(config), options_(options), weights_(config, keeper) {
   const std::vector<std::int64_t> shape{config.layers, pages, ops::kPageTokens, config.kv_heads,
                                         config.head_dim};
   // Zeros: what nobody wrote may be read with weight 0, and NaN times 0 is NaN.
@@ -82,21 +92,6 @@ PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& opt
                               at::kFloat));
   cos_ = at::cos(angles).to(options.device);
   sin_ = at::sin(angles).to(options.device);
-}
-
-PagedModel::~PagedModel() {
-  release_weights();
-}
-
-void PagedModel::take_weights() {
-  if (!units_.empty()) return;
-  for (int unit = 0; unit <= model::end_unit(config_); ++unit)
-    units_.push_back(&keeper_.weights(unit));
-}
-
-void PagedModel::release_weights() {
-  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) keeper_.release(unit);
-  units_.clear();
 }
 
 ops::Pages PagedModel::pages_of(std::int64_t layer) const {

@@ -33,21 +33,28 @@ struct StepInput {
   Tensor table;      // int32 [sequences, most pages]
 };
 
-// A transformer that reads on where it stopped: keys and values stay in pages. It has all units of
-// the model at hand from the first call of `take_weights` to that of `release_weights`, so that a
-// model generates while it is being trained, whoever keeps its weights.
+// All units of a model at hand for as long as this lives, whoever keeps them: where weights are
+// spread over ranks they are gathered once, and ranks may then compute without each other.
+class WholeWeights {
+ public:
+  WholeWeights(const model::ModelConfig& config, model::Keeper& keeper);
+  WholeWeights(const WholeWeights&) = delete;
+  WholeWeights& operator=(const WholeWeights&) = delete;
+  ~WholeWeights();
+
+  const model::Unit& unit(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
+
+ private:
+  model::Keeper& keeper_;
+  std::vector<const model::Unit*> units_;
+};
+
+// A transformer that reads on where it stopped: keys and values stay in pages.
 class PagedModel {
  public:
   // `room`: the longest sequence.
   PagedModel(const model::ModelConfig& config, const ModelOptions& options, model::Keeper& keeper,
              std::int64_t pages, std::int64_t room);
-  PagedModel(const PagedModel&) = delete;
-  PagedModel& operator=(const PagedModel&) = delete;
-  ~PagedModel();
-
-  void take_weights();
-  void release_weights();
-
   // Reads whole prompts; gives the logits behind the last token of each, [prompts, vocab].
   Tensor read(const std::vector<Reading>& prompts);
 
@@ -63,17 +70,16 @@ class PagedModel {
  private:
   ops::HeadShape shape() const { return {config_.heads, config_.kv_heads, config_.head_dim}; }
   ops::Pages pages_of(std::int64_t layer) const;
-  const model::Unit& unit(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
+  const model::Unit& unit(int unit) const { return weights_.unit(unit); }
   Tensor block(const Tensor& x, const model::Block& weights, std::int64_t layer,
                const StepInput& input, const Tensor& slots, const Tensor& lengths) const;
   Tensor head(const Tensor& x) const;
 
   const model::ModelConfig& config_;
   ModelOptions options_;
-  model::Keeper& keeper_;
+  WholeWeights weights_;
   Tensor keys_, values_;  // [layers, pages, kPageTokens, kv heads, head_dim]
   Tensor cos_, sin_;
-  std::vector<const model::Unit*> units_;  // while we have them
 };
 
 }  // namespace mgpu::rollout

@@ -66,7 +66,7 @@ void Reporter::interval(const Interval& i) {
   report.step = i.step;
   report.total_steps = i.total_steps;
   report.epoch = i.epoch;
-  report.loss = per_label(i.loss_sum, i);
+  report.loss = i.loss.value_or(per_label(i.loss_sum, i));
   report.learning_rate = i.learning_rate;
   report.grad_norm = i.grad_norm;
   report.tokens = i.tokens;
@@ -80,8 +80,11 @@ void Reporter::interval(const Interval& i) {
   report.comm_share = facts_.world > 1 ? std::min(1.0, i.comm_seconds / seconds) : -1;
   skipped_ += i.skipped;
   report.skipped_steps = skipped_;
-  report.extra = {{"mean_token_accuracy", per_label(i.correct, i)},
-                  {"entropy", per_label(i.entropy_sum, i)}};
+  report.extra = i.extra;
+  if (i.extra.empty()) {
+    report.extra = {{"mean_token_accuracy", per_label(i.correct, i)},
+                    {"entropy", per_label(i.entropy_sum, i)}};
+  }
   sinks_->telemetry.step(report);
 }
 
@@ -96,7 +99,7 @@ void Reporter::summary(const Interval& whole) {
   telemetry::Summary summary;
   summary.step = whole.step;
   summary.epoch = whole.epoch;
-  summary.train_loss = per_label(whole.loss_sum, whole);
+  summary.train_loss = whole.loss.value_or(per_label(whole.loss_sum, whole));
   summary.train_runtime = since(begin);
   summary.samples = whole.examples;
   summary.steps = whole.steps;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/config/config.hpp"
@@ -18,6 +19,9 @@ struct Interval {
   double loss_sum = 0, correct = 0, entropy_sum = 0;
   std::int64_t labels = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
   double comm_seconds = 0;
+  // What other tasks measure: their loss, and numbers by name instead of accuracy and entropy.
+  std::optional<double> loss = {};
+  std::map<std::string, double> extra = {};
 };
 
 // Tells people, and files for people, how training goes. Rank 0 speaks; the others are silent.

@@ -66,6 +66,7 @@ nlohmann::json to_json(const Progress& p) {
                       {"log_history", p.log_history}};
   if (p.best_metric) json["best_metric"] = *p.best_metric;
   if (p.best_step) json["best_global_step"] = *p.best_step;
+  if (!p.task_state.is_null()) json["task_state"] = p.task_state;
   return json;
 }
 
@@ -77,6 +78,7 @@ Progress progress_from(const nlohmann::json& json, const std::string& file) {
     p.global_batch = json.at("global_batch");
     p.data_seed = json.at("data_seed");
     p.tokens = json.at("num_input_tokens_seen");
+    p.task_state = json.value("task_state", nlohmann::json());
     p.updates = json.at("updates");
     p.evaluations_without_gain = json.at("evaluations_without_gain");
     if (!json.at("best_metric").is_null()) p.best_metric = json.at("best_metric");

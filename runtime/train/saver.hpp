@@ -22,6 +22,7 @@ struct Progress {
   std::optional<std::int64_t> best_step;
   std::int64_t evaluations_without_gain = 0;
   nlohmann::json log_history = nlohmann::json::array();
+  nlohmann::json task_state;  // what the task has to know besides; null: nothing
 };
 
 nlohmann::json to_json(const Progress& progress);

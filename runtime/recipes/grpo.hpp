@@ -1,0 +1,11 @@
+#pragma once
+
+#include "rendezvous/contract.hpp"
+#include "runtime/config/config.hpp"
+
+namespace mgpu::recipes {
+
+// Trains a policy by its rewards, as this rank of a job. Gives the exit status.
+int grpo(const train::TrainConfig& config, const rendezvous::Contract& contract);
+
+}  // namespace mgpu::recipes

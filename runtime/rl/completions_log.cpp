@@ -1,0 +1,122 @@
+#include "runtime/rl/completions_log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "rendezvous/base/text_table.hpp"
+#include "runtime/data/row.hpp"
+
+namespace mgpu::rl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kShownText = 60;
+
+void put_range(std::map<std::string, double>& metrics, const std::string& name,
+               const std::vector<double>& lengths) {
+  if (lengths.empty()) return;
+  double sum = 0;
+  for (const double length : lengths) sum += length;
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  metrics["completions/mean" + name] = sum / static_cast<double>(lengths.size());
+  metrics["completions/min" + name] = *least;
+  metrics["completions/max" + name] = *most;
+}
+
+struct Healthy {
+  const char* name;
+  double least, most;
+  const char* advice;
+};
+
+constexpr Healthy kHealthy[] = {
+    {"frac_reward_zero_std", 0, .8,
+     "most groups have one reward for all and teach nothing: easier or harder prompts, or more "
+     "num_generations"},
+    {"kl", -1e-3, .5, "the policy runs away from the reference: a larger beta or a lower rate"},
+    {"entropy", .05, 5, "the policy has lost its variety, or found noise"},
+    {"clip_ratio/region_mean", 0, .1, "steps are large: a lower learning_rate or fewer iterations"},
+    {"sampling/sampling_logp_difference/mean", 0, .1,
+     "what generates and what learns do not agree on the same tokens"},
+    {"completions/clipped_ratio", 0, .3, "many completions are cut: raise max_completion_length"},
+};
+
+}  // namespace
+
+CompletionsLog::CompletionsLog(std::string folder, std::int64_t shown,
+                               std::vector<std::string> rewards)
+    : folder_(std::move(folder)), shown_(shown), rewards_(std::move(rewards)) {}
+
+void CompletionsLog::write(std::int64_t step, const Generation& generation,
+                           const std::vector<Question>& questions) const {
+  if (folder_.empty()) return;
+  fs::create_directories(folder_);
+  const auto path = (fs::path(folder_) / fmt::format("completions_{:05}.jsonl", step)).string();
+  std::ofstream file(path, std::ios::app);
+  for (const auto& sample : generation.samples) {
+    nlohmann::ordered_json line{{"step", step},
+                                {"prompt", questions[sample.question].text},
+                                {"completion", sample.text},
+                                {"terminated", sample.terminated}};
+    for (std::size_t i = 0; i < rewards_.size(); ++i)
+      line[rewards_[i]] = sample.rewards[i] ? nlohmann::ordered_json(*sample.rewards[i]) : nullptr;
+    line["advantage"] = sample.advantage;
+    file << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  }
+  file.flush();
+  if (!file) throw std::runtime_error("cannot write " + path);
+}
+
+std::string CompletionsLog::table(const Generation& generation,
+                                  const std::vector<Question>& questions) const {
+  if (shown_ <= 0) return {};
+  std::vector<std::vector<std::string>> rows{{"prompt", "completion"}};
+  for (const auto& name : rewards_) rows[0].push_back(name);
+  rows[0].push_back("advantage");
+  const auto count = std::min(static_cast<std::size_t>(shown_), generation.samples.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& sample = generation.samples[i];
+    rows.push_back({data::shown(questions[sample.question].text, kShownText),
+                    data::shown(sample.text, kShownText)});
+    for (const auto& reward : sample.rewards)
+      rows.back().push_back(reward ? fmt::format("{:.3g}", *reward) : "-");
+    rows.back().push_back(fmt::format("{:.3g}", sample.advantage));
+  }
+  return rendezvous::text_table(rows);
+}
+
+std::map<std::string, double> length_metrics(const std::vector<Sample>& samples) {
+  std::vector<double> lengths, terminated;
+  for (const auto& sample : samples) {
+    lengths.push_back(static_cast<double>(sample.tokens.size()));
+    if (sample.terminated) terminated.push_back(lengths.back());
+  }
+  std::map<std::string, double> metrics;
+  put_range(metrics, "_length", lengths);
+  put_range(metrics, "_terminated_length", terminated);
+  if (!samples.empty()) {
+    const auto all = static_cast<double>(samples.size());
+    metrics["completions/clipped_ratio"] = 1 - static_cast<double>(terminated.size()) / all;
+  }
+  return metrics;
+}
+
+std::vector<std::string> health_warnings(const std::map<std::string, double>& metrics) {
+  std::vector<std::string> lines;
+  for (const auto& range : kHealthy) {
+    const auto found = metrics.find(range.name);
+    if (found == metrics.end()) continue;
+    if (found->second >= range.least && found->second <= range.most) continue;
+    lines.push_back(
+        fmt::format("warning: {} is {:.3g}; {}", range.name, found->second, range.advice));
+  }
+  return lines;
+}
+
+}  // namespace mgpu::rl

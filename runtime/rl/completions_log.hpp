@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/rl/experience.hpp"
+#include "runtime/rl/prompts.hpp"
+
+namespace mgpu::rl {
+
+// What was generated, for people: a file of JSON lines a generation, and a table of a few.
+class CompletionsLog {
+ public:
+  // `folder`: empty: no files. `shown`: rows of the table; 0: none.
+  CompletionsLog(std::string folder, std::int64_t shown, std::vector<std::string> rewards);
+
+  void write(std::int64_t step, const Generation& generation,
+             const std::vector<Question>& questions) const;
+  // Empty if none is wanted.
+  std::string table(const Generation& generation, const std::vector<Question>& questions) const;
+
+ private:
+  std::string folder_;
+  std::int64_t shown_;
+  std::vector<std::string> rewards_;
+};
+
+// TRL's numbers about the lengths of completions, over all of a generation.
+std::map<std::string, double> length_metrics(const std::vector<Sample>& samples);
+
+// A line for each number that has left the range in which training is healthy.
+std::vector<std::string> health_warnings(const std::map<std::string, double>& metrics);
+
+}  // namespace mgpu::rl

@@ -1,0 +1,131 @@
+// What happens before the first step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "runtime/config/grpo_values.hpp"
+#include "runtime/data/text_encoder.hpp"
+#include "runtime/rewards/catalog.hpp"
+#include "runtime/rl/grpo_trainer.hpp"
+#include "runtime/rl/recipe.hpp"
+
+namespace mgpu::rl {
+namespace {
+
+using train::GrpoValues;
+
+std::int64_t longest_of(const std::vector<Question>& questions) {
+  std::size_t most = 0;
+  for (const auto& question : questions) most = std::max(most, question.tokens.size());
+  return static_cast<std::int64_t>(most);
+}
+
+}  // namespace
+
+GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contract)
+    : Session(std::move(config), std::move(contract)),
+      loss_(grpo::loss_settings(config_)),
+      kl_(adaptive_kl(config_)),
+      entropy_(adaptive_entropy(config_)) {}
+
+GrpoTrainer::~GrpoTrainer() = default;
+
+void GrpoTrainer::setup() {
+  sizes_ = train::plan_generation(config_, contract_.world_size);
+  reward_names_ = reward_names(config_);
+  reward_weights_ = reward_weights(config_);
+  rewards_ = rewards::make_rewards(reward_names_, reward_settings(config_));
+  open_model();
+  open_prompts();
+  join();
+  config_.per_device_train_batch_size = sizes_.per_device;
+  build();
+  plan();
+  restore(begin(sizes_.step));
+  comm_->barrier("the beginning of training");
+}
+
+void GrpoTrainer::open_prompts() {
+  const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
+  auto options = prompt_options(config_);
+  const auto made = wanted_of(config_).most_tokens;
+  if (const auto room = source_->config.max_position - made; source_->config.max_position > 0) {
+    if (room < 1)
+      throw std::runtime_error(
+          fmt::format("max_completion_length: {} leaves no room for a prompt; the model reads {} "
+                      "tokens",
+                      made, source_->config.max_position));
+    options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
+  }
+  questions_ = read_questions(config_.dataset_name, options, encoder);
+  if (!config_.eval_dataset.empty())
+    eval_questions_ = read_questions(config_.eval_dataset, options, encoder);
+}
+
+void GrpoTrainer::plan() {
+  const GrpoValues values(config_);
+  const auto seed = config_.data_seed.value_or(config_.seed);
+  auto split = data::split(questions_.ranges, config_.val_set_size, seed);
+  if (!eval_questions_.all.empty()) {
+    evaluated_ = &eval_questions_.all;
+    eval_order_.resize(evaluated_->size());
+    std::iota(eval_order_.begin(), eval_order_.end(), 0U);
+  } else if (!split.validation.empty()) {
+    evaluated_ = &questions_.all;
+    eval_order_ = std::move(split.validation);
+  }
+  plan_.emplace(sizes_, std::move(split.train), seed, config_.shuffle_dataset);
+  total_steps_ =
+      config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
+  rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
+                 total_steps_, config_.lr_scheduler_kwargs);
+  temperature_ = values.number("temperature").value_or(1);
+  most_tokens_ = wanted_of(config_).most_tokens;
+  eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
+  masks_truncated_ = values.flag("mask_truncated_completions");
+
+  Actor::Options options;
+  options.model = {device_, learner_->options().model.dtype,
+                   learner_->options().model.adapter_scale};
+  options.wanted = wanted_of(config_);
+  options.wanted.stop_tokens = source_->config.eos_token_ids;
+  options.wanted.text_of = [this](std::span<const std::int32_t> ids) {
+    return source_->tokenizer.decode(ids, true);
+  };
+  options.sequences = device_.is_cuda() ? 256 : 64;
+  actor_ = std::make_unique<Actor>(*source_, options, learner_->shards(), rewards_);
+  if (kl_.beta() != 0)
+    reference_ = std::make_unique<Reference>(config_, *source_, adapter_, learner_->options().model,
+                                             learner_->shards(), *comm_);
+  const bool logs = values.flag("log_completions") && contract_.rank == 0;
+  log_ = std::make_unique<CompletionsLog>(
+      logs ? config_.output_dir + "/completions" : "",
+      logs ? values.whole("num_completions_to_print").value_or(4) : 0, reward_names_);
+}
+
+void GrpoTrainer::restore(const std::string& checkpoint) {
+  begin_report(checkpoint);
+  for (const auto* questions : {&questions_, &eval_questions_})
+    for (const auto& note : questions->notes) reporter_->note(note);
+  for (const auto& note : notes_) reporter_->note(note);
+  for (const auto& note : sizes_.notes) reporter_->note(note);
+  reporter_->note(train::generation_sentence(sizes_));
+  const auto longest = longest_of(questions_.all);
+  reporter_->note(fmt::format("prompts of up to {} tokens; completions of up to {}", longest,
+                              wanted_of(config_).most_tokens));
+  const auto& state = progress_.task_state;
+  if (state.is_null()) return;
+  kl_.restore(state.at("beta"));
+  grpo::AdaptiveEntropy::State entropy{.coefficient = state.at("entropy_coef")};
+  if (!state.at("last_entropy").is_null()) entropy.last = state.at("last_entropy").get<double>();
+  entropy_.restore(entropy);
+  for (const auto& pending : state.at("generations")) {
+    auto generation = generation_from(pending);
+    const auto number = generation.number;
+    generations_.emplace(number, std::move(generation));
+  }
+}
+
+}  // namespace mgpu::rl

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/grpo/control.hpp"
+#include "runtime/grpo/generation_plan.hpp"
+#include "runtime/grpo/loss.hpp"
+#include "runtime/optim/schedule.hpp"
+#include "runtime/rewards/reward.hpp"
+#include "runtime/rl/actor.hpp"
+#include "runtime/rl/completions_log.hpp"
+#include "runtime/rl/experience.hpp"
+#include "runtime/rl/policy_loss.hpp"
+#include "runtime/rl/prompts.hpp"
+#include "runtime/rl/reference.hpp"
+#include "runtime/train/session.hpp"
+
+namespace mgpu::rl {
+
+// Group-relative policy optimisation of one model by all ranks of a job: they generate completions
+// of prompts, have them judged and learn from them. A program drives it so:
+//   GrpoTrainer trainer(config, contract);
+//   trainer.setup();
+//   while (trainer.train_step()) {}
+//   trainer.finish();
+class GrpoTrainer : public train::Session {
+ public:
+  GrpoTrainer(train::TrainConfig config, rendezvous::Contract contract);
+  ~GrpoTrainer();
+
+  void setup();
+  // One step of the optimizer, with the generation it needs; false when nothing is left to do.
+  bool train_step();
+  void finish();
+
+ private:
+  struct Micro {
+    std::vector<Member> members;
+    grpo::Denominators denominators;
+  };
+
+  void open_prompts();
+  void plan();
+  void restore(const std::string& checkpoint);
+  void judge_sizes() const;
+
+  const Generation& generation(std::int64_t number);
+  Generation generate(std::int64_t number);
+  void look_back(std::vector<Sample>& samples, bool reference);
+  void compare(Generation& generation, const std::vector<std::int64_t>& groups) const;
+
+  std::vector<Micro> deal(const grpo::GrpoStep& step);
+  Member member(const Sample& sample, bool counts) const;
+  at::Tensor threshold(const at::Tensor& entropies, std::int64_t most);
+  void learn(const std::vector<Micro>& micros, std::int64_t step);
+  void settle(train::StepRecord& record, grpo::LossMetrics& metrics,
+              const std::vector<Micro>& micros, double rate);
+  void measure(std::map<std::string, double> metrics);
+  void log_interval();
+  void evaluate_now();
+  void save();
+
+  Questions questions_, eval_questions_;
+  std::vector<std::uint32_t> eval_order_;  // of which questions evaluations are made
+  const std::vector<Question>* evaluated_ = nullptr;
+  std::vector<std::string> reward_names_;
+  std::vector<double> reward_weights_;
+  std::vector<std::unique_ptr<rewards::Reward>> rewards_;
+  train::GenerationSizes sizes_;
+  std::optional<grpo::GenerationPlan> plan_;
+  std::optional<optim::Schedule> rates_;
+  grpo::LossSettings loss_;
+  grpo::AdaptiveKl kl_;
+  grpo::AdaptiveEntropy entropy_;
+  double temperature_ = 1;
+  std::int64_t most_tokens_ = 0;  // of a completion
+  std::int64_t eval_group_ = 1;
+  bool masks_truncated_ = false;
+  std::unique_ptr<Actor> actor_;
+  std::unique_ptr<Reference> reference_;
+  std::unique_ptr<CompletionsLog> log_;
+  std::map<std::int64_t, Generation> generations_;  // that steps go on with
+
+  train::Interval interval_, whole_run_;
+  std::map<std::string, std::pair<double, std::int64_t>>
+      means_;  // sum and number since the last log
+  double loss_sum_ = 0;
+  std::int64_t last_evaluated_ = -1;
+  bool stop_wanted_ = false;
+};
+
+}  // namespace mgpu::rl

@@ -1,0 +1,150 @@
+#include "runtime/rl/recipe.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "runtime/config/grpo_values.hpp"
+#include "runtime/config/yaml_values.hpp"
+#include "runtime/rewards/catalog.hpp"
+
+namespace mgpu::rl {
+namespace {
+
+using train::GrpoValues;
+using train::YamlNode;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRewardKeys[] = {"cosine_min_value_wrong",
+                                       "cosine_max_value_wrong",
+                                       "cosine_min_value_correct",
+                                       "cosine_max_value_correct",
+                                       "cosine_max_len",
+                                       "repetition_n_grams",
+                                       "repetition_max_penalty",
+                                       "max_completion_len",
+                                       "soft_punish_cache",
+                                       "length_scope",
+                                       "reward_on_error",
+                                       "reward_timeout",
+                                       "reasoning_delimiters",
+                                       "reward_rules",
+                                       "reward_python"};
+
+// A scalar becomes a number or a flag where it reads as one and was not quoted.
+Json scalar(const YamlNode& node) {
+  if (node.quoted) return node.text;
+  if (train::is_null(node)) return nullptr;
+  const auto parsed = Json::parse(node.text, nullptr, false);
+  if (parsed.is_number() || parsed.is_boolean()) return parsed;
+  return node.text;
+}
+
+Json json_of(const YamlNode& node) {
+  if (node.is_list()) {
+    Json list = Json::array();
+    for (const auto& item : node.items) list.push_back(json_of(item));
+    return list;
+  }
+  if (!node.is_map()) return scalar(node);
+  Json map = Json::object();
+  for (std::size_t i = 0; i + 1 < node.items.size(); i += 2)
+    map[node.items[i].text] = json_of(node.items[i + 1]);
+  return map;
+}
+
+}  // namespace
+
+rollout::Wanted wanted_of(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  rollout::Wanted wanted;
+  wanted.sampling.temperature = values.number("temperature").value_or(1);
+  if (wanted.sampling.temperature <= 0)
+    throw std::runtime_error(
+        "temperature: completions of one prompt must differ; need more than 0");
+  wanted.sampling.top_k = std::max<std::int64_t>(0, values.whole("top_k").value_or(0));
+  wanted.sampling.top_p = values.number("top_p").value_or(1);
+  wanted.sampling.min_p = values.number("min_p").value_or(0);
+  wanted.repetition_penalty = values.number("repetition_penalty").value_or(1);
+  wanted.most_tokens = values.whole("max_completion_length").value_or(512);
+  if (wanted.most_tokens < 1) throw std::runtime_error("max_completion_length: need at least 1");
+  const auto more = json_of(values.node("generation_kwargs"));
+  for (const auto& [key, value] : more.items()) {
+    if (key != "stop")
+      throw std::runtime_error(
+          fmt::format("generation_kwargs: {} is not known here; there is stop (texts)", key));
+    for (const auto& text : value.is_array() ? value : Json::array({value})) {
+      if (!text.is_string() || text.get<std::string>().empty())
+        throw std::runtime_error("generation_kwargs: stop wants texts that are not empty");
+      wanted.stop_texts.push_back(text);
+    }
+  }
+  return wanted;
+}
+
+rewards::Settings reward_settings(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  nlohmann::json said = nlohmann::json::object();
+  for (const char* key : kRewardKeys)
+    if (values.said(key)) said[key] = nlohmann::json(json_of(values.node(key)));
+  return rewards::read_settings(said);
+}
+
+std::vector<std::string> reward_names(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  const auto node = values.node("reward_funcs");
+  auto names = train::is_null(node) ? std::vector<std::string>() : train::to_words(node);
+  if (names.empty())
+    throw std::runtime_error("reward_funcs: name at least one reward, such as [accuracy, format]");
+  return names;
+}
+
+std::vector<double> reward_weights(const train::TrainConfig& config) {
+  const auto names = reward_names(config).size();
+  const GrpoValues values(config);
+  if (!values.said("reward_weights")) return std::vector<double>(names, 1.0);
+  const auto node = values.node("reward_weights");
+  std::vector<double> weights;
+  for (const auto& item : node.is_list() ? node.items : std::vector<YamlNode>{node})
+    weights.push_back(train::to_number(item));
+  if (weights.size() != names)
+    throw std::runtime_error(
+        fmt::format("reward_weights: {} weights for {} reward_funcs", weights.size(), names));
+  return weights;
+}
+
+PromptOptions prompt_options(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  PromptOptions options;
+  options.column = values.text("dataset_prompt_column");
+  options.system_prompt = values.text("system_prompt");
+  if (values.said("chat_template_kwargs"))
+    options.template_extra = json_of(values.node("chat_template_kwargs"));
+  options.longest = values.whole("max_prompt_length").value_or(0);
+  options.skip_bad_rows = config.on_bad_row == train::BadRow::skip;
+  for (const auto& name : reward_names(config))
+    options.needs_solution = options.needs_solution || rewards::needs_solution(name);
+  return options;
+}
+
+grpo::AdaptiveKl adaptive_kl(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  return {values.number("beta").value_or(0), values.number("target_kl")};
+}
+
+grpo::AdaptiveEntropy adaptive_entropy(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  const auto number = [&](const char* key, double other) {
+    return values.number(key).value_or(other);
+  };
+  return {number("entropy_coef", 0),
+          {.adaptive = values.flag("use_adaptive_entropy"),
+           .target = number("entropy_target", .2),
+           .delta = number("entropy_coef_delta", .005),
+           .least = number("entropy_coef_min", 0),
+           .most = number("entropy_coef_max", 1)}};
+}
+
+}  // namespace mgpu::rl
