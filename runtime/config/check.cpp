@@ -64,7 +64,8 @@ double warmup_part(const TrainConfig& config) {
 std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks) {
   std::vector<std::string> all;
   const auto plan = micro_batches(config, ranks);
-  if (plan.global() > kLargeBatch && config.learning_rate <= TrainConfig{}.learning_rate)
+  if (config.task == Task::sft && plan.global() > kLargeBatch &&
+      config.learning_rate <= TrainConfig{}.learning_rate)
     all.push_back(
         fmt::format("{} sequences a step at learning_rate {}: over {}, a higher rate or "
                     "more epochs may be needed",

@@ -80,6 +80,27 @@ std::vector<std::uint32_t> GenerationPlan::prompts(std::int64_t generation) {
   return {first, first + sizes_.prompts()};
 }
 
+Denominators GenerationPlan::denominators(const GrpoStep& step, const StepPart& part,
+                                          const Counted& counted,
+                                          std::int64_t max_completion_length) const {
+  Denominators by{.completions = step.completions(),
+                  .tokens = 0,
+                  .micro_batches = 0,
+                  .generation_completions = sizes_.generation,
+                  .generation_tokens = 0,
+                  .max_completion_length = max_completion_length};
+  const auto unit = sizes_.per_device * sizes_.ranks;
+  for (const auto& each : step.parts) {
+    by.micro_batches += (each.count + unit - 1) / unit * sizes_.ranks;
+    const auto tokens = counted(each.generation);
+    const auto places = order(each.generation);
+    for (auto i = each.first; i < each.first + each.count; ++i)
+      by.tokens += tokens[places[static_cast<std::size_t>(i)]];
+  }
+  for (const auto tokens : counted(part.generation)) by.generation_tokens += tokens;
+  return by;
+}
+
 std::vector<std::uint32_t> GenerationPlan::order(std::int64_t generation) const {
   std::vector<std::uint32_t> order(static_cast<std::size_t>(sizes_.generation));
   std::iota(order.begin(), order.end(), 0U);

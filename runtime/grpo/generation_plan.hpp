@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,6 +10,7 @@
 
 #include "runtime/config/generation_arithmetic.hpp"
 #include "runtime/data/order.hpp"
+#include "runtime/grpo/loss_settings.hpp"
 
 namespace mgpu::grpo {
 
@@ -56,6 +58,13 @@ class GenerationPlan {
   // The examples of a generation, one a group: completion i is number i % group of prompt i /
   // group.
   std::vector<std::uint32_t> prompts(std::int64_t generation);
+
+  // What the loss of a part of a step is divided by. `counted` gives the tokens that count of every
+  // completion of a generation, by number: 0 where it is masked. All of a step's generations are
+  // there before it begins.
+  using Counted = std::function<std::span<const std::int64_t>(std::int64_t generation)>;
+  Denominators denominators(const GrpoStep& step, const StepPart& part, const Counted& counted,
+                            std::int64_t max_completion_length) const;
 
   // The order in which a generation's completions are learnt from, the same in every pass.
   std::vector<std::uint32_t> order(std::int64_t generation) const;

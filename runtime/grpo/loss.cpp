@@ -105,9 +105,11 @@ Tensor correct_sampler(const Tokens& tokens, const Tensor& old_log_probs,
   return correction.ratio;
 }
 
+// What is scaled by 0 is 0, even a ratio beyond all numbers: those are what masks are for.
 void scale(Terms& terms, const Tensor& by) {
+  const Tensor none = by.eq(0);
   for (Tensor* term : {&terms.value, &terms.by_log_prob, &terms.by_log_ratio})
-    if (term->defined()) *term = at::mul(*term, by);
+    if (term->defined()) *term = at::mul(*term, by).masked_fill_(none, 0);
 }
 
 void add(Tensor& sum, const Tensor& more, double factor) {
@@ -123,6 +125,20 @@ Tensor gradient(const Tokens& tokens, const Terms& terms, ImportanceLevel level)
   if (level == ImportanceLevel::token) return sum.add_(terms.by_log_ratio);
   // A sequence's ratio moves with each of its tokens by one part of its length.
   return sum.add_(tokens.spread(tokens.means(terms.by_log_ratio)).mul_(tokens.counted()));
+}
+
+// Measures the entropies, and takes their part into the loss.
+void add_entropy(const Tokens& tokens, const LossInput& input, const Tensor& learning,
+                 const LossSettings& settings, const Denominators& by, Loss& out,
+                 MetricSums& sums) {
+  const Tensor entropies = tokens.of(input.entropies);
+  sums.add(Sum::entropy, entropies);
+  sums.add(Sum::learning_entropy, at::mul(entropies, learning));
+  sums.add(Sum::learning_tokens, learning);
+  if (settings.entropy_coef == 0) return;
+  const Tensor scales = entropy_scales(learning, settings, by);
+  out.value = out.value.add(at::mul(entropies, scales).sum());
+  out.entropy_gradient = scales.to(input.entropies.scalar_type());
 }
 
 Loss of_no_token(const LossInput& input, const LossSettings& settings) {
@@ -180,17 +196,8 @@ Loss loss(const LossInput& input, const LossSettings& settings, const Denominato
   sums.add(Sum::policy_loss, terms.value);
   out.log_prob_gradient = gradient(tokens, terms, settings.level).to(input.log_probs.scalar_type());
 
-  if (input.entropies.defined()) {
-    const Tensor entropies = tokens.of(input.entropies);
-    sums.add(Sum::entropy, entropies);
-    sums.add(Sum::learning_entropy, at::mul(entropies, learning));
-    sums.add(Sum::learning_tokens, learning);
-    if (settings.entropy_coef != 0) {
-      const Tensor scales = entropy_scales(learning, settings, denominators);
-      out.value = out.value.add(at::mul(entropies, scales).sum());
-      out.entropy_gradient = scales.to(input.entropies.scalar_type());
-    }
-  }
+  if (input.entropies.defined())
+    add_entropy(tokens, input, learning, settings, denominators, out, sums);
   sums.add(Sum::loss, out.value);
   out.metrics = sums.metrics();
   return out;

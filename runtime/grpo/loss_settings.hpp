@@ -34,6 +34,7 @@ struct LossSettings {
 
   double upper_clip() const { return epsilon_high.value_or(epsilon); }
   bool clips() const;  // the types whose ratio is clipped to 1 - epsilon, 1 + epsilon_high
+  friend bool operator==(const LossSettings&, const LossSettings&) = default;
 };
 
 // What a loss is divided by: sums over all ranks and micro-batches, padding left out, known before
@@ -48,6 +49,7 @@ struct Denominators {
 
   // TRL divides by the generation's tokens x accumulation / steps_per_generation, which is this.
   double trl_tokens() const;
+  friend bool operator==(const Denominators&, const Denominators&) = default;
 };
 
 // Those of a recipe for GRPO.

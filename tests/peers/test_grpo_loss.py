@@ -143,7 +143,8 @@ class Formula:
 
     def by_sign(self, yes, positive, negative):
         """One number or the other, in the dtype of the rest: torch.where alone would give fp32."""
-        return torch.where(yes, *(torch.tensor(x, dtype=self.m.dtype) for x in (positive, negative)))
+        return torch.where(yes, torch.tensor(positive, dtype=self.m.dtype),
+                           torch.tensor(negative, dtype=self.m.dtype))
 
     def seq_mean(self, x):
         return (x * self.m).sum(-1, keepdim=True) / self.lengths
@@ -158,9 +159,9 @@ class Formula:
         self.metrics["clip_ratio/low_mean"] = self.mean(low)
         self.metrics["clip_ratio/high_mean"] = self.mean(high)
         self.metrics["clip_ratio/region_mean"] = self.mean(((low + high) > 0).to(low.dtype))
-        each_low, each_high = (self.seq_mean(x.expand_as(self.m))[self.present] for x in (low, high))
-        self.metrics["clip_ratio/low_min"] = each_low.min().item()
-        self.metrics["clip_ratio/high_max"] = each_high.max().item()
+        rows = [self.seq_mean(x.expand_as(self.m))[self.present] for x in (low, high)]
+        self.metrics["clip_ratio/low_min"] = rows[0].min().item()
+        self.metrics["clip_ratio/high_max"] = rows[1].max().item()
 
     def sampler_ratio(self):
         d = (self.old - self.sampler) * self.m
@@ -206,7 +207,8 @@ class Formula:
         high = s.epsilon_high if s.epsilon_high is not None else s.epsilon
         if s.loss_type == "cispo":
             loss = -c1.detach().clamp(max=high) * advantage * self.lp
-            self.metrics["cispo_clip_ratio"] = self.mean(((c1 > high) & (advantage > 0)).to(c1.dtype))
+            clipped = (c1 > high) & (advantage > 0)
+            self.metrics["cispo_clip_ratio"] = self.mean(clipped.to(c1.dtype))
         elif s.loss_type == "sapo":
             t = self.by_sign(advantage > 0, s.sapo_temperature_pos, s.sapo_temperature_neg)
             loss = -torch.sigmoid(t * (c1 - 1)) * 4 / t * advantage
@@ -300,7 +302,8 @@ def trl_loss(case):
         get_gamma_weights=GRPOTrainer.get_gamma_weights,
         _metrics={"train": collections.defaultdict(list)})
     ours.get_high_entropy_mask = types.MethodType(GRPOTrainer.get_high_entropy_mask, ours)
-    inputs = {"prompt_ids": torch.zeros(len(LENGTHS), 1), "prompt_mask": torch.ones(len(LENGTHS), 1),
+    prompts = torch.ones(len(LENGTHS), 1)
+    inputs = {"prompt_ids": prompts, "prompt_mask": prompts,
               "completion_ids": torch.zeros_like(case.mask), "completion_mask": case.mask,
               "advantages": case.advantages, "ref_per_token_logps": values["ref_log_probs"],
               "num_items_in_batch": torch.tensor(float(case.generation_tokens))}

@@ -53,6 +53,23 @@ TEST_CASE("what is allowed and often a mistake is warned of", "[check]") {
   }
 }
 
+TEST_CASE("of GRPO it is told how many completions are generated and learnt from", "[check]") {
+  const auto config = parse_recipe(
+      "model: m\ndataset_name: d.jsonl\ntask: grpo\nper_device_train_batch_size: 2\n", "f");
+  const auto text = check_text(config, "f", 3);
+  CHECK_THAT(text,
+             Contains("24 completions a step = 2 per device x 3 ranks x 4 accumulation; 24 "
+                      "generated at a time = 3 prompts x 8\ngradient_accumulation_steps is 4, "
+                      "the fewest that make whole groups"));
+  // Its rates are low by design.
+  CHECK(warnings(config, 32).empty());
+  CHECK_THROWS_WITH(check_text(parse_recipe("model: m\ndataset_name: d\ntask: "
+                                            "grpo\nglobal_batch_size: 12\n",
+                                            "f"),
+                               "f", 3),
+                    Contains("global_batch_size 12 is no multiple of num_generations 8"));
+}
+
 TEST_CASE("every template is a recipe without notes and warnings", "[check][template]") {
   for (const auto& kind : template_kinds()) {
     CAPTURE(kind);

@@ -116,6 +116,30 @@ TEST_CASE("steps of a run are counted in epochs", "[plan]") {
   CHECK(plan.total_steps(.01) == 1);
 }
 
+TEST_CASE("denominators are of the step, and of the generation", "[plan]") {
+  auto shape = sizes(12, 16);
+  shape.ranks = 3;
+  const GenerationPlan plan(shape, prompts_of(8), 5, true);
+  // Generation 0 has 1 token in each completion but one that is masked; generation 1 has 10.
+  std::vector<std::int64_t> first(16, 1), second(16, 10);
+  const auto masked = plan.order(0)[13];
+  first[masked] = 0;
+  const auto counted = [&](std::int64_t generation) {
+    return std::span<const std::int64_t>(generation == 0 ? first : second);
+  };
+  const auto step = plan.at(1);  // 4 of the one, 8 of the other
+  REQUIRE(step.parts.size() == 2);
+  const Denominators expected{.completions = 12,
+                              .tokens = 3 + 80,
+                              .micro_batches = 3 + 6,
+                              .generation_completions = 16,
+                              .generation_tokens = 15,
+                              .max_completion_length = 99};
+  CHECK((plan.denominators(step, step.parts[0], counted, 99) == expected));
+  CHECK(plan.denominators(step, step.parts[1], counted, 99).generation_tokens == 160);
+  CHECK(plan.denominators(step, step.parts[1], counted, 99).trl_tokens() == 160.0 * 12 / 16);
+}
+
 TEST_CASE("fewer prompts than a generation needs are refused", "[plan]") {
   CHECK_THROWS_WITH(GenerationPlan(sizes(16, 16), prompts_of(3), 1, true),
                     Contains("there are 3 prompts to train on and a generation takes 4"));

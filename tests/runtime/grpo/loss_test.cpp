@@ -259,6 +259,22 @@ TEST_CASE("a ratio beyond all numbers is cut off, gradient and all", "[loss]") {
   CHECK(got.log_prob_gradient.item<double>() == 0);
 }
 
+TEST_CASE("a completion masked as off-policy leaves nothing, however far off it is", "[loss]") {
+  auto all = some_input({1, 3});
+  all.sampler_log_probs = Tensor();
+  all.old_log_probs = all.log_probs.clone();
+  all.old_log_probs[0].sub_(1000);  // its ratio is infinite
+  all.advantages[0] = -1;
+  LossSettings settings;
+  CHECK_FALSE(loss(all, settings, of({1, 3}, 1)).value.isfinite().item<bool>());
+  settings.off_policy_threshold = -2000;  // nothing is near enough
+  all.advantages[1] = 1;
+  const auto got = loss(all, settings, of({1, 3}, 1));
+  CHECK(got.value.isfinite().item<bool>());
+  CHECK(got.log_prob_gradient[0].item<double>() == 0);
+  CHECK(got.log_prob_gradient.narrow(0, 1, 3).abs().sum().item<double>() > 0);
+}
+
 TEST_CASE("what a loss cannot do without is named", "[loss]") {
   auto all = some_input({2});
   all.ref_log_probs = Tensor();
