@@ -71,7 +71,8 @@ struct Piece {
   bool to_open = false;
   friend bool operator==(const Piece& a, const Piece& b) {
     const auto near = [](long double x, long double y) {
-      return x == y || std::abs(x - y) <= 1e-12L * std::max(1.0L, std::abs(x));
+      if (std::isinf(x) || std::isinf(y)) return x == y;
+      return std::abs(x - y) <= 1e-12L * std::max(1.0L, std::abs(x));
     };
     return near(a.from, b.from) && near(a.to, b.to) && a.from_open == b.from_open &&
            a.to_open == b.to_open;

@@ -2,11 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <initializer_list>
 #include <utility>
 
 namespace mgpu::rewards::math {
 namespace {
+
+struct Spelled {
+  const char* sign;
+  const char* command;
+};
+
+// The signs that people and models write instead of commands.
+constexpr std::array kSigns = {
+    Spelled{"\u2212", "-"},        Spelled{"\u00d7", "\\times "},    Spelled{"\u00b7", "\\cdot "},
+    Spelled{"\u00f7", "\\div "},   Spelled{"\u03c0", "\\pi "},       Spelled{"\u221e", "\\infty "},
+    Spelled{"\u2264", "\\le "},    Spelled{"\u2265", "\\ge "},       Spelled{"\u2260", "\\ne "},
+    Spelled{"\u00b0", "^\\circ "}, Spelled{"\u222a", "\\cup "},      Spelled{"\u2208", "\\in "},
+    Spelled{"\u03b8", "\\theta "}, Spelled{"\u03b1", "\\alpha "},    Spelled{"\u03b2", "\\beta "},
+    Spelled{"\u00b1", "\\pm "},    Spelled{"\u2205", "\\emptyset "}, Spelled{"\u00b2", "^{2}"},
+    Spelled{"\u00b3", "^{3}"},
+};
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -104,27 +121,8 @@ void plain_blanks(std::string& text) {
   text = std::move(out);
 }
 
-// The signs that people and models write instead of commands.
 void commands_for_signs(std::string& text) {
-  for (const auto& [sign, command] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"\u2212", "-"},
-                                                                  {"\u00d7", "\\times "},
-                                                                  {"\u00b7", "\\cdot "},
-                                                                  {"\u00f7", "\\div "},
-                                                                  {"\u03c0", "\\pi "},
-                                                                  {"\u221e", "\\infty "},
-                                                                  {"\u2264", "\\le "},
-                                                                  {"\u2265", "\\ge "},
-                                                                  {"\u2260", "\\ne "},
-                                                                  {"\u00b0", "^\\circ "},
-                                                                  {"\u222a", "\\cup "},
-                                                                  {"\u2208", "\\in "},
-                                                                  {"\u03b8", "\\theta "},
-                                                                  {"\u03b1", "\\alpha "},
-                                                                  {"\u03b2", "\\beta "},
-                                                                  {"\u00b1", "\\pm "},
-                                                                  {"\u2205", "\\emptyset "}})
-    replace_all(text, sign, command);
+  for (const auto& [sign, command] : kSigns) replace_all(text, sign, command);
 }
 
 void single_backslashes(std::string& text) {

@@ -5,7 +5,7 @@
 namespace mgpu::rewards::math {
 namespace {
 
-constexpr std::size_t kLongestSum = 200;
+constexpr std::size_t kLongestSum = 80;
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';

@@ -132,7 +132,9 @@ Expr Parser::read_round_or_square() {
   if (items.size() == 2) {  // no interval falls
     const auto from = exact_value(items[0]);
     const auto to = exact_value(items[1]);
-    if (from && to && *from > *to) return node(Kind::tuple, std::move(items));
+    const bool falls = from && to && *from > *to;
+    if (falls && left_open != right_open) throw Malformed("an interval that falls");
+    if (falls) return node(Kind::tuple, std::move(items));
   }
   if (items.size() == 2) return interval(items[0], items[1], left_open, right_open);
   if (items.size() == 1 || left_open != right_open) throw Malformed("brackets do not match");

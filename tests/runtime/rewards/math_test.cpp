@@ -86,6 +86,7 @@ TEST_CASE("sets, intervals, tuples and relations are compared as what they are",
   CHECK(compared("[1,2)", "[1,2]") == Verdict::no);
   CHECK(compared("[1,2]\\cup[2,3]", "[1,3]") == Verdict::yes);
   CHECK(compared("\\mathbb{R}\\setminus\\{0\\}", "(-\\infty,0)\\cup(0,\\infty)") == Verdict::yes);
+  CHECK(compared("(-\\infty,\\infty)", "(\\infty,\\infty)") == Verdict::no);
   CHECK(compared("x > 2", "(2,\\infty)") == Verdict::yes);
   CHECK(compared("2x > 4", "x > 2") == Verdict::yes);
   CHECK(compared("-2x > 4", "x > -2") == Verdict::no);
