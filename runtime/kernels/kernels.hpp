@@ -101,4 +101,39 @@ struct Nf4Scales {
 void nf4_dequantize(Type type, const std::uint8_t* codes, const Nf4Scales& scales, void* out,
                     std::int64_t n, cudaStream_t stream);
 
+// Attention of one query a sequence over keys and values in pages of 16 tokens, see paged.hpp. With
+// several splits, parts are kept in fp32: values [sequences * heads * splits, head_dim], the others
+// [sequences * heads * splits].
+struct PagedAttention {
+  const void* q;  // [sequences, heads * head_dim], rows q_stride apart
+  const void* keys;
+  const void* values;
+  const std::int32_t* table;
+  const std::int32_t* lengths;
+  void* out;
+  std::int64_t q_stride, table_stride;
+  int kv_heads, splits;
+  float scale;
+  float* part_values;
+  float* part_largest;
+  float* part_totals;
+};
+bool paged_attention_knows(int heads_per_key, int head_dim);
+void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
+                     std::int64_t sequences, cudaStream_t stream);
+
+// Draws one token a row, see sampling.hpp.
+struct Sampling {
+  const void* logits;
+  std::int64_t stride;
+  float temperature;
+  int top_k;
+  float top_p, min_p;
+  const std::int64_t* seeds;
+  const std::int32_t* counters;
+  std::int32_t* tokens;
+  float* log_probs;
+};
+void sample(Type type, const Sampling& args, std::int64_t rows, int vocab, cudaStream_t stream);
+
 }  // namespace mgpu::kernels

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #ifdef MGPU_CUDA
@@ -16,6 +18,8 @@ namespace mgpu::ops::on_gpu {
 #ifdef MGPU_CUDA
 
 namespace {
+
+constexpr std::int64_t kBlocksWanted = 1024;  // of attention over pages
 
 bool known_type(const Tensor& x) {
   return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat;
@@ -198,6 +202,61 @@ void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& valu
                       count.const_data_ptr<float>(), master.numel(), stream_of(master));
 }
 
+bool can_paged_attention(const Tensor& qkv, const HeadShape& shape) {
+  return qkv.is_cuda() && known_type(qkv) && qkv.stride(-1) == 1 &&
+         kernels::vectorizable(qkv.const_data_ptr(), qkv.stride(0)) &&
+         kernels::paged_attention_knows(static_cast<int>(shape.heads / shape.kv_heads),
+                                        static_cast<int>(shape.head_dim));
+}
+
+void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,
+                     const Tensor& table, const Tensor& lengths, const Tensor& out) {
+  const auto sequences = qkv.size(0);
+  // Enough blocks for the GPU to be busy, none with less than some pages.
+  const auto blocks = std::max<std::int64_t>(sequences * shape.kv_heads, 1);
+  const auto splits = std::clamp<std::int64_t>(kBlocksWanted / blocks, 1,
+                                               std::max<std::int64_t>(table.size(1) / 8, 1));
+  const auto parts = splits > 1 ? sequences * shape.heads * splits : 0;
+  const Tensor values = floats(qkv, parts * shape.head_dim), largest = floats(qkv, parts),
+               totals = floats(qkv, parts);
+  kernels::paged_attention(type_of(qkv),
+                           {.q = qkv.const_data_ptr(),
+                            .keys = pages.keys.const_data_ptr(),
+                            .values = pages.values.const_data_ptr(),
+                            .table = table.const_data_ptr<std::int32_t>(),
+                            .lengths = lengths.const_data_ptr<std::int32_t>(),
+                            .out = out.data_ptr(),
+                            .q_stride = qkv.stride(0),
+                            .table_stride = table.stride(0),
+                            .kv_heads = static_cast<int>(shape.kv_heads),
+                            .splits = static_cast<int>(splits),
+                            .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+                            .part_values = values.data_ptr<float>(),
+                            .part_largest = largest.data_ptr<float>(),
+                            .part_totals = totals.data_ptr<float>()},
+                           static_cast<int>(shape.heads / shape.kv_heads),
+                           static_cast<int>(shape.head_dim), sequences, stream_of(qkv));
+}
+
+bool can_sample(const Tensor& logits) {
+  return logits.is_cuda() && known_type(logits) && logits.stride(-1) == 1;
+}
+
+void sample(const Tensor& logits, const Sampling& sampling, const Draw& draw) {
+  kernels::sample(type_of(logits),
+                  {.logits = logits.const_data_ptr(),
+                   .stride = logits.stride(0),
+                   .temperature = static_cast<float>(sampling.temperature),
+                   .top_k = static_cast<int>(sampling.top_k),
+                   .top_p = static_cast<float>(sampling.top_p),
+                   .min_p = static_cast<float>(sampling.min_p),
+                   .seeds = draw.seeds.const_data_ptr<std::int64_t>(),
+                   .counters = draw.counters.const_data_ptr<std::int32_t>(),
+                   .tokens = draw.tokens.data_ptr<std::int32_t>(),
+                   .log_probs = draw.log_probs.data_ptr<float>()},
+                  logits.size(0), static_cast<int>(logits.size(1)), stream_of(logits));
+}
+
 bool can_dequantize(const Nf4& matrix, const Tensor& out) {
   return fits(out, out.numel()) && kernels::vectorizable(matrix.codes.const_data_ptr(), 8);
 }
@@ -275,6 +334,19 @@ void adamw_8bit_(const AdamWStep&, const Tensor&, const Tensor&, const Tensor&, 
   none();
 }
 
+bool can_paged_attention(const Tensor&, const HeadShape&) {
+  return false;
+}
+void paged_attention(const Tensor&, const HeadShape&, const Pages&, const Tensor&, const Tensor&,
+                     const Tensor&) {
+  none();
+}
+bool can_sample(const Tensor&) {
+  return false;
+}
+void sample(const Tensor&, const Sampling&, const Draw&) {
+  none();
+}
 bool can_dequantize(const Nf4&, const Tensor&) {
   return false;
 }

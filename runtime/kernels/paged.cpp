@@ -11,6 +11,8 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/kernels/on_gpu.hpp"
+
 namespace mgpu::ops {
 namespace {
 
@@ -125,7 +127,10 @@ void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pag
       on_host<at::BFloat16>(qkv, shape, pages, table, lengths, out);
     return;
   }
-  composed(qkv, shape, pages, table, lengths, out);
+  if (on_gpu::can_paged_attention(qkv, shape))
+    on_gpu::paged_attention(qkv, shape, pages, table, lengths, out);
+  else
+    composed(qkv, shape, pages, table, lengths, out);
 }
 
 }  // namespace mgpu::ops

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/kernels/on_gpu.hpp"
+
 namespace mgpu::ops {
 namespace {
 
@@ -123,6 +125,7 @@ class Row {
 }  // namespace
 
 void sample(const Tensor& logits, const Sampling& sampling, const Draw& draw) {
+  if (on_gpu::can_sample(logits)) return on_gpu::sample(logits, sampling, draw);
   if (logits.is_cuda()) {
     const Draw host{draw.seeds.cpu(), draw.counters.cpu(), draw.tokens.cpu(), draw.log_probs.cpu()};
     sample(logits.cpu(), sampling, host);
