@@ -110,6 +110,15 @@ void engine_rule(Reading& reading) {
                  "our own engine generates, on the policy's own weights; no server is needed");
 }
 
+// Other systems give each role a GPU.
+void roles_rule(Reading& reading) {
+  for (const char* key : {"policy_gpus", "reference_gpu", "reward_gpu"})
+    if (const auto* role = reading.find(key))
+      reading.note(*role,
+                   "has no effect: every rank generates, judges and learns; a reference is spread "
+                   "over the ranks, or the policy without its adapter");
+}
+
 struct Absent {
   const char* key;
   const char* what;
@@ -164,6 +173,7 @@ void grpo_rules(Reading& reading) {
   level_rule(reading, type);
   kl_rule(reading);
   engine_rule(reading);
+  roles_rule(reading);
   absent_rule(reading);
   entropy_rule(reading);
   if (const auto* size = reading.find("generation_batch_size"))

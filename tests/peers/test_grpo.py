@@ -466,6 +466,65 @@ class Rows(GrpoTest):
             self.assertAlmostEqual(record["reward"], total, 5)
 
 
+class Recipes(GrpoTest):
+    """What the replaced projects' guides write down, with a small model and our rows."""
+
+    def test_the_recipe_of_the_readme_runs(self):
+        recipe = self.dir / "readme.yaml"
+        recipe.write_text("""
+dataset_name: data/grpo_data.jsonl
+use_vllm: true
+vllm_server_host: 127.0.0.1
+vllm_server_port: 8000
+num_generations: 8
+learning_rate: 5.0e-06
+per_device_train_batch_size: 1
+reward_funcs: [accuracy, format, reasoning_steps, cosine, repetition_penalty, length]
+lora_r: 16
+gradient_checkpointing: true
+""")
+        run = self.train(2, recipe=recipe, model_name_or_path=str(self.model), dtype="fp32",
+                         dataset_name=str(self.data), max_completion_length=12, max_steps=2,
+                         logging_steps=1)
+        self.assertIn("gradient_accumulation_steps is 4, the fewest that make whole groups of 8 "
+                      "with 1 per device x 2 ranks", run.notes)
+        self.assertIn("our own engine generates", run.out + run.err + run.notes)
+        for name in ("accuracy", "format", "reasoning_steps", "cosine", "repetition_penalty",
+                     "length"):
+            self.assertEqual(len(run.column(f"rewards/{name}/mean")), 2)
+        self.assertTrue(run.weights("adapter_model"))
+
+    def test_a_policy_in_four_bits_is_its_own_reference(self):
+        run = self.train(2, load_in_4bit=True, use_peft=True, lora_r=16, lora_alpha=32, beta=0.1,
+                         lora_dropout=0.0,  # else learning sees other log-probs than sampling
+                         lora_target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
+                         gradient_checkpointing="unsloth", learning_rate=1e-3)
+        self.assertEqual(run.column("kl")[0], 0)
+        self.assertGreater(run.column("kl")[2], 0)
+        self.assertLess(max(run.column("sampling/sampling_logp_difference/max")), 1e-4)
+
+    def test_a_frozen_copy_of_a_policy_in_four_bits_is_in_four_bits(self):
+        """Else it would differ from the policy before the first step."""
+        adapter = self.train(1, load_in_4bit=True, use_peft=True, lora_r=4, max_steps=1,
+                             learning_rate=1e-3).folder
+        run = self.train(2, load_in_4bit=True, adapter_path=str(adapter), lora_dropout=0.0,
+                         beta=0.1, learning_rate=1e-3)
+        self.assertLess(run.column("kl")[0], 1e-9)
+        self.assertGreater(run.column("kl")[2], 1e-9)
+
+    def test_gspo_with_the_guides_numbers(self):
+        """Roles have no GPUs of their own; beta moves towards target_kl."""
+        run = self.train(2, recipe=self.recipe(
+            task="gspo", num_generations=4, num_iterations=4, epsilon=0.2, beta=0.2,
+            target_kl=0.01, entropy_coef=0.01, temperature=0.7, max_grad_norm=1.0, max_steps=8,
+            policy_gpus=[0, 1], reference_gpu=2, reward_gpu=2))
+        self.assertIn("every rank generates, judges and learns", run.out + run.err + run.notes)
+        self.assertEqual(run.column("beta")[:3], [0.2, 0.1, 0.05])
+        for name in ("policy_loss", "kl", "entropy", "entropy_coef"):
+            self.assertEqual(len(run.column(name)), 8, name)
+        self.assertEqual(sum("reward" in record for record in run.records()), 2)
+
+
 class Mistakes(GrpoTest):
     def test_a_reward_that_never_answers(self):
         self.refused(1, "my_rewards.py:sleeps: it did not answer in time (reward_timeout)",
