@@ -99,7 +99,7 @@ std::vector<KeySpec> evaluation_keys() {
        .help = "ends with the checkpoint that evaluated best"},
       {.name = "metric_for_best_model",
        .field = text(&C::metric_for_best_model),
-       .help = "which number decides"},
+       .help = "which number decides; for grpo the reward"},
       {.name = "greater_is_better",
        .field = flag(&C::greater_is_better),
        .help = "and in which direction; auto: not for a loss"},

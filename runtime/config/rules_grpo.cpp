@@ -96,6 +96,62 @@ void kl_rule(Reading& reading) {
     needs_beta(reading.find("sync_ref_model"), "without it there is no reference to move");
 }
 
+// Our own engine generates; a server that somebody runs is another matter.
+void engine_rule(Reading& reading) {
+  const auto* vllm = reading.find("use_vllm");
+  if (!vllm || !said(reading, "use_vllm", to_flag, false)) return;
+  const auto* mode = reading.find("vllm_mode");
+  if (mode && mode->value.text == "server")
+    reading.error(*mode,
+                  "vllm_mode: server is not supported; leave it out, and our own engine generates "
+                  "on the GPUs that train");
+  else
+    reading.note(*vllm,
+                 "our own engine generates, on the policy's own weights; no server is needed");
+}
+
+// Other systems give each role a GPU.
+void roles_rule(Reading& reading) {
+  for (const char* key : {"policy_gpus", "reference_gpu", "reward_gpu"})
+    if (const auto* role = reading.find(key))
+      reading.note(*role,
+                   "has no effect: every rank generates, judges and learns; a reference is spread "
+                   "over the ranks, or the policy without its adapter");
+}
+
+struct Absent {
+  const char* key;
+  const char* what;
+};
+
+// What would change the result, and is not carried out.
+void absent_rule(Reading& reading) {
+  constexpr Absent kFlags[] = {
+      {"sync_ref_model", "the reference stays as it is; leave it out"},
+      {"beam_search", "completions are sampled; leave it out"},
+  };
+  constexpr Absent kOthers[] = {
+      {"replay_buffer_size", "completions are learnt from when they are new; leave it out"},
+      {"vllm_structured_outputs_regex", "completions are free; leave it out"},
+      {"reward_type", "name rewards in reward_funcs, such as rule or ranking"},
+      {"max_tool_calling_iterations", "completions call no tools; leave it out"},
+  };
+  const auto refuse = [&](const Absent& absent) {
+    reading.error(*reading.find(absent.key), fmt::format("is not supported: {}", absent.what));
+  };
+  for (const auto& absent : kFlags)
+    if (reading.find(absent.key) && said(reading, absent.key, to_flag, false)) refuse(absent);
+  for (const auto& absent : kOthers) {
+    const auto* setting = reading.find(absent.key);
+    if (setting && !is_null(setting->value) && setting->value.text != "0") refuse(absent);
+  }
+  const auto* sums = reading.find("gradient_aggregation");
+  if (sums && sums->value.text != "weighted")
+    reading.error(*sums,
+                  "task grpo adds up what all ranks learn; leave it out, or see loss_type for "
+                  "what the sum is divided by");
+}
+
 void entropy_rule(Reading& reading) {
   const auto least = said(reading, "entropy_coef_min", to_number, 0.0);
   const auto most = said(reading, "entropy_coef_max", to_number, 1.0);
@@ -116,6 +172,9 @@ void grpo_rules(Reading& reading) {
   if (type == LossType::vespo) vespo_rule(reading);
   level_rule(reading, type);
   kl_rule(reading);
+  engine_rule(reading);
+  roles_rule(reading);
+  absent_rule(reading);
   entropy_rule(reading);
   if (const auto* size = reading.find("generation_batch_size"))
     if (const auto* steps = reading.find("steps_per_generation"))

@@ -64,11 +64,19 @@ bool unmistakable(char c) {
   return letter || digit(c) || c == '_' || c == '.' || c == '/' || c == '+';
 }
 
+// A dash before a digit or a point, as in -0.5 and 1e-3, is none of YAML's marks.
+bool plain_in_flow(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool sign =
+        text[i] == '-' && i + 1 < text.size() && (digit(text[i + 1]) || text[i + 1] == '.');
+    if (!sign && !unmistakable(text[i])) return false;
+  }
+  return !text.empty();
+}
+
 // A scalar inside a list or a map, in quotes where the plain text would read otherwise.
 std::string nested_scalar(const YamlNode& value) {
-  const bool plain = !value.quoted && !value.text.empty() &&
-                     std::all_of(value.text.begin(), value.text.end(), unmistakable);
-  if (plain) return value.text;
+  if (!value.quoted && plain_in_flow(value.text)) return value.text;
   std::string text = "\"";
   for (const char c : value.text) {
     const auto byte = static_cast<unsigned char>(c);

@@ -54,11 +54,12 @@ CompletionsLog::CompletionsLog(std::string folder, std::int64_t shown,
     : folder_(std::move(folder)), shown_(shown), rewards_(std::move(rewards)) {}
 
 void CompletionsLog::write(std::int64_t step, const Generation& generation,
-                           const std::vector<Question>& questions) const {
+                           const std::vector<Question>& questions) {
   if (folder_.empty()) return;
   fs::create_directories(folder_);
   const auto path = (fs::path(folder_) / fmt::format("completions_{:05}.jsonl", step)).string();
-  std::ofstream file(path, std::ios::app);
+  std::ofstream file(path, step == last_written_ ? std::ios::app : std::ios::trunc);
+  last_written_ = step;
   for (const auto& sample : generation.samples) {
     nlohmann::ordered_json line{{"step", step},
                                 {"prompt", questions[sample.question].text},
@@ -107,12 +108,16 @@ std::map<std::string, double> length_metrics(const std::vector<Sample>& samples)
   return metrics;
 }
 
-std::vector<std::string> health_warnings(const std::map<std::string, double>& metrics) {
+std::vector<std::string> HealthWatch::warnings(const std::map<std::string, double>& metrics) {
   std::vector<std::string> lines;
   for (const auto& range : kHealthy) {
     const auto found = metrics.find(range.name);
     if (found == metrics.end()) continue;
-    if (found->second >= range.least && found->second <= range.most) continue;
+    if (found->second >= range.least && found->second <= range.most) {
+      outside_.erase(range.name);
+      continue;
+    }
+    if (!outside_.insert(range.name).second) continue;
     lines.push_back(
         fmt::format("warning: {} is {:.3g}; {}", range.name, found->second, range.advice));
   }

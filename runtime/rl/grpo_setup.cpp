@@ -33,6 +33,8 @@ GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contrac
 GrpoTrainer::~GrpoTrainer() = default;
 
 void GrpoTrainer::setup() {
+  if (GrpoValues(config_).flag("disable_dropout")) config_.lora_dropout = 0;
+  if (config_.metric_for_best_model == "loss") config_.metric_for_best_model = "reward";
   sizes_ = train::plan_generation(config_, contract_.world_size);
   reward_names_ = reward_names(config_);
   reward_weights_ = reward_weights(config_);
@@ -117,15 +119,39 @@ void GrpoTrainer::restore(const std::string& checkpoint) {
                               wanted_of(config_).most_tokens));
   const auto& state = progress_.task_state;
   if (state.is_null()) return;
-  kl_.restore(state.at("beta"));
+  const GrpoValues values(config_);
+  if (values.number("target_kl") && state.at("beta") > 0) kl_.restore(state.at("beta"));
   grpo::AdaptiveEntropy::State entropy{.coefficient = state.at("entropy_coef")};
   if (!state.at("last_entropy").is_null()) entropy.last = state.at("last_entropy").get<double>();
-  entropy_.restore(entropy);
-  for (const auto& pending : state.at("generations")) {
-    auto generation = generation_from(pending);
-    const auto number = generation.number;
-    generations_.emplace(number, std::move(generation));
-  }
+  if (values.flag("use_adaptive_entropy")) entropy_.restore(entropy);
+  for (const auto& pending : state.at("generations"))
+    take_back(generation_from(pending), checkpoint);
+}
+
+// A generation that steps go on with is of the plan that it was made for.
+void GrpoTrainer::take_back(Generation generation, const std::string& checkpoint) {
+  const auto refuse = [&](const std::string& what) {
+    throw std::runtime_error(
+        fmt::format("{} goes on with {} completions {}; set these back, or resume_from_checkpoint: "
+                    "no to begin anew",
+                    checkpoint, generation.samples.size(), what));
+  };
+  const auto wanted = plan_->prompts(generation.number);
+  const auto count = static_cast<std::int64_t>(generation.samples.size());
+  if (count != sizes_.generation || plan_->pending(progress_.step) != generation.number)
+    refuse(
+        fmt::format("of other sizes than those of this run, which generates {}: num_generations, "
+                    "num_iterations, steps_per_generation or generation_batch_size has changed",
+                    sizes_.generation));
+  for (std::int64_t i = 0; i < count; ++i)
+    if (generation.samples[static_cast<std::size_t>(i)].question !=
+        wanted[static_cast<std::size_t>(i / sizes_.group)])
+      refuse(
+          "of other prompts than those of this run: the data set, seed or num_generations has "
+          "changed");
+  if (kl_.beta() != 0 && generation.samples.front().ref_log_probs.empty())
+    refuse("that no reference has seen: beta has changed");
+  generations_.emplace(generation.number, std::move(generation));
 }
 
 }  // namespace mgpu::rl

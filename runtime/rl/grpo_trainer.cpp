@@ -11,6 +11,7 @@
 #include <span>
 
 #include "runtime/grpo/advantages.hpp"
+#include "runtime/train/consistency.hpp"
 #include "runtime/train/to_device.hpp"
 
 namespace mgpu::rl {
@@ -149,14 +150,19 @@ std::vector<GrpoTrainer::Micro> GrpoTrainer::deal(const grpo::GrpoStep& step) {
 }
 
 bool GrpoTrainer::train_step() {
-  if (progress_.step >= total_steps_ || stop_wanted_) return false;
+  if (progress_.step >= total_steps_ || stop_wanted_ || ends_early_) return false;
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
+  const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
   const auto micros = deal(step);
   learn(micros, progress_.step);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  measure({{"step_time", seconds.count()}});
   const auto next = plan_->pending(progress_.step + 1);
   std::erase_if(generations_, [&](const auto& item) { return !next || item.first < *next; });
   ++progress_.step;
+  if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
+    train::check_consistency(learner_->shards(), *comm_, progress_.step);
   const auto in_epoch = static_cast<double>(plan_->steps_in_epoch());
   progress_.epoch =
       static_cast<double>(step.epoch) + static_cast<double>(step.index + 1) / in_epoch;
@@ -167,8 +173,9 @@ bool GrpoTrainer::train_step() {
   if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
     evaluate_now();
   if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
+  if (ends_early_) end_ = train::End::early;
   if (stop_wanted_) end_ = train::End::stopped;
-  return !last && !stop_wanted_;
+  return !last && !stop_wanted_ && !ends_early_;
 }
 
 void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
@@ -272,8 +279,12 @@ void GrpoTrainer::log_interval() {
   const auto loss = interval_.extra.find("loss");
   interval_.loss = loss == interval_.extra.end() ? std::nan("") : loss->second;
   if (loss != interval_.extra.end()) interval_.extra.erase(loss);
-  loss_sum_ += *interval_.loss * static_cast<double>(interval_.steps);
-  const auto warnings = health_warnings(interval_.extra);
+  const auto counted = interval_.steps - interval_.skipped;
+  if (counted > 0) {
+    loss_sum_ += *interval_.loss * static_cast<double>(counted);
+    loss_steps_ += counted;
+  }
+  const auto warnings = health_.warnings(interval_.extra);
   reporter_->interval(interval_);
   for (const auto& warning : warnings) reporter_->note(warning);
   interval_ = {};
@@ -304,6 +315,12 @@ void GrpoTrainer::evaluate_now() {
   for (const auto& [name, value] : made.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
+  const auto verdict = judge(metrics);
+  if (verdict.keep) {
+    save();
+    best_checkpoint_ = last_checkpoint_;
+  }
+  ends_early_ = verdict.stop;
 }
 
 void GrpoTrainer::save() {
@@ -321,7 +338,7 @@ void GrpoTrainer::save() {
 
 void GrpoTrainer::finish() {
   log_interval();
-  whole_run_.loss = whole_run_.steps > 0 ? loss_sum_ / static_cast<double>(whole_run_.steps) : 0;
+  whole_run_.loss = loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0;
   const bool saves = config_.save_strategy != train::When::no || end_ == train::End::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();

@@ -48,6 +48,7 @@ class GrpoTrainer : public train::Session {
   void open_prompts();
   void plan();
   void restore(const std::string& checkpoint);
+  void take_back(Generation generation, const std::string& checkpoint);
   void judge_sizes() const;
 
   const Generation& generation(std::int64_t number);
@@ -85,14 +86,16 @@ class GrpoTrainer : public train::Session {
   std::unique_ptr<Actor> actor_;
   std::unique_ptr<Reference> reference_;
   std::unique_ptr<CompletionsLog> log_;
+  HealthWatch health_;
   std::map<std::int64_t, Generation> generations_;  // that steps go on with
 
   train::Interval interval_, whole_run_;
   std::map<std::string, std::pair<double, std::int64_t>>
       means_;  // sum and number since the last log
   double loss_sum_ = 0;
+  std::int64_t loss_steps_ = 0;  // that it is the sum of
   std::int64_t last_evaluated_ = -1;
-  bool stop_wanted_ = false;
+  bool stop_wanted_ = false, ends_early_ = false;
 };
 
 }  // namespace mgpu::rl

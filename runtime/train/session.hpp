@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,13 @@ class Session {
   std::string begin(std::int64_t global_batch);
   // The reporter, and what there is to say before the first step.
   void begin_report(const std::string& checkpoint);
+
+  // What an evaluation asks for, by metric_for_best_model: that this model be kept as the best, or
+  // that training end, which there is a note about.
+  struct Verdict {
+    bool keep = false, stop = false;
+  };
+  Verdict judge(const std::map<std::string, double>& metrics);
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;

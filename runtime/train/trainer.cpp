@@ -160,40 +160,12 @@ void Trainer::evaluate_now() {
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  judge(metrics);
-}
-
-// Keeps the best evaluation, saves it if it is to be loaded at the end, and stops when there has
-// been no gain for long enough.
-void Trainer::judge(const std::map<std::string, double>& metrics) {
-  auto name = config_.metric_for_best_model;
-  if (!name.starts_with("eval_")) name = "eval_" + name;
-  const auto found = metrics.find(name);
-  if (found == metrics.end()) {
-    throw std::runtime_error(
-        fmt::format("metric_for_best_model: there is no {}; there are loss, mean_token_accuracy "
-                    "and entropy",
-                    config_.metric_for_best_model));
+  const auto verdict = judge(metrics);
+  if (verdict.keep) {
+    save();
+    best_checkpoint_ = last_checkpoint_;
   }
-  const bool greater = config_.greater_is_better.value_or(!name.ends_with("loss"));
-  const double gain = progress_.best_metric
-                          ? (greater ? 1 : -1) * (found->second - *progress_.best_metric)
-                          : std::numeric_limits<double>::infinity();
-  if (gain > 0) {
-    progress_.best_metric = found->second;
-    progress_.best_step = progress_.step;
-    if ((config_.load_best_model_at_end || config_.save_strategy == When::best) &&
-        progress_.step > 0) {
-      save();
-      best_checkpoint_ = last_checkpoint_;
-    }
-  }
-  if (gain > config_.early_stopping_threshold) {
-    progress_.evaluations_without_gain = 0;
-  } else if (++progress_.evaluations_without_gain >= config_.early_stopping_patience &&
-             config_.early_stopping_patience > 0) {
-    reporter_->note(fmt::format("{} has not become better in {} evaluations: stopping early", name,
-                                config_.early_stopping_patience));
+  if (verdict.stop) {
     end_ = End::early;
     training_over_ = true;
   }

@@ -61,7 +61,6 @@ class Trainer : public Session {
   void settle();  // takes in the record of the step before
   void log_interval();
   void evaluate_now();
-  void judge(const std::map<std::string, double>& metrics);
   double epoch_after(const data::StepBatches& batches);
 
   std::optional<data::Prepared> train_data_, eval_data_;

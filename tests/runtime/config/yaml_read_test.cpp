@@ -80,6 +80,16 @@ TEST_CASE("flow text reads back as the value it was made of", "[yaml]") {
   CHECK(again.items.size() == value.items.size());
 }
 
+TEST_CASE("negative numbers in a list or a map stay numbers as flow text", "[yaml]") {
+  const auto* text = "{a: -0.5, b: [-1, 1e-3, -.5], c: '-1'}";
+  const auto again = scalar(flow_text(scalar(text)));
+  CHECK(!again.items.at(1).quoted);
+  CHECK(again.items.at(1).text == "-0.5");
+  for (const auto& item : again.items.at(3).items) CHECK(!item.quoted);
+  CHECK(again.items.at(5).quoted);
+  CHECK(flow_text(scalar("[-, --, a-b]")) == "[\"-\", \"--\", \"a-b\"]");
+}
+
 TEST_CASE("every value knows its line", "[yaml]") {
   const auto top = parse_yaml("# words\na: 1\n\nb:\n  - x\n  - y\n", "f");
   CHECK(top.items.at(0).line == 2);

@@ -1,0 +1,78 @@
+"""What the tests of GRPO share: prompts, rewards of every kind, and recipes of a few small steps."""
+
+import json
+import time
+
+import trainer
+from trainer import write_rows
+
+# Worth something to a model that knows nothing.
+RULES = {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5}, "digits": {"regex": "[0-9]"}}
+
+REWARDS = '''
+import time
+
+def vowels(completions, **columns):
+    return [sum(c in "aeiou" for c in text) / 8 for text in completions]
+
+def sleeps(completions, **columns):
+    time.sleep(1000)
+
+def no_number(completions, **columns):
+    return [float("nan")] * len(completions)
+
+def same(completions, **columns):
+    return [1.5] * len(completions)
+
+def knows(completions, prompts, tag, nested, **columns):
+    assert len(prompts) == len(completions) == len(tag) == len(nested)
+    return [float(t == "t" + p[1] and n == {"of": [p]}) for p, t, n in zip(prompts, tag, nested)]
+
+def says(completions, prompts, **columns):
+    assert all(prompt[-1]["role"] == "user" for prompt in prompts), prompts
+    return [float(len(answer[0]["content"]) % 3) for answer in completions]
+'''
+
+
+def prompt_rows(count):
+    return [{"prompt": f"{number}+{number * 7 % 10}=", "solution": str(number)}
+            for number in range(count)]
+
+
+class GrpoTest(trainer.TrainerTest):
+    KEYS = dict(task="grpo", reward_funcs=["letters", "digits"], reward_rules=RULES,
+                num_generations=8, global_batch_size=24, per_device_train_batch_size=4,
+                max_completion_length=8, max_steps=3, learning_rate=1e-4,
+                lr_scheduler_type="constant", shuffle_dataset=True, save_strategy="no")
+
+    def setUp(self):
+        super().setUp()
+        self.data = write_rows(self.dir / "prompts.jsonl", prompt_rows(24))
+        self.rewards = self.dir / "my_rewards.py"
+        self.rewards.write_text(REWARDS)
+
+    def recipe(self, **keys):
+        return super().recipe(**{**self.KEYS, **keys})
+
+    def mine(self, name):
+        return f"{self.rewards}:{name}"
+
+    def moved(self, run, stem="model"):
+        """How far the weights went from where they began."""
+        before = trainer.load_tensors(self.model)
+        return max((tensor - before[name]).abs().max().item()
+                   for name, tensor in run.weights(stem).items())
+
+    def completions(self, run):
+        return {path.name: [json.loads(line) for line in path.read_text().splitlines()]
+                for path in sorted((run.folder / "completions").iterdir())}
+
+    def refused(self, status, *lines, nproc=2, recipe=None, **keys):
+        begin = time.monotonic()
+        run = self.end(self.start_training(nproc, recipe=recipe, **keys))
+        self.assertEqual(run.status, status, run.out + run.err)
+        for line in lines:
+            self.assertIn(line, run.err)
+        self.assertLess(time.monotonic() - begin, 40 * trainer.SLOWER)
+        self.assertFalse((run.folder / "model.safetensors").exists())
+        return run

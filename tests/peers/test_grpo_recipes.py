@@ -1,0 +1,209 @@
+"""GRPO's rows and recipes: what people write down, and what they get wrong."""
+
+import json
+import math
+import unittest
+
+import trainer
+from grpo_trainer import GrpoTest, prompt_rows
+from trainer import write_rows
+
+
+class Rows(GrpoTest):
+    TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+                "{% if add_generation_prompt %}<assistant>{% endif %}")
+
+    def prompts_of(self, rows, **keys):
+        """What the model is given for each row."""
+        count = len(rows)
+        data = write_rows(self.dir / "some.jsonl", rows)
+        run = self.train(1, dataset_name=str(data), log_completions=True, num_generations=2,
+                         global_batch_size=2 * count, per_device_train_batch_size=2 * count,
+                         max_steps=1, shuffle_dataset=False, **keys)
+        lines = next(iter(self.completions(run).values()))
+        return [line["prompt"] for line in lines[::2]]
+
+    def chat(self):
+        path = self.model / "tokenizer_config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "chat_template": self.TEMPLATE}))
+
+    def test_prompts_of_every_form(self):
+        self.chat()
+        messages = [{"role": "user", "content": "a"}]
+        rows = [{"prompt": "x="}, {"prompt": messages}, {"problem": "p"}, {"question": "q"},
+                {"question": "q", "system": "s"}, {"prompt": messages, "system_prompt": "t"}]
+        self.assertEqual(self.prompts_of(rows), [
+            "x=", "<user>a<assistant>", "<user>p<assistant>", "<user>q<assistant>",
+            "<system>s<user>q<assistant>", "<system>t<user>a<assistant>"])
+        self.assertEqual(self.prompts_of(rows[3:5], system_prompt="z"), [
+            "<system>z<user>q<assistant>", "<system>s<user>q<assistant>"])
+        self.assertEqual(self.prompts_of([{"ask": "x="}], dataset_prompt_column="ask"), ["x="])
+
+    def test_questions_are_plain_text_without_a_chat_template(self):
+        self.assertEqual(self.prompts_of([{"prompt": "x="}, {"problem": "p"},
+                                          {"question": "q", "system": "s"}]),
+                         ["x=", "p", "s\n\nq"])
+
+    def test_messages_without_a_chat_template_are_refused(self):
+        data = write_rows(self.dir / "chat.jsonl",
+                          [{"prompt": [{"role": "user", "content": "a"}]}])
+        self.refused(1, "chat.jsonl:1: the prompt is a conversation, and the model has no chat "
+                        "template", dataset_name=str(data))
+
+    def test_every_column_reaches_a_python_reward(self):
+        rows = [{"prompt": f"p{n}", "tag": f"t{n}", "nested": {"of": [f"p{n}"]}} for n in range(6)]
+        data = write_rows(self.dir / "columns.jsonl", rows)
+        run = self.train(2, dataset_name=str(data), reward_funcs=[self.mine("knows")],
+                         max_steps=2)
+        self.assertEqual(run.column("reward"), [1, 1])
+
+    def test_a_python_reward_of_conversations_gets_messages(self):
+        self.chat()
+        data = write_rows(self.dir / "chat.jsonl",
+                          [{"prompt": [{"role": "user", "content": f"{n}"}]} for n in range(6)])
+        run = self.train(2, dataset_name=str(data), reward_funcs=[self.mine("says")], max_steps=2)
+        self.assertGreater(max(run.column("reward_std")), 0)
+
+    def test_built_in_and_python_rewards_add_up(self):
+        run = self.train(3, reward_funcs=["tag_count", self.mine("vowels"), "digits"],
+                         reward_weights=[1, 2, 0.5])
+        for record in run.records():
+            total = (record["rewards/tag_count/mean"] + 0.5 * record["rewards/digits/mean"] +
+                     2 * record[f"rewards/{self.mine('vowels')}/mean"])
+            self.assertAlmostEqual(record["reward"], total, 5)
+
+
+class Recipes(GrpoTest):
+    """What the replaced projects' guides write down, with a small model and our rows."""
+
+    def test_the_recipe_of_the_readme_runs(self):
+        recipe = self.dir / "readme.yaml"
+        recipe.write_text("""
+dataset_name: data/grpo_data.jsonl
+use_vllm: true
+vllm_server_host: 127.0.0.1
+vllm_server_port: 8000
+num_generations: 8
+learning_rate: 5.0e-06
+per_device_train_batch_size: 1
+reward_funcs: [accuracy, format, reasoning_steps, cosine, repetition_penalty, length]
+lora_r: 16
+gradient_checkpointing: true
+""")
+        run = self.train(2, recipe=recipe, model_name_or_path=str(self.model), dtype="fp32",
+                         dataset_name=str(self.data), max_completion_length=12, max_steps=2,
+                         logging_steps=1)
+        self.assertIn("gradient_accumulation_steps is 4, the fewest that make whole groups of 8 "
+                      "with 1 per device x 2 ranks", run.notes)
+        self.assertIn("our own engine generates", run.out + run.err + run.notes)
+        for name in ("accuracy", "format", "reasoning_steps", "cosine", "repetition_penalty",
+                     "length"):
+            self.assertEqual(len(run.column(f"rewards/{name}/mean")), 2)
+        self.assertTrue(run.weights("adapter_model"))
+
+    def test_a_policy_in_four_bits_is_its_own_reference(self):
+        run = self.train(2, load_in_4bit=True, use_peft=True, lora_r=16, lora_alpha=32, beta=0.1,
+                         lora_dropout=0.0,  # else learning sees other log-probs than sampling
+                         lora_target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
+                         gradient_checkpointing="unsloth", learning_rate=1e-3)
+        self.assertEqual(run.column("kl")[0], 0)
+        self.assertGreater(run.column("kl")[2], 0)
+        self.assertLess(max(run.column("sampling/sampling_logp_difference/max")), 1e-4)
+
+    def test_a_frozen_copy_of_a_policy_in_four_bits_is_in_four_bits(self):
+        """Else it would differ from the policy before the first step."""
+        adapter = self.train(1, load_in_4bit=True, use_peft=True, lora_r=4, max_steps=1,
+                             learning_rate=1e-3).folder
+        run = self.train(2, load_in_4bit=True, adapter_path=str(adapter), lora_dropout=0.0,
+                         beta=0.1, learning_rate=1e-3)
+        self.assertLess(run.column("kl")[0], 1e-9)
+        self.assertGreater(run.column("kl")[2], 1e-9)
+
+    def test_gspo_with_the_guides_numbers(self):
+        """Roles have no GPUs of their own; beta moves towards target_kl."""
+        run = self.train(2, recipe=self.recipe(
+            task="gspo", num_generations=4, num_iterations=4, epsilon=0.2, beta=0.2,
+            target_kl=0.01, entropy_coef=0.01, temperature=0.7, max_grad_norm=1.0, max_steps=8,
+            policy_gpus=[0, 1], reference_gpu=2, reward_gpu=2))
+        self.assertIn("every rank generates, judges and learns", run.out + run.err + run.notes)
+        self.assertEqual(run.column("beta")[:3], [0.2, 0.1, 0.05])
+        for name in ("policy_loss", "kl", "entropy", "entropy_coef"):
+            self.assertEqual(len(run.column(name)), 8, name)
+        self.assertEqual(sum("reward" in record for record in run.records()), 2)
+
+
+class Mistakes(GrpoTest):
+    def test_a_reward_that_never_answers(self):
+        self.refused(1, "my_rewards.py:sleeps: it did not answer in time (reward_timeout)",
+                     reward_funcs=[self.mine("sleeps")], reward_timeout=0.2)
+
+    def test_a_reward_that_never_answers_may_be_left_out(self):
+        run = self.train(2, reward_funcs=["letters", self.mine("sleeps")], reward_timeout=0.05,
+                         reward_on_error="none", max_steps=1)
+        self.assertIn("did not answer in time", run.err)
+        self.assertEqual(run.column("reward"), run.column("rewards/letters/mean"))
+        self.assertNotIn(f"rewards/{self.mine('sleeps')}/mean", run.records()[0])
+
+    def test_rewards_that_are_no_number(self):
+        self.refused(1, "my_rewards.py:no_number: ", reward_funcs=[self.mine("no_number")])
+        run = self.train(2, reward_funcs=[self.mine("no_number")], reward_on_error="none",
+                         weight_decay=0.0)
+        self.assertEqual(self.moved(run), 0)
+        self.assertTrue(all(math.isfinite(loss) for loss in run.column("loss")))
+
+    def test_prompts_longer_than_the_context(self):
+        rows = prompt_rows(4) + [{"prompt": "word " * 300}]
+        data = write_rows(self.dir / "long.jsonl", rows)
+        run = self.refused(1, "long.jsonl:5: the prompt has ", dataset_name=str(data))
+        self.assertIn(" and 248 fit", run.err)
+        left = self.train(2, dataset_name=str(data), on_bad_row="skip", max_steps=1)
+        self.assertIn("skipped ", left.notes)
+        self.assertIn("long.jsonl: 4 prompts, 1 bad rows skipped", left.notes)
+        self.refused(1, "prompts.jsonl:11: the prompt has 5 tokens, and 4 fit", max_prompt_length=4)
+
+    def test_no_room_for_a_prompt(self):
+        self.refused(1, "max_completion_length: 256 leaves no room for a prompt; the model reads "
+                        "256 tokens", max_completion_length=256)
+
+    def test_a_group_of_one(self):
+        self.refused(2, "num_generations: need a number at least 2", num_generations=1)
+
+    def test_accuracy_without_solutions(self):
+        data = write_rows(self.dir / "unsolved.jsonl", [{"prompt": "1+1="}] * 8)
+        self.refused(1, "unsolved.jsonl:1: there is no \"solution\", which a reward needs",
+                     reward_funcs=["accuracy"], dataset_name=str(data))
+
+    def test_data_sets_that_do_not_do(self):
+        empty = write_rows(self.dir / "empty.jsonl", [])
+        self.refused(1, "empty.jsonl has no prompt", dataset_name=str(empty))
+        other = write_rows(self.dir / "other.jsonl", [{"text": "abc"}])
+        self.refused(1, "other.jsonl:1: there is no \"prompt\"", dataset_name=str(other))
+        few = write_rows(self.dir / "few.jsonl", prompt_rows(2))
+        self.refused(1, "there are 2 prompts to train on and a generation takes 3",
+                     dataset_name=str(few))
+
+    def test_rewards_by_names_and_weights_that_do_not_do(self):
+        self.refused(1, "unknown reward acuracy (did you mean accuracy?)", reward_funcs=["acuracy"])
+        self.refused(1, "reward_weights: 3 weights for 2 reward_funcs", reward_weights=[1, 2, 3])
+        self.refused(1, "reward_funcs: name at least one reward", reward_funcs=[])
+
+    def test_values_of_sampling_that_do_not_do(self):
+        self.refused(1, "temperature: completions of one prompt must differ", temperature=0)
+        self.refused(1, "generation_kwargs: num_beams is not known here",
+                     generation_kwargs={"num_beams": 2})
+
+    def test_groups_that_do_not_come_out(self):
+        self.refused(2, "global_batch_size 20 is no multiple of num_generations 8; it may be ",
+                     global_batch_size=20)
+
+    def test_what_is_not_carried_out_is_refused(self):
+        for keys in (dict(sync_ref_model=True, beta=0.1), dict(beam_search=True),
+                     dict(replay_buffer_size=8), dict(vllm_structured_outputs_regex="a+"),
+                     dict(reward_type="semantic")):
+            with self.subTest(**keys):
+                self.refused(2, f"{next(iter(keys))}: ", **keys)
+
+
+if __name__ == "__main__":
+    unittest.main()
