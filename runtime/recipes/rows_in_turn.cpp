@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 namespace mgpu::recipes {
@@ -26,10 +25,7 @@ std::vector<std::string> collect_rows(comm::Comm& comm, std::vector<std::string>
   const at::Tensor all = at::zeros({static_cast<std::int64_t>(world) * part}, at::kByte);
   const at::Tensor own = at::zeros({part}, at::kByte);
   auto* to = own.data_ptr<std::uint8_t>();
-  for (const auto& text : mine) {
-    std::memcpy(to, text.data(), text.size());
-    to += text.size();
-  }
+  for (const auto& text : mine) to = std::copy(text.begin(), text.end(), to);
   comm.all_gather(all, own, "all-gather of answers").wait();
 
   std::vector<std::string> texts;
