@@ -1,17 +1,25 @@
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/contract.hpp"
+#include "runtime/comm/comm.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/loaded_model.hpp"
+#include "runtime/recipes/rows_in_turn.hpp"
 #include "runtime/rollout/engine.hpp"
+#include "runtime/text/unicode.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/last_words.hpp"
 
 namespace mgpu::recipes {
 namespace {
@@ -30,7 +38,10 @@ struct Question {
 std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& encoder, bool raw) {
   const bool chat = encoder.has_template() && !raw;
   if (prompt.is_array()) {
-    if (!chat) throw std::runtime_error("the prompt is a conversation and there is no template");
+    if (!chat)
+      throw std::runtime_error(
+          raw ? "the prompt is a conversation, which --raw takes no template for"
+              : "the prompt is a conversation and the model has no template");
     return encoder.encode(encoder.render(prompt, nullptr, true, Json::object()), false);
   }
   const auto text = prompt.get<std::string>();
@@ -40,17 +51,24 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
 }
 
 std::vector<Question> read_questions(const train::GenerateCommand& command,
-                                     const data::TextEncoder& encoder) {
+                                     const data::TextEncoder& encoder, std::int64_t positions) {
   std::vector<Question> questions;
-  const auto add = [&](Json row, const std::string& where) {
+  const auto add = [&](Json row) {
     if (!row.contains("prompt") || !(row["prompt"].is_string() || row["prompt"].is_array()))
-      throw std::runtime_error(where + ": there is no prompt, a text or a list of messages");
+      throw std::runtime_error("there is no prompt, a text or a list of messages");
     auto tokens = encode(row["prompt"], encoder, command.raw);
-    if (tokens.empty()) throw std::runtime_error(where + ": the prompt is empty");
+    if (tokens.empty()) throw std::runtime_error("the prompt is empty");
+    if (static_cast<std::int64_t>(tokens.size()) > positions)
+      throw std::runtime_error(fmt::format("the prompt has {} tokens and the model {} positions",
+                                           tokens.size(), positions));
     questions.push_back({std::move(row), std::move(tokens)});
   };
   if (command.input.empty()) {
-    add(Json{{"prompt", command.prompt}}, "--prompt");
+    try {
+      add(Json{{"prompt", command.prompt}});
+    } catch (const std::runtime_error& e) {
+      throw std::runtime_error(std::string("--prompt: ") + e.what());
+    }
     return questions;
   }
   std::ifstream file(command.input);
@@ -58,11 +76,10 @@ std::vector<Question> read_questions(const train::GenerateCommand& command,
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     if (data::blank(line)) continue;
-    const auto where = fmt::format("{}:{}", command.input, number);
     try {
-      add(data::parse_row(line), where);
-    } catch (const data::RowError& e) {
-      throw std::runtime_error(fmt::format("{}: {}", where, e.what()));
+      add(data::parse_row(line));
+    } catch (const std::runtime_error& e) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", command.input, number, e.what()));
     }
   }
   return questions;
@@ -76,9 +93,15 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
   return x ^ (x >> 31);
 }
 
-rollout::Wanted wanted_by(const train::GenerateCommand& command, const train::ModelSource& source) {
-  for (const auto& stop : command.stop)
+// Half a character would end answers within characters.
+void check_stops(const std::vector<std::string>& stops) {
+  for (const auto& stop : stops) {
     if (stop.empty()) throw train::UsageError("--stop: the text is empty");
+    if (text::first_invalid_utf8(stop)) throw train::UsageError("--stop: the text is not UTF-8");
+  }
+}
+
+rollout::Wanted wanted_by(const train::GenerateCommand& command, const train::ModelSource& source) {
   rollout::Wanted wanted;
   wanted.sampling = {command.temperature, command.top_k, command.top_p, command.min_p};
   wanted.repetition_penalty = command.repetition_penalty;
@@ -129,63 +152,102 @@ Json with_answers(Json row, const std::vector<rollout::Completion>& made,
   return row;
 }
 
-// Writes answers as they are complete, a file's rows in their order.
-void answer(const std::vector<Question>& questions, LoadedModel& model,
-            const rollout::ModelOptions& options, const train::GenerateCommand& command,
-            std::ostream& out) {
-  const auto wanted = wanted_by(command, model.source);
+// What is written for a question.
+std::string lines_of(const Question& question, const std::vector<rollout::Completion>& made,
+                     const rollout::Wanted& wanted, const train::GenerateCommand& command) {
+  std::string lines;
+  if (command.input.empty() && !command.details) {
+    for (const auto& one : made) lines += text_of(one, wanted) + "\n";
+    return lines;
+  }
+  const auto row = with_answers(question.row, made, wanted, command);
+  return row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+rollout::EngineOptions engine_options(const std::vector<Question>& questions,
+                                      const rollout::ModelOptions& model,
+                                      const train::GenerateCommand& command) {
   std::size_t longest = 0;
   for (const auto& question : questions) longest = std::max(longest, question.tokens.size());
-  const bool gpu = options.device.is_cuda();
-  rollout::EngineOptions engine_options{
-      .model = options,
+  const bool gpu = model.device.is_cuda();
+  rollout::EngineOptions options{
+      .model = model,
       .sequences = command.sequences > 0 ? command.sequences : (gpu ? kAtOnceOnGpu : kAtOnce),
       .longest = static_cast<std::int64_t>(longest) + command.max_new_tokens,
       .burst = gpu ? kGpuBurst : 1};
   const auto all = static_cast<std::int64_t>(questions.size()) * command.samples;
-  engine_options.sequences = std::min(engine_options.sequences, all);
-  rollout::Engine engine(model.source.config, engine_options, *model.shards);
+  options.sequences = std::clamp<std::int64_t>(all, 1, options.sequences);
+  return options;
+}
+
+// Answers a chunk at a time: ranks take its rows in turn, and rank 0 writes all of them to `out` in
+// their order.
+void answer(const std::vector<Question>& questions, LoadedModel& model,
+            const rollout::ModelOptions& options, const train::GenerateCommand& command,
+            comm::Comm& comm, std::ostream& out) {
+  const auto wanted = wanted_by(command, model.source);
+  rollout::Engine engine(model.source.config, engine_options(questions, options, command),
+                         *model.shards);
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  const auto world = static_cast<std::size_t>(comm.world());
   for (std::size_t first = 0; first < questions.size(); first += kChunk) {
     const auto count = std::min(kChunk, questions.size() - first);
     std::vector<rollout::Prompt> prompts;
-    for (auto i = first; i < first + count; ++i) {
+    for (auto i = first + rank; i < first + count; i += world) {
       rollout::Prompt prompt{questions[i].tokens, {}};
       for (std::int64_t n = 0; n < command.samples; ++n)
         prompt.seeds.push_back(mixed(mixed(command.seed, i), static_cast<std::uint64_t>(n)));
       prompts.push_back(std::move(prompt));
     }
     const auto made = engine.generate(prompts, wanted);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (command.input.empty() && !command.details) {
-        for (const auto& one : made[i]) out << text_of(one, wanted) << "\n";
-      } else {
-        const auto row = with_answers(questions[first + i].row, made[i], wanted, command);
-        out << row.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-      }
-    }
+    std::vector<std::string> mine;
+    for (std::size_t i = 0; i < made.size(); ++i)
+      mine.push_back(lines_of(questions[first + rank + i * world], made[i], wanted, command));
+    const auto lines = collect_rows(comm, std::move(mine), count);
+    if (rank != 0) continue;
+    for (const auto& line : lines) out << line;
     out.flush();
     if (!out) throw std::runtime_error("cannot write the answers");
   }
 }
 
+// Ranks only pass answers on, through the host, and wait for the slowest as long as it takes.
+std::unique_ptr<comm::Comm> join(const rendezvous::Contract& contract) {
+  comm::CommOptions options;
+  options.backend = comm::Backend::gloo;
+  options.timeout = std::chrono::hours(24 * 7);
+  options.fatal = [](const std::string& text) {
+    train::leave_last_words(text);
+    _Exit(1);
+  };
+  return comm::join(contract, options);
+}
+
 }  // namespace
 
 int generate(const train::GenerateCommand& command) {
-  const auto device = train::take_device(0, train::visible_gpus() > 0);
+  check_stops(command.stop);
+  rendezvous::Contract contract;
+  if (rendezvous::Contract::is_told(getenv))
+    contract = rendezvous::Contract::from_environment(getenv);
+  const auto device =
+      train::take_device(contract.local_rank, train::visible_gpus() > contract.local_rank);
   rollout::ModelOptions options;
   options.device = device;
   options.dtype = train::compute_dtype(train::Dtype::automatic, device);
   auto model = load_model(command.model, command.adapter, device, options.dtype);
   options.adapter_scale = model.adapter_scale;
   const data::TextEncoder encoder(model.source.tokenizer, model.source.chat_template);
-  const auto questions = read_questions(command, encoder);
+  const auto questions = read_questions(command, encoder, model.source.config.max_position);
+  const auto comm = join(contract);
   std::ofstream file;
-  if (!command.output.empty()) {
+  if (!command.output.empty() && contract.rank == 0) {
     file.open(command.output);
     if (!file) throw std::runtime_error("cannot write " + command.output);
   }
   std::ostream& out = command.output.empty() ? std::cout : file;
-  answer(questions, model, options, command, out);
+  answer(questions, model, options, command, *comm, out);
+  comm->close();
   return 0;
 }
 

@@ -16,6 +16,7 @@ class PagePool {
 
   std::size_t free() const { return free_.size(); }
 
+  // A page whose one holder is the caller.
   std::int32_t take() {
     if (free_.empty()) throw std::logic_error("no page is free");
     const auto page = free_.back();
@@ -23,12 +24,20 @@ class PagePool {
     holders_[static_cast<std::size_t>(page)] = 1;
     return page;
   }
-  void share(std::int32_t page) { ++holders_[static_cast<std::size_t>(page)]; }
+  // The page has one more holder.
+  void share(std::int32_t page) { ++holders(page); }
+  // It has one less, and is free after the last.
   void give(std::int32_t page) {
-    if (--holders_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
+    if (--holders(page) == 0) free_.push_back(page);
   }
 
  private:
+  std::int32_t& holders(std::int32_t page) {
+    auto& count = holders_.at(static_cast<std::size_t>(page));
+    if (count == 0) throw std::logic_error("nobody holds the page");
+    return count;
+  }
+
   std::vector<std::int32_t> free_;
   std::vector<std::int32_t> holders_;
 };

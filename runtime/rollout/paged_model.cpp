@@ -5,7 +5,6 @@
 #include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_copy.h>
 #include <ATen/ops/index_select.h>
@@ -20,19 +19,11 @@
 #include "runtime/data/batch.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/model/rope.hpp"
+#include "runtime/rollout/to_tensor.hpp"
 #include "runtime/train/to_device.hpp"
 
 namespace mgpu::rollout {
 namespace {
-
-template <class T>
-Tensor to_tensor(const std::vector<T>& values, at::Device device) {
-  const auto type = sizeof(T) == 4 ? at::kInt : at::kLong;
-  return at::from_blob(const_cast<T*>(values.data()), {static_cast<std::int64_t>(values.size())},
-                       type)
-      .clone()
-      .to(device);
-}
 
 data::Batch lay_end_to_end(const std::vector<Reading>& prompts) {
   data::Batch batch;
