@@ -52,7 +52,7 @@ class JobSet(unittest.TestCase):
 
     def test_its_secret_is_where_and_how_it_is_looked_for(self):
         path, = re.findall(r'kMountedToken = "(.+?)"',
-                           (ROOT / "launcher" / "token.hpp").read_text())
+                           (ROOT / "launcher" / "nodes" / "token.hpp").read_text())
         volume = next(v for v in self.pod["volumes"] if v["name"] == "token")
         mount = next(m for m in self.container["volumeMounts"] if m["name"] == "token")
         self.assertEqual(mount["mountPath"], os.path.dirname(path))
