@@ -124,8 +124,8 @@ class BadRecipes(trainer.TrainerTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("some.jsonl: 2 of 17 rows cut to max_length 16\n", done.stdout)
 
-    def test_grpo_is_said_to_be_missing(self):
-        self.refused(1, "task: grpo is not there yet; this version trains task: sft", task="grpo")
+    def test_grpo_without_rewards(self):
+        self.refused(1, "reward_funcs: name at least one reward", task="grpo")
 
     def test_batch_arithmetic(self):
         """Before any file is opened, and by rank 0 for all."""

@@ -179,8 +179,9 @@ TEST_CASE("another version is told from the first bytes, on both sides", "[talk]
   Heard heard;
   const std::string newer = std::string(kTalkMagic) + static_cast<char>(kProtocolVersion + 1);
   CHECK_THROWS_AS(sides.leader.receive(newer, heard), Mismatch);
-  CHECK_THROWS_WITH(sides.agent.receive(newer, heard),
-                    Contains("10.0.0.1:29400 speaks version 2") && Contains("this mgpu-run version 1"));
+  CHECK_THROWS_WITH(
+      sides.agent.receive(newer, heard),
+      Contains("10.0.0.1:29400 speaks version 2") && Contains("this mgpu-run version 1"));
   CHECK(sides.leader.output() == kPreamble);
 }
 
