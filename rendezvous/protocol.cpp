@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/json_field.hpp"
 
 namespace mgpu::rendezvous {
 namespace {
@@ -88,19 +89,6 @@ void fields(StatusQuestion&, Visit&&) {}
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
     "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",   "stop",
     "end",   "answer",    "join",  "failing", "ended",   "leave",  "question"};
-
-template <class Value>
-bool fits(const json& value) {
-  if constexpr (std::is_same_v<Value, std::string>) {
-    return value.is_string();
-  } else if constexpr (std::is_same_v<Value, bool>) {
-    return value.is_boolean();
-  } else if (value.is_number_unsigned()) {
-    return std::in_range<Value>(value.get<std::uint64_t>());
-  } else {
-    return value.is_number_integer() && std::in_range<Value>(value.get<std::int64_t>());
-  }
-}
 
 template <class Value>
 void read(const json& object, const char* name, Value& value) {

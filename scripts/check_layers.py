@@ -87,7 +87,7 @@ PACKAGES = {
         "launcher/nodes/attempt_text.cpp", "launcher/nodes/leader_status.cpp",
         "launcher/nodes/status_command.cpp", "launcher/nodes/team_etcd.cpp",
         "launcher/plan/dry_run.cpp",
-        "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
+        "rendezvous/json_field.hpp", "rendezvous/protocol.cpp", "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
         "runtime/*"]),
     "OpenSSL": (["openssl/*"], ["rendezvous/auth.cpp", "runtime/checkpoint/digest.cpp",
                                 "runtime/data/digest.cpp"]),

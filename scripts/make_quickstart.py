@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the quickstart's data and tokenizer into docs/examples: 3-digit additions, half of them
-worked out, and a byte-level BPE tokenizer of 274 tokens. Running it again changes nothing."""
+worked out, others as questions with their results, and a byte-level BPE tokenizer of 274 tokens.
+Running it again changes nothing."""
 
 import collections
 import json
@@ -10,6 +11,8 @@ import random
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "examples"
 ROWS = 6000
 HELD_OUT = 200
+QUESTIONS = 2560  # of the example of GRPO
+HELD_OUT_QUESTIONS = 512
 MERGES = 15
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # the latter two for conversations
 
@@ -32,6 +35,18 @@ def row(rng, index):
     long = index % 2 == 0
     completion = f" {worked_out(a, b)}. The answer is {answer}" if long else f" {answer}"
     return {"prompt": f"{a}+{b}=", "completion": completion}
+
+
+def questions(known):
+    """Additions that are not known yet, each once, with their results."""
+    rng, rows = random.Random(6), []
+    while len(rows) < QUESTIONS + HELD_OUT_QUESTIONS:
+        a, b = rng.randint(100, 999), rng.randint(100, 999)
+        prompt = f"{a}+{b}="
+        if prompt not in known:
+            known.add(prompt)
+            rows.append({"prompt": prompt, "solution": f"\\boxed{{{a + b}}}"})
+    return rows
 
 
 def byte_characters():
@@ -112,6 +127,9 @@ def main():
     lines = [json.dumps(r) + "\n" for r in rows]
     write(EXAMPLES / "addition.jsonl", "".join(lines[:ROWS]))
     write(EXAMPLES / "addition_eval.jsonl", "".join(lines[ROWS:]))
+    asked = [json.dumps(r) + "\n" for r in questions({r["prompt"] for r in rows})]
+    write(EXAMPLES / "addition_grpo.jsonl", "".join(asked[:QUESTIONS]))
+    write(EXAMPLES / "addition_grpo_eval.jsonl", "".join(asked[QUESTIONS:]))
     texts = [r["prompt"] + r["completion"] for r in rows[:ROWS]]
     folder = EXAMPLES / "tokenizer"
     write(folder / "tokenizer.json",

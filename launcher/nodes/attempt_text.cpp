@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "launcher/ends/report.hpp"
+#include "rendezvous/json_field.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -28,23 +29,10 @@ void fields(AttemptEnd& attempt, Visit&& field) {
 }
 
 template <class Value>
-bool fits(const json& value) {
-  if constexpr (std::is_same_v<Value, std::string>) {
-    return value.is_string();
-  } else if constexpr (std::is_same_v<Value, bool>) {
-    return value.is_boolean();
-  } else if (value.is_number_unsigned()) {
-    return std::in_range<Value>(value.get<std::uint64_t>());
-  } else {
-    return value.is_number_integer() && std::in_range<Value>(value.get<std::int64_t>());
-  }
-}
-
-template <class Value>
 void read(const json& object, const char* name, Value& value) {
   const auto found = object.find(name);
   if (found == object.end()) return;
-  if (fits<Value>(*found)) value = found->template get<Value>();
+  if (rendezvous::fits<Value>(*found)) value = found->template get<Value>();
 }
 
 template <class Thing>

@@ -17,6 +17,7 @@
 #include "runtime/recipes/loaded_model.hpp"
 #include "runtime/recipes/rows_in_turn.hpp"
 #include "runtime/rollout/engine.hpp"
+#include "runtime/rollout/seeds.hpp"
 #include "runtime/text/unicode.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/last_words.hpp"
@@ -83,14 +84,6 @@ std::vector<Question> read_questions(const train::GenerateCommand& command,
     }
   }
   return questions;
-}
-
-// Tells one seed from another although the numbers are near.
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
-  std::uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
 }
 
 // Half a character would end answers within characters.
@@ -196,7 +189,8 @@ void answer(const std::vector<Question>& questions, LoadedModel& model,
     for (auto i = first + rank; i < first + count; i += world) {
       rollout::Prompt prompt{questions[i].tokens, {}};
       for (std::int64_t n = 0; n < command.samples; ++n)
-        prompt.seeds.push_back(mixed(mixed(command.seed, i), static_cast<std::uint64_t>(n)));
+        prompt.seeds.push_back(
+            rollout::seed_of(rollout::seed_of(command.seed, i), static_cast<std::uint64_t>(n)));
       prompts.push_back(std::move(prompt));
     }
     const auto made = engine.generate(prompts, wanted);

@@ -1,23 +1,12 @@
 #include "runtime/rl/actor.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/rollout/seeds.hpp"
+
 namespace mgpu::rl {
-namespace {
-
-// Tells one seed from another although the numbers are near.
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t number) {
-  std::uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 Actor::Actor(const train::ModelSource& source, Options options, model::Keeper& keeper,
              std::vector<std::unique_ptr<rewards::Reward>>& rewards)
     : source_(source), options_(std::move(options)), keeper_(keeper), rewards_(rewards) {}
@@ -30,11 +19,11 @@ std::vector<Sample> Actor::complete(const Round& round, const std::vector<Questi
     longest = std::max(longest, prompt.tokens.size());
     const auto number = static_cast<std::uint64_t>(round.first) + q;
     for (std::int64_t i = 0; i < round.group; ++i)
-      prompt.seeds.push_back(mixed(mixed(round.seed, number), static_cast<std::uint64_t>(i)));
+      prompt.seeds.push_back(
+          rollout::seed_of(rollout::seed_of(round.seed, number), static_cast<std::uint64_t>(i)));
     prompts.push_back(std::move(prompt));
   }
   const auto completions = static_cast<std::int64_t>(prompts.size()) * round.group;
-  const auto begin = std::chrono::steady_clock::now();
   // The cache is there while something is generated only: updates need the memory.
   rollout::Engine engine(
       source_.config,
@@ -44,10 +33,6 @@ std::vector<Sample> Actor::complete(const Round& round, const std::vector<Questi
        .burst = options_.model.device.is_cuda() ? 8 : 1},
       keeper_);
   auto made = engine.generate(prompts, options_.wanted);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  tokens_per_second_ =
-      static_cast<double>(engine.counts().tokens) / std::max(seconds.count(), 1e-9);
-
   std::vector<Sample> samples;
   for (std::size_t q = 0; q < prompts.size(); ++q)
     for (auto& one : made[q]) {

@@ -39,9 +39,6 @@ class Actor {
   // Question after question; their rewards are there, advantages are not.
   std::vector<Sample> complete(const Round& round, const std::vector<Question>& questions);
 
-  // Tokens a second of the last call, and the share of places in its steps that were used.
-  double tokens_per_second() const { return tokens_per_second_; }
-
  private:
   void judge(std::vector<Sample>& samples, std::int64_t group,
              const std::vector<Question>& questions);
@@ -50,7 +47,6 @@ class Actor {
   Options options_;
   model::Keeper& keeper_;
   std::vector<std::unique_ptr<rewards::Reward>>& rewards_;
-  double tokens_per_second_ = 0;
 };
 
 }  // namespace mgpu::rl
