@@ -13,14 +13,6 @@ namespace {
 
 constexpr std::size_t kSpecialTokens = 8;  // that may stand within a stop text and show nothing
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-std::int64_t pages_in(std::int64_t tokens) {
-  return ceil_div(tokens, ops::kPageTokens);
-}
-
 // Nobody's page besides.
 std::int64_t all_pages(const EngineOptions& options) {
   if (options.pages > 0) return options.pages + 1;
@@ -40,7 +32,9 @@ Engine::~Engine() = default;
 
 std::vector<std::vector<Completion>> Engine::generate(const std::vector<Prompt>& prompts,
                                                       const Wanted& wanted) {
-  Work work{.prompts = prompts, .wanted = wanted};
+  Work work{.prompts = prompts,
+            .wanted = wanted,
+            .recordings = ops::Recording::Store(options_.model.device)};
   work.made.resize(prompts.size());
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const auto size = static_cast<std::int64_t>(prompts[p].tokens.size());

@@ -68,6 +68,7 @@ class Engine {
  private:
   struct Group;     // a prompt that has been read
   struct Sequence;  // a completion under way
+  struct Bucket;    // steps with one number of rows
   struct Work;      // one call of generate
 
   void admit(Work& work);
@@ -75,10 +76,11 @@ class Engine {
   bool has_room(const Work& work, std::size_t prompt, bool read) const;
   void start(Work& work, std::size_t prompt, std::size_t index);
   void draw_first(Work& work, std::size_t first);
+  Bucket& bucket(Work& work);
   void run_burst(Work& work);
   bool take(Work& work, Sequence& sequence, std::int32_t token, float log_prob) const;
   void finish(Work& work, std::size_t slot);
-  Tensor seen(const Work& work, std::size_t first) const;
+  void mark_seen(const Work& work, std::size_t first, const Tensor& seen) const;
   void draw(const Work& work, const Tensor& logits, const Tensor& seen,
             const ops::Draw& draw) const;
   std::int64_t pages_for(std::size_t prompt_tokens, const Wanted& wanted) const;

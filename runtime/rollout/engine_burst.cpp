@@ -1,6 +1,5 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_fill.h>
-#include <ATen/ops/scatter.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -38,7 +37,11 @@ void Engine::draw_first(Work& work, std::size_t first) {
   const ops::Draw first_draw{to_tensor(seeds, device), at::zeros({count}, where.dtype(at::kInt)),
                              at::empty({count}, where.dtype(at::kInt)),
                              at::empty({count}, where.dtype(at::kFloat))};
-  draw(work, at::stack(rows), seen(work, first), first_draw);
+  Tensor seen;
+  if (work.wanted.repetition_penalty != 1)
+    seen = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
+  mark_seen(work, first, seen);
+  draw(work, at::stack(rows), seen, first_draw);
   std::erase_if(work.groups, [&](const auto& item) {
     if (item.second.to_start > 0) return false;
     for (const auto page : item.second.pages) pool_.give(page);
@@ -53,21 +56,18 @@ void Engine::draw_first(Work& work, std::size_t first) {
   }
 }
 
-// Which tokens each sequence from slot `first` on has read or made, bool [sequences, vocab];
-// undefined if nobody asks.
-Tensor Engine::seen(const Work& work, std::size_t first) const {
-  if (work.wanted.repetition_penalty == 1) return {};
-  const auto count = static_cast<std::int64_t>(work.running.size() - first);
+// Sets in `seen`, bool [rows, vocabulary], what each sequence from slot `first` on has read or
+// made.
+void Engine::mark_seen(const Work& work, std::size_t first, const Tensor& seen) const {
+  if (!seen.defined()) return;
   std::vector<std::int64_t> places;
   for (auto slot = first; slot < work.running.size(); ++slot) {
     const auto row = static_cast<std::int64_t>(slot - first) * config_.vocab_size;
     for (const auto* tokens : {&work.running[slot].read, &work.running[slot].made.tokens})
       for (const auto token : *tokens) places.push_back(row + token);
   }
-  const auto device = options_.model.device;
-  auto mask = at::zeros({count * config_.vocab_size}, at::TensorOptions(device).dtype(at::kBool));
-  mask.index_fill_(0, to_tensor(places, device), 1);
-  return mask.view({count, config_.vocab_size});
+  seen.zero_();
+  seen.view({-1}).index_fill_(0, to_tensor(places, options_.model.device), 1);
 }
 
 // The log-probabilities stay those of the model, whatever shaped the draw.
@@ -82,51 +82,43 @@ void Engine::draw(const Work& work, const Tensor& logits, const Tensor& seen,
   draw.log_probs.copy_(ops::token_scores(logits, draw.tokens, temperature).log_probs);
 }
 
-void Engine::run_burst(Work& work) {
-  const auto count = work.running.size();
-  const auto rows = static_cast<std::int64_t>(count);
-  std::size_t most_pages = 0;
-  for (const auto& sequence : work.running)
-    most_pages = std::max(most_pages, sequence.pages.size());
-  std::vector<std::int32_t> tokens, positions, counters, table(count * most_pages, 0);
-  std::vector<std::int64_t> seeds;
-  for (std::size_t slot = 0; slot < count; ++slot) {
-    const auto& sequence = work.running[slot];
-    tokens.push_back(sequence.made.tokens.back());
-    positions.push_back(sequence.position);
-    counters.push_back(static_cast<std::int32_t>(sequence.made.tokens.size()));
-    seeds.push_back(static_cast<std::int64_t>(sequence.seed));
-    std::copy(sequence.pages.begin(), sequence.pages.end(),
-              table.begin() + static_cast<std::ptrdiff_t>(slot * most_pages));
-  }
+Engine::Bucket& Engine::bucket(Work& work) {
   const auto device = options_.model.device;
-  const StepInput input{
-      to_tensor(tokens, device), to_tensor(positions, device),
-      to_tensor(table, device).view({rows, static_cast<std::int64_t>(most_pages)})};
-  const ops::Draw next{to_tensor(seeds, device), to_tensor(counters, device), input.tokens,
-                       at::empty({rows}, at::TensorOptions(device).dtype(at::kFloat))};
-  const auto mask = seen(work, 0);
-  const auto made = at::empty({options_.burst, rows}, input.tokens.options());
-  const auto scores = at::empty({options_.burst, rows}, next.log_probs.options());
-  for (std::int64_t n = 0; n < options_.burst; ++n) {
-    draw(work, model_.step(input), mask, next);
-    made.select(0, n).copy_(next.tokens);
-    scores.select(0, n).copy_(next.log_probs);
-    if (options_.burst > 1) next.tokens.clamp_min_(0);  // take() tells; an embedding may not see it
-    if (mask.defined()) mask.scatter_(1, next.tokens.to(at::kLong).unsqueeze(1), 1);
-    input.positions.add_(1);
-    next.counters.add_(1);
-  }
+  const auto rows =
+      rows_for(static_cast<std::int64_t>(work.running.size()), options_.sequences, device);
+  auto& bucket = work.buckets[rows];
+  if (bucket) return *bucket;
+  const bool asks = work.wanted.repetition_penalty != 1;
+  const RowsShape shape{.rows = rows,
+                        .pages = pages_in(options_.longest + options_.burst) + 1,
+                        .burst = options_.burst,
+                        .vocabulary = asks ? config_.vocab_size : 0};
+  bucket = std::make_unique<Bucket>(shape, device, work.recordings, [this, &work](Rows& r) {
+    draw(work, model_.step(r.input()), r.seen(), r.draw());
+    r.advance();
+  });
+  return *bucket;
+}
+
+void Engine::run_burst(Work& work) {
+  auto& [rows, step] = bucket(work);
+  std::vector<Rows::Row> now;
+  for (const auto& sequence : work.running)
+    now.push_back({.token = sequence.made.tokens.back(),
+                   .position = sequence.position,
+                   .drawn = static_cast<std::int32_t>(sequence.made.tokens.size()),
+                   .seed = static_cast<std::int64_t>(sequence.seed),
+                   .pages = &sequence.pages});
+  rows.fill(now);
+  mark_seen(work, 0, rows.seen());
+  for (std::int64_t n = 0; n < options_.burst; ++n) step.run();
   counts_.steps += options_.burst;
-  const auto made_here = made.cpu(), scores_here = scores.cpu();
-  for (auto slot = count; slot-- > 0;) {
+  const auto made = rows.made();
+  for (auto slot = now.size(); slot-- > 0;) {
     auto& sequence = work.running[slot];
     for (std::int64_t n = 0; n < options_.burst; ++n) {
-      const auto at = n * rows + static_cast<std::int64_t>(slot);
       ++sequence.position;
-      if (!take(work, sequence, made_here.const_data_ptr<std::int32_t>()[at],
-                scores_here.const_data_ptr<float>()[at]))
-        continue;
+      if (!take(work, sequence, made.token(n, slot), made.log_prob(n, slot))) continue;
       finish(work, slot);
       break;
     }

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "runtime/rollout/engine.hpp"
+#include "runtime/rollout/rows.hpp"
 
 // What an engine has in hand during one call; for its own files.
 namespace mgpu::rollout {
@@ -26,6 +28,16 @@ struct Engine::Sequence {
   Completion made;
 };
 
+// Steps with one number of rows.
+struct Engine::Bucket {
+  Rows rows;
+  ops::Recording step;
+
+  Bucket(const RowsShape& shape, at::Device device, ops::Recording::Store& store,
+         const std::function<void(Rows&)>& work)
+      : rows(shape, device), step(store, [this, work] { work(rows); }) {}
+};
+
 struct Engine::Work {
   const std::vector<Prompt>& prompts;
   const Wanted& wanted;
@@ -33,6 +45,8 @@ struct Engine::Work {
   std::map<std::size_t, Group> groups;
   std::vector<Sequence> running;  // a slot each
   std::vector<std::vector<Completion>> made;
+  ops::Recording::Store recordings;
+  std::map<std::int64_t, std::unique_ptr<Bucket>> buckets;  // by their number of rows
 };
 
 }  // namespace mgpu::rollout

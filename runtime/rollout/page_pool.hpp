@@ -4,7 +4,14 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/kernels/paged.hpp"
+
 namespace mgpu::rollout {
+
+// Pages that so many tokens take.
+inline std::int64_t pages_in(std::int64_t tokens) {
+  return (tokens + ops::kPageTokens - 1) / ops::kPageTokens;
+}
 
 // Which pages of the cache are free, and how many sequences hold each of the others. Page 0 is
 // nobody's: rows of a batch that stand for no sequence write there.

@@ -1,0 +1,82 @@
+#include "runtime/kernels/recording.hpp"
+
+#include <utility>
+
+#ifdef MGPU_CUDA
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace mgpu::ops {
+
+#ifdef MGPU_CUDA
+
+namespace {
+
+// Nothing can be recorded on the default stream. One for all: the allocator keeps what a stream has
+// freed for that stream.
+c10::cuda::CUDAStream recording_stream(at::Device device) {
+  static thread_local std::unique_ptr<c10::cuda::CUDAStream> stream;
+  if (!stream || stream->device() != device)
+    stream = std::make_unique<c10::cuda::CUDAStream>(
+        c10::cuda::getStreamFromPool(false, device.index()));
+  return *stream;
+}
+
+}  // namespace
+
+struct Recording::Store::Graphs {
+  at::MempoolId_t pool = at::cuda::graph_pool_handle();
+};
+
+struct Recording::Graph {
+  at::cuda::CUDAGraph graph;
+};
+
+Recording::Store::Store(at::Device device)
+    : device_(device), graphs_(device.is_cuda() ? std::make_unique<Graphs>() : nullptr) {}
+
+Recording::Recording(Store& store, std::function<void()> work)
+    : store_(store), work_(std::move(work)) {
+  if (!store_.graphs_) return;
+  const auto stream = recording_stream(store_.device_);
+  c10::cuda::getCurrentCUDAStream(store_.device_.index()).synchronize();
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  work_();  // libraries take what they need at their first call
+  stream.synchronize();
+  graph_ = std::make_unique<Graph>();
+  // Threads beside this one, such as the watch over collectives, go on asking the driver.
+  graph_->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
+  work_();
+  graph_->graph.capture_end();
+}
+
+void Recording::run() {
+  if (graph_) {
+    graph_->graph.replay();
+  } else {
+    work_();
+  }
+}
+
+#else
+
+struct Recording::Store::Graphs {};
+struct Recording::Graph {};
+
+Recording::Store::Store(at::Device device) : device_(device) {}
+
+Recording::Recording(Store& store, std::function<void()> work)
+    : store_(store), work_(std::move(work)) {}
+
+void Recording::run() {
+  work_();
+}
+
+#endif
+
+Recording::Store::~Store() = default;
+Recording::~Recording() = default;
+
+}  // namespace mgpu::ops
