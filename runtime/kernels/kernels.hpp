@@ -121,6 +121,21 @@ struct PagedAttention {
 bool paged_attention_knows(int heads_per_key, int head_dim);
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                      std::int64_t sequences, cudaStream_t stream);
+// Its way for bf16, on tensor cores.
+void paged_attention_bf16(const PagedAttention& a, int heads_per_key, int head_dim,
+                          std::int64_t sequences, cudaStream_t stream);
+
+// Keys and values of rows into their slots. Strides and widths are in units of 16 bytes; a row's
+// values lie behind its keys.
+struct PagedCopy {
+  const uint4* keys_from;
+  std::int64_t stride;  // between rows
+  int width;            // of a row's keys, and of its values
+  const std::int64_t* slots;
+  uint4* keys;
+  uint4* values;
+};
+void put_in_pages(const PagedCopy& copy, std::int64_t rows, cudaStream_t stream);
 
 // Draws one token a row, see sampling.hpp.
 struct Sampling {

@@ -238,6 +238,26 @@ void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pag
                            static_cast<int>(shape.head_dim), sequences, stream_of(qkv));
 }
 
+bool can_put_in_pages(const Tensor& qkv, const HeadShape& shape) {
+  return qkv.is_cuda() && known_type(qkv) && qkv.stride(-1) == 1 &&
+         kernels::vectorizable(qkv.const_data_ptr(), qkv.stride(0)) && shape.head_dim % 8 == 0;
+}
+
+void put_in_pages(const Tensor& qkv, const HeadShape& shape, const Tensor& slots,
+                  const Pages& pages) {
+  const auto units = [&](std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(qkv.element_size()) / 16;
+  };
+  kernels::put_in_pages({.keys_from = static_cast<const uint4*>(qkv.const_data_ptr()) +
+                                      units(shape.heads * shape.head_dim),
+                         .stride = units(qkv.stride(0)),
+                         .width = static_cast<int>(units(shape.kv_heads * shape.head_dim)),
+                         .slots = slots.const_data_ptr<std::int64_t>(),
+                         .keys = static_cast<uint4*>(pages.keys.data_ptr()),
+                         .values = static_cast<uint4*>(pages.values.data_ptr())},
+                        qkv.size(0), stream_of(qkv));
+}
+
 bool can_sample(const Tensor& logits) {
   return logits.is_cuda() && known_type(logits) && logits.stride(-1) == 1;
 }
@@ -339,6 +359,12 @@ bool can_paged_attention(const Tensor&, const HeadShape&) {
 }
 void paged_attention(const Tensor&, const HeadShape&, const Pages&, const Tensor&, const Tensor&,
                      const Tensor&) {
+  none();
+}
+bool can_put_in_pages(const Tensor&, const HeadShape&) {
+  return false;
+}
+void put_in_pages(const Tensor&, const HeadShape&, const Tensor&, const Pages&) {
   none();
 }
 bool can_sample(const Tensor&) {

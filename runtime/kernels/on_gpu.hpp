@@ -47,6 +47,9 @@ void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& valu
 bool can_paged_attention(const Tensor& qkv, const HeadShape& shape);
 void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,
                      const Tensor& table, const Tensor& lengths, const Tensor& out);
+bool can_put_in_pages(const Tensor& qkv, const HeadShape& shape);
+void put_in_pages(const Tensor& qkv, const HeadShape& shape, const Tensor& slots,
+                  const Pages& pages);
 bool can_sample(const Tensor& logits);
 void sample(const Tensor& logits, const Sampling& sampling, const Draw& draw);
 

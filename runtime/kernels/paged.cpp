@@ -109,6 +109,7 @@ void composed(const Tensor& qkv, const HeadShape& shape, const Pages& pages, con
 
 void put_in_pages(const Tensor& qkv, const HeadShape& shape, const Tensor& slots,
                   const Pages& pages) {
+  if (on_gpu::can_put_in_pages(qkv, shape)) return on_gpu::put_in_pages(qkv, shape, slots, pages);
   const auto rows = qkv.view({qkv.size(0), -1, shape.head_dim});
   const auto flat = [&](const Tensor& all) {
     return all.view({-1, shape.kv_heads, shape.head_dim});

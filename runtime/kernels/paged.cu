@@ -1,10 +1,12 @@
 #include <cfloat>
 
+#include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
-// One new token's attention over keys and values in pages. A block takes some of the past of one
-// sequence for all query heads that share a key head; lanes side by side hold one token's key,
-// eight elements each, and each group of lanes keeps sums of its own until the end.
+// One new token's attention over keys and values in pages, on plain cores: in fp32. A block takes
+// some of the past of one sequence for all query heads that share a key head; lanes side by side
+// hold one token's key, eight elements each, and each group of lanes keeps sums of its own until
+// the end.
 namespace mgpu::kernels {
 namespace {
 
@@ -44,25 +46,15 @@ struct Sums {
   }
 };
 
-// What the groups of a block have, in shared memory, one after the other.
-template <int kHeads, int kDim>
-struct Shared {
-  static constexpr int kGroups = kThreads / (kDim / 8);
-  float largest[kGroups][kHeads], total[kGroups][kHeads];
-  float value[kGroups][kHeads][kDim];
-};
-
 template <class T, int kHeads, int kDim>
 __global__ void __launch_bounds__(kThreads) part_kernel(PagedAttention a) {
   constexpr int kLanes = kDim / 8;
   constexpr int kGroups = kThreads / kLanes;
-  __shared__ Shared<kHeads, kDim> shared;
-  const int split = blockIdx.x, kv_head = blockIdx.y;
+  __shared__ Joined<kGroups, kHeads, kDim> joined;
+  const int kv_head = blockIdx.y;
   const std::int64_t sequence = blockIdx.z;
   const int group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  const int length = a.lengths[sequence];
-  const int share = ((length + a.splits - 1) / a.splits + kPage - 1) / kPage * kPage;
-  const int begin = split * share, end = min(length, begin + share);
+  const auto [begin, end] = share_of<kPage>(a.lengths[sequence], a.splits, blockIdx.x);
   const std::int32_t* pages = a.table + sequence * a.table_stride;
   const std::int64_t token_stride = static_cast<std::int64_t>(a.kv_heads) * kDim;
   const std::int64_t offset = static_cast<std::int64_t>(kv_head) * kDim + lane * 8;
@@ -97,54 +89,14 @@ __global__ void __launch_bounds__(kThreads) part_kernel(PagedAttention a) {
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (lane == 0) {
-      shared.largest[group][h] = sums.largest[h];
-      shared.total[group][h] = sums.total[h];
+      joined.largest[group][h] = sums.largest[h];
+      joined.total[group][h] = sums.total[h];
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) shared.value[group][h][lane * 8 + i] = sums.value[h][i];
+    for (int i = 0; i < 8; ++i) joined.value[group][h][lane * 8 + i] = sums.value[h][i];
   }
   __syncthreads();
-  for (int item = threadIdx.x; item < kHeads * kDim; item += kThreads) {
-    const int h = item / kDim, d = item % kDim;
-    float top = -FLT_MAX;
-    for (int g = 0; g < kGroups; ++g) top = fmaxf(top, shared.largest[g][h]);
-    float total = 0, value = 0;
-    for (int g = 0; g < kGroups; ++g) {
-      const float weight = __expf(shared.largest[g][h] - top);
-      total += shared.total[g][h] * weight;
-      value += shared.value[g][h][d] * weight;
-    }
-    const std::int64_t head = static_cast<std::int64_t>(kv_head) * kHeads + h;
-    if (a.splits == 1) {
-      T* out = static_cast<T*>(a.out) + (sequence * a.kv_heads * kHeads + head) * kDim;
-      out[d] = from_float<T>(value / total);
-    } else {
-      const std::int64_t row = (sequence * a.kv_heads * kHeads + head) * a.splits + split;
-      a.part_values[row * kDim + d] = value;
-      if (d == 0) {
-        a.part_largest[row] = top;
-        a.part_totals[row] = total;
-      }
-    }
-  }
-}
-
-// A block a row: puts the parts of one query head together.
-template <class T>
-__global__ void join_kernel(PagedAttention a, int head_dim) {
-  const std::int64_t row = blockIdx.x;
-  float top = -FLT_MAX;
-  for (int s = 0; s < a.splits; ++s) top = fmaxf(top, a.part_largest[row * a.splits + s]);
-  for (int d = threadIdx.x; d < head_dim; d += blockDim.x) {
-    float total = 0, value = 0;
-    for (int s = 0; s < a.splits; ++s) {
-      const std::int64_t part = row * a.splits + s;
-      const float weight = __expf(a.part_largest[part] - top);
-      total += a.part_totals[part] * weight;
-      value += a.part_values[part * head_dim + d] * weight;
-    }
-    static_cast<T*>(a.out)[row * head_dim + d] = from_float<T>(value / total);
-  }
+  joined.template leave<T>(a, kHeads, sequence, kv_head, blockIdx.x);
 }
 
 template <class T, int kHeads, int kDim>
@@ -152,9 +104,7 @@ void launch(const PagedAttention& a, std::int64_t sequences, cudaStream_t stream
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(sequences));
   part_kernel<T, kHeads, kDim><<<grid, kThreads, 0, stream>>>(a);
-  if (a.splits > 1)
-    join_kernel<T>
-        <<<static_cast<unsigned>(sequences * a.kv_heads * kHeads), kDim, 0, stream>>>(a, kDim);
+  join_splits<T>(a, kHeads, kDim, sequences, stream);
 }
 
 template <class T, int kDim>
@@ -190,14 +140,34 @@ bool paged_attention_knows(int heads_per_key, int head_dim) {
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                      std::int64_t sequences, cudaStream_t stream) {
   if (sequences == 0) return;
-  with_type(type, [&](auto* tag) {
-    using T = std::remove_pointer_t<decltype(tag)>;
-    if (head_dim == 128) {
-      launch_heads<T, 128>(a, heads_per_key, sequences, stream);
-    } else {
-      launch_heads<T, 64>(a, heads_per_key, sequences, stream);
-    }
-  });
+  if (type == Type::bf16)
+    return paged_attention_bf16(a, heads_per_key, head_dim, sequences, stream);
+  if (head_dim == 128) {
+    launch_heads<float, 128>(a, heads_per_key, sequences, stream);
+  } else {
+    launch_heads<float, 64>(a, heads_per_key, sequences, stream);
+  }
+}
+
+namespace {
+
+constexpr int kCopyThreads = 128;
+
+// A block a token: 16 bytes a thread at a time.
+__global__ void __launch_bounds__(kCopyThreads) put_kernel(PagedCopy c) {
+  const std::int64_t row = blockIdx.x, slot = c.slots[row];
+  const uint4* from = c.keys_from + row * c.stride;
+  for (int i = threadIdx.x; i < 2 * c.width; i += kCopyThreads) {
+    uint4* to = i < c.width ? c.keys : c.values - c.width;
+    to[slot * c.width + i] = from[i];
+  }
+}
+
+}  // namespace
+
+void put_in_pages(const PagedCopy& copy, std::int64_t rows, cudaStream_t stream) {
+  if (rows == 0) return;
+  put_kernel<<<static_cast<unsigned>(rows), kCopyThreads, 0, stream>>>(copy);
 }
 
 }  // namespace mgpu::kernels

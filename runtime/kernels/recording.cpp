@@ -27,11 +27,22 @@ c10::cuda::CUDAStream recording_stream(at::Device device) {
 }  // namespace
 
 struct Recording::Store::Graphs {
-  at::MempoolId_t pool = at::cuda::graph_pool_handle();
+  at::cuda::MempoolId_t pool;  // goes with the last graph that uses it
+  int users = 0;
 };
 
 struct Recording::Graph {
+  explicit Graph(Store::Graphs& store) : store_(store) {
+    if (store_.users++ == 0) store_.pool = at::cuda::graph_pool_handle();
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() { --store_.users; }
+
   at::cuda::CUDAGraph graph;
+
+ private:
+  Store::Graphs& store_;
 };
 
 Recording::Store::Store(at::Device device)
@@ -45,7 +56,7 @@ Recording::Recording(Store& store, std::function<void()> work)
   const c10::cuda::CUDAStreamGuard guard(stream);
   work_();  // libraries take what they need at their first call
   stream.synchronize();
-  graph_ = std::make_unique<Graph>();
+  graph_ = std::make_unique<Graph>(*store_.graphs_);
   // Threads beside this one, such as the watch over collectives, go on asking the driver.
   graph_->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
   work_();

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
 
 #include "runtime/kernels/ops.hpp"
 
@@ -41,6 +42,10 @@ void add_adapters(const Tensor& y, const Tensor& x, const Linear& weights, const
                   LinearSaved& saved) {
   const Tensor seen = use.dropout > 0 ? at::mul(x, dropout_mask(x, use)) : x;
   saved.low = at::mm(seen, weights.all_a.t());
+  if (weights.all_b.defined()) {
+    Tensor(y).addmm_(saved.low, weights.all_b.t(), 1, use.scale);
+    return;
+  }
   std::int64_t column = 0;
   for (const auto& adapter : weights.adapters) {
     const auto rank = adapter.a.size(0);
@@ -78,6 +83,18 @@ void add_adapters_backward(const Tensor& gx, const Tensor& gy, const Tensor& x,
 }
 
 }  // namespace
+
+Tensor adapters_side_by_side(const Linear& weights, std::int64_t outputs) {
+  if (weights.adapters.empty()) return {};
+  const Tensor all = at::zeros({outputs, weights.all_a.size(0)}, weights.all_a.options());
+  std::int64_t column = 0;
+  for (const auto& adapter : weights.adapters) {
+    const auto rank = adapter.a.size(0);
+    all.narrow(0, adapter.begin, adapter.size).narrow(1, column, rank).copy_(adapter.b);
+    column += rank;
+  }
+  return all;
+}
 
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
   const Tensor weight = whole_weight(weights, x).t();

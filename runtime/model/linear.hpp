@@ -18,6 +18,9 @@ struct LinearSaved {
   Tensor low;  // a dropout(x) of all adapters, [tokens, ranks]
 };
 
+// What Linear::all_b wants; worth its making where many small batches go through the same weights.
+Tensor adapters_side_by_side(const Linear& weights, std::int64_t outputs);
+
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);
 
 // The gradient of x; adds those of the weights to `gradients`.

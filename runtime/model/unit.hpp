@@ -25,6 +25,7 @@ struct Linear {
   Tensor bias;                   // [out] or undefined
   std::vector<Adapter> adapters;
   Tensor all_a;  // the adapters' a, one matrix
+  Tensor all_b;  // the adapters' b in one matrix [out, all ranks], zero elsewhere; for speed only
 };
 
 struct Block {

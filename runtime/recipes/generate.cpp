@@ -173,6 +173,28 @@ rollout::EngineOptions engine_options(const std::vector<Question>& questions,
   return options;
 }
 
+// What all ranks did, in the time of the slowest.
+std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
+  const auto all = collect_rows(
+      comm,
+      {Json::array({mine.prompts, mine.prompt_tokens, mine.reading, mine.tokens, mine.stepping})
+           .dump()},
+      static_cast<std::size_t>(comm.world()));
+  rollout::Engine::Counts sum;
+  for (const auto& text : all) {
+    const auto one = Json::parse(text);
+    sum.prompts += one[0].get<std::int64_t>();
+    sum.prompt_tokens += one[1].get<std::int64_t>();
+    sum.reading = std::max(sum.reading, one[2].get<double>());
+    sum.tokens += one[3].get<std::int64_t>();
+    sum.stepping = std::max(sum.stepping, one[4].get<double>());
+  }
+  return fmt::format(
+      "read {} prompts of {} tokens in {:.2f} s; made {} tokens in {:.2f} s: {:.0f}/s", sum.prompts,
+      sum.prompt_tokens, sum.reading, sum.tokens, sum.stepping,
+      sum.stepping > 0 ? static_cast<double>(sum.tokens) / sum.stepping : 0);
+}
+
 // Answers a chunk at a time: ranks take its rows in turn, and rank 0 writes all of them to `out` in
 // their order.
 void answer(const std::vector<Question>& questions, LoadedModel& model,
@@ -183,6 +205,7 @@ void answer(const std::vector<Question>& questions, LoadedModel& model,
                          *model.shards);
   const auto rank = static_cast<std::size_t>(comm.rank());
   const auto world = static_cast<std::size_t>(comm.world());
+  rollout::Engine::Counts counts;
   for (std::size_t first = 0; first < questions.size(); first += kChunk) {
     const auto count = std::min(kChunk, questions.size() - first);
     std::vector<rollout::Prompt> prompts;
@@ -194,6 +217,7 @@ void answer(const std::vector<Question>& questions, LoadedModel& model,
       prompts.push_back(std::move(prompt));
     }
     const auto made = engine.generate(prompts, wanted);
+    counts += engine.counts();
     std::vector<std::string> mine;
     for (std::size_t i = 0; i < made.size(); ++i)
       mine.push_back(lines_of(questions[first + rank + i * world], made[i], wanted, command));
@@ -203,6 +227,8 @@ void answer(const std::vector<Question>& questions, LoadedModel& model,
     out.flush();
     if (!out) throw std::runtime_error("cannot write the answers");
   }
+  const auto summary = summary_of(counts, comm);
+  if (rank == 0) std::cerr << summary << "\n";
 }
 
 // Ranks only pass answers on, through the host, and wait for the slowest as long as it takes.

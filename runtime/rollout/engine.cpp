@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 
@@ -30,6 +31,16 @@ Engine::Engine(const model::ModelConfig& config, const EngineOptions& options,
 
 Engine::~Engine() = default;
 
+Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
+  steps += other.steps;
+  tokens += other.tokens;
+  prompts += other.prompts;
+  prompt_tokens += other.prompt_tokens;
+  stepping += other.stepping;
+  reading += other.reading;
+  return *this;
+}
+
 std::vector<std::vector<Completion>> Engine::generate(const std::vector<Prompt>& prompts,
                                                       const Wanted& wanted) {
   Work work{.prompts = prompts,
@@ -48,9 +59,14 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Prompt>&
   }
   counts_ = {};
   while (true) {
+    const auto start = std::chrono::steady_clock::now();
     admit(work);
+    const auto middle = std::chrono::steady_clock::now();
+    counts_.reading += std::chrono::duration<double>(middle - start).count();
     if (work.running.empty() && work.waiting.empty()) break;
     run_burst(work);
+    counts_.stepping +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - middle).count();
   }
   return std::move(work.made);
 }
@@ -113,6 +129,8 @@ void Engine::open_groups(Work& work, const std::vector<std::size_t>& prompts) {
   for (std::size_t i = 0; i < prompts.size(); ++i)
     work.groups.at(prompts[i]).logits = logits.select(0, static_cast<std::int64_t>(i));
   counts_.prompts += static_cast<std::int64_t>(prompts.size());
+  for (const auto& reading : readings)
+    counts_.prompt_tokens += static_cast<std::int64_t>(reading.tokens.size());
 }
 
 // Gives a completion its slot and pages; the last page of the prompt, if it is not full, is copied

@@ -59,9 +59,12 @@ class Engine {
   std::vector<std::vector<Completion>> generate(const std::vector<Prompt>& prompts,
                                                 const Wanted& wanted);
 
-  // Steps of the last call, and tokens they gave: how full the batches were.
+  // Of the last call: steps, and the tokens that completions have; prompts read, and their tokens.
   struct Counts {
-    std::int64_t steps = 0, tokens = 0, prompts = 0;
+    std::int64_t steps = 0, tokens = 0, prompts = 0, prompt_tokens = 0;
+    double stepping = 0, reading = 0;  // seconds; with a prompt goes the first token drawn
+
+    Counts& operator+=(const Counts& other);
   };
   const Counts& counts() const { return counts_; }
 

@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/data/batch.hpp"
 #include "runtime/kernels/ops.hpp"
@@ -71,6 +72,18 @@ std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::Scalar
 PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& options,
                        model::Keeper& keeper, std::int64_t pages, std::int64_t room)
     : config_(config), options_(options), weights_(config, keeper) {
+  const auto heads = this->shape();
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    auto block = unit(model::block_unit(static_cast<int>(layer))).block;
+    const auto pack = [](model::Linear& linear, std::int64_t outputs) {
+      linear.all_b = model::adapters_side_by_side(linear, outputs);
+    };
+    pack(block.qkv, (heads.heads + 2 * heads.kv_heads) * heads.head_dim);
+    pack(block.o, config.hidden_size);
+    pack(block.gate_up, 2 * config.intermediate_size);
+    pack(block.down, config.hidden_size);
+    blocks_.push_back(std::move(block));
+  }
   const std::vector<std::int64_t> shape{config.layers, pages, ops::kPageTokens, config.kv_heads,
                                         config.head_dim};
   // Zeros: what nobody wrote may be read with weight 0, and NaN times 0 is NaN.
@@ -102,7 +115,7 @@ Tensor PagedModel::read(const std::vector<Reading>& prompts) {
   Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, batch.tokens);
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     model::BlockSaved saved;
-    x = model::block_forward(x, unit(model::block_unit(layer)).block, context,
+    x = model::block_forward(x, blocks_[static_cast<std::size_t>(layer)], context,
                              static_cast<int>(layer), saved);
     ops::put_in_pages(saved.qkv, shape(), slots, pages_of(layer));
   }
@@ -123,7 +136,7 @@ Tensor PagedModel::step(const StepInput& input) {
   const auto lengths = at::add(input.positions, 1);
   Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, input.tokens);
   for (std::int64_t layer = 0; layer < config_.layers; ++layer)
-    x = block(x, unit(model::block_unit(layer)).block, layer, input, slots, lengths);
+    x = block(x, blocks_[static_cast<std::size_t>(layer)], layer, input, slots, lengths);
   return head(x);
 }
 

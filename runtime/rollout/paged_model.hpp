@@ -78,7 +78,8 @@ class PagedModel {
   const model::ModelConfig& config_;
   ModelOptions options_;
   WholeWeights weights_;
-  Tensor keys_, values_;  // [layers, pages, kPageTokens, kv heads, head_dim]
+  std::vector<model::Block> blocks_;  // of weights_, a layer each
+  Tensor keys_, values_;              // [layers, pages, kPageTokens, kv heads, head_dim]
   Tensor cos_, sin_;
 };
 

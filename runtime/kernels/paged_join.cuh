@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cfloat>
+
+#include "runtime/kernels/vector.cuh"
+
+// What the kernels of attention over pages have in common: how a sequence is split over blocks, and
+// how what its parts found is put together.
+namespace mgpu::kernels {
+
+struct Share {
+  int begin, end;
+};
+
+// Of a sequence's tokens, for one of the splits; begins with a page.
+template <int kPage>
+__device__ inline Share share_of(int length, int splits, int split) {
+  const int share = ((length + splits - 1) / splits + kPage - 1) / kPage * kPage;
+  return {split * share, min(length, (split + 1) * share)};
+}
+
+// Sums of weighted values that the parts of a block have, relative to the largest logit of each.
+template <int kParts, int kHeads, int kDim>
+struct Joined {
+  float largest[kParts][kHeads], total[kParts][kHeads];
+  float value[kParts][kHeads][kDim];
+
+  // Writes the result, or with several splits what a block has of it; for all threads of the block.
+  template <class T>
+  __device__ void leave(const PagedAttention& a, int heads, std::int64_t sequence, int kv_head,
+                        int split) const {
+    for (int item = threadIdx.x; item < heads * kDim; item += blockDim.x) {
+      const int h = item / kDim, d = item % kDim;
+      float top = -FLT_MAX;
+      for (int p = 0; p < kParts; ++p) top = fmaxf(top, largest[p][h]);
+      float all = 0, sum = 0;
+      for (int p = 0; p < kParts; ++p) {
+        const float weight = __expf(largest[p][h] - top);
+        all += total[p][h] * weight;
+        sum += value[p][h][d] * weight;
+      }
+      const std::int64_t row = sequence * a.kv_heads * heads + kv_head * heads + h;
+      if (a.splits == 1) {
+        static_cast<T*>(a.out)[row * kDim + d] = from_float<T>(sum / all);
+        continue;
+      }
+      const std::int64_t part = row * a.splits + split;
+      a.part_values[part * kDim + d] = sum;
+      if (d == 0) {
+        a.part_largest[part] = top;
+        a.part_totals[part] = all;
+      }
+    }
+  }
+};
+
+// A block a row: puts the splits of one query head together.
+template <class T>
+__global__ void join_kernel(PagedAttention a, int head_dim) {
+  const std::int64_t row = blockIdx.x;
+  float top = -FLT_MAX;
+  for (int s = 0; s < a.splits; ++s) top = fmaxf(top, a.part_largest[row * a.splits + s]);
+  for (int d = threadIdx.x; d < head_dim; d += blockDim.x) {
+    float total = 0, value = 0;
+    for (int s = 0; s < a.splits; ++s) {
+      const std::int64_t part = row * a.splits + s;
+      const float weight = __expf(a.part_largest[part] - top);
+      total += a.part_totals[part] * weight;
+      value += a.part_values[part * head_dim + d] * weight;
+    }
+    static_cast<T*>(a.out)[row * head_dim + d] = from_float<T>(value / total);
+  }
+}
+
+template <class T>
+void join_splits(const PagedAttention& a, int heads, int head_dim, std::int64_t sequences,
+                 cudaStream_t stream) {
+  if (a.splits > 1)
+    join_kernel<T><<<static_cast<unsigned>(sequences * a.kv_heads * heads),
+                     static_cast<unsigned>(head_dim), 0, stream>>>(a, head_dim);
+}
+
+}  // namespace mgpu::kernels

@@ -1,0 +1,194 @@
+// Times rollouts on random prompts and weights of known shapes, without files: whole calls of the
+// engine, and where the time of a step goes.
+//   rollout_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
+//   rows=64 prompt=256 new=256 lora=0 rounds=3 group=1
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "runtime/comm/comm.hpp"
+#include "runtime/kernels/ops.hpp"
+#include "runtime/kernels/recording.hpp"
+#include "runtime/model/block.hpp"
+#include "runtime/rollout/engine.hpp"
+#include "runtime/train/device.hpp"
+#include "tests/gpu/shapes.hpp"
+
+namespace {
+
+using namespace mgpu;
+using at::Tensor;
+using Options = std::map<std::string, std::string>;
+
+// One step's pieces, each for all layers.
+class Pieces {
+ public:
+  Pieces(const model::ModelConfig& config, const rollout::WholeWeights& weights, at::Device device,
+         at::ScalarType dtype, std::int64_t rows, std::int64_t length)
+      : c_(config), weights_(weights), store_(device), device_(device) {
+    const auto floats = at::TensorOptions(device).dtype(dtype);
+    const auto ints = floats.dtype(at::kInt);
+    const auto random = [&](std::vector<std::int64_t> size) {
+      return at::randn(size, floats).mul_(.1);
+    };
+    x_ = random({rows, c_.hidden_size});
+    qkv_ = random({rows, (c_.heads + 2 * c_.kv_heads) * c_.head_dim});
+    seen_ = random({rows, c_.heads * c_.head_dim});
+    gate_up_ = random({rows, 2 * c_.intermediate_size});
+    act_ = random({rows, c_.intermediate_size});
+    const auto width = length / ops::kPageTokens + 1;
+    keys_ = at::zeros({c_.layers, rows * width + 1, ops::kPageTokens, c_.kv_heads, c_.head_dim},
+                      floats);
+    values_ = at::zeros(keys_.sizes(), floats);
+    table_ = at::arange(1, rows * width + 1, ints).view({rows, width});
+    lengths_ = at::full({rows}, length, ints);
+    positions_ = at::full({rows}, length - 1, ints);
+    slots_ = table_.select(1, (length - 1) / ops::kPageTokens)
+                 .mul(ops::kPageTokens)
+                 .add((length - 1) % ops::kPageTokens)
+                 .to(at::kLong);
+    cos_ = at::randn({length, c_.head_dim / 2}, floats.dtype(at::kFloat));
+    sin_ = at::randn({length, c_.head_dim / 2}, floats.dtype(at::kFloat));
+    logits_ = random({rows, c_.vocab_size});
+    draw_ = {at::arange(rows, floats.dtype(at::kLong)), at::zeros({rows}, ints),
+             at::zeros({rows}, ints), at::empty({rows}, floats.dtype(at::kFloat))};
+  }
+
+  void tell() {
+    // As the engine has them.
+    std::vector<model::Block> blocks;
+    for (std::int64_t layer = 0; layer < c_.layers; ++layer) {
+      auto block = weights_.unit(model::block_unit(static_cast<int>(layer))).block;
+      for (auto* linear : {&block.qkv, &block.o, &block.gate_up, &block.down})
+        linear->all_b = model::adapters_side_by_side(*linear, linear->weight.size(0));
+      blocks.push_back(block);
+    }
+    const ops::HeadShape heads{c_.heads, c_.kv_heads, c_.head_dim};
+    const model::AdapterUse use{2, 0, 0};
+    model::LinearSaved unused;
+    const auto layers = [&](const char* name, auto piece) {
+      time(name, [&, piece] {
+        for (std::int64_t layer = 0; layer < c_.layers; ++layer)
+          piece(blocks[static_cast<std::size_t>(layer)], layer);
+      });
+    };
+    using Block = model::Block;
+    layers("norm", [&](const Block& b, auto) { ops::rms_norm(x_, b.input_norm, c_.norm_eps); });
+    layers("qkv", [&](const Block& b, auto) { model::linear(x_, b.qkv, use, unused); });
+    layers("rotate", [&](const Block&, auto) {
+      ops::rotate_(qkv_, c_.heads + c_.kv_heads, c_.head_dim, cos_, sin_, positions_, false);
+    });
+    layers("put in pages", [&](const Block&, auto layer) {
+      ops::put_in_pages(qkv_, heads, slots_, {keys_.select(0, layer), values_.select(0, layer)});
+    });
+    layers("attention", [&](const Block&, auto layer) {
+      ops::paged_attention(qkv_, heads, {keys_.select(0, layer), values_.select(0, layer)}, table_,
+                           lengths_, seen_);
+    });
+    layers("o", [&](const Block& b, auto) { model::linear(seen_, b.o, use, unused); });
+    layers("add, norm",
+           [&](const Block& b, auto) { ops::add_rms_norm(x_, x_, b.post_norm, c_.norm_eps); });
+    layers("gate, up", [&](const Block& b, auto) { model::linear(x_, b.gate_up, use, unused); });
+    layers("swiglu", [&](const Block&, auto) { ops::swiglu(gate_up_); });
+    layers("down", [&](const Block& b, auto) { model::linear(act_, b.down, use, unused); });
+    layers("add", [&](const Block&, auto) { at::add(x_, x_); });
+    const auto& head = c_.tied ? weights_.unit(model::kEmbeddingUnit).embedding
+                               : weights_.unit(model::end_unit(c_)).head;
+    time("head", [&] { at::mm(x_, head.t()); });
+    time("sample", [&] { ops::sample(logits_, {}, draw_); });
+    time("sample, top_p .9", [&] { ops::sample(logits_, {.top_p = .9}, draw_); });
+    printf("  %-18s %8.1f us\n", "sum but the last", total_);
+  }
+
+ private:
+  void time(const char* name, const std::function<void()>& work) {
+    constexpr int kRuns = 20;
+    ops::Recording piece(store_, work);
+    piece.run();
+    train::wait_for(device_);
+    const double start = bench::seconds();
+    for (int i = 0; i < kRuns; ++i) piece.run();
+    train::wait_for(device_);
+    const double us = (bench::seconds() - start) * 1e6 / kRuns;
+    printf("  %-18s %8.1f us\n", name, us);
+    if (std::string(name) != "sample, top_p .9") total_ += us;
+  }
+
+  const model::ModelConfig& c_;
+  const rollout::WholeWeights& weights_;
+  ops::Recording::Store store_;
+  at::Device device_;
+  Tensor x_, qkv_, seen_, gate_up_, act_, keys_, values_, table_, lengths_, positions_, slots_,
+      cos_, sin_, logits_;
+  ops::Draw draw_;
+  double total_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o{{"rows", "64"}, {"prompt", "256"}, {"new", "256"},
+            {"lora", "0"},  {"rounds", "3"},   {"group", "1"}};
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  }
+  const auto number = [&](const char* key) { return std::stol(o.at(key)); };
+  const bool gpu = train::visible_gpus() > 0;
+  const auto device = train::take_device(0, gpu);
+  const auto dtype = gpu ? at::kBFloat16 : at::kFloat;
+  const auto comm = comm::join({}, {});
+  const auto config = bench::shape(argv[1]);
+  model::LoraShape lora;
+  if (number("lora") > 0) {
+    lora.rank = number("lora");
+    lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  }
+  parallel::ShardOptions shard_options;
+  shard_options.device = device;
+  shard_options.dtype = dtype;
+  shard_options.trains = false;
+  parallel::Shards shards(config, model::lay_out(config, lora), shard_options, *comm);
+  bench::fill(shards, device);
+
+  const auto rows = number("rows"), group = number("group");
+  std::vector<rollout::Prompt> prompts;
+  for (long i = 0; i < rows / group; ++i) {
+    rollout::Prompt prompt;
+    for (long t = 0; t < number("prompt"); ++t)
+      prompt.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % config.vocab_size));
+    for (long g = 0; g < group; ++g)
+      prompt.seeds.push_back(static_cast<std::uint64_t>(i * group + g));
+    prompts.push_back(prompt);
+  }
+  rollout::Wanted wanted;
+  wanted.most_tokens = number("new");
+  const auto length = number("prompt") + number("new");
+  printf("%s rows %ld group %ld prompt %ld new %ld lora %ld\n", argv[1], rows, group,
+         number("prompt"), number("new"), number("lora"));
+  for (long round = 0; round < number("rounds"); ++round) {
+    const double start = bench::seconds();
+    rollout::Engine engine(
+        config,
+        {.model = {device, dtype, 2}, .sequences = rows, .longest = length, .burst = gpu ? 8 : 1},
+        shards);
+    engine.generate(prompts, wanted);
+    const auto& n = engine.counts();
+    printf(
+        "  round %ld: %.3f s; read %ld tokens in %.3f s, made %ld in %.3f s (%ld steps): %.0f/s\n",
+        round, bench::seconds() - start, n.prompt_tokens, n.reading, n.tokens, n.stepping, n.steps,
+        static_cast<double>(n.tokens) / n.stepping);
+  }
+  const rollout::WholeWeights weights(config, shards);
+  Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).tell();
+  comm->close();
+  return 0;
+}
