@@ -1,0 +1,141 @@
+// Compares what an engine makes on a GPU, in recorded steps over batches of changing sizes, with
+// what the trainer's own arithmetic says of it. Prints a line a case; exit status 1 if one is bad.
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "runtime/comm/comm.hpp"
+#include "runtime/model/transformer.hpp"
+#include "runtime/rollout/engine.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/to_device.hpp"
+#include "tests/gpu/shapes.hpp"
+
+namespace {
+
+using namespace mgpu;
+
+struct Case {
+  const char* name;
+  at::ScalarType dtype = at::kFloat;
+  long lora = 0;
+  double penalty = 1;
+  double temperature = 1;
+  double most = 1e-4, mean = 1e-4;  // difference of log-probabilities that is allowed
+};
+
+std::vector<rollout::Prompt> make_prompts(long vocabulary) {
+  std::vector<rollout::Prompt> prompts;
+  for (long i = 0; i < 20; ++i) {
+    rollout::Prompt prompt;
+    for (long t = 0; t < 5 + i * 13 % 70; ++t)
+      prompt.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % vocabulary));
+    for (long seed = 0; seed < 3; ++seed)
+      prompt.seeds.push_back(static_cast<std::uint64_t>(i * 3 + seed));
+    prompts.push_back(prompt);
+  }
+  return prompts;
+}
+
+// Prompts and completions end to end, with labels where something was completed.
+data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
+                    const std::vector<std::vector<rollout::Completion>>& made) {
+  data::Batch batch;
+  for (std::size_t p = 0; p < prompts.size(); ++p)
+    for (const auto& one : made[p]) {
+      auto tokens = prompts[p].tokens;
+      const auto first = tokens.size();
+      tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
+      batch.starts.push_back(static_cast<int>(batch.tokens.size()));
+      batch.longest = std::max(batch.longest, static_cast<int>(tokens.size()) - 1);
+      for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+        batch.tokens.push_back(tokens[i]);
+        batch.positions.push_back(static_cast<int>(i));
+        batch.targets.push_back(i + 1 >= first ? tokens[i + 1] : data::kNoLabel);
+        if (i + 1 >= first) ++batch.labels;
+      }
+    }
+  batch.starts.push_back(static_cast<int>(batch.tokens.size()));
+  return batch;
+}
+
+bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
+  auto config = bench::shape("0.5B");
+  config.layers = 4;
+  config.vocab_size = 5000;
+  model::LoraShape lora;
+  if (wanted.lora > 0) {
+    lora.rank = wanted.lora;
+    lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  }
+  parallel::ShardOptions options;
+  options.device = device;
+  options.dtype = wanted.dtype;
+  options.trains = false;
+  parallel::Shards shards(config, model::lay_out(config, lora), options, comm);
+  at::manual_seed(1);
+  bench::fill(shards, device);
+  for (const auto& unit : shards.layout().units)  // adapters that change something
+    for (const auto* flat : {&unit.trained, &unit.frozen})
+      for (const auto& slot : flat->slots)
+        if (slot.name.find("lora_B") != std::string::npos)
+          shards.set(slot.name, at::randn(slot.shape, at::TensorOptions(device)).mul_(.02));
+
+  const auto prompts = make_prompts(config.vocab_size);
+  rollout::Wanted want;
+  want.sampling.temperature = wanted.temperature;
+  want.repetition_penalty = wanted.penalty;
+  want.most_tokens = 41;
+  want.stop_tokens = {17, 400, 1234};
+  rollout::Engine engine(config,
+                         {.model = {device, wanted.dtype, 2},
+                          .sequences = 13,
+                          .longest = 75 + want.most_tokens,
+                          .burst = 8},
+                         shards);
+  const auto made = engine.generate(prompts, want);
+  const auto batch = lay_out(prompts, made);
+  model::TransformerOptions training;
+  training.device = device;
+  training.dtype = wanted.dtype;
+  training.adapter_scale = 2;
+  model::Transformer transformer(config, training);
+  const double temperature = wanted.temperature > 0 ? wanted.temperature : 1;
+  const auto scores =
+      transformer.score(train::to_device(batch, device), temperature, shards).log_probs.cpu();
+  const auto* score = scores.const_data_ptr<float>();
+  double most = 0, sum = 0;
+  for (const auto& group : made)
+    for (const auto& one : group)
+      for (const float sampled : one.log_probs) {
+        const double off = std::abs(static_cast<double>(sampled - *score++));
+        most = std::isnan(off) ? off : std::max(most, off);
+        sum += off;
+      }
+  const double mean = sum / static_cast<double>(batch.labels);
+  const bool good = most <= wanted.most && mean <= wanted.mean;
+  printf(
+      "%-5s %-34s %ld tokens: log-probs off by %.2e at most (limit %.0e), %.2e on average (%.0e)\n",
+      good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.labels), most, wanted.most, mean,
+      wanted.mean);
+  return good;
+}
+
+}  // namespace
+
+int main() {
+  const bool gpu = train::visible_gpus() > 0;
+  const auto device = train::take_device(0, gpu);
+  const auto comm = comm::join({}, {});
+  const auto bf16 = at::kBFloat16;
+  bool good = true;
+  for (const auto& wanted :
+       {Case{"fp32"}, Case{"fp32, temperature 0.7", at::kFloat, 0, 1, .7},
+        Case{"fp32, greedy", at::kFloat, 0, 1, 0}, Case{"fp32, LoRA", at::kFloat, 8},
+        Case{"fp32, repetition penalty", at::kFloat, 0, 1.3}, Case{"bf16", bf16, 0, 1, 1, .2, .01},
+        Case{"bf16, LoRA", bf16, 8, 1, 1, .2, .01},
+        Case{"bf16, repetition penalty", bf16, 0, 1.3, 1, .2, .01}})
+    if (gpu || wanted.dtype == at::kFloat) good = check(wanted, device, *comm) && good;
+  comm->close();
+  return good ? 0 : 1;
+}
