@@ -10,6 +10,7 @@
 
 #include "runtime/config/generation_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/config/roles.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -90,6 +91,7 @@ BatchPlan micro_batches(const TrainConfig& config, std::int64_t ranks) {
 
 void check_ranks(const TrainConfig& config, std::int64_t ranks) {
   micro_batches(config, ranks);
+  if (config.task == Task::grpo) plan_roles(config, ranks);
   const auto weights = static_cast<std::int64_t>(config.gpu_weights.size());
   if (config.batch_sharding == Sharding::weighted && weights != ranks)
     refuse(
@@ -99,6 +101,7 @@ void check_ranks(const TrainConfig& config, std::int64_t ranks) {
 }
 
 std::int64_t ranks_meant(const TrainConfig& config) {
+  if (const auto ranks = ranks_of_roles(config)) return *ranks;
   if (!config.gpu_weights.empty()) return static_cast<std::int64_t>(config.gpu_weights.size());
   const auto unit = config.per_device_train_batch_size * config.gradient_accumulation_steps;
   const bool told = config.global_batch_size > 0 && config.gradient_accumulation_given;

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "runtime/config/grpo_values.hpp"
+
 namespace mgpu::train {
 namespace {
 
@@ -40,14 +42,22 @@ const char* word_of(Recompute way) {
   return "";
 }
 
+std::int64_t completion_length(const TrainConfig& config) {
+  return GrpoValues(config).whole("max_completion_length").value_or(512);
+}
+
 std::string asked_for(const TrainConfig& config, std::int64_t ranks) {
   const auto* what = config.load_in_4bit ? "adapters on 4-bit weights"
                      : config.use_peft   ? "adapters"
                                          : "all weights";
+  const auto length =
+      config.task == Task::grpo
+          ? fmt::format("max_completion_length {} behind its prompt", completion_length(config))
+          : fmt::format("max_length {}", config.max_length);
   return fmt::format(
-      "asked for were per_device_train_batch_size {} x max_length {}, gradient_checkpointing {}, "
+      "asked for were per_device_train_batch_size {} x {}, gradient_checkpointing {}, "
       "zero_stage {} on {} rank{}, training {}",
-      config.per_device_train_batch_size, config.max_length, word_of(config.gradient_checkpointing),
+      config.per_device_train_batch_size, length, word_of(config.gradient_checkpointing),
       config.zero_stage == kAutomaticStage ? std::string("auto")
                                            : std::to_string(config.zero_stage),
       ranks, ranks == 1 ? "" : "s", what);
@@ -58,7 +68,7 @@ std::vector<std::string> ways(const TrainConfig& config, std::int64_t ranks) {
   std::vector<std::string> all;
   if (const auto size = config.per_device_train_batch_size; size > 1)
     all.push_back(fmt::format("per_device_train_batch_size: {}{}", size / 2,
-                              config.global_batch_size > 0
+                              config.global_batch_size > 0 || config.task == Task::grpo
                                   ? ""
                                   : fmt::format(" with gradient_accumulation_steps: {}",
                                                 2 * config.gradient_accumulation_steps)));
@@ -69,8 +79,14 @@ std::vector<std::string> ways(const TrainConfig& config, std::int64_t ranks) {
   const int highest = config.gradient_aggregation == Aggregation::median ? 1 : 3;
   if (ranks > 1 && config.zero_stage < highest)
     all.push_back(fmt::format("zero_stage: {}", highest));
-  if (config.max_length > kShortest)
+  if (config.task == Task::grpo) {
+    if (const auto most = completion_length(config); most > 1)
+      all.push_back(fmt::format("max_completion_length: {}", most / 2));
+    if (const auto group = GrpoValues(config).whole("num_generations").value_or(8); group > 2)
+      all.push_back(fmt::format("num_generations: {}", group / 2));
+  } else if (config.max_length > kShortest) {
     all.push_back(fmt::format("max_length: {}", config.max_length / 2));
+  }
   if (!config.use_peft)
     all.push_back("use_peft: true");
   else if (!config.load_in_4bit)

@@ -110,13 +110,10 @@ void engine_rule(Reading& reading) {
                  "our own engine generates, on the policy's own weights; no server is needed");
 }
 
-// Other systems give each role a GPU.
 void roles_rule(Reading& reading) {
-  for (const char* key : {"policy_gpus", "reference_gpu", "reward_gpu"})
-    if (const auto* role = reading.find(key))
-      reading.note(*role,
-                   "has no effect: every rank generates, judges and learns; a reference is spread "
-                   "over the ranks, or the policy without its adapter");
+  const auto* role = reading.find("reference_gpu");
+  if (role && said(reading, "beta", to_number, 0.0) <= 0)
+    reading.note(*role, "has no effect: beta is 0, so there is no reference");
 }
 
 struct Absent {
@@ -127,7 +124,6 @@ struct Absent {
 // What would change the result, and is not carried out.
 void absent_rule(Reading& reading) {
   constexpr Absent kFlags[] = {
-      {"sync_ref_model", "the reference stays as it is; leave it out"},
       {"beam_search", "completions are sampled; leave it out"},
   };
   constexpr Absent kOthers[] = {

@@ -132,6 +132,12 @@ void parallel_checks(Reading& reading) {
 
 void loss_checks(Reading& reading) {
   const auto& config = reading.config;
+  if (const auto sync = config.grpo.find("sync_ref_model");
+      config.use_peft && sync != config.grpo.end() &&
+      to_flag({.kind = YamlNode::Kind::scalar, .text = sync->second}))
+    reading.errors.push_back(
+        "sync_ref_model: the reference of an adapter is the model without it, which cannot move; "
+        "leave it out, or train all weights");
   if (config.use_peft)
     for (const auto& layer : config.lora_target_modules)
       if (layer == "lm_head" || layer == "embed_tokens")

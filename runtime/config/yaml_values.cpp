@@ -16,6 +16,7 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
+constexpr std::int64_t kMostGpus = 1024;            // of a node
 constexpr double kWholeLimit = 9007199254740992.0;  // 2^53: above it doubles skip whole numbers
 
 std::string described(const YamlNode& value) {
@@ -169,6 +170,21 @@ std::vector<std::string> to_words(const YamlNode& value) {
     }
   }
   return words;
+}
+
+std::vector<std::int64_t> to_gpus(const YamlNode& value) {
+  std::vector<std::int64_t> gpus;
+  for (const auto& word : to_words(value)) {
+    std::int64_t gpu = -1;
+    const auto end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, gpu);
+    const bool fits = error == std::errc() && stop == end && gpu >= 0 && gpu < kMostGpus;
+    if (!fits || std::find(gpus.begin(), gpus.end(), gpu) != gpus.end())
+      need("numbers of GPUs, each once", value);
+    gpus.push_back(gpu);
+  }
+  if (gpus.empty()) need("numbers of GPUs, each once", value);
+  return gpus;
 }
 
 std::string flow_text(const YamlNode& value) {

@@ -27,6 +27,9 @@ std::string to_text(const YamlNode& value);
 // A list of words; a scalar is "a, b" or "a b" or one word.
 std::vector<std::string> to_words(const YamlNode& value);
 
+// Numbers of GPUs, at least one and each once: as to_words, or one number.
+std::vector<std::int64_t> to_gpus(const YamlNode& value);
+
 // The value on one line, as flow YAML: for notes, and for keys that others read.
 std::string flow_text(const YamlNode& value);
 

@@ -51,6 +51,9 @@ struct LossMetrics {
   void add(const LossMetrics& other);
 };
 
+// Of no token.
+LossMetrics no_metrics(at::Device device);
+
 // The numbers by TRL's names, each a mean over all tokens (or sequences) of what was added up. What
 // has no value is not there: no token counts, or no sampler's log-probs were given. Besides, `loss`
 // is that of the optimizer's step if a step's micro-batches were added up.

@@ -33,6 +33,10 @@ LossMetrics MetricSums::metrics() const {
   return {at::stack(sums_), at::stack(most_)};
 }
 
+LossMetrics no_metrics(at::Device device) {
+  return MetricSums(at::TensorOptions(device).dtype(at::kDouble)).metrics();
+}
+
 void LossMetrics::add(const LossMetrics& other) {
   if (!sums.defined()) {
     *this = {other.sums.clone(), other.most.clone()};

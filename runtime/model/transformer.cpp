@@ -273,6 +273,12 @@ void Transformer::train(const DeviceBatch& batch, Objective& objective, double t
   });
 }
 
+Tensor Transformer::hidden(const DeviceBatch& batch, Keeper& keeper) {
+  return evaluate_with(batch, keeper, [](const HeadRows& rows) {
+    return rows.normed.index_select(0, rows.batch.labelled);
+  });
+}
+
 Tensor Transformer::logits(const DeviceBatch& batch, Keeper& keeper) {
   return evaluate_with(batch, keeper, [](const HeadRows& rows) {
     return at::mm(rows.normed, rows.weight.t()).to(at::kFloat);

@@ -70,6 +70,10 @@ class Transformer {
   void train(const DeviceBatch& batch, Objective& objective, double temperature, std::uint64_t seed,
              Keeper& keeper);
 
+  // The last norm's output at the labelled tokens, [labelled, hidden]: what a head of another kind
+  // reads.
+  Tensor hidden(const DeviceBatch& batch, Keeper& keeper);
+
   // [tokens, vocab] of all tokens, in fp32: for small tests.
   Tensor logits(const DeviceBatch& batch, Keeper& keeper);
 

@@ -1,6 +1,7 @@
 #include "runtime/parallel/shards.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/lerp.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -32,14 +33,16 @@ Tensor narrow(const Tensor& flat, const Range& range) {
   return flat.narrow(0, range.begin, range.size());
 }
 
-// Copies what of the tensor at [begin, begin + numel) lies within `owned` into `part`, whose first
-// element is owned.begin.
-void copy_overlap(const Tensor& part, const Range& owned, std::int64_t begin, const Tensor& value) {
+// f(what of the tensor at [begin, begin + numel) lies within `owned` as it stands in `part`, whose
+// first element is owned.begin; the same of `value`).
+template <class F>
+void with_overlap(const Tensor& part, const Range& owned, std::int64_t begin, const Tensor& value,
+                  F f) {
   const auto from = std::max(begin, owned.begin);
   const auto to = std::min(begin + value.numel(), owned.end);
   if (from >= to) return;
-  part.narrow(0, from - owned.begin, to - from)
-      .copy_(value.reshape({-1}).narrow(0, from - begin, to - from));
+  f(part.narrow(0, from - owned.begin, to - from),
+    value.reshape({-1}).narrow(0, from - begin, to - from));
 }
 
 }  // namespace
@@ -167,7 +170,8 @@ void Shards::publish() {
   }
 }
 
-void Shards::set(const std::string& name, const Tensor& value) {
+template <class F>
+void Shards::with_own_part(const std::string& name, const Tensor& value, F f) {
   for (std::size_t i = 0; i < layout_.units.size(); ++i) {
     const auto& unit = layout_.units[i];
     const std::tuple<const model::FlatLayout&, const Range&, const Tensor&> kinds[] = {
@@ -178,15 +182,25 @@ void Shards::set(const std::string& name, const Tensor& value) {
       const auto* slot = flat.find(name);
       if (slot == nullptr) continue;
       if (whole_weights()) {
-        to.narrow(0, range.begin + slot->offset, slot->numel).copy_(value.reshape({-1}));
+        f(to.narrow(0, range.begin + slot->offset, slot->numel), value.reshape({-1}));
       } else {
-        copy_overlap(narrow(to, own_space(range)), part(range, comm_.rank(), comm_.world()),
-                     range.begin + slot->offset, value);
+        with_overlap(narrow(to, own_space(range)), part(range, comm_.rank(), comm_.world()),
+                     range.begin + slot->offset, value, f);
       }
       return;
     }
   }
   throw std::logic_error("the model has no tensor " + name);
+}
+
+void Shards::set(const std::string& name, const Tensor& value) {
+  with_own_part(name, value, [](const Tensor& own, const Tensor& part) { own.copy_(part); });
+}
+
+void Shards::mix(const std::string& name, const Tensor& value, double part) {
+  with_own_part(name, value, [&](const Tensor& own, const Tensor& other) {
+    own.lerp_(other.to(own.options()), part);
+  });
 }
 
 void Shards::visit(bool trained,

@@ -59,6 +59,9 @@ class Shards : public model::Keeper {
 
   // `last`: gradients of this micro-batch complete the step.
   void begin_micro(bool first, bool last);
+  // In place of a micro-batch's forward and backward: it adds nothing. With stage 3 all ranks do it
+  // together.
+  void skip_micro();
   // With median: which ranks have labels in this step; the others' gradients are no votes.
   void set_voters(std::vector<bool> voters) { voters_ = std::move(voters); }
   void finish_gradients();
@@ -69,6 +72,8 @@ class Shards : public model::Keeper {
 
   // Keeps what this rank keeps of the whole tensor `value`; of one in 4 bits, of its bytes.
   void set(const std::string& name, const Tensor& value);
+  // Moves what this rank keeps of a tensor by `part` of the way to the whole tensor `value`.
+  void mix(const std::string& name, const Tensor& value, double part);
   // Calls visit(name, whole tensor) for every trained or frozen tensor in order, on every rank at
   // once; a tensor is valid during the call only.
   void visit(bool trained, const std::function<void(const std::string&, const Tensor&)>& visit);
@@ -76,6 +81,7 @@ class Shards : public model::Keeper {
   const model::ModelLayout& layout() const { return layout_; }
   const Buckets& buckets() const { return buckets_; }
   at::Device device() const { return options_.device; }
+  at::ScalarType dtype() const { return options_.dtype; }
   // Seconds that collectives have kept this rank waiting since the last call; see Stalls.
   double take_waited_seconds() { return stalls_.take_seconds(); }
 
@@ -90,6 +96,9 @@ class Shards : public model::Keeper {
   };
 
   void allocate();
+  // f(this rank's part of a tensor, the same of `value`), both of one dimension, unless empty.
+  template <class F>
+  void with_own_part(const std::string& name, const Tensor& value, F f);
   void gather(int unit);
   void open_bucket(int bucket);
   void reduce_bucket(int bucket);

@@ -62,6 +62,14 @@ void Shards::gradients_done(int unit) {
   if (!whole_gradients() || (last_micro_ && options_.overlap)) reduce_bucket(bucket);
 }
 
+void Shards::skip_micro() {
+  for (int unit = static_cast<int>(layout_.units.size()) - 1; unit >= 0; --unit) {
+    if (whole_weights()) weights(unit);  // what is still being fetched has to be there in the end
+    gradients(unit);
+    gradients_done(unit);
+  }
+}
+
 Tensor Shards::own_gradient(int bucket) const {
   const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
   return whole_gradients() ? narrow(grads_, part(flat, comm_.rank(), comm_.world()))

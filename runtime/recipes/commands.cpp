@@ -13,9 +13,15 @@
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/check.hpp"
+#include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planner.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/config/role_memory.hpp"
 #include "runtime/config/templates.hpp"
+#include "runtime/model/read_config.hpp"
+#include "runtime/rl/recipe.hpp"
+#include "runtime/rl/reward_model.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/model_source.hpp"
 
@@ -26,6 +32,8 @@ train::TrainConfig read(const train::RecipeArguments& recipe) {
   return train::read_recipe(recipe.path,
                             {.set = recipe.set, .allow_unknown = recipe.allow_unknown});
 }
+
+constexpr std::int64_t kPromptTokens = 512;  // of a prompt, where nobody says how long they are
 
 void print(const std::string& text) {
   fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
@@ -42,6 +50,33 @@ std::optional<std::int64_t> ranks_told() {
   if (error != std::errc() || end != text.data() + text.size() || ranks < 1)
     throw train::UsageError(fmt::format("WORLD_SIZE={}: must be a whole number above 0", text));
   return ranks;
+}
+
+// The plan of a GRPO job: that of its policy, and its roles' memory.
+std::string plan_of_roles(train::PlanRequest request) {
+  const train::GrpoValues values(request.config);
+  const auto prompt = values.whole("max_prompt_length").value_or(kPromptTokens);
+  request.config.max_length = prompt + values.whole("max_completion_length").value_or(512);
+  train::RoleRequest roles{.model = request.model,
+                           .config = request.config,
+                           .sizes = train::plan_generation(request.config, request.ranks),
+                           .roles = train::plan_roles(request.config, request.ranks),
+                           .judges = {},
+                           .gpu_bytes = request.gpu_bytes};
+  const auto settings = rl::reward_settings(request.config);
+  for (const auto& entry : rl::reward_names(request.config))
+    if (rl::is_reward_model(entry, settings))
+      roles.judges.push_back({entry, model::read_model_config(entry)});
+  roles.config.zero_stage = train::choose_zero_stage(request);
+  roles.config.gradient_checkpointing =
+      train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes});
+  const auto memory = role_memory(roles);
+  auto text = train::plan_text(request) +
+              fmt::format("\nMemory by role, prompts counted at {} tokens{}:\n\n{}", prompt,
+                          values.said("max_prompt_length") ? "" : " (max_prompt_length)",
+                          role_table(memory));
+  if (const auto lack = lack_of_memory(roles, memory)) text += fmt::format("\n{}\n", *lack);
+  return text;
 }
 
 }  // namespace
@@ -61,7 +96,8 @@ int plan(const train::PlanCommand& command) {
   request.config = read(command.recipe);
   request.model = train::open_model(request.config).config;
   const int visible = train::visible_gpus();
-  request.ranks = command.gpus.value_or(std::max(1, visible));
+  request.ranks =
+      command.gpus.value_or(train::ranks_of_roles(request.config).value_or(std::max(1, visible)));
   if (command.gpu_bytes) {
     request.gpu_bytes = *command.gpu_bytes;
   } else if (visible > 0) {
@@ -69,7 +105,11 @@ int plan(const train::PlanCommand& command) {
   } else {
     throw train::UsageError("no GPU is visible; state its memory with --gpu-memory, as in 80GB");
   }
-  print(train::plan_text(request));
+  if (request.config.task == train::Task::grpo) {
+    print(plan_of_roles(request));
+  } else {
+    print(train::plan_text(request));
+  }
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <stdexcept>
 
@@ -59,12 +60,17 @@ std::string list_of(const Settings& settings) {
           "reward {} runs programs or another model and is not built in; give one of your own, as "
           "./my_rewards.py:{} or cmd:PROGRAM",
           name, name));
+  std::error_code ignored;
+  if (std::filesystem::exists(std::filesystem::path(name) / "config.json", ignored))
+    throw std::runtime_error(
+        fmt::format("reward {} is a model; score judges by functions, a GRPO run by both",
+                    rendezvous::shown(name)));
   auto names = reward_names();
   for (const auto& [rule, value] : settings.reward_rules.items()) names.push_back(rule);
   const auto near = rendezvous::nearest(name, names);
   throw std::runtime_error(fmt::format(
-      "unknown reward {}{}; known are {}, a rule of reward_rules, FILE.py:FUNCTION, cmd:PROGRAM "
-      "and http://HOST:PORT/PATH",
+      "unknown reward {}{}; known are {}, a rule of reward_rules, FILE.py:FUNCTION, cmd:PROGRAM, "
+      "http://HOST:PORT/PATH and a folder of a model",
       rendezvous::shown(name), near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
       list_of(settings)));
 }

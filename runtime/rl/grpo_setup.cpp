@@ -6,10 +6,13 @@
 #include <stdexcept>
 
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/resolve.hpp"
+#include "runtime/config/rollout_memory.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
+#include "runtime/train/device.hpp"
 
 namespace mgpu::rl {
 namespace {
@@ -33,20 +36,79 @@ GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contrac
 GrpoTrainer::~GrpoTrainer() = default;
 
 void GrpoTrainer::setup() {
-  if (GrpoValues(config_).flag("disable_dropout")) config_.lora_dropout = 0;
-  if (config_.metric_for_best_model == "loss") config_.metric_for_best_model = "reward";
-  sizes_ = train::plan_generation(config_, contract_.world_size);
-  reward_names_ = reward_names(config_);
-  reward_weights_ = reward_weights(config_);
-  rewards_ = rewards::make_rewards(reward_names_, reward_settings(config_));
+  take_in_recipe();
   open_model();
   open_prompts();
+  for (const auto* questions : {&questions_, &eval_questions_})
+    for (const auto& source : reward_sources_) expect_prompts(source, questions->all);
   join();
   config_.per_device_train_batch_size = sizes_.per_device;
+  reserve_memory(std::max(longest_of(questions_.all), longest_of(eval_questions_.all)));
   build();
+  account_for_roles();
   plan();
   restore(begin(sizes_.step));
   comm_->barrier("the beginning of training");
+}
+
+// What needs neither the model nor the data. All ranks read the same recipe, so that one of them
+// may tell what is wrong with it.
+void GrpoTrainer::take_in_recipe() {
+  try {
+    if (GrpoValues(config_).flag("disable_dropout")) config_.lora_dropout = 0;
+    if (config_.metric_for_best_model == "loss") config_.metric_for_best_model = "reward";
+    sizes_ = train::plan_generation(config_, contract_.world_size);
+    wanted_of(config_);
+    take_roles();
+    open_rewards();
+  } catch (const train::RecipeError&) {
+    throw;
+  } catch (const std::runtime_error& e) {
+    throw train::RecipeError({e.what()});
+  }
+}
+
+void GrpoTrainer::take_roles() {
+  roles_ = train::plan_roles(config_, contract_.world_size);
+  if (!roles_.named) return;
+  if (contract_.group_world_size > 1)
+    throw train::RecipeError({fmt::format(
+        "policy_gpus, reference_gpu and reward_gpu count the GPUs of one node, and this job has "
+        "{}; leave them out",
+        contract_.group_world_size)});
+  const int gpus = config_.backend == "gloo" ? 0 : train::visible_gpus();
+  if (gpus > 0) {
+    train::check_gpus(roles_, gpus);
+    own_gpu_ = static_cast<int>(roles_.policy[static_cast<std::size_t>(contract_.rank)]);
+  } else {
+    notes_.push_back(
+        "policy_gpus, reference_gpu and reward_gpu name no GPU here: what a role would hold is "
+        "held by the same rank, on the CPU");
+  }
+}
+
+// Functions judge where completions are made; models have their roles.
+void GrpoTrainer::open_rewards() {
+  const auto settings = reward_settings(config_);
+  std::vector<std::string> functions;
+  for (const auto& entry : reward_names(config_)) {
+    if (is_reward_model(entry, settings)) {
+      reward_sources_.push_back(open_reward_model(entry, reward_names_.size()));
+      reward_names_.push_back(reward_sources_.back().name);
+    } else {
+      functions.push_back(entry);
+      reward_names_.push_back(entry);
+    }
+  }
+  auto names = reward_names_;
+  std::sort(names.begin(), names.end());
+  if (const auto twice = std::adjacent_find(names.begin(), names.end());
+      twice != names.end() && !reward_sources_.empty())
+    throw std::runtime_error(fmt::format("reward_funcs names {} twice", *twice));
+  reward_weights_ = reward_weights(config_);
+  if (!functions.empty()) rewards_ = rewards::make_rewards(functions, settings);
+  if (GrpoValues(config_).said("reward_gpu") && reward_sources_.empty())
+    notes_.push_back("reward_gpu has no effect: no reward is a model, and functions need no GPU");
 }
 
 void GrpoTrainer::open_prompts() {
@@ -55,10 +117,10 @@ void GrpoTrainer::open_prompts() {
   const auto made = wanted_of(config_).most_tokens;
   if (const auto room = source_->config.max_position - made; source_->config.max_position > 0) {
     if (room < 1)
-      throw std::runtime_error(
-          fmt::format("max_completion_length: {} leaves no room for a prompt; the model reads {} "
-                      "tokens",
-                      made, source_->config.max_position));
+      throw train::RecipeError(
+          {fmt::format("max_completion_length: {} leaves no room for a prompt; the model reads {} "
+                       "tokens",
+                       made, source_->config.max_position)});
     options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
   }
   questions_ = read_questions(config_.dataset_name, options, encoder);
@@ -87,6 +149,13 @@ void GrpoTrainer::plan() {
   most_tokens_ = wanted_of(config_).most_tokens;
   eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
   masks_truncated_ = values.flag("mask_truncated_completions");
+  const bool only_advantages_teach =
+      kl_.beta() == 0 && !entropy_.enabled() && loss_.top_entropy_quantile == 1;
+  skips_idle_ = values.flag("skip_zero_advantage_batches") && only_advantages_teach;
+  if (values.flag("skip_zero_advantage_batches") && !skips_idle_)
+    notes_.push_back(
+        "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
+        "top_entropy_quantile: completions without an advantage count there too");
 
   Actor::Options options;
   options.model = {device_, learner_->options().model.dtype,
@@ -96,19 +165,42 @@ void GrpoTrainer::plan() {
   options.wanted.text_of = [this](std::span<const std::int32_t> ids) {
     return source_->tokenizer.decode(ids, true);
   };
-  options.sequences = device_.is_cuda() ? 256 : 64;
+  options.sequences = device_.is_cuda() ? train::kMostSequences : 64;
   actor_ = std::make_unique<Actor>(*source_, options, learner_->shards(), rewards_);
-  if (kl_.beta() != 0)
-    reference_ = std::make_unique<Reference>(config_, *source_, adapter_, learner_->options().model,
-                                             learner_->shards(), *comm_);
+  station_models();
   const bool logs = values.flag("log_completions") && contract_.rank == 0;
   log_ = std::make_unique<CompletionsLog>(
       logs ? config_.output_dir + "/completions" : "",
       logs ? values.whole("num_completions_to_print").value_or(4) : 0, reward_names_);
 }
 
+// Models that do not learn, each at its post.
+void GrpoTrainer::station_models() {
+  const GrpoValues values(config_);
+  const auto& model = learner_->options().model;
+  if (kl_.beta() != 0) {
+    reference_ = std::make_unique<Reference>(config_, *source_, adapter_, model, roles_.reference,
+                                             learner_->shards(), *comm_);
+    if (values.flag("sync_ref_model")) {
+      sync_every_ = values.whole("ref_model_sync_steps").value_or(512);
+      sync_share_ = values.number("ref_model_mixup_alpha").value_or(.6);
+    }
+    saver_->set_state_part([this](const std::string& folder) {
+      return reference_->moved() ? std::optional(reference_->write(folder)) : std::nullopt;
+    });
+  }
+  for (auto& source : reward_sources_)
+    reward_models_.push_back(
+        std::make_unique<RewardModel>(std::move(source),
+                                      RewardModel::Options{roles_.reward, device_, model.dtype,
+                                                           prompt_options(config_).template_extra},
+                                      *comm_));
+  reward_sources_.clear();
+}
+
 void GrpoTrainer::restore(const std::string& checkpoint) {
   begin_report(checkpoint);
+  if (reference_ && !checkpoint.empty()) reference_->read(checkpoint);
   for (const auto* questions : {&questions_, &eval_questions_})
     for (const auto& note : questions->notes) reporter_->note(note);
   for (const auto& note : notes_) reporter_->note(note);

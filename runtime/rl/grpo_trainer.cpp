@@ -1,9 +1,7 @@
 #include "runtime/rl/grpo_trainer.hpp"
 
-#include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +14,11 @@
 
 namespace mgpu::rl {
 namespace {
+
+// Whether anything can be learnt from a completion where only advantages teach.
+bool teaches(const Member& member) {
+  return member.counts && member.sample->advantage != 0;
+}
 
 // What chance depends on, made one number.
 std::uint64_t mixed(std::initializer_list<std::uint64_t> parts) {
@@ -49,16 +52,16 @@ Generation GrpoTrainer::generate(std::int64_t number) {
               .questions = {asked.begin() + first, asked.begin() + end},
               .group = sizes_.group};
   Generation generation{.number = number};
+  std::vector<Sample> own;
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
-    auto own = actor_->complete(round, questions_.all);
+    own = actor_->complete(round, questions_.all);
     if (!sizes_.on_policy()) look_back(own, false);
-    if (reference_) {
-      const rollout::WholeWeights reference(source_->config, reference_->keeper());
-      look_back(own, true);
-    }
-    generation.samples = share(own, *comm_, device_);
   }
+  consult(own, questions_.all, Consulted::spread, true);
+  generation.samples = share(own, *comm_, device_);
+  consult(generation.samples, questions_.all, Consulted::held, true);
+  count_unjudged(generation.samples);
   std::vector<std::int64_t> groups;
   for (std::int64_t i = 0; i < count * sizes_.group; ++i) groups.push_back(i / sizes_.group);
   compare(generation, groups);
@@ -66,28 +69,6 @@ Generation GrpoTrainer::generate(std::int64_t number) {
     progress_.tokens += static_cast<std::int64_t>(sample.tokens.size() +
                                                   questions_.all[sample.question].tokens.size());
   return generation;
-}
-
-// The log-probabilities of samples by the policy as it is now, or by the reference.
-void GrpoTrainer::look_back(std::vector<Sample>& samples, bool reference) {
-  const auto at_once = static_cast<std::size_t>(sizes_.per_device);
-  for (std::size_t begin = 0; begin < samples.size(); begin += at_once) {
-    const auto some = std::span(samples).subspan(begin, std::min(at_once, samples.size() - begin));
-    std::vector<Member> members;
-    for (const auto& sample : some) members.push_back({&sample, true});
-    const auto batch = train::to_device(lay_out(members, questions_.all), device_);
-    const auto scores =
-        reference
-            ? reference_->log_probs(batch, temperature_)
-            : learner_->transformer().score(batch, temperature_, learner_->shards()).log_probs;
-    const auto here = scores.cpu();
-    const auto* value = here.const_data_ptr<float>();
-    for (auto& sample : some) {
-      auto& list = reference ? sample.ref_log_probs : sample.old_log_probs;
-      list.assign(value, value + sample.tokens.size());
-      value += sample.tokens.size();
-    }
-  }
 }
 
 // Advantages and what there is to say about the rewards. Every rank computes the same.
@@ -138,12 +119,18 @@ std::vector<GrpoTrainer::Micro> GrpoTrainer::deal(const grpo::GrpoStep& step) {
     parts.push_back(std::move(part));
   }
   std::vector<Micro> micros;
+  const auto rank = static_cast<std::size_t>(comm_->rank());
   for (const auto& part : parts)
-    for (const auto& places : part.places[static_cast<std::size_t>(comm_->rank())]) {
-      Micro micro{.denominators = all};
+    for (std::size_t number = 0; number < part.places[rank].size(); ++number) {
+      Micro micro{.number = micros.size(), .denominators = all};
       micro.denominators.generation_tokens = part.generation_tokens;
-      for (const auto& place : places)
-        micro.members.push_back(member(*part.samples[place.completion], place.counts));
+      for (std::size_t other = 0; other < part.places.size(); ++other) {
+        std::vector<Member> members;
+        for (const auto& place : part.places[other][number])
+          members.push_back(member(*part.samples[place.completion], place.counts));
+        micro.idle_ranks += std::none_of(members.begin(), members.end(), teaches) ? 1 : 0;
+        if (other == rank) micro.members = std::move(members);
+      }
       micros.push_back(std::move(micro));
     }
   return micros;
@@ -154,7 +141,8 @@ bool GrpoTrainer::train_step() {
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
-  const auto micros = deal(step);
+  auto micros = deal(step);
+  leave_out_idle(micros);
   learn(micros, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   measure({{"step_time", seconds.count()}});
@@ -163,6 +151,8 @@ bool GrpoTrainer::train_step() {
   ++progress_.step;
   if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
     train::check_consistency(learner_->shards(), *comm_, progress_.step);
+  if (reference_ && sync_every_ > 0 && progress_.step % sync_every_ == 0)
+    reference_->move(learner_->shards(), sync_share_);
   const auto in_epoch = static_cast<double>(plan_->steps_in_epoch());
   progress_.epoch =
       static_cast<double>(step.epoch) + static_cast<double>(step.index + 1) / in_epoch;
@@ -178,15 +168,40 @@ bool GrpoTrainer::train_step() {
   return !last && !stop_wanted_ && !ends_early_;
 }
 
+// Leaves out the micro-batches from which no rank learns anything, if there are others.
+void GrpoTrainer::leave_out_idle(std::vector<Micro>& micros) {
+  if (!skips_idle_) return;
+  const auto all_idle = [&](const Micro& micro) { return micro.idle_ranks == comm_->world(); };
+  const bool together = learner_->options().shards.zero_stage == 3;
+  std::int64_t skipped = 0;
+  for (const auto& micro : micros)
+    if (!together || all_idle(micro)) skipped += micro.idle_ranks;
+  measure({{"skipped_micro_batches", static_cast<double>(skipped)}});
+  // The optimizer takes its step, with a gradient of 0 if need be.
+  if (std::all_of(micros.begin(), micros.end(), all_idle))
+    micros.resize(1);
+  else
+    std::erase_if(micros, all_idle);
+}
+
+// Whether this rank's part of a micro-batch is left out. With stage 3 the others need it to gather
+// weights, so that only what is left out by all of them is.
+bool GrpoTrainer::idle(const Micro& micro) const {
+  if (!skips_idle_ || micro.idle_ranks == 0) return false;
+  if (learner_->options().shards.zero_stage == 3) return micro.idle_ranks == comm_->world();
+  return std::none_of(micro.members.begin(), micro.members.end(), teaches);
+}
+
 void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   loss_.beta = kl_.beta();
   loss_.entropy_coef = entropy_.applied();
   loss_.correct_sampler = false;  // our own sampler: what it says is measured
   const double rate = rates_->at(step);
-  grpo::LossMetrics metrics;
-  const auto micro = [&](std::size_t number, train::StepRecord&) {
-    const auto& one = micros[number];
+  auto metrics = grpo::no_metrics(device_);
+  const auto micro = [&](std::size_t place, train::StepRecord&) {
+    const auto& one = micros[place];
+    if (idle(one)) return learner_->shards().skip_micro();
     PolicyLoss::Threshold threshold;
     if (loss_.top_entropy_quantile < 1)
       threshold = [&](const at::Tensor& entropies) {
@@ -194,13 +209,10 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
       };
     PolicyLoss objective(one.members, loss_, one.denominators, threshold, device_);
     const auto chance = mixed({config_.seed, static_cast<std::uint64_t>(step),
-                               static_cast<std::uint64_t>(comm_->rank()), number});
+                               static_cast<std::uint64_t>(comm_->rank()), one.number});
     learner_->transformer().train(train::to_device(lay_out(one.members, questions_.all), device_),
                                   objective, temperature_, chance, learner_->shards());
-    if (number == 0)
-      metrics = objective.loss().metrics;
-    else
-      metrics.add(objective.loss().metrics);
+    metrics.add(objective.loss().metrics);
   };
   auto record = learner_->step(micros.size(), micro, rate, wishes_ ? wishes_() : train::Wishes{});
   settle(record, metrics, micros, rate);
@@ -218,95 +230,24 @@ at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t most
   return grpo::entropy_threshold(all, loss_.top_entropy_quantile);
 }
 
-// Takes in what a step came to.
-void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-                         const std::vector<Micro>& micros, double rate) {
-  comm_->all_reduce(metrics.sums, "sums of the loss").wait();
-  const auto every = at::empty({comm_->world(), metrics.most.numel()}, metrics.most.options());
-  comm_->all_gather(every.view({-1}), metrics.most, "extremes of the loss").wait();
-  const auto sums = metrics.sums.cpu(), most = every.amax({0}).cpu();
-  const auto span = [](const at::Tensor& t) {
-    return std::span(t.const_data_ptr<double>(), static_cast<std::size_t>(t.numel()));
-  };
-  auto values = grpo::metric_values(loss_, span(sums), span(most));
-  const auto outcome = record.outcome(progress_.step);
-  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
-  save_wanted_ = save_wanted_ || outcome.save_wanted;
-  if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
-  if (const auto entropy = values.find("entropy"); entropy != values.end())
-    entropy_.step(entropy->second);
-  if (loss_.beta != 0) values["beta"] = loss_.beta;
-  if (entropy_.enabled()) values["entropy_coef"] = entropy_.coefficient();
-  const auto& by = micros.front().denominators;
-  for (auto* sum : {&interval_, &whole_run_}) {
-    sum->step = progress_.step + 1;
-    sum->total_steps = total_steps_;
-    sum->learning_rate = rate;
-    sum->grad_norm = outcome.grad_norm;
-    sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
-    sum->examples += by.completions;
-    sum->labels += by.tokens;
-    sum->tokens += by.tokens;
-    ++sum->steps;
-    if (outcome.skipped) ++sum->skipped;
-  }
-  if (outcome.skipped) {
-    const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
-    if (config_.on_non_finite == train::NonFinite::stop)
-      throw std::runtime_error(text +
-                               "; the weights are those before the step. Lower "
-                               "learning_rate or look at the rewards");
-    reporter_->note(text + "; the step is skipped");
-    values.erase("loss");
-  }
-  measure(std::move(values));
-}
-
-void GrpoTrainer::measure(std::map<std::string, double> metrics) {
-  for (const auto& [name, value] : metrics) {
-    if (std::isnan(value)) continue;
-    auto& [sum, number] = means_[name];
-    sum += value;
-    ++number;
-  }
-}
-
-void GrpoTrainer::log_interval() {
-  if (interval_.steps == 0) return;
-  for (const auto& [name, mean] : means_)
-    interval_.extra[name] = mean.first / static_cast<double>(mean.second);
-  interval_.extra["num_tokens"] = static_cast<double>(progress_.tokens);
-  const auto loss = interval_.extra.find("loss");
-  interval_.loss = loss == interval_.extra.end() ? std::nan("") : loss->second;
-  if (loss != interval_.extra.end()) interval_.extra.erase(loss);
-  const auto counted = interval_.steps - interval_.skipped;
-  if (counted > 0) {
-    loss_sum_ += *interval_.loss * static_cast<double>(counted);
-    loss_steps_ += counted;
-  }
-  const auto warnings = health_.warnings(interval_.extra);
-  reporter_->interval(interval_);
-  for (const auto& warning : warnings) reporter_->note(warning);
-  interval_ = {};
-  means_.clear();
-}
-
 void GrpoTrainer::evaluate_now() {
   const auto begin = std::chrono::steady_clock::now();
   const auto count = static_cast<std::int64_t>(eval_order_.size());
   const auto [first, end] = grpo::prompts_of_rank(count, comm_->rank(), comm_->world());
   const auto group = eval_group_;
   Generation made{.number = -1};
+  std::vector<Sample> own;
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
-    made.samples = share(
-        actor_->complete({.seed = mixed({config_.seed, ~0ULL}),
-                          .first = first,
-                          .questions = {eval_order_.begin() + first, eval_order_.begin() + end},
-                          .group = group},
-                         *evaluated_),
-        *comm_, device_);
+    own = actor_->complete({.seed = mixed({config_.seed, ~0ULL}),
+                            .first = first,
+                            .questions = {eval_order_.begin() + first, eval_order_.begin() + end},
+                            .group = group},
+                           *evaluated_);
   }
+  consult(own, *evaluated_, Consulted::spread, false);
+  made.samples = share(own, *comm_, device_);
+  consult(made.samples, *evaluated_, Consulted::held, false);
   std::vector<std::int64_t> groups;
   for (std::int64_t i = 0; i < count * group; ++i) groups.push_back(i / group);
   compare(made, groups);

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/config/role_memory.hpp"
+#include "runtime/config/roles.hpp"
 #include "runtime/grpo/control.hpp"
 #include "runtime/grpo/generation_plan.hpp"
 #include "runtime/grpo/loss.hpp"
@@ -19,6 +21,7 @@
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/reference.hpp"
+#include "runtime/rl/reward_model.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::rl {
@@ -41,12 +44,22 @@ class GrpoTrainer : public train::Session {
 
  private:
   struct Micro {
+    std::size_t number = 0;  // within the step
     std::vector<Member> members;
     grpo::Denominators denominators;
+    int idle_ranks = 0;  // whose part has no completion with an advantage
   };
+  enum class Consulted { spread, held };  // models, by who computes with them
 
+  void take_in_recipe();
+  void take_roles();
+  void open_rewards();
   void open_prompts();
+  train::RoleRequest role_request() const;
+  void reserve_memory(std::int64_t longest_prompt);
+  void account_for_roles();
   void plan();
+  void station_models();
   void restore(const std::string& checkpoint);
   void take_back(Generation generation, const std::string& checkpoint);
   void judge_sizes() const;
@@ -54,11 +67,20 @@ class GrpoTrainer : public train::Session {
   const Generation& generation(std::int64_t number);
   Generation generate(std::int64_t number);
   void look_back(std::vector<Sample>& samples, bool reference);
+  void consult(std::vector<Sample>& samples, const std::vector<Question>& questions, Consulted who,
+               bool to_learn);
+  void refer(std::vector<Sample>& samples);
+  void ask(RewardModel& model, std::vector<Sample>& samples,
+           const std::vector<Question>& questions);
+  void count_unjudged(const std::vector<Sample>& samples);
+  void tell_unjudged();
   void compare(Generation& generation, const std::vector<std::int64_t>& groups) const;
 
   std::vector<Micro> deal(const grpo::GrpoStep& step);
   Member member(const Sample& sample, bool counts) const;
   at::Tensor threshold(const at::Tensor& entropies, std::int64_t most);
+  void leave_out_idle(std::vector<Micro>& micros);
+  bool idle(const Micro& micro) const;
   void learn(const std::vector<Micro>& micros, std::int64_t step);
   void settle(train::StepRecord& record, grpo::LossMetrics& metrics,
               const std::vector<Micro>& micros, double rate);
@@ -84,7 +106,14 @@ class GrpoTrainer : public train::Session {
   std::int64_t eval_group_ = 1;
   bool masks_truncated_ = false;
   std::unique_ptr<Actor> actor_;
+  train::Roles roles_;
   std::unique_ptr<Reference> reference_;
+  std::int64_t sync_every_ = 0;  // steps after which the reference moves
+  double sync_share_ = 0;
+  std::vector<RewardModelSource> reward_sources_;
+  std::vector<std::unique_ptr<RewardModel>> reward_models_;
+  std::map<std::size_t, std::int64_t> unjudged_;  // completions, by place in reward_funcs
+  bool skips_idle_ = false;
   std::unique_ptr<CompletionsLog> log_;
   HealthWatch health_;
   std::map<std::int64_t, Generation> generations_;  // that steps go on with

@@ -32,8 +32,7 @@ class Reader {
     Question question;
     const auto prompt = row.find(options_.column);
     if (prompt != row.end() && prompt->is_array()) {
-      question.text = render(row, with_system(row, data::messages_of(row, options_.column)));
-      question.tokens = encoder_.encode(question.text, false);
+      converse(row, data::messages_of(row, options_.column), question);
     } else if (prompt != row.end()) {
       read_text(row, data::text_of(row, options_.column), false, question);
     } else {
@@ -75,13 +74,18 @@ class Reader {
     return encoder_.render(messages, data::tools_of(row), true, extra);
   }
 
+  void converse(const Json& row, const Json& said, Question& question) const {
+    const auto messages = with_system(row, said);
+    question.text = render(row, messages);
+    question.tokens = encoder_.encode(question.text, false);
+    question.messages = messages.dump();
+  }
+
   // A plain prompt stays as it is, unless there is something to say before it.
   void read_text(const Json& row, const std::string& text, bool asked, Question& question) const {
     const bool chat = encoder_.has_template() && (asked || system_of(row) != nullptr);
     if (chat) {
-      const Json user{{"role", "user"}, {"content", text}};
-      question.text = render(row, with_system(row, Json::array({user})));
-      question.tokens = encoder_.encode(question.text, false);
+      converse(row, Json::array({Json{{"role", "user"}, {"content", text}}}), question);
       return;
     }
     const auto* system = system_of(row);

@@ -13,9 +13,10 @@ namespace mgpu::rl {
 // A row of a data set that the policy is asked to complete.
 struct Question {
   std::vector<std::int32_t> tokens;
-  std::string text;   // as the model sees it
-  std::string row;    // all columns, as one JSON object
-  std::string where;  // "file:line"
+  std::string text;      // as the model sees it
+  std::string messages;  // what was rendered, as JSON; empty: the row has plain text
+  std::string row;       // all columns, as one JSON object
+  std::string where;     // "file:line"
 };
 
 // How rows become prompts. A row's `prompt` is a text or a list of messages, else its `problem` or

@@ -8,6 +8,7 @@
 
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/yaml_values.hpp"
+#include "runtime/data/row.hpp"
 #include "runtime/rewards/catalog.hpp"
 
 namespace mgpu::rl {
@@ -55,6 +56,18 @@ Json json_of(const YamlNode& node) {
   return map;
 }
 
+// Completions are compared as text, in which half a character never is.
+void check_characters(const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto length = data::character_length(std::string_view(text).substr(at));
+    if (length == 0)
+      throw std::runtime_error(fmt::format(
+          "generation_kwargs: stop: byte {} of {} (0x{:02x}) begins no whole character of UTF-8",
+          at + 1, text.size(), static_cast<unsigned char>(text[at])));
+    at += length;
+  }
+}
+
 }  // namespace
 
 rollout::Wanted wanted_of(const train::TrainConfig& config) {
@@ -78,6 +91,7 @@ rollout::Wanted wanted_of(const train::TrainConfig& config) {
     for (const auto& text : value.is_array() ? value : Json::array({value})) {
       if (!text.is_string() || text.get<std::string>().empty())
         throw std::runtime_error("generation_kwargs: stop wants texts that are not empty");
+      check_characters(text.get_ref<const std::string&>());
       wanted.stop_texts.push_back(text);
     }
   }

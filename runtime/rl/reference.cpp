@@ -1,20 +1,31 @@
 #include "runtime/rl/reference.hpp"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <stdexcept>
+#include <vector>
+
 #include "runtime/train/four_bit.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::rl {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr const char* kFolder = "training_state_reference";
+
 // Without its adapters the policy is what it was, unless it began with some or trains more.
 bool needs_copy(const train::TrainConfig& config,
-                const std::optional<train::AdapterSource>& adapter) {
-  return !config.use_peft || adapter || !config.lora_modules_to_save.empty();
+                const std::optional<train::AdapterSource>& adapter, const train::Role& role) {
+  return !config.use_peft || adapter || !config.lora_modules_to_save.empty() || role.held();
 }
 
-model::TransformerOptions without_adapters(model::TransformerOptions options, bool copy) {
+model::TransformerOptions frozen(model::TransformerOptions options, bool copy, at::Device device) {
   if (!copy) options.adapter_scale = 0;
   options.adapter_dropout = 0;
+  options.device = device;
   return options;
 }
 
@@ -22,22 +33,24 @@ model::TransformerOptions without_adapters(model::TransformerOptions options, bo
 
 Reference::Reference(const train::TrainConfig& config, const train::ModelSource& source,
                      const std::optional<train::AdapterSource>& adapter,
-                     const model::TransformerOptions& options, parallel::Shards& policy,
-                     comm::Comm& comm)
-    : keeper_(&policy),
-      transformer_(source.config, without_adapters(options, needs_copy(config, adapter))) {
-  if (!needs_copy(config, adapter)) return;
-  parallel::ShardOptions shards;
-  shards.zero_stage = comm.world() > 1 ? 3 : 0;
-  shards.device = policy.device();
-  shards.dtype = options.dtype;
-  shards.trains = false;
+                     const model::TransformerOptions& options, const train::Role& role,
+                     parallel::Shards& policy, comm::Comm& comm)
+    : post_(role, policy.device(), comm),
+      transformer_(source.config,
+                   frozen(options, needs_copy(config, adapter, role), post_.device())),
+      rank_(comm.rank()),
+      world_(comm.world()) {
+  if (!needs_copy(config, adapter, role)) {
+    keeper_ = &policy;
+    return;
+  }
+  if (!post_.here()) return;
   train::AdapterShape shape;
   if (adapter) shape = train::shape_of(*adapter, source.config);
-  own_ = std::make_unique<parallel::Shards>(
-      source.config,
-      model::lay_out(source.config, shape.layers, train::four_bit_of(config, source)), shards,
-      comm);
+  own_ =
+      post_.keeper(source.config,
+                   model::lay_out(source.config, shape.layers, train::four_bit_of(config, source)),
+                   options.dtype);
   if (source.weights) {
     train::load_weights(*own_, *source.weights, source.config, source.vocab_on_disk);
   } else {
@@ -49,6 +62,63 @@ Reference::Reference(const train::TrainConfig& config, const train::ModelSource&
 
 at::Tensor Reference::log_probs(const model::DeviceBatch& batch, double temperature) {
   return transformer_.score(batch, temperature, *keeper_).log_probs;
+}
+
+void Reference::move(parallel::Shards& policy, double alpha) {
+  policy.visit(true, [&](const std::string& name, const at::Tensor& value) {
+    if (own_) own_->mix(name, value, alpha);
+  });
+  moved_ = true;
+}
+
+// A tensor is whole while it is visited, so that each rank of those that have it writes some.
+checkpoint::FileRecord Reference::write(const std::string& checkpoint_folder) {
+  const auto folder = fs::path(checkpoint_folder) / kFolder;
+  fs::create_directories(folder);
+  const int writers = post_.held() ? 1 : world_;
+  const int writer = post_.held() ? 0 : rank_;
+  std::vector<checkpoint::TensorPlan> plan;
+  const auto mine = [&, number = 0]() mutable { return number++ % writers == writer; };
+  if (own_) {
+    auto turn = mine;
+    for (const auto& unit : own_->layout().units)
+      for (const auto& slot : unit.trained.slots)
+        if (turn()) plan.push_back({slot.name, train::dtype_of(own_->dtype()), slot.shape});
+  }
+  checkpoint::SafetensorsWriter file(
+      folder / fmt::format("rank-{:05}-of-{:05}.safetensors", rank_, world_), std::move(plan));
+  if (own_) {
+    auto turn = mine;
+    own_->visit(true, [&](const std::string& name, const at::Tensor& value) {
+      if (!turn()) return;
+      const auto host = value.cpu().contiguous();
+      file.write(name, std::span(static_cast<const std::byte*>(host.const_data_ptr()),
+                                 static_cast<std::size_t>(host.nbytes())));
+    });
+  }
+  auto record = file.finish();
+  record.name = fmt::format("{}/{}", kFolder, record.name);
+  return record;
+}
+
+void Reference::read(const std::string& checkpoint_folder) {
+  const auto folder = fs::path(checkpoint_folder) / kFolder;
+  if (!fs::exists(folder)) return;
+  moved_ = true;
+  if (!own_) return;
+  std::size_t missing = 0;
+  for (const auto& unit : own_->layout().units) missing += unit.trained.slots.size();
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const checkpoint::SafetensorsFile file(entry.path());
+    for (const auto& tensor : file.entries()) {
+      own_->set(tensor.name,
+                train::tensor_over({tensor.dtype, tensor.shape, file.bytes(tensor), file.path()}));
+      --missing;
+    }
+  }
+  if (missing > 0)
+    throw std::runtime_error(
+        fmt::format("{}: {} tensors of the reference are missing", folder.string(), missing));
 }
 
 }  // namespace mgpu::rl

@@ -2,34 +2,52 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/comm/comm.hpp"
 #include "runtime/config/config.hpp"
 #include "runtime/model/transformer.hpp"
 #include "runtime/parallel/shards.hpp"
+#include "runtime/rl/post.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/model_source.hpp"
 
 namespace mgpu::rl {
 
-// The model that the policy is held near: what it was when training began. With adapters that is
-// the policy without them; else a frozen copy, spread over the ranks.
+// The model that the policy is held near: what it was when training began, or what it has been
+// moved to since. With adapters that is the policy without them; else, and where the role has a GPU
+// of its own, a copy that does not learn.
 class Reference {
  public:
   // `adapter`: one that the policy went on from, or nothing.
   Reference(const train::TrainConfig& config, const train::ModelSource& source,
             const std::optional<train::AdapterSource>& adapter,
-            const model::TransformerOptions& options, parallel::Shards& policy, comm::Comm& comm);
+            const model::TransformerOptions& options, const train::Role& role,
+            parallel::Shards& policy, comm::Comm& comm);
 
+  const Post& post() const { return post_; }
+
+  // These two where it is computed with.
   at::Tensor log_probs(const model::DeviceBatch& batch, double temperature);
+  model::Keeper& keeper() { return *keeper_; }  // the policy's or its own
 
-  // Who keeps its weights: the policy's keeper or its own.
-  model::Keeper& keeper() { return *keeper_; }
+  // Moves it towards the policy: (1 - alpha) of it and alpha of that. All ranks call it.
+  void move(parallel::Shards& policy, double alpha);
+
+  // A reference that has moved is part of a checkpoint's training state. All ranks call these; each
+  // writes a part, and a read takes the parts of any number of ranks.
+  bool moved() const { return moved_; }
+  checkpoint::FileRecord write(const std::string& checkpoint_folder);
+  void read(const std::string& checkpoint_folder);  // does nothing where it has not moved
 
  private:
+  Post post_;
   std::unique_ptr<parallel::Shards> own_;
-  model::Keeper* keeper_;
+  model::Keeper* keeper_ = nullptr;
   model::Transformer transformer_;
+  int rank_, world_;
+  bool moved_ = false;
 };
 
 }  // namespace mgpu::rl

@@ -188,6 +188,10 @@ std::string Saver::save(const Progress& progress) {
     const auto states = gather(write_training_state(folder, learner_.shards(), learner_.optimizer(),
                                                     comm.rank(), comm.world()));
     records.insert(records.end(), states.begin(), states.end());
+    if (const auto part = write_part_ ? write_part_(folder) : std::nullopt) {
+      const auto parts = gather(*part);
+      records.insert(records.end(), parts.begin(), parts.end());
+    }
   }
   std::string path;
   if (first) {

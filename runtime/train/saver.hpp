@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -35,6 +36,11 @@ class Saver {
  public:
   Saver(const TrainConfig& config, const ModelSource& source, Learner& learner);
 
+  // Another part of the training state: what writes it, if there is anything, and gives the record
+  // of this rank's file. All ranks have something or none.
+  using StatePart = std::function<std::optional<checkpoint::FileRecord>(const std::string& folder)>;
+  void set_state_part(StatePart write) { write_part_ = std::move(write); }
+
   // Gives the checkpoint's path.
   std::string save(const Progress& progress);
 
@@ -60,6 +66,7 @@ class Saver {
   const TrainConfig& config_;
   const ModelSource& source_;
   Learner& learner_;
+  StatePart write_part_;
 };
 
 }  // namespace mgpu::train

@@ -132,7 +132,7 @@ void Session::join() {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
   options.fatal = die;
   const bool gpu = options.backend == comm::Backend::nccl;
-  device_ = take_device(contract_.local_rank, gpu);
+  device_ = take_device(own_gpu_.value_or(contract_.local_rank), gpu);
   comm_ = comm::join(contract_, options);
   at::globalContext().setAllowTF32CuBLAS(false);
   if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
@@ -147,7 +147,8 @@ void Session::settle_memory() {
         at::full({1}, device_memory(device_).total, at::TensorOptions(device_).dtype(at::kLong));
     const auto all = at::empty({comm_->world()}, own.options());
     comm_->all_gather(all, own, "the sizes of the GPUs").wait();
-    request.gpu_bytes = all.min().item<std::int64_t>();
+    gpu_bytes_ = all.min().item<std::int64_t>();
+    request.gpu_bytes = std::max<std::int64_t>(1, gpu_bytes_ - reserved_bytes_);
   }
   config_.zero_stage = request.config.zero_stage = choose_zero_stage(request);
   if (config_.gradient_checkpointing == Recompute::automatic) {

@@ -21,6 +21,10 @@ def sleeps(completions, **columns):
 def no_number(completions, **columns):
     return [float("nan")] * len(completions)
 
+def sometimes(completions, prompts, **columns):
+    scores = vowels(completions)
+    return [score if int(prompt.split("+")[0]) % 4 == 0 else 1 for score, prompt in zip(scores, prompts)]
+
 def same(completions, **columns):
     return [1.5] * len(completions)
 
@@ -66,6 +70,10 @@ class GrpoTest(trainer.TrainerTest):
     def completions(self, run):
         return {path.name: [json.loads(line) for line in path.read_text().splitlines()]
                 for path in sorted((run.folder / "completions").iterdir())}
+
+    def told(self, run):
+        """How many lines of complaint ranks have written."""
+        return sum(line.startswith("mgpu-train: ") for line in run.err.splitlines())
 
     def refused(self, status, *lines, nproc=2, recipe=None, **keys):
         begin = time.monotonic()

@@ -125,7 +125,7 @@ class BadRecipes(trainer.TrainerTest):
         self.assertIn("some.jsonl: 2 of 17 rows cut to max_length 16\n", done.stdout)
 
     def test_grpo_without_rewards(self):
-        self.refused(1, "reward_funcs: name at least one reward", task="grpo")
+        self.refused(2, "reward_funcs: name at least one reward", task="grpo")
 
     def test_batch_arithmetic(self):
         """Before any file is opened, and by rank 0 for all."""

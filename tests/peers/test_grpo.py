@@ -123,6 +123,38 @@ class Losses(GrpoTest):
         self.assertIn("warning: frac_reward_zero_std is 1", run.notes)
 
 
+class Skipping(GrpoTest):
+    def test_what_teaches_nothing_is_not_computed(self):
+        """Alike with all stages: a rank may skip alone, but not where others need it."""
+        keys = dict(per_device_train_batch_size=2, global_batch_size=32, learning_rate=1e-3,
+                    reward_funcs=[self.mine("sometimes")])
+        plain = self.train(1, **keys)
+        self.assertNotIn("skipped_micro_batches", plain.records()[0])
+        for nproc, stage in ((1, 0), (2, 0), (2, 1), (2, 2), (2, 3), (3, 2)):
+            with self.subTest(nproc=nproc, stage=stage):
+                run = self.train(nproc, zero_stage=stage, skip_zero_advantage_batches=True, **keys)
+                self.assertGreater(sum(run.column("skipped_micro_batches")), 0)
+                self.assert_near(run.column("grad_norm"), plain.column("grad_norm"), RTOL)
+                self.assert_same_weights(run.weights(), plain.weights(), 10 * ATOL)
+
+    def test_a_step_without_any_advantage_is_taken_all_the_same(self):
+        keys = dict(reward_funcs=[self.mine("same")], weight_decay=0.1, learning_rate=1e-2)
+        plain = self.train(1, **keys)
+        for nproc, stage in ((1, 0), (2, 1), (2, 3)):
+            run = self.train(nproc, zero_stage=stage, skip_zero_advantage_batches=True, **keys)
+            self.assertEqual(run.column("skipped_micro_batches"), [6] * 3)
+            self.assertEqual(run.column("loss"), [0] * 3)
+            self.assertEqual(run.column("grad_norm"), [0] * 3)
+            self.assert_same_weights(run.weights(), plain.weights(), 1e-6)
+        self.assertGreater(self.moved(plain), 1e-5)
+
+    def test_where_more_than_advantages_teaches_nothing_is_skipped(self):
+        keys = dict(reward_funcs=[self.mine("same")], beta=0.1, num_iterations=2)
+        run = self.train(2, skip_zero_advantage_batches=True, **keys)
+        self.assertIn("skip_zero_advantage_batches has no effect with beta", run.notes)
+        self.assert_same_weights(run.weights(), self.train(2, **keys).weights())
+
+
 class Resume(GrpoTest):
     """A generation serves four steps: two of 16 completions, twice."""
 
@@ -321,6 +353,32 @@ class Told(GrpoTest):
         best = run.column("step", "eval")[rewards.index(max(rewards))]
         self.assert_same_weights(run.weights(),
                                  trainer.load_tensors(run.folder / f"checkpoint-{best}"))
+
+    def test_early_stopping_ends_a_run(self):
+        held_out = write_rows(self.dir / "held_out.jsonl", prompt_rows(5))
+        run = self.train(2, eval_dataset=str(held_out), eval_strategy="steps", eval_steps=1,
+                         early_stopping_patience=2, early_stopping_threshold=10, max_steps=8)
+        self.assertEqual(run.column("step", "eval"), [1, 2, 3])
+        self.assertIn("eval_reward has not become better in 2 evaluations", run.notes)
+        self.assertTrue(run.weights())
+
+    def test_ranks_are_compared(self):
+        """What becomes of a flipped bit has test_consistency.py."""
+        plain = self.train(2, max_steps=2)
+        run = self.train(2, max_steps=2, consistency_check_steps=1, zero_stage=1)
+        self.assert_same_weights(run.weights(), plain.weights(), ATOL)
+        spread = self.train(2, max_steps=2, consistency_check_steps=1, zero_stage=3)
+        self.assertIn("consistency_check_steps: every weight is on one rank only", spread.notes)
+
+    def test_dropout_may_be_left_out(self):
+        """With it, learning sees other log-probs than sampling did."""
+        keys = dict(use_peft=True, lora_r=4, lora_dropout=0.5, learning_rate=1e-2)
+        off = self.train(2, disable_dropout=True, **keys)
+        self.assertLess(max(off.column("sampling/sampling_logp_difference/max")), 1e-4)
+        self.assert_same_weights(off.weights("adapter_model"), self.train(
+            2, **{**keys, "lora_dropout": 0.0}).weights("adapter_model"))
+        on = self.train(2, **keys)
+        self.assertGreater(max(on.column("sampling/sampling_logp_difference/max")), 1e-3)
 
     def test_our_engine_takes_the_place_of_vllm(self):
         run = self.train(1, max_steps=1, use_vllm=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 import unittest
 
 import trainer
@@ -121,12 +122,13 @@ gradient_checkpointing: true
         self.assertGreater(run.column("kl")[2], 1e-9)
 
     def test_gspo_with_the_guides_numbers(self):
-        """Roles have no GPUs of their own; beta moves towards target_kl."""
+        """Roles that name GPUs; beta moves towards target_kl."""
         run = self.train(2, recipe=self.recipe(
             task="gspo", num_generations=4, num_iterations=4, epsilon=0.2, beta=0.2,
             target_kl=0.01, entropy_coef=0.01, temperature=0.7, max_grad_norm=1.0, max_steps=8,
             policy_gpus=[0, 1], reference_gpu=2, reward_gpu=2))
-        self.assertIn("every rank generates, judges and learns", run.out + run.err + run.notes)
+        self.assertIn("policy_gpus, reference_gpu and reward_gpu name no GPU here", run.notes)
+        self.assertIn("reward_gpu has no effect: no reward is a model", run.notes)
         self.assertEqual(run.column("beta")[:3], [0.2, 0.1, 0.05])
         for name in ("policy_loss", "kl", "entropy", "entropy_coef"):
             self.assertEqual(len(run.column(name)), 8, name)
@@ -163,7 +165,7 @@ class Mistakes(GrpoTest):
         self.refused(1, "prompts.jsonl:11: the prompt has 5 tokens, and 4 fit", max_prompt_length=4)
 
     def test_no_room_for_a_prompt(self):
-        self.refused(1, "max_completion_length: 256 leaves no room for a prompt; the model reads "
+        self.refused(2, "max_completion_length: 256 leaves no room for a prompt; the model reads "
                         "256 tokens", max_completion_length=256)
 
     def test_a_group_of_one(self):
@@ -183,23 +185,56 @@ class Mistakes(GrpoTest):
         self.refused(1, "there are 2 prompts to train on and a generation takes 3",
                      dataset_name=str(few))
 
+    def refused_once(self, line, **keys):
+        """A mistake of the recipe: told by rank 0 for all."""
+        run = self.refused(2, line, **keys)
+        self.assertEqual(self.told(run), 1, run.err)
+        self.assertIn("first failure: rank 0", run.err)
+
     def test_rewards_by_names_and_weights_that_do_not_do(self):
-        self.refused(1, "unknown reward acuracy (did you mean accuracy?)", reward_funcs=["acuracy"])
-        self.refused(1, "reward_weights: 3 weights for 2 reward_funcs", reward_weights=[1, 2, 3])
-        self.refused(1, "reward_funcs: name at least one reward", reward_funcs=[])
+        self.refused_once("unknown reward acuracy (did you mean accuracy?)",
+                          reward_funcs=["acuracy"])
+        self.refused_once("reward_weights: 3 weights for 2 reward_funcs", reward_weights=[1, 2, 3])
+        self.refused_once("reward_funcs: name at least one reward", reward_funcs=[])
 
     def test_values_of_sampling_that_do_not_do(self):
-        self.refused(1, "temperature: completions of one prompt must differ", temperature=0)
-        self.refused(1, "generation_kwargs: num_beams is not known here",
-                     generation_kwargs={"num_beams": 2})
+        self.refused_once("temperature: completions of one prompt must differ", temperature=0)
+        self.refused_once("generation_kwargs: num_beams is not known here",
+                          generation_kwargs={"num_beams": 2})
+
+    def test_a_stop_text_of_half_a_character(self):
+        """The first byte of an umlaut, and one behind a whole character."""
+        for stop, line in ((b"\xc3", "byte 1 of 1 (0xc3)"), (b"\xc3\xa4\xa4", "byte 3 of 3 (0xa4)")):
+            recipe = self.recipe()
+            recipe.write_bytes(recipe.read_bytes() + b'generation_kwargs: {stop: ["' + stop +
+                               b'"]}\n')
+            self.refused_once(f"generation_kwargs: stop: {line} begins no whole character",
+                              recipe=recipe)
+        run = self.train(1, generation_kwargs={"stop": "\u00e4"}, max_steps=1)
+        self.assertEqual(len(run.records()), 1)
+
+    def test_a_mistake_that_one_rank_sees_ends_all(self):
+        """Each rank has a recipe of its own; that of rank 1 has a mistake."""
+        for rank, keys in enumerate(({}, {"reward_funcs": ["acuracy"]})):
+            self.recipe(**keys).rename(self.dir / f"recipe-{rank}.yaml")
+        begin = time.monotonic()
+        job = self.start("--nproc", 2, "--", "/bin/sh", "-c",
+                         f"exec {trainer.BIN}/mgpu-train {self.dir}/recipe-$RANK.yaml "
+                         f"--set=output_dir={self.dir}/out", program=str(trainer.BIN / "mgpu-run"),
+                         env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+        job.folder = self.dir / "out"
+        run = self.end(job)
+        self.assertEqual(run.status, 2, run.err)
+        self.assertIn("mgpu-train: unknown reward acuracy", run.err)
+        self.assertIn("first failure: rank 1", run.err)
+        self.assertLess(time.monotonic() - begin, 20 * trainer.SLOWER)
 
     def test_groups_that_do_not_come_out(self):
         self.refused(2, "global_batch_size 20 is no multiple of num_generations 8; it may be ",
                      global_batch_size=20)
 
     def test_what_is_not_carried_out_is_refused(self):
-        for keys in (dict(sync_ref_model=True, beta=0.1), dict(beam_search=True),
-                     dict(replay_buffer_size=8), dict(vllm_structured_outputs_regex="a+"),
+        for keys in (dict(beam_search=True), dict(replay_buffer_size=8), dict(vllm_structured_outputs_regex="a+"),
                      dict(reward_type="semantic")):
             with self.subTest(**keys):
                 self.refused(2, f"{next(iter(keys))}: ", **keys)

@@ -132,8 +132,9 @@ TEST_CASE("GRPO's keys are held against each other", "[generation]") {
   CHECK(mistake("num_generations: 1\n") ==
         "f:4: num_generations: need a number at least 2 and at most 1000000, not 1");
   CHECK_THAT(mistake("sync_ref_model: true\n"), Contains("sync_ref_model: needs beta above 0"));
-  CHECK_THAT(mistake("sync_ref_model: true\nbeta: 0.01\n"),
-             Contains("sync_ref_model: is not supported"));
+  CHECK_THAT(mistake("sync_ref_model: true\nbeta: 0.01\n"), !Contains("sync_ref_model"));
+  CHECK_THAT(mistake("sync_ref_model: true\nbeta: 0.01\nlora_r: 8\n"),
+             Contains("sync_ref_model: the reference of an adapter is the model without it"));
   CHECK_THAT(mistake("target_kl: 0.01\n"), Contains("target_kl: needs beta above 0"));
   CHECK_THAT(mistake("generation_batch_size: 8\nsteps_per_generation: 2\n"),
              Contains("f:5: steps_per_generation: speaks of the same as generation_batch_size"));

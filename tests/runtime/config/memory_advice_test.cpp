@@ -1,5 +1,6 @@
 #include "runtime/config/memory_advice.hpp"
 
+#include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;
@@ -54,6 +55,27 @@ TEST_CASE("what the recipe has done already is not advised again", "[memory_advi
   CHECK(ways(2) == "zero_stage: 3");
   config.gradient_aggregation = Aggregation::median;
   CHECK(ways(2) == "zero_stage: 1");
+}
+
+TEST_CASE("a GRPO job that runs out of memory is told which of its keys to change",
+          "[memory_advice]") {
+  auto config = parse_recipe(
+      "model_name_or_path: m\ndataset_name: d.jsonl\nreward_funcs: [format]\n"
+      "per_device_train_batch_size: 2\nnum_generations: 4\nmax_completion_length: 128\n",
+      "f");
+  const auto text = *out_of_memory_text(kTorchs, config, 1);
+  CHECK_THAT(text, Contains("per_device_train_batch_size 2 x max_completion_length 128 behind its "
+                            "prompt"));
+  CHECK_THAT(text, Contains("what needs less: per_device_train_batch_size: 1, "
+                            "gradient_checkpointing: true, max_completion_length: 64, "
+                            "num_generations: 2, use_peft: true;"));
+  config = parse_recipe(
+      "model_name_or_path: m\ndataset_name: d.jsonl\nreward_funcs: [format]\nlora_r: 8\n"
+      "per_device_train_batch_size: 1\nnum_generations: 2\nmax_completion_length: 1\n"
+      "load_in_4bit: true\ngradient_checkpointing: unsloth\n",
+      "f");
+  CHECK_THAT(*out_of_memory_text(kTorchs, config, 1),
+             Contains("what needs less: more GPUs or a smaller model;"));
 }
 
 TEST_CASE("only words of the allocators are running out of memory", "[memory_advice]") {

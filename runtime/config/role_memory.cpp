@@ -1,0 +1,250 @@
+#include "runtime/config/role_memory.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/text_table.hpp"
+#include "runtime/config/grpo_values.hpp"
+#include "runtime/config/memory_model.hpp"
+#include "runtime/config/planner.hpp"
+#include "runtime/config/rollout_memory.hpp"
+
+namespace mgpu::train {
+namespace {
+
+constexpr const char* kPolicy = "the policy";
+constexpr const char* kRollout = "the rollout";
+constexpr const char* kReference = "the reference";
+
+constexpr std::int64_t kReadTokens = 8192;            // that a reward model reads at a time
+constexpr std::int64_t kHeadRows = 4096;              // rows of logits that exist at a time
+constexpr std::int64_t kContext = 512 * (1LL << 20);  // CUDA's, on a GPU
+constexpr double kMargin = 1.05;                      // for what the allocator cannot join up
+
+double gib(std::int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+std::int64_t bytes_of_number(const TrainConfig& config) {
+  return config.dtype == Dtype::fp32 ? 4 : 2;
+}
+
+// The weights of a model that does not learn, as they are kept; `four_bit` as the policy's base is.
+std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& config, bool four_bit) {
+  TrainConfig frozen;
+  frozen.dtype = config.dtype;
+  frozen.zero_stage = 0;
+  frozen.load_in_4bit = four_bit;
+  frozen.use_bnb_nested_quant = config.use_bnb_nested_quant;
+  return estimate_memory(model, frozen, 1).of(MemoryPart::weights);
+}
+
+// One layer's forward pass, and the logits of some rows with their scores.
+std::int64_t reading(const model::ModelConfig& m, std::int64_t tokens, std::int64_t number,
+                     bool logits) {
+  const auto heads = m.heads * m.head_dim, all = heads + 2 * m.kv_heads * m.head_dim;
+  const auto layer = tokens * number * (4 * m.hidden_size + all + heads + 3 * m.intermediate_size);
+  const auto head = logits ? std::min(tokens, kHeadRows) * m.vocab_size * (number + 4) : 0;
+  return std::max(layer, head);
+}
+
+// Writes down who has what, GPU by GPU.
+class Books {
+ public:
+  explicit Books(const RoleRequest& request)
+      : request_(request),
+        ranks_(static_cast<std::int64_t>(request.roles.policy.size())),
+        number_(bytes_of_number(request.config)),
+        tokens_(request.config.per_device_train_batch_size * request.config.max_length) {}
+
+  void policy() {
+    using enum MemoryPart;
+    const auto& config = request_.config;
+    const auto learning = estimate_memory(request_.model, config, ranks_);
+    const auto holds = learning.of(weights) + learning.of(gradients) + learning.of(optimizer);
+    const auto sequences = std::min(
+        kMostSequences, (request_.sizes.prompts() + ranks_ - 1) / ranks_ * request_.sizes.group);
+    const auto cache = rollout_memory(sequences, config.max_length + kMostBurst,
+                                      cache_page(request_.model, number_));
+    const bool gathers = ranks_ > 1 && config.zero_stage == 3;
+    const auto whole = gathers ? weights_of(request_.model, config, config.load_in_4bit) : 0;
+    for (const auto gpu : request_.roles.policy) {
+      add({gpu, kPolicy, "learning", holds, learning.allocated() - holds});
+      add({gpu, kRollout,
+           fmt::format("a cache for {} sequences of {} tokens", sequences, config.max_length), 0,
+           cache.bytes + whole});
+    }
+  }
+
+  void reference() {
+    const auto& config = request_.config;
+    if (GrpoValues(config).number("beta").value_or(0) == 0) return;
+    const auto& role = request_.roles.reference;
+    const bool copy = role.held() || !config.use_peft || !config.adapter_path.empty() ||
+                      !config.lora_modules_to_save.empty();
+    const auto weights = copy ? weights_of(request_.model, config, config.load_in_4bit) : 0;
+    frozen(role, kReference, "judging", weights, reading(request_.model, tokens_, number_, true));
+  }
+
+  void judges() {
+    for (const auto& judge : request_.judges)
+      frozen(request_.roles.reward, "reward " + judge.name, "judging",
+             weights_of(judge.model, request_.config, false),
+             reading(judge.model, kReadTokens, number_, false));
+  }
+
+  std::vector<RoleMemory> take() {
+    std::stable_sort(lines_.begin(), lines_.end(),
+                     [](const RoleMemory& a, const RoleMemory& b) { return a.gpu < b.gpu; });
+    return std::move(lines_);
+  }
+
+ private:
+  void add(RoleMemory line) { lines_.push_back(std::move(line)); }
+
+  // Spread, its weights are gathered while it works.
+  void frozen(const Role& role, const std::string& name, const char* work, std::int64_t weights,
+              std::int64_t reads) {
+    if (role.held()) {
+      add({*role.gpu, name, work, weights, reads});
+      return;
+    }
+    const bool gathers = ranks_ > 1;
+    for (const auto gpu : request_.roles.policy)
+      add({gpu, name, work, gathers ? (weights + ranks_ - 1) / ranks_ : weights,
+           reads + (gathers ? weights : 0)});
+  }
+
+  const RoleRequest& request_;
+  std::int64_t ranks_, number_, tokens_;
+  std::vector<RoleMemory> lines_;
+};
+
+std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
+  std::set<std::int64_t> gpus;
+  for (const auto& role : roles) gpus.insert(role.gpu);
+  return {gpus.begin(), gpus.end()};
+}
+
+std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
+  const auto outside = kContext * (ranks > 1 ? 2 : 1);  // NCCL's channels take as much
+  return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) + outside;
+}
+
+std::string or_smaller_batch(const TrainConfig& config) {
+  const auto size = config.per_device_train_batch_size;
+  return size > 1 ? fmt::format("per_device_train_batch_size: {}, ", size / 2) : "";
+}
+
+// What makes the role need less.
+std::string remedy(const RoleRequest& request, const RoleMemory& role) {
+  const auto& config = request.config;
+  const auto ranks = request.roles.policy.size();
+  if (role.role == kPolicy)
+    return fmt::format(
+        "{}{}{}{}", or_smaller_batch(config),
+        config.gradient_checkpointing == Recompute::no ? "gradient_checkpointing: true, " : "",
+        ranks > 1 && config.zero_stage < 3 ? "zero_stage: 3, " : "",
+        !config.use_peft       ? "use_peft: true"
+        : !config.load_in_4bit ? "load_in_4bit: true"
+                               : "a smaller model or more GPUs");
+  if (role.role == kRollout) {
+    const auto most = GrpoValues(config).whole("max_completion_length").value_or(512);
+    return fmt::format(
+        "max_completion_length: {}, or fewer completions at a time "
+        "(num_generations: {})",
+        std::max<std::int64_t>(1, most / 2), std::max<std::int64_t>(2, request.sizes.group / 2));
+  }
+  const bool reference = role.role == kReference;
+  const auto& place = reference ? request.roles.reference : request.roles.reward;
+  const char* key = reference ? "reference_gpu" : "reward_gpu";
+  const auto elsewhere = place.held() ? fmt::format(
+                                            "another {}, or none, which spreads it over "
+                                            "all ranks",
+                                            key)
+                                      : fmt::format("{} with a GPU of its own", key);
+  return elsewhere + (reference ? config.use_peft ? ""
+                                                  : ", or use_peft: true, whose reference is "
+                                                    "the model without its adapter"
+                                : ", or a smaller model");
+}
+
+// The role without which most would be left.
+const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+  const RoleMemory* most = nullptr;
+  for (const auto& role : roles)
+    if (role.gpu == gpu &&
+        (most == nullptr || role.holds + role.at_work > most->holds + most->at_work))
+      most = &role;
+  return *most;
+}
+
+}  // namespace
+
+std::vector<RoleMemory> role_memory(const RoleRequest& request) {
+  Books books(request);
+  books.policy();
+  books.reference();
+  books.judges();
+  return books.take();
+}
+
+std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+  std::int64_t holds = 0, most = 0;
+  for (const auto& role : roles) {
+    if (role.gpu != gpu) continue;
+    holds += role.holds;
+    most = std::max(most, role.at_work);
+  }
+  return holds + most;
+}
+
+std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+  std::int64_t holds = 0;
+  for (const auto& role : roles)
+    if (role.gpu == gpu && role.role != kPolicy) holds += role.holds;
+  return holds;
+}
+
+std::string role_table(const std::vector<RoleMemory>& roles) {
+  std::vector<std::vector<std::string>> rows{{"  GPU", "role", "holds", "at work", ""}};
+  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.3f} GiB", gib(bytes)); };
+  for (const auto gpu : gpus_of(roles)) {
+    for (const auto& role : roles)
+      if (role.gpu == gpu)
+        rows.push_back({fmt::format("  {}", gpu), role.role, amount(role.holds),
+                        "+ " + amount(role.at_work), role.work});
+    rows.push_back({fmt::format("  {}", gpu), "in all", amount(peak_of(roles, gpu)), "",
+                    "roles work in turn"});
+  }
+  return rendezvous::text_table(rows);
+}
+
+std::optional<std::string> lack_of_memory(const RoleRequest& request,
+                                          const std::vector<RoleMemory>& roles) {
+  if (request.gpu_bytes == 0) return {};
+  const auto ranks = static_cast<std::int64_t>(request.roles.policy.size());
+  for (const auto gpu : gpus_of(roles)) {
+    const auto all = needed(roles, gpu, ranks);
+    if (all <= request.gpu_bytes) continue;
+    const auto& most = heaviest(roles, gpu);
+    auto text = fmt::format(
+        "GPU {} has {:.1f} GiB and its roles need {:.1f} GiB, {} most: {:.1f} GiB; set {}", gpu,
+        gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
+        remedy(request, most));
+    if (const GrpoValues values(request.config); !values.said("num_generations")) {
+      const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
+      const auto preset = preset_for(total);
+      text += fmt::format(
+          "; guides for {:.0f} GiB in all say per_device_train_batch_size: {}, "
+          "num_generations: {}",
+          gib(total), preset.batch_size, preset.group_size);
+    }
+    return text;
+  }
+  return {};
+}
+
+}  // namespace mgpu::train

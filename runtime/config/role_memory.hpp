@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/config/config.hpp"
+#include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/config/roles.hpp"
+#include "runtime/model/model_config.hpp"
+
+namespace mgpu::train {
+
+// What the roles of a GRPO job are counted for.
+struct RoleRequest {
+  model::ModelConfig model;
+  TrainConfig config;  // max_length: of the longest prompt and a completion
+  GenerationSizes sizes;
+  Roles roles;
+  struct Judge {
+    std::string name;
+    model::ModelConfig model;
+  };
+  std::vector<Judge> judges;   // rewards that are models
+  std::int64_t gpu_bytes = 0;  // memory of one GPU; 0: unknown
+};
+
+// A role on one GPU: what it has all the time, and what it needs besides while it is at work. Roles
+// work in turn.
+struct RoleMemory {
+  std::int64_t gpu = 0;
+  std::string role;  // as messages call it: "the policy"
+  std::string work;  // what it does then: "learning"
+  std::int64_t holds = 0;
+  std::int64_t at_work = 0;
+};
+
+// Every role on every GPU that has one, in their order. zero_stage and gradient_checkpointing are
+// those of the configuration; auto counts as in estimate_memory.
+std::vector<RoleMemory> role_memory(const RoleRequest& request);
+
+// What all roles of a GPU hold, and the most that one of them needs besides.
+std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu);
+// What roles other than the policy hold there.
+std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu);
+
+// A table: GPU, role, what it holds and what it needs besides, and the sum of each GPU.
+std::string role_table(const std::vector<RoleMemory>& roles);
+
+// Why it cannot be: the first GPU that lacks memory, the role that needs most there, and what to
+// change. Nothing where all fits, or where no GPU's memory is known.
+std::optional<std::string> lack_of_memory(const RoleRequest& request,
+                                          const std::vector<RoleMemory>& roles);
+
+}  // namespace mgpu::train

@@ -1,0 +1,88 @@
+// What a step came to, and what of it is told.
+#include <ATen/ops/amax.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <span>
+#include <stdexcept>
+
+#include "runtime/rl/grpo_trainer.hpp"
+
+namespace mgpu::rl {
+
+// Takes in what a step came to.
+void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
+                         const std::vector<Micro>& micros, double rate) {
+  comm_->all_reduce(metrics.sums, "sums of the loss").wait();
+  const auto every = at::empty({comm_->world(), metrics.most.numel()}, metrics.most.options());
+  comm_->all_gather(every.view({-1}), metrics.most, "extremes of the loss").wait();
+  const auto sums = metrics.sums.cpu(), most = every.amax({0}).cpu();
+  const auto span = [](const at::Tensor& t) {
+    return std::span(t.const_data_ptr<double>(), static_cast<std::size_t>(t.numel()));
+  };
+  auto values = grpo::metric_values(loss_, span(sums), span(most));
+  const auto outcome = record.outcome(progress_.step);
+  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
+  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
+  if (const auto entropy = values.find("entropy"); entropy != values.end())
+    entropy_.step(entropy->second);
+  if (loss_.beta != 0) values["beta"] = loss_.beta;
+  if (entropy_.enabled()) values["entropy_coef"] = entropy_.coefficient();
+  const auto& by = micros.front().denominators;
+  for (auto* sum : {&interval_, &whole_run_}) {
+    sum->step = progress_.step + 1;
+    sum->total_steps = total_steps_;
+    sum->learning_rate = rate;
+    sum->grad_norm = outcome.grad_norm;
+    sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
+    sum->examples += by.completions;
+    sum->labels += by.tokens;
+    sum->tokens += by.tokens;
+    ++sum->steps;
+    if (outcome.skipped) ++sum->skipped;
+  }
+  if (outcome.skipped) {
+    const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
+    if (config_.on_non_finite == train::NonFinite::stop)
+      throw std::runtime_error(text +
+                               "; the weights are those before the step. Lower "
+                               "learning_rate or look at the rewards");
+    reporter_->note(text + "; the step is skipped");
+    values.erase("loss");
+  }
+  measure(std::move(values));
+}
+
+void GrpoTrainer::measure(std::map<std::string, double> metrics) {
+  for (const auto& [name, value] : metrics) {
+    if (std::isnan(value)) continue;
+    auto& [sum, number] = means_[name];
+    sum += value;
+    ++number;
+  }
+}
+
+void GrpoTrainer::log_interval() {
+  if (interval_.steps == 0) return;
+  for (const auto& [name, mean] : means_)
+    interval_.extra[name] = mean.first / static_cast<double>(mean.second);
+  interval_.extra["num_tokens"] = static_cast<double>(progress_.tokens);
+  const auto loss = interval_.extra.find("loss");
+  interval_.loss = loss == interval_.extra.end() ? std::nan("") : loss->second;
+  if (loss != interval_.extra.end()) interval_.extra.erase(loss);
+  const auto counted = interval_.steps - interval_.skipped;
+  if (counted > 0) {
+    loss_sum_ += *interval_.loss * static_cast<double>(counted);
+    loss_steps_ += counted;
+  }
+  const auto warnings = health_.warnings(interval_.extra);
+  reporter_->interval(interval_);
+  for (const auto& warning : warnings) reporter_->note(warning);
+  tell_unjudged();
+  interval_ = {};
+  means_.clear();
+}
+
+}  // namespace mgpu::rl

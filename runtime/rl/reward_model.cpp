@@ -1,0 +1,184 @@
+#include "runtime/rl/reward_model.hpp"
+
+#include <ATen/ops/mm.h>
+#include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "runtime/checkpoint/json_text.hpp"
+#include "runtime/rewards/catalog.hpp"
+#include "runtime/rollout/paged_model.hpp"
+#include "runtime/train/to_device.hpp"
+#include "runtime/train/weights_io.hpp"
+
+namespace mgpu::rl {
+namespace {
+
+namespace fs = std::filesystem;
+using rewards::RewardError;
+
+constexpr std::size_t kTokens = 8192;  // that are read at a time, if one text is no longer
+
+std::string last_part(const std::string& folder) {
+  auto path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
+void expect_a_judge(const std::string& name, const train::ModelSource& model) {
+  const auto config = checkpoint::parse_json(model.config_text, model.folder + "/config.json");
+  const checkpoint::Fields fields(config, model.folder + "/config.json");
+  const auto architectures = fields.strings("architectures");
+  if (architectures.size() == 1 && architectures[0].ends_with("ForSequenceClassification")) return;
+  throw RewardError(
+      name, fmt::format("{} is a {}; a model that is a reward is a ...ForSequenceClassification",
+                        model.folder,
+                        architectures.empty() ? "model without architectures" : architectures[0]));
+}
+
+at::Tensor head_of(const std::string& name, const train::ModelSource& model) {
+  const auto found = model.weights->find("score.weight");
+  if (!found)
+    throw RewardError(name, model.folder + " has no score.weight, the head that gives the number");
+  const auto width = model.config.hidden_size;
+  if (found->shape.size() != 2 || found->shape[1] != width)
+    throw RewardError(
+        name, fmt::format("score.weight of {} is no matrix of width {}", model.folder, width));
+  if (found->shape[0] != 1)
+    throw RewardError(name, fmt::format("{} has {} labels; a reward is one number (num_labels 1)",
+                                        model.folder, found->shape[0]));
+  return train::tensor_over(*found).to(at::kFloat);
+}
+
+model::TransformerOptions options_of(at::Device device, at::ScalarType dtype) {
+  model::TransformerOptions options;
+  options.device = device;
+  options.dtype = dtype;
+  return options;
+}
+
+// Texts end to end; each one's last token that is no padding is labelled.
+data::Batch lay_out_texts(const std::vector<const std::vector<std::int32_t>*>& texts,
+                          std::optional<std::int32_t> padding) {
+  data::Batch batch;
+  for (const auto* text : texts) {
+    const auto begin = batch.tokens.size();
+    batch.starts.push_back(static_cast<std::int32_t>(begin));
+    batch.longest = std::max(batch.longest, static_cast<std::int32_t>(text->size()));
+    for (std::size_t i = 0; i < text->size(); ++i) {
+      batch.tokens.push_back((*text)[i]);
+      batch.positions.push_back(static_cast<std::int32_t>(i));
+      batch.targets.push_back(data::kNoLabel);
+    }
+    auto last = text->size() - 1;
+    while (last > 0 && (*text)[last] == padding) --last;
+    if ((*text)[last] == padding) last = 0;
+    batch.targets[begin + last] = 0;
+    ++batch.labels;
+  }
+  batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  return batch;
+}
+
+}  // namespace
+
+bool is_reward_model(const std::string& entry, const rewards::Settings& settings) {
+  const auto names = rewards::reward_names();
+  if (std::find(names.begin(), names.end(), entry) != names.end()) return false;
+  return !settings.reward_rules.contains(entry) && fs::exists(fs::path(entry) / "config.json");
+}
+
+RewardModelSource open_reward_model(const std::string& folder, std::size_t place) {
+  const auto name = last_part(folder);
+  train::TrainConfig wanted;
+  wanted.model_name_or_path = folder;
+  try {
+    RewardModelSource source{name, place, train::open_model(wanted), {}};
+    expect_a_judge(name, source.model);
+    source.head = head_of(name, source.model);
+    source.model.config.tied = true;  // no head over the vocabulary
+    train::check_vocabulary(source.model);
+    return source;
+  } catch (const RewardError&) {
+    throw;
+  } catch (const std::runtime_error& e) {
+    throw RewardError(name, e.what());
+  }
+}
+
+void expect_prompts(const RewardModelSource& source, const std::vector<Question>& questions) {
+  if (!source.model.chat_template.empty()) return;
+  for (const auto& question : questions)
+    if (!question.messages.empty())
+      throw RewardError(source.name, fmt::format("{}: the prompt is a conversation, and {} has no "
+                                                 "chat template",
+                                                 question.where, source.model.folder));
+}
+
+RewardModel::RewardModel(RewardModelSource source, const Options& options, comm::Comm& comm)
+    : source_(std::move(source)),
+      encoder_(source_.model.tokenizer, source_.model.chat_template),
+      template_extra_(options.template_extra),
+      // As TRL has it: the end of texts stands in for padding.
+      padding_(source_.model.tokenizer.pad_id() ? source_.model.tokenizer.pad_id()
+                                                : source_.model.tokenizer.eos_id()),
+      post_(options.role, options.device, comm),
+      keeper_(
+          post_.keeper(source_.model.config, model::lay_out(source_.model.config), options.dtype)),
+      transformer_(source_.model.config, options_of(post_.device(), options.dtype)) {
+  if (!keeper_) return;
+  const auto& model = source_.model;
+  train::load_weights(*keeper_, *model.weights, model.config, model.vocab_on_disk);
+  head_ = source_.head.to(post_.device()).t();
+}
+
+RewardModel::Tokens RewardModel::read(const Sample& sample, const Question& question) const {
+  if (question.messages.empty()) return encoder_.encode(question.text + sample.text, false);
+  auto messages = data::Json::parse(question.messages);
+  messages.push_back({{"role", "assistant"}, {"content", sample.text}});
+  return encoder_.encode(encoder_.render(messages, nullptr, false, template_extra_), false);
+}
+
+std::vector<rewards::Score> RewardModel::score(std::span<const Sample> samples,
+                                               const std::vector<Question>& questions) {
+  const c10::OptionalDeviceGuard guard(post_.device());
+  const rollout::WholeWeights whole(source_.model.config, *keeper_);
+  std::vector<Tokens> texts;
+  std::vector<std::size_t> order;
+  for (const auto& sample : samples) {
+    texts.push_back(read(sample, questions[sample.question]));
+    const auto size = static_cast<std::int64_t>(texts.back().size());
+    if (size > 0 && size <= longest()) order.push_back(texts.size() - 1);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return texts[a].size() > texts[b].size(); });
+  std::vector<rewards::Score> scores(samples.size());
+  for (std::size_t begin = 0; begin < order.size();) {
+    std::vector<const Tokens*> some;
+    std::size_t tokens = 0;
+    for (auto i = begin; i < order.size(); ++i) {
+      tokens += texts[order[i]].size();
+      if (tokens > kTokens && !some.empty()) break;
+      some.push_back(&texts[order[i]]);
+    }
+    for (const float value : values(some)) {
+      if (!std::isfinite(value)) throw RewardError(name(), "its logit is not finite");
+      scores[order[begin++]] = value;
+    }
+  }
+  return scores;
+}
+
+std::vector<float> RewardModel::values(const std::vector<const Tokens*>& texts) {
+  const auto batch = train::to_device(lay_out_texts(texts, padding_), post_.device());
+  const auto hidden = transformer_.hidden(batch, *keeper_);
+  const auto logits = at::mm(hidden.to(at::kFloat), head_).cpu().contiguous();
+  const auto* first = logits.const_data_ptr<float>();
+  return {first, first + logits.numel()};
+}
+
+}  // namespace mgpu::rl

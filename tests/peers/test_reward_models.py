@@ -1,0 +1,249 @@
+"""A reward that is a model: transformers' number for the same text, and roles on GPUs of their own.
+
+There are no GPUs here: what a rank would hold on a GPU of its own it holds on the CPU.
+"""
+
+import json
+import unittest
+
+import trainer
+from grpo_trainer import GrpoTest, prompt_rows
+from trainer import write_rows
+
+CLOSE = 1e-4
+ROLES = {1: dict(policy_gpus=[0], reference_gpu=1, reward_gpu=1),
+         2: dict(policy_gpus=[0, 1], reference_gpu=2, reward_gpu=1)}
+
+
+def make_judge(folder, family="qwen2", labels=1, seed=7, template=None, **others):
+    """Saves a small random sequence classifier with the examples' tokenizer."""
+    import torch
+    import transformers
+    sizes = dict(vocab_size=trainer.VOCABULARY, hidden_size=32, intermediate_size=48,
+                 num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=256, initializer_range=0.2, num_labels=labels)
+    config = getattr(transformers, trainer.FAMILIES[family])(**{**sizes, **others})
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForSequenceClassification.from_config(config,
+                                                                        dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    model.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trainer.TOKENIZER)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def logits_of(folder, texts):
+    """As TRL asks: no special tokens, and the last token that is no padding."""
+    import torch
+    import transformers
+    # AutoTokenizer would take Qwen's own splitting of words for any model of type qwen2.
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder,
+                                                                            dtype=torch.float32)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    model.config.pad_token_id = tokenizer.pad_token_id
+    with torch.no_grad():
+        return [model(**tokenizer(text=[text], return_tensors="pt", add_special_tokens=False))
+                .logits[0, 0].item() for text in texts]
+
+
+class JudgeTest(GrpoTest):
+    def said(self, run, name):
+        """(prompt, completion, score) of every completion."""
+        return [(line["prompt"], line["completion"], line[name])
+                for lines in self.completions(run).values() for line in lines]
+
+
+class RewardModels(JudgeTest):
+    TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+                "{% if add_generation_prompt %}<assistant>{% endif %}")
+    OTHER = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
+
+    def test_scores_are_those_of_transformers(self):
+        """Of every family, as one of several rewards, at one and at two ranks."""
+        for family, nproc, options in (("qwen2", 1, {}), ("qwen2", 2, {}), ("qwen3", 2, dict(
+                head_dim=16)), ("llama", 2, {})):
+            with self.subTest(family, nproc=nproc):
+                judge = make_judge(self.dir / f"judge-{family}", family, **options)
+                run = self.train(nproc, reward_funcs=["letters", str(judge), "digits"],
+                                 reward_weights=[1, 0.5, 1], log_completions=True, max_steps=2)
+                said = self.said(run, judge.name)
+                self.assertEqual(len(said), 48)
+                right = logits_of(judge, [prompt + text for prompt, text, _ in said])
+                for (_, text, ours), theirs in zip(said, right):
+                    self.assertLessEqual(abs(ours - theirs), CLOSE, text)
+                self.assertGreater(max(right) - min(right), 0.1)
+                for record in run.records():
+                    self.assertAlmostEqual(
+                        record["reward"], record["rewards/letters/mean"] +
+                        0.5 * record[f"rewards/{judge.name}/mean"] +
+                        record["rewards/digits/mean"], 4)
+
+    def test_a_conversation_has_its_own_template(self):
+        config = self.model / "tokenizer_config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()),
+                                      "chat_template": self.TEMPLATE}))
+        rows = [{"prompt": [{"role": "user", "content": f"what is {n}"}]} for n in range(4)]
+        rows += [{"question": f"and {n}", "system": "be brief"} for n in range(2)]
+        rows += [{"prompt": f"{n}="} for n in range(2)]
+        data = write_rows(self.dir / "mixed.jsonl", rows)
+        keys = dict(dataset_name=str(data), log_completions=True, shuffle_dataset=False,
+                    global_batch_size=64, per_device_train_batch_size=8, max_steps=1)
+        judge = make_judge(self.dir / "judge", template=self.OTHER)
+        said = self.said(self.train(2, reward_funcs=[str(judge)], **keys), "judge")
+        texts = []
+        for number, (_, text, _) in enumerate(said):
+            row = rows[number // 8]
+            if number < 32:
+                texts.append(f"[user: {row['prompt'][0]['content']}][assistant: {text}]")
+            elif number < 48:
+                texts.append(f"[system: be brief][user: {row['question']}][assistant: {text}]")
+            else:
+                texts.append(row["prompt"] + text)
+        for (_, text, ours), theirs in zip(said, logits_of(judge, texts)):
+            self.assertLessEqual(abs(ours - theirs), CLOSE, text)
+        bare = make_judge(self.dir / "bare")
+        self.refused(1, "reward bare: ", "mixed.jsonl:1: the prompt is a conversation, and ",
+                     "has no chat template", reward_funcs=[str(bare)], **keys)
+
+    def test_what_is_too_long_has_no_score_and_is_counted(self):
+        judge = make_judge(self.dir / "judge", max_position_embeddings=10)
+        run = self.train(2, reward_funcs=["letters", str(judge)], log_completions=True, max_steps=1)
+        none = sum(score is None for _, _, score in self.said(run, "judge"))
+        self.assertGreater(none, 0)
+        self.assertIn(f"warning: {none} completions with their prompts are longer than the 10 "
+                      "tokens that reward judge reads", run.notes)
+
+    def test_evaluation_and_resume_have_them_too(self):
+        judge = make_judge(self.dir / "judge")
+        held_out = write_rows(self.dir / "held_out.jsonl", prompt_rows(5))
+        keys = dict(reward_funcs=[str(judge), "digits"], eval_dataset=str(held_out),
+                    eval_strategy="steps", eval_steps=2, num_iterations=2, max_steps=4)
+        runs = [self.train(1, **keys), self.train(2, **keys),
+                self.train(2, **keys, **ROLES[2])]
+        for run in runs:
+            self.assertEqual(len(run.column("eval_rewards/judge/mean", "eval")), 2)
+            self.assert_near(run.column("eval_reward", "eval"),
+                             runs[0].column("eval_reward", "eval"), 1e-4)
+        half = dict(keys, save_strategy="steps", save_steps=1)
+        self.train(2, out="half", **{**half, "max_steps": 1})
+        self.assert_same_weights(self.train(2, out="half", **half).weights(), runs[1].weights(),
+                                 1e-6)
+
+    def test_models_that_do_not_do(self):
+        judge = make_judge(self.dir / "judge")
+        three = make_judge(self.dir / "three", labels=3)
+        for folder, line in (
+                (self.model, "reward model: "),
+                (three, "reward three: "),
+                (self.dir / "nowhere", "unknown reward ")):
+            with self.subTest(folder.name):
+                run = self.refused(2, line, reward_funcs=[str(folder)])
+                self.assertEqual(self.told(run), 1, run.err)
+        self.assertIn("a folder of a model", run.err)
+        run = self.refused(2, "has 3 labels; a reward is one number (num_labels 1)",
+                           reward_funcs=[str(three)])
+        self.refused(2, "is a Qwen2ForCausalLM; a model that is a reward is a "
+                        "...ForSequenceClassification", reward_funcs=[str(self.model)])
+        self.refused(2, "reward_funcs names judge twice",
+                     reward_funcs=[str(judge), f"{judge}/"])
+        config = json.loads((judge / "config.json").read_text())
+        (judge / "config.json").write_text(json.dumps({**config, "model_type": "deberta-v2"}))
+        self.refused(2, "model_type 'deberta-v2' is not supported", reward_funcs=[str(judge)])
+        (judge / "config.json").write_text(json.dumps(config))
+        tensors = trainer.load_tensors(judge)
+        del tensors["score.weight"]
+        trainer.safetensors.torch.save_file(tensors, judge / "model.safetensors")
+        self.refused(2, "has no score.weight", reward_funcs=[str(judge)])
+
+    def test_scoring_a_file_refuses_a_model_in_one_line(self):
+        judge = make_judge(self.dir / "judge")
+        rows = write_rows(self.dir / "rows.jsonl", [{"completion": "a"}])
+        done = trainer.subprocess.run(
+            [trainer.BIN / "mgpu-train", "score", "--rewards", str(judge), rows],
+            capture_output=True, text=True, timeout=trainer.LIMIT)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertIn("is a model; score judges by functions", done.stderr)
+
+
+class Roles(JudgeTest):
+    def assert_same_run(self, ours, theirs, keys=("reward", "loss", "kl"), stem="model"):
+        for key in keys:
+            for a, b in zip(ours.column(key), theirs.column(key), strict=True):
+                self.assertLessEqual(abs(a - b), 1e-3 * max(abs(b), 1e-3), key)
+        self.assert_same_weights(ours.weights(stem), theirs.weights(stem), 1e-5)
+
+    def test_roles_with_gpus_of_their_own_learn_the_same(self):
+        judge = make_judge(self.dir / "judge")
+        keys = dict(reward_funcs=["letters", str(judge)], beta=0.1, learning_rate=1e-3)
+        for nproc, roles in ROLES.items():
+            with self.subTest(nproc=nproc):
+                plain = self.train(nproc, **keys)
+                run = self.train(nproc, **keys, **roles)
+                self.assert_same_run(run, plain)
+                self.assertGreater(run.column("kl")[2], 1e-6)
+                self.assertIn("name no GPU here", run.notes)
+
+    def test_a_reference_on_a_gpu_of_its_own_serves_adapters_too(self):
+        keys = dict(use_peft=True, lora_r=4, lora_dropout=0.0, beta=0.1, learning_rate=1e-3)
+        self.assert_same_run(self.train(2, **keys, policy_gpus=[0, 1], reference_gpu=1),
+                             self.train(2, **keys), stem="adapter_model")
+
+    def test_layouts_that_do_not_fit_the_job(self):
+        run = self.refused(2, "policy_gpus names 2 GPUs, the job has 3 ranks: start it with "
+                              "--nproc 2", nproc=3, policy_gpus=[0, 1])
+        self.assertEqual(self.told(run), 1, run.err)
+        self.refused(2, "policy_gpus: need numbers of GPUs, each once", policy_gpus=[0, 0])
+        self.refused(2, "reward_gpu: need a number", reward_gpu=-1)
+
+
+class MovingReference(JudgeTest):
+    KEYS = dict(GrpoTest.KEYS, beta=0.1, sync_ref_model=True, ref_model_mixup_alpha=0.25,
+                ref_model_sync_steps=2, learning_rate=3e-3, max_steps=5, save_strategy="steps",
+                save_steps=1)
+
+    def reference(self, folder):
+        return {name: tensor for path in sorted((folder / "training_state_reference").iterdir())
+                for name, tensor in trainer.safetensors.torch.load_file(path).items()}
+
+    def test_it_goes_a_part_of_the_way(self):
+        runs = {(1, False): self.train(1), (2, False): self.train(2, zero_stage=3),
+                (2, True): self.train(2, reference_gpu=2)}
+        for run in runs.values():
+            self.assertFalse((run.folder / "checkpoint-1" / "training_state_reference").exists())
+            right = trainer.load_tensors(self.model)
+            for step in (2, 4):
+                policy = trainer.load_tensors(run.folder / f"checkpoint-{step}")
+                right = {name: 0.75 * tensor + 0.25 * policy[name]
+                         for name, tensor in right.items() if name in policy}
+                self.assert_same_weights(self.reference(run.folder / f"checkpoint-{step}"), right,
+                                         1e-6)
+            self.assert_same_weights(run.weights(), runs[1, False].weights(), 1e-4)
+        still = self.train(1, sync_ref_model=False)
+        self.assertGreater(abs(still.column("kl")[4] - runs[1, False].column("kl")[4]),
+                           0.05 * still.column("kl")[4])
+
+    def test_it_survives_a_break(self):
+        whole = self.train(2)
+        self.train(2, out="broken", max_steps=3)
+        again = self.train(2, out="broken")
+        self.assert_same_weights(again.weights(), whole.weights())
+        self.train(2, out="other", max_steps=3)
+        elsewhere = self.train(1, out="other", reference_gpu=1)
+        self.assert_same_weights(elsewhere.weights(), whole.weights(), 1e-4)
+
+    def test_what_it_cannot_be_is_refused(self):
+        self.refused(2, "sync_ref_model: the reference of an adapter is the model without it",
+                     use_peft=True)
+        self.refused(2, "sync_ref_model: needs beta above 0", beta=0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,171 @@
+#include "runtime/config/role_memory.hpp"
+
+#include "runtime/config/memory_model.hpp"
+#include "runtime/config/resolve.hpp"
+#include "runtime/config/rollout_memory.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+using mgpu::model::ModelConfig;
+
+namespace {
+
+constexpr std::int64_t kGiB = 1 << 30;
+
+// 1.5 billion parameters: 2.9 GiB in 16 bits.
+ModelConfig model_15b() {
+  return {.vocab_size = 151936,
+          .hidden_size = 1536,
+          .intermediate_size = 8960,
+          .layers = 28,
+          .heads = 12,
+          .kv_heads = 2,
+          .head_dim = 128,
+          .max_position = 32768,
+          .tied = true,
+          .qkv_bias = true};
+}
+
+RoleRequest request_of(const std::string& keys, std::int64_t ranks, std::int64_t gpu_bytes = 0) {
+  RoleRequest request;
+  request.model = model_15b();
+  request.config = parse_recipe(
+      "model_name_or_path: m\ndataset_name: d.jsonl\nreward_funcs: [format]\ndtype: bf16\n"
+      "gradient_checkpointing: true\n" +
+          keys,
+      "f");
+  request.config.max_length = 768;
+  if (request.config.zero_stage == kAutomaticStage) request.config.zero_stage = ranks > 1 ? 1 : 0;
+  request.sizes = plan_generation(request.config, ranks);
+  request.roles = plan_roles(request.config, ranks);
+  request.gpu_bytes = gpu_bytes;
+  return request;
+}
+
+const RoleMemory* find(const std::vector<RoleMemory>& roles, std::int64_t gpu,
+                       const std::string& role) {
+  for (const auto& one : roles)
+    if (one.gpu == gpu && one.role == role) return &one;
+  return nullptr;
+}
+
+std::int64_t model_bytes() {
+  return 2 * count_parameters(model_15b(), {}).total;
+}
+
+}  // namespace
+
+TEST_CASE("a cache has whole pages for every sequence, one for what it shares, and one of nobody") {
+  const auto page = cache_page(model_15b(), 2);
+  CHECK(page.bytes == 2 * 28 * 16 * 2 * 128 * 2);
+  CHECK(rollout_memory(64, 768, page) == RolloutMemory{64 * 49 + 1, (64 * 49 + 1) * page.bytes});
+  CHECK(rollout_memory(1, 1, page).pages == 3);
+  CHECK(rollout_memory(1, 17, page).pages == 4);
+}
+
+TEST_CASE("as many sequences fit as have room, and not one more") {
+  const auto page = cache_page(model_15b(), 2);
+  for (const std::int64_t sequences : {1, 7, 64, 300})
+    for (const std::int64_t longest : {1, 16, 17, 768}) {
+      const auto bytes = rollout_memory(sequences, longest, page).bytes;
+      CHECK(sequences_that_fit(bytes, longest, page) == sequences);
+      CHECK(sequences_that_fit(bytes - 1, longest, page) == sequences - 1);
+    }
+  CHECK(sequences_that_fit(0, 16, page) == 0);
+}
+
+TEST_CASE("every rank's GPU has the policy, its rollout and a share of what is spread") {
+  auto request = request_of("beta: 0.1\n", 2);
+  request.judges = {{"rm", model_15b()}};
+  const auto roles = role_memory(request);
+  for (const std::int64_t gpu : {0, 1}) {
+    REQUIRE(find(roles, gpu, "the policy") != nullptr);
+    CHECK(find(roles, gpu, "the rollout")->holds == 0);
+    CHECK(find(roles, gpu, "the rollout")->at_work > 0);
+    CHECK(find(roles, gpu, "the reference")->holds == model_bytes() / 2);
+    CHECK(find(roles, gpu, "the reference")->at_work > model_bytes());
+    CHECK(find(roles, gpu, "reward rm")->holds == model_bytes() / 2);
+    CHECK(held_beside_policy(roles, gpu) == model_bytes());
+  }
+  const auto table = role_table(roles);
+  CHECK_THAT(table, Contains("reward rm"));
+  CHECK_THAT(table, Contains("in all"));
+}
+
+TEST_CASE("a role with a GPU of its own is there whole and nowhere else") {
+  auto request = request_of("beta: 0.1\npolicy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 1\n", 2);
+  request.judges = {{"rm", model_15b()}};
+  const auto roles = role_memory(request);
+  CHECK(find(roles, 0, "the reference") == nullptr);
+  CHECK(find(roles, 2, "the reference")->holds == model_bytes());
+  CHECK(find(roles, 2, "the policy") == nullptr);
+  CHECK(find(roles, 1, "reward rm")->holds == model_bytes());
+  CHECK(held_beside_policy(roles, 0) == 0);
+  CHECK(peak_of(roles, 2) == model_bytes() + find(roles, 2, "the reference")->at_work);
+}
+
+TEST_CASE("roles work in turn, so that a GPU needs what all hold and the most that one needs") {
+  const auto roles = role_memory(request_of("beta: 0.1\n", 1));
+  std::int64_t holds = 0, most = 0;
+  for (const auto& role : roles) {
+    holds += role.holds;
+    most = std::max(most, role.at_work);
+  }
+  CHECK(peak_of(roles, 0) == holds + most);
+}
+
+TEST_CASE("a reference that is the policy without its adapter holds nothing") {
+  CHECK(find(role_memory(request_of("beta: 0.1\nlora_r: 8\n", 1)), 0, "the reference")->holds == 0);
+  const auto own = role_memory(request_of("beta: 0.1\nlora_r: 8\nreference_gpu: 0\n", 1));
+  CHECK(find(own, 0, "the reference")->holds == model_bytes());
+  CHECK(find(role_memory(request_of("", 1)), 0, "the reference") == nullptr);
+}
+
+TEST_CASE("what cannot fit names the role, what it needs and what to change") {
+  const auto lack = [](RoleRequest request) {
+    return lack_of_memory(request, role_memory(request)).value_or("");
+  };
+  CHECK(lack(request_of("beta: 0.1\n", 1)).empty());
+  CHECK(lack(request_of("beta: 0.1\n", 1, 80 * kGiB)).empty());
+
+  const auto policy =
+      lack(request_of("num_generations: 8\nper_device_train_batch_size: 4\n", 1, 16 * kGiB));
+  CHECK_THAT(policy, Contains("GPU 0 has 16.0 GiB and its roles need "));
+  CHECK_THAT(policy, Contains("the policy most: "));
+  CHECK_THAT(policy, Contains("set per_device_train_batch_size: 2, use_peft: true"));
+  CHECK_THAT(policy, !Contains("guides"));
+
+  auto request = request_of(
+      "beta: 0.1\nlora_r: 8\npolicy_gpus: [0]\nreference_gpu: 1\nreward_gpu: 2\n"
+      "per_device_train_batch_size: 2\n",
+      1, 8 * kGiB);
+  CHECK(lack(request).empty());
+  request.judges = {{"rm", model_15b()}};
+  request.judges[0].model.layers = 200;
+  CHECK_THAT(lack(request), Contains("GPU 2 has 8.0 GiB and its roles need "));
+  CHECK_THAT(lack(request), Contains("reward rm most: "));
+  CHECK_THAT(lack(request), Contains("set another reward_gpu, or none, which spreads it over all "
+                                     "ranks, or a smaller model"));
+
+  request = request_of(
+      "lora_r: 8\npolicy_gpus: [0]\nper_device_train_batch_size: 1\n"
+      "num_generations: 256\n",
+      1, 8 * kGiB);
+  request.config.max_length = 4096;
+  CHECK_THAT(lack(request), Contains("the rollout most: "));
+  CHECK_THAT(lack(request), Contains("set max_completion_length: 256, or fewer completions at a "
+                                     "time (num_generations: 128)"));
+}
+
+TEST_CASE("guides' batches are told by the memory of all GPUs, where nobody says any") {
+  const auto told = [](std::int64_t ranks, std::int64_t gpu_bytes) {
+    auto request = request_of("", ranks, gpu_bytes);
+    request.model.layers = 400;
+    return lack_of_memory(request, role_memory(request)).value();
+  };
+  CHECK_THAT(told(3, 16 * kGiB), Contains("guides for 48 GiB in all say "
+                                          "per_device_train_batch_size: 4, num_generations: 8"));
+  CHECK_THAT(told(2, 16 * kGiB), Contains("per_device_train_batch_size: 2, num_generations: 4"));
+  CHECK_THAT(told(1, 24 * kGiB), Contains("per_device_train_batch_size: 1, num_generations: 2"));
+}

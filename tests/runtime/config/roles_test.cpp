@@ -1,0 +1,76 @@
+#include "runtime/config/roles.hpp"
+
+#include "runtime/config/batch_arithmetic.hpp"
+#include "runtime/config/resolve.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+
+namespace {
+
+TrainConfig recipe(const std::string& more) {
+  return parse_recipe(
+      "model_name_or_path: m\ndataset_name: d.jsonl\nreward_funcs: [format]\nbeta: 0.1\n" + more,
+      "f");
+}
+
+std::string refusal(const std::string& keys, std::int64_t ranks, std::int64_t found) {
+  try {
+    check_gpus(plan_roles(recipe(keys), ranks), found);
+  } catch (const RecipeError& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("without keys a rank has the GPU of its number and the roles are everybody's") {
+  const auto roles = plan_roles(recipe(""), 3);
+  CHECK_FALSE(roles.named);
+  CHECK(roles.policy == std::vector<std::int64_t>{0, 1, 2});
+  CHECK_FALSE(roles.reference.held());
+  CHECK_FALSE(roles.reward.held());
+  CHECK(refusal("", 4, 1).empty());
+}
+
+TEST_CASE("a role's GPU belongs to the rank that learns on it, else to rank 0") {
+  const auto roles =
+      plan_roles(recipe("policy_gpus: [3, 1]\nreference_gpu: 1\nreward_gpu: 2\n"), 2);
+  CHECK(roles.policy == std::vector<std::int64_t>{3, 1});
+  CHECK(roles.reference == Role{1, 1});
+  CHECK(roles.reward == Role{2, 0});
+  CHECK(plan_roles(recipe("reference_gpu: 2\n"), 3).reference == Role{2, 2});
+  CHECK(plan_roles(recipe("policy_gpu_ids: 0, 1\nreward_gpu_id: 1\n"), 2).reward == Role{1, 1});
+}
+
+TEST_CASE("there are as many ranks as GPUs of the policy") {
+  CHECK(refusal("policy_gpus: [0, 1]\n", 3, 8) ==
+        "policy_gpus names 2 GPUs, the job has 3 ranks: start it with --nproc 2");
+  CHECK(refusal("policy_gpus: [4]\n", 2, 8) ==
+        "policy_gpus names 1 GPU, the job has 2 ranks: start it with --nproc 1");
+  CHECK(ranks_meant(recipe("policy_gpus: [0, 1]\n")) == 2);
+  CHECK_THROWS_AS(check_ranks(recipe("policy_gpus: [0, 1]\n"), 1), RecipeError);
+}
+
+TEST_CASE("too few GPUs: how many are needed, how many there are, and what to set") {
+  const std::string three = "policy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 2\n";
+  CHECK(refusal(three, 2, 3).empty());
+  CHECK(refusal(three, 2, 2) ==
+        "reference_gpu 2 and reward_gpu 2 need 3 GPUs, found 2; set reference_gpu: 1, "
+        "reward_gpu: 1");
+  CHECK(refusal("reference_gpu: 5\n", 2, 2) ==
+        "reference_gpu 5 needs 6 GPUs, found 2; set reference_gpu: 1");
+  CHECK(refusal(three, 2, 1) ==
+        "policy_gpus [0, 1] and reference_gpu 2 and reward_gpu 2 need 3 GPUs, found 1; set "
+        "policy_gpus: [0] with --nproc 1, reference_gpu: 0, reward_gpu: 0");
+  CHECK(refusal("policy_gpus: [2, 3]\n", 2, 2) ==
+        "policy_gpus [2, 3] need 4 GPUs, found 2; set policy_gpus: [0, 1]");
+}
+
+TEST_CASE("GPUs are numbers, each once") {
+  for (const char* wrong : {"[0, 0]", "[-1]", "[a]", "[]", "[1.5]", "[2000]", "{a: 1}"})
+    CHECK_THROWS_AS(recipe("policy_gpus: " + std::string(wrong) + "\n"), RecipeError);
+  CHECK_THROWS_AS(recipe("reward_gpu: -1\n"), RecipeError);
+  CHECK(plan_roles(recipe("policy_gpus: null\n"), 2).policy.size() == 2);
+}
