@@ -96,18 +96,46 @@ void kl_rule(Reading& reading) {
     needs_beta(reading.find("sync_ref_model"), "without it there is no reference to move");
 }
 
-// Our own engine generates; a server that somebody runs is another matter.
+bool means_server(Reading& reading) {
+  return chosen(reading, "vllm_mode", vllm_modes(), VllmMode::colocate) == VllmMode::server;
+}
+
+bool asks_server(Reading& reading) {
+  return said(reading, "use_vllm", to_flag, false) && means_server(reading);
+}
+
+// Our own engine generates, or a server that somebody runs; keys of the other have no effect.
 void engine_rule(Reading& reading) {
   const auto* vllm = reading.find("use_vllm");
-  if (!vllm || !said(reading, "use_vllm", to_flag, false)) return;
   const auto* mode = reading.find("vllm_mode");
-  if (mode && mode->value.text == "server")
-    reading.error(*mode,
-                  "vllm_mode: server is not supported; leave it out, and our own engine generates "
-                  "on the GPUs that train");
-  else
+  const bool uses = said(reading, "use_vllm", to_flag, false);
+  const auto idle = [&](const char* key, const char* why) {
+    if (const auto* setting = reading.find(key))
+      reading.note(*setting, fmt::format("has no effect: {}", why));
+  };
+  if (asks_server(reading)) {
+    if (reading.find("vllm_server_base_url"))
+      for (const char* key : {"vllm_server_host", "vllm_server_port"})
+        idle(key, "vllm_server_base_url says where the server is");
+    for (const char* key : {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size",
+                            "vllm_max_model_length", "vllm_enable_sleep_mode", "vllm_model_impl"})
+      idle(key, "it is for whoever starts the server");
+    idle("vllm_sync_interval", "the server gets the weights whenever they have changed");
+    idle("vllm_lora_sync", "an adapter alone is sent whenever one is trained");
+    return;
+  }
+  if (means_server(reading))
+    reading.note(*mode, "has no effect without use_vllm: true; our own engine generates");
+  else if (uses)
     reading.note(*vllm,
                  "our own engine generates, on the policy's own weights; no server is needed");
+  constexpr const char* kWhy = "our own engine generates; a server needs vllm_mode: server";
+  for (const char* key : {"vllm_server_base_url", "vllm_server_host", "vllm_server_port",
+                          "vllm_server_timeout", "vllm_group_port"})
+    idle(key, kWhy);
+  for (const char* key : {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
+                          "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"})
+    idle(key, "it corrects what a server samples, and our own engine generates");
 }
 
 // Other systems give each role a GPU.
@@ -143,6 +171,9 @@ void absent_rule(Reading& reading) {
     if (reading.find(absent.key) && said(reading, absent.key, to_flag, false)) refuse(absent);
   for (const auto& absent : kOthers) {
     const auto* setting = reading.find(absent.key);
+    // A server can hold completions to a pattern, our own engine cannot.
+    if (asks_server(reading) && setting && setting->key->name == "vllm_structured_outputs_regex")
+      continue;
     if (setting && !is_null(setting->value) && setting->value.text != "0") refuse(absent);
   }
   const auto* sums = reading.find("gradient_aggregation");

@@ -8,6 +8,7 @@
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rewards/catalog.hpp"
+#include "runtime/rl/engine_generator.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
 
@@ -28,7 +29,10 @@ GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contrac
     : Session(std::move(config), std::move(contract)),
       loss_(grpo::loss_settings(config_)),
       kl_(adaptive_kl(config_)),
-      entropy_(adaptive_entropy(config_)) {}
+      entropy_(adaptive_entropy(config_)) {
+  // What our own sampler says is measured, and corrects nothing.
+  loss_.correct_sampler = loss_.correct_sampler && uses_server(config_);
+}
 
 GrpoTrainer::~GrpoTrainer() = default;
 
@@ -42,6 +46,7 @@ void GrpoTrainer::setup() {
   open_model();
   open_prompts();
   join();
+  if (uses_server(config_)) open_server();
   config_.per_device_train_batch_size = sizes_.per_device;
   build();
   plan();
@@ -66,6 +71,32 @@ void GrpoTrainer::open_prompts() {
     eval_questions_ = read_questions(config_.eval_dataset, options, encoder);
 }
 
+void GrpoTrainer::open_server() {
+  const auto longest = std::max(longest_of(questions_.all), longest_of(eval_questions_.all));
+  const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
+  server_ = std::make_unique<Server>(
+      config_, contract_, Server::Needs{longest, wanted_of(config_).most_tokens, new_rows}, *comm_,
+      device_);
+  notes_.insert(notes_.end(), server_->notes().begin(), server_->notes().end());
+}
+
+void GrpoTrainer::open_generator() {
+  auto wanted = wanted_of(config_);
+  wanted.stop_tokens = source_->config.eos_token_ids;
+  wanted.text_of = [this](std::span<const std::int32_t> ids) {
+    return source_->tokenizer.decode(ids, true);
+  };
+  if (server_) {
+    generator_ = server_->generator(*source_, *learner_, *saver_, std::move(wanted));
+    return;
+  }
+  EngineGenerator::Options options{.wanted = std::move(wanted)};
+  options.model = {device_, learner_->options().model.dtype,
+                   learner_->options().model.adapter_scale};
+  options.sequences = device_.is_cuda() ? 256 : 64;
+  generator_ = std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
+}
+
 void GrpoTrainer::plan() {
   const GrpoValues values(config_);
   const auto seed = config_.data_seed.value_or(config_.seed);
@@ -88,16 +119,8 @@ void GrpoTrainer::plan() {
   eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
   masks_truncated_ = values.flag("mask_truncated_completions");
 
-  Actor::Options options;
-  options.model = {device_, learner_->options().model.dtype,
-                   learner_->options().model.adapter_scale};
-  options.wanted = wanted_of(config_);
-  options.wanted.stop_tokens = source_->config.eos_token_ids;
-  options.wanted.text_of = [this](std::span<const std::int32_t> ids) {
-    return source_->tokenizer.decode(ids, true);
-  };
-  options.sequences = device_.is_cuda() ? 256 : 64;
-  actor_ = std::make_unique<Actor>(*source_, options, learner_->shards(), rewards_);
+  open_generator();
+  actor_ = std::make_unique<Actor>(*source_, *generator_, rewards_);
   if (kl_.beta() != 0)
     reference_ = std::make_unique<Reference>(config_, *source_, adapter_, learner_->options().model,
                                              learner_->shards(), *comm_);

@@ -49,10 +49,11 @@ Generation GrpoTrainer::generate(std::int64_t number) {
               .questions = {asked.begin() + first, asked.begin() + end},
               .group = sizes_.group};
   Generation generation{.number = number};
+  generator_->renew(progress_.step);
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
     auto own = actor_->complete(round, questions_.all);
-    if (!sizes_.on_policy()) look_back(own, false);
+    if (!sizes_.on_policy() || loss_.correct_sampler) look_back(own, false);
     if (reference_) {
       const rollout::WholeWeights reference(source_->config, reference_->keeper());
       look_back(own, true);
@@ -182,7 +183,6 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   loss_.beta = kl_.beta();
   loss_.entropy_coef = entropy_.applied();
-  loss_.correct_sampler = false;  // our own sampler: what it says is measured
   const double rate = rates_->at(step);
   grpo::LossMetrics metrics;
   const auto micro = [&](std::size_t number, train::StepRecord&) {
@@ -297,6 +297,7 @@ void GrpoTrainer::evaluate_now() {
   const auto [first, end] = grpo::prompts_of_rank(count, comm_->rank(), comm_->world());
   const auto group = eval_group_;
   Generation made{.number = -1};
+  generator_->renew(progress_.step);
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
     made.samples = share(
@@ -342,6 +343,7 @@ void GrpoTrainer::finish() {
   const bool saves = config_.save_strategy != train::When::no || end_ == train::End::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
+  generator_->finish();
   reporter_->summary(whole_run_);
   comm_->close();
 }

@@ -19,6 +19,7 @@
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/reference.hpp"
+#include "runtime/rl/server.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::rl {
@@ -46,6 +47,8 @@ class GrpoTrainer : public train::Session {
   };
 
   void open_prompts();
+  void open_server();
+  void open_generator();
   void plan();
   void restore(const std::string& checkpoint);
   void take_back(Generation generation, const std::string& checkpoint);
@@ -83,6 +86,8 @@ class GrpoTrainer : public train::Session {
   std::int64_t most_tokens_ = 0;  // of a completion
   std::int64_t eval_group_ = 1;
   bool masks_truncated_ = false;
+  std::unique_ptr<Server> server_;  // that generates; null: nobody else does
+  std::unique_ptr<Generator> generator_;
   std::unique_ptr<Actor> actor_;
   std::unique_ptr<Reference> reference_;
   std::unique_ptr<CompletionsLog> log_;
