@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
+
 #include "runtime/config/grpo_words.hpp"
 #include "runtime/config/rules.hpp"
 #include "runtime/config/yaml_values.hpp"
@@ -104,38 +106,43 @@ bool asks_server(Reading& reading) {
   return said(reading, "use_vllm", to_flag, false) && means_server(reading);
 }
 
+void note_each(Reading& reading, std::initializer_list<const char*> keys, const char* text) {
+  for (const char* key : keys)
+    if (const auto* setting = reading.find(key)) reading.note(*setting, text);
+}
+
+void server_rule(Reading& reading) {
+  if (reading.find("vllm_server_base_url"))
+    note_each(reading, {"vllm_server_host", "vllm_server_port"},
+              "has no effect: vllm_server_base_url says where the server is");
+  note_each(reading,
+            {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_max_model_length",
+             "vllm_enable_sleep_mode", "vllm_model_impl"},
+            "has no effect: it is for whoever starts the server");
+  note_each(reading, {"vllm_sync_interval"},
+            "has no effect: the server gets the weights whenever they have changed");
+  note_each(reading, {"vllm_lora_sync"},
+            "has no effect: an adapter alone is sent whenever one is trained");
+}
+
 // Our own engine generates, or a server that somebody runs; keys of the other have no effect.
 void engine_rule(Reading& reading) {
-  const auto* vllm = reading.find("use_vllm");
-  const auto* mode = reading.find("vllm_mode");
-  const bool uses = said(reading, "use_vllm", to_flag, false);
-  const auto idle = [&](const char* key, const char* why) {
-    if (const auto* setting = reading.find(key))
-      reading.note(*setting, fmt::format("has no effect: {}", why));
-  };
-  if (asks_server(reading)) {
-    if (reading.find("vllm_server_base_url"))
-      for (const char* key : {"vllm_server_host", "vllm_server_port"})
-        idle(key, "vllm_server_base_url says where the server is");
-    for (const char* key : {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size",
-                            "vllm_max_model_length", "vllm_enable_sleep_mode", "vllm_model_impl"})
-      idle(key, "it is for whoever starts the server");
-    idle("vllm_sync_interval", "the server gets the weights whenever they have changed");
-    idle("vllm_lora_sync", "an adapter alone is sent whenever one is trained");
-    return;
-  }
+  if (asks_server(reading)) return server_rule(reading);
   if (means_server(reading))
-    reading.note(*mode, "has no effect without use_vllm: true; our own engine generates");
-  else if (uses)
-    reading.note(*vllm,
-                 "our own engine generates, on the policy's own weights; no server is needed");
-  constexpr const char* kWhy = "our own engine generates; a server needs vllm_mode: server";
-  for (const char* key : {"vllm_server_base_url", "vllm_server_host", "vllm_server_port",
-                          "vllm_server_timeout", "vllm_group_port"})
-    idle(key, kWhy);
-  for (const char* key : {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
-                          "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"})
-    idle(key, "it corrects what a server samples, and our own engine generates");
+    note_each(reading, {"vllm_mode"},
+              "has no effect without use_vllm: true; our own engine generates");
+  else if (said(reading, "use_vllm", to_flag, false))
+    note_each(reading, {"use_vllm"},
+              "our own engine generates, on the policy's own weights; no server is needed");
+  note_each(reading,
+            {"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
+             "vllm_group_port"},
+            "has no effect: our own engine generates; a server needs vllm_mode: server");
+  note_each(reading,
+            {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
+             "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"},
+            "changes what is told as sampling/importance_sampling_ratio at most: our own engine "
+            "generates, and nothing is corrected");
 }
 
 // Other systems give each role a GPU.

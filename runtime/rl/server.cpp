@@ -37,8 +37,7 @@ http::Address address_of(const train::TrainConfig& config, const rendezvous::Con
   return address;
 }
 
-servers::Drawing drawing_of(const train::TrainConfig& config, rollout::Wanted wanted,
-                            std::int64_t vocabulary) {
+servers::Drawing drawing_of(rollout::Wanted wanted, std::int64_t vocabulary, const json& request) {
   return {.temperature = wanted.sampling.temperature,
           .top_p = wanted.sampling.top_p,
           .min_p = wanted.sampling.min_p,
@@ -47,7 +46,7 @@ servers::Drawing drawing_of(const train::TrainConfig& config, rollout::Wanted wa
           .most_tokens = wanted.most_tokens,
           .stop_tokens = std::move(wanted.stop_tokens),
           .stop_texts = std::move(wanted.stop_texts),
-          .more = server_request(config),
+          .more = request,
           .vocabulary = vocabulary};
 }
 
@@ -59,6 +58,7 @@ Server::Server(const train::TrainConfig& config, const rendezvous::Contract& con
       contract_(contract),
       comm_(comm),
       device_(device),
+      request_(server_request(config)),
       caller_(address_of(config, contract)) {
   check_weights(needs);
   if (comm_.rank() == 0) recognise(needs);
@@ -184,7 +184,7 @@ std::unique_ptr<Generator> Server::generator(const train::ModelSource& source,
                                              train::Learner& learner, train::Saver& saver,
                                              rollout::Wanted wanted) {
   return std::make_unique<ServerGenerator>(
-      caller_, drawing_of(config_, std::move(wanted), source.config.vocab_size),
+      caller_, drawing_of(std::move(wanted), source.config.vocab_size, request_),
       seconds(config_.ddp_timeout), sends_adapter() ? adapter_sync(saver) : transfer_sync(learner));
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,7 @@ class Server {
   const rendezvous::Contract& contract_;
   comm::Comm& comm_;
   c10::Device device_;
+  nlohmann::json request_;  // what requests have besides
   servers::Caller caller_;
   servers::Facts facts_;
   std::int64_t workers_ = 0;  // 0: it does not say

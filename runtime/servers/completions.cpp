@@ -122,7 +122,8 @@ std::vector<Made> completions_in(const json& answer, const Asked& asked, const D
   std::vector<bool> seen(count);
   for (const auto& choice : choices) {
     const auto said = choice.is_object() ? choice.value("index", json()) : json();
-    const auto index = said.is_number_unsigned() ? said.get<std::size_t>() : count;
+    const bool number = said.is_number_integer() && said >= 0;
+    const auto index = number ? said.get<std::size_t>() : count;
     if (index >= count || seen[index])
       throw std::runtime_error(
           fmt::format("its completions are not numbered from 0 to {}", count - 1));

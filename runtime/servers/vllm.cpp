@@ -48,7 +48,7 @@ void wait_for(const Caller& server, const Waiting& waiting, const std::string& s
           server.url(), static_cast<double>(waiting.limit.count()) / 1000, *wrong, start));
     if (now >= next) {
       tell(fmt::format("waiting for the server at {} ({}), {} s more at most", server.url(), *wrong,
-                       std::chrono::duration_cast<std::chrono::seconds>(end - now).count()));
+                       std::chrono::ceil<std::chrono::seconds>(end - now).count()));
       next += waiting.every;
     }
     std::this_thread::sleep_for(waiting.pause);

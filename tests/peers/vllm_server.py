@@ -24,8 +24,7 @@ FAULTS = {
     "dies": "breaks the connection of the first request for completions, and is gone",
     "wrong_count": "forgets a completion",
     "no_log_probs": "gives no log-probs",
-    "short_log_probs": "gives one log-prob too few",
-    "other_tokens": "gives a token that the model does not have",
+    "shifted_log_probs": "says that every token was less likely, by a factor of sqrt(e)",
     "refuses": "answers requests for completions with status 400",
     "no_adapters": "knows nothing of adapters",
     "full_adapters": "takes no adapter of this rank",
@@ -69,7 +68,8 @@ class Model:
             if name not in self.adapters:
                 raise Refusal(404, f"The lora adapter '{name}' cannot be found.")
             del self.adapters[name]
-            if len(self.with_adapters.peft_config) > 1:
+            if self.adapters:  # PEFT keeps one at least
+                self.with_adapters.set_adapter(next(iter(self.adapters)))
                 self.with_adapters.delete_adapter(name)
 
     def logits(self, rows, adapter):
@@ -84,29 +84,41 @@ class Model:
             return self.with_adapters(rows).logits.float()
 
     def complete(self, prompt, adapter, ask):
-        """n completions: (tokens, log-probs, finish_reason, stop_reason)."""
+        """n completions."""
         with self.lock:
             torch.set_num_threads(1)
-            return [self.one(prompt, adapter, ask, ask["seed"] + i) for i in range(ask["n"])]
+            made = [Completion(prompt, ask, ask["seed"] + i) for i in range(ask["n"])]
+            while going := [one for one in made if not one.finish]:
+                rows = torch.tensor([prompt + one.tokens for one in going])
+                for one, logits in zip(going, self.logits(rows, adapter)[:, -1]):
+                    one.draw(logits, self)
+            return [(one.tokens, one.log_probs, one.finish, one.stop) for one in made]
 
-    def one(self, prompt, adapter, ask, seed):
-        chance = torch.Generator().manual_seed(seed)
-        tokens, log_probs = [], []
-        stops = set(ask.get("stop_token_ids", []))
-        while len(tokens) < ask["max_tokens"]:
-            raw = self.logits(torch.tensor([prompt + tokens]), adapter)[0, -1]
-            shaped = shape(raw, ask, prompt + tokens)
-            token = torch.multinomial(shaped.softmax(0), 1, generator=chance).item()
-            said = shaped if self.log_probs_mode == "processed_logprobs" else raw
-            tokens.append(token)
-            log_probs.append(said.log_softmax(0)[token].item())
-            if token in stops:
-                return tokens, log_probs, "stop", token
-            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-            for stop in ask.get("stop", []):
+
+class Completion:
+    """One that is being made."""
+
+    def __init__(self, prompt, ask, seed):
+        self.prompt, self.ask = prompt, ask
+        self.chance = torch.Generator().manual_seed(seed)
+        self.tokens, self.log_probs, self.finish, self.stop = [], [], None, None
+
+    def draw(self, raw, model):
+        shaped = shape(raw, self.ask, self.prompt + self.tokens)
+        token = torch.multinomial(shaped.softmax(0), 1, generator=self.chance).item()
+        said = shaped if model.log_probs_mode == "processed_logprobs" else raw
+        self.tokens.append(token)
+        self.log_probs.append(said.log_softmax(0)[token].item())
+        if token in self.ask.get("stop_token_ids", []):
+            self.finish, self.stop = "stop", token
+            return
+        if len(self.tokens) == self.ask["max_tokens"]:
+            self.finish = "length"
+        if stops := self.ask.get("stop"):
+            text = model.tokenizer.decode(self.tokens, skip_special_tokens=True)
+            for stop in stops:
                 if stop in text:
-                    return tokens, log_probs, "stop", stop
-        return tokens, log_probs, "length", None
+                    self.finish, self.stop = "stop", stop
 
 
 def shape(logits, ask, before):
@@ -139,6 +151,7 @@ class Server:
         self.max_model_len, self.replay, self.info = max_model_len, replay, info
         self.model = Model(folder, log_probs_mode)
         self.asked, self.loaded, self.lock = [], [], threading.Lock()
+        self.probe = [1, 2, 3]  # what every new adapter is to complete
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -229,7 +242,7 @@ class Server:
             raise Refusal(400, "LoRA rank 64 is greater than max_lora_rank 16.")
         assert body["load_inplace"] is False
         self.model.load(body["lora_name"], body["lora_path"])
-        self.loaded.append((body["lora_name"], self.greedy([1, 2, 3], body["lora_name"])))
+        self.loaded.append((body["lora_name"], self.greedy(self.probe, body["lora_name"])))
         return "loaded"
 
     def greedy(self, prompt, adapter, count=16):
@@ -267,10 +280,10 @@ class Server:
             choices.pop()
         if self.fault == "no_log_probs":
             last["logprobs"] = None
-        if self.fault == "short_log_probs":
-            last["logprobs"]["token_logprobs"].pop()
-        if self.fault == "other_tokens":
-            last["token_ids"][0] = 100000
+        if self.fault == "shifted_log_probs":
+            for choice in choices:
+                said = choice["logprobs"]["token_logprobs"]
+                said[:] = [log_prob - 0.5 for log_prob in said]
         return {"object": "text_completion", "model": name, "choices": choices}
 
     def replayed(self, prompt, adapter, ask):
