@@ -26,7 +26,7 @@ constexpr std::size_t kAtOnce = 64;  // requests of a rank
 
 std::vector<std::int32_t> tokens_in(const json& choice, std::size_t index, const Drawing& drawing) {
   const auto ids = choice.value("token_ids", json());
-  if (!ids.is_array()) lie(index, "it has no token_ids; vLLM has them from 0.10 on");
+  if (!ids.is_array()) lie(index, "it has no token_ids; vLLM 0.11 and newer give them");
   std::vector<std::int32_t> tokens;
   for (const auto& id : ids) {
     if (!id.is_number_integer() || id < 0 || id >= drawing.vocabulary)
