@@ -51,7 +51,10 @@ ARROWS = [
                          "rendezvous/base/*"]),
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
                           "rendezvous/base/*"]),
-    ("runtime/rewards/*", ["runtime/rewards/*", "runtime/text/jinja_text.hpp", "rendezvous/base/*"]),
+    ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
+    ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*"]),
+    ("runtime/rewards/*", ["runtime/rewards/*", "runtime/http/*", "runtime/text/jinja_text.hpp",
+                           "rendezvous/base/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
@@ -77,8 +80,8 @@ PACKAGES = {
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
         "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
         "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
-        # Numbers without bounds; HTTP to where completions are judged.
-        "runtime/rewards/math/rational.*", "runtime/rewards/http_reward.cpp"]),
+        # Numbers without bounds; HTTP to where completions are made or judged.
+        "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
                                    "runtime/config/yaml*.cpp"]),
     "nlohmann_json": (["nlohmann/*"], [

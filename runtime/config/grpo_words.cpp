@@ -45,4 +45,10 @@ const Words<LossNormalization>& loss_normalizations() {
   return words;
 }
 
+const Words<VllmMode>& vllm_modes() {
+  using enum VllmMode;
+  static const Words<VllmMode> words{{"colocate", colocate}, {"server", server}};
+  return words;
+}
+
 }  // namespace mgpu::train

@@ -12,6 +12,7 @@ enum class ScaleRewards { group, batch, none };
 enum class RewardAggregation { sum_then_normalize, normalize_then_sum };
 enum class SamplerCorrection { token_truncate, token_mask, sequence_truncate, sequence_mask };
 enum class LossNormalization { window, trl };
+enum class VllmMode { colocate, server };
 
 const Words<LossType>& loss_types();
 const Words<ImportanceLevel>& importance_levels();
@@ -19,5 +20,6 @@ const Words<ScaleRewards>& reward_scales();
 const Words<RewardAggregation>& reward_aggregations();
 const Words<SamplerCorrection>& sampler_corrections();
 const Words<LossNormalization>& loss_normalizations();
+const Words<VllmMode>& vllm_modes();
 
 }  // namespace mgpu::train

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
+
 #include "runtime/config/grpo_words.hpp"
 #include "runtime/config/rules.hpp"
 #include "runtime/config/yaml_values.hpp"
@@ -96,18 +98,51 @@ void kl_rule(Reading& reading) {
     needs_beta(reading.find("sync_ref_model"), "without it there is no reference to move");
 }
 
-// Our own engine generates; a server that somebody runs is another matter.
+bool means_server(Reading& reading) {
+  return chosen(reading, "vllm_mode", vllm_modes(), VllmMode::colocate) == VllmMode::server;
+}
+
+bool asks_server(Reading& reading) {
+  return said(reading, "use_vllm", to_flag, false) && means_server(reading);
+}
+
+void note_each(Reading& reading, std::initializer_list<const char*> keys, const char* text) {
+  for (const char* key : keys)
+    if (const auto* setting = reading.find(key)) reading.note(*setting, text);
+}
+
+void server_rule(Reading& reading) {
+  if (reading.find("vllm_server_base_url"))
+    note_each(reading, {"vllm_server_host", "vllm_server_port"},
+              "has no effect: vllm_server_base_url says where the server is");
+  note_each(reading,
+            {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_max_model_length",
+             "vllm_enable_sleep_mode", "vllm_model_impl"},
+            "has no effect: it is for whoever starts the server");
+  note_each(reading, {"vllm_sync_interval"},
+            "has no effect: the server gets the weights whenever they have changed");
+  note_each(reading, {"vllm_lora_sync"},
+            "has no effect: an adapter alone is sent whenever one is trained");
+}
+
+// Our own engine generates, or a server that somebody runs; keys of the other have no effect.
 void engine_rule(Reading& reading) {
-  const auto* vllm = reading.find("use_vllm");
-  if (!vllm || !said(reading, "use_vllm", to_flag, false)) return;
-  const auto* mode = reading.find("vllm_mode");
-  if (mode && mode->value.text == "server")
-    reading.error(*mode,
-                  "vllm_mode: server is not supported; leave it out, and our own engine generates "
-                  "on the GPUs that train");
-  else
-    reading.note(*vllm,
-                 "our own engine generates, on the policy's own weights; no server is needed");
+  if (asks_server(reading)) return server_rule(reading);
+  if (means_server(reading))
+    note_each(reading, {"vllm_mode"},
+              "has no effect without use_vllm: true; our own engine generates");
+  else if (said(reading, "use_vllm", to_flag, false))
+    note_each(reading, {"use_vllm"},
+              "our own engine generates, on the policy's own weights; no server is needed");
+  note_each(reading,
+            {"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
+             "vllm_group_port"},
+            "has no effect: our own engine generates; a server needs vllm_mode: server");
+  note_each(reading,
+            {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
+             "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"},
+            "changes what is told as sampling/importance_sampling_ratio at most: our own engine "
+            "generates, and nothing is corrected");
 }
 
 void roles_rule(Reading& reading) {
@@ -139,6 +174,9 @@ void absent_rule(Reading& reading) {
     if (reading.find(absent.key) && said(reading, absent.key, to_flag, false)) refuse(absent);
   for (const auto& absent : kOthers) {
     const auto* setting = reading.find(absent.key);
+    // A server can hold completions to a pattern, our own engine cannot.
+    if (asks_server(reading) && setting && setting->key->name == "vllm_structured_outputs_regex")
+      continue;
     if (setting && !is_null(setting->value) && setting->value.text != "0") refuse(absent);
   }
   const auto* sums = reading.find("gradient_aggregation");

@@ -1,38 +1,26 @@
 #include "runtime/rl/actor.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "runtime/rollout/seeds.hpp"
 
 namespace mgpu::rl {
-Actor::Actor(const train::ModelSource& source, Options options, model::Keeper& keeper,
+Actor::Actor(const train::ModelSource& source, Generator& generator,
              std::vector<std::unique_ptr<rewards::Reward>>& rewards)
-    : source_(source), options_(std::move(options)), keeper_(keeper), rewards_(rewards) {}
+    : source_(source), generator_(generator), rewards_(rewards) {}
 
 std::vector<Sample> Actor::complete(const Round& round, const std::vector<Question>& questions) {
   std::vector<rollout::Prompt> prompts;
-  std::size_t longest = 1;
   for (std::size_t q = 0; q < round.questions.size(); ++q) {
     rollout::Prompt prompt{questions[round.questions[q]].tokens, {}};
-    longest = std::max(longest, prompt.tokens.size());
     const auto number = static_cast<std::uint64_t>(round.first) + q;
     for (std::int64_t i = 0; i < round.group; ++i)
       prompt.seeds.push_back(
           rollout::seed_of(rollout::seed_of(round.seed, number), static_cast<std::uint64_t>(i)));
     prompts.push_back(std::move(prompt));
   }
-  const auto completions = static_cast<std::int64_t>(prompts.size()) * round.group;
-  // The cache is there while something is generated only: updates need the memory.
-  rollout::Engine engine(
-      source_.config,
-      {.model = options_.model,
-       .sequences = std::clamp<std::int64_t>(completions, 1, options_.sequences),
-       .longest = static_cast<std::int64_t>(longest) + options_.wanted.most_tokens,
-       .burst = options_.model.device.is_cuda() ? 8 : 1},
-      keeper_);
-  auto made = engine.generate(prompts, options_.wanted);
+  auto made = generator_.complete(prompts);
   std::vector<Sample> samples;
   for (std::size_t q = 0; q < prompts.size(); ++q)
     for (auto& one : made[q]) {

@@ -9,9 +9,8 @@
 #include "runtime/config/config.hpp"
 #include "runtime/rewards/reward.hpp"
 #include "runtime/rl/experience.hpp"
+#include "runtime/rl/generator.hpp"
 #include "runtime/rl/prompts.hpp"
-#include "runtime/rollout/engine.hpp"
-#include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 
 namespace mgpu::rl {
@@ -24,16 +23,10 @@ struct Round {
   std::int64_t group = 1;
 };
 
-// Completes questions with the policy as it is now, on this rank, and has the completions judged.
+// Has this rank's questions completed by the policy as it is now, and the completions judged.
 class Actor {
  public:
-  struct Options {
-    rollout::ModelOptions model;
-    rollout::Wanted wanted;
-    std::int64_t sequences = 64;
-  };
-
-  Actor(const train::ModelSource& source, Options options, model::Keeper& keeper,
+  Actor(const train::ModelSource& source, Generator& generator,
         std::vector<std::unique_ptr<rewards::Reward>>& rewards);
 
   // Question after question; their rewards are there, advantages are not.
@@ -44,8 +37,7 @@ class Actor {
              const std::vector<Question>& questions);
 
   const train::ModelSource& source_;
-  Options options_;
-  model::Keeper& keeper_;
+  Generator& generator_;
   std::vector<std::unique_ptr<rewards::Reward>>& rewards_;
 };
 

@@ -10,6 +10,7 @@
 #include "runtime/config/rollout_memory.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rewards/catalog.hpp"
+#include "runtime/rl/engine_generator.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/train/device.hpp"
@@ -31,7 +32,10 @@ GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contrac
     : Session(std::move(config), std::move(contract)),
       loss_(grpo::loss_settings(config_)),
       kl_(adaptive_kl(config_)),
-      entropy_(adaptive_entropy(config_)) {}
+      entropy_(adaptive_entropy(config_)) {
+  // What our own sampler says is measured, and corrects nothing.
+  loss_.correct_sampler = loss_.correct_sampler && uses_server(config_);
+}
 
 GrpoTrainer::~GrpoTrainer() = default;
 
@@ -42,6 +46,7 @@ void GrpoTrainer::setup() {
   for (const auto* questions : {&questions_, &eval_questions_})
     for (const auto& source : reward_sources_) expect_prompts(source, questions->all);
   join();
+  if (uses_server(config_)) open_server();
   config_.per_device_train_batch_size = sizes_.per_device;
   reserve_memory(std::max(longest_of(questions_.all), longest_of(eval_questions_.all)));
   build();
@@ -128,6 +133,32 @@ void GrpoTrainer::open_prompts() {
     eval_questions_ = read_questions(config_.eval_dataset, options, encoder);
 }
 
+void GrpoTrainer::open_server() {
+  const auto longest = std::max(longest_of(questions_.all), longest_of(eval_questions_.all));
+  const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
+  server_ = std::make_unique<Server>(
+      config_, contract_, Server::Needs{longest, wanted_of(config_).most_tokens, new_rows}, *comm_,
+      device_);
+  notes_.insert(notes_.end(), server_->notes().begin(), server_->notes().end());
+}
+
+void GrpoTrainer::open_generator() {
+  auto wanted = wanted_of(config_);
+  wanted.stop_tokens = source_->config.eos_token_ids;
+  wanted.text_of = [this](std::span<const std::int32_t> ids) {
+    return source_->tokenizer.decode(ids, true);
+  };
+  if (server_) {
+    generator_ = server_->generator(*source_, *learner_, *saver_, std::move(wanted));
+    return;
+  }
+  EngineGenerator::Options options{.wanted = std::move(wanted)};
+  options.model = {device_, learner_->options().model.dtype,
+                   learner_->options().model.adapter_scale};
+  options.sequences = device_.is_cuda() ? 256 : 64;
+  generator_ = std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
+}
+
 void GrpoTrainer::plan() {
   const GrpoValues values(config_);
   const auto seed = config_.data_seed.value_or(config_.seed);
@@ -157,16 +188,8 @@ void GrpoTrainer::plan() {
         "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
         "top_entropy_quantile: completions without an advantage count there too");
 
-  Actor::Options options;
-  options.model = {device_, learner_->options().model.dtype,
-                   learner_->options().model.adapter_scale};
-  options.wanted = wanted_of(config_);
-  options.wanted.stop_tokens = source_->config.eos_token_ids;
-  options.wanted.text_of = [this](std::span<const std::int32_t> ids) {
-    return source_->tokenizer.decode(ids, true);
-  };
-  options.sequences = device_.is_cuda() ? train::kMostSequences : 64;
-  actor_ = std::make_unique<Actor>(*source_, options, learner_->shards(), rewards_);
+  open_generator();
+  actor_ = std::make_unique<Actor>(*source_, *generator_, rewards_);
   station_models();
   const bool logs = values.flag("log_completions") && contract_.rank == 0;
   log_ = std::make_unique<CompletionsLog>(

@@ -52,11 +52,12 @@ Generation GrpoTrainer::generate(std::int64_t number) {
               .questions = {asked.begin() + first, asked.begin() + end},
               .group = sizes_.group};
   Generation generation{.number = number};
+  generator_->renew(progress_.step);
   std::vector<Sample> own;
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
     own = actor_->complete(round, questions_.all);
-    if (!sizes_.on_policy()) look_back(own, false);
+    if (!sizes_.on_policy() || loss_.correct_sampler) look_back(own, false);
   }
   consult(own, questions_.all, Consulted::spread, true);
   generation.samples = share(own, *comm_, device_);
@@ -196,7 +197,6 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   loss_.beta = kl_.beta();
   loss_.entropy_coef = entropy_.applied();
-  loss_.correct_sampler = false;  // our own sampler: what it says is measured
   const double rate = rates_->at(step);
   auto metrics = grpo::no_metrics(device_);
   const auto micro = [&](std::size_t place, train::StepRecord&) {
@@ -236,6 +236,7 @@ void GrpoTrainer::evaluate_now() {
   const auto [first, end] = grpo::prompts_of_rank(count, comm_->rank(), comm_->world());
   const auto group = eval_group_;
   Generation made{.number = -1};
+  generator_->renew(progress_.step);
   std::vector<Sample> own;
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
@@ -283,6 +284,7 @@ void GrpoTrainer::finish() {
   const bool saves = config_.save_strategy != train::When::no || end_ == train::End::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
+  generator_->finish();
   reporter_->summary(whole_run_);
   comm_->close();
 }

@@ -22,6 +22,7 @@
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/reference.hpp"
 #include "runtime/rl/reward_model.hpp"
+#include "runtime/rl/server.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::rl {
@@ -58,6 +59,8 @@ class GrpoTrainer : public train::Session {
   train::RoleRequest role_request() const;
   void reserve_memory(std::int64_t longest_prompt);
   void account_for_roles();
+  void open_server();
+  void open_generator();
   void plan();
   void station_models();
   void restore(const std::string& checkpoint);
@@ -105,6 +108,8 @@ class GrpoTrainer : public train::Session {
   std::int64_t most_tokens_ = 0;  // of a completion
   std::int64_t eval_group_ = 1;
   bool masks_truncated_ = false;
+  std::unique_ptr<Server> server_;  // that generates; null: nobody else does
+  std::unique_ptr<Generator> generator_;
   std::unique_ptr<Actor> actor_;
   train::Roles roles_;
   std::unique_ptr<Reference> reference_;

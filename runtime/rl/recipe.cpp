@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/grpo_words.hpp"
 #include "runtime/config/yaml_values.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/rewards/catalog.hpp"
@@ -68,7 +69,24 @@ void check_characters(const std::string& text) {
   }
 }
 
+std::vector<std::string> stop_texts(const Json& said) {
+  std::vector<std::string> texts;
+  for (const auto& text : said.is_array() ? said : Json::array({said})) {
+    if (!text.is_string() || text.get<std::string>().empty())
+      throw std::runtime_error("generation_kwargs: stop wants texts that are not empty");
+    check_characters(text.get_ref<const std::string&>());
+    texts.push_back(text);
+  }
+  return texts;
+}
+
 }  // namespace
+
+bool uses_server(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  return values.flag("use_vllm") &&
+         values.choice("vllm_mode", train::vllm_modes()) == train::VllmMode::server;
+}
 
 rollout::Wanted wanted_of(const train::TrainConfig& config) {
   const GrpoValues values(config);
@@ -84,18 +102,63 @@ rollout::Wanted wanted_of(const train::TrainConfig& config) {
   wanted.most_tokens = values.whole("max_completion_length").value_or(512);
   if (wanted.most_tokens < 1) throw std::runtime_error("max_completion_length: need at least 1");
   const auto more = json_of(values.node("generation_kwargs"));
-  for (const auto& [key, value] : more.items()) {
-    if (key != "stop")
+  if (more.contains("stop")) wanted.stop_texts = stop_texts(more.at("stop"));
+  for (const auto& [key, value] : more.items())
+    if (key != "stop" && !uses_server(config))
       throw std::runtime_error(
           fmt::format("generation_kwargs: {} is not known here; there is stop (texts)", key));
-    for (const auto& text : value.is_array() ? value : Json::array({value})) {
-      if (!text.is_string() || text.get<std::string>().empty())
-        throw std::runtime_error("generation_kwargs: stop wants texts that are not empty");
-      check_characters(text.get_ref<const std::string&>());
-      wanted.stop_texts.push_back(text);
-    }
-  }
   return wanted;
+}
+
+http::Address server_address(const train::TrainConfig& config) {
+  const GrpoValues values(config);
+  const auto base = values.text("vllm_server_base_url");
+  const char* key = base.empty() ? "vllm_server_host" : "vllm_server_base_url";
+  if (base.starts_with("https://"))
+    throw std::runtime_error(
+        fmt::format("{}: https is not spoken; put a proxy on this machine before the server and "
+                    "use http",
+                    key));
+  try {
+    if (!base.empty()) return http::address_of(base);
+    auto address = http::address_of("http://" + values.text("vllm_server_host") + ":" +
+                                    values.text("vllm_server_port"));
+    if (!address.path.empty()) throw std::runtime_error("it is a host's name or address alone");
+    return address;
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(fmt::format("{}: {}", key, e.what()));
+  }
+}
+
+nlohmann::json server_request(const train::TrainConfig& config) {
+  constexpr const char* kOurs[] = {"model",
+                                   "prompt",
+                                   "n",
+                                   "max_tokens",
+                                   "temperature",
+                                   "top_p",
+                                   "top_k",
+                                   "min_p",
+                                   "seed",
+                                   "repetition_penalty",
+                                   "stream",
+                                   "echo",
+                                   "logprobs",
+                                   "best_of",
+                                   "return_token_ids",
+                                   "return_tokens_as_token_ids"};
+  const GrpoValues values(config);
+  nlohmann::json request = nlohmann::json::object();
+  const auto more = json_of(values.node("generation_kwargs"));
+  for (const auto& [key, value] : more.items()) {
+    if (std::ranges::find(kOurs, std::string_view(key)) != std::end(kOurs))
+      throw std::runtime_error(fmt::format(
+          "generation_kwargs: {} is set for the server by other keys of the recipe", key));
+    if (key != "stop") request[key] = nlohmann::json(value);
+  }
+  if (const auto regex = values.text("vllm_structured_outputs_regex"); !regex.empty())
+    request["structured_outputs"] = {{"regex", regex}};
+  return request;
 }
 
 rewards::Settings reward_settings(const train::TrainConfig& config) {

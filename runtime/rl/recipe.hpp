@@ -1,8 +1,11 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "runtime/config/config.hpp"
 #include "runtime/grpo/advantages.hpp"
 #include "runtime/grpo/control.hpp"
+#include "runtime/http/client.hpp"
 #include "runtime/rewards/settings.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rollout/engine.hpp"
@@ -11,7 +14,10 @@
 // ("key: what is wrong").
 namespace mgpu::rl {
 
-// Without stop tokens and texts.
+// Whether generation is left to a server: use_vllm with vllm_mode: server.
+bool uses_server(const train::TrainConfig& config);
+
+// Without stop tokens and without a way to text.
 rollout::Wanted wanted_of(const train::TrainConfig& config);
 
 rewards::Settings reward_settings(const train::TrainConfig& config);
@@ -20,6 +26,10 @@ std::vector<std::string> reward_names(const train::TrainConfig& config);
 std::vector<double> reward_weights(const train::TrainConfig& config);
 
 PromptOptions prompt_options(const train::TrainConfig& config);
+
+// Where the server is that generates, and what its requests have besides.
+http::Address server_address(const train::TrainConfig& config);
+nlohmann::json server_request(const train::TrainConfig& config);
 
 grpo::AdaptiveKl adaptive_kl(const train::TrainConfig& config);
 grpo::AdaptiveEntropy adaptive_entropy(const train::TrainConfig& config);

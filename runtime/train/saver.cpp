@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/peft.hpp"
+#include "runtime/comm/text.hpp"
 #include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/training_state.hpp"
@@ -94,17 +95,9 @@ Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& lear
     : config_(config), source_(source), learner_(learner) {}
 
 // A text of rank 0 for everybody.
-std::string Saver::share_text(std::string text) const {
-  auto& comm = learner_.comm();
-  if (comm.world() == 1) return text;
-  constexpr std::int64_t kRoom = 4096;
-  if (text.size() >= kRoom) throw std::runtime_error("a path is too long to share: " + text);
-  auto bytes = at::zeros({kRoom}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  bytes = bytes.to(learner_.options().shards.device);
-  comm.broadcast(bytes, 0, "a checkpoint's path").wait();
-  bytes = bytes.to(at::kCPU);
-  return static_cast<const char*>(bytes.const_data_ptr());
+std::string Saver::share_text(const std::string& text) const {
+  return comm::share_text(learner_.comm(), text, learner_.options().shards.device,
+                          "a checkpoint's path");
 }
 
 std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
@@ -133,25 +126,40 @@ std::string Saver::model_folder(const std::string& folder) const {
   return (fs::path(folder) / config_.adapter_name).string();
 }
 
-std::vector<FileRecord> Saver::write_model(const std::string& folder) {
+std::vector<FileRecord> Saver::write_tensors(const std::string& folder) {
   auto& shards = learner_.shards();
-  const auto own_folder = model_folder(folder);
   const bool adapter = config_.use_peft;
   // Adapters are small, and fp32 is what they are: PEFT keeps them so beside a 16-bit base.
   const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
   const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
   std::unique_ptr<checkpoint::WeightsWriter> writer;
   if (learner_.comm().rank() == 0) {
-    fs::create_directories(own_folder);
+    fs::create_directories(folder);
     writer = std::make_unique<checkpoint::WeightsWriter>(
-        own_folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
+        folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
         adapter ? "adapter_model" : "model");
   }
   write_weights(shards, writer.get(), dtype, !adapter, rename);
-  auto records = writer ? writer->finish() : std::vector<FileRecord>{};
+  return writer ? writer->finish() : std::vector<FileRecord>{};
+}
+
+std::vector<FileRecord> Saver::write_model(const std::string& folder) {
+  const auto own_folder = model_folder(folder);
+  auto records = write_tensors(own_folder);
   if (own_folder != folder)
     for (auto& record : records) record.name = config_.adapter_name + "/" + record.name;
   return records;
+}
+
+void Saver::write_adapter_config(const std::string& folder) const {
+  checkpoint::write_file(
+      (fs::path(folder) / "adapter_config.json").string(),
+      checkpoint::lora_config_text(adapter_config(config_, lora_shape(config_))));
+}
+
+void Saver::write_adapter(const std::string& folder) {
+  write_tensors(folder);
+  if (learner_.comm().rank() == 0) write_adapter_config(folder);
 }
 
 void Saver::write_beside(const std::string& folder) const {
@@ -159,9 +167,7 @@ void Saver::write_beside(const std::string& folder) const {
   source_.tokenizer.save(folder);
   if (config_.use_peft) {
     fs::create_directories(model_folder(folder));
-    checkpoint::write_file(
-        (fs::path(model_folder(folder)) / "adapter_config.json").string(),
-        checkpoint::lora_config_text(adapter_config(config_, lora_shape(config_))));
+    write_adapter_config(model_folder(folder));
     return;
   }
   auto model = source_.config;

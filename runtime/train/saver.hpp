@@ -56,11 +56,16 @@ class Saver {
   // The same of what the ranks hold now, without a checkpoint.
   void write_final_model();
 
+  // The adapter that the ranks hold now, alone, in PEFT's layout. All ranks call it together.
+  void write_adapter(const std::string& folder);
+
  private:
   std::string model_folder(const std::string& folder) const;
   std::vector<checkpoint::FileRecord> write_model(const std::string& folder);
   void write_beside(const std::string& folder) const;
-  std::string share_text(std::string text) const;
+  std::vector<checkpoint::FileRecord> write_tensors(const std::string& folder);
+  void write_adapter_config(const std::string& folder) const;
+  std::string share_text(const std::string& text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;
 
   const TrainConfig& config_;

@@ -43,3 +43,7 @@ add_library(mgpu_torch_fmt STATIC ${CMAKE_SOURCE_DIR}/rendezvous/base/fmt.cpp)
 target_include_directories(mgpu_torch_fmt SYSTEM PRIVATE ${LIBTORCH_ROOT}/include)
 target_link_libraries(mgpu_torch_fmt PRIVATE mgpu_flags)
 target_link_libraries(mgpu_torch INTERFACE mgpu_torch_fmt)
+
+# NCCL itself, which libtorch_cuda brings along, for those who call it by name.
+add_library(mgpu_nccl INTERFACE)
+target_link_libraries(mgpu_nccl INTERFACE ${TORCH_SITE}/nvidia/nccl/lib/libnccl.so.2)

@@ -384,7 +384,6 @@ class Told(GrpoTest):
         run = self.train(1, max_steps=1, use_vllm=True)
         self.assertIn("use_vllm", run.out + run.err + run.notes)
         self.assertIn("our own engine generates", run.out + run.err + run.notes)
-        self.refused(2, "vllm_mode: server", use_vllm=True, vllm_mode="server")
 
 
 if __name__ == "__main__":

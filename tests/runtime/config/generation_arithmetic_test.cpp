@@ -162,6 +162,37 @@ TEST_CASE("a ratio that the loss was not made for is warned of", "[generation]")
   CHECK_THAT(notes(sequence + "loss_type: vespo"), Contains("makes sequences' ratios itself"));
 }
 
+TEST_CASE("keys of a server and of our own engine are held against each other", "[generation]") {
+  const auto notes = [](const std::string& lines) {
+    std::string all;
+    for (const auto& note : with(lines).notes) all += note + "\n";
+    return all;
+  };
+  const std::string server = "use_vllm: true\nvllm_mode: server\n";
+  CHECK(notes(server) == notes(""));
+  CHECK(notes(server + "vllm_server_host: h\nvllm_server_port: 80\n") == notes(""));
+  CHECK(notes(server + "vllm_structured_outputs_regex: a+\n") == notes(""));
+  CHECK(notes(server + "vllm_importance_sampling_clip_max: 2\n") == notes(""));
+  CHECK_THAT(notes(server + "vllm_server_base_url: http://h:80\nvllm_server_host: h\n"),
+             Contains("f:7: vllm_server_host: has no effect: vllm_server_base_url says where"));
+  for (const char* key : {"vllm_tensor_parallel_size: 2", "vllm_gpu_memory_utilization: .5"})
+    CHECK_THAT(notes(server + key), Contains("has no effect: it is for whoever starts the server"));
+  CHECK_THAT(notes(server + "vllm_sync_interval: 2\n"),
+             Contains("has no effect: the server gets the weights whenever they have changed"));
+
+  CHECK_THAT(notes("vllm_mode: server\n"),
+             Contains("f:4: vllm_mode: has no effect without use_vllm: true"));
+  CHECK_THAT(notes("use_vllm: true\n"), Contains("f:4: use_vllm: our own engine generates"));
+  CHECK_THAT(notes("use_vllm: true\nvllm_server_port: 80\n"),
+             Contains("f:5: vllm_server_port: has no effect: our own engine generates"));
+  CHECK_THAT(notes("vllm_importance_sampling_mode: token_mask\n"),
+             Contains("f:4: vllm_importance_sampling_mode: changes what is told"));
+  CHECK_THAT(refusal("vllm_mode: ray\n", 1), Contains("need one of colocate, server, not ray"));
+  CHECK_THAT(refusal("vllm_server_port: 70000\n", 1), Contains("vllm_server_port: need"));
+  CHECK_THAT(refusal("use_vllm: true\nvllm_structured_outputs_regex: a+\n", 1),
+             Contains("vllm_structured_outputs_regex: is not supported"));
+}
+
 TEST_CASE("task: gspo is GRPO with the ratio of sequences", "[generation]") {
   const auto config = parse_recipe("model_name_or_path: m\ndataset_name: d\ntask: gspo\n", "f");
   CHECK(config.grpo.at("importance_sampling_level") == "sequence");

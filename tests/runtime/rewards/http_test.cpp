@@ -1,82 +1,29 @@
-#include <atomic>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
-#include <thread>
-
 #include "tests/runtime/rewards/rewards_support.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/http_server.hpp"
 
 using namespace mgpu;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
 
 namespace {
 
-struct Answer {
-  unsigned status = 200;
-  std::string body{};
-  bool silent = false;  // takes the question and says nothing
-};
+using Answers = std::vector<HttpAnswer>;
 
-using Answers = std::vector<Answer>;
-
-// Gives one answer a connection, in their order.
+// Gives one answer a question, in their order.
 class Server {
  public:
   explicit Server(Answers answers)
-      : acceptor_(io_, {asio::ip::address_v4::loopback(), 0}),
-        thread_([this, answers = std::move(answers)] { serve(answers); }) {}
-  ~Server() {
-    beast::error_code ignored;
-    if (asked_ < answers_) {  // a failed test must not hang
-      asio::ip::tcp::socket last(io_);
-      last.connect(acceptor_.local_endpoint(), ignored);
-    }
-    thread_.join();
-  }
-  std::string url() const {
-    return "http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port()) + "/score";
-  }
-  int asked() const { return asked_; }
-  json question() const { return json::parse(last_); }
+      : http_([this, answers = std::move(answers)](const HttpQuestion&) {
+          return answers.at(next_++);
+        }) {}
+  std::string url() const { return http_.url() + "/score"; }
+  std::size_t asked() const { return http_.asked().size(); }
+  json question() const { return json::parse(http_.asked().back().body); }
 
  private:
-  void serve(const std::vector<Answer>& answers) {
-    answers_ = static_cast<int>(answers.size());
-    for (const auto& answer : answers) {
-      asio::ip::tcp::socket socket(io_);
-      acceptor_.accept(socket);
-      beast::flat_buffer buffer;
-      http::request<http::string_body> request;
-      beast::error_code failure;
-      http::read(socket, buffer, request, failure);
-      if (failure) return;
-      last_ = request.body();
-      ++asked_;
-      if (answer.silent) {
-        char byte = 0;
-        beast::error_code closed;
-        socket.read_some(asio::buffer(&byte, 1), closed);  // until the other side gives up
-        continue;
-      }
-      http::response<http::string_body> response(static_cast<http::status>(answer.status), 11);
-      response.body() = answer.body;
-      response.prepare_payload();
-      http::write(socket, response, failure);
-    }
-  }
-
-  asio::io_context io_;
-  asio::ip::tcp::acceptor acceptor_;
-  std::atomic<int> asked_ = 0;
-  std::atomic<int> answers_ = 0;
-  std::string last_;
-  std::thread thread_;
+  std::size_t next_ = 0;
+  HttpServer http_;
 };
 
 }  // namespace

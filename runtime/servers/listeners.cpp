@@ -1,0 +1,175 @@
+#include "runtime/servers/listeners.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <utility>
+
+namespace mgpu::servers {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Inodes of the sockets that listen at the port, of one of the kernel's tables.
+void sockets_in(const fs::path& table, std::uint16_t port, std::set<std::string>& inodes) {
+  constexpr const char* kListens = "0A";
+  std::ifstream lines(table);
+  std::string line;
+  std::getline(lines, line);  // the columns' names
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    const std::vector<std::string> column{std::istream_iterator<std::string>(words), {}};
+    if (column.size() < 10 || column[3] != kListens) continue;
+    const auto colon = column[1].rfind(':');
+    if (colon == std::string::npos) continue;
+    unsigned number = 0;
+    const auto* end = column[1].data() + column[1].size();
+    if (std::from_chars(column[1].data() + colon + 1, end, number, 16).ptr == end && number == port)
+      inodes.insert("socket:[" + column[9] + "]");
+  }
+}
+
+bool holds(const fs::path& process, const std::set<std::string>& inodes) {
+  std::error_code gone;
+  for (const auto& fd : fs::directory_iterator(process / "fd", gone)) {
+    const auto target = fs::read_symlink(fd.path(), gone).string();
+    if (!gone && inodes.contains(target)) return true;
+  }
+  return false;
+}
+
+// The parts of a file that has a zero byte behind each.
+std::vector<std::string> parts_of(const fs::path& file) {
+  std::ifstream bytes(file, std::ios::binary);
+  std::vector<std::string> parts;
+  for (std::string part; std::getline(bytes, part, '\0');) parts.push_back(part);
+  return parts;
+}
+
+// What vLLM's options for parallelism multiply to.
+std::int64_t workers_in(const std::vector<std::string>& arguments) {
+  std::int64_t workers = 1;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto equals = arguments[i].find('=');
+    auto option = arguments[i].substr(0, equals);
+    std::replace(option.begin(), option.end(), '_', '-');
+    if (option != "--tensor-parallel-size" && option != "-tp" && option != "--data-parallel-size" &&
+        option != "-dp" && option != "--pipeline-parallel-size" && option != "-pp")
+      continue;
+    const auto value = equals != std::string::npos ? arguments[i].substr(equals + 1)
+                       : i + 1 < arguments.size()  ? arguments[i + 1]
+                                                   : "";
+    std::int64_t number = 1;
+    std::from_chars(value.data(), value.data() + value.size(), number);
+    workers *= std::max<std::int64_t>(number, 1);
+  }
+  return workers;
+}
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> list;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    std::erase(item, ' ');
+    if (!item.empty()) list.push_back(item);
+  }
+  return list;
+}
+
+std::string numeric(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET)
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                sizeof(text));
+  if (address->sa_family == AF_INET6)
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                sizeof(text));
+  return text;
+}
+
+std::set<std::string> own_addresses() {
+  std::set<std::string> own{"0.0.0.0", "::"};
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return own;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
+  for (const auto* each = first; each != nullptr; each = each->ifa_next)
+    if (each->ifa_addr != nullptr) own.insert(numeric(each->ifa_addr));
+  own.erase("");
+  return own;
+}
+
+}  // namespace
+
+std::vector<Listener> listeners(const std::string& proc, std::uint16_t port) {
+  const fs::path root(proc);
+  std::set<std::string> inodes;
+  for (const char* table : {"net/tcp", "net/tcp6"}) sockets_in(root / table, port, inodes);
+  std::vector<Listener> found;
+  std::error_code gone;
+  if (inodes.empty()) return found;
+  for (const auto& entry : fs::directory_iterator(root, gone)) {
+    const auto number = entry.path().filename().string();
+    if (number.find_first_not_of("0123456789") != number.npos || !holds(entry.path(), inodes))
+      continue;
+    Listener listener{.pid = std::stoi(number)};
+    std::ifstream comm(entry.path() / "comm");
+    std::getline(comm, listener.name);
+    constexpr std::string_view kVariable = "CUDA_VISIBLE_DEVICES=";
+    for (const auto& variable : parts_of(entry.path() / "environ"))
+      if (variable.starts_with(kVariable)) listener.visible = variable.substr(kVariable.size());
+    listener.workers = workers_in(parts_of(entry.path() / "cmdline"));
+    found.push_back(std::move(listener));
+  }
+  std::ranges::sort(found, {}, &Listener::pid);
+  return found;
+}
+
+std::vector<std::string> first_gpus(const std::optional<std::string>& visible, std::int64_t count) {
+  std::vector<std::string> gpus;
+  if (visible) {
+    gpus = list_of(*visible);
+    if (std::cmp_greater(gpus.size(), count)) gpus.resize(static_cast<std::size_t>(count));
+  } else {
+    for (std::int64_t gpu = 0; gpu < count; ++gpu) gpus.push_back(std::to_string(gpu));
+  }
+  return gpus;
+}
+
+std::string gpu_of_rank(const std::optional<std::string>& visible, int local_rank) {
+  const auto gpus = first_gpus(visible, local_rank + 1);
+  return std::cmp_less(local_rank, gpus.size()) ? gpus[static_cast<std::size_t>(local_rank)] : "";
+}
+
+const Listener* user_of(const std::vector<Listener>& listeners, std::int64_t workers,
+                        const std::string& gpu) {
+  for (const auto& listener : listeners) {
+    const auto gpus = first_gpus(listener.visible, workers > 0 ? workers : listener.workers);
+    if (std::ranges::find(gpus, gpu) != gpus.end()) return &listener;
+  }
+  return nullptr;
+}
+
+bool is_this_host(const std::string& host) {
+  addrinfo* first = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &first) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(first, &::freeaddrinfo);
+  const auto own = own_addresses();
+  for (const auto* each = first; each != nullptr; each = each->ai_next) {
+    const auto address = numeric(each->ai_addr);
+    if (address.starts_with("127.") || own.contains(address)) return true;
+  }
+  return false;
+}
+
+}  // namespace mgpu::servers

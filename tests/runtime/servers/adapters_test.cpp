@@ -1,0 +1,74 @@
+#include "runtime/servers/adapters.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/runtime/servers/servers_support.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu;
+using namespace mgpu::tests;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+void write(const servers::LoadedAdapter& version) {
+  fs::create_directories(version.folder);
+  std::ofstream(version.folder + "/adapter_config.json") << "{}";
+}
+
+}  // namespace
+
+TEST_CASE("a version has a name and a folder of its own, and the one before goes", "[servers]") {
+  const TempDir folder;
+  const auto below = folder.path("adapters");
+  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
+  const auto caller = caller_of(server);
+  servers::Adapters adapters(caller, below, "vllm serve M", "run");
+  const auto first = adapters.next(0);
+  write(first);
+  adapters.load(first);
+  REQUIRE(server.asked().size() == 1);
+  CHECK(server.asked()[0].path == "/v1/load_lora_adapter");
+  CHECK(json::parse(server.asked()[0].body) ==
+        json{{"lora_name", first.name}, {"lora_path", first.folder}, {"load_inplace", false}});
+  const auto again = adapters.next(0);
+  CHECK(again.name != first.name);
+  CHECK(again.folder != first.folder);
+  write(again);
+  adapters.load(again);
+  REQUIRE(server.asked().size() == 3);
+  CHECK(server.asked()[2].path == "/v1/unload_lora_adapter");
+  CHECK(json::parse(server.asked()[2].body) == json{{"lora_name", first.name}});
+  CHECK_FALSE(fs::exists(first.folder));
+  CHECK(fs::exists(again.folder));
+  adapters.finish();
+  CHECK(json::parse(server.asked()[3].body) == json{{"lora_name", again.name}});
+  CHECK_FALSE(fs::exists(below));
+}
+
+TEST_CASE("what an earlier run left is removed, what others loaded stays", "[servers]") {
+  const TempDir folder;
+  const auto below = folder.path("adapters");
+  write({"old", below + "/old"});
+  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
+  const auto caller = caller_of(server);
+  servers::Adapters adapters(caller, below, "vllm serve M", "run");
+  adapters.clean({"M", 0, {{"old", below + "/old"}, {"theirs", folder.path("adapters-2/x")}}});
+  REQUIRE(server.asked().size() == 1);
+  CHECK(json::parse(server.asked()[0].body) == json{{"lora_name", "old"}});
+  CHECK_FALSE(fs::exists(below));
+}
+
+TEST_CASE("a server that takes no adapters is told how to be started", "[servers]") {
+  const TempDir folder;
+  const HttpServer server(by_path({}));
+  const auto caller = caller_of(server);
+  servers::Adapters adapters(caller, folder.path("adapters"), "vllm serve M", "run");
+  const auto version = adapters.next(3);
+  CHECK_THAT(message_of([&] { adapters.load(version); }),
+             Contains("does not take the adapter in " + version.folder) &&
+                 Contains("status 404: Not Found") && Contains("vllm serve M"));
+}

@@ -1,0 +1,77 @@
+#include "tests/runtime/servers/servers_support.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu;
+using namespace mgpu::tests;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+TEST_CASE("addresses of servers are read as they are written", "[http]") {
+  using http::address_of;
+  CHECK(address_of("http://host") == http::Address{"host", "80", ""});
+  CHECK(address_of("http://host:8000/a/b") == http::Address{"host", "8000", "/a/b"});
+  CHECK(address_of("http://[::1]:8000/") == http::Address{"::1", "8000", "/"});
+  CHECK(address_of("http://[::1]") == http::Address{"::1", "80", ""});
+  CHECK(address_of("http://[::1]:8000/a").url() == "http://[::1]:8000/a");
+  for (const char* wrong : {"", "host:80", "https://host", "http://", "http://:80", "http://h:",
+                            "http://h:x", "http://h:123456", "http://h:70000", "http://a b"}) {
+    CAPTURE(wrong);
+    CHECK_THAT(message_of([&] { address_of(wrong); }), Contains("http://HOST:PORT/PATH"));
+  }
+}
+
+TEST_CASE("a passing fault of a server is asked again, its refusal is not", "[servers]") {
+  int asked = 0;
+  unsigned fault = 503;
+  const HttpServer server([&](const HttpQuestion&) {
+    return ++asked < 3 ? HttpAnswer{fault, "wait"} : HttpAnswer{200, "{}"};
+  });
+  const auto caller = caller_of(server);
+  SECTION("until it is over") {
+    CHECK(caller.post("/x", {{"a", 1}}, 5s).status == 200);
+    CHECK(asked == 3);
+    CHECK(server.asked()[2].body == R"({"a":1})");
+  }
+  SECTION("as often as there is patience") {
+    asked = -10;
+    CHECK(caller.post("/x", {}, 5s).status == 503);
+    CHECK(asked == -7);
+  }
+  SECTION("but for what will not pass") {
+    fault = 404;
+    CHECK(caller.get("/x", 5s).status == 404);
+    CHECK(asked == 1);
+  }
+}
+
+TEST_CASE("who cannot be reached, or does not answer in time, is named", "[servers]") {
+  const servers::Caller nobody(http::address_of("http://127.0.0.1:1/api"),
+                               {.tries = 2, .pause = {}});
+  CHECK_THAT(
+      message_of([&] { nobody.get("/health", 1s); }),
+      Contains("http://127.0.0.1:1/api/health: cannot connect") && Contains("tried 2 times"));
+  const HttpServer mute([](const HttpQuestion&) { return HttpAnswer{.silent = true}; });
+  CHECK_THAT(message_of([&] { caller_of(mute).post("/x", {}, 50ms); }),
+             Contains("/x did not answer within"));
+}
+
+TEST_CASE("a path of the server's address stands before those that are asked", "[servers]") {
+  const HttpServer server(by_path({{"/behind/a/proxy/health", {200, "{}"}}}));
+  CHECK(caller_of(server, "/behind/a/proxy/").get("/health", 5s).status == 200);
+}
+
+TEST_CASE("the server's own words are found in what it says", "[servers]") {
+  using servers::message_in;
+  CHECK(message_in(R"({"error":{"message":"no such model","code":404}})") == "no such model");
+  CHECK(message_in(R"({"object":"error","message":"too long"})") == "too long");
+  CHECK(message_in(R"({"detail":"Not Found"})") == "Not Found");
+  CHECK(message_in(R"({"error":"wrong"})") == "wrong");
+  CHECK(message_in("<html>\nbad gateway") == "<html>?bad gateway");
+  CHECK(message_in("[1]") == "[1]");
+  const HttpServer server(by_path({{"/text", {200, "hello"}}}));
+  const auto caller = caller_of(server);
+  CHECK_THAT(message_of([&] { caller.json_of("/none", caller.get("/none", 5s)); }),
+             Contains(server.url() + "/none answered with status 404: Not Found"));
+  CHECK_THAT(message_of([&] { caller.json_of("/text", caller.get("/text", 5s)); }),
+             Contains("/text answered with what is no JSON: hello"));
+}

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/servers/caller.hpp"
+#include "tests/support/http_server.hpp"
+
+namespace mgpu::tests {
+
+using nlohmann::json;
+
+// Answers by path; 404 for any other.
+inline HttpServer::Respond by_path(std::map<std::string, HttpAnswer> known) {
+  return [known = std::move(known)](const HttpQuestion& question) {
+    const auto found = known.find(question.path);
+    return found == known.end() ? HttpAnswer{404, R"({"detail":"Not Found"})"} : found->second;
+  };
+}
+
+inline servers::Caller caller_of(const HttpServer& server, const std::string& path = "") {
+  return servers::Caller(http::address_of(server.url() + path), {.tries = 3, .pause = {}});
+}
+
+inline std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace mgpu::tests

@@ -1,0 +1,187 @@
+#include "runtime/servers/weight_transfer.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "runtime/servers/nccl_transport.hpp"
+#include "tests/runtime/servers/servers_support.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu;
+using namespace mgpu::tests;
+using Catch::Matchers::Contains;
+using servers::SentTensor;
+
+namespace {
+
+// What both sides of a transfer share in the test.
+struct Workers {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool joined = false;
+  std::vector<at::Tensor> packs;
+
+  void tell(const std::function<void()>& change) {
+    const std::scoped_lock lock(mutex);
+    change();
+    changed.notify_all();
+  }
+  void wait(const std::function<bool()>& until) {
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, std::chrono::seconds(20), until);
+  }
+};
+
+class FakeTransport : public servers::Transport {
+ public:
+  explicit FakeTransport(Workers& workers, bool deaf = false) : workers_(workers), deaf_(deaf) {}
+  void join(const StillWanted& still_wanted) override {
+    while (deaf_) still_wanted();
+    workers_.tell([&] { workers_.joined = true; });
+  }
+  void broadcast(const at::Tensor& bytes, const StillWanted& still_wanted) override {
+    while (deaf_) still_wanted();
+    workers_.tell([&] { workers_.packs.push_back(bytes.clone()); });
+  }
+
+ private:
+  Workers& workers_;
+  bool deaf_;
+};
+
+std::vector<std::string> paths(const HttpServer& server) {
+  std::vector<std::string> paths;
+  for (const auto& question : server.asked()) paths.push_back(question.path);
+  return paths;
+}
+
+const std::vector<SentTensor> kTensors{
+    {"embed", {4, 2}}, {"q", {2, 2}}, {"norm", {3}}, {"head", {4, 2}}};
+
+at::Tensor value_of(std::size_t i) {
+  const auto& shape = kTensors[i].shape;
+  std::int64_t count = 1;
+  for (const auto size : shape) count *= size;
+  return at::arange(count, at::TensorOptions(at::kFloat))
+      .add_(static_cast<double>(100 * i))
+      .view(shape);
+}
+
+}  // namespace
+
+TEST_CASE("a pack takes tensors until it has more than its bytes", "[servers]") {
+  using servers::pack_sizes;
+  using Sizes = std::vector<std::int64_t>;
+  // 16, 8, 6 and 16 bytes.
+  CHECK(pack_sizes(kTensors, 1000) == Sizes{46});
+  CHECK(pack_sizes(kTensors, 16) == Sizes{24, 22});
+  CHECK(pack_sizes(kTensors, 15) == Sizes{16, 30});
+  CHECK(pack_sizes(kTensors, 0) == Sizes{16, 8, 6, 16});
+  CHECK(pack_sizes({}, 16).empty());
+}
+
+TEST_CASE("weights are announced, sent in packs and put in their places", "[servers]") {
+  Workers workers;
+  std::size_t expected = 2;
+  const HttpServer server([&](const HttpQuestion& question) {
+    // As a server does, it answers when its workers have what was announced.
+    if (question.path == "/init_weight_transfer_engine")
+      workers.wait([&] { return workers.joined; });
+    if (question.path == "/update_weights")
+      workers.wait([&] { return workers.packs.size() == expected; });
+    return HttpAnswer{};
+  });
+  const bool at_init = GENERATE(true, false);
+  const servers::Meeting meeting{"10.0.0.1", 51216, 4, at_init};
+  servers::WeightTransfer transfer(caller_of(server), meeting, kTensors,
+                                   std::make_unique<FakeTransport>(workers), 16);
+  const auto send = [&] {
+    transfer.begin();
+    for (std::size_t i = 0; i < kTensors.size(); ++i) transfer.add(kTensors[i].name, value_of(i));
+    transfer.finish();
+  };
+  send();
+  CHECK(paths(server) == std::vector<std::string>{"/init_weight_transfer_engine",
+                                                  "/start_weight_update", "/update_weights",
+                                                  "/finish_weight_update", "/reset_prefix_cache"});
+  const auto asked = server.asked();
+  json init{{"master_address", "10.0.0.1"},
+            {"master_port", 51216},
+            {"rank_offset", 1},
+            {"world_size", 5}};
+  json update{{"names", {"embed", "q", "norm", "head"}},
+              {"dtype_names", {"bfloat16", "bfloat16", "bfloat16", "bfloat16"}},
+              {"shapes", {{4, 2}, {2, 2}, {3}, {4, 2}}}};
+  (at_init ? init : update)["packed"] = true;
+  CHECK(json::parse(asked[0].body) == json{{"init_info", init}});
+  CHECK(json::parse(asked[1].body) == json::object());
+  CHECK(json::parse(asked[2].body) == json{{"update_info", update}});
+
+  REQUIRE(workers.packs.size() == 2);
+  CHECK(workers.packs[0].numel() == 24);
+  const auto numbers = at::cat(workers.packs).view(at::kBFloat16);
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < kTensors.size(); ++i) {
+    const auto wanted = value_of(i).to(at::kBFloat16).view({-1});
+    CHECK(numbers.narrow(0, begin, wanted.numel()).equal(wanted));
+    begin += wanted.numel();
+  }
+  CHECK(begin == numbers.numel());
+
+  expected = 4;
+  send();
+  CHECK(workers.packs.size() == 4);
+  CHECK(paths(server).size() == 9);  // the group is formed once
+}
+
+TEST_CASE("a server that gives up a transfer is not waited for", "[servers]") {
+  const std::string path = GENERATE("/init_weight_transfer_engine", "/start_weight_update",
+                                    "/update_weights", "/finish_weight_update");
+  CAPTURE(path);
+  Workers workers;
+  const HttpServer server([&](const HttpQuestion& question) {
+    return question.path == path ? HttpAnswer{500, R"({"error":{"message":"no such tensor"}})"}
+                                 : HttpAnswer{};
+  });
+  const bool deaf = path == "/init_weight_transfer_engine";
+  servers::WeightTransfer transfer(caller_of(server), {"127.0.0.1"}, {{"a", {2}}},
+                                   std::make_unique<FakeTransport>(workers, deaf), 16);
+  const auto send = [&] {
+    transfer.begin();
+    transfer.add("a", at::arange(2));
+    transfer.finish();
+  };
+  CHECK_THAT(message_of(send),
+             Contains(server.url() + path + " answered with status 500: no such tensor"));
+  CHECK(std::ranges::count(paths(server), path) == 1);  // half a transfer is not asked for again
+}
+
+TEST_CASE("tensors come in the order in which they were announced", "[servers]") {
+  Workers workers;
+  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
+  servers::WeightTransfer transfer(caller_of(server), {"127.0.0.1"}, kTensors,
+                                   std::make_unique<FakeTransport>(workers));
+  transfer.begin();
+  CHECK_THROWS_AS(transfer.add("q", value_of(1)), std::logic_error);
+  CHECK_THROWS_AS(transfer.add("embed", value_of(1)), std::logic_error);
+  transfer.add("embed", value_of(0));
+  CHECK_THROWS_AS(transfer.finish(), std::logic_error);
+}
+
+TEST_CASE("the id of NCCL is pickled for the type that vLLM's workers know", "[servers]") {
+  std::array<char, 128> id{};
+  for (std::size_t i = 0; i < id.size(); ++i) id[i] = static_cast<char>(i);
+  const auto pickle = servers::pickled_id(id);
+  CHECK_THAT(pickle, Contains("cvllm.distributed.device_communicators.pynccl_wrapper\n"
+                              "ncclUniqueId\n"));
+  CHECK(pickle.find(std::string(id.begin(), id.end())) != std::string::npos);
+  CHECK(pickle.back() == '.');
+}
+
+TEST_CASE("a server on this host is told an address of this host", "[servers]") {
+  CHECK(servers::address_towards("127.0.0.1") == "127.0.0.1");
+  CHECK(servers::address_towards("localhost").find_first_of(".:") != std::string::npos);
+}
