@@ -1,4 +1,5 @@
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/grpo_words.hpp"
 
 #include <stdexcept>
 
@@ -52,6 +53,10 @@ std::optional<std::int64_t> GrpoValues::whole(std::string_view key) const {
 
 std::string GrpoValues::text(std::string_view key) const {
   return read(*this, key, to_text).value_or(std::string());
+}
+
+bool GrpoValues::uses_server() const {
+  return flag("use_vllm") && choice("vllm_mode", vllm_modes()) == VllmMode::server;
 }
 
 }  // namespace mgpu::train

@@ -25,6 +25,8 @@ class GrpoValues {
   std::string text(std::string_view key) const;
   YamlNode node(std::string_view key) const;
 
+  bool uses_server() const;  // which generates instead of our own engine
+
   template <class Value>
   Value choice(std::string_view key, const Words<Value>& words) const {
     return choose(node(key), words);

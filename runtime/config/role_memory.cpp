@@ -50,6 +50,15 @@ std::int64_t reading(const model::ModelConfig& m, std::int64_t tokens, std::int6
   return std::max(layer, head);
 }
 
+// Outside of the allocator: NCCL's channels take as much as CUDA.
+std::int64_t outside(std::int64_t ranks) {
+  return kContext * (ranks > 1 ? 2 : 1);
+}
+
+std::int64_t usable(std::int64_t gpu_bytes, std::int64_t ranks) {
+  return static_cast<std::int64_t>(static_cast<double>(gpu_bytes - outside(ranks)) / kMargin);
+}
+
 // Writes down who has what, GPU by GPU.
 class Books {
  public:
@@ -64,18 +73,34 @@ class Books {
     const auto& config = request_.config;
     const auto learning = estimate_memory(request_.model, config, ranks_);
     const auto holds = learning.of(weights) + learning.of(gradients) + learning.of(optimizer);
-    const auto sequences = std::min(
-        kMostSequences, (request_.sizes.prompts() + ranks_ - 1) / ranks_ * request_.sizes.group);
-    const auto cache = rollout_memory(sequences, config.max_length + kMostBurst,
-                                      cache_page(request_.model, number_));
+    for (const auto gpu : request_.roles.policy)
+      add({gpu, kPolicy, "learning", holds, learning.allocated() - holds});
+  }
+
+  // After all others: as many sequences at a time as are wanted, or as there is room for.
+  void rollout() {
+    const auto& config = request_.config;
+    if (GrpoValues(config).uses_server()) return;
     const bool gathers = ranks_ > 1 && config.zero_stage == 3;
     const auto whole = gathers ? weights_of(request_.model, config, config.load_in_4bit) : 0;
-    for (const auto gpu : request_.roles.policy) {
-      add({gpu, kPolicy, "learning", holds, learning.allocated() - holds});
+    const auto reads = std::max(kReadTokens, config.max_length);
+    const auto besides = whole + reading(request_.model, reads, number_, false);
+    // Logits of the steps, and those behind prompts that have been read.
+    const auto logits = 3 * request_.model.vocab_size * number_;
+    const auto page = cache_page(request_.model, number_);
+    const auto longest = config.max_length + kMostBurst;
+    const auto one = rollout_memory(1, longest, page).bytes + logits;
+    auto sequences = std::min(
+        kMostSequences, (request_.sizes.prompts() + ranks_ - 1) / ranks_ * request_.sizes.group);
+    if (request_.gpu_bytes > 0)
+      for (const auto gpu : request_.roles.policy)
+        sequences = std::min(sequences, (room_left(gpu) - besides) / one);
+    sequences = std::max<std::int64_t>(1, sequences);
+    for (const auto gpu : request_.roles.policy)
       add({gpu, kRollout,
            fmt::format("a cache for {} sequences of {} tokens", sequences, config.max_length), 0,
-           cache.bytes + whole});
-    }
+           rollout_memory(sequences, longest, page).bytes + sequences * logits + besides,
+           sequences});
   }
 
   void reference() {
@@ -104,6 +129,14 @@ class Books {
  private:
   void add(RoleMemory line) { lines_.push_back(std::move(line)); }
 
+  // For who works on a GPU, beside what all hold there.
+  std::int64_t room_left(std::int64_t gpu) const {
+    std::int64_t holds = 0;
+    for (const auto& line : lines_)
+      if (line.gpu == gpu) holds += line.holds;
+    return usable(request_.gpu_bytes, ranks_) - holds;
+  }
+
   // Spread, its weights are gathered while it works.
   void frozen(const Role& role, const std::string& name, const char* work, std::int64_t weights,
               std::int64_t reads) {
@@ -129,8 +162,8 @@ std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
 }
 
 std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
-  const auto outside = kContext * (ranks > 1 ? 2 : 1);  // NCCL's channels take as much
-  return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) + outside;
+  return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) +
+         outside(ranks);
 }
 
 std::string or_smaller_batch(const TrainConfig& config) {
@@ -188,6 +221,7 @@ std::vector<RoleMemory> role_memory(const RoleRequest& request) {
   books.policy();
   books.reference();
   books.judges();
+  books.rollout();
   return books.take();
 }
 
@@ -199,6 +233,12 @@ std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
     most = std::max(most, role.at_work);
   }
   return holds + most;
+}
+
+std::int64_t sequences_at_a_time(const std::vector<RoleMemory>& roles) {
+  std::int64_t sequences = 0;
+  for (const auto& role : roles) sequences = std::max(sequences, role.sequences);
+  return sequences;
 }
 
 std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu) {

@@ -34,6 +34,7 @@ struct RoleMemory {
   std::string work;  // what it does then: "learning"
   std::int64_t holds = 0;
   std::int64_t at_work = 0;
+  std::int64_t sequences = 0;  // of a rollout: how many are continued together
 };
 
 // Every role on every GPU that has one, in their order. zero_stage and gradient_checkpointing are
@@ -44,6 +45,9 @@ std::vector<RoleMemory> role_memory(const RoleRequest& request);
 std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 // What roles other than the policy hold there.
 std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu);
+
+// How many completions an engine may continue together.
+std::int64_t sequences_at_a_time(const std::vector<RoleMemory>& roles);
 
 // A table: GPU, role, what it holds and what it needs besides, and the sum of each GPU.
 std::string role_table(const std::vector<RoleMemory>& roles);

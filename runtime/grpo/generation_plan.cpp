@@ -109,9 +109,22 @@ std::vector<std::uint32_t> GenerationPlan::order(std::int64_t generation) const 
   return order;
 }
 
-std::pair<std::int64_t, std::int64_t> prompts_of_rank(std::int64_t prompts, std::int64_t rank,
-                                                      std::int64_t world) {
-  return {prompts * rank / world, prompts * (rank + 1) / world};
+std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64_t> lengths,
+                                                      int world) {
+  std::vector<std::int64_t> longest_first(lengths.size());
+  std::iota(longest_first.begin(), longest_first.end(), 0);
+  std::stable_sort(longest_first.begin(), longest_first.end(), [&](auto a, auto b) {
+    return lengths[static_cast<std::size_t>(a)] > lengths[static_cast<std::size_t>(b)];
+  });
+  std::vector<std::vector<std::int64_t>> ranks(static_cast<std::size_t>(world));
+  const auto count = ranks.size();
+  // There and back again, so that who got the longest of one round gets the shortest of the next.
+  for (std::size_t i = 0; i < longest_first.size(); ++i) {
+    const auto place = i % count;
+    ranks[i / count % 2 == 0 ? place : count - 1 - place].push_back(longest_first[i]);
+  }
+  for (auto& rank : ranks) std::sort(rank.begin(), rank.end());
+  return ranks;
 }
 
 std::vector<std::vector<std::vector<Place>>> deal(std::span<const double> costs, int world,

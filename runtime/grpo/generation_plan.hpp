@@ -79,10 +79,10 @@ class GenerationPlan {
   std::vector<std::uint32_t> epoch_order_;
 };
 
-// The prompts [first, second) of a generation that a rank generates all completions for: as many as
-// any other rank's, or one more.
-std::pair<std::int64_t, std::int64_t> prompts_of_rank(std::int64_t prompts, std::int64_t rank,
-                                                      std::int64_t world);
+// Which prompts each rank generates all completions for, in their order: as many as any other rank,
+// or one more; long prompts and short ones are spread. `lengths`: of the prompts.
+std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64_t> lengths,
+                                                      int world);
 
 // A completion's place in a micro-batch, by its number among those dealt.
 struct Place {

@@ -11,6 +11,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
+#include "runtime/config/rollout_memory.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/recipes/commands.hpp"
@@ -28,7 +29,8 @@ namespace {
 using data::Json;
 
 // Sequences that are continued together, and steps before anybody looks at them.
-constexpr std::int64_t kAtOnce = 32, kAtOnceOnGpu = 256, kGpuBurst = 8;
+constexpr std::int64_t kAtOnce = 32, kAtOnceOnGpu = train::kMostSequences,
+                       kGpuBurst = train::kMostBurst;
 constexpr std::size_t kChunk = 1024;  // prompts whose answers are written together
 
 struct Question {
@@ -157,7 +159,28 @@ std::string lines_of(const Question& question, const std::vector<rollout::Comple
   return row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// As many sequences at a time as the GPU has room for beside the model.
+std::int64_t that_fit(std::int64_t sequences, std::int64_t longest, const model::ModelConfig& model,
+                      const rollout::ModelOptions& options) {
+  if (!options.device.is_cuda()) return sequences;
+  const auto number = static_cast<std::int64_t>(c10::elementSize(options.dtype));
+  const auto memory = train::device_memory(options.device);
+  // The rest is for prompts that are read, and what the allocator cannot join up.
+  const auto free =
+      (memory.total - memory.used) / 10 * 8 - 3 * sequences * model.vocab_size * number;
+  const auto fits =
+      train::sequences_that_fit(free, longest + kGpuBurst, train::cache_page(model, number));
+  if (fits < 1)
+    throw std::runtime_error(
+        fmt::format("a sequence of {} tokens has no room in the GPU's memory, of which {:.1f} of "
+                    "{:.1f} GiB are free; lower --max-new-tokens or --sequences",
+                    longest, static_cast<double>(memory.total - memory.used) / (1 << 30),
+                    static_cast<double>(memory.total) / (1 << 30)));
+  return std::min(sequences, fits);
+}
+
 rollout::EngineOptions engine_options(const std::vector<Question>& questions,
+                                      const model::ModelConfig& config,
                                       const rollout::ModelOptions& model,
                                       const train::GenerateCommand& command) {
   std::size_t longest = 0;
@@ -169,7 +192,8 @@ rollout::EngineOptions engine_options(const std::vector<Question>& questions,
       .longest = static_cast<std::int64_t>(longest) + command.max_new_tokens,
       .burst = gpu ? kGpuBurst : 1};
   const auto all = static_cast<std::int64_t>(questions.size()) * command.samples;
-  options.sequences = std::clamp<std::int64_t>(all, 1, options.sequences);
+  options.sequences =
+      that_fit(std::clamp<std::int64_t>(all, 1, options.sequences), options.longest, config, model);
   return options;
 }
 
@@ -201,7 +225,8 @@ void answer(const std::vector<Question>& questions, LoadedModel& model,
             const rollout::ModelOptions& options, const train::GenerateCommand& command,
             comm::Comm& comm, std::ostream& out) {
   const auto wanted = wanted_by(command, model.source);
-  rollout::Engine engine(model.source.config, engine_options(questions, options, command),
+  rollout::Engine engine(model.source.config,
+                         engine_options(questions, model.source.config, options, command),
                          *model.shards);
   const auto rank = static_cast<std::size_t>(comm.rank());
   const auto world = static_cast<std::size_t>(comm.world());

@@ -14,7 +14,7 @@ std::vector<Sample> Actor::complete(const Round& round, const std::vector<Questi
   std::vector<rollout::Prompt> prompts;
   for (std::size_t q = 0; q < round.questions.size(); ++q) {
     rollout::Prompt prompt{questions[round.questions[q]].tokens, {}};
-    const auto number = static_cast<std::uint64_t>(round.first) + q;
+    const auto number = static_cast<std::uint64_t>(round.numbers[q]);
     for (std::int64_t i = 0; i < round.group; ++i)
       prompt.seeds.push_back(
           rollout::seed_of(rollout::seed_of(round.seed, number), static_cast<std::uint64_t>(i)));

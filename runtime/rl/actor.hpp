@@ -18,8 +18,8 @@ namespace mgpu::rl {
 // What is asked of a policy: the same number of completions of each question.
 struct Round {
   std::uint64_t seed = 0;  // of this round
-  std::int64_t first = 0;  // number of its first question among those of all ranks
   std::vector<std::uint32_t> questions;
+  std::vector<std::int64_t> numbers;  // theirs among the questions of all ranks
   std::int64_t group = 1;
 };
 

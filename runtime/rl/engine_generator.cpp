@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/config/rollout_memory.hpp"
+
 namespace mgpu::rl {
 
 EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options options,
@@ -23,7 +25,7 @@ std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
        .sequences =
            std::clamp<std::int64_t>(static_cast<std::int64_t>(completions), 1, options_.sequences),
        .longest = static_cast<std::int64_t>(longest) + options_.wanted.most_tokens,
-       .burst = options_.model.device.is_cuda() ? 8 : 1},
+       .burst = options_.model.device.is_cuda() ? train::kMostBurst : 1},
       keeper_);
   return engine.generate(prompts, options_.wanted);
 }

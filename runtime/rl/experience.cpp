@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace mgpu::rl {
 namespace {
@@ -81,6 +82,18 @@ std::vector<Sample> share(const std::vector<Sample>& own, comm::Comm& comm, at::
       samples.push_back(sample_from(sample));
   }
   return samples;
+}
+
+std::vector<Sample> in_order(std::vector<Sample> samples,
+                             const std::vector<std::vector<std::int64_t>>& spread,
+                             std::int64_t group) {
+  std::vector<Sample> ordered(samples.size());
+  auto next = samples.begin();
+  for (const auto& prompts : spread)
+    for (const auto prompt : prompts)
+      for (std::int64_t i = 0; i < group; ++i)
+        ordered[static_cast<std::size_t>(prompt * group + i)] = std::move(*next++);
+  return ordered;
 }
 
 }  // namespace mgpu::rl

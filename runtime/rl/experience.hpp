@@ -38,4 +38,10 @@ Generation generation_from(const nlohmann::json& json);
 // What each rank has, put end to end in the order of ranks, on every rank.
 std::vector<Sample> share(const std::vector<Sample>& own, comm::Comm& comm, at::Device device);
 
+// The same in the order of the prompts, of which rank r had those in spread[r]; `group` completions
+// each.
+std::vector<Sample> in_order(std::vector<Sample> samples,
+                             const std::vector<std::vector<std::int64_t>>& spread,
+                             std::int64_t group);
+
 }  // namespace mgpu::rl

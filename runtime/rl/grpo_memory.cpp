@@ -41,6 +41,7 @@ void GrpoTrainer::account_for_roles() {
   const auto request = role_request();
   const auto roles = role_memory(request);
   notes_.push_back("memory by role\n" + role_table(roles));
+  sequences_ = sequences_at_a_time(roles);
   if (const auto lack = lack_of_memory(request, roles)) throw train::RecipeError({*lack});
   if (gpu_bytes_ > 0)
     planned_bytes_ = peak_of(roles, roles_.policy[static_cast<std::size_t>(contract_.rank)]);

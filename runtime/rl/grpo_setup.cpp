@@ -155,7 +155,7 @@ void GrpoTrainer::open_generator() {
   EngineGenerator::Options options{.wanted = std::move(wanted)};
   options.model = {device_, learner_->options().model.dtype,
                    learner_->options().model.adapter_scale};
-  options.sequences = device_.is_cuda() ? 256 : 64;
+  options.sequences = sequences_;
   generator_ = std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
 }
 

@@ -43,29 +43,41 @@ const Generation& GrpoTrainer::generation(std::int64_t number) {
   return generations_.emplace(number, std::move(made)).first->second;
 }
 
-Generation GrpoTrainer::generate(std::int64_t number) {
-  const auto asked = plan_->prompts(number);
-  const auto count = static_cast<std::int64_t>(asked.size());
-  const auto [first, end] = grpo::prompts_of_rank(count, comm_->rank(), comm_->world());
-  Round round{.seed = mixed({config_.seed, static_cast<std::uint64_t>(number)}),
-              .first = first,
-              .questions = {asked.begin() + first, asked.begin() + end},
-              .group = sizes_.group};
-  Generation generation{.number = number};
+// Completions of questions by all ranks, judged, in the order of the questions.
+std::vector<Sample> GrpoTrainer::complete(std::uint64_t seed,
+                                          const std::vector<std::uint32_t>& asked,
+                                          std::int64_t group,
+                                          const std::vector<Question>& questions, bool teaches) {
+  std::vector<std::int64_t> lengths;
+  for (const auto question : asked)
+    lengths.push_back(static_cast<std::int64_t>(questions[question].tokens.size()));
+  const auto spread = grpo::spread_prompts(lengths, comm_->world());
+  Round round{.seed = seed,
+              .questions = {},
+              .numbers = spread[static_cast<std::size_t>(comm_->rank())],
+              .group = group};
+  for (const auto number : round.numbers)
+    round.questions.push_back(asked[static_cast<std::size_t>(number)]);
   generator_->renew(progress_.step);
   std::vector<Sample> own;
   {
     const rollout::WholeWeights whole(source_->config, learner_->shards());
-    own = actor_->complete(round, questions_.all);
-    if (!sizes_.on_policy() || loss_.correct_sampler) look_back(own, false);
+    own = actor_->complete(round, questions);
+    if (teaches && (!sizes_.on_policy() || loss_.correct_sampler)) look_back(own, false);
   }
-  consult(own, questions_.all, Consulted::spread, true);
-  generation.samples = share(own, *comm_, device_);
-  consult(generation.samples, questions_.all, Consulted::held, true);
+  consult(own, questions, Consulted::spread, teaches);
+  auto samples = in_order(share(own, *comm_, device_), spread, group);
+  consult(samples, questions, Consulted::held, teaches);
+  return samples;
+}
+
+Generation GrpoTrainer::generate(std::int64_t number) {
+  const auto asked = plan_->prompts(number);
+  Generation generation{.number = number};
+  generation.samples = complete(mixed({config_.seed, static_cast<std::uint64_t>(number)}),
+                                {asked.begin(), asked.end()}, sizes_.group, questions_.all, true);
   count_unjudged(generation.samples);
-  std::vector<std::int64_t> groups;
-  for (std::int64_t i = 0; i < count * sizes_.group; ++i) groups.push_back(i / sizes_.group);
-  compare(generation, groups);
+  compare(generation, sizes_.group);
   for (const auto& sample : generation.samples)
     progress_.tokens += static_cast<std::int64_t>(sample.tokens.size() +
                                                   questions_.all[sample.question].tokens.size());
@@ -73,7 +85,10 @@ Generation GrpoTrainer::generate(std::int64_t number) {
 }
 
 // Advantages and what there is to say about the rewards. Every rank computes the same.
-void GrpoTrainer::compare(Generation& generation, const std::vector<std::int64_t>& groups) const {
+void GrpoTrainer::compare(Generation& generation, std::int64_t group) const {
+  std::vector<std::int64_t> groups;
+  for (std::size_t i = 0; i < generation.samples.size(); ++i)
+    groups.push_back(static_cast<std::int64_t>(i) / group);
   grpo::Scores scores{.functions = reward_names_, .weights = reward_weights_, .groups = groups};
   for (const auto& sample : generation.samples) scores.rows.push_back(sample.rewards);
   auto judged = grpo::advantages(scores, grpo::advantage_options(config_));
@@ -232,26 +247,10 @@ at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t most
 
 void GrpoTrainer::evaluate_now() {
   const auto begin = std::chrono::steady_clock::now();
-  const auto count = static_cast<std::int64_t>(eval_order_.size());
-  const auto [first, end] = grpo::prompts_of_rank(count, comm_->rank(), comm_->world());
-  const auto group = eval_group_;
   Generation made{.number = -1};
-  generator_->renew(progress_.step);
-  std::vector<Sample> own;
-  {
-    const rollout::WholeWeights whole(source_->config, learner_->shards());
-    own = actor_->complete({.seed = mixed({config_.seed, ~0ULL}),
-                            .first = first,
-                            .questions = {eval_order_.begin() + first, eval_order_.begin() + end},
-                            .group = group},
-                           *evaluated_);
-  }
-  consult(own, *evaluated_, Consulted::spread, false);
-  made.samples = share(own, *comm_, device_);
-  consult(made.samples, *evaluated_, Consulted::held, false);
-  std::vector<std::int64_t> groups;
-  for (std::int64_t i = 0; i < count * group; ++i) groups.push_back(i / group);
-  compare(made, groups);
+  made.samples =
+      complete(mixed({config_.seed, ~0ULL}), eval_order_, eval_group_, *evaluated_, false);
+  compare(made, eval_group_);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::map<std::string, double> metrics{{"eval_runtime", seconds.count()}};
   for (const auto& [name, value] : made.metrics) metrics["eval_" + name] = value;

@@ -77,7 +77,10 @@ class GrpoTrainer : public train::Session {
            const std::vector<Question>& questions);
   void count_unjudged(const std::vector<Sample>& samples);
   void tell_unjudged();
-  void compare(Generation& generation, const std::vector<std::int64_t>& groups) const;
+  std::vector<Sample> complete(std::uint64_t seed, const std::vector<std::uint32_t>& asked,
+                               std::int64_t group, const std::vector<Question>& questions,
+                               bool teaches);
+  void compare(Generation& generation, std::int64_t group) const;
 
   std::vector<Micro> deal(const grpo::GrpoStep& step);
   Member member(const Sample& sample, bool counts) const;
@@ -108,6 +111,7 @@ class GrpoTrainer : public train::Session {
   std::int64_t most_tokens_ = 0;  // of a completion
   std::int64_t eval_group_ = 1;
   bool masks_truncated_ = false;
+  std::int64_t sequences_ = 1;      // that are continued together, by the plan
   std::unique_ptr<Server> server_;  // that generates; null: nobody else does
   std::unique_ptr<Generator> generator_;
   std::unique_ptr<Actor> actor_;

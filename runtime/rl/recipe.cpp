@@ -83,9 +83,7 @@ std::vector<std::string> stop_texts(const Json& said) {
 }  // namespace
 
 bool uses_server(const train::TrainConfig& config) {
-  const GrpoValues values(config);
-  return values.flag("use_vllm") &&
-         values.choice("vllm_mode", train::vllm_modes()) == train::VllmMode::server;
+  return GrpoValues(config).uses_server();
 }
 
 rollout::Wanted wanted_of(const train::TrainConfig& config) {

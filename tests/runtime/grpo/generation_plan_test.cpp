@@ -146,17 +146,27 @@ TEST_CASE("fewer prompts than a generation needs are refused", "[plan]") {
 }
 
 TEST_CASE("ranks generate for as many prompts as each other, or one more", "[plan]") {
-  for (std::int64_t world = 1; world <= 9; ++world)
-    for (std::int64_t prompts = 1; prompts <= 20; ++prompts) {
-      std::int64_t next = 0;
-      for (std::int64_t rank = 0; rank < world; ++rank) {
-        const auto [first, last] = prompts_of_rank(prompts, rank, world);
-        CHECK(first == next);
-        CHECK((last - first == prompts / world || last - first == prompts / world + 1));
-        next = last;
+  data::Random random({4});
+  for (int world = 1; world <= 9; ++world)
+    for (std::size_t prompts = 1; prompts <= 20; ++prompts) {
+      std::vector<std::int64_t> lengths;
+      for (std::size_t i = 0; i < prompts; ++i)
+        lengths.push_back(static_cast<std::int64_t>(1 + random.below(500)));
+      std::vector<int> times(prompts, 0);
+      for (const auto& rank : spread_prompts(lengths, world)) {
+        CHECK(std::is_sorted(rank.begin(), rank.end()));
+        const auto least = prompts / static_cast<std::size_t>(world);
+        CHECK((rank.size() == least || rank.size() == least + 1));
+        for (const auto prompt : rank) ++times[static_cast<std::size_t>(prompt)];
       }
-      CHECK(next == prompts);
+      CHECK(times == std::vector<int>(prompts, 1));
     }
+}
+
+TEST_CASE("long prompts are spread over ranks", "[plan]") {
+  const std::vector<std::int64_t> lengths{900, 800, 700, 600, 40, 30, 20, 10};
+  const auto ranks = spread_prompts(lengths, 2);
+  CHECK(ranks == std::vector<std::vector<std::int64_t>>{{0, 3, 4, 7}, {1, 2, 5, 6}});
 }
 
 TEST_CASE("completions are dealt once each, and no micro-batch is empty", "[plan]") {
