@@ -4,6 +4,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/base/text_table.hpp"
 #include "runtime/config/grpo_values.hpp"
@@ -128,6 +129,30 @@ std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
   return {gpus.begin(), gpus.end()};
 }
 
+// GPUs that have the same roles with the same needs, together.
+std::vector<std::vector<std::int64_t>> alike(const std::vector<RoleMemory>& roles) {
+  const auto on = [&](std::int64_t gpu) {
+    std::vector<RoleMemory> own;
+    for (auto role : roles)
+      if (role.gpu == gpu) {
+        role.gpu = 0;
+        own.push_back(std::move(role));
+      }
+    return own;
+  };
+  std::vector<std::vector<std::int64_t>> groups;
+  for (const auto gpu : gpus_of(roles)) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& others) {
+      return on(others.front()) == on(gpu);
+    });
+    if (group == groups.end())
+      groups.push_back({gpu});
+    else
+      group->push_back(gpu);
+  }
+  return groups;
+}
+
 std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
   const auto outside = kContext * (ranks > 1 ? 2 : 1);  // NCCL's channels take as much
   return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) + outside;
@@ -208,16 +233,17 @@ std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64
   return holds;
 }
 
-std::string role_table(const std::vector<RoleMemory>& roles) {
-  std::vector<std::vector<std::string>> rows{{"  GPU", "role", "holds", "at work", ""}};
-  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.3f} GiB", gib(bytes)); };
-  for (const auto gpu : gpus_of(roles)) {
+std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place) {
+  std::vector<std::vector<std::string>> rows{{"  " + place, "role", "holds", "at work", ""}};
+  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", gib(bytes)); };
+  for (const auto& group : alike(roles)) {
+    const auto where = fmt::format("  {}", fmt::join(group, ", "));
     for (const auto& role : roles)
-      if (role.gpu == gpu)
-        rows.push_back({fmt::format("  {}", gpu), role.role, amount(role.holds),
-                        "+ " + amount(role.at_work), role.work});
-    rows.push_back({fmt::format("  {}", gpu), "in all", amount(peak_of(roles, gpu)), "",
-                    "roles work in turn"});
+      if (role.gpu == group.front())
+        rows.push_back(
+            {where, role.role, amount(role.holds), "+ " + amount(role.at_work), role.work});
+    rows.push_back(
+        {where, "in all", amount(peak_of(roles, group.front())), "", "roles work in turn"});
   }
   return rendezvous::text_table(rows);
 }

@@ -34,6 +34,8 @@ struct RoleMemory {
   std::string work;  // what it does then: "learning"
   std::int64_t holds = 0;
   std::int64_t at_work = 0;
+
+  friend bool operator==(const RoleMemory&, const RoleMemory&) = default;
 };
 
 // Every role on every GPU that has one, in their order. zero_stage and gradient_checkpointing are
@@ -45,8 +47,9 @@ std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 // What roles other than the policy hold there.
 std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 
-// A table: GPU, role, what it holds and what it needs besides, and the sum of each GPU.
-std::string role_table(const std::vector<RoleMemory>& roles);
+// A table of what each role holds and needs besides, with the sum of each GPU; GPUs alike together.
+// `place` is what its first column is called.
+std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place = "GPU");
 
 // Why it cannot be: the first GPU that lacks memory, the role that needs most there, and what to
 // change. Nothing where all fits, or where no GPU's memory is known.

@@ -40,7 +40,8 @@ void GrpoTrainer::reserve_memory(std::int64_t longest_prompt) {
 void GrpoTrainer::account_for_roles() {
   const auto request = role_request();
   const auto roles = role_memory(request);
-  notes_.push_back("memory by role\n" + role_table(roles));
+  notes_.push_back("memory by role\n" +
+                   role_table(roles, roles_.named || device_.is_cuda() ? "GPU" : "rank"));
   if (const auto lack = lack_of_memory(request, roles)) throw train::RecipeError({*lack});
   if (gpu_bytes_ > 0)
     planned_bytes_ = peak_of(roles, roles_.policy[static_cast<std::size_t>(contract_.rank)]);

@@ -90,7 +90,7 @@ TEST_CASE("every rank's GPU has the policy, its rollout and a share of what is s
   }
   const auto table = role_table(roles);
   CHECK_THAT(table, Contains("reward rm"));
-  CHECK_THAT(table, Contains("in all"));
+  CHECK_THAT(table, Contains("  0, 1  in all"));
 }
 
 TEST_CASE("a role with a GPU of its own is there whole and nowhere else") {
