@@ -4,6 +4,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/base/text_table.hpp"
 #include "runtime/config/grpo_values.hpp"
@@ -161,6 +162,30 @@ std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
   return {gpus.begin(), gpus.end()};
 }
 
+// GPUs that have the same roles with the same needs, together.
+std::vector<std::vector<std::int64_t>> alike(const std::vector<RoleMemory>& roles) {
+  const auto on = [&](std::int64_t gpu) {
+    std::vector<RoleMemory> own;
+    for (auto role : roles)
+      if (role.gpu == gpu) {
+        role.gpu = 0;
+        own.push_back(std::move(role));
+      }
+    return own;
+  };
+  std::vector<std::vector<std::int64_t>> groups;
+  for (const auto gpu : gpus_of(roles)) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& others) {
+      return on(others.front()) == on(gpu);
+    });
+    if (group == groups.end())
+      groups.push_back({gpu});
+    else
+      group->push_back(gpu);
+  }
+  return groups;
+}
+
 std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
   return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) +
          outside(ranks);
@@ -183,12 +208,11 @@ std::string remedy(const RoleRequest& request, const RoleMemory& role) {
         !config.use_peft       ? "use_peft: true"
         : !config.load_in_4bit ? "load_in_4bit: true"
                                : "a smaller model or more GPUs");
-  if (role.role == kRollout) {
+  if (role.role == kRollout) {  // of one sequence, with all weights gathered
     const auto most = GrpoValues(config).whole("max_completion_length").value_or(512);
     return fmt::format(
-        "max_completion_length: {}, or fewer completions at a time "
-        "(num_generations: {})",
-        std::max<std::int64_t>(1, most / 2), std::max<std::int64_t>(2, request.sizes.group / 2));
+        "max_completion_length: {}, {}", std::max<std::int64_t>(1, most / 2),
+        config.use_peft && !config.load_in_4bit ? "load_in_4bit: true" : "or a smaller model");
   }
   const bool reference = role.role == kReference;
   const auto& place = reference ? request.roles.reference : request.roles.reward;
@@ -248,16 +272,17 @@ std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64
   return holds;
 }
 
-std::string role_table(const std::vector<RoleMemory>& roles) {
-  std::vector<std::vector<std::string>> rows{{"  GPU", "role", "holds", "at work", ""}};
-  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.3f} GiB", gib(bytes)); };
-  for (const auto gpu : gpus_of(roles)) {
+std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place) {
+  std::vector<std::vector<std::string>> rows{{"  " + place, "role", "holds", "at work", ""}};
+  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", gib(bytes)); };
+  for (const auto& group : alike(roles)) {
+    const auto where = fmt::format("  {}", fmt::join(group, ", "));
     for (const auto& role : roles)
-      if (role.gpu == gpu)
-        rows.push_back({fmt::format("  {}", gpu), role.role, amount(role.holds),
-                        "+ " + amount(role.at_work), role.work});
-    rows.push_back({fmt::format("  {}", gpu), "in all", amount(peak_of(roles, gpu)), "",
-                    "roles work in turn"});
+      if (role.gpu == group.front())
+        rows.push_back(
+            {where, role.role, amount(role.holds), "+ " + amount(role.at_work), role.work});
+    rows.push_back(
+        {where, "in all", amount(peak_of(roles, group.front())), "", "roles work in turn"});
   }
   return rendezvous::text_table(rows);
 }

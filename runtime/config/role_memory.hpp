@@ -35,6 +35,8 @@ struct RoleMemory {
   std::int64_t holds = 0;
   std::int64_t at_work = 0;
   std::int64_t sequences = 0;  // of a rollout: how many are continued together
+
+  friend bool operator==(const RoleMemory&, const RoleMemory&) = default;
 };
 
 // Every role on every GPU that has one, in their order. zero_stage and gradient_checkpointing are
@@ -49,8 +51,9 @@ std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64
 // How many completions an engine may continue together.
 std::int64_t sequences_at_a_time(const std::vector<RoleMemory>& roles);
 
-// A table: GPU, role, what it holds and what it needs besides, and the sum of each GPU.
-std::string role_table(const std::vector<RoleMemory>& roles);
+// A table of what each role holds and needs besides, with the sum of each GPU; GPUs alike together.
+// `place` is what its first column is called.
+std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place = "GPU");
 
 // Why it cannot be: the first GPU that lacks memory, the role that needs most there, and what to
 // change. Nothing where all fits, or where no GPU's memory is known.

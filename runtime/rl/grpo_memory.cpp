@@ -40,7 +40,8 @@ void GrpoTrainer::reserve_memory(std::int64_t longest_prompt) {
 void GrpoTrainer::account_for_roles() {
   const auto request = role_request();
   const auto roles = role_memory(request);
-  notes_.push_back("memory by role\n" + role_table(roles));
+  notes_.push_back("memory by role\n" +
+                   role_table(roles, roles_.named || device_.is_cuda() ? "GPU" : "rank"));
   sequences_ = sequences_at_a_time(roles);
   if (const auto lack = lack_of_memory(request, roles)) throw train::RecipeError({*lack});
   if (gpu_bytes_ > 0)

@@ -1,5 +1,6 @@
 #include "runtime/rl/reference.hpp"
 
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -45,6 +46,7 @@ Reference::Reference(const train::TrainConfig& config, const train::ModelSource&
     return;
   }
   if (!post_.here()) return;
+  const c10::OptionalDeviceGuard guard(post_.device());
   train::AdapterShape shape;
   if (adapter) shape = train::shape_of(*adapter, source.config);
   own_ =
@@ -106,6 +108,7 @@ void Reference::read(const std::string& checkpoint_folder) {
   if (!fs::exists(folder)) return;
   moved_ = true;
   if (!own_) return;
+  const c10::OptionalDeviceGuard guard(post_.device());
   std::size_t missing = 0;
   for (const auto& unit : own_->layout().units) missing += unit.trained.slots.size();
   for (const auto& entry : fs::directory_iterator(folder)) {

@@ -23,12 +23,6 @@ using rewards::RewardError;
 
 constexpr std::size_t kTokens = 8192;  // that are read at a time, if one text is no longer
 
-std::string last_part(const std::string& folder) {
-  auto path = fs::path(folder).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  return path.filename().string();
-}
-
 void expect_a_judge(const std::string& name, const train::ModelSource& model) {
   const auto config = checkpoint::parse_json(model.config_text, model.folder + "/config.json");
   const checkpoint::Fields fields(config, model.folder + "/config.json");
@@ -92,8 +86,14 @@ bool is_reward_model(const std::string& entry, const rewards::Settings& settings
   return !settings.reward_rules.contains(entry) && fs::exists(fs::path(entry) / "config.json");
 }
 
+std::string reward_model_name(const std::string& folder) {
+  auto path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
 RewardModelSource open_reward_model(const std::string& folder, std::size_t place) {
-  const auto name = last_part(folder);
+  const auto name = reward_model_name(folder);
   train::TrainConfig wanted;
   wanted.model_name_or_path = folder;
   try {
@@ -131,6 +131,7 @@ RewardModel::RewardModel(RewardModelSource source, const Options& options, comm:
           post_.keeper(source_.model.config, model::lay_out(source_.model.config), options.dtype)),
       transformer_(source_.model.config, options_of(post_.device(), options.dtype)) {
   if (!keeper_) return;
+  const c10::OptionalDeviceGuard guard(post_.device());
   const auto& model = source_.model;
   train::load_weights(*keeper_, *model.weights, model.config, model.vocab_on_disk);
   head_ = source_.head.to(post_.device()).t();

@@ -31,6 +31,9 @@ struct RewardModelSource {
 // Whether an entry of reward_funcs is a model's folder, and not a name that stands for something.
 bool is_reward_model(const std::string& entry, const rewards::Settings& settings);
 
+// What it is called in metrics: the last part of the path.
+std::string reward_model_name(const std::string& folder);
+
 // Opens the entry of reward_funcs at `place`, a folder with a config.json. Throws
 // rewards::RewardError where it is another kind of model.
 RewardModelSource open_reward_model(const std::string& folder, std::size_t place);

@@ -126,11 +126,11 @@ class Losses(GrpoTest):
 class Skipping(GrpoTest):
     def test_what_teaches_nothing_is_not_computed(self):
         """Alike with all stages: a rank may skip alone, but not where others need it."""
-        keys = dict(per_device_train_batch_size=2, global_batch_size=32, learning_rate=1e-3,
+        keys = dict(per_device_train_batch_size=2, global_batch_size=24, learning_rate=1e-3,
                     reward_funcs=[self.mine("sometimes")])
         plain = self.train(1, **keys)
         self.assertNotIn("skipped_micro_batches", plain.records()[0])
-        for nproc, stage in ((1, 0), (2, 0), (2, 1), (2, 2), (2, 3), (3, 2)):
+        for nproc, stage in ((2, 0), (2, 1), (3, 2), (2, 3)):
             with self.subTest(nproc=nproc, stage=stage):
                 run = self.train(nproc, zero_stage=stage, skip_zero_advantage_batches=True, **keys)
                 self.assertGreater(sum(run.column("skipped_micro_batches")), 0)
@@ -140,7 +140,7 @@ class Skipping(GrpoTest):
     def test_a_step_without_any_advantage_is_taken_all_the_same(self):
         keys = dict(reward_funcs=[self.mine("same")], weight_decay=0.1, learning_rate=1e-2)
         plain = self.train(1, **keys)
-        for nproc, stage in ((1, 0), (2, 1), (2, 3)):
+        for nproc, stage in ((2, 1), (2, 3)):
             run = self.train(nproc, zero_stage=stage, skip_zero_advantage_batches=True, **keys)
             self.assertEqual(run.column("skipped_micro_batches"), [6] * 3)
             self.assertEqual(run.column("loss"), [0] * 3)
@@ -149,7 +149,7 @@ class Skipping(GrpoTest):
         self.assertGreater(self.moved(plain), 1e-5)
 
     def test_where_more_than_advantages_teaches_nothing_is_skipped(self):
-        keys = dict(reward_funcs=[self.mine("same")], beta=0.1, num_iterations=2)
+        keys = dict(reward_funcs=[self.mine("same")], beta=0.1, num_iterations=2, max_steps=2)
         run = self.train(2, skip_zero_advantage_batches=True, **keys)
         self.assertIn("skip_zero_advantage_batches has no effect with beta", run.notes)
         self.assert_same_weights(run.weights(), self.train(2, **keys).weights())

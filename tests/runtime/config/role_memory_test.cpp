@@ -90,7 +90,7 @@ TEST_CASE("every rank's GPU has the policy, its rollout and a share of what is s
   }
   const auto table = role_table(roles);
   CHECK_THAT(table, Contains("reward rm"));
-  CHECK_THAT(table, Contains("in all"));
+  CHECK_THAT(table, Contains("  0, 1  in all"));
 }
 
 TEST_CASE("a role with a GPU of its own is there whole and nowhere else") {
@@ -148,14 +148,28 @@ TEST_CASE("what cannot fit names the role, what it needs and what to change") {
   CHECK_THAT(lack(request), Contains("set another reward_gpu, or none, which spreads it over all "
                                      "ranks, or a smaller model"));
 
-  request = request_of(
-      "lora_r: 8\npolicy_gpus: [0]\nper_device_train_batch_size: 1\n"
-      "num_generations: 256\n",
-      1, 8 * kGiB);
-  request.config.max_length = 4096;
+  request = request_of("lora_r: 8\nper_device_train_batch_size: 1\nzero_stage: 3\n", 4, 4 * kGiB);
+  request.model.layers = 40;
   CHECK_THAT(lack(request), Contains("the rollout most: "));
-  CHECK_THAT(lack(request), Contains("set max_completion_length: 256, or fewer completions at a "
-                                     "time (num_generations: 128)"));
+  CHECK_THAT(lack(request), Contains("set max_completion_length: 256, load_in_4bit: true"));
+}
+
+TEST_CASE("as many completions are continued together as there is room for") {
+  const auto sequences = [](const std::string& keys, std::int64_t gpu_bytes) {
+    auto request = request_of(
+        "lora_r: 8\nnum_generations: 256\nper_device_train_batch_size: 1\n" + keys, 1, gpu_bytes);
+    request.config.max_length = 4096;
+    const auto roles = role_memory(request);
+    CHECK_FALSE(lack_of_memory(request, roles));
+    return sequences_at_a_time(roles);
+  };
+  CHECK(sequences("", 0) == 256);
+  CHECK(sequences("", 80 * kGiB) == 256);
+  const auto few = sequences("", 12 * kGiB);
+  CHECK(few > 10);
+  CHECK(few < 80);
+  CHECK(sequences("beta: 0.1\nreference_gpu: 0\n", 12 * kGiB) < few);
+  CHECK(sequences("use_vllm: true\nvllm_mode: server\n", 12 * kGiB) == 0);
 }
 
 TEST_CASE("guides' batches are told by the memory of all GPUs, where nobody says any") {

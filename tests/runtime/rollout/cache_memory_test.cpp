@@ -1,0 +1,16 @@
+#include "runtime/config/rollout_memory.hpp"
+#include "runtime/rollout/paged_model.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu;
+
+TEST_CASE("the planner's page is the engine's", "[engine]") {
+  model::ModelConfig config;
+  config.layers = 3;
+  config.kv_heads = 2;
+  config.head_dim = 24;
+  CHECK(train::cache_page(config, 2).tokens == ops::kPageTokens);
+  CHECK(train::cache_page(config, 2).bytes ==
+        rollout::PagedModel::page_bytes(config, at::kBFloat16));
+  CHECK(train::cache_page(config, 4).bytes == rollout::PagedModel::page_bytes(config, at::kFloat));
+}
