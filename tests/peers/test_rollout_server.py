@@ -35,7 +35,7 @@ class ServerTest(GrpoTest):
     def train_by(self, server, nproc=1, **keys):
         return self.train(nproc, **{"vllm_server_base_url": server.url, **keys})
 
-    def refused_by(self, server, *lines, nproc=2, status=1, **keys):
+    def refused_by(self, server, *lines, nproc=1, status=1, **keys):
         return self.refused(status, *lines, nproc=nproc,
                             **{"vllm_server_base_url": server.url, **keys})
 
@@ -185,7 +185,8 @@ class BadServers(ServerTest):
         self.assertEqual(len(server.bodies(COMPLETIONS)), 4)
 
     def test_one_that_dies_in_the_middle_of_a_request(self):
-        self.refused_by(self.serve(fault="dies"), f"{COMPLETIONS}: cannot ", "tried 6 times")
+        self.refused_by(self.serve(fault="dies"), f"{COMPLETIONS}: cannot ", "tried 6 times",
+                        nproc=2)
 
     def test_ones_that_cannot_be_believed(self):
         for fault, line in (("wrong_count", "8 completions were asked for, and 7 came"),
