@@ -125,13 +125,15 @@ class Rollouts(ServerTest):
             server, max_steps=1, temperature=0.8, top_p=0.9, top_k=40, min_p=0.01,
             repetition_penalty=1.1, max_completion_length=24, eval_dataset=str(held_out),
             eval_strategy="steps", eval_steps=1, log_completions=True,
-            generation_kwargs={"stop": ["a", "e"], "frequency_penalty": 0.5})
+            generation_kwargs={"stop": ["a", "e"], "frequency_penalty": 0.5},
+            vllm_structured_outputs_regex="[a-z]*")
         asked = server.bodies(COMPLETIONS)
         self.assertEqual(len(asked), 5)  # the last two are the evaluation's
         self.assertEqual(len({body["model"] for body in asked}), 2)
         wanted = dict(n=8, max_tokens=24, temperature=0.8, top_p=0.9, top_k=40, min_p=0.01,
                       repetition_penalty=1.1, stop=["a", "e"], frequency_penalty=0.5,
-                      logprobs=0, return_token_ids=True)
+                      logprobs=0, return_token_ids=True,
+                      structured_outputs={"regex": "[a-z]*"})
         for body in asked:
             self.assertEqual({key: body[key] for key in wanted}, wanted)
         (lines,) = self.completions(run).values()
