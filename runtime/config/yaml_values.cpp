@@ -75,11 +75,9 @@ bool plain_in_flow(const std::string& text) {
   return !text.empty();
 }
 
-// A scalar inside a list or a map, in quotes where the plain text would read otherwise.
-std::string nested_scalar(const YamlNode& value) {
-  if (!value.quoted && plain_in_flow(value.text)) return value.text;
+std::string in_quotes(const std::string& plain) {
   std::string text = "\"";
-  for (const char c : value.text) {
+  for (const char c : plain) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7F) {
       text += fmt::format("\\x{:02X}", byte);
@@ -89,6 +87,11 @@ std::string nested_scalar(const YamlNode& value) {
     text += c;
   }
   return text + '"';
+}
+
+// A scalar inside a list or a map, in quotes where the plain text would read otherwise.
+std::string nested_scalar(const YamlNode& value) {
+  return !value.quoted && plain_in_flow(value.text) ? value.text : in_quotes(value.text);
 }
 
 std::string nested_text(const YamlNode& value) {
@@ -188,8 +191,10 @@ std::vector<std::int64_t> to_gpus(const YamlNode& value) {
 }
 
 std::string flow_text(const YamlNode& value) {
-  if (value.kind == Kind::scalar) return value.text;
-  return nested_text(value);
+  if (value.kind != Kind::scalar) return nested_text(value);
+  // What stood there plain on one line reads as itself again.
+  const bool plain = !value.quoted && value.text.find('\n') == std::string::npos;
+  return plain || plain_in_flow(value.text) ? value.text : in_quotes(value.text);
 }
 
 }  // namespace mgpu::train

@@ -138,6 +138,7 @@ nlohmann::json server_request(const train::TrainConfig& config) {
                                    "top_k",
                                    "min_p",
                                    "seed",
+                                   "stop_token_ids",
                                    "repetition_penalty",
                                    "stream",
                                    "echo",

@@ -55,7 +55,8 @@ class WeightTransfer(GrpoTest):
     def assert_received(self, run):
         """The first update is before the first step, the next are after steps 1 and 2."""
         self.assertEqual(run.status, 0, run.out + run.err)
-        updates = [trainer.load_tensors(self.received, f"received-{number}") for number in (1, 2, 3)]
+        updates = [trainer.load_tensors(self.received, f"received-{number}")
+                   for number in (1, 2, 3)]
         saved = [trainer.load_tensors(folder) for folder in
                  (self.model, run.folder / "checkpoint-1", run.folder / "checkpoint-2")]
         for ours, theirs in zip(updates, saved):
@@ -79,7 +80,8 @@ class WeightTransfer(GrpoTest):
         self.serve("--refuses-update", "2")
         run = self.train_on("0")
         self.assertEqual(run.status, 1)
-        self.assertIn("/update_weights answered with status 500: no room for these weights", run.err)
+        self.assertIn("/update_weights answered with status 500: no room for these weights",
+                      run.err)
 
     def test_a_gpu_that_trains_and_serves_is_refused(self):
         self.serve()

@@ -78,7 +78,8 @@ class Group:
 class WeightServer(vllm_server.Server):
     def __init__(self, folder, port, out, pack_bytes=PACK_BYTES, refuses_update=0):
         super().__init__(folder, port, dev=True)
-        self.out, self.pack_bytes, self.refuses_update = pathlib.Path(out), pack_bytes, refuses_update
+        self.out, self.pack_bytes = pathlib.Path(out), pack_bytes
+        self.refuses_update = refuses_update
         self.group, self.updates, self.updating = None, 0, False
 
     def more(self, path, body):

@@ -35,7 +35,7 @@ class ServerTest(GrpoTest):
     def train_by(self, server, nproc=1, **keys):
         return self.train(nproc, **{"vllm_server_base_url": server.url, **keys})
 
-    def refused_by(self, server, *lines, nproc=2, status=1, **keys):
+    def refused_by(self, server, *lines, nproc=1, status=1, **keys):
         return self.refused(status, *lines, nproc=nproc,
                             **{"vllm_server_base_url": server.url, **keys})
 
@@ -125,13 +125,15 @@ class Rollouts(ServerTest):
             server, max_steps=1, temperature=0.8, top_p=0.9, top_k=40, min_p=0.01,
             repetition_penalty=1.1, max_completion_length=24, eval_dataset=str(held_out),
             eval_strategy="steps", eval_steps=1, log_completions=True,
-            generation_kwargs={"stop": ["a", "e"], "frequency_penalty": 0.5})
+            generation_kwargs={"stop": ["a", "e"], "frequency_penalty": 0.5},
+            vllm_structured_outputs_regex="[a-z]*")
         asked = server.bodies(COMPLETIONS)
         self.assertEqual(len(asked), 5)  # the last two are the evaluation's
         self.assertEqual(len({body["model"] for body in asked}), 2)
         wanted = dict(n=8, max_tokens=24, temperature=0.8, top_p=0.9, top_k=40, min_p=0.01,
                       repetition_penalty=1.1, stop=["a", "e"], frequency_penalty=0.5,
-                      logprobs=0, return_token_ids=True)
+                      logprobs=0, return_token_ids=True,
+                      structured_outputs={"regex": "[a-z]*"})
         for body in asked:
             self.assertEqual({key: body[key] for key in wanted}, wanted)
         (lines,) = self.completions(run).values()
@@ -185,7 +187,8 @@ class BadServers(ServerTest):
         self.assertEqual(len(server.bodies(COMPLETIONS)), 4)
 
     def test_one_that_dies_in_the_middle_of_a_request(self):
-        self.refused_by(self.serve(fault="dies"), f"{COMPLETIONS}: cannot ", "tried 6 times")
+        self.refused_by(self.serve(fault="dies"), f"{COMPLETIONS}: cannot ", "tried 6 times",
+                        nproc=2)
 
     def test_ones_that_cannot_be_believed(self):
         for fault, line in (("wrong_count", "8 completions were asked for, and 7 came"),

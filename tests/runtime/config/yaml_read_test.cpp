@@ -80,6 +80,19 @@ TEST_CASE("flow text reads back as the value it was made of", "[yaml]") {
   CHECK(again.items.size() == value.items.size());
 }
 
+TEST_CASE("a text that looks like YAML is the same text when it is read again", "[yaml]") {
+  const std::string text = GENERATE("'think: then answer'", "'[a-z]*'", "'# no comment'", "'*'",
+                                    "'- a'", "'{a: 1}'", "\"two\\nlines\"", "'say \"x\"'", "'a\\d'",
+                                    "|\n  two:\n  lines\n", "plain words, and more", "''");
+  CAPTURE(text);
+  const auto value = scalar(text);
+  REQUIRE(value.kind == YamlNode::Kind::scalar);
+  const auto again = parse_yaml(flow_text(value), "f");
+  REQUIRE(again.kind == YamlNode::Kind::scalar);
+  CHECK(again.text == value.text);
+  CHECK(flow_text(scalar("'127.0.0.1'")) == "127.0.0.1");
+}
+
 TEST_CASE("negative numbers in a list or a map stay numbers as flow text", "[yaml]") {
   const auto* text = "{a: -0.5, b: [-1, 1e-3, -.5], c: '-1'}";
   const auto again = scalar(flow_text(scalar(text)));
