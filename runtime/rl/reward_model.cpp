@@ -83,7 +83,9 @@ data::Batch lay_out_texts(const std::vector<const std::vector<std::int32_t>*>& t
 bool is_reward_model(const std::string& entry, const rewards::Settings& settings) {
   const auto names = rewards::reward_names();
   if (std::find(names.begin(), names.end(), entry) != names.end()) return false;
-  return !settings.reward_rules.contains(entry) && fs::exists(fs::path(entry) / "config.json");
+  std::error_code ignored;  // a program may be longer than a path
+  return !settings.reward_rules.contains(entry) &&
+         fs::exists(fs::path(entry) / "config.json", ignored);
 }
 
 std::string reward_model_name(const std::string& folder) {
@@ -138,10 +140,14 @@ RewardModel::RewardModel(RewardModelSource source, const Options& options, comm:
 }
 
 RewardModel::Tokens RewardModel::read(const Sample& sample, const Question& question) const {
-  if (question.messages.empty()) return encoder_.encode(question.text + sample.text, false);
-  auto messages = data::Json::parse(question.messages);
-  messages.push_back({{"role", "assistant"}, {"content", sample.text}});
-  return encoder_.encode(encoder_.render(messages, nullptr, false, template_extra_), false);
+  try {
+    if (question.messages.empty()) return encoder_.encode(question.text + sample.text, false);
+    auto messages = data::Json::parse(question.messages);
+    messages.push_back({{"role", "assistant"}, {"content", sample.text}});
+    return encoder_.encode(encoder_.render(messages, nullptr, false, template_extra_), false);
+  } catch (const std::runtime_error& e) {
+    throw RewardError(name(), fmt::format("{}: {}", question.where, e.what()));
+  }
 }
 
 std::vector<rewards::Score> RewardModel::score(std::span<const Sample> samples,

@@ -108,6 +108,8 @@ class RewardModels(JudgeTest):
                 texts.append(row["prompt"] + text)
         for (_, text, ours), theirs in zip(said, logits_of(judge, texts)):
             self.assertLessEqual(abs(ours - theirs), CLOSE, text)
+        wordy = make_judge(self.dir / "wordy", template="{{ raise_exception('no ' + 'more') }}")
+        self.refused(1, "reward wordy: ", "no more", reward_funcs=[str(wordy)], **keys)
         bare = make_judge(self.dir / "bare")
         self.refused(1, "reward bare: ", "mixed.jsonl:1: the prompt is a conversation, and ",
                      "has no chat template", reward_funcs=[str(bare)], **keys)
@@ -158,6 +160,11 @@ class RewardModels(JudgeTest):
         self.assertEqual(self.told(run), 1, run.err)
         self.refused(2, "reward_funcs names judge twice", nproc=1,
                      reward_funcs=[str(judge), f"{judge}/"])
+
+    def test_a_program_longer_than_a_path_is_no_model(self):
+        run = self.refused(1, "reward cmd:", nproc=1,
+                           reward_funcs=["cmd:" + "true; " * 100 + "exit 3"])
+        self.assertNotIn("filesystem error", run.err)
 
     def test_scoring_a_file_refuses_a_model_in_one_line(self):
         judge = make_judge(self.dir / "judge")

@@ -1,5 +1,7 @@
 #include "runtime/config/roles.hpp"
 
+#include <algorithm>
+
 #include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
@@ -66,6 +68,19 @@ TEST_CASE("too few GPUs: how many are needed, how many there are, and what to se
         "policy_gpus: [0] with --nproc 1, reference_gpu: 0, reward_gpu: 0");
   CHECK(refusal("policy_gpus: [2, 3]\n", 2, 2) ==
         "policy_gpus [2, 3] need 4 GPUs, found 2; set policy_gpus: [0, 1]");
+}
+
+TEST_CASE("a GPU for a reference that there is not leaves a note") {
+  const auto told = [](const TrainConfig& config) {
+    return std::any_of(config.notes.begin(), config.notes.end(), [](const std::string& note) {
+      return note.find("reference_gpu: has no effect: beta is 0") != note.npos;
+    });
+  };
+  CHECK_FALSE(told(recipe("reference_gpu: 1\n")));
+  CHECK(
+      told(parse_recipe("model_name_or_path: m\ndataset_name: d.jsonl\n"
+                        "reward_funcs: [format]\nreference_gpu: 1\n",
+                        "f")));
 }
 
 TEST_CASE("GPUs are numbers, each once") {
