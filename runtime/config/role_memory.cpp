@@ -1,32 +1,20 @@
 #include "runtime/config/role_memory.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "rendezvous/base/text_table.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/memory_model.hpp"
-#include "runtime/config/planner.hpp"
 #include "runtime/config/rollout_memory.hpp"
 
 namespace mgpu::train {
 namespace {
 
-constexpr const char* kPolicy = "the policy";
-constexpr const char* kRollout = "the rollout";
-constexpr const char* kReference = "the reference";
-
 constexpr std::int64_t kReadTokens = 8192;            // that a reward model reads at a time
 constexpr std::int64_t kHeadRows = 4096;              // rows of logits that exist at a time
 constexpr std::int64_t kContext = 512 * (1LL << 20);  // CUDA's, on a GPU
 constexpr double kMargin = 1.05;                      // for what the allocator cannot join up
-
-double gib(std::int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 30);
-}
 
 std::int64_t bytes_of_number(const TrainConfig& config) {
   return config.dtype == Dtype::fp32 ? 4 : 2;
@@ -81,13 +69,14 @@ class Books {
   // After all others: as many sequences at a time as are wanted, or as there is room for.
   void rollout() {
     const auto& config = request_.config;
-    if (GrpoValues(config).uses_server()) return;
     const bool gathers = ranks_ > 1 && config.zero_stage == 3;
     const auto whole = gathers ? weights_of(request_.model, config, config.load_in_4bit) : 0;
+    if (GrpoValues(config).uses_server()) return beside_server(whole);
     const auto reads = std::max(kReadTokens, config.max_length);
-    const auto besides = whole + reading(request_.model, reads, number_, false);
+    const auto besides = whole + reading(request_.model, reads, number_, false) + adapters();
     // Logits of the steps, and those behind prompts that have been read.
-    const auto logits = 3 * request_.model.vocab_size * number_;
+    const bool penalty = GrpoValues(config).number("repetition_penalty").value_or(1) != 1;
+    const auto logits = request_.model.vocab_size * (penalty ? 8 * number_ + 2 : 3 * number_);
     const auto page = cache_page(request_.model, number_);
     const auto longest = config.max_length + kMostBurst;
     const auto one = rollout_memory(1, longest, page).bytes + logits;
@@ -121,6 +110,17 @@ class Books {
              reading(judge.model, kReadTokens, number_, false));
   }
 
+  // Its completions are read once more, and without adapters all weights go there in packs.
+  void beside_server(std::int64_t whole) {
+    constexpr std::int64_t kPack = 1LL << 30;
+    const auto& m = request_.model;
+    for (const auto gpu : request_.roles.policy)
+      add({gpu, kPolicy, "looking back", 0, whole + reading(m, tokens_, number_, true)});
+    if (!request_.config.use_peft)
+      add({request_.roles.policy.front(), kPolicy, "sending weights", 0,
+           kPack + 2 * m.vocab_size * m.hidden_size * number_});
+  }
+
   std::vector<RoleMemory> take() {
     std::stable_sort(lines_.begin(), lines_.end(),
                      [](const RoleMemory& a, const RoleMemory& b) { return a.gpu < b.gpu; });
@@ -129,6 +129,15 @@ class Books {
 
  private:
   void add(RoleMemory line) { lines_.push_back(std::move(line)); }
+
+  // Of all layers, laid out for small batches.
+  std::int64_t adapters() const {
+    if (!request_.config.use_peft) return 0;
+    const auto& m = request_.model;
+    const auto qkv = (m.heads + 2 * m.kv_heads) * m.head_dim;
+    return m.layers * request_.config.lora_r * number_ *
+           (3 * qkv + 2 * m.hidden_size + 4 * m.intermediate_size);
+  }
 
   // For who works on a GPU, beside what all hold there.
   std::int64_t room_left(std::int64_t gpu) const {
@@ -155,88 +164,6 @@ class Books {
   std::int64_t ranks_, number_, tokens_;
   std::vector<RoleMemory> lines_;
 };
-
-std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
-  std::set<std::int64_t> gpus;
-  for (const auto& role : roles) gpus.insert(role.gpu);
-  return {gpus.begin(), gpus.end()};
-}
-
-// GPUs that have the same roles with the same needs, together.
-std::vector<std::vector<std::int64_t>> alike(const std::vector<RoleMemory>& roles) {
-  const auto on = [&](std::int64_t gpu) {
-    std::vector<RoleMemory> own;
-    for (auto role : roles)
-      if (role.gpu == gpu) {
-        role.gpu = 0;
-        own.push_back(std::move(role));
-      }
-    return own;
-  };
-  std::vector<std::vector<std::int64_t>> groups;
-  for (const auto gpu : gpus_of(roles)) {
-    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& others) {
-      return on(others.front()) == on(gpu);
-    });
-    if (group == groups.end())
-      groups.push_back({gpu});
-    else
-      group->push_back(gpu);
-  }
-  return groups;
-}
-
-std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
-  return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) +
-         outside(ranks);
-}
-
-std::string or_smaller_batch(const TrainConfig& config) {
-  const auto size = config.per_device_train_batch_size;
-  return size > 1 ? fmt::format("per_device_train_batch_size: {}, ", size / 2) : "";
-}
-
-// What makes the role need less.
-std::string remedy(const RoleRequest& request, const RoleMemory& role) {
-  const auto& config = request.config;
-  const auto ranks = request.roles.policy.size();
-  if (role.role == kPolicy)
-    return fmt::format(
-        "{}{}{}{}", or_smaller_batch(config),
-        config.gradient_checkpointing == Recompute::no ? "gradient_checkpointing: true, " : "",
-        ranks > 1 && config.zero_stage < 3 ? "zero_stage: 3, " : "",
-        !config.use_peft       ? "use_peft: true"
-        : !config.load_in_4bit ? "load_in_4bit: true"
-                               : "a smaller model or more GPUs");
-  if (role.role == kRollout) {  // of one sequence, with all weights gathered
-    const auto most = GrpoValues(config).whole("max_completion_length").value_or(512);
-    return fmt::format(
-        "max_completion_length: {}, {}", std::max<std::int64_t>(1, most / 2),
-        config.use_peft && !config.load_in_4bit ? "load_in_4bit: true" : "or a smaller model");
-  }
-  const bool reference = role.role == kReference;
-  const auto& place = reference ? request.roles.reference : request.roles.reward;
-  const char* key = reference ? "reference_gpu" : "reward_gpu";
-  const auto elsewhere = place.held() ? fmt::format(
-                                            "another {}, or none, which spreads it over "
-                                            "all ranks",
-                                            key)
-                                      : fmt::format("{} with a GPU of its own", key);
-  return elsewhere + (reference ? config.use_peft ? ""
-                                                  : ", or use_peft: true, whose reference is "
-                                                    "the model without its adapter"
-                                : ", or a smaller model");
-}
-
-// The role without which most would be left.
-const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
-  const RoleMemory* most = nullptr;
-  for (const auto& role : roles)
-    if (role.gpu == gpu &&
-        (most == nullptr || role.holds + role.at_work > most->holds + most->at_work))
-      most = &role;
-  return *most;
-}
 
 }  // namespace
 
@@ -272,44 +199,9 @@ std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64
   return holds;
 }
 
-std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place) {
-  std::vector<std::vector<std::string>> rows{{"  " + place, "role", "holds", "at work", ""}};
-  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", gib(bytes)); };
-  for (const auto& group : alike(roles)) {
-    const auto where = fmt::format("  {}", fmt::join(group, ", "));
-    for (const auto& role : roles)
-      if (role.gpu == group.front())
-        rows.push_back(
-            {where, role.role, amount(role.holds), "+ " + amount(role.at_work), role.work});
-    rows.push_back(
-        {where, "in all", amount(peak_of(roles, group.front())), "", "roles work in turn"});
-  }
-  return rendezvous::text_table(rows);
-}
-
-std::optional<std::string> lack_of_memory(const RoleRequest& request,
-                                          const std::vector<RoleMemory>& roles) {
-  if (request.gpu_bytes == 0) return {};
-  const auto ranks = static_cast<std::int64_t>(request.roles.policy.size());
-  for (const auto gpu : gpus_of(roles)) {
-    const auto all = needed(roles, gpu, ranks);
-    if (all <= request.gpu_bytes) continue;
-    const auto& most = heaviest(roles, gpu);
-    auto text = fmt::format(
-        "GPU {} has {:.1f} GiB and its roles need {:.1f} GiB, {} most: {:.1f} GiB; set {}", gpu,
-        gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
-        remedy(request, most));
-    if (const GrpoValues values(request.config); !values.said("num_generations")) {
-      const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
-      const auto preset = preset_for(total);
-      text += fmt::format(
-          "; guides for {:.0f} GiB in all say per_device_train_batch_size: {}, "
-          "num_generations: {}",
-          gib(total), preset.batch_size, preset.group_size);
-    }
-    return text;
-  }
-  return {};
+std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
+  return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) +
+         outside(ranks);
 }
 
 }  // namespace mgpu::train

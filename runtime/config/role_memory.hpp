@@ -12,6 +12,11 @@
 
 namespace mgpu::train {
 
+// Roles, as messages call them; a reward model is "reward" and its name.
+inline constexpr const char* kPolicy = "the policy";
+inline constexpr const char* kRollout = "the rollout";
+inline constexpr const char* kReference = "the reference";
+
 // What the roles of a GRPO job are counted for.
 struct RoleRequest {
   model::ModelConfig model;
@@ -45,6 +50,8 @@ std::vector<RoleMemory> role_memory(const RoleRequest& request);
 
 // What all roles of a GPU hold, and the most that one of them needs besides.
 std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu);
+// The same with what lies outside of the allocator, or is lost to it.
+std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks);
 // What roles other than the policy hold there.
 std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 

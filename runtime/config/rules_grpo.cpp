@@ -117,12 +117,33 @@ void server_rule(Reading& reading) {
               "has no effect: vllm_server_base_url says where the server is");
   note_each(reading,
             {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_max_model_length",
-             "vllm_enable_sleep_mode", "vllm_model_impl"},
+             "vllm_enable_sleep_mode", "vllm_model_impl", "vllm_device", "vllm_dtype"},
             "has no effect: it is for whoever starts the server");
   note_each(reading, {"vllm_sync_interval"},
             "has no effect: the server gets the weights whenever they have changed");
   note_each(reading, {"vllm_lora_sync"},
             "has no effect: an adapter alone is sent whenever one is trained");
+}
+
+// Keys of other trainers that need nothing here; those that switch something off say nothing.
+void unheeded_rule(Reading& reading) {
+  const auto unless_off = [&](std::initializer_list<const char*> keys, const char* text) {
+    for (const char* key : keys)
+      if (const auto* setting = reading.find(key);
+          setting != nullptr && !is_null(setting->value) && setting->value.text != "false")
+        reading.note(*setting, text);
+  };
+  unless_off({"async_prefetch"}, "has no effect: a step learns from what its own weights made");
+  if (const auto* gathers = reading.find("ds3_gather_for_generation");
+      gathers != nullptr && gathers->value.text == "false")
+    reading.note(*gathers, "has no effect: weights that are spread are gathered to generate");
+  unless_off({"cast_lm_head_to_fp32"},
+             "has no effect: scores are computed in fp32 of logits in the model's dtype");
+  unless_off({"cache_implementation", "use_transformers_continuous_batching",
+              "transformers_continuous_batching_config"},
+             "has no effect: the generator has one cache, in pages, and always batches so");
+  unless_off({"log_unique_prompts", "log_multimodal", "log_completions_hub_repo"},
+             "has no effect: completions are logged to a file of the output folder, all of them");
 }
 
 // Our own engine generates, or a server that somebody runs; keys of the other have no effect.
@@ -138,6 +159,11 @@ void engine_rule(Reading& reading) {
             {"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
              "vllm_group_port"},
             "has no effect: our own engine generates; a server needs vllm_mode: server");
+  note_each(reading,
+            {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_max_model_length",
+             "vllm_enable_sleep_mode", "vllm_model_impl", "vllm_sync_interval", "vllm_lora_sync",
+             "vllm_device", "vllm_dtype"},
+            "has no effect: our own engine generates, with the memory that the plan gives it");
   note_each(reading,
             {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
              "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"},
@@ -206,6 +232,7 @@ void grpo_rules(Reading& reading) {
   if (type == LossType::vespo) vespo_rule(reading);
   level_rule(reading, type);
   kl_rule(reading);
+  unheeded_rule(reading);
   engine_rule(reading);
   roles_rule(reading);
   absent_rule(reading);

@@ -4,8 +4,10 @@
 
 #ifdef MGPU_CUDA
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 #endif
 
 namespace mgpu::ops {
@@ -24,9 +26,23 @@ c10::cuda::CUDAStream recording_stream(at::Device device) {
   return *stream;
 }
 
+// While something is recorded the allocator gives nothing back to make room.
+void make_room() {
+  constexpr std::size_t kEnough = std::size_t{1} << 30;
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) == cudaSuccess && free < kEnough)
+    c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
 }  // namespace
 
 struct Recording::Store::Graphs {
+  // Nobody else can use what the graphs had, and the allocator keeps it.
+  ~Graphs() {
+    if (used) c10::cuda::CUDACachingAllocator::emptyCache(pool);
+  }
+
+  bool used = false;
   at::cuda::MempoolId_t pool;  // goes with the last graph that uses it
   int users = 0;
 };
@@ -34,6 +50,7 @@ struct Recording::Store::Graphs {
 struct Recording::Graph {
   explicit Graph(Store::Graphs& store) : store_(store) {
     if (store_.users++ == 0) store_.pool = at::cuda::graph_pool_handle();
+    store_.used = true;
   }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -56,6 +73,7 @@ Recording::Recording(Store& store, std::function<void()> work)
   const c10::cuda::CUDAStreamGuard guard(stream);
   work_();  // libraries take what they need at their first call
   stream.synchronize();
+  make_room();
   graph_ = std::make_unique<Graph>(*store_.graphs_);
   // Threads beside this one, such as the watch over collectives, go on asking the driver.
   graph_->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);

@@ -74,7 +74,7 @@ void GrpoTrainer::tell_unjudged() {
     if (auto& count = unjudged_[model->place()]; count > 0) {
       reporter_->note(fmt::format(
           "warning: {} completions with their prompts are longer than the {} tokens that reward {} "
-          "reads; they have no score from it",
+          "reads, or empty; they have no score from it",
           count, model->longest(), model->name()));
       count = 0;
     }

@@ -136,9 +136,12 @@ void GrpoTrainer::open_prompts() {
 void GrpoTrainer::open_server() {
   const auto longest = std::max(longest_of(questions_.all), longest_of(eval_questions_.all));
   const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
+  std::vector<std::int64_t> gpus{device_.index()};
+  for (const auto* role : {&roles_.reference, &roles_.reward})
+    if (role->held() && role->holder == comm_->rank()) gpus.push_back(*role->gpu);
   server_ = std::make_unique<Server>(
-      config_, contract_, Server::Needs{longest, wanted_of(config_).most_tokens, new_rows}, *comm_,
-      device_);
+      config_, contract_, Server::Needs{longest, wanted_of(config_).most_tokens, new_rows, gpus},
+      *comm_, device_);
   notes_.insert(notes_.end(), server_->notes().begin(), server_->notes().end());
 }
 
@@ -264,8 +267,10 @@ void GrpoTrainer::take_back(Generation generation, const std::string& checkpoint
       refuse(
           "of other prompts than those of this run: the data set, seed or num_generations has "
           "changed");
-  if (kl_.beta() != 0 && generation.samples.front().ref_log_probs.empty())
-    refuse("that no reference has seen: beta has changed");
+  const bool unseen = std::any_of(
+      generation.samples.begin(), generation.samples.end(),
+      [](const Sample& sample) { return sample.ref_log_probs.size() != sample.tokens.size(); });
+  if (kl_.beta() != 0 && unseen) refuse("that no reference has seen: beta has changed");
   generations_.emplace(generation.number, std::move(generation));
 }
 

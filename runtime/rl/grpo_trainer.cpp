@@ -61,9 +61,14 @@ std::vector<Sample> GrpoTrainer::complete(std::uint64_t seed,
   generator_->renew(progress_.step);
   std::vector<Sample> own;
   {
-    const rollout::WholeWeights whole(source_->config, learner_->shards());
+    // Ranks read different numbers of batches, so no rank may wait for another's weights.
+    std::optional<rollout::WholeWeights> whole;
+    if (!server_) whole.emplace(source_->config, learner_->shards());
     own = actor_->complete(round, questions);
-    if (teaches && (!sizes_.on_policy() || loss_.correct_sampler)) look_back(own, false);
+    if (teaches && (!sizes_.on_policy() || loss_.correct_sampler)) {
+      if (server_) whole.emplace(source_->config, learner_->shards());
+      look_back(own, false);
+    }
   }
   consult(own, questions, Consulted::spread, teaches);
   auto samples = in_order(share(own, *comm_, device_), spread, group);

@@ -67,7 +67,13 @@ Server::Server(const train::TrainConfig& config, const rendezvous::Contract& con
       json::parse(comm::share_text(comm_, told.dump(), device_, "what the server says of itself"));
   facts_.model = shared.at("model");
   workers_ = shared.at("workers");
-  check_gpu();
+  check_gpus(needs.gpus);
+}
+
+// Seconds that a rank may take while the others wait for it in a collective.
+double Server::patience() const {
+  const auto all = static_cast<double>(config_.ddp_timeout);
+  return comm_.world() > 1 ? .8 * all : all;
 }
 
 // What no server could do for this recipe.
@@ -92,7 +98,14 @@ std::string Server::start() const {
 }
 
 void Server::recognise(const Needs& needs) {
-  const auto limit = GrpoValues(config_).number("vllm_server_timeout").value_or(240);
+  auto limit = GrpoValues(config_).number("vllm_server_timeout").value_or(240);
+  if (limit > patience()) {
+    limit = patience();
+    notes_.push_back(
+        fmt::format("vllm_server_timeout is cut to {:.0f} s: the other ranks wait for {} s "
+                    "(ddp_timeout)",
+                    limit, config_.ddp_timeout));
+  }
   servers::wait_for(caller_, {.limit = seconds(limit)}, start(),
                     [](const std::string& line) { std::cerr << "mgpu-train: " << line << "\n"; });
   facts_ = servers::recognise(caller_, start());
@@ -103,6 +116,9 @@ void Server::recognise(const Needs& needs) {
         caller_.url(), facts_.longest, needs.prompt, needs.completion, all, all));
   notes_.push_back(
       fmt::format("completions come from {} by the server at {}", facts_.model, caller_.url()));
+  if (!servers::same_model(facts_.root, config_.model_name_or_path))
+    notes_.push_back(fmt::format("warning: the server has {}, and what learns is {}", facts_.root,
+                                 config_.model_name_or_path));
   workers_ = servers::workers_of(caller_);
   check_inside();
 }
@@ -137,19 +153,21 @@ void Server::check_inside() {
         inside.log_probs.empty() ? "not known" : inside.log_probs));
 }
 
-void Server::check_gpu() const {
+void Server::check_gpus(const std::vector<std::int64_t>& gpus) const {
   if (!device_.is_cuda() || !servers::is_this_host(caller_.address().host)) return;
   std::optional<std::string> visible;
   if (const char* set = std::getenv(rendezvous::variable::kCudaVisibleDevices)) visible = set;
-  const auto gpu = servers::gpu_of_rank(visible, contract_.local_rank);
   const auto port = static_cast<std::uint16_t>(std::stoi(caller_.address().port));
   const auto found = servers::listeners("/proc", port);
-  if (const auto* user = servers::user_of(found, workers_, gpu))
-    throw std::runtime_error(fmt::format(
-        "GPU {} is used by rank {} and by the server at {} ({}, pid {}); give them different ones "
-        "with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where our own engine generates on "
-        "the GPUs that train",
-        gpu, contract_.rank, caller_.url(), user->name, user->pid));
+  for (const auto number : gpus) {
+    const auto gpu = servers::gpu_of_rank(visible, static_cast<int>(number));
+    if (const auto* user = servers::user_of(found, workers_, gpu))
+      throw std::runtime_error(fmt::format(
+          "GPU {} is used by rank {} and by the server at {} ({}, pid {}); give them different "
+          "ones with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where our own engine "
+          "generates on the GPUs that train",
+          gpu, contract_.rank, caller_.url(), user->name, user->pid));
+  }
 }
 
 std::unique_ptr<WeightSync> Server::adapter_sync(train::Saver& saver) const {
@@ -185,7 +203,7 @@ std::unique_ptr<Generator> Server::generator(const train::ModelSource& source,
                                              rollout::Wanted wanted) {
   return std::make_unique<ServerGenerator>(
       caller_, drawing_of(std::move(wanted), source.config.vocab_size, request_),
-      seconds(config_.ddp_timeout), sends_adapter() ? adapter_sync(saver) : transfer_sync(learner));
+      seconds(patience()), sends_adapter() ? adapter_sync(saver) : transfer_sync(learner));
 }
 
 }  // namespace mgpu::rl

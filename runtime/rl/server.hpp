@@ -25,6 +25,7 @@ class Server {
   struct Needs {
     std::int64_t prompt = 0, completion = 0;  // tokens at most
     bool new_rows = false;                    // the policy has tokens that its files have not
+    std::vector<std::int64_t> gpus;           // that this rank computes on, by number
   };
 
   // All ranks make it together. Rank 0 waits and asks, the others are told. Throws
@@ -43,7 +44,8 @@ class Server {
   void recognise(const Needs& needs);
   void check_weights(const Needs& needs) const;
   void check_inside();
-  void check_gpu() const;
+  void check_gpus(const std::vector<std::int64_t>& gpus) const;
+  double patience() const;
   std::string start() const;
   bool sends_adapter() const { return config_.use_peft; }
   std::unique_ptr<WeightSync> adapter_sync(train::Saver& saver) const;

@@ -88,6 +88,9 @@ Engine::Bucket& Engine::bucket(Work& work) {
       rows_for(static_cast<std::int64_t>(work.running.size()), options_.sequences, device);
   auto& bucket = work.buckets[rows];
   if (bucket) return *bucket;
+  // Where nothing is recorded there may be any number of rows, and none is worth keeping.
+  if (!device.is_cuda())
+    std::erase_if(work.buckets, [](const auto& item) { return item.second != nullptr; });
   const bool asks = work.wanted.repetition_penalty != 1;
   const RowsShape shape{.rows = rows,
                         .pages = pages_in(options_.longest + options_.burst) + 1,

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace mgpu::servers {
@@ -10,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr milliseconds kLoading{300'000};
+constexpr milliseconds kLoading{300'000}, kLooking{10'000};
 
 }  // namespace
 
@@ -37,13 +39,23 @@ void Adapters::load(const LoadedAdapter& version) {
   const auto answer = server_.post(
       kPath, {{"lora_name", version.name}, {"lora_path", version.folder}, {"load_inplace", false}},
       kLoading);
-  if (answer.status != 200)
+  if (answer.status != 200 && !is_there(version))
     throw std::runtime_error(
         fmt::format("the server does not take the adapter in {}, which it has to see under that "
                     "path: {}; it may have to be started with\n    {}",
                     version.folder, server_.complaint(kPath, answer), start_));
   remove(loaded_);
   loaded_ = version;
+}
+
+// A try whose answer was lost may have loaded it; the next one is refused then.
+bool Adapters::is_there(const LoadedAdapter& version) const {
+  const auto answer = server_.get("/v1/models", kLooking);
+  const auto said = nlohmann::json::parse(answer.body, nullptr, false);
+  const auto models = said.is_object() ? said.value("data", nlohmann::json()) : nlohmann::json();
+  return std::any_of(models.begin(), models.end(), [&](const auto& model) {
+    return model.is_object() && model.value("id", nlohmann::json()) == version.name;
+  });
 }
 
 void Adapters::finish() {

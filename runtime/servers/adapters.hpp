@@ -25,6 +25,7 @@ class Adapters {
   void finish();
 
  private:
+  bool is_there(const LoadedAdapter& version) const;
   void remove(const LoadedAdapter& version);
 
   const Caller& server_;

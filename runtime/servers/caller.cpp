@@ -58,9 +58,10 @@ http::Answer Caller::post(const std::string& path, const json& body, millisecond
 http::Answer Caller::ask(const http::Question& question, const std::string& path,
                          milliseconds limit) const {
   auto pause = patience_.pause;
+  const auto end = after(limit);  // of all tries
   for (int left = patience_.tries - 1;; --left) {
     try {
-      auto answer = http::ask(server_, question, after(limit));
+      auto answer = http::ask(server_, question, end);
       if (left == 0 || !may_pass(answer.status)) return answer;
     } catch (const http::Late&) {
       throw std::runtime_error(fmt::format("{}{} did not answer within {} s; look at its log", url_,

@@ -144,8 +144,11 @@ std::vector<std::vector<Made>> complete(const Caller& server, const std::string&
                                         milliseconds limit) {
   constexpr const char* kPath = "/v1/completions";
   std::vector<std::vector<Made>> made(asked.size());
+  const auto end = std::chrono::steady_clock::now() + limit;
   for_all(asked.size(), [&](std::size_t i) {
-    const auto answer = server.post(kPath, request_of(asked[i], drawing, model), limit);
+    const auto answer = server.post(
+        kPath, request_of(asked[i], drawing, model),
+        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now()));
     const auto said = server.json_of(kPath, answer);
     try {
       made[i] = completions_in(said, asked[i], drawing);

@@ -77,6 +77,7 @@ Facts recognise(const Caller& server, const std::string& start) {
         facts.adapters.push_back({model.at("id"), root.is_string() ? std::string(root) : ""});
       } else if (facts.model.empty()) {
         facts.model = model.at("id");
+        if (const auto root = model.value("root", json()); root.is_string()) facts.root = root;
         const auto longest = model.value("max_model_len", json());
         if (longest.is_number_integer()) facts.longest = longest;
       }
@@ -88,6 +89,14 @@ Facts recognise(const Caller& server, const std::string& start) {
     throw std::runtime_error(
         fmt::format("{}{} names no model: {}", server.url(), kModels, message_in(answer.body)));
   return facts;
+}
+
+bool same_model(const std::string& root, const std::string& ours) {
+  const auto last = [](std::string path) {
+    while (path.ends_with('/')) path.pop_back();
+    return path.substr(path.rfind('/') + 1);
+  };
+  return root.empty() || last(root) == last(ours);
 }
 
 std::string start_command(const std::string& model, const std::string& port,

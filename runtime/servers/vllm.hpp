@@ -19,11 +19,15 @@ struct LoadedAdapter {
 
 struct Facts {
   std::string model;                    // its id
+  std::string root;                     // what it was started with; empty: it does not say
   std::int64_t longest = 0;             // prompt and completion; 0: it does not say
   std::vector<LoadedAdapter> adapters;  // that are loaded
 
   friend bool operator==(const Facts&, const Facts&) = default;
 };
+
+// Whether a server's root and our model_name_or_path may be the same: their last parts are.
+bool same_model(const std::string& root, const std::string& ours);
 
 // Returns when the server answers. Tells at once that it waits, and again every `every`. Throws
 // when the limit is over, naming the server and how one is started.

@@ -54,6 +54,7 @@ DeviceMemory device_memory(at::Device device) {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
     memory.allocated = stats.allocated_bytes[0].current;
     memory.peak_allocated = stats.allocated_bytes[0].peak;
+    memory.reserved = stats.reserved_bytes[0].current;
     memory.peak_reserved = stats.reserved_bytes[0].peak;
     std::size_t free = 0;
     std::size_t total = 0;
@@ -69,7 +70,7 @@ DeviceMemory device_memory(at::Device device) {
   std::ifstream("/proc/self/statm") >> size >> resident;
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  memory.allocated = memory.used = resident * page;
+  memory.allocated = memory.reserved = memory.used = resident * page;
   memory.peak_allocated = memory.peak_reserved = usage.ru_maxrss * 1024L;
   memory.total = ::sysconf(_SC_PHYS_PAGES) * page;
   return memory;

@@ -26,7 +26,8 @@ void wait_for(at::Device device);            // until everything queued has run
 struct DeviceMemory {
   std::int64_t allocated = 0;       // by tensors now
   std::int64_t peak_allocated = 0;  // by tensors, at most so far
-  std::int64_t peak_reserved = 0;   // by the allocator
+  std::int64_t reserved = 0;        // by the allocator now
+  std::int64_t peak_reserved = 0;   // by it, at most so far
   std::int64_t total = 0;           // of the GPU
   std::int64_t used = 0;            // of the GPU, by everybody
 };

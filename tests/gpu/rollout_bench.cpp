@@ -183,9 +183,11 @@ int main(int argc, char** argv) {
     engine.generate(prompts, wanted);
     const auto& n = engine.counts();
     printf(
-        "  round %ld: %.3f s; read %ld tokens in %.3f s, made %ld in %.3f s (%ld steps): %.0f/s\n",
+        "  round %ld: %.3f s; read %ld tokens in %.3f s, made %ld in %.3f s (%ld steps): %.0f/s; "
+        "%.2f GiB reserved\n",
         round, bench::seconds() - start, n.prompt_tokens, n.reading, n.tokens, n.stepping, n.steps,
-        static_cast<double>(n.tokens) / n.stepping);
+        static_cast<double>(n.tokens) / n.stepping,
+        static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
   }
   const rollout::WholeWeights weights(config, shards);
   Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).tell();

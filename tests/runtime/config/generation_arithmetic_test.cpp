@@ -193,6 +193,25 @@ TEST_CASE("keys of a server and of our own engine are held against each other", 
              Contains("vllm_structured_outputs_regex: is not supported"));
 }
 
+TEST_CASE("keys that change nothing say so, unless they switch something off", "[generation]") {
+  const auto notes = [](const std::string& lines) {
+    std::string all;
+    for (const auto& note : with(lines).notes) all += note + "\n";
+    return all;
+  };
+  const std::string server = "use_vllm: true\nvllm_mode: server\n";
+  for (const char* key : {"async_prefetch", "cast_lm_head_to_fp32",
+                          "use_transformers_continuous_batching", "log_unique_prompts"})
+    for (const auto& before : {std::string(), server}) {
+      CHECK_THAT(notes(before + key + ": true\n"), Contains(std::string(key) + ": has no effect"));
+      CHECK(notes(before + key + ": false\n") == notes(before));
+    }
+  CHECK_THAT(notes("ds3_gather_for_generation: false\n"), Contains("are gathered to generate"));
+  CHECK(notes("ds3_gather_for_generation: true\n").empty());
+  for (const char* key : {"vllm_max_model_length: 2048", "vllm_lora_sync: true"})
+    CHECK_THAT(notes(key), Contains("has no effect: our own engine generates"));
+}
+
 TEST_CASE("task: gspo is GRPO with the ratio of sequences", "[generation]") {
   const auto config = parse_recipe("model_name_or_path: m\ndataset_name: d\ntask: gspo\n", "f");
   CHECK(config.grpo.at("importance_sampling_level") == "sequence");

@@ -56,10 +56,26 @@ TEST_CASE("what an earlier run left is removed, what others loaded stays", "[ser
   const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
   const auto caller = caller_of(server);
   servers::Adapters adapters(caller, below, "vllm serve M", "run");
-  adapters.clean({"M", 0, {{"old", below + "/old"}, {"theirs", folder.path("adapters-2/x")}}});
+  adapters.clean({"M", "", 0, {{"old", below + "/old"}, {"theirs", folder.path("adapters-2/x")}}});
   REQUIRE(server.asked().size() == 1);
   CHECK(json::parse(server.asked()[0].body) == json{{"lora_name", "old"}});
   CHECK_FALSE(fs::exists(below));
+}
+
+TEST_CASE("an adapter that the server has although the answer was lost is loaded", "[servers]") {
+  const TempDir folder;
+  std::string listed = "other";
+  const HttpServer server([&](const HttpQuestion& question) {
+    if (question.path == "/v1/models")
+      return HttpAnswer{200, json{{"data", {{{"id", "M"}}, {{"id", listed}}}}}.dump()};
+    return HttpAnswer{400, R"({"message":"has already been loaded"})"};
+  });
+  const auto caller = caller_of(server);
+  servers::Adapters adapters(caller, folder.path("adapters"), "vllm serve M", "run");
+  const auto version = adapters.next(3);
+  CHECK_THAT(message_of([&] { adapters.load(version); }), Contains("has already been loaded"));
+  listed = version.name;
+  CHECK(message_of([&] { adapters.load(version); }) == "no error");
 }
 
 TEST_CASE("a server that takes no adapters is told how to be started", "[servers]") {

@@ -15,7 +15,7 @@ TEST_CASE("a vLLM says its model, how much it reads and which adapters it has", 
       {"id":"base","root":"base","parent":null,"max_model_len":4096},
       {"id":"second-name","root":"base","parent":null}]})"}}}));
   const auto facts = recognise(caller_of(server), "vllm serve");
-  CHECK(facts == servers::Facts{"base", 4096, {{"a-1", "/out/a-1"}}});
+  CHECK(facts == servers::Facts{"base", "base", 4096, {{"a-1", "/out/a-1"}}});
 }
 
 TEST_CASE("what is no vLLM is refused with the command that starts one", "[servers]") {
@@ -93,6 +93,12 @@ TEST_CASE("a server in development mode is looked into, another shows nothing", 
   CHECK(servers::look_inside(caller_of(odd)).shown);
   CHECK_FALSE(servers::look_inside(caller_of(odd)).takes_weights);
   CHECK(servers::workers_of(caller_of(odd)) == 0);
+}
+
+TEST_CASE("a server with another model than ours is known by its name's last part", "[servers]") {
+  CHECK(servers::same_model("/models/Qwen2.5-7B/", "Qwen/Qwen2.5-7B"));
+  CHECK(servers::same_model("", "Qwen/Qwen2.5-7B"));
+  CHECK_FALSE(servers::same_model("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"));
 }
 
 TEST_CASE("versions say when packing is agreed upon", "[servers]") {

@@ -1,0 +1,69 @@
+#include "runtime/rollout/rows.hpp"
+
+#include <ATen/ops/full.h>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu;
+using rollout::Rows;
+using rollout::rows_for;
+
+namespace {
+
+std::vector<std::int32_t> ints(const at::Tensor& tensor) {
+  const auto flat = tensor.contiguous();
+  const auto* data = flat.const_data_ptr<std::int32_t>();
+  return {data, data + flat.numel()};
+}
+
+}  // namespace
+
+TEST_CASE("a GPU's steps have few numbers of rows, a CPU's as many as there are sequences") {
+  CHECK(rows_for(7, 64, at::kCPU) == 7);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t count = 1; count <= 256; ++count) {
+    const auto rows = rows_for(count, 256, at::kCUDA);
+    CHECK(rows >= count);
+    CHECK(rows < count * 2);
+    if (sizes.empty() || sizes.back() != rows) sizes.push_back(rows);
+  }
+  CHECK(sizes == std::vector<std::int64_t>{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256});
+  CHECK(rows_for(70, 80, at::kCUDA) == 80);  // never more than there can be
+  CHECK(rows_for(80, 80, at::kCUDA) == 80);
+}
+
+TEST_CASE("rows that stand for nobody write to nobody's page, also after other sequences") {
+  Rows rows({.rows = 4, .pages = 3, .burst = 2}, at::kCPU);
+  const std::vector<std::int32_t> long_one{5, 6, 7}, short_one{9};
+  rows.fill({{.token = 1, .position = 40, .drawn = 8, .seed = 11, .pages = &long_one},
+             {.token = 2, .position = 3, .drawn = 1, .seed = 12, .pages = &short_one},
+             {.token = 3, .position = 4, .drawn = 2, .seed = 13, .pages = &short_one}});
+  CHECK(ints(rows.input().table) == std::vector<std::int32_t>{5, 6, 7, 9, 0, 0, 9, 0, 0, 0, 0, 0});
+  rows.fill({{.token = 4, .position = 2, .drawn = 1, .seed = 14, .pages = &short_one}});
+  CHECK(ints(rows.input().table) == std::vector<std::int32_t>{9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(ints(rows.input().tokens) == std::vector<std::int32_t>{4, 0, 0, 0});
+  CHECK(ints(rows.input().positions) == std::vector<std::int32_t>{2, 0, 0, 0});
+}
+
+TEST_CASE("a burst keeps what each step drew, and reads it next") {
+  Rows rows({.rows = 2, .pages = 1, .burst = 2, .vocabulary = 10}, at::kCPU);
+  const std::vector<std::int32_t> page{1};
+  rows.fill({{.token = 1, .position = 3, .drawn = 1, .seed = 7, .pages = &page},
+             {.token = 2, .position = 5, .drawn = 4, .seed = 8, .pages = &page}});
+  for (const int step : {0, 1}) {
+    // Token -1: the logits had no softmax.
+    rows.draw().tokens.fill_(step == 0 ? 6 : -1);
+    rows.draw().log_probs.fill_(-.5 - step);
+    rows.advance();
+  }
+  const auto made = rows.made();
+  CHECK(made.token(0, 1) == 6);
+  CHECK(made.token(1, 1) == -1);
+  CHECK(made.log_prob(0, 0) == -.5F);
+  CHECK(made.log_prob(1, 0) == -1.5F);
+  CHECK(ints(rows.input().tokens) == std::vector<std::int32_t>{0, 0});
+  CHECK(ints(rows.input().positions) == std::vector<std::int32_t>{5, 7});
+  CHECK(ints(rows.draw().counters) == std::vector<std::int32_t>{3, 6});
+  CHECK(rows.seen().select(1, 6).all().item<bool>());
+  CHECK_FALSE(rows.seen().select(1, 5).any().item<bool>());
+}
