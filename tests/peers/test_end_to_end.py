@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from trainer import BIN, ROOT, environment
+from trainer import BIN, ROOT, SLOWER, environment
 
 EXAMPLES = ROOT / "docs" / "examples"
 
@@ -62,9 +62,12 @@ class EndToEnd(unittest.TestCase):
                 evaluations = [row["eval_reward"] for row in rows if "eval_reward" in row]
                 self.assertEqual(len(evaluations), 2, said)
                 before, after = evaluations
-                print(f"seed {seed}: {before:.3f} -> {after:.3f}",
-                      re.search(r"train_runtime *= *(\S+)", said).group(1), flush=True)
+                hours, minutes, seconds = re.search(r"train_runtime *= *(\d+):(\d+):([\d.]+)",
+                                                    said).groups()
+                took = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+                print(f"seed {seed}: {before:.3f} -> {after:.3f} in {took:.0f} s", flush=True)
                 self.assertGreater(after - before, 0.20)
+                self.assertLess(took, 180 * SLOWER)
 
 
 if __name__ == "__main__":
