@@ -69,7 +69,7 @@ TEST_CASE("a peer that does not read is let go of before it costs memory", "[hub
 
 TEST_CASE("a peer that floods is told so and turned away, the others live on", "[hub]") {
   // So little a second that a slow build is no slower.
-  Room room({.messages = Allowance(1, 1000), .bytes = Allowance(1 << 20, 4 << 20)});
+  Room room({.messages = Allowance(1, 1000), .bytes = Allowance(1 << 16, 4 << 20)});
   Visitor flood(room), agent(room);
   flood.join();
   agent.join();
@@ -80,9 +80,9 @@ TEST_CASE("a peer that floods is told so and turned away, the others live on", "
     for (int i = 0; i < 4; ++i) flood.talk.send(Notice{std::string(3 << 20, 'x')});
   }
   REQUIRE(room.until([&] { return flood.write_some(), flood.read(), flood.ended; }));
-  CHECK_THAT(room.turned_away.at(0), Contains("more than 1 messages or 1 MiB a second"));
+  CHECK_THAT(room.turned_away.at(0), Contains("more than 1 messages or 0.0625 MiB a second"));
   CHECK(room.gone == Gone{{flood.id, Hub::Parting::broken}});
-  CHECK_THAT(std::get<Refusal>(std::get<Message>(flood.heard.back())).why, Contains("1 MiB"));
+  CHECK_THAT(std::get<Refusal>(std::get<Message>(flood.heard.back())).why, Contains("0.0625 MiB"));
   agent.send(Notice{"I am well"});
   CHECK(
       room.until([&] { return !room.messages.empty() && room.messages.back().first == agent.id; }));
