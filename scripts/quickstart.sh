@@ -20,4 +20,4 @@ run() {
   env "${environment[@]}" "$@"
 }
 run build/bin/mgpu-run --nproc 2 docs/examples/quickstart.yaml
-run build/bin/mgpu-train generate --model output/quickstart --prompt "117+845="
+run build/bin/mgpu-train generate --model output/quickstart --prompt "117+845= 7+5="
