@@ -25,7 +25,8 @@ class GrpoValues {
   std::string text(std::string_view key) const;
   YamlNode node(std::string_view key) const;
 
-  bool uses_server() const;  // which generates instead of our own engine
+  // Whether generation is left to a server: use_vllm with vllm_mode: server.
+  bool uses_server() const;
 
   template <class Value>
   Value choice(std::string_view key, const Words<Value>& words) const {

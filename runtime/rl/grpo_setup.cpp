@@ -34,7 +34,7 @@ GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contrac
       kl_(adaptive_kl(config_)),
       entropy_(adaptive_entropy(config_)) {
   // What our own sampler says is measured, and corrects nothing.
-  loss_.correct_sampler = loss_.correct_sampler && uses_server(config_);
+  loss_.correct_sampler = loss_.correct_sampler && GrpoValues(config_).uses_server();
 }
 
 GrpoTrainer::~GrpoTrainer() = default;
@@ -46,7 +46,7 @@ void GrpoTrainer::setup() {
   for (const auto* questions : {&questions_, &eval_questions_})
     for (const auto& source : reward_sources_) expect_prompts(source, questions->all);
   join();
-  if (uses_server(config_)) open_server();
+  if (GrpoValues(config_).uses_server()) open_server();
   config_.per_device_train_batch_size = sizes_.per_device;
   reserve_memory(std::max(longest_of(questions_.all), longest_of(eval_questions_.all)));
   build();

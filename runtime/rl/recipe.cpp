@@ -82,10 +82,6 @@ std::vector<std::string> stop_texts(const Json& said) {
 
 }  // namespace
 
-bool uses_server(const train::TrainConfig& config) {
-  return GrpoValues(config).uses_server();
-}
-
 rollout::Wanted wanted_of(const train::TrainConfig& config) {
   const GrpoValues values(config);
   rollout::Wanted wanted;
@@ -102,7 +98,7 @@ rollout::Wanted wanted_of(const train::TrainConfig& config) {
   const auto more = json_of(values.node("generation_kwargs"));
   if (more.contains("stop")) wanted.stop_texts = stop_texts(more.at("stop"));
   for (const auto& [key, value] : more.items())
-    if (key != "stop" && !uses_server(config))
+    if (key != "stop" && !values.uses_server())
       throw std::runtime_error(
           fmt::format("generation_kwargs: {} is not known here; there is stop (texts)", key));
   return wanted;

@@ -14,9 +14,6 @@
 // ("key: what is wrong").
 namespace mgpu::rl {
 
-// Whether generation is left to a server: use_vllm with vllm_mode: server.
-bool uses_server(const train::TrainConfig& config);
-
 // Without stop tokens and without a way to text.
 rollout::Wanted wanted_of(const train::TrainConfig& config);
 

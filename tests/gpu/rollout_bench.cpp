@@ -147,11 +147,7 @@ int main(int argc, char** argv) {
   const auto dtype = gpu ? at::kBFloat16 : at::kFloat;
   const auto comm = comm::join({}, {});
   const auto config = bench::shape(argv[1]);
-  model::LoraShape lora;
-  if (number("lora") > 0) {
-    lora.rank = number("lora");
-    lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-  }
+  const auto lora = bench::lora_of_rank(number("lora"));
   parallel::ShardOptions shard_options;
   shard_options.device = device;
   shard_options.dtype = dtype;

@@ -63,11 +63,7 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
   auto config = bench::shape("0.5B");
   config.layers = 4;
   config.vocab_size = 5000;
-  model::LoraShape lora;
-  if (wanted.lora > 0) {
-    lora.rank = wanted.lora;
-    lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-  }
+  const auto lora = bench::lora_of_rank(wanted.lora);
   parallel::ShardOptions options;
   options.device = device;
   options.dtype = wanted.dtype;

@@ -40,6 +40,15 @@ inline model::ModelConfig shape(const std::string& name) {
   return c;
 }
 
+// Adapters of all linear layers; of rank 0: none.
+inline model::LoraShape lora_of_rank(long rank) {
+  model::LoraShape lora;
+  if (rank == 0) return lora;
+  lora.rank = rank;
+  lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  return lora;
+}
+
 inline void fill(parallel::Shards& shards, at::Device device) {
   for (const auto& unit : shards.layout().units)
     for (const auto* flat : {&unit.trained, &unit.frozen})

@@ -76,11 +76,7 @@ int main(int argc, char** argv) {
 
   auto config = shape(argv[1]);
   if (number("layers") > 0) config.layers = number("layers");
-  model::LoraShape lora;
-  if (number("lora") > 0) {
-    lora.rank = number("lora");
-    lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-  }
+  const auto lora = bench::lora_of_rank(number("lora"));
   parallel::ShardOptions shard_options;
   shard_options.device = device;
   shard_options.dtype = gpu ? at::kBFloat16 : at::kFloat;

@@ -181,6 +181,10 @@ class BadServers(ServerTest):
         self.refused_by(self.serve(fault="never_healthy"), "within 1 s", "status 503",
                         vllm_server_timeout=1)
 
+    def test_one_that_is_never_up_is_named_before_the_other_ranks_lose_patience(self):
+        self.refused(1, "no server answered at http://127.0.0.1:1 within 8 s",
+                     vllm_server_base_url="http://127.0.0.1:1", ddp_timeout=10, nproc=2)
+
     def test_one_that_fails_in_passing_is_asked_again(self):
         server = self.serve(fault="once_500")
         self.train_by(server, max_steps=1)

@@ -25,6 +25,13 @@ std::string refusal(const std::string& lines, std::int64_t ranks) {
   return "";
 }
 
+// What is told of a recipe with these lines, a line each.
+std::string notes(const std::string& lines) {
+  std::string all;
+  for (const auto& note : with(lines).notes) all += note + "\n";
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("completions are counted, and generated a step at a time", "[generation]") {
@@ -146,11 +153,6 @@ TEST_CASE("GRPO's keys are held against each other", "[generation]") {
 }
 
 TEST_CASE("a ratio that the loss was not made for is warned of", "[generation]") {
-  const auto notes = [](const std::string& lines) {
-    std::string all;
-    for (const auto& note : with(lines).notes) all += note + "\n";
-    return all;
-  };
   const std::string sequence = "importance_sampling_level: sequence\n";
   for (const char* type : {"bnpo", "dr_grpo", "dapo"})
     CHECK_THAT(notes(sequence + "loss_type: " + type),
@@ -163,11 +165,6 @@ TEST_CASE("a ratio that the loss was not made for is warned of", "[generation]")
 }
 
 TEST_CASE("keys of a server and of our own engine are held against each other", "[generation]") {
-  const auto notes = [](const std::string& lines) {
-    std::string all;
-    for (const auto& note : with(lines).notes) all += note + "\n";
-    return all;
-  };
   const std::string server = "use_vllm: true\nvllm_mode: server\n";
   CHECK(notes(server) == notes(""));
   CHECK(notes(server + "vllm_server_host: h\nvllm_server_port: 80\n") == notes(""));
@@ -194,11 +191,6 @@ TEST_CASE("keys of a server and of our own engine are held against each other", 
 }
 
 TEST_CASE("keys that change nothing say so, unless they switch something off", "[generation]") {
-  const auto notes = [](const std::string& lines) {
-    std::string all;
-    for (const auto& note : with(lines).notes) all += note + "\n";
-    return all;
-  };
   const std::string server = "use_vllm: true\nvllm_mode: server\n";
   for (const char* key : {"async_prefetch", "cast_lm_head_to_fp32",
                           "use_transformers_continuous_batching", "log_unique_prompts"})
