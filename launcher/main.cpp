@@ -13,8 +13,7 @@
 
 #include "launcher/devices/devices_command.hpp"
 #include "launcher/doctor/command.hpp"
-#include "launcher/event_loop.hpp"
-#include "launcher/fan_out/fan_out.hpp"
+#include "launcher/event_loop/event_loop.hpp"
 #include "launcher/nodes/status_command.hpp"
 #include "launcher/options/cli.hpp"
 #include "launcher/options/completion.hpp"
@@ -23,6 +22,7 @@
 #include "launcher/plan/dry_run.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/ranks/inherited.hpp"
+#include "launcher/ssh_launch/ssh_launch.hpp"
 
 namespace {
 
@@ -60,12 +60,12 @@ int run_job(const Options& options, const Inherited& inherited, char** argv) {
 // The job of a --hostfile; its agents are told so, and run it.
 int run_on_hosts(const Options& options, const Inherited& inherited, const char* program) {
   if (options.dry_run) {
-    print(stdout, show_fan_out(options));
+    print(stdout, show_ssh_launch(options));
     return 0;
   }
   if (!options.quiet)
     for (const auto& note : options.notes) print(stderr, fmt::format("mgpu-run: {}\n", note));
-  return run_fan_out(options, inherited, program);
+  return run_ssh_launch(options, inherited, program);
 }
 
 int run(int argc, char** argv, const Inherited& inherited) {

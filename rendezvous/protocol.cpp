@@ -35,7 +35,7 @@ void fields(Refusal& m, Visit&& field) {
 }
 template <class Visit>
 void fields(Welcome& m, Visit&& field) {
-  field("session", m.session), field("beat_interval", m.beat_interval);
+  field("session", m.session), field("beat_interval", m.heartbeat_interval);
   field("keep_alive", m.keep_alive);
 }
 template <class Visit>

@@ -46,9 +46,9 @@ struct Refusal {
 // --- Leader to agent.
 
 struct Welcome {
-  std::uint64_t session = 0;       // stands in every datagram of this conversation
-  std::int64_t beat_interval = 0;  // nanoseconds
-  std::int64_t keep_alive = 0;     // nanoseconds
+  std::uint64_t session = 0;            // stands in every datagram of this conversation
+  std::int64_t heartbeat_interval = 0;  // nanoseconds
+  std::int64_t keep_alive = 0;          // nanoseconds
 };
 // For people: what is waited for.
 struct Notice {

@@ -10,7 +10,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/train/last_words.hpp"
+#include "runtime/train/failure_report.hpp"
 #include "runtime/train/stop_signals.hpp"
 #include "runtime/train/trainer.hpp"
 

@@ -58,18 +58,18 @@ void Agent::read() {
 
 void Agent::on_bytes(std::string_view bytes) {
   if (written_) return;  // all is said
-  std::vector<rendezvous::Talk::Heard> heard;
+  std::vector<rendezvous::AuthenticatedChannel::Heard> heard;
   const auto call = call_;
   try {
     talk_->receive(bytes, heard);
   } catch (const rendezvous::Mismatch& mismatch) {
-    return last_words([this, why = std::string(mismatch.what())] { callbacks_.end(2, why); });
+    return failure_report([this, why = std::string(mismatch.what())] { callbacks_.end(2, why); });
   } catch (const std::exception& problem) {
     return lose(problem.what());
   }
   for (auto& item : heard) {
     if (call != call_ || state_ == State::shut) return;
-    if (auto* beat = std::get_if<rendezvous::Beat>(&item)) {
+    if (auto* beat = std::get_if<rendezvous::Heartbeat>(&item)) {
       if (pulse_.hear(*beat, steady_now()))
         callbacks_.lease(pulse_.heard_until() + settings_.keep_alive);
     } else {
@@ -104,7 +104,7 @@ void Agent::welcome(const rendezvous::Welcome& welcome) {
   pause_ = {};
   told_at_ = Nanoseconds(0);
   session_ = welcome.session;
-  beat_interval_ = std::clamp<Nanoseconds>(Nanoseconds(welcome.beat_interval),
+  beat_interval_ = std::clamp<Nanoseconds>(Nanoseconds(welcome.heartbeat_interval),
                                            std::chrono::milliseconds(1), std::chrono::minutes(1));
   settings_.keep_alive = std::max<Nanoseconds>(Nanoseconds(welcome.keep_alive), beat_interval_);
   const auto now = steady_now();
@@ -200,11 +200,11 @@ void Agent::leave(const rendezvous::Leave& leave, std::function<void()> done) {
     return done();
   }
   talk_->send(leave);
-  last_words(std::move(done));
+  failure_report(std::move(done));
 }
 
 // Lets the leader hear what is still unsaid; nothing it says counts any more.
-void Agent::last_words(std::function<void()> done) {
+void Agent::failure_report(std::function<void()> done) {
   written_ = [this, done = std::move(done)] {
     shut();
     done();
@@ -261,7 +261,7 @@ void Agent::hear() {
             failed == asio::error::bad_descriptor)
           return;
         const std::string_view bytes(datagram_.data(), failed ? 0 : got);
-        const auto beat = rendezvous::decode_beat(bytes, talk_->key_in());
+        const auto beat = rendezvous::decode_heartbeat(bytes, talk_->key_in());
         const auto now = steady_now();
         if (beat && beat->session == session_ && pulse_.hear(*beat, now)) {
           datagram_heard_ = now;

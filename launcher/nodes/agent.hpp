@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/beat.hpp"
+#include "rendezvous/authenticated_channel.hpp"
+#include "rendezvous/heartbeat.hpp"
 #include "rendezvous/resolver.hpp"
-#include "rendezvous/talk.hpp"
 
 namespace mgpu::launcher {
 
@@ -96,7 +96,7 @@ class Agent {
   void on_message(rendezvous::Message&& message);
   void welcome(const rendezvous::Welcome& welcome);
   void write();
-  void last_words(std::function<void()> done);
+  void failure_report(std::function<void()> done);
   void lose(const std::string& why);
   void drop();
 
@@ -123,14 +123,14 @@ class Agent {
   Nanoseconds give_up_at_{0}, told_at_{0}, began_{0};
   std::chrono::milliseconds pause_{0};
 
-  std::unique_ptr<rendezvous::AgentTalk> talk_;
+  std::unique_ptr<rendezvous::AgentChannel> talk_;
   std::array<char, 64 << 10> bytes_{};
   std::string writing_;
   bool writes_ = false;
   std::function<void()> written_;
 
   std::uint64_t session_ = 0;
-  rendezvous::Pulse pulse_;
+  rendezvous::HeartbeatTracker pulse_;
   Nanoseconds beat_interval_{0}, next_beat_{0}, next_stream_beat_{0};
   Nanoseconds datagram_heard_{0};
   std::array<char, 128> datagram_{};

@@ -103,8 +103,8 @@ void Agent::on_connected(const error_code& failed) {
     if (!cancelled && call == call_)
       failed_to_call("something listens there that does not answer as an mgpu-run");
   });
-  talk_ = std::make_unique<rendezvous::AgentTalk>(settings_.credentials, settings_.job, "agent",
-                                                  leader_text());
+  talk_ = std::make_unique<rendezvous::AgentChannel>(settings_.credentials, settings_.job, "agent",
+                                                     leader_text());
   write();
   read();
 }

@@ -61,20 +61,20 @@ Coordinator::Actions Coordinator::take() {
 
 Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join, LeaderTime now) {
   if (phase_ == Phase::over) {
-    actions_.emplace_back(Tell{id, Refusal{1, "the job is over"}});
-    actions_.emplace_back(SendAway{id});
+    actions_.emplace_back(SendMessage{id, Refusal{1, "the job is over"}});
+    actions_.emplace_back(Dismiss{id});
     return take();
   }
   if (join.node_rank >= settings_.max_nodes) {
-    actions_.emplace_back(Tell{
+    actions_.emplace_back(SendMessage{
         id, Refusal{2, fmt::format("node rank {} does not fit into --nnodes {}: it must be 0 to {}",
                                    join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
-    actions_.emplace_back(SendAway{id});
+    actions_.emplace_back(Dismiss{id});
     return take();
   }
   if (!may_be(join)) {
-    actions_.emplace_back(Tell{id, Refusal{2, "a node with such numbers cannot be"}});
-    actions_.emplace_back(SendAway{id});
+    actions_.emplace_back(SendMessage{id, Refusal{2, "a node with such numbers cannot be"}});
+    actions_.emplace_back(Dismiss{id});
     return take();
   }
   counts_.rounds = std::max(counts_.rounds, join.rounds);
@@ -156,7 +156,7 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
     if (phase_ == Phase::running) stop_round(why, 0, now, signo);
     if (phase_ == Phase::gathering || phase_ == Phase::resting) finish(128 + stop_signal_, why);
   } else if (mattered && phase_ == Phase::running) {
-    actions_.emplace_back(Announce{fmt::format("{}; the others form a new round", why)});
+    actions_.emplace_back(PrintLine{fmt::format("{}; the others form a new round", why)});
     stop_round(why, 0, now);
   }
   check_round_over(now);
@@ -182,7 +182,7 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
   if (node.dead_by > now)
     wait = fmt::format(" within {:.1f} s, when its ranks are surely gone",
                        in_seconds(node.dead_by - now));
-  actions_.emplace_back(Announce{fmt::format(
+  actions_.emplace_back(PrintLine{fmt::format(
       "node {} ({}) is lost: {}; the others stop and go on{}", node.place, host, how, wait)});
   if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now);
   check_round_over(now);
@@ -257,7 +257,7 @@ void Coordinator::consider(LeaderTime now) {
     if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
     disturbed_at_ = std::min(disturbed_at_, now);
     actions_.emplace_back(
-        Announce{fmt::format("{} joins; all stop and form a new round", newcomer)});
+        PrintLine{fmt::format("{} joins; all stop and form a new round", newcomer)});
     return stop_round(fmt::format("{} joins", newcomer), 0, now);
   }
   if (phase_ != Phase::gathering) return;
@@ -313,12 +313,12 @@ void Coordinator::settle_disputes(LeaderTime now) {
       rank_holders_[wanted] = id;
     } else if (now >= node.since + settings_.keep_alive) {
       const std::string& taker = nodes_.at(*holder).join.host;
-      actions_.emplace_back(
-          Tell{id, Refusal{2, fmt::format("node rank {} is taken by {}; give each node its own "
-                                          "--node-rank",
-                                          wanted, taker)}});
-      actions_.emplace_back(SendAway{id});
-      actions_.emplace_back(Announce{
+      actions_.emplace_back(SendMessage{
+          id, Refusal{2, fmt::format("node rank {} is taken by {}; give each node its own "
+                                     "--node-rank",
+                                     wanted, taker)}});
+      actions_.emplace_back(Dismiss{id});
+      actions_.emplace_back(PrintLine{
           fmt::format("{} asked for node rank {}, which {} has", node.join.host, wanted, taker)});
       refused.push_back(id);
     } else {
@@ -361,9 +361,9 @@ void Coordinator::begin_round(LeaderTime now) {
   last_call_.reset();
   phase_ = Phase::running;
   at_work_ = static_cast<int>(order.size());
-  actions_.emplace_back(OpenRound{round, order});
-  actions_.emplace_back(Announce{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
-                                             order.size() == 1 ? "" : "s", world_size)});
+  actions_.emplace_back(StartRound{round, order});
+  actions_.emplace_back(PrintLine{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
+                                              order.size() == 1 ? "" : "s", world_size)});
   const auto& first = nodes_[order.front()].join;
   int base_rank = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -372,14 +372,14 @@ void Coordinator::begin_round(LeaderTime now) {
     node.place = static_cast<int>(i);
     node.since = now;
     node.end.reset();
-    actions_.emplace_back(Tell{order[i], Begin{.round = round,
-                                               .restarts = counts_.restarts,
-                                               .oom_count = counts_.oom_count,
-                                               .node_rank = node.place,
-                                               .nodes = static_cast<int>(order.size()),
-                                               .base_rank = base_rank,
-                                               .world_size = world_size,
-                                               .master_port = first.rank0_port}});
+    actions_.emplace_back(SendMessage{order[i], Begin{.round = round,
+                                                      .restarts = counts_.restarts,
+                                                      .oom_count = counts_.oom_count,
+                                                      .node_rank = node.place,
+                                                      .nodes = static_cast<int>(order.size()),
+                                                      .base_rank = base_rank,
+                                                      .world_size = world_size,
+                                                      .master_port = first.rank0_port}});
     base_rank += node.join.nproc;
   }
   news_ = true;

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/ends/restart_policy.hpp"
+#include "launcher/lifecycle/restart_policy.hpp"
 #include "rendezvous/protocol.hpp"
 
 namespace mgpu::launcher {
@@ -25,32 +25,33 @@ struct JobCounts {
 
 // --- What is to be done. The words of End are the actor's.
 
-struct Tell {
+struct SendMessage {
   NodeId node;
   rendezvous::Message message;
 };
-struct SendAway {  // what it was told is the last
+struct Dismiss {  // what it was told is the last
   NodeId node;
 };
-struct OpenRound {  // before its nodes are told: the store becomes empty and theirs
+struct StartRound {  // before its nodes are told: the store becomes empty and theirs
   int round;
   std::vector<NodeId> nodes;  // by node rank
 };
-struct RoundOver {
+struct RoundEnded {
   int round;
   std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures;  // the first one first
   std::string why;                                                 // when no failure ended it
   std::optional<Decision> decision;                                // on the first failure
 };
-struct Announce {
+struct PrintLine {
   std::string line;
 };
-struct JobOver {
+struct JobEnded {
   int status;
   int stop_signal;
   std::string why;  // when no failure tells
 };
-using TeamAction = std::variant<Tell, SendAway, OpenRound, RoundOver, Announce, JobOver>;
+using CoordinatorAction =
+    std::variant<SendMessage, Dismiss, StartRound, RoundEnded, PrintLine, JobEnded>;
 
 // Decides for a job over several nodes: when a round begins and with whom, when it has to end, and
 // what comes then. It does no I/O and reads no clock; what it returns is to be done in order.
@@ -73,7 +74,7 @@ class Coordinator {
     int left_before = 0;   // of these, those that have left it with nothing of theirs running
     bool elected = false;  // the leader: one before it may be elsewhere, and another can follow
   };
-  using Actions = std::vector<TeamAction>;
+  using Actions = std::vector<CoordinatorAction>;
 
   Coordinator(Settings settings, JobCounts counts, LeaderTime now);
 

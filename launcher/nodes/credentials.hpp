@@ -2,7 +2,7 @@
 
 #include "launcher/options/options.hpp"
 #include "launcher/options/variables.hpp"
-#include "rendezvous/talk.hpp"
+#include "rendezvous/authenticated_channel.hpp"
 
 namespace mgpu::launcher {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "launcher/nodes/job_registry.hpp"
-#include "rendezvous/beat.hpp"
+#include "rendezvous/heartbeat.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -23,13 +23,13 @@ std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
 }
 
-const char* in_words(rendezvous::Hub::Parting how) {
+const char* describe(rendezvous::Connections::Parting how) {
   switch (how) {
-    case rendezvous::Hub::Parting::ended:
+    case rendezvous::Connections::Parting::ended:
       return "its mgpu-run has ended";
-    case rendezvous::Hub::Parting::broken:
+    case rendezvous::Connections::Parting::broken:
       return "its connection broke";
-    case rendezvous::Hub::Parting::silent:
+    case rendezvous::Connections::Parting::silent:
       break;
   }
   return "nothing was heard of it for the keep-alive";
@@ -59,11 +59,12 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
             .keep_alive = settings_.rules.keep_alive,
             .port = store_.port(),
             .most_strangers = kStrangers + static_cast<std::size_t>(settings_.rules.max_nodes)},
-           {.joined = [](Hub::PeerId) {},
+           {.joined = [](Connections::PeerId) {},
             .message = [this](
-                           Hub::PeerId peer,
+                           Connections::PeerId peer,
                            rendezvous::Message&& message) { on_message(peer, std::move(message)); },
-            .gone = [this](Hub::PeerId peer, Hub::Parting how) { on_gone(peer, how); },
+            .gone = [this](Connections::PeerId peer,
+                           Connections::Parting how) { on_gone(peer, how); },
             .turned_away = [this](const std::string& line) { turned_away(line); }}),
       coordinator_(settings_.rules, settings_.counts, steady_now()),
       store_watch_(io, ::fcntl(store_.fd(), F_DUPFD_CLOEXEC, 3)),
@@ -120,7 +121,7 @@ void Leader::leave_trace() {
   trace_leader(settings_.job, port(), static_cast<int>(round_nodes_.size()));
 }
 
-void Leader::on_message(Hub::PeerId peer, rendezvous::Message&& message) {
+void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message) {
   const LeaderTime now = steady_now();
   if (const auto* join = std::get_if<rendezvous::Join>(&message)) {
     if (!leads_.emplace(peer, join->leads).second) return;
@@ -128,7 +129,7 @@ void Leader::on_message(Hub::PeerId peer, rendezvous::Message&& message) {
   } else if (const auto* failing = std::get_if<rendezvous::Failing>(&message)) {
     act(coordinator_.failing(peer, *failing, now));
   } else if (const auto* end = std::get_if<rendezvous::NodeEnded>(&message)) {
-    round_ends_[peer] = attempt_from_text(end->details).ranks;
+    round_ends_[peer] = attempt_from_json(end->details).ranks;
     act(coordinator_.ended(peer, *end, now));
   } else if (const auto* leave = std::get_if<rendezvous::Leave>(&message)) {
     act(coordinator_.leaves(peer, *leave, now));
@@ -140,10 +141,10 @@ void Leader::on_message(Hub::PeerId peer, rendezvous::Message&& message) {
   changed_ = true;
 }
 
-void Leader::on_gone(Hub::PeerId peer, Hub::Parting how) {
+void Leader::on_gone(Connections::PeerId peer, Connections::Parting how) {
   if (leads_.erase(peer) == 0) return;
-  const bool surely_over = how == Hub::Parting::ended;
-  act(coordinator_.gone(peer, hub_.facts(peer).last_heard, surely_over, in_words(how),
+  const bool surely_over = how == Connections::Parting::ended;
+  act(coordinator_.gone(peer, hub_.facts(peer).last_heard, surely_over, describe(how),
                         steady_now()));
   changed_ = true;
 }
@@ -162,20 +163,20 @@ void Leader::act(Coordinator::Actions actions) {
   for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
 }
 
-void Leader::carry_out(const Tell& action) {
+void Leader::carry_out(const SendMessage& action) {
   if (const auto* end = std::get_if<rendezvous::End>(&action.message))
     return hub_.send(action.node,
                      rendezvous::End{.status = end->status, .words = words_for(action.node)});
   hub_.send(action.node, action.message);
 }
 
-void Leader::carry_out(const SendAway& action) {
+void Leader::carry_out(const Dismiss& action) {
   hub_.close(action.node);
   leads_.erase(action.node);
 }
 
 // The store forgets what the ranks of the last round have left, and their connections go.
-void Leader::carry_out(const OpenRound& action) {
+void Leader::carry_out(const StartRound& action) {
   members_.clear();
   for (const NodeId node : action.nodes) {
     const auto facts = hub_.facts(node);
@@ -192,8 +193,8 @@ void Leader::carry_out(const OpenRound& action) {
   callbacks_.changed(coordinator_.counts(), history_.nodes);
 }
 
-void Leader::carry_out(const RoundOver& over) {
-  AttemptEnd attempt = merged(over);
+void Leader::carry_out(const RoundEnded& over) {
+  AttemptResult attempt = merged(over);
   if (over.decision) {
     history_.remark = over.decision->why;
     if (over.decision->restart && attempt.first_failure)
@@ -204,24 +205,24 @@ void Leader::carry_out(const RoundOver& over) {
 }
 
 // The ends of all ranks of all nodes in one table, by rank; the cause is that of the first failure.
-AttemptEnd Leader::merged(const RoundOver& over) const {
-  AttemptEnd attempt;
-  if (!over.failures.empty()) attempt = attempt_from_text(over.failures.front().second.details);
+AttemptResult Leader::merged(const RoundEnded& over) const {
+  AttemptResult attempt;
+  if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);
   attempt.number = round_restarts_;
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
     if (const auto ends = round_ends_.find(node); ends != round_ends_.end())
       attempt.ranks.insert(attempt.ranks.end(), ends->second.begin(), ends->second.end());
   std::sort(attempt.ranks.begin(), attempt.ranks.end(),
-            [](const RankEnd& a, const RankEnd& b) { return a.rank < b.rank; });
+            [](const RankResult& a, const RankResult& b) { return a.rank < b.rank; });
   return attempt;
 }
 
-void Leader::carry_out(const Announce& action) {
+void Leader::carry_out(const PrintLine& action) {
   callbacks_.announce(action.line);
 }
 
-void Leader::carry_out(const JobOver& action) {
+void Leader::carry_out(const JobEnded& action) {
   history_.status = action.status;
   history_.stop_signal = action.stop_signal;
   if (!action.why.empty()) history_.remark = action.why;
@@ -238,8 +239,8 @@ std::string Leader::words_for(NodeId node) const {
       history_.stop_signal != 0)
     return fmt::format("{} (exit status {}); more on {}", history_.remark, history_.status,
                        history_.host);
-  const AttemptEnd& last = history_.attempts.back();
-  const RankEnd& first = *last.first_failure;
+  const AttemptResult& last = history_.attempts.back();
+  const RankResult& first = *last.first_failure;
   return fmt::format("{} failed: rank {} on {}: {} (exit status {}); the table is on {}",
                      history_.target, first.rank, first.host, last.cause.text, history_.status,
                      history_.host);

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/ends/report.hpp"
+#include "launcher/lifecycle/report.hpp"
 #include "launcher/nodes/coordinator.hpp"
-#include "rendezvous/hub.hpp"
+#include "rendezvous/connections.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace mgpu::launcher {
@@ -44,7 +44,7 @@ class Leader {
 
   int port() const { return store_.port(); }
   // All that came of the job so far, over all nodes.
-  const JobEnd& history() const { return history_; }
+  const JobResult& history() const { return history_; }
   // The address of ours that the first node from elsewhere of this round has reached; may be empty.
   std::string reached_address() const;
   // Whether agents of other nodes have joined.
@@ -53,23 +53,23 @@ class Leader {
   void when_alone(std::function<void()> alone);
 
  private:
-  using Hub = rendezvous::Hub;
+  using Connections = rendezvous::Connections;
 
   void serve(boost::asio::posix::stream_descriptor& watch, std::function<void()> work);
   void arm_timer();
   void on_timer();
   void leave_trace();
-  void on_message(Hub::PeerId peer, rendezvous::Message&& message);
-  void on_gone(Hub::PeerId peer, Hub::Parting how);
+  void on_message(Connections::PeerId peer, rendezvous::Message&& message);
+  void on_gone(Connections::PeerId peer, Connections::Parting how);
   void turned_away(const std::string& line);
   void act(Coordinator::Actions actions);
-  void carry_out(const Tell& action);
-  void carry_out(const SendAway& action);
-  void carry_out(const OpenRound& action);
-  void carry_out(const RoundOver& action);
-  void carry_out(const Announce& action);
-  void carry_out(const JobOver& action);
-  AttemptEnd merged(const RoundOver& over) const;
+  void carry_out(const SendMessage& action);
+  void carry_out(const Dismiss& action);
+  void carry_out(const StartRound& action);
+  void carry_out(const RoundEnded& action);
+  void carry_out(const PrintLine& action);
+  void carry_out(const JobEnded& action);
+  AttemptResult merged(const RoundEnded& over) const;
   std::string words_for(NodeId node) const;
   std::string status() const;
   bool may_use_store(const sockaddr& peer) const;
@@ -78,15 +78,15 @@ class Leader {
   Settings settings_;
   Callbacks callbacks_;
   rendezvous::store::StoreServer store_;
-  Hub hub_;
+  Connections hub_;
   Coordinator coordinator_;
   boost::asio::posix::stream_descriptor store_watch_, hub_watch_;
   boost::asio::steady_timer timer_;
   std::set<std::string> members_;  // addresses of the nodes of the round
   std::map<NodeId, bool> leads_;   // the agents that have joined; true: on our node
-  JobEnd history_;
+  JobResult history_;
   std::vector<NodeId> round_nodes_;
-  std::map<NodeId, std::vector<RankEnd>> round_ends_;
+  std::map<NodeId, std::vector<RankResult>> round_ends_;
   int round_restarts_ = 0;  // before it
   rendezvous::Nanoseconds began_{0}, alone_by_{0}, traced_at_{0};
   bool changed_ = false;  // the coordinator, since the timer was armed

@@ -16,11 +16,11 @@
 
 #include "launcher/nodes/credentials.hpp"
 #include "launcher/nodes/job_registry.hpp"
-#include "launcher/nodes/meeting_address.hpp"
+#include "launcher/nodes/master_address.hpp"
 #include "launcher/options/variables.hpp"
+#include "rendezvous/authenticated_channel.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
-#include "rendezvous/talk.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -47,7 +47,7 @@ Asked whom_to_ask(const Options& options) {
   } else if (endpoint.empty() && options.master_addr) {
     asked.at = {*options.master_addr, options.master_port.value_or(29500)};
   } else if (!endpoint.empty()) {
-    const MeetingAddress address = split_endpoint(endpoint);
+    const MasterAddress address = split_endpoint(endpoint);
     asked.at = {address.host, address.port != 0 ? address.port : kPort};
   } else {
     throw UsageError(
@@ -116,7 +116,7 @@ class Question {
     });
   }
   void take(std::string_view bytes) {
-    std::vector<rendezvous::Talk::Heard> heard;
+    std::vector<rendezvous::AuthenticatedChannel::Heard> heard;
     const bool was_open = talk_.is_open();
     talk_.receive(bytes, heard);
     if (talk_.is_open() && !was_open) talk_.send(rendezvous::StatusQuestion{});
@@ -140,7 +140,7 @@ class Question {
 
   std::string who_;
   Asked asked_;
-  rendezvous::AgentTalk talk_;
+  rendezvous::AgentChannel talk_;
   asio::io_context io_{1};
   tcp::socket stream_{io_};
   std::array<char, 64 << 10> bytes_{};

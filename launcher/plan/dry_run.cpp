@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/devices/system_tree.hpp"
-#include "launcher/nodes/meeting_address.hpp"
+#include "launcher/nodes/master_address.hpp"
 #include "rendezvous/base/text_table.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -130,7 +130,7 @@ std::string shell_word(const std::string& word) {
 }
 
 Attempt planned_attempt(const Options& options) {
-  const MeetingAddress asked = meeting_address(options);
+  const MasterAddress asked = master_address(options);
   Attempt attempt{.master_addr = asked.host, .master_port = asked.port};
   if (options.log_dir == "/dev/null") return attempt;
   std::error_code failed;

@@ -28,7 +28,7 @@ void check_workdir(const std::string& workdir) {
 JobPlan plan_job(const Options& options) {
   check_workdir(options.workdir);
   JobPlan plan;
-  plan.team = plan_team(options);
+  plan.team = plan_rendezvous(options);
   if (plan.team)
     plan.credentials = find_credentials(options, [](const std::string& name) {
       const char* value = std::getenv(name.c_str());

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "launcher/nodes/team_plan.hpp"
+#include "launcher/nodes/rendezvous_plan.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/plan.hpp"
-#include "rendezvous/talk.hpp"
+#include "rendezvous/authenticated_channel.hpp"
 
 namespace mgpu::launcher {
 
@@ -13,7 +13,7 @@ struct JobPlan {
   Placement placement;
   PlanFacts facts;  // its job_cookie is filled in by the event loop
   // In a job over several nodes the placement is the leader's to tell.
-  std::optional<TeamPlan> team;
+  std::optional<RendezvousPlan> team;
   rendezvous::Credentials credentials;
 };
 

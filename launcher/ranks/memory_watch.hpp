@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/ends/diagnosis.hpp"
+#include "launcher/lifecycle/diagnosis.hpp"
 #include "launcher/ranks/cgroup.hpp"
 
 namespace mgpu::launcher {

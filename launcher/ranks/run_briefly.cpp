@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "launcher/ends/exit_report.hpp"
+#include "launcher/lifecycle/exit_report.hpp"
 #include "launcher/ranks/spawn.hpp"
 #include "rendezvous/base/errors.hpp"
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "launcher/ends/exit_report.hpp"
+#include "launcher/lifecycle/exit_report.hpp"
 #include "launcher/ranks/spawn.hpp"
 
 namespace mgpu::launcher {

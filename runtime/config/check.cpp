@@ -6,9 +6,9 @@
 
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
-#include "runtime/config/batch_arithmetic.hpp"
-#include "runtime/config/config_keys.hpp"
-#include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/config/keys/key_table.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
+#include "runtime/config/planning/generation_arithmetic.hpp"
 
 namespace mgpu::train {
 namespace {

@@ -10,7 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "rendezvous/base/spelling.hpp"
-#include "runtime/config/planner.hpp"
+#include "runtime/config/planning/planner.hpp"
 #include "runtime/config/templates.hpp"
 
 namespace mgpu::train {

@@ -1,12 +1,12 @@
 #include "runtime/config/grpo_values.hpp"
-#include "runtime/config/grpo_words.hpp"
+#include "runtime/config/grpo_choices.hpp"
 
 #include <stdexcept>
 
 #include <fmt/format.h>
 
-#include "runtime/config/config_keys.hpp"
-#include "runtime/config/yaml_values.hpp"
+#include "runtime/config/keys/key_table.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
 
 namespace mgpu::train {
 namespace {

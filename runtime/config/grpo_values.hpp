@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runtime/config/config.hpp"
-#include "runtime/config/key_fields.hpp"
+#include "runtime/config/keys/key_fields.hpp"
 
 namespace mgpu::train {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "runtime/config/rules.hpp"
+#include "runtime/config/rules/rules.hpp"
 
 namespace mgpu::train {
 namespace {

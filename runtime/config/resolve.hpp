@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/config/config.hpp"
-#include "runtime/config/reading.hpp"
+#include "runtime/config/reading/reading.hpp"
 
 namespace mgpu::train {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/config/config.hpp"
-#include "runtime/config/grpo_words.hpp"
+#include "runtime/config/grpo_choices.hpp"
 
 namespace mgpu::grpo {
 

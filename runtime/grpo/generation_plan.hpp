@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/config/planning/generation_arithmetic.hpp"
 #include "runtime/data/order.hpp"
 #include "runtime/grpo/loss_settings.hpp"
 

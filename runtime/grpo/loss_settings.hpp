@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "runtime/config/config.hpp"
-#include "runtime/config/grpo_words.hpp"
+#include "runtime/config/grpo_choices.hpp"
 
 namespace mgpu::grpo {
 

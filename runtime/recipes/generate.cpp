@@ -11,7 +11,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
-#include "runtime/config/rollout_memory.hpp"
+#include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/recipes/commands.hpp"
@@ -21,7 +21,7 @@
 #include "runtime/rollout/seeds.hpp"
 #include "runtime/text/unicode.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/last_words.hpp"
+#include "runtime/train/failure_report.hpp"
 
 namespace mgpu::recipes {
 namespace {
@@ -262,7 +262,7 @@ std::unique_ptr<comm::Comm> join(const rendezvous::Contract& contract) {
   options.backend = comm::Backend::gloo;
   options.timeout = std::chrono::hours(24 * 7);
   options.fatal = [](const std::string& text) {
-    train::leave_last_words(text);
+    train::write_failure_report(text);
     _Exit(1);
   };
   return comm::join(contract, options);

@@ -11,14 +11,14 @@
 #include <variant>
 
 #include "rendezvous/contract.hpp"
-#include "runtime/config/batch_arithmetic.hpp"
-#include "runtime/config/keys_page.hpp"
+#include "runtime/config/keys/reference_page.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/grpo.hpp"
 #include "runtime/recipes/sft.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/last_words.hpp"
+#include "runtime/train/failure_report.hpp"
 
 namespace {
 
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     // LibTorch puts a stack trace of its own behind the message.
     const std::string text = e.what();
-    train::leave_last_words(text.substr(0, text.find("\nException raised from")));
+    train::write_failure_report(text.substr(0, text.find("\nException raised from")));
     // Other ranks' connections are torn on purpose: they must not wait for us.
     std::fflush(nullptr);
     _Exit(1);

@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-#include "runtime/config/memory_advice.hpp"
+#include "runtime/config/planning/memory_advice.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/session.hpp"
 #include "runtime/train/stop_signals.hpp"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "runtime/rewards/pattern.hpp"
-#include "runtime/text/jinja_text.hpp"
+#include "runtime/text/jinja/text.hpp"
 
 namespace mgpu::rewards {
 namespace {

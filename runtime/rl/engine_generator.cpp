@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/config/rollout_memory.hpp"
+#include "runtime/config/planning/rollout_memory.hpp"
 
 namespace mgpu::rl {
 

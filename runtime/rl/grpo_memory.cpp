@@ -1,10 +1,10 @@
 // What the roles of a job take of its GPUs.
 #include <algorithm>
 
-#include "runtime/config/planner.hpp"
+#include "runtime/config/planning/planner.hpp"
+#include "runtime/config/planning/role_memory.hpp"
+#include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/config/role_memory.hpp"
-#include "runtime/config/rollout_memory.hpp"
 #include "runtime/kernels/paged.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/config/rollout_memory.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/engine_generator.hpp"

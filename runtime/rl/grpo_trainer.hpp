@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config/generation_arithmetic.hpp"
-#include "runtime/config/role_memory.hpp"
-#include "runtime/config/roles.hpp"
+#include "runtime/config/planning/generation_arithmetic.hpp"
+#include "runtime/config/planning/role_memory.hpp"
+#include "runtime/config/planning/roles.hpp"
 #include "runtime/grpo/control.hpp"
 #include "runtime/grpo/generation_plan.hpp"
 #include "runtime/grpo/loss.hpp"

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/grpo_values.hpp"
-#include "runtime/config/grpo_words.hpp"
-#include "runtime/config/yaml_values.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/rewards/catalog.hpp"
 

@@ -9,7 +9,7 @@
 #include "runtime/config/config.hpp"
 #include "runtime/model/transformer.hpp"
 #include "runtime/parallel/shards.hpp"
-#include "runtime/rl/post.hpp"
+#include "runtime/rl/placement.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/model_source.hpp"
 
@@ -26,7 +26,7 @@ class Reference {
             const model::TransformerOptions& options, const train::Role& role,
             parallel::Shards& policy, comm::Comm& comm);
 
-  const Post& post() const { return post_; }
+  const Placement& post() const { return post_; }
 
   // These two where it is computed with.
   at::Tensor log_probs(const model::DeviceBatch& batch, double temperature);
@@ -42,7 +42,7 @@ class Reference {
   void read(const std::string& checkpoint_folder);  // does nothing where it has not moved
 
  private:
-  Post post_;
+  Placement post_;
   std::unique_ptr<parallel::Shards> own_;
   model::Keeper* keeper_ = nullptr;
   model::Transformer transformer_;

@@ -16,7 +16,7 @@
 #include "runtime/rewards/reward.hpp"
 #include "runtime/rewards/settings.hpp"
 #include "runtime/rl/experience.hpp"
-#include "runtime/rl/post.hpp"
+#include "runtime/rl/placement.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/train/model_source.hpp"
 
@@ -58,7 +58,7 @@ class RewardModel {
   const std::string& name() const { return source_.name; }
   std::size_t place() const { return source_.place; }
   std::int64_t longest() const { return source_.model.config.max_position; }
-  const Post& post() const { return post_; }
+  const Placement& post() const { return post_; }
 
   // One score a completion; nothing where it does not fit into the model's context. Where it is
   // computed with; if weights are spread all ranks call it. Throws rewards::RewardError.
@@ -75,7 +75,7 @@ class RewardModel {
   data::TextEncoder encoder_;
   nlohmann::ordered_json template_extra_;
   std::optional<std::int32_t> padding_;
-  Post post_;
+  Placement post_;
   std::unique_ptr<parallel::Shards> keeper_;
   model::Transformer transformer_;
   at::Tensor head_;

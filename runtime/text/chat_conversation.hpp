@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/text/chat_template.hpp"
-#include "runtime/text/jinja_eval.hpp"
+#include "runtime/text/jinja/eval.hpp"
 
 namespace mgpu::text {
 

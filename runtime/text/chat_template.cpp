@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "runtime/text/chat_conversation.hpp"
-#include "runtime/text/jinja_parser.hpp"
+#include "runtime/text/jinja/parser.hpp"
 
 namespace mgpu::text {
 

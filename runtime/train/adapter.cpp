@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "runtime/checkpoint/file.hpp"
-#include "runtime/checkpoint/hub.hpp"
+#include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/weights_io.hpp"
 

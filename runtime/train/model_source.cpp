@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/file.hpp"
-#include "runtime/checkpoint/hub.hpp"
+#include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/model/read_config.hpp"
 

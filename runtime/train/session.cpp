@@ -12,11 +12,11 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/file.hpp"
-#include "runtime/config/planner.hpp"
+#include "runtime/config/planning/planner.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/failure_report.hpp"
 #include "runtime/train/four_bit.hpp"
-#include "runtime/train/last_words.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::train {
@@ -31,7 +31,7 @@ comm::Backend backend_of(const std::string& name) {
 }
 
 [[noreturn]] void die(const std::string& text) {
-  leave_last_words(text);
+  write_failure_report(text);
   _Exit(1);
 }
 

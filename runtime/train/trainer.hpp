@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "rendezvous/contract.hpp"
-#include "runtime/config/batch_arithmetic.hpp"
 #include "runtime/config/config.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/data/loader.hpp"
 #include "runtime/data/prepare.hpp"
 #include "runtime/data/schedule.hpp"

@@ -12,12 +12,12 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "runtime/config/optimizer_names.hpp"
-#include "runtime/config/planner.hpp"
+#include "runtime/config/keys/optimizer_names.hpp"
+#include "runtime/config/planning/planner.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/failure_report.hpp"
 #include "runtime/train/four_bit.hpp"
-#include "runtime/train/last_words.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
 

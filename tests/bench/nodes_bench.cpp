@@ -44,11 +44,11 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "launcher/ends/report.hpp"
+#include "launcher/lifecycle/report.hpp"
 #include "launcher/nodes/leader.hpp"
+#include "rendezvous/authenticated_channel.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/unique_fd.hpp"
-#include "rendezvous/talk.hpp"
 
 namespace {
 
@@ -135,7 +135,7 @@ class LeaderProcess {
 };
 
 std::string ends_of(int node) {
-  mgpu::launcher::AttemptEnd attempt{.started_at = "2026-01-01 00:00:00"};
+  mgpu::launcher::AttemptResult attempt{.started_at = "2026-01-01 00:00:00"};
   for (int local = 0; local < kRanks; ++local)
     attempt.ranks.push_back({.rank = node * kRanks + local,
                              .local_rank = local,
@@ -144,7 +144,7 @@ std::string ends_of(int node) {
                              .ended_by_us = true,
                              .node_rank = node,
                              .host = fmt::format("node{:05}", node)});
-  return attempt_to_text(attempt);
+  return attempt_to_json(attempt);
 }
 
 class Agents {
@@ -203,10 +203,10 @@ class Agents {
  private:
   struct Agent {
     UniqueFd socket;
-    std::unique_ptr<AgentTalk> talk;
-    Pulse pulse;
+    std::unique_ptr<AgentChannel> talk;
+    HeartbeatTracker pulse;
     std::uint64_t session = 0;
-    Nanoseconds beat_interval{0}, pause{0}, datagram_heard{0}, next_stream_beat{0};
+    Nanoseconds heartbeat_interval{0}, pause{0}, datagram_heard{0}, next_stream_beat{0};
     int round = -1;
     bool watches_room = true;
   };
@@ -243,7 +243,8 @@ class Agents {
             0 &&
         errno != EINPROGRESS)
       throw_errno("connect");
-    agent.talk = std::make_unique<AgentTalk>(Credentials{.secret = kSecret}, kJob, "agent", "it");
+    agent.talk =
+        std::make_unique<AgentChannel>(Credentials{.secret = kSecret}, kJob, "agent", "it");
     agent.watches_room = true;
     agent.session = 0;
     watch(agent.socket.get(), index, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
@@ -282,10 +283,10 @@ class Agents {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) return lose(index);
     bytes_got_ += static_cast<std::uint64_t>(got);
-    std::vector<Talk::Heard> heard;
+    std::vector<AuthenticatedChannel::Heard> heard;
     agent.talk->receive({buffer_.data(), static_cast<std::size_t>(got)}, heard);
     for (const auto& item : heard)
-      if (const auto* beat = std::get_if<Beat>(&item))
+      if (const auto* beat = std::get_if<Heartbeat>(&item))
         agent.pulse.hear(*beat, steady_now());
       else
         take(index, std::get<Message>(item));
@@ -298,7 +299,7 @@ class Agents {
       agent.session = welcome->session;
       ++welcomed_;
       by_session_[agent.session] = index;
-      agent.beat_interval = Nanoseconds(welcome->beat_interval);
+      agent.heartbeat_interval = Nanoseconds(welcome->heartbeat_interval);
       agent.pulse = {};
       agent.pulse.begin(steady_now());
       agent.datagram_heard = steady_now();
@@ -359,7 +360,7 @@ class Agents {
     if (!drops())
       ::sendto(datagrams_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL,
                reinterpret_cast<sockaddr*>(&address_), sizeof address_);
-    due_.push({now + agent.beat_interval, index, agent.session});
+    due_.push({now + agent.heartbeat_interval, index, agent.session});
     // Where datagrams do not come through, the stream carries the signs too.
     if (now < agent.next_stream_beat || now - agent.datagram_heard < kKeepAlive / 4) return;
     agent.next_stream_beat = now + kKeepAlive / 8;
@@ -376,7 +377,7 @@ class Agents {
       const auto found = session ? by_session_.find(*session) : by_session_.end();
       if (found == by_session_.end() || drops()) continue;
       Agent& agent = agents_[found->second];
-      if (const auto beat = decode_beat(bytes, agent.talk->key_in()))
+      if (const auto beat = decode_heartbeat(bytes, agent.talk->key_in()))
         if (agent.pulse.hear(*beat, steady_now())) agent.datagram_heard = steady_now();
     }
   }

@@ -53,8 +53,8 @@ class CheckLayers(unittest.TestCase):
     def test_a_package_is_for_the_files_that_are_listed(self):
         for name, header, allowed in [("launcher/options/cli.cpp", "CLI/CLI.hpp", True),
                                       ("launcher/main.cpp", "CLI/CLI.hpp", False),
-                                      ("launcher/event_loop.hpp", "boost/asio.hpp", True),
-                                      ("launcher/ends/supervisor.cpp", "boost/asio.hpp", False),
+                                      ("launcher/event_loop/event_loop.hpp", "boost/asio.hpp", True),
+                                      ("launcher/lifecycle/supervisor.cpp", "boost/asio.hpp", False),
                                       ("launcher/options/launch_file.cpp", "yaml-cpp/yaml.h", True),
                                       ("launcher/options/launch_file.hpp", "yaml-cpp/yaml.h", False),
                                       ("runtime/comm/comm.cpp", "ATen/core/Tensor.h", True),

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "launcher/ends/diagnosis.hpp"
-#include "launcher/ends/error_file.hpp"
+#include "launcher/lifecycle/diagnosis.hpp"
+#include "launcher/lifecycle/error_file.hpp"
 
 using namespace mgpu::launcher;
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "runtime/config/check.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/config/yaml_values.hpp"
 
 using namespace mgpu::train;
 

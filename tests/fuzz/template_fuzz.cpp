@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runtime/text/chat_template.hpp"
-#include "runtime/text/jinja_eval.hpp"
+#include "runtime/text/jinja/eval.hpp"
 
 using mgpu::text::ChatTemplate;
 using Json = nlohmann::ordered_json;

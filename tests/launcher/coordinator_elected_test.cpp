@@ -16,7 +16,7 @@ namespace {
 std::vector<std::pair<NodeId, Begin>> begun(const Coordinator::Actions& actions) {
   std::vector<std::pair<NodeId, Begin>> found;
   for (const auto& action : actions)
-    if (const auto* tell = std::get_if<Tell>(&action))
+    if (const auto* tell = std::get_if<SendMessage>(&action))
       if (const auto* begin = std::get_if<Begin>(&tell->message))
         found.emplace_back(tell->node, *begin);
   return found;
@@ -24,7 +24,7 @@ std::vector<std::pair<NodeId, Begin>> begun(const Coordinator::Actions& actions)
 
 bool is_over(const Coordinator::Actions& actions) {
   for (const auto& action : actions)
-    if (std::holds_alternative<JobOver>(action)) return true;
+    if (std::holds_alternative<JobEnded>(action)) return true;
   return false;
 }
 

@@ -32,7 +32,7 @@ TEST_CASE("a static job begins when all its nodes are here", "[coordinator]") {
     CHECK(begin.master_port == 1234);
   }
   // The store is emptied before anybody is told to begin.
-  CHECK(std::holds_alternative<OpenRound>(job.actions.front()));
+  CHECK(std::holds_alternative<StartRound>(job.actions.front()));
 }
 
 TEST_CASE("a job that may grow waits for more until the last call", "[coordinator]") {
@@ -85,17 +85,17 @@ TEST_CASE("nodes that do not meet in time end with 75 and what was missing", "[c
   CHECK(job.status() == -1);
   job.tick(1s);
   CHECK(job.status() == 75);
-  CHECK(job.all<JobOver>()[0].why ==
+  CHECK(job.all<JobEnded>()[0].why ==
         "the nodes did not meet within 600 s: 2 of 3 nodes are here (a, b); missing: node rank 1");
   CHECK(job.who_was_told<End>() == Nodes{1, 2});
-  CHECK(job.all<SendAway>().size() == 2);
+  CHECK(job.all<Dismiss>().size() == 2);
   CHECK(job.coordinator.over());
 
   SECTION("and who comes then is sent away") {
     job.forget();
     job.join(3, {.node_rank = 1});
     CHECK(job.told<Refusal>()[0].second.why == "the job is over");
-    CHECK(job.all<SendAway>().size() == 1);
+    CHECK(job.all<Dismiss>().size() == 1);
     CHECK(job.opened().empty());
   }
 }
@@ -193,7 +193,7 @@ TEST_CASE("a node rank that does not fit is refused", "[coordinator]") {
   REQUIRE(job.who_was_told<Refusal>() == Nodes{1});
   CHECK(job.told<Refusal>()[0].second.why ==
         "node rank 2 does not fit into --nnodes 2: it must be 0 to 1");
-  CHECK(job.all<SendAway>().size() == 1);
+  CHECK(job.all<Dismiss>().size() == 1);
   CHECK(job.coordinator.view().empty());
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("what a join cannot be is refused and changes nothing", "[coordinator]
                Join{.restarts = kMost}, Join{.oom_count = kMost}, Join{.nodes = kMost});
   job.join(1, bad);
   CHECK(job.who_was_told<Refusal>() == Nodes{1});
-  CHECK(job.all<SendAway>().size() == 1);
+  CHECK(job.all<Dismiss>().size() == 1);
   CHECK(job.coordinator.view().empty());
   CHECK(job.coordinator.counts().rounds == 0);
   CHECK(job.coordinator.counts().restarts == 0);
@@ -235,7 +235,7 @@ TEST_CASE("of two nodes that ask for one node rank the second waits for the keep
     job.tick(100ms);
     REQUIRE(job.who_was_told<Refusal>() == Nodes{3});
     CHECK_THAT(job.told<Refusal>()[0].second.why, Contains("node rank 1 is taken by b"));
-    CHECK(job.all<SendAway>().size() == 1);
+    CHECK(job.all<Dismiss>().size() == 1);
     CHECK(job.phase() == "running");
   }
   SECTION("and has its place when the first is lost") {

@@ -81,7 +81,7 @@ struct CoordinatedJob {
   template <class Kind>
   std::vector<std::pair<NodeId, Kind>> told() const {
     std::vector<std::pair<NodeId, Kind>> found;
-    for (const auto& tell : all<launcher::Tell>())
+    for (const auto& tell : all<launcher::SendMessage>())
       if (const auto* message = std::get_if<Kind>(&tell.message))
         found.emplace_back(tell.node, *message);
     return found;
@@ -94,13 +94,13 @@ struct CoordinatedJob {
   }
   // The nodes of the newest round that was opened since the last forget().
   std::vector<NodeId> opened() const {
-    const auto rounds = all<launcher::OpenRound>();
+    const auto rounds = all<launcher::StartRound>();
     return rounds.empty() ? std::vector<NodeId>() : rounds.back().nodes;
   }
   std::string phase() const { return coordinator.phase(); }
   // Of a job that is over; -1: it is not.
   int status() const {
-    const auto over = all<launcher::JobOver>();
+    const auto over = all<launcher::JobEnded>();
     return over.empty() ? -1 : over.back().status;
   }
 };

@@ -1,4 +1,4 @@
-#include "launcher/ends/diagnosis.hpp"
+#include "launcher/lifecycle/diagnosis.hpp"
 
 #include <csignal>
 
@@ -66,7 +66,7 @@ TEST_CASE("status 2 with a usage text is a mistake in the arguments", "[diagnosi
 }
 
 TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "[diagnosis]") {
-  LastWords words{.report = {.signo = SIGKILL}};
+  FailureEvidence words{.report = {.signo = SIGKILL}};
   words.memory = {.limit_bytes = 4ull << 30, .rank_peak_bytes = 3ull << 30};
   SECTION("counted") {
     words.memory.oom_kills = 1;
@@ -88,10 +88,10 @@ TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "
 }
 
 TEST_CASE("a rank that fails after the kernel killed its child is out of memory", "[diagnosis]") {
-  LastWords words{.report = kFailed,
-                  .stderr_tail =
-                      "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
-                      "RuntimeError: DataLoader worker (pid 7) is killed\n"};
+  FailureEvidence words{.report = kFailed,
+                        .stderr_tail =
+                            "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
+                            "RuntimeError: DataLoader worker (pid 7) is killed\n"};
   CHECK(diagnose(words).kind == Kind::python_exception);
 
   words.memory = {.oom_kills = 1, .cgroup = "/sys/fs/cgroup/job"};
@@ -109,7 +109,7 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
 }
 
 TEST_CASE("less than a GiB is told in MiB", "[diagnosis]") {
-  LastWords words{.report = {.signo = SIGKILL}};
+  FailureEvidence words{.report = {.signo = SIGKILL}};
   words.memory = {.limit_bytes = 128ull << 20, .rank_peak_bytes = (64ull << 20) + (1 << 19)};
   CHECK_THAT(diagnose(words).text, Contains("this rank used up to 64.5 MiB of 128.0 MiB"));
 }
@@ -121,7 +121,7 @@ TEST_CASE("an exec failure is told by its errno", "[diagnosis]") {
 }
 
 TEST_CASE("the error file wins over stderr", "[diagnosis]") {
-  LastWords words{.report = kFailed, .stderr_tail = "something else\n"};
+  FailureEvidence words{.report = kFailed, .stderr_tail = "something else\n"};
   words.error_file = ErrorFile{.message = "RuntimeError: in the file\nsecond line"};
   CHECK(diagnose(words).text == "RuntimeError: in the file");
 }

@@ -1,4 +1,4 @@
-#include "launcher/ends/error_file.hpp"
+#include "launcher/lifecycle/error_file.hpp"
 
 #include <fstream>
 

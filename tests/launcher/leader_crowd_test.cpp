@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "launcher/nodes/leader.hpp"
+#include "rendezvous/authenticated_channel.hpp"
 #include "rendezvous/base/unique_fd.hpp"
-#include "rendezvous/talk.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;
@@ -28,7 +28,7 @@ const Credentials kToken{.secret = "a secret of this test, 32 bytes or more"};
 // An agent's conversation over a socket; it takes no more than it is asked to.
 struct Guest {
   UniqueFd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  AgentTalk talk{kToken, "job", "agent", "the leader"};
+  AgentChannel talk{kToken, "job", "agent", "the leader"};
   bool closed = false;
   bool begun = false;
 
@@ -52,7 +52,7 @@ struct Guest {
     const auto got = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got == 0) closed = true;
     if (got <= 0) return;
-    std::vector<Talk::Heard> heard;
+    std::vector<AuthenticatedChannel::Heard> heard;
     talk.receive({bytes.data(), static_cast<std::size_t>(got)}, heard);
     for (const auto& item : heard) {
       const auto* message = std::get_if<Message>(&item);

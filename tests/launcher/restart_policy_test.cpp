@@ -1,4 +1,4 @@
-#include "launcher/ends/restart_policy.hpp"
+#include "launcher/lifecycle/restart_policy.hpp"
 
 #include "tests/support/catch.hpp"
 

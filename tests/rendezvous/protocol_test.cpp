@@ -37,7 +37,7 @@ TEST_CASE("every message comes through as it was", "[protocol]") {
   const auto welcome = through(Welcome{std::numeric_limits<std::uint64_t>::max(), -1,
                                        std::numeric_limits<std::int64_t>::min()});
   CHECK(welcome.session == std::numeric_limits<std::uint64_t>::max());
-  CHECK(welcome.beat_interval == -1);
+  CHECK(welcome.heartbeat_interval == -1);
   CHECK(welcome.keep_alive == std::numeric_limits<std::int64_t>::min());
   CHECK(through(Notice{"text"}).text == "text");
   const auto begin = through(Begin{1, 2, 3, 4, 5, 6, 7, "host", 8});

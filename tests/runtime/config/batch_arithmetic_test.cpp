@@ -1,4 +1,4 @@
-#include "runtime/config/batch_arithmetic.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
 
 #include "tests/support/catch.hpp"
 

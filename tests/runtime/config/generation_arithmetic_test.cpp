@@ -1,4 +1,4 @@
-#include "runtime/config/generation_arithmetic.hpp"
+#include "runtime/config/planning/generation_arithmetic.hpp"
 
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"

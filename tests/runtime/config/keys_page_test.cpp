@@ -1,9 +1,9 @@
-#include "runtime/config/keys_page.hpp"
+#include "runtime/config/keys/reference_page.hpp"
 
 #include <fstream>
 #include <iterator>
 
-#include "runtime/config/config_keys.hpp"
+#include "runtime/config/keys/key_table.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;

@@ -1,4 +1,4 @@
-#include "runtime/config/memory_advice.hpp"
+#include "runtime/config/planning/memory_advice.hpp"
 
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/config/planner.hpp"
+#include "runtime/config/planning/planner.hpp"
 
 #include <cmath>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "runtime/config/batch_arithmetic.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,8 +1,8 @@
-#include "runtime/config/role_memory.hpp"
+#include "runtime/config/planning/role_memory.hpp"
 
-#include "runtime/config/memory_model.hpp"
+#include "runtime/config/planning/memory_model.hpp"
+#include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/config/rollout_memory.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;

@@ -1,8 +1,8 @@
-#include "runtime/config/roles.hpp"
+#include "runtime/config/planning/roles.hpp"
 
 #include <algorithm>
 
-#include "runtime/config/batch_arithmetic.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "runtime/config/yaml_read.hpp"
-#include "runtime/config/yaml_values.hpp"
+#include "runtime/config/reading/yaml_read.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -1,4 +1,4 @@
-#include "runtime/config/rollout_memory.hpp"
+#include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/rollout/paged_model.hpp"
 #include "tests/support/catch.hpp"
 

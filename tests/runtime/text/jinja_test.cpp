@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/text/chat_template.hpp"
-#include "runtime/text/jinja_eval.hpp"
+#include "runtime/text/jinja/eval.hpp"
 #include "tests/support/catch.hpp"
 
 using Catch::Matchers::Contains;

@@ -1,0 +1,149 @@
+// The part of the event loop that takes the leader's word and tells it ours.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <utility>
+
+#include "launcher/event_loop/event_loop.hpp"
+#include "launcher/nodes/job_registry.hpp"
+#include "rendezvous/contract.hpp"
+
+namespace mgpu::launcher {
+
+void EventLoop::join_cluster() {
+  ClusterMember::Callbacks callbacks{
+      .begin = [this](const auto& begin, const auto& address,
+                      int port) { round_begins(begin, address, port); },
+      .stop = [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
+      .cut_off = [this](const std::string& why) { cut_off(why); },
+      .end =
+          [this](int status, const std::string& words) {
+            history_.remark = words;
+            feed(JobFinished{status});
+          },
+      .lease = [this](rendezvous::Nanoseconds until) { renew_lease(until); },
+      .connected = [this](int socket) { containment_.hold(socket); },
+      .say = [this](std::string_view line) { note(line); }};
+  member_ =
+      std::make_unique<ClusterMember>(io_, *plan_.team,
+                                      ClusterMember::Node{.job = options_.rdzv_id,
+                                                          .target = options_.target,
+                                                          .host = history_.host,
+                                                          .nproc = plan_.placement.nproc,
+                                                          .rank0_store = options_.rank0_store},
+                                      plan_.credentials, std::move(callbacks));
+  member_->start();
+  if (options_.rdzv_token_stdin) {
+    stdin_.assign(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+    watch_stdin();
+  }
+}
+
+// Whoever started us over ssh holds the other end: when that goes, so do we.
+void EventLoop::watch_stdin() {
+  stdin_.async_wait(stdin_.wait_read, [this](const boost::system::error_code& failed) {
+    if (failed) return;
+    char bytes[256];
+    const auto got = ::read(stdin_.native_handle(), bytes, sizeof bytes);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return watch_stdin();
+    note("stdin has ended: whoever started this agent is gone");
+    on_stop_signal(SIGTERM);
+  });
+}
+
+void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& address, int port) {
+  plan_.placement.node_rank = begin.node_rank;
+  plan_.placement.nodes = begin.nodes;
+  plan_.placement.base_rank = begin.base_rank;
+  plan_.placement.world_size = begin.world_size;
+  // gloo would go by the host's name, which may be nobody's or another network's.
+  if (!std::getenv(rendezvous::variable::kGlooInterface))
+    plan_.facts.socket_interface = member_->interface();
+  history_.node_rank = begin.node_rank;
+  history_.nodes = begin.nodes;
+  restarts_ = begin.restarts;
+  oom_count_ = begin.oom_count;
+  // Where the leader is, its own way to itself may be a loopback that nobody else can use.
+  const std::string reached = member_->reached_address();
+  round_address_ = reached.empty() || begin.master_port != 0 ? address : reached;
+  round_port_ = port;
+  // What munge hands out is the leader's, not ours.
+  std::optional<std::string> secret;
+  if (!plan_.credentials.seal) secret = plan_.credentials.secret;
+  note_job(options_.rdzv_id,
+           {member_->leader_address(), member_->leader_port(), std::move(secret)});
+  feed(RoundStarted{begin.round});
+  renew_lease(lease_);
+}
+
+// Should we be stopped while our ranks run, the guard ends them in time.
+void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
+  lease_ = until;
+  if (!finished_)
+    containment_.kill_by(supervisor_.active() ? lease_ + options_.grace : Guard::kNever);
+}
+
+void EventLoop::cut_off(const std::string& why) {
+  if (!supervisor_.active()) return member_->released();
+  note(fmt::format("the leader is lost ({}); the ranks here stop and wait for it", why));
+  cut_off_ = true;
+  feed(RoundStopRequested{SIGTERM});
+}
+
+// Our part of the round is over and nothing of it is left.
+void EventLoop::tell_leader() {
+  containment_.kill_by(Guard::kNever);
+  const bool was_cut_off = std::exchange(cut_off_, false);
+  if (const int signo = supervisor_.stop_signal(); signo != 0)
+    return member_->leave(signo, fmt::format("was told to stop by {}", signal_name(signo)));
+  if (was_cut_off) return member_->released();
+  rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
+  auto when = Clock::now();
+  if (supervisor_.first_failed() >= 0) {
+    describe_first_failure();
+    when = attempt_began_ + attempt().first_failure->after_start;
+    end.outcome = "failed";
+    end.cause = name_of(attempt().cause.kind);
+    end.status = attempt().first_failure->report.shell_status();
+    end.lasted = between(attempt_began_, when).count() * 1000;
+  } else if (supervisor_.was_stopped()) {
+    end.outcome = "stopped";
+  }
+  end.details = attempt_to_json(attempt());
+  member_->ended(std::move(end),
+                 std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
+}
+
+// The leader prints what came of the job; the others say where that is.
+void EventLoop::end_in_cluster() {
+  output_.end_attempt();
+  const JobResult* const whole = member_->history();
+  if (whole && whole->status == status_) {
+    const int node_rank = history_.node_rank;
+    history_ = *whole;
+    history_.node_rank = node_rank;
+  } else {
+    history_.lasted = between(job_began_, Clock::now());
+    history_.stop_signal = supervisor_.stop_signal();
+  }
+  history_.status = status_;
+  if (status_ == 0) {
+    logs_.job_ended_well();
+  } else {
+    const bool elsewhere = !whole && !history_.remark.empty();
+    output_.say(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)
+                          : failure_report(history_));
+    if (!history_.attempts.empty()) write_error_file();
+  }
+  write_report();
+  forget_job(options_.rdzv_id);
+  containment_.release();
+  member_->when_over([this] { output_.when_flushed([this] { io_.stop(); }); });
+}
+
+}  // namespace mgpu::launcher

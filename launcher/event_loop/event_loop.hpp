@@ -1,0 +1,126 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/lifecycle/report.hpp"
+#include "launcher/lifecycle/supervisor.hpp"
+#include "launcher/nodes/cluster_member.hpp"
+#include "launcher/nodes/rendezvous_endpoint.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/output/log_folder.hpp"
+#include "launcher/output/output.hpp"
+#include "launcher/plan/job_plan.hpp"
+#include "launcher/ranks/containment.hpp"
+#include "launcher/ranks/inherited.hpp"
+#include "launcher/ranks/memory_watch.hpp"
+#include "launcher/ranks/pausable_timer.hpp"
+#include "launcher/ranks/rank_group.hpp"
+
+namespace mgpu::launcher {
+
+// The one place that waits. It turns signals, timers, sockets and the ends of processes into
+// events for the Supervisor and carries out what that answers. One thread; nothing blocks but
+// run() itself.
+class EventLoop {
+ public:
+  EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv);
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  // Runs the job to its end; the exit status.
+  int run();
+
+ private:
+  void feed(Event event);
+  void pump(const std::vector<Action>& first);
+  void carry_out(const StartRanks& action);
+  void carry_out(const SignalRank& action);
+  void carry_out(const StartGrace&);
+  void carry_out(const KillAll&);
+  void carry_out(const Sweep&);
+  void carry_out(const AssessFailure&);
+  void carry_out(const StartDelay& action);
+  void carry_out(const Finish& action);
+
+  // Starting.
+  void start_ranks();
+  void not_started(int local_rank, int error);
+  RankResult& note_end(int local_rank, const ExitReport& report, Clock::time_point when);
+
+  // Ends of processes.
+  void collect_ends(int first);
+  void collect_end(int local_rank, std::vector<RankExited>& ended);
+  void child_changed();
+  void sweep();
+  void give_up_on_the_unkillable();
+
+  // Signals to us.
+  void watch_signals();
+  void await_signal();
+  void on_signal(int signo);
+  void on_stop_signal(int signo);
+  void suspend();
+
+  // The other nodes.
+  void join_cluster();
+  void watch_stdin();
+  void round_begins(const rendezvous::Begin& begin, const std::string& address, int port);
+  void renew_lease(rendezvous::Nanoseconds until);
+  void cut_off(const std::string& why);
+  void tell_leader();
+  void end_in_cluster();
+
+  // Words.
+  void say(std::string_view line);
+  void note(std::string_view line);
+  static std::string time_of_day();
+  std::string prefix_of(const RankSpec& spec) const;
+  AttemptResult& attempt() { return history_.attempts.back(); }
+  void describe_first_failure();
+  void write_report();
+  void write_error_file();
+
+  const Options& options_;
+  JobPlan plan_;
+  const Inherited& inherited_;
+  boost::asio::io_context io_{1};
+  Containment containment_;
+  MemoryWatch memory_;
+  LogFolder logs_;
+  Output output_;
+  RankGroup ranks_;  // goes first: ranks are killed before what they left is
+  RendezvousEndpoint meeting_;
+  boost::asio::posix::stream_descriptor stdin_;
+  std::unique_ptr<ClusterMember> member_;  // null: the job has this node only
+  Supervisor supervisor_;
+  boost::asio::signal_set signals_;
+  PausableTimer grace_, delay_, unkillable_;
+
+  std::deque<Event> events_;
+  bool pumping_ = false;
+  std::vector<RankSpec> specs_;
+  bool sweeping_ = false;
+  bool killing_ = false;
+  bool finished_ = false;
+  int interrupts_ = 0;
+  Clock::time_point job_began_, attempt_began_;
+  std::vector<FailedAttempt> failures_;
+  std::vector<std::uint64_t> peaks_;
+  int oom_count_ = 0;
+  int restarts_ = 0;
+  std::string round_address_;  // where the ranks of a team's round meet
+  int round_port_ = 0;
+  bool cut_off_ = false;
+  rendezvous::Nanoseconds lease_{0};  // until when the leader has surely heard of us
+  JobResult history_;
+  int status_ = 0;
+};
+
+}  // namespace mgpu::launcher

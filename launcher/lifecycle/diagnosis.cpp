@@ -1,0 +1,190 @@
+#include "launcher/lifecycle/diagnosis.hpp"
+
+#include <array>
+#include <csignal>
+
+#include <fmt/format.h>
+
+namespace mgpu::launcher {
+namespace {
+
+using Kind = Cause::Kind;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+// Texts by which torch, CUDA and their libraries say that GPU memory is gone.
+constexpr std::array<std::string_view, 7> kGpuOom = {
+    "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
+    "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
+    "c10::OutOfMemoryError",
+};
+
+std::string_view first_line(std::string_view text) {
+  return text.substr(0, text.find('\n'));
+}
+
+std::string_view last_line(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  const size_t begin = text.rfind('\n');
+  return begin == std::string_view::npos ? text : text.substr(begin + 1);
+}
+
+// The line that holds `at`.
+std::string_view line_around(std::string_view text, size_t at) {
+  const size_t begin = text.rfind('\n', at);
+  return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
+}
+
+std::string size_text(std::uint64_t bytes) {
+  const double mib = double(bytes) / kMiB;
+  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
+}
+
+std::string memory_numbers(const MemoryFacts& memory) {
+  std::string text;
+  const auto add = [&](std::string_view what, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
+  };
+  add("this rank used up to", memory.rank_peak_bytes);
+  // Without a kill the cgroup may be one that we share, and its peak somebody else's.
+  if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
+  if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
+  if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
+  return text;
+}
+
+std::string_view gpu_oom_line(std::string_view text) {
+  for (const auto needle : kGpuOom)
+    if (const size_t at = text.rfind(needle); at != std::string_view::npos)
+      return line_around(text, at);
+  return {};
+}
+
+// `victim` is whom the kernel killed, if it killed anybody.
+Cause host_oom(const FailureEvidence& words, std::string_view victim) {
+  const auto& memory = words.memory;
+  const auto numbers = memory_numbers(memory);
+  Cause cause;
+  if (memory.oom_kills > 0) {
+    cause.kind = Kind::host_oom;
+    cause.text =
+        fmt::format("host out of memory: the kernel's OOM killer ended {}{}{}{}", victim,
+                    memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
+                    numbers.empty() ? "" : "; ", numbers);
+  } else {
+    cause.kind = Kind::host_oom_guess;
+    cause.text = fmt::format(
+        "killed by SIGKILL that mgpu-run did not send; often that is the "
+        "kernel out of memory, see `dmesg`{}{}",
+        numbers.empty() ? "" : "; ", numbers);
+  }
+  cause.advice =
+      "needs less host memory: fewer data-loader workers or ranks, smaller batches, or a "
+      "larger memory limit";
+  return cause;
+}
+
+Cause from_exception(const ErrorFile& error) {
+  const std::string message(first_line(error.message));
+  const auto is = [&](std::string_view name) { return message.starts_with(name); };
+  Cause cause{Kind::python_exception, message, {}};
+  if (is("ModuleNotFoundError") || is("ImportError")) cause.kind = Kind::import_error;
+  if (is("SyntaxError") || is("IndentationError") || is("TabError"))
+    cause.kind = Kind::syntax_error;
+  return cause;
+}
+
+// What argparse, click, CLI11 and python itself print before they exit with 2.
+bool says_usage(std::string_view tail) {
+  return tail.find("usage:") != std::string_view::npos ||
+         tail.find("Usage:") != std::string_view::npos ||
+         tail.find("can't open file") != std::string_view::npos;
+}
+
+// From its error file, its stderr or, where both are silent, its exit status.
+Cause from_what_it_said(const FailureEvidence& words) {
+  const ExitReport& report = words.report;
+  auto line = words.error_file ? gpu_oom_line(words.error_file->message) : std::string_view{};
+  if (line.empty()) line = gpu_oom_line(words.stderr_tail);
+  if (!line.empty())
+    return {Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
+            "needs less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or "
+            "more ranks"};
+
+  if (words.error_file) return from_exception(*words.error_file);
+  if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
+  if (report.signo != 0) {
+    const auto said = last_line(words.stderr_tail);
+    return {
+        Kind::signal, fmt::format("{}{}{}", describe(report), said.empty() ? "" : ": ", said), {}};
+  }
+  if (report.code == 2 && says_usage(words.stderr_tail))
+    return {Kind::usage, std::string(last_line(words.stderr_tail)), {}};
+  const auto said = last_line(words.stderr_tail);
+  return {Kind::exit_status,
+          said.empty() ? describe(report) : fmt::format("{}: {}", describe(report), said),
+          {}};
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::none:
+      return "none";
+    case Kind::exec_failure:
+      return "exec_failure";
+    case Kind::usage:
+      return "usage";
+    case Kind::import_error:
+      return "import_error";
+    case Kind::syntax_error:
+      return "syntax_error";
+    case Kind::python_exception:
+      return "python_exception";
+    case Kind::host_oom:
+      return "host_oom";
+    case Kind::host_oom_guess:
+      return "host_oom_guess";
+    case Kind::gpu_oom:
+      return "gpu_oom";
+    case Kind::signal:
+      return "signal";
+    case Kind::exit_status:
+      return "exit_status";
+  }
+  return "none";
+}
+
+Kind kind_named(std::string_view name) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::exit_status); ++kind)
+    if (name_of(static_cast<Kind>(kind)) == name) return static_cast<Kind>(kind);
+  return Kind::none;
+}
+
+bool is_retryable(Kind kind) {
+  return kind != Kind::exec_failure && kind != Kind::usage && kind != Kind::import_error &&
+         kind != Kind::syntax_error;
+}
+
+bool is_oom(Kind kind) {
+  return kind == Kind::host_oom || kind == Kind::host_oom_guess || kind == Kind::gpu_oom;
+}
+
+Cause diagnose(const FailureEvidence& words) {
+  const ExitReport& report = words.report;
+  if (report.exec_error != 0) return {Kind::exec_failure, describe(report), {}};
+  if (report.clean()) return {};
+  if (report.signo == SIGKILL) return host_oom(words, "it");
+
+  Cause said = from_what_it_said(words);
+  if (words.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))
+    return said;
+  // The kernel killed one of the rank's children, or a rank that it was talking to.
+  Cause cause = host_oom(words, "a process of this attempt");
+  cause.text += "; after that this rank failed: " + said.text;
+  return cause;
+}
+
+}  // namespace mgpu::launcher

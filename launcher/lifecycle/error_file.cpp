@@ -1,0 +1,133 @@
+#include "launcher/lifecycle/error_file.hpp"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace mgpu::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+
+// torch writes the time as a string, older programs as a number.
+std::int64_t timestamp_of(const json& value) {
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  std::int64_t seconds = 0;
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    std::from_chars(text.data(), text.data() + text.size(), seconds);
+  }
+  return seconds;
+}
+
+std::string text_at(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return lines;
+}
+
+// torch puts "[rank1]: " before every line of an uncaught exception.
+std::string_view without_rank(std::string_view line) {
+  if (!line.starts_with("[rank")) return line;
+  size_t i = 5;
+  while (i < line.size() && std::isdigit(static_cast<unsigned char>(line[i]))) ++i;
+  if (i == 5 || line.substr(i, 3) != "]: ") return line;
+  return line.substr(i + 3);
+}
+
+// "ValueError: boom", "torch.OutOfMemoryError: ...", "KeyboardInterrupt": a dotted name, then
+// nothing or a colon.
+bool looks_like_exception(std::string_view line) {
+  size_t i = 0;
+  while (i < line.size() &&
+         (std::isalnum(static_cast<unsigned char>(line[i])) || line[i] == '_' || line[i] == '.'))
+    ++i;
+  return i > 0 && !std::isdigit(static_cast<unsigned char>(line[0])) &&
+         (i == line.size() || line[i] == ':');
+}
+
+}  // namespace
+
+std::optional<ErrorFile> parse_error_file(std::string_view text) {
+  const json root = json::parse(text, nullptr, false);
+  if (!root.is_object()) return std::nullopt;
+  const auto message = root.find("message");
+  if (message == root.end()) return std::nullopt;
+  ErrorFile error;
+  if (message->is_string()) {
+    error.message = message->get<std::string>();
+    if (error.message.empty()) return std::nullopt;
+    if (root.contains("timestamp")) error.timestamp = timestamp_of(root["timestamp"]);
+    return error;
+  }
+  if (!message->is_object()) return std::nullopt;
+  error.message = text_at(*message, "message");
+  if (const auto extra = message->find("extraInfo");
+      extra != message->end() && extra->is_object()) {
+    error.callstack = text_at(*extra, "py_callstack");
+    if (extra->contains("timestamp")) error.timestamp = timestamp_of((*extra)["timestamp"]);
+  }
+  if (const auto code = message->find("errorCode");
+      code != message->end() && code->is_number_integer())
+    error.error_code = code->get<int>();
+  if (error.message.empty() && error.callstack.empty()) return std::nullopt;
+  return error;
+}
+
+std::string to_json(const ErrorFile& error) {
+  json message = {
+      {"message", error.message},
+      {"extraInfo",
+       {{"py_callstack", error.callstack}, {"timestamp", std::to_string(error.timestamp)}}}};
+  if (error.error_code) message["errorCode"] = *error.error_code;
+  return json({{"message", std::move(message)}})
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::optional<ErrorFile> read_error_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  std::string text(kMaxFileBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  return parse_error_file(text);
+}
+
+std::optional<ErrorFile> python_exception_in(std::string_view text) {
+  std::vector<std::string_view> lines = lines_of(text);
+  for (auto& line : lines) line = without_rank(line);
+
+  // A syntax error of the main script prints no traceback line, only `  File "x.py", line 1`.
+  size_t start = lines.size();
+  for (size_t i = lines.size(); i-- > 0 && start == lines.size();)
+    if (lines[i] == kTraceback) start = i;
+  for (size_t i = lines.size(); i-- > 0 && start == lines.size();)
+    if (lines[i].starts_with("  File \"")) start = i;
+
+  for (size_t end = start + 1; end < lines.size(); ++end) {
+    if (lines[end].starts_with(' ') || !looks_like_exception(lines[end])) continue;
+    ErrorFile error;
+    error.message = std::string(lines[end]);
+    for (size_t i = start; i <= end; ++i) error.callstack.append(lines[i]).append("\n");
+    return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+namespace mgpu::launcher {
+
+// How a process ended, as the kernel tells it.
+struct ExitReport {
+  int code = 0;
+  int signo = 0;
+  bool core_dumped = false;
+  int exec_error = 0;  // errno when the program could not even be started
+
+  bool clean() const { return code == 0 && signo == 0; }
+  int shell_status() const { return signo != 0 ? 128 + signo : code; }
+  friend bool operator==(const ExitReport&, const ExitReport&) = default;
+};
+
+// Decodes a raw wait status.
+ExitReport decode_wait_status(int status);
+
+// "exited with status 3", "was killed by SIGKILL (signal 9)", "could not be started: ...".
+std::string describe(const ExitReport& report);
+
+// "SIGTERM"; "signal 40" for those without a name.
+std::string signal_name(int signo);
+
+}  // namespace mgpu::launcher

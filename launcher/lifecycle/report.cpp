@@ -1,0 +1,151 @@
+#include "launcher/lifecycle/report.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace mgpu::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShownLines = 20;
+
+std::string seconds(std::chrono::microseconds time) {
+  return fmt::format("{:.3f} s", double(time.count()) / 1e6);
+}
+
+std::string how(const RankResult& end) {
+  if (end.pid == 0 && end.report.exec_error == 0) return "was not started";
+  if (!end.ended_by_us || end.report.clean()) return describe(end.report);
+  return fmt::format("{} after mgpu-run told it to stop", describe(end.report));
+}
+
+// The last lines of a text, at most kShownLines, each behind a bar.
+std::string quoted_tail(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  size_t begin = text.size();
+  for (size_t lines = 0; lines < kShownLines && begin != 0; ++lines) {
+    const size_t before = text.rfind('\n', begin - 1);
+    begin = before == std::string_view::npos ? 0 : before;
+  }
+  if (begin != 0) text.remove_prefix(begin + 1);
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    out += fmt::format("    | {}\n", text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+std::string first_failure_lines(const AttemptResult& attempt, const JobResult& end) {
+  const RankResult& first = *attempt.first_failure;
+  std::string out =
+      fmt::format("  first failure: rank {} (local rank {}, node {}, {}, {})\n", first.rank,
+                  first.local_rank, first.host.empty() ? end.node_rank : first.node_rank,
+                  first.host.empty() ? end.host : first.host,
+                  first.pid ? fmt::format("pid {}", first.pid) : "no process");
+  out += fmt::format("    end     {}, {} after the start at {}\n", how(first),
+                     seconds(first.after_start), attempt.started_at);
+  out += fmt::format("    cause   {}\n", attempt.cause.text);
+  if (!attempt.cause.advice.empty()) out += fmt::format("    advice  {}\n", attempt.cause.advice);
+  if (!attempt.log_dir.empty()) out += fmt::format("    logs    {}\n", attempt.log_dir);
+  if (attempt.error_file && !attempt.error_file->callstack.empty() && attempt.stderr_tail.empty())
+    out += "  its error file:\n" + quoted_tail(attempt.error_file->callstack);
+  if (!attempt.stderr_tail.empty())
+    out += "  last lines of its stderr:\n" + quoted_tail(attempt.stderr_tail);
+  return out;
+}
+
+std::string rank_table(const AttemptResult& attempt) {
+  size_t widest = 0;
+  for (const auto& rank : attempt.ranks) widest = std::max(widest, rank.host.size());
+  const auto host = [&](const std::string& name) {
+    return widest == 0 ? std::string() : fmt::format("{:<{}}  ", name, std::max<size_t>(widest, 4));
+  };
+  std::string out = fmt::format("  rank  {}pid       after        end\n", host("host"));
+  for (const auto& rank : attempt.ranks)
+    out += fmt::format(
+        "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
+        rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), how(rank),
+        attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
+  return out;
+}
+
+json as_json(const RankResult& end) {
+  json object = {{"rank", end.rank},
+                 {"local_rank", end.local_rank},
+                 {"pid", end.pid},
+                 {"exit_code", end.report.signo ? json() : json(end.report.code)},
+                 {"signal", end.report.signo ? json(signal_name(end.report.signo)) : json()},
+                 {"core_dumped", end.report.core_dumped},
+                 {"ended_by_us", end.ended_by_us},
+                 {"after_start_s", double(end.after_start.count()) / 1e6},
+                 {"words", how(end)}};
+  if (!end.host.empty()) object["host"] = end.host, object["node_rank"] = end.node_rank;
+  return object;
+}
+
+json as_json(const AttemptResult& attempt) {
+  json object = {{"attempt", attempt.number}, {"started_at", attempt.started_at}};
+  object["ranks"] = json::array();
+  for (const auto& rank : attempt.ranks) object["ranks"].push_back(as_json(rank));
+  if (!attempt.first_failure) return object;
+  object["first_failure"] = as_json(*attempt.first_failure);
+  object["cause"] = {{"kind", std::string(name_of(attempt.cause.kind))},
+                     {"text", attempt.cause.text},
+                     {"advice", attempt.cause.advice}};
+  object["log_dir"] = attempt.log_dir;
+  object["stderr_tail"] = attempt.stderr_tail;
+  if (attempt.error_file)
+    object["error_file"] = json::parse(to_json(*attempt.error_file), nullptr, false);
+  return object;
+}
+
+}  // namespace
+
+std::string restart_line(const AttemptResult& attempt, int max_restarts) {
+  return fmt::format("rank {} failed: {}; starting all ranks again (restart {} of {})",
+                     attempt.first_failure->rank, attempt.cause.text, attempt.number + 1,
+                     max_restarts);
+}
+
+std::string failure_report(const JobResult& end) {
+  const AttemptResult last = end.attempts.empty() ? AttemptResult{} : end.attempts.back();
+  if (!last.first_failure && end.stop_signal == 0)
+    return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", end.target,
+                       seconds(end.lasted), end.remark, end.status);
+  if (!last.first_failure)
+    return fmt::format("mgpu-run: {} was told to stop by {} and ended after {} (exit status {})",
+                       end.target, signal_name(end.stop_signal), seconds(end.lasted), end.status);
+  std::string out =
+      fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", end.target,
+                  seconds(end.lasted), last.number + 1, end.max_restarts + 1, end.status);
+  out += first_failure_lines(last, end);
+  if (last.ranks.size() > 1) out += rank_table(last);
+  if (end.stop_signal != 0)
+    out += fmt::format("  no restart: told to stop by {}\n", signal_name(end.stop_signal));
+  if (!end.remark.empty()) out += fmt::format("  {}\n", end.remark);
+  out.pop_back();
+  return out;
+}
+
+std::string report_json(const JobResult& end) {
+  json object = {{"target", end.target},
+                 {"host", end.host},
+                 {"run_id", end.run_id},
+                 {"node_rank", end.node_rank},
+                 {"exit_status", end.status},
+                 {"stop_signal", end.stop_signal ? json(signal_name(end.stop_signal)) : json()},
+                 {"max_restarts", end.max_restarts},
+                 {"remark", end.remark},
+                 {"lasted_s", double(end.lasted.count()) / 1e6}};
+  object["attempts"] = json::array();
+  for (const auto& attempt : end.attempts) object["attempts"].push_back(as_json(attempt));
+  return object.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,145 @@
+#include "launcher/lifecycle/supervisor.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+namespace mgpu::launcher {
+
+std::vector<Action> Supervisor::start() {
+  if (multi_node_) return {};
+  return begin_attempt();
+}
+
+std::vector<Action> Supervisor::handle(const Event& event) {
+  return std::visit([this](const auto& e) { return on(e); }, event);
+}
+
+Supervisor::Actions Supervisor::begin_attempt() {
+  state_ = State::running;
+  std::fill(running_.begin(), running_.end(), true);
+  first_failed_ = -1;
+  first_report_ = {};
+  grace_started_ = false;
+  stopped_ = false;
+  return {StartRanks{++attempt_}};
+}
+
+Supervisor::Actions Supervisor::on(const RankExited& event) {
+  running_[static_cast<size_t>(event.rank)] = false;
+  Actions actions;
+  if (!event.report.clean() && state_ == State::running) {
+    first_failed_ = event.rank;
+    first_report_ = event.report;
+    actions = stop_ranks(SIGTERM);
+  }
+  if (none_running() && (state_ == State::running || state_ == State::stopping)) {
+    state_ = State::sweeping;
+    // What ranks leave behind gets the same time to go as the ranks themselves.
+    if (!grace_started_) actions.push_back(StartGrace{});
+    grace_started_ = true;
+    actions.push_back(Sweep{});
+  }
+  return actions;
+}
+
+Supervisor::Actions Supervisor::on(const StopRequested& event) {
+  if (state_ == State::done) return {};
+  const bool first = stop_signal_ == 0;
+  if (first) stop_signal_ = event.signo;
+  switch (state_) {
+    case State::running:
+      return stop_ranks(event.signo);
+    case State::waiting:
+      if (multi_node_) return leave_cluster();
+      return finish(128 + stop_signal_);
+    case State::assessing:
+      if (multi_node_ && first) return leave_cluster();
+      break;
+    case State::stopping:  // they were told already; a different signal may still mean something
+    case State::sweeping:
+    case State::done:
+      break;
+  }
+  return {};
+}
+
+Supervisor::Actions Supervisor::on(const KillRequested&) {
+  if (state_ == State::waiting || (multi_node_ && state_ == State::assessing))
+    return finish(128 + stop_signal_);
+  return {KillAll{}};
+}
+
+Supervisor::Actions Supervisor::on(const GraceExpired&) {
+  if (state_ == State::stopping || state_ == State::sweeping) return {KillAll{}};
+  return {};
+}
+
+Supervisor::Actions Supervisor::on(const TreeEmpty&) {
+  if (state_ != State::sweeping) return {};
+  if (ends_with_ >= 0) return finish(ends_with_);
+  if (first_failed_ < 0 && !multi_node_) return finish(stop_signal_ != 0 ? 128 + stop_signal_ : 0);
+  state_ = State::assessing;
+  return {AssessFailure{}};
+}
+
+// The leader hears of it, and answers or not.
+Supervisor::Actions Supervisor::leave_cluster() {
+  state_ = State::assessing;
+  return {AssessFailure{}};
+}
+
+Supervisor::Actions Supervisor::on(const RoundStarted& event) {
+  if (active() || state_ == State::done || stop_signal_ != 0) return {};
+  attempt_ = event.attempt - 1;
+  return begin_attempt();
+}
+
+Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
+  if (state_ != State::running) return {};
+  return stop_ranks(event.signo);
+}
+
+Supervisor::Actions Supervisor::on(const JobFinished& event) {
+  if (state_ == State::done) return {};
+  if (!active()) return finish(event.status);
+  ends_with_ = event.status;
+  return state_ == State::running ? stop_ranks(SIGTERM) : Actions{};
+}
+
+Supervisor::Actions Supervisor::on(const FailureAssessed& event) {
+  if (state_ != State::assessing) return {};
+  if (!event.decision.restart) return finish(first_report_.shell_status());
+  if (stop_signal_ != 0) return finish(128 + stop_signal_);
+  if (event.decision.delay.count() == 0) return begin_attempt();
+  state_ = State::waiting;
+  return {StartDelay{event.decision.delay}};
+}
+
+Supervisor::Actions Supervisor::on(const DelayExpired&) {
+  if (state_ != State::waiting) return {};
+  return begin_attempt();
+}
+
+Supervisor::Actions Supervisor::stop_ranks(int signo) {
+  state_ = State::stopping;
+  stopped_ = true;
+  Actions actions;
+  for (size_t rank = 0; rank < running_.size(); ++rank)
+    if (running_[rank]) actions.push_back(SignalRank{static_cast<int>(rank), signo});
+  if (!actions.empty()) {
+    actions.push_back(StartGrace{});
+    grace_started_ = true;
+  }
+  return actions;
+}
+
+Supervisor::Actions Supervisor::finish(int status) {
+  state_ = State::done;
+  return {Finish{status}};
+}
+
+bool Supervisor::none_running() const {
+  return std::none_of(running_.begin(), running_.end(), [](bool running) { return running; });
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <chrono>
+#include <variant>
+#include <vector>
+
+#include "launcher/lifecycle/exit_report.hpp"
+#include "launcher/lifecycle/restart_policy.hpp"
+
+namespace mgpu::launcher {
+
+// What happens to a job, as the event loop sees it.
+struct RankExited {
+  int rank;
+  ExitReport report;
+};
+// We are told to end.
+struct StopRequested {
+  int signo;
+};
+// And now at once.
+struct KillRequested {};
+struct GraceExpired {};
+// Nothing that the ranks started is alive.
+struct TreeEmpty {};
+// The restart policy's answer to AssessFailure.
+struct FailureAssessed {
+  Decision decision;
+};
+struct DelayExpired {};
+// In a team: the leader's word.
+struct RoundStarted {
+  int attempt;
+};
+struct RoundStopRequested {
+  int signo;
+};
+struct JobFinished {
+  int status;
+};
+using Event =
+    std::variant<RankExited, StopRequested, KillRequested, GraceExpired, TreeEmpty, FailureAssessed,
+                 DelayExpired, RoundStarted, RoundStopRequested, JobFinished>;
+
+// What is to be done about it.
+struct StartRanks {
+  int attempt;
+  friend bool operator==(const StartRanks&, const StartRanks&) = default;
+};
+struct SignalRank {
+  int rank, signo;
+  friend bool operator==(const SignalRank&, const SignalRank&) = default;
+};
+struct StartGrace {
+  friend bool operator==(const StartGrace&, const StartGrace&) = default;
+};
+struct KillAll {  // every rank and everything that came of them, with SIGKILL
+  friend bool operator==(const KillAll&, const KillAll&) = default;
+};
+struct Sweep {  // end what the ranks left behind; answer with TreeEmpty
+  friend bool operator==(const Sweep&, const Sweep&) = default;
+};
+// Find the cause of first_failed()'s end, ask the policy, answer with FailureAssessed. In a team:
+// tell the leader how this node's part ended; its answer is RoundStarted or JobFinished.
+struct AssessFailure {
+  friend bool operator==(const AssessFailure&, const AssessFailure&) = default;
+};
+struct StartDelay {
+  std::chrono::milliseconds delay;
+  friend bool operator==(const StartDelay&, const StartDelay&) = default;
+};
+struct Finish {
+  int status;
+  friend bool operator==(const Finish&, const Finish&) = default;
+};
+using Action = std::variant<StartRanks, SignalRank, StartGrace, KillAll, Sweep, AssessFailure,
+                            StartDelay, Finish>;
+
+// Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
+// feeds it events and carries out the actions it returns.
+//
+//   running --(all end well)--------------------------> sweeping --> done
+//   running --(a rank fails, or we are told to stop)--> stopping --> sweeping --> assessing
+//   assessing --> running again (perhaps after waiting) or done
+//
+// The first failure of the last attempt names the job's exit status; ranks that die because we
+// signalled them do not change it. Being told to stop while a restart was still possible ends
+// the job with 128 + the signal.
+//
+// In a team of nodes the leader decides when an attempt begins and whether there is another:
+//
+//   waiting --(RoundStarted)--> running
+//   running --(as above, or RoundStopRequested)--> stopping --> sweeping --> assessing
+//   assessing, waiting --(RoundStarted)--> running; --(JobFinished)--> done
+class Supervisor {
+ public:
+  explicit Supervisor(int ranks, bool multi_node = false)
+      : running_(static_cast<size_t>(ranks), false), multi_node_(multi_node) {}
+
+  std::vector<Action> start();
+  std::vector<Action> handle(const Event& event);
+
+  // The rank that failed first in this attempt, -1 if none did.
+  int first_failed() const { return first_failed_; }
+  // Whether we had already signalled the ranks; who ends from then on ends because of us.
+  bool stopping() const { return state_ != State::running; }
+  int stop_signal() const { return stop_signal_; }
+  int attempt() const { return attempt_; }
+  // The ranks of this attempt have been told to end.
+  bool was_stopped() const { return stopped_; }
+  // Ranks may be alive.
+  bool active() const {
+    return state_ == State::running || state_ == State::stopping || state_ == State::sweeping;
+  }
+
+ private:
+  enum class State { running, stopping, sweeping, assessing, waiting, done };
+  using Actions = std::vector<Action>;
+
+  Actions on(const RankExited& event);
+  Actions on(const StopRequested& event);
+  Actions on(const KillRequested&);
+  Actions on(const GraceExpired&);
+  Actions on(const TreeEmpty&);
+  Actions on(const FailureAssessed& event);
+  Actions on(const DelayExpired&);
+  Actions on(const RoundStarted& event);
+  Actions on(const RoundStopRequested& event);
+  Actions on(const JobFinished& event);
+
+  Actions begin_attempt();
+  Actions stop_ranks(int signo);
+  Actions leave_cluster();
+  Actions finish(int status);
+  bool none_running() const;
+
+  State state_ = State::waiting;
+  std::vector<bool> running_;
+  bool multi_node_;
+  int ends_with_ = -1;  // the job is over with this status, when our ranks are
+  int attempt_ = -1;
+  int first_failed_ = -1;
+  ExitReport first_report_;
+  int stop_signal_ = 0;
+  bool grace_started_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,94 @@
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "launcher/lifecycle/report.hpp"
+#include "rendezvous/json_field.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostRanks = 4096;  // of one node
+constexpr std::size_t kLongestTail = 32 << 10;
+
+template <class Visit>
+void fields(RankResult& end, Visit&& field) {
+  field("rank", end.rank), field("local_rank", end.local_rank), field("pid", end.pid);
+  field("code", end.report.code), field("signo", end.report.signo);
+  field("core", end.report.core_dumped), field("exec_error", end.report.exec_error);
+  field("ours", end.ended_by_us), field("node", end.node_rank), field("host", end.host);
+}
+
+template <class Visit>
+void fields(AttemptResult& attempt, Visit&& field) {
+  field("number", attempt.number), field("started_at", attempt.started_at);
+  field("cause", attempt.cause.text), field("advice", attempt.cause.advice);
+  field("stderr_tail", attempt.stderr_tail), field("log_dir", attempt.log_dir);
+}
+
+template <class Value>
+void read(const json& object, const char* name, Value& value) {
+  const auto found = object.find(name);
+  if (found == object.end()) return;
+  if (rendezvous::fits<Value>(*found)) value = found->template get<Value>();
+}
+
+template <class Thing>
+json written(Thing thing) {
+  json object = json::object();
+  fields(thing, [&](const char* name, const auto& value) { object[name] = value; });
+  return object;
+}
+
+json written(const RankResult& end) {
+  json object = written<RankResult>(RankResult(end));
+  object["after"] = end.after_start.count();
+  return object;
+}
+
+RankResult read_rank(const json& object) {
+  RankResult end;
+  fields(end, [&](const char* name, auto& value) { read(object, name, value); });
+  std::int64_t after = 0;
+  read(object, "after", after);
+  end.after_start = std::chrono::microseconds(after);
+  return end;
+}
+
+}  // namespace
+
+std::string attempt_to_json(const AttemptResult& attempt) {
+  AttemptResult shortened = attempt;
+  if (shortened.stderr_tail.size() > kLongestTail)
+    shortened.stderr_tail.erase(0, shortened.stderr_tail.size() - kLongestTail);
+  json object = written<AttemptResult>(AttemptResult(shortened));
+  object["kind"] = std::string(name_of(attempt.cause.kind));
+  object["ranks"] = json::array();
+  for (const auto& rank : attempt.ranks) object["ranks"].push_back(written(rank));
+  if (attempt.first_failure) object["first"] = written(*attempt.first_failure);
+  if (attempt.error_file) object["error_file"] = to_json(*attempt.error_file);
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+AttemptResult attempt_from_json(const std::string& text) {
+  AttemptResult attempt;
+  const json object = json::parse(text, nullptr, false);
+  if (!object.is_object()) return attempt;
+  fields(attempt, [&](const char* name, auto& value) { read(object, name, value); });
+  std::string word;
+  read(object, "kind", word);
+  attempt.cause.kind = kind_named(word);
+  if (const auto ranks = object.find("ranks"); ranks != object.end() && ranks->is_array())
+    for (const auto& rank : *ranks)
+      if (attempt.ranks.size() < kMostRanks) attempt.ranks.push_back(read_rank(rank));
+  if (const auto first = object.find("first"); first != object.end())
+    attempt.first_failure = read_rank(*first);
+  std::string error_file;
+  read(object, "error_file", error_file);
+  if (!error_file.empty()) attempt.error_file = parse_error_file(error_file);
+  return attempt;
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,165 @@
+#include "launcher/nodes/cluster_member.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/nodes/free_port.hpp"
+#include "launcher/nodes/interfaces.hpp"
+#include "launcher/nodes/job_registry.hpp"
+
+namespace mgpu::launcher {
+
+namespace asio = boost::asio;
+
+ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node node,
+                             rendezvous::Credentials credentials, Callbacks callbacks)
+    : io_(io),
+      plan_(std::move(plan)),
+      node_(std::move(node)),
+      credentials_(std::move(credentials)),
+      callbacks_(std::move(callbacks)),
+      agent_(io,
+             {.job = node_.job,
+              .host = plan_.host,
+              .port = plan_.port,
+              .credentials = credentials_,
+              .keep_alive = plan_.rules.keep_alive,
+              .join_timeout = plan_.rules.join_timeout},
+             {.resolved = [this](auto& endpoints) { resolved(endpoints); },
+              .introduce = [this] { return introduce(); },
+              .begin =
+                  [this](const auto& begin, const auto& address, int port) {
+                    counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
+                    nodes_ = begin.nodes;
+                    callbacks_.begin(begin, address, port);
+                  },
+              .stop = callbacks_.stop,
+              .cut_off = callbacks_.cut_off,
+              .end = [this](int status, const auto& words) { job_over(status, words); },
+              .lease = callbacks_.lease,
+              .connected = callbacks_.connected,
+              .say = callbacks_.say}),
+      stand_timer_(io) {}
+
+void ClusterMember::start() {
+  if (plan_.etcd) join_election();
+  agent_.start();
+}
+
+// Whoever owns the address leads: told by the addresses of this machine and by the port, which one
+// program can have.
+void ClusterMember::resolved(std::vector<Agent::Endpoint>& endpoints) {
+  const auto ours = interfaces();
+  const auto is_ours = [&](const Agent::Endpoint& endpoint) {
+    // Debian gives a host's own name an address that no interface shows, 127.0.1.1.
+    if (endpoint.address().is_loopback()) return true;
+    return std::any_of(ours.begin(), ours.end(), [&](const auto& interface) {
+      return interface.address == numeric(endpoint.address());
+    });
+  };
+  if (!leader_ && !election_ &&
+      plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
+      !lead(rules_here(), counts_))
+    return endpoints.clear();
+  if (!leader_) return;
+  std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
+  if (endpoints.empty())
+    endpoints.emplace_back(asio::ip::address_v4::loopback(),
+                           static_cast<std::uint16_t>(leader_->port()));
+}
+
+// A leader that was killed here may have left a round that runs.
+Coordinator::Settings ClusterMember::rules_here() const {
+  Coordinator::Settings rules = plan_.rules;
+  const auto trace = find_leader(node_.job, plan_.port);
+  if (trace && trace->age < rules.keep_alive * 2 + rules.grace) rules.nodes_before = trace->nodes;
+  return rules;
+}
+
+// True when there is a leader to call, here or elsewhere.
+bool ClusterMember::lead(const Coordinator::Settings& rules, const JobCounts& counts) {
+  try {
+    leader_ = std::make_unique<Leader>(
+        io_,
+        Leader::Settings{.job = node_.job,
+                         .target = node_.target,
+                         .host = node_.host,
+                         .credentials = credentials_,
+                         .rules = rules,
+                         .counts = counts,
+                         .port = plan_.port},
+        Leader::Callbacks{
+            .announce = callbacks_.say,
+            .over = [this](int status) { job_over(status, ""); },
+            .changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
+    return true;
+  } catch (const std::exception& problem) {
+    if (election_) {
+      // Tried again and again; told once.
+      if (std::exchange(lead_problem_, problem.what()) != problem.what())
+        callbacks_.say(lead_problem_);
+      return false;
+    }
+    // Another agent on this machine may have been first.
+    if (!plan_.serves.value_or(false)) return true;
+    agent_.shut();
+    job_over(1, problem.what());
+    return false;
+  }
+}
+
+rendezvous::Join ClusterMember::introduce() {
+  return {.host = node_.host,
+          .nproc = node_.nproc,
+          .node_rank = plan_.node_rank,
+          .position = plan_.position,
+          .leads = leader_ != nullptr,
+          .rank0_port = node_.rank0_store ? free_port() : 0,
+          .nodes = nodes_,
+          .rounds = counts_.rounds,
+          .restarts = counts_.restarts,
+          .oom_count = counts_.oom_count};
+}
+
+void ClusterMember::failing(int round, int signo) {
+  agent_.send(rendezvous::Failing{
+      .round = round, .when = agent_.by_leader(rendezvous::steady_now()).count(), .signo = signo});
+}
+
+void ClusterMember::ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
+  end.when = agent_.by_leader(when).count();
+  agent_.send(end);
+}
+
+void ClusterMember::leave(int signo, const std::string& why) {
+  const bool joined = agent_.joined();
+  agent_.leave({.signo = signo, .why = why}, [this, signo, joined] {
+    if (leader_ && election_) return hand_over(128 + signo);
+    // A leader of ours that hears it says itself what comes of the job.
+    if (!leader_ || !joined) job_over(128 + signo, "");
+  });
+}
+
+void ClusterMember::job_over(int status, const std::string& words) {
+  if (over_) return;
+  over_ = true;
+  // Not from within the leader or the agent, which go when the job does.
+  asio::post(io_, [this, status, words] { callbacks_.end(status, words); });
+}
+
+void ClusterMember::when_over(std::function<void()> done) {
+  agent_.shut();
+  end_election([this, done = std::move(done)] { leader_ ? leader_->when_alone(done) : done(); });
+}
+
+std::string ClusterMember::interface() const {
+  const std::string reached = reached_address();
+  const std::string& ours = reached.empty() ? agent_.our_address() : reached;
+  for (const auto& interface : interfaces())
+    if (interface.address == ours) return interface.name;
+  return {};
+}
+
+}  // namespace mgpu::launcher

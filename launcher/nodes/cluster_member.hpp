@@ -1,0 +1,112 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/nodes/agent.hpp"
+#include "launcher/nodes/leader.hpp"
+#include "launcher/nodes/rendezvous_plan.hpp"
+#include "rendezvous/etcd/election.hpp"
+
+namespace mgpu::launcher {
+
+// This node's part in a job over several nodes: its agent, and the leader where that is here too.
+class ClusterMember {
+ public:
+  struct Node {
+    std::string job;
+    std::string target;
+    std::string host;  // our name, for people
+    int nproc = 1;
+    bool rank0_store = false;
+  };
+  struct Callbacks {
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
+    std::function<void(const rendezvous::Stop&)> stop;
+    // Our ranks must end; released() is to be called then.
+    std::function<void(const std::string& why)> cut_off;
+    // The words are for people; where the leader is, its history tells more.
+    std::function<void(int status, const std::string& words)> end;
+    std::function<void(rendezvous::Nanoseconds)> lease;
+    std::function<void(int socket)> connected;
+    std::function<void(std::string_view)> say;
+  };
+
+  ClusterMember(boost::asio::io_context& io, RendezvousPlan plan, Node node,
+                rendezvous::Credentials credentials, Callbacks callbacks);
+
+  void start();
+  // This node's part of the round is over, or is about to be.
+  void failing(int round, int signo);
+  void ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
+  void leave(int signo, const std::string& why);
+  void released() { agent_.released(); }
+  // `done` when the others have been told how the job ended.
+  void when_over(std::function<void()> done);
+
+  // What came of the job over all nodes; null where the leader is elsewhere.
+  const JobResult* history() const { return leader_ ? &leader_->history() : nullptr; }
+  // An address of ours that other nodes of the round have reached our leader at; empty: the leader
+  // is elsewhere, or there are no others.
+  std::string reached_address() const {
+    return leader_ ? leader_->reached_address() : std::string();
+  }
+  const std::string& leader_address() const { return agent_.leader_address(); }
+  int leader_port() const { return agent_.leader_port(); }
+  // The interface by which we reach the leader; empty: not known.
+  std::string interface() const;
+
+ private:
+  void resolved(std::vector<Agent::Endpoint>& endpoints);
+  Coordinator::Settings rules_here() const;
+  bool lead(const Coordinator::Settings& rules, const JobCounts& counts);
+  rendezvous::Join introduce();
+  void job_over(int status, const std::string& words);
+
+  // With etcd.
+  struct Saved {  // what a leader must not lose
+    std::int64_t incarnation = 0;
+    JobCounts counts;
+    int nodes = 0;             // of the last round
+    int left = 0;              // of these, those that have left it with nothing of theirs running
+    std::optional<int> ended;  // with this status
+  };
+  static std::string text_of(const Saved& saved);
+  static std::optional<Saved> read_state(const std::string& text);
+  void join_election();
+  void stand();
+  void elected(const rendezvous::etcd::Election::Seen& seen);
+  bool take_over(const std::optional<Saved>& saved, std::int64_t term);
+  void save(const JobCounts& counts, int nodes);
+  void hand_over(int status);
+  void end_election(std::function<void()> done);
+  void save_end(int status, std::function<void()> done);
+
+  boost::asio::io_context& io_;
+  RendezvousPlan plan_;
+  Node node_;
+  rendezvous::Credentials credentials_;
+  Callbacks callbacks_;
+  std::unique_ptr<Leader> leader_;
+  Agent agent_;
+  std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
+  boost::asio::steady_timer stand_timer_;
+  std::string our_address_;
+  std::string lead_problem_;
+  bool any_port_ = false;
+  bool rests_ = false;  // does not stand for a moment
+  bool leaves_ = false;
+  // Which of the jobs of this id is ours: the term of its first leader; 0: not known yet.
+  std::int64_t incarnation_ = 0;
+  Saved last_saved_;
+  JobCounts counts_;  // as our agent was told them
+  int nodes_ = 0;     // of the last round that we were in
+  bool over_ = false;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,221 @@
+// The part of ClusterMember that lets etcd say who leads.
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/nodes/cluster_member.hpp"
+#include "launcher/nodes/free_port.hpp"
+#include "launcher/nodes/master_address.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using nlohmann::json;
+using rendezvous::etcd::Election;
+
+constexpr auto kStandAgainAfter = std::chrono::seconds(1);
+constexpr std::int64_t kMostCounted = 1'000'000'000;
+
+// As long as an agent of the job may still look for a leader.
+std::chrono::seconds state_stays(const Coordinator::Settings& rules) {
+  return std::chrono::ceil<std::chrono::seconds>(rules.join_timeout + rules.keep_alive +
+                                                 rules.grace);
+}
+
+// The address that packets to a host leave from; nothing is sent. Empty: it cannot be told.
+std::string address_towards(const rendezvous::etcd::Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const auto port = std::to_string(endpoint.port);
+  if (::getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &found) != 0) return {};
+  std::string address;
+  for (const addrinfo* at = found; at && address.empty(); at = at->ai_next) {
+    const rendezvous::UniqueFd fd(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage ours{};
+    socklen_t size = sizeof ours;
+    if (fd && ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&ours), &size) == 0)
+      address = rendezvous::address_text(ours);
+  }
+  ::freeaddrinfo(found);
+  return address;
+}
+
+// Of the addresses towards etcd's members the first that others can use. The members' names have
+// just been resolved, so that this takes no time.
+std::string address_towards(const std::vector<rendezvous::etcd::Endpoint>& endpoints) {
+  std::string loopback;
+  for (const auto& endpoint : endpoints) {
+    const std::string address = address_towards(endpoint);
+    if (address.empty()) continue;
+    if (!address.starts_with("127.") && address != "::1") return address;
+    loopback = address;
+  }
+  return loopback;
+}
+
+std::string as_endpoint(const std::string& address, int port) {
+  return address.find(':') == std::string::npos ? fmt::format("{}:{}", address, port)
+                                                : fmt::format("[{}]:{}", address, port);
+}
+
+}  // namespace
+
+std::string ClusterMember::text_of(const Saved& saved) {
+  json state = {{"job", saved.incarnation},
+                {"rounds", saved.counts.rounds},
+                {"restarts", saved.counts.restarts},
+                {"oom_count", saved.counts.oom_count},
+                {"nodes", saved.nodes},
+                {"left", saved.left}};
+  if (saved.ended) state["ended"] = *saved.ended;
+  return state.dump();
+}
+
+std::optional<ClusterMember::Saved> ClusterMember::read_state(const std::string& text) {
+  const json state = json::parse(text, nullptr, false);
+  if (!state.is_object()) return std::nullopt;
+  const auto number = [&](const char* name) -> std::int64_t {
+    const auto found = state.find(name);
+    if (found == state.end() || !found->is_number_integer()) return 0;
+    return std::max<std::int64_t>(found->get<std::int64_t>(), 0);
+  };
+  const auto count = [&](const char* name) {
+    return static_cast<int>(std::min<std::int64_t>(number(name), kMostCounted));
+  };
+  Saved saved{.incarnation = number("job"),
+              .counts = {count("rounds"), count("restarts"), count("oom_count")},
+              .nodes = count("nodes"),
+              .left = count("left"),
+              .ended = {}};
+  if (saved.incarnation == 0) return std::nullopt;
+  if (state.contains("ended")) saved.ended = count("ended") & 0xff;
+  return saved;
+}
+
+void ClusterMember::join_election() {
+  const auto lease = std::chrono::ceil<std::chrono::seconds>(plan_.rules.keep_alive);
+  try {
+    election_ = std::make_unique<Election>(
+        io_, Election::Settings{.access = *plan_.etcd,
+                                .job = node_.job,
+                                .lease = std::max(lease, std::chrono::seconds(2)),
+                                .keep_state = state_stays(plan_.rules)});
+  } catch (const std::exception& problem) {
+    throw UsageError(fmt::format("--rdzv-conf: {}", problem.what()));
+  }
+  any_port_ = plan_.port == 0;
+  our_address_ = plan_.local_addr;
+  election_->on_change([this](const Election::Seen& seen) { elected(seen); });
+  election_->observe();
+}
+
+// Has others know the address and port that we would lead at.
+void ClusterMember::stand() {
+  if (over_ || leaves_ || rests_ || leader_) return;
+  if (any_port_) plan_.port = free_port();
+  election_->campaign(as_endpoint(our_address_, plan_.port));
+}
+
+void ClusterMember::elected(const Election::Seen& seen) {
+  if (over_ || leaves_) return;
+  // A job that runs outlives what is done to etcd's users.
+  if (seen.lasting && incarnation_ == 0) return job_over(2, fmt::format("etcd: {}", seen.problem));
+  if (our_address_.empty() && seen.problem.empty()) {
+    our_address_ = address_towards(plan_.etcd->endpoints);
+    if (our_address_.empty())
+      return job_over(2,
+                      "cannot tell by which address other nodes reach this one; say it with "
+                      "--local-addr");
+  }
+  if (!seen.us && leader_) {
+    callbacks_.say("this node leads no more: another does, or etcd cannot be asked");
+    leader_.reset();
+  }
+  if (!seen.us && !our_address_.empty() && !election_->stands()) stand();
+  auto saved = read_state(seen.state.value_or(""));
+  if (saved && (incarnation_ == 0 ? saved->ended.has_value() : saved->incarnation < incarnation_))
+    saved.reset();  // of an older job of this id
+  if (saved && incarnation_ == 0) incarnation_ = saved->incarnation;
+  if (saved && saved->incarnation != incarnation_)
+    return job_over(1, fmt::format("another job of the id {} runs now", node_.job));
+  if (seen.us && !leader_ && !take_over(saved, seen.term)) return;
+  const MasterAddress at = split_endpoint(seen.leader.empty() ? ":0" : seen.leader);
+  agent_.redirect(seen.leader.empty() ? "" : at.host, at.port,
+                  seen.problem.empty() ? "no node leads" : fmt::format("etcd: {}", seen.problem));
+  // Whoever hears the leader is told more by it.
+  if (saved && saved->ended && !agent_.joined()) job_over(*saved->ended, "the job has ended");
+}
+
+// Goes on from what the last leader has saved, if anything.
+bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t term) {
+  Coordinator::Settings rules = plan_.rules;
+  rules.elected = true;
+  JobCounts counts = counts_;
+  if (saved && saved->ended) {
+    job_over(*saved->ended, "the job has ended");
+    return false;
+  }
+  if (saved) {
+    counts.rounds = std::max(counts.rounds, saved->counts.rounds);
+    counts.restarts = std::max(counts.restarts, saved->counts.restarts);
+    counts.oom_count = std::max(counts.oom_count, saved->counts.oom_count);
+    rules.nodes_before = saved->nodes;
+    rules.left_before = saved->left;
+  }
+  if (!lead(rules, counts)) {
+    rests_ = true;  // whoever could take the port leads meanwhile
+    election_->resign();
+    stand_timer_.expires_after(kStandAgainAfter);
+    stand_timer_.async_wait([this](const auto& cancelled) {
+      if (cancelled) return;
+      rests_ = false;
+      stand();
+    });
+    return false;
+  }
+  if (incarnation_ == 0) incarnation_ = term;
+  return true;
+}
+
+void ClusterMember::save(const JobCounts& counts, int nodes) {
+  if (!election_) return;
+  last_saved_ = {.incarnation = incarnation_, .counts = counts, .nodes = nodes};
+  election_->save(text_of(last_saved_), [](bool) {});  // who could not save learns that it has lost
+}
+
+// Nothing of ours runs: the others go on under another leader, without waiting for us.
+void ClusterMember::hand_over(int status) {
+  const bool alone = !leader_->has_others();
+  leaves_ = true;
+  leader_.reset();
+  const auto leave = [this, status](bool) {
+    election_->resign([this, status] { job_over(status, ""); });
+  };
+  if (alone) return save_end(status, [leave] { leave(true); });
+  if (last_saved_.incarnation == 0) return leave(true);
+  last_saved_.left = 1;
+  election_->save(text_of(last_saved_), leave);
+}
+
+void ClusterMember::end_election(std::function<void()> done) {
+  stand_timer_.cancel();
+  if (!election_) return done();
+  if (!leader_ || !election_->leading()) {
+    election_.reset();
+    return done();
+  }
+  save_end(leader_->history().status, [this, done = std::move(done)] { election_->resign(done); });
+}
+
+void ClusterMember::save_end(int status, std::function<void()> done) {
+  election_->save_end(text_of({.incarnation = incarnation_, .ended = status}),
+                      state_stays(plan_.rules), [done = std::move(done)](bool) { done(); });
+}
+
+}  // namespace mgpu::launcher

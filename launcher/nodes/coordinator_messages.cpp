@@ -1,0 +1,87 @@
+// The part of the coordinator that tells people what it knows.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/nodes/coordinator.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::Notice;
+
+void Coordinator::tell_waiting(LeaderTime now) {
+  if (!news_ || now < told_at_ + kTellEvery) return;
+  news_ = false;
+  told_at_ = now;
+  const bool runs = phase_ == Phase::running;
+  const std::string text =
+      runs ? "the job is full; this node is a spare that takes the place of one that is lost"
+           : missing();
+  for (const auto& [id, node] : nodes_)
+    if (node.part == Part::waiting) actions_.emplace_back(SendMessage{id, Notice{text}});
+}
+
+std::string Coordinator::missing() const {
+  const auto here = candidates();
+  std::string text = fmt::format("{} of {} nodes {} here", here.size(), settings_.min_nodes,
+                                 here.size() == 1 ? "is" : "are");
+  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes)) text += ", last call for more";
+  if (here.size() > 8) return text;
+  for (const NodeId id : here)
+    text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);
+  if (!here.empty()) text += ")";
+  if (!settings_.by_rank) return text;
+  std::string ranks;
+  for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
+    if (std::none_of(here.begin(), here.end(),
+                     [&](NodeId id) { return nodes_.at(id).join.node_rank == rank; }))
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  if (!ranks.empty()) text += fmt::format("; missing: node rank {}", ranks);
+  return text;
+}
+
+std::string Coordinator::host_of(NodeId id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? "a node" : found->second.join.host;
+}
+
+std::string Coordinator::phase() const {
+  switch (phase_) {
+    case Phase::gathering:
+      return "gathering";
+    case Phase::running:
+      return "running";
+    case Phase::stopping:
+      return "stopping";
+    case Phase::resting:
+      return "waiting to restart";
+    case Phase::over:
+      break;
+  }
+  return "over";
+}
+
+std::vector<Coordinator::NodeView> Coordinator::view() const {
+  std::vector<NodeView> views;
+  for (const auto& [id, node] : nodes_) {
+    std::string state = node.part == Part::ended ? "ended"
+                        : node.part == Part::in_round
+                            ? (phase_ == Phase::stopping ? "stopping" : "running")
+                        : phase_ == Phase::running ? "spare"
+                                                   : "waiting";
+    if (node.lost && node.part == Part::in_round) state = "lost";
+    views.push_back({.id = id,
+                     .host = node.join.host,
+                     .nproc = node.join.nproc,
+                     .node_rank = node.place,
+                     .state = std::move(state),
+                     .since = node.since});
+  }
+  std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.node_rank < 0, a.node_rank) < std::pair(b.node_rank < 0, b.node_rank);
+  });
+  return views;
+}
+
+}  // namespace mgpu::launcher

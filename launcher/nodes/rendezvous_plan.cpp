@@ -1,0 +1,193 @@
+#include "launcher/nodes/rendezvous_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "launcher/nodes/master_address.hpp"
+#include "rendezvous/base/spelling.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using rendezvous::shown;
+
+constexpr int kStaticPort = 29500;  // torchrun's
+constexpr int kDynamicPort = 29400;
+constexpr double kYear = 365.0 * 86400;
+
+// torchrun's keys of --rdzv-conf that have a meaning here or none, so that a misspelt one is told.
+constexpr std::string_view kKeys[] = {"join_timeout",
+                                      "last_call_timeout",
+                                      "keep_alive_interval",
+                                      "keep_alive_max_attempt",
+                                      "is_host",
+                                      "timeout",
+                                      "close_timeout",
+                                      "heartbeat_timeout",
+                                      "read_timeout",
+                                      "store_type",
+                                      "rank",
+                                      "ttl",
+                                      "user",
+                                      "password",
+                                      "cacert",
+                                      "cert",
+                                      "key",
+                                      "protocol",
+                                      "api_version"};
+
+class Conf {
+ public:
+  explicit Conf(const std::map<std::string, std::string>& values) : values_(values) {
+    std::vector<std::string> known;
+    for (const auto key : kKeys) known.emplace_back(key);
+    for (const auto& [key, value] : values) {
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      const auto near = rendezvous::nearest(key, known);
+      throw UsageError(fmt::format("--rdzv-conf {}: unknown key{}", shown(key),
+                                   near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+    }
+  }
+
+  std::optional<LeaderTime> seconds(const std::string& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    double value = 0;
+    const char* const end = found->second.data() + found->second.size();
+    const auto [stop, error] = std::from_chars(found->second.data(), end, value);
+    if (error != std::errc{} || stop != end || !(value >= 0) || value > kYear)
+      throw UsageError(fmt::format("--rdzv-conf {}={}: need seconds, such as 30", key,
+                                   shown(found->second, 32)));
+    return std::chrono::duration_cast<LeaderTime>(std::chrono::duration<double>(value));
+  }
+
+  std::string text(const std::string& key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::string() : found->second;
+  }
+
+  std::optional<bool> flag(const std::string& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    const std::string& word = found->second;
+    for (const char* yes : {"1", "true", "True", "t", "y", "yes"})
+      if (word == yes) return true;
+    for (const char* no : {"0", "false", "False", "f", "n", "no"})
+      if (word == no) return false;
+    throw UsageError(fmt::format("--rdzv-conf {}={}: need true or false", key, shown(word, 32)));
+  }
+
+ private:
+  const std::map<std::string, std::string>& values_;
+};
+
+// Nodes that are numbered beforehand, as under torchrun. Where the size may change, or an endpoint
+// is given and no number, they find their order when they meet.
+bool is_static(const Options& options) {
+  if (options.rdzv_backend != "static") return false;
+  const bool numbered = options.says("node-rank") || options.says("master-addr");
+  if (options.min_nodes != options.max_nodes)
+    return options.says("rdzv-backend") || options.rdzv_endpoint.empty();
+  return numbered || options.rdzv_endpoint.empty();
+}
+
+Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
+  Coordinator::Settings rules;
+  rules.min_nodes = options.min_nodes;
+  rules.max_nodes = options.max_nodes;
+  rules.by_rank = is_static(options);
+  rules.keep_alive = options.keep_alive;
+  // As torchrun: a node is dead when so many signs in a row are missing.
+  const auto interval = conf.seconds("keep_alive_interval");
+  const auto attempts = conf.seconds("keep_alive_max_attempt");
+  if (interval || attempts) {
+    const auto times = std::max<std::int64_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(attempts.value_or(std::chrono::seconds(3)))
+            .count(),
+        1);
+    const auto each = interval.value_or(std::chrono::seconds(5));
+    if (std::chrono::duration<double>(each).count() * static_cast<double>(times) > kYear)
+      throw UsageError(
+          "--rdzv-conf keep_alive_interval times keep_alive_max_attempt: more than a year");
+    rules.keep_alive = each * times;
+  }
+  if (rules.keep_alive < std::chrono::milliseconds(500))
+    throw UsageError("--rdzv-conf keep_alive_interval: need at least 0.5 s in all");
+  rules.grace = options.grace;
+  rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
+  if (rules.by_rank) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
+  rules.last_call = conf.seconds("last_call_timeout").value_or(rules.last_call);
+  rules.limits = {options.max_restarts, options.retry_delay};
+  return rules;
+}
+
+rendezvous::etcd::Access etcd_access(const Options& options, const Conf& conf) {
+  try {
+    return {
+        .endpoints = rendezvous::etcd::parse_endpoints(options.rdzv_endpoint,
+                                                       conf.text("protocol") == "https"),
+        .user = conf.text("user"),
+        .password = conf.text("password"),
+        .tls = {
+            .ca = conf.text("cacert"), .certificate = conf.text("cert"), .key = conf.text("key")}};
+  } catch (const std::exception& problem) {
+    throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));
+  }
+}
+
+}  // namespace
+
+std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
+  const Conf conf(options.rdzv_conf);
+  const bool by_rank = is_static(options);
+  if (options.standalone || options.max_nodes == 1) {
+    if (options.node_rank > 0 && by_rank && !options.standalone)
+      throw UsageError(
+          fmt::format("--node-rank {}: a job of one node has node rank 0 only; say "
+                      "how many nodes there are with --nnodes",
+                      options.node_rank));
+    return std::nullopt;
+  }
+  RendezvousPlan plan;
+  plan.rules = rules_of(options, conf);
+  if (by_rank) {
+    const MasterAddress address = master_address(options);
+    if (options.node_rank >= options.max_nodes)
+      throw UsageError(fmt::format("--node-rank {}: --nnodes {} has node ranks 0 to {}",
+                                   options.node_rank, options.max_nodes, options.max_nodes - 1));
+    if (options.min_nodes != options.max_nodes)
+      throw UsageError(
+          fmt::format("--nnodes {}:{}: a job whose size may change needs "
+                      "--rdzv-endpoint HOST:PORT, where its nodes meet",
+                      options.min_nodes, options.max_nodes));
+    plan.host = address.host;
+    plan.port = address.port != 0 ? address.port : kStaticPort;
+    plan.node_rank = options.node_rank;
+    plan.serves = options.node_rank == 0;
+    return plan;
+  }
+  if (options.rdzv_endpoint.empty())
+    throw UsageError(
+        fmt::format("--nnodes {}:{}: say where the nodes meet, with --rdzv-endpoint "
+                    "HOST:PORT",
+                    options.min_nodes, options.max_nodes));
+  if (options.says("node-rank")) plan.node_rank = options.node_rank;
+  plan.position = options.cluster.node_rank.value_or(-1);
+  plan.local_addr = options.local_addr;
+  if (options.rdzv_backend.starts_with("etcd")) {
+    plan.etcd = etcd_access(options, conf);
+    plan.port = options.master_port.value_or(0);
+    return plan;
+  }
+  const MasterAddress endpoint = split_endpoint(options.rdzv_endpoint);
+  plan.host = endpoint.host;
+  plan.port = endpoint.port != 0 ? endpoint.port : kDynamicPort;
+  plan.serves = conf.flag("is_host");
+  return plan;
+}
+
+}  // namespace mgpu::launcher

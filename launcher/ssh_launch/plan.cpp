@@ -1,0 +1,149 @@
+#include "launcher/ssh_launch/plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "launcher/options/option_table.hpp"
+#include "launcher/plan/dry_run.hpp"
+#include "rendezvous/base/text_table.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::text_table;
+namespace {
+
+constexpr int kLostNode = 75;
+constexpr int kSshFailed = 255;
+constexpr int kUsage = 2, kCannotEnter = 126, kCannotExecute = 127;
+
+// What the fan-out says to each agent itself, or keeps to itself.
+const std::set<std::string> kNotPassedOn{
+    "hostfile",        "ssh-command", "nnodes",           "master-addr", "master-port",
+    "rdzv-token-file", "insecure",    "rdzv-token-stdin", "dry-run",     "json"};
+
+void check(const Options& o, std::size_t hosts) {
+  if (o.standalone) throw UsageError("--standalone and --hostfile exclude each other; drop one");
+  if (o.says("node-rank"))
+    throw UsageError(
+        "--node-rank and --hostfile exclude each other: a host's place in the file is its rank");
+  if (o.says("nnodes") && static_cast<std::size_t>(o.min_nodes) > hosts)
+    throw UsageError(fmt::format("--nnodes {}: {} names {} host{}", o.min_nodes, o.hostfile, hosts,
+                                 hosts == 1 ? "" : "s"));
+}
+
+bool is_local(const Host& host, const SshLaunchFacts& facts) {
+  if (!host.user.empty() && host.user != facts.user) return false;
+  const auto& name = host.name;
+  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == facts.host_name ||
+         name == facts.host_name.substr(0, facts.host_name.find('.'));
+}
+
+// Where node 0 is for the others. "localhost" is somewhere else for every one of them.
+std::string first_address(const std::vector<AgentStart>& agents, const SshLaunchFacts& facts) {
+  const bool all_here =
+      std::all_of(agents.begin(), agents.end(), [](const auto& agent) { return agent.local; });
+  if (all_here) return "127.0.0.1";
+  return agents.front().local ? facts.host_name : agents.front().host.name;
+}
+
+std::vector<std::string> meeting_words(const Options& o, const std::vector<AgentStart>& agents,
+                                       const SshLaunchFacts& facts) {
+  if (agents.size() == 1 && !o.says("master-addr") && !o.says("master-port")) return {};
+  if (o.says("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return {};
+  auto host = o.master_addr.value_or(first_address(agents, facts));
+  const int port = o.master_port.value_or(0) > 0 ? *o.master_port : facts.port;
+  const bool elastic = o.rdzv_backend == "c10d" || (o.says("nnodes") && o.min_nodes != o.max_nodes);
+  if (!elastic) return {"--master-addr=" + host, fmt::format("--master-port={}", port)};
+  if (host.find(':') != host.npos) host = fmt::format("[{}]", host);
+  return {fmt::format("--rdzv-endpoint={}:{}", host, port), "--rdzv-backend=c10d"};
+}
+
+std::optional<int> ranks_on(const Options& o, const Host& host) {
+  if (o.says("nproc")) return std::nullopt;  // that is passed on as it was said
+  if (host.slots) return host.slots;
+  if (o.nproc.kind == RankCount::Kind::number) return o.nproc.number;  // torchrun's default
+  return std::nullopt;
+}
+
+std::vector<std::string> shared_words(const Options& o) {
+  std::vector<std::string> words;
+  for (const auto& word : o.line_words) {
+    const auto name = word.substr(2, word.find('=') - 2);
+    if (!kNotPassedOn.contains(name) && name != "report") words.push_back(word);
+  }
+  if (o.append_local_rank) words.push_back("--no-use-env");  // by the name we were started under
+  return words;
+}
+
+}  // namespace
+
+std::vector<AgentStart> plan_ssh_launch(const Options& o, const std::vector<Host>& hosts,
+                                        const SshLaunchFacts& facts) {
+  check(o, hosts.size());
+  const int count = static_cast<int>(hosts.size());
+  const int most = o.says("nnodes") ? std::min(o.max_nodes, count) : count;
+  const int least = o.says("nnodes") ? std::min(o.min_nodes, most) : count;
+
+  std::vector<AgentStart> agents;
+  for (int i = 0; i < most; ++i)
+    agents.push_back({.host = hosts[static_cast<std::size_t>(i)], .local = false, .words = {}});
+  for (auto& agent : agents) agent.local = is_local(agent.host, facts);
+
+  const auto nodes =
+      least == most ? fmt::format("--nnodes={}", most) : fmt::format("--nnodes={}:{}", least, most);
+  const auto meeting = meeting_words(o, agents, facts);
+  for (std::size_t rank = 0; rank < agents.size(); ++rank) {
+    auto& [host, local, words] = agents[rank];
+    words = shared_words(o);
+    words.push_back(nodes);
+    words.push_back(fmt::format("--node-rank={}", rank));
+    words.insert(words.end(), meeting.begin(), meeting.end());
+    if (const auto ranks = ranks_on(o, host)) words.push_back(fmt::format("--nproc={}", *ranks));
+    if (rank == 0 && !o.report.empty()) words.push_back("--report=" + o.report);
+    words.insert(words.end(), {"--rdzv-token-stdin", "--", o.target});
+    words.insert(words.end(), o.args.begin(), o.args.end());
+  }
+  return agents;
+}
+
+std::string ssh_launch_text(const std::vector<AgentStart>& agents) {
+  std::vector<std::vector<std::string>> rows{{"node", "host", "started", "command"}};
+  for (std::size_t rank = 0; rank < agents.size(); ++rank) {
+    std::string command = "mgpu-run";
+    for (const auto& word : agents[rank].words) command += " " + shell_word(word);
+    rows.push_back({std::to_string(rank), agents[rank].host.address(),
+                    agents[rank].local ? "here" : "over ssh", command});
+  }
+  return text_table(rows);
+}
+
+bool SshLaunchPolicy::lost(const ExitReport& report, bool over_ssh) {
+  return over_ssh && (report.signo != 0 || report.code == kSshFailed);
+}
+
+SshLaunchPolicy::Step SshLaunchPolicy::ended(const ExitReport& report, bool over_ssh) {
+  --left_;
+  if (report.clean()) return Step::wait;
+  if (lost(report, over_ssh)) {
+    if (--reachable_ >= least_) return Step::wait;
+    decide(kLostNode);
+    return Step::stop_at_once;
+  }
+  decide(report.shell_status());
+  const bool may_never_have_begun =
+      report.code == kUsage || report.code == kCannotEnter || report.code == kCannotExecute;
+  return may_never_have_begun ? Step::stop_at_once : Step::stop_in_time;
+}
+
+void SshLaunchPolicy::told_to_stop(int signo) {
+  decide(128 + signo);
+}
+
+void SshLaunchPolicy::decide(int status) {
+  if (!decided_) status_ = status;
+  decided_ = true;
+}
+
+}  // namespace mgpu::launcher

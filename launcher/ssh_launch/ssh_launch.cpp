@@ -1,0 +1,259 @@
+#include "launcher/ssh_launch/ssh_launch.hpp"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "launcher/nodes/token.hpp"
+#include "launcher/output/output.hpp"
+#include "launcher/ranks/worker.hpp"
+#include "launcher/ssh_launch/forwarded_environment.hpp"
+#include "launcher/ssh_launch/plan.hpp"
+#include "rendezvous/base/errors.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+namespace asio = boost::asio;
+namespace fs = std::filesystem;
+using rendezvous::UniqueFd;
+
+// Longer than an agent takes to end its ranks.
+constexpr auto kSlack = std::chrono::seconds(10);
+// Others may still be writing why: an agent that failed to begin and a rank that exits with 2 look
+// alike from here.
+constexpr auto kLastWords = std::chrono::seconds(2);
+
+SshLaunchFacts look_up() {
+  SshLaunchFacts facts;
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) == 0) facts.host_name = name;
+  if (const passwd* user = ::getpwuid(::geteuid())) facts.user = user->pw_name;
+  facts.port =
+      std::uniform_int_distribution<int>(20000, 29999)(*std::make_unique<std::random_device>());
+  return facts;
+}
+
+// The folder by the name that a person knows it by: a link to it may be there on every host.
+std::string working_folder() {
+  std::error_code failed;
+  const auto here = fs::current_path(failed);
+  const auto logical = own_variable("PWD");
+  if (logical && fs::path(*logical).is_absolute() && fs::equivalent(*logical, ".", failed))
+    return *logical;
+  return here.string();
+}
+
+// Where this program is; as a link where it was started by one, since its name has a meaning.
+std::string own_file(const std::string& program) {
+  std::error_code failed;
+  if (program.find('/') != program.npos) return fs::absolute(program, failed).string();
+  return fs::read_symlink("/proc/self/exe", failed).string();
+}
+
+std::vector<std::string> our_variables(bool (*wanted)(std::string_view)) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view pair = *entry;
+    if (wanted(pair.substr(0, pair.find('=')))) all.emplace_back(pair);
+  }
+  return all;
+}
+
+std::string last_line(std::string text) {
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+// One agent, or the ssh that has it, and its stdin.
+struct Agent {
+  std::unique_ptr<Worker> worker;
+  std::unique_ptr<asio::posix::stream_descriptor> input;  // none: it was told to end
+  std::string script;
+};
+
+// The agents of a job, from the first start to the last end. Its destructor kills what is left.
+class SshLaunch {
+ public:
+  SshLaunch(const Options& options, const Inherited& inherited, const std::string& program)
+      : options_(options),
+        inherited_(inherited),
+        plan_(plan_ssh_launch(options, read_hostfile(options.hostfile), look_up())),
+        policy_(static_cast<int>(plan_.size()), least_nodes()),
+        output_(io_, console_, static_cast<int>(plan_.size())),
+        signals_(io_),
+        deadline_(io_),
+        program_{
+            .workdir = working_folder(), .environment = {}, .exe = own_file(program), .args = {}},
+        secret_(make_secret()),
+        agents_(plan_.size()) {}
+
+  int run() {
+    for (const int signo : options_.signals_to_handle)
+      if (!inherited_.ignores(signo)) signals_.add(signo);
+    await_signal();
+    for (std::size_t i = 0; i < agents_.size(); ++i) start(i);
+    io_.run();
+    return policy_.status();
+  }
+
+ private:
+  int least_nodes() const {
+    const auto all = static_cast<int>(plan_.size());
+    return options_.says("nnodes") ? std::min(options_.min_nodes, all) : all;
+  }
+
+  std::string name(std::size_t i) const {
+    return fmt::format("node {} ({})", i, plan_[i].host.address());
+  }
+
+  void say(const std::string& line) { output_.say("mgpu-run: " + line); }
+
+  void start(std::size_t i) {
+    const bool local = plan_[i].local;
+    auto& agent = agents_[i];
+    program_.args = plan_[i].words;
+    program_.environment = local ? std::vector<std::string>() : our_variables(is_forwarded);
+    agent.script = script_of(program_) + secret_ + "\n";
+
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
+    const UniqueFd from(ends[0]);
+    agent.input = std::make_unique<asio::posix::stream_descriptor>(io_, ends[1]);
+    const auto out = output_.open_rank(static_cast<int>(i), "", "");
+    ChildSetup setup{.argv = {"/bin/sh", "-c"},
+                     .envp = our_variables(is_inherited),
+                     .workdir = {},
+                     .stdin_fd = from.get(),
+                     .stdout_fd = out.out.get(),
+                     .stderr_fd = out.err.get()};
+    if (local)
+      setup.argv.emplace_back(kObeyStdin);
+    else  // the shell reads the command, so that it may have options and quotes
+      setup.argv.insert(setup.argv.end(), {"exec " + options_.ssh_command + " \"$@\"", "ssh",
+                                           plan_[i].host.address(), kObeyStdin});
+    agent.worker = std::make_unique<Worker>(io_, spawn(setup, inherited_), nullptr);
+    agent.worker->on_exit([this, i] { ended(i); });
+    // Whoever does not read to the end has ended, or will.
+    asio::async_write(*agent.input, asio::buffer(agent.script),
+                      [](const boost::system::error_code&, std::size_t) {});
+  }
+
+  void ended(std::size_t i) {
+    const auto end = agents_[i].worker->reap();
+    if (!end) return;
+    output_.drain(static_cast<int>(i));
+    agents_[i].input.reset();
+    const bool over_ssh = !plan_[i].local;
+    if (!stopping_ && SshLaunchPolicy::lost(end->report, over_ssh))
+      say(fmt::format("{} cannot be reached or was lost: ssh {}, and its last line was: {}",
+                      name(i), describe(end->report),
+                      last_line(output_.stderr_tail(static_cast<int>(i)))));
+    switch (policy_.ended(end->report, over_ssh)) {
+      case SshLaunchPolicy::Step::wait:
+        break;
+      case SshLaunchPolicy::Step::stop_in_time:
+        stop_after(time_to_end());
+        break;
+      case SshLaunchPolicy::Step::stop_at_once:
+        stop_after(SshLaunchPolicy::lost(end->report, over_ssh) ? Milliseconds(0) : kLastWords);
+        break;
+    }
+    if (policy_.done()) finish();
+  }
+
+  Milliseconds time_to_end() const { return options_.grace + options_.keep_alive + kSlack; }
+
+  void stop_after(Milliseconds delay) {
+    const auto at = Clock::now() + delay;
+    if (stopping_ || policy_.done() || (stop_at_ && *stop_at_ <= at)) return;
+    stop_at_ = at;
+    deadline_.expires_at(at);
+    deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) stop();
+    });
+  }
+
+  // The end of its stdin tells an agent to end its ranks, and itself.
+  void stop() {
+    stopping_ = true;
+    for (auto& agent : agents_) agent.input.reset();
+    deadline_.expires_after(time_to_end());
+    deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) kill("did not end in time");
+    });
+  }
+
+  void kill(const char* why) {
+    for (std::size_t i = 0; i < agents_.size(); ++i)
+      if (agents_[i].worker && agents_[i].worker->running()) {
+        say(fmt::format("{} {}; its {} is killed", name(i), why, plan_[i].local ? "agent" : "ssh"));
+        agents_[i].worker->signal_group(SIGKILL);
+      }
+  }
+
+  void await_signal() {
+    signals_.async_wait([this](const boost::system::error_code& cancelled, int signo) {
+      if (cancelled) return;
+      if (stopping_ && signo == SIGINT)
+        kill("has not ended yet");
+      else if (!stopping_)
+        told_to_stop(signo);
+      await_signal();
+    });
+  }
+
+  void told_to_stop(int signo) {
+    policy_.told_to_stop(signo);
+    if (!options_.quiet) say(fmt::format("{}: ending the agents", signal_name(signo)));
+    stop();
+  }
+
+  void finish() {
+    output_.end_attempt();
+    deadline_.cancel();
+    output_.when_flushed([this] { io_.stop(); });
+  }
+
+  const Options& options_;
+  const Inherited& inherited_;
+  Options console_;  // of the output: lines go through as they come
+  asio::io_context io_;
+  std::vector<AgentStart> plan_;
+  SshLaunchPolicy policy_;
+  Output output_;
+  asio::signal_set signals_;
+  asio::steady_timer deadline_;
+  RemoteProgram program_;
+  std::string secret_;
+  std::vector<Agent> agents_;
+  std::optional<Clock::time_point> stop_at_;  // unless all have ended before
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+int run_ssh_launch(const Options& options, const Inherited& inherited, const std::string& program) {
+  return SshLaunch(options, inherited, program).run();
+}
+
+std::string show_ssh_launch(const Options& options) {
+  return ssh_launch_text(plan_ssh_launch(options, read_hostfile(options.hostfile), look_up()));
+}
+
+}  // namespace mgpu::launcher

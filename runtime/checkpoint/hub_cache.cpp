@@ -1,0 +1,134 @@
+#include "runtime/checkpoint/hub_cache.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/weights.hpp"
+
+namespace mgpu::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = ::getenv(name);
+  return value ? value : "";
+}
+
+bool is_word(std::string_view text) {
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !text.empty() && text.front() != '.' && std::ranges::all_of(text, plain);
+}
+
+// "org/name" or "name", as the Hub allows them.
+bool is_hub_id(const std::string& name) {
+  const auto slash = name.find('/');
+  if (slash == name.npos) return is_word(name);
+  return is_word(name.substr(0, slash)) && is_word(name.substr(slash + 1));
+}
+
+bool is_commit(const std::string& revision) {
+  return revision.size() == 40 && revision.find_first_not_of("0123456789abcdef") == revision.npos;
+}
+
+// Branches and tags may have slashes, as in "refs/pr/1", but stay below refs/.
+bool is_reference(const std::string& revision) {
+  const fs::path path(revision);
+  return !revision.empty() && path.is_relative() && path.lexically_normal() == path &&
+         *path.begin() != ".." && revision.find_first_of(" \t\n'\"\\$`;&|<>") == revision.npos;
+}
+
+std::string download(const std::string& name, const std::string& revision) {
+  return fmt::format("hf download {} --revision {}", name, revision);
+}
+
+// The first file that the snapshot should have and has not; "" if it is whole.
+std::string missing_file(const fs::path& snapshot) {
+  std::error_code ignored;
+  const auto there = [&](const std::string& name) { return fs::exists(snapshot / name, ignored); };
+  // A link whose blob is gone: named before what its absence leads to.
+  for (const auto& entry : fs::directory_iterator(snapshot, ignored))
+    if (!fs::exists(entry.path(), ignored)) return entry.path().filename().string();
+  const bool adapter = there("adapter_config.json");
+  if (!adapter && !there("config.json")) return "config.json";
+  const std::string stem = adapter ? "adapter_model" : "model";
+  const std::string index = stem + ".safetensors.index.json";
+  if (there(stem + ".safetensors")) return "";
+  if (!there(index))
+    return there("pytorch_model.bin") || there("pytorch_model.bin.index.json")
+               ? ""  // whole in its way; Weights tells that it is the wrong one
+               : stem + ".safetensors";
+  const std::string path = (snapshot / index).string();
+  for (const auto& [tensor, file] : parse_weight_index(read_file(path, 100'000'000), path))
+    if (!there(file)) return file;
+  return "";
+}
+
+std::string commit_of(const fs::path& repository, const std::string& name,
+                      const std::string& revision) {
+  if (is_commit(revision)) return revision;
+  const fs::path reference = repository / "refs" / revision;
+  std::error_code ignored;
+  if (!fs::is_regular_file(reference, ignored))
+    throw std::runtime_error(
+        fmt::format("revision {} of {} is not in the cache {}; download it: {}", revision, name,
+                    hub_cache(), download(name, revision)));
+  std::string commit = read_file(reference.string(), 1000);
+  commit.erase(commit.find_last_not_of(" \n\r\t") + 1);
+  if (!is_commit(commit))
+    throw std::runtime_error(fmt::format("{} holds no commit id; download the model again: {}",
+                                         reference.string(), download(name, revision)));
+  return commit;
+}
+
+}  // namespace
+
+std::string hub_cache() {
+  for (const char* whole : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (const std::string path = variable(whole); !path.empty()) return path;
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/huggingface/hub";
+  return variable("HOME") + "/.cache/huggingface/hub";
+}
+
+std::string resolve_model(const std::string& name, const std::string& revision) {
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) return name;
+  if (fs::exists(name, ignored))
+    throw std::runtime_error(fmt::format("{} is a file; give the folder of the model", name));
+  if (!is_hub_id(name))
+    throw std::runtime_error(fmt::format("{} is neither a folder nor a Hub id", name));
+  if (!is_reference(revision))
+    throw std::runtime_error(fmt::format("'{}' is no revision of {}", revision, name));
+
+  std::string folder = "models--" + name;
+  if (const auto slash = folder.find('/'); slash != folder.npos) folder.replace(slash, 1, "--");
+  const fs::path repository = fs::path(hub_cache()) / folder;
+  if (!fs::is_directory(repository, ignored))
+    throw std::runtime_error(
+        fmt::format("{} is no folder here and not in the cache {}; download "
+                    "it: {}",
+                    name, hub_cache(), download(name, revision)));
+  const fs::path snapshot = repository / "snapshots" / commit_of(repository, name, revision);
+  if (!fs::is_directory(snapshot, ignored))
+    throw std::runtime_error(fmt::format("{} is not in the cache; download it: {}",
+                                         snapshot.string(), download(name, revision)));
+  if (const std::string missing = missing_file(snapshot); !missing.empty())
+    throw std::runtime_error(
+        fmt::format("the download of {} is incomplete, {} is missing from {}; "
+                    "finish it: {}",
+                    name, missing, snapshot.string(), download(name, revision)));
+  return snapshot.string();
+}
+
+}  // namespace mgpu::checkpoint

@@ -1,0 +1,322 @@
+// The table's part about the optimizer, precision, memory, parallelism and LoRA.
+
+#include <cmath>
+#include <map>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "runtime/config/keys/key_table.hpp"
+#include "runtime/config/keys/optimizer_names.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
+
+namespace mgpu::train {
+namespace {
+
+using C = TrainConfig;
+
+// PyTorch counts a bucket in MiB of gradients; we in elements, which are fp32.
+void set_bucket_megabytes(C& c, const YamlNode& value) {
+  const double megabytes = to_number(value);
+  Range{.least = 0, .most = 1e6, .above = true}.check(megabytes);
+  c.reduce_bucket_size = static_cast<std::int64_t>(std::ceil(megabytes * (1 << 20) / 4));
+  c.notes.push_back(fmt::format("is reduce_bucket_size: {} elements", c.reduce_bucket_size));
+}
+
+void set_timeout_minutes(C& c, const YamlNode& value) {
+  const double minutes = to_number(value);
+  above(0).check(minutes);
+  c.ddp_timeout = minutes * 60;
+}
+
+void set_quantization_bit(C& c, const YamlNode& value) {
+  const auto bits = to_whole(value);
+  if (bits != 4) throw std::runtime_error("only 4-bit weights are supported; say 4, or leave it");
+  c.load_in_4bit = true;
+}
+
+void set_target_linear(C& c, const YamlNode& value) {
+  if (!to_flag(value))
+    throw std::runtime_error("false says no layers; list them in lora_target_modules");
+  c.lora_target_modules.clear();
+}
+
+void set_targets(C& c, const YamlNode& value) {
+  const auto layers = to_words(value);
+  const bool all = layers.size() == 1 &&
+                   (layers[0] == "all-linear" || layers[0] == "all_linear" || layers[0] == "all");
+  c.lora_target_modules = all ? std::vector<std::string>{} : layers;
+}
+
+const Words<Dtype> kDtypeWords{{"auto", Dtype::automatic},
+                               {"bf16", Dtype::bf16},
+                               {"fp16", Dtype::fp16},
+                               {"fp32", Dtype::fp32}};
+const Words<Recompute> kRecomputeWords{{"auto", Recompute::automatic},
+                                       {"false", Recompute::no},
+                                       {"true", Recompute::full},
+                                       {"offload", Recompute::offload}};
+
+std::string shown_map(const std::map<std::string, double>& numbers) {
+  std::vector<std::string> words;
+  for (const auto& [name, number] : numbers) words.push_back(name + ": " + shown_number(number));
+  return shown_words(words);
+}
+
+Field only_set(std::string value, void (*set)(C&, const YamlNode&)) {
+  return {.value = std::move(value), .set = set};
+}
+
+Field dtype_word(std::string C::* member) {
+  return choice(member,
+                {{"fp32", "fp32"}, {"float32", "fp32"}, {"bf16", "bf16"}, {"bfloat16", "bf16"}});
+}
+
+}  // namespace
+
+// clang-format off: one paragraph a key reads better than one line a field.
+std::vector<KeySpec> optimizer_keys() {
+  return {
+      {.name = "learning_rate",
+       .aliases = {"lr"},
+       .field = number(&C::learning_rate, at_least(0)),
+       .help = "the highest rate of the schedule",
+       .initial = "2e-05; 1e-06 for grpo"},
+      {.name = "lr_scheduler_type",
+       .aliases = {"lr_scheduler", "scheduler", "lr_schedule"},
+       .field = {.value = "NAME",
+                 .set = set_scheduler,
+                 .show = [](const C& c) { return c.lr_scheduler_type; }},
+       .help = "shape of the rate over the run",
+       .initial = "linear"},
+      {.name = "lr_scheduler_kwargs",
+       .field = shown_as([](const TrainConfig& c) { return shown_map(c.lr_scheduler_kwargs); }),
+       .help = "numbers of the schedule, such as {min_lr_rate: 0.1}",
+       .value = "MAP"},
+      {.name = "cosine_min_lr_ratio",
+       .aliases = {"final_lr_fraction"},
+       .help = "the cosine ends at this part of learning_rate: cosine_with_min_lr",
+       .value = "NUMBER"},
+      {.name = "warmup_steps",
+       .aliases = {"num_warmup_steps", "lr_warmup_steps"},
+       .field = shown_as([](const TrainConfig& c) { return shown_number(c.warmup_steps); }),
+       .help = "steps until the highest rate; below 1 a fraction of all steps",
+       .initial = "0",
+       .value = "NUMBER"},
+      {.name = "warmup_ratio",
+       .aliases = {"lr_warmup_ratio"},
+       .help = "older way to say it: a fraction of all steps",
+       .value = "NUMBER",
+       .sets = "warmup_steps"},
+      {.name = "optim",
+       .aliases = {"optimizer", "optimizer_type"},
+       .field = {.value = "NAME", .set = set_optimizer, .show = [](const C& c) { return c.optim; }},
+       .help = "AdamW; adamw_8bit holds its moments in 8 bits",
+       .initial = "adamw_torch_fused"},
+      {.name = "adam_beta1",
+       .aliases = {"beta1", "adamw_beta1"},
+       .field = number(&C::adam_beta1, {.least = 0, .most = 1, .below = true}),
+       .help = "decay of the mean of gradients"},
+      {.name = "adam_beta2",
+       .aliases = {"beta2", "adamw_beta2"},
+       .field = number(&C::adam_beta2, {.least = 0, .most = 1, .below = true}),
+       .help = "decay of the mean of their squares"},
+      {.name = "betas",
+       .aliases = {"adam_betas"},
+       .field = only_set("[B1, B2]", set_betas),
+       .help = "both at once"},
+      {.name = "adam_epsilon",
+       .aliases = {"adamw_epsilon", "eps", "adam_eps"},
+       .field = number(&C::adam_epsilon, above(0)),
+       .help = "keeps the division finite"},
+      {.name = "weight_decay",
+       .aliases = {"wd"},
+       .field = number(&C::weight_decay, at_least(0)),
+       .help = "not applied to norms and biases"},
+      {.name = "max_grad_norm",
+       .aliases = {"clip_grad", "grad_clip", "gradient_clip", "gradient_clipping", "clip_grad_norm",
+                   "gradient_clip_val"},
+       .field = number(&C::max_grad_norm, at_least(0)),
+       .help = "gradients are scaled down to this norm; 0: never"},
+      {.name = "optim_dtype", .field = dtype_word(&C::optim_dtype), .help = "of AdamW's moments"},
+      {.name = "grad_dtype",
+       .field = dtype_word(&C::grad_dtype),
+       .help = "in which gradients accumulate and are reduced"},
+      {.name = "on_non_finite",
+       .field = choice(&C::on_non_finite, {{"skip", NonFinite::skip}, {"stop", NonFinite::stop}}),
+       .help = "what a step with infinite or NaN gradients does"},
+  };
+}
+
+std::vector<KeySpec> memory_keys() {
+  return {
+      {.name = "dtype",
+       .aliases = {"torch_dtype", "infer_dtype", "precision"},
+       .field = shown_as([](const TrainConfig& c) { return word_for(c.dtype, kDtypeWords); }),
+       .help = "of the computation; the optimizer's master weights are fp32",
+       .initial = "auto: bf16 on GPUs, fp32 on CPUs",
+       .value = "auto|bf16|fp16|fp32"},
+      {.name = "bf16",
+       .aliases = {"pure_bf16"},
+       .help = "true is dtype: bf16, false fp32",
+       .value = "true|false|auto",
+       .sets = "dtype"},
+      {.name = "fp16", .help = "true is dtype: fp16", .value = "true|false|auto", .sets = "dtype"},
+      {.name = "mixed_precision",
+       .aliases = {"enable_mixed_precision"},
+       .help = "bf16, fp16 or no; true is auto, false fp32",
+       .value = "WORD",
+       .sets = "dtype"},
+      {.name = "gradient_checkpointing",
+       .aliases = {"enable_gradient_checkpointing", "use_gradient_checkpointing", "recompute",
+                   "activation_checkpointing"},
+       .field = shown_as([](const TrainConfig& c) {
+         return word_for(c.gradient_checkpointing, kRecomputeWords);
+       }),
+       .help = "recompute layers in the backward pass; offload (or unsloth) moves their inputs to "
+               "the host, auto decides by memory",
+       .initial = "auto",
+       .value = "true|false|auto|offload"},
+      {.name = "disable_gradient_checkpointing",
+       .help = "the opposite",
+       .value = "true|false",
+       .sets = "gradient_checkpointing"},
+      {.name = "activation_offloading",
+       .help = "true is gradient_checkpointing: offload",
+       .value = "true|false",
+       .sets = "gradient_checkpointing"},
+      {.name = "zero_stage",
+       .aliases = {"zero_level", "zero"},
+       .field = shown_as([](const TrainConfig& c) {
+         return c.zero_stage == kAutomaticStage ? std::string("auto") : std::to_string(c.zero_stage);
+       }),
+       .help = "what is spread over the ranks: 1 optimizer, 2 also gradients, 3 also weights; auto: 1, "
+               "or the first that fits",
+       .initial = "auto",
+       .value = "auto|0|1|2|3"},
+      {.name = "deepspeed",
+       .aliases = {"deepspeed_config", "accelerate_config", "zero_optimization"},
+       .help =
+           "a DeepSpeed JSON or accelerate YAML, or its keys inline: stage and buckets are taken",
+       .value = "PATH|MAP"},
+      {.name = "reduce_bucket_size",
+       .field = whole(&C::reduce_bucket_size, at_least(0)),
+       .help = "elements of gradients reduced at a time; 0: chosen"},
+      {.name = "ddp_bucket_cap_mb",
+       .aliases = {"bucket_cap_mb"},
+       .field = only_set("NUMBER", set_bucket_megabytes),
+       .help = "the same in MiB of fp32",
+       .sets = "reduce_bucket_size"},
+      {.name = "allgather_bucket_size",
+       .field = whole(&C::allgather_bucket_size, at_least(0)),
+       .help = "elements of weights gathered at a time; 0: chosen"},
+      {.name = "overlap_comm",
+       .field = flag(&C::overlap_comm),
+       .help = "communicate while the backward pass runs"},
+      {.name = "gradient_aggregation",
+       .aliases = {"aggregation_method", "aggregation"},
+       .field = choice(&C::gradient_aggregation, {{"weighted", Aggregation::weighted},
+                                                  {"weighted_mean", Aggregation::weighted},
+                                                  {"mean", Aggregation::mean},
+                                                  {"median", Aggregation::median},
+                                                  {"sum", Aggregation::sum}}),
+       .help = "how ranks' gradients become one; weighted: by their label tokens"},
+      {.name = "batch_sharding",
+       .aliases = {"batch_sharding_strategy"},
+       .field = choice(&C::batch_sharding, {{"uniform", Sharding::uniform},
+                                            {"weighted", Sharding::weighted},
+                                            {"adaptive", Sharding::adaptive}}),
+       .help = "work per rank: alike, by gpu_weights, or by measured speed"},
+      {.name = "gpu_weights",
+       .field = numbers(&C::gpu_weights, at_least(0)),
+       .help = "share of each rank, for batch_sharding: weighted"},
+      {.name = "consistency_check_steps",
+       .aliases = {"gradient_consistency_check_steps"},
+       .field = whole(&C::consistency_check_steps, at_least(0)),
+       .help = "compares what several ranks hold, bit for bit, every so many steps; 0: never"},
+      {.name = "backend",
+       .aliases = {"ddp_backend", "dist_backend", "distributed_backend"},
+       .field = choice(&C::backend, {{"auto", "auto"}, {"nccl", "nccl"}, {"gloo", "gloo"}}),
+       .help = "auto: NCCL on GPUs, Gloo on CPUs"},
+      {.name = "ddp_timeout",
+       .field = number(&C::ddp_timeout, above(0)),
+       .help = "seconds that ranks wait for each other"},
+      {.name = "ddp_timeout_minutes",
+       .field = only_set("NUMBER", set_timeout_minutes),
+       .help = "the same in minutes",
+       .sets = "ddp_timeout"},
+  };
+}
+
+std::vector<KeySpec> lora_keys() {
+  return {
+      {.name = "use_peft",
+       .aliases = {"lora", "use_lora"},
+       .field = shown_as(
+           [](const TrainConfig& c) { return std::string(c.use_peft ? "true" : "false"); }),
+       .help = "train an adapter only",
+       .initial = "true if any lora_* key is there",
+       .value = "true|false"},
+      {.name = "adapter",
+       .help = "lora, or qlora: also load_in_4bit",
+       .value = "lora|qlora",
+       .sets = "use_peft"},
+      {.name = "finetuning_type", .help = "lora or full", .value = "lora|full", .sets = "use_peft"},
+      {.name = "qlora_bnb",
+       .aliases = {"qlora"},
+       .help = "use_peft and load_in_4bit at once",
+       .value = "true|false"},
+      {.name = "lora_r",
+       .aliases = {"lora_rank", "r"},
+       .field = whole(&C::lora_r, between(1, 4096)),
+       .help = "rank of the adapter"},
+      {.name = "lora_alpha",
+       .field = number(&C::lora_alpha, above(0)),
+       .help = "the adapter counts lora_alpha / lora_r"},
+      {.name = "lora_dropout",
+       .field = number(&C::lora_dropout, {.least = 0, .most = 1, .below = true}),
+       .help = "on the adapter's input"},
+      {.name = "lora_target_modules",
+       .aliases = {"target_modules", "lora_target"},
+       .field = {.value = "LIST",
+                 .set = set_targets,
+                 .show = [](const C& c) { return shown_words(c.lora_target_modules); }},
+       .help = "which layers get one, such as [q_proj, v_proj]",
+       .initial = "all linear layers"},
+      {.name = "lora_target_linear",
+       .field = only_set("true", set_target_linear),
+       .help = "all linear layers",
+       .sets = "lora_target_modules"},
+      {.name = "lora_modules_to_save",
+       .aliases = {"modules_to_save", "additional_target"},
+       .field = words(&C::lora_modules_to_save),
+       .help = "layers trained whole and saved with the adapter, such as [embed_tokens, lm_head]"},
+      {.name = "use_rslora",
+       .aliases = {"lora_use_rslora", "peft_use_rslora"},
+       .field = flag(&C::use_rslora),
+       .help = "lora_alpha / sqrt(lora_r) instead"},
+      {.name = "adapter_name", .field = text(&C::adapter_name), .help = "its name; any but default is also the folder that its files lie in, as in peft"},
+      {.name = "adapter_path",
+       .aliases = {"adapter_name_or_path", "lora_model_dir", "lora_path", "peft_model_id"},
+       .field = text(&C::adapter_path),
+       .help = "folder of an adapter to go on from"},
+      {.name = "load_in_4bit",
+       .field = flag(&C::load_in_4bit),
+       .help = "the base model in 4 bits; needs LoRA"},
+      {.name = "quantization_bit",
+       .field = only_set("4", set_quantization_bit),
+       .help = "4 is load_in_4bit: true",
+       .sets = "load_in_4bit"},
+      {.name = "bnb_4bit_quant_type",
+       .aliases = {"quantization_type"},
+       .field = choice(&C::bnb_4bit_quant_type, {{"nf4", "nf4"}}),
+       .help = "the table of the 4 bits"},
+      {.name = "use_bnb_nested_quant",
+       .aliases = {"bnb_4bit_use_double_quant", "double_quantization", "bnb_4bit_nested_quant"},
+       .field = flag(&C::use_bnb_nested_quant),
+       .help = "the scales in 8 bits too"},
+  };
+}
+// clang-format on
+
+}  // namespace mgpu::train

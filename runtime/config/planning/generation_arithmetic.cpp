@@ -1,0 +1,193 @@
+#include "runtime/config/planning/generation_arithmetic.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/config/grpo_values.hpp"
+#include "runtime/config/resolve.hpp"
+
+namespace mgpu::train {
+namespace {
+
+constexpr std::int64_t kMost = 1'000'000'000;  // completions of a step or a generation
+constexpr std::int64_t kListed = 4;
+
+[[noreturn]] void refuse(std::string what) {
+  throw RecipeError({std::move(what)});
+}
+
+// Multiples of `unit` around `wanted`, the nearest below first.
+std::vector<std::int64_t> multiples_near(std::int64_t unit, std::int64_t wanted) {
+  std::vector<std::int64_t> found;
+  const auto first = std::max<std::int64_t>(wanted / unit - 1, 1);
+  for (std::int64_t i = 0; i < kListed; ++i) found.push_back((first + i) * unit);
+  return found;
+}
+
+// Group sizes from 2 on that divide `completions`, those nearest to `wanted`.
+std::vector<std::int64_t> groups_near(std::int64_t completions, std::int64_t wanted) {
+  std::vector<std::int64_t> found;
+  const auto take = [&](std::int64_t group) {
+    const bool room = static_cast<std::int64_t>(found.size()) < kListed;
+    if (group >= 2 && group <= completions && completions % group == 0 && room)
+      found.push_back(group);
+  };
+  for (std::int64_t away = 1; away < std::max(wanted, std::min<std::int64_t>(completions, 4096));
+       ++away) {
+    take(wanted - away);
+    take(wanted + away);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string or_groups(std::int64_t completions, std::int64_t group) {
+  const auto groups = groups_near(completions, group);
+  if (groups.empty()) return {};
+  return fmt::format("; num_generations may be {}", fmt::join(groups, ", "));
+}
+
+struct Said {
+  std::optional<std::int64_t> accumulation, generation, per_generation;
+};
+
+std::int64_t checked(std::int64_t count, std::int64_t times, const char* what) {
+  if (count > kMost / times)
+    refuse(fmt::format("{} of {} x {} completions is more than {}", what, count, times, kMost));
+  return count * times;
+}
+
+// An optimizer step's completions where a key says them.
+std::optional<std::int64_t> said_step(const TrainConfig& config, const Said& said,
+                                      std::int64_t unit) {
+  const auto global = config.global_batch_size;
+  if (global == 0) {
+    if (!said.accumulation) return {};
+    return checked(unit, *said.accumulation, "a step");
+  }
+  const auto fewest = (global + unit - 1) / unit;
+  if (said.accumulation && *said.accumulation != fewest)
+    refuse(
+        fmt::format("global_batch_size {} takes {} micro-batches of {} completions, not "
+                    "gradient_accumulation_steps {}; leave one out",
+                    global, fewest, unit, *said.accumulation));
+  return global;
+}
+
+// Generated as many as a step learns from.
+void one_step_each(const TrainConfig& config, GenerationSizes& sizes, std::int64_t unit,
+                   std::optional<std::int64_t> step) {
+  const auto group = sizes.group;
+  const auto whole = group / std::gcd(unit, group);  // micro-batches that make whole groups
+  if (!step) {
+    sizes.step = checked(unit, whole, "a step");
+    if (whole > 1)
+      sizes.notes.push_back(
+          fmt::format("gradient_accumulation_steps is {}, the fewest that make whole groups of {} "
+                      "with {} per device x {} ranks",
+                      whole, group, sizes.per_device, sizes.ranks));
+  } else if (*step % group == 0) {
+    sizes.step = *step;
+  } else if (config.global_batch_size > 0) {
+    refuse(fmt::format("global_batch_size {} is no multiple of num_generations {}; it may be {}{}",
+                       *step, group, fmt::join(multiples_near(group, *step), ", "),
+                       or_groups(*step, group)));
+  } else {
+    refuse(fmt::format(
+        "{} per device x {} ranks x {} accumulation = {} completions are no whole groups of "
+        "num_generations {}; gradient_accumulation_steps may be {}{}; or leave "
+        "gradient_accumulation_steps out",
+        sizes.per_device, sizes.ranks, *step / unit, *step, group,
+        fmt::join(multiples_near(whole, *step / unit), ", "), or_groups(*step, group)));
+  }
+  sizes.generation = sizes.step;
+}
+
+void by_generation_size(GenerationSizes& sizes, std::int64_t size, std::int64_t unit,
+                        std::optional<std::int64_t> step) {
+  if (size % sizes.group != 0)
+    refuse(
+        fmt::format("generation_batch_size {} is no multiple of num_generations {}; it may be {}{}",
+                    size, sizes.group, fmt::join(multiples_near(sizes.group, size), ", "),
+                    or_groups(size, sizes.group)));
+  sizes.generation = size;
+  sizes.step = step.value_or(size % unit == 0 ? unit : size);
+  if (!step && sizes.step == size && size != unit)
+    sizes.notes.push_back(
+        fmt::format("a step learns from all {} completions of a generation: they are no multiple "
+                    "of {} per device x {} ranks",
+                    size, sizes.per_device, sizes.ranks));
+}
+
+void by_steps(GenerationSizes& sizes, std::int64_t steps, std::int64_t unit,
+              std::optional<std::int64_t> step) {
+  sizes.step = step.value_or(unit);
+  const auto micros = (sizes.step + unit - 1) / unit;
+  if (sizes.step % micros != 0)
+    refuse(
+        fmt::format("a step of {} completions is no {} equal micro-batches, so that "
+                    "steps_per_generation has no meaning; say generation_batch_size",
+                    sizes.step, micros));
+  const auto slice = sizes.step / micros;
+  sizes.generation = checked(slice, steps, "a generation");
+  const auto whole = sizes.group / std::gcd(slice, sizes.group);
+  if (steps % whole != 0)
+    refuse(fmt::format(
+        "steps_per_generation {} x {} completions = {} are no whole groups of num_generations {}; "
+        "steps_per_generation may be {}{}",
+        steps, slice, sizes.generation, sizes.group, fmt::join(multiples_near(whole, steps), ", "),
+        or_groups(sizes.generation, sizes.group)));
+}
+
+}  // namespace
+
+std::int64_t GenerationSizes::accumulation() const {
+  const auto unit = per_device * ranks;
+  return (step + unit - 1) / unit;
+}
+
+GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
+  if (ranks < 1 || ranks > 1'000'000) refuse(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
+  const GrpoValues values(config);
+  GenerationSizes sizes;
+  sizes.per_device = config.per_device_train_batch_size;
+  sizes.ranks = ranks;
+  sizes.group = values.whole("num_generations").value();
+  sizes.iterations = values.whole("num_iterations").value();
+  if (sizes.group < 2)
+    refuse(fmt::format("num_generations: need at least 2 completions to compare, not {}",
+                       sizes.group));
+  Said said{.accumulation = {},
+            .generation = values.whole("generation_batch_size"),
+            .per_generation = values.whole("steps_per_generation")};
+  if (config.gradient_accumulation_given) said.accumulation = config.gradient_accumulation_steps;
+  if (said.generation && said.per_generation)
+    refuse("generation_batch_size and steps_per_generation say the same; keep one");
+  const auto unit = checked(sizes.per_device, ranks, "a micro-batch");
+  const auto step = said_step(config, said, unit);
+  if (said.generation)
+    by_generation_size(sizes, *said.generation, unit, step);
+  else if (said.per_generation)
+    by_steps(sizes, *said.per_generation, unit, step);
+  else
+    one_step_each(config, sizes, unit, step);
+  return sizes;
+}
+
+std::string generation_sentence(const GenerationSizes& sizes) {
+  auto text =
+      fmt::format("{} completions a step = {} per device x {} rank{} x {} accumulation", sizes.step,
+                  sizes.per_device, sizes.ranks, sizes.ranks == 1 ? "" : "s", sizes.accumulation());
+  const auto places = sizes.per_device * sizes.ranks * sizes.accumulation();
+  if (places > sizes.step) text += fmt::format(", {} places left free", places - sizes.step);
+  text += fmt::format("; {} generated at a time = {} prompt{} x {}", sizes.generation,
+                      sizes.prompts(), sizes.prompts() == 1 ? "" : "s", sizes.group);
+  if (sizes.iterations > 1) text += fmt::format(", learnt from {} times", sizes.iterations);
+  return text;
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,112 @@
+#include "runtime/config/planning/memory_advice.hpp"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/config/grpo_values.hpp"
+
+namespace mgpu::train {
+namespace {
+
+// As LibTorch, CUDA and cuBLAS say it; mgpu-run knows the first four as well.
+constexpr std::array<std::string_view, 5> kSigns = {
+    "CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
+    "CUBLAS_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory"};
+
+constexpr std::int64_t kShortest = 512;  // tokens that are not worth halving
+
+// From the sign to the end of what was asked for; the allocator goes on for lines.
+std::string in_short(const std::string& error, std::size_t sign) {
+  auto text = error.substr(sign, error.find('\n', sign) - sign);
+  for (const std::string_view end : {" Including non-PyTorch", " If reserved but", " See doc"})
+    text = text.substr(0, text.find(end));
+  while (text.ends_with('.') || text.ends_with(' ')) text.pop_back();
+  return text;
+}
+
+const char* word_of(Recompute way) {
+  switch (way) {
+    case Recompute::no:
+      return "false";
+    case Recompute::full:
+      return "true";
+    case Recompute::automatic:
+      return "auto";
+    case Recompute::offload:
+      return "offload";
+  }
+  return "";
+}
+
+std::int64_t completion_length(const TrainConfig& config) {
+  return GrpoValues(config).whole("max_completion_length").value_or(512);
+}
+
+std::string asked_for(const TrainConfig& config, std::int64_t ranks) {
+  const auto* what = config.load_in_4bit ? "adapters on 4-bit weights"
+                     : config.use_peft   ? "adapters"
+                                         : "all weights";
+  const auto length =
+      config.task == Task::grpo
+          ? fmt::format("max_completion_length {} behind its prompt", completion_length(config))
+          : fmt::format("max_length {}", config.max_length);
+  return fmt::format(
+      "asked for were per_device_train_batch_size {} x {}, gradient_checkpointing {}, "
+      "zero_stage {} on {} rank{}, training {}",
+      config.per_device_train_batch_size, length, word_of(config.gradient_checkpointing),
+      config.zero_stage == kAutomaticStage ? std::string("auto")
+                                           : std::to_string(config.zero_stage),
+      ranks, ranks == 1 ? "" : "s", what);
+}
+
+// What costs least first.
+std::vector<std::string> ways(const TrainConfig& config, std::int64_t ranks) {
+  std::vector<std::string> all;
+  if (const auto size = config.per_device_train_batch_size; size > 1)
+    all.push_back(fmt::format("per_device_train_batch_size: {}{}", size / 2,
+                              config.global_batch_size > 0 || config.task == Task::grpo
+                                  ? ""
+                                  : fmt::format(" with gradient_accumulation_steps: {}",
+                                                2 * config.gradient_accumulation_steps)));
+  if (config.gradient_checkpointing == Recompute::full)
+    all.push_back("gradient_checkpointing: offload");
+  else if (config.gradient_checkpointing != Recompute::offload)
+    all.push_back("gradient_checkpointing: true");
+  const int highest = config.gradient_aggregation == Aggregation::median ? 1 : 3;
+  if (ranks > 1 && config.zero_stage < highest)
+    all.push_back(fmt::format("zero_stage: {}", highest));
+  if (config.task == Task::grpo) {
+    if (const auto most = completion_length(config); most > 1)
+      all.push_back(fmt::format("max_completion_length: {}", most / 2));
+    if (const auto group = GrpoValues(config).whole("num_generations").value_or(8); group > 2)
+      all.push_back(fmt::format("num_generations: {}", group / 2));
+  } else if (config.max_length > kShortest) {
+    all.push_back(fmt::format("max_length: {}", config.max_length / 2));
+  }
+  if (!config.use_peft)
+    all.push_back("use_peft: true");
+  else if (!config.load_in_4bit)
+    all.push_back("load_in_4bit: true");
+  if (all.empty()) all.push_back("more GPUs or a smaller model");
+  return all;
+}
+
+}  // namespace
+
+std::optional<std::string> out_of_memory_text(const std::string& error, const TrainConfig& config,
+                                              std::int64_t ranks) {
+  for (const auto sign : kSigns) {
+    const auto found = error.find(sign);
+    if (found == error.npos) continue;
+    return fmt::format("{}; {}; what needs less: {}; mgpu-train plan shows what fits",
+                       in_short(error, found), asked_for(config, ranks),
+                       fmt::join(ways(config, ranks), ", "));
+  }
+  return std::nullopt;
+}
+
+}  // namespace mgpu::train

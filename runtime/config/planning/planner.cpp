@@ -1,0 +1,245 @@
+#include "runtime/config/planning/planner.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/text_table.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
+
+namespace mgpu::train {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+constexpr double kMargin = 1.05;         // of the allocator's peak, for pieces it cannot join up
+constexpr double kRecomputeCost = 1.33;  // a third forward pass beside forward and backward
+constexpr double kOffloadCost = 1.35;
+constexpr double kFullSpeedTokens = 4096;  // of a rank's batch, from which on GPUs are busy
+constexpr std::size_t kMostProposals = 3;
+
+double stage_cost(int stage) {
+  constexpr double kCosts[] = {1, 1.01, 1.03, 1.12};
+  return kCosts[stage];
+}
+
+double recompute_cost(Recompute recompute) {
+  if (recompute == Recompute::full) return kRecomputeCost;
+  return recompute == Recompute::offload ? kOffloadCost : 1;
+}
+
+double gib(std::int64_t bytes) {
+  return static_cast<double>(bytes) / kGiB;
+}
+
+const char* recompute_word(Recompute recompute) {
+  if (recompute == Recompute::full) return "true";
+  return recompute == Recompute::offload ? "offload" : "false";
+}
+
+TrainConfig with(TrainConfig config, const Proposal& proposal) {
+  config.per_device_train_batch_size = proposal.per_device;
+  config.zero_stage = proposal.zero_stage;
+  config.gradient_checkpointing = proposal.recompute;
+  return config;
+}
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t d = 1; d <= number / d; ++d) {
+    if (number % d != 0) continue;
+    found.push_back(d);
+    if (d != number / d) found.push_back(number / d);
+  }
+  return found;
+}
+
+Proposal weigh(const PlanRequest& request, Proposal proposal) {
+  const auto config = with(request.config, proposal);
+  const double tokens =
+      static_cast<double>(proposal.per_device) * static_cast<double>(config.max_length);
+  proposal.cost = recompute_cost(proposal.recompute) * stage_cost(proposal.zero_stage) *
+                  std::max(1.0, std::pow(kFullSpeedTokens / tokens, .25));
+  return proposal;
+}
+
+std::string estimate_table(const MemoryEstimate& estimate) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& line : estimate.lines)
+    rows.push_back({fmt::format("  {}", part_name(line.part)), line.name,
+                    fmt::format("{:8.2f} GiB", gib(line.bytes)), line.formula});
+  rows.push_back({"  allocated", "", fmt::format("{:8.2f} GiB", gib(estimate.allocated()))});
+  rows.push_back({"  in all", "", fmt::format("{:8.2f} GiB", gib(estimate.total()))});
+  return rendezvous::text_table(rows);
+}
+
+std::string proposal_table(const std::vector<Proposal>& proposals) {
+  std::vector<std::vector<std::string>> rows{{"  per_device_train_batch_size",
+                                              "gradient_accumulation_steps", "zero_stage",
+                                              "gradient_checkpointing", "memory"}};
+  for (const auto& p : proposals)
+    rows.push_back({fmt::format("  {}", p.per_device), fmt::format("{}", p.accumulation),
+                    fmt::format("{}", p.zero_stage), recompute_word(p.recompute),
+                    fmt::format("{:.1f} GiB", gib(p.bytes))});
+  return rendezvous::text_table(rows);
+}
+
+}  // namespace
+
+bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes) {
+  return static_cast<double>(estimate.allocated()) * kMargin +
+             static_cast<double>(estimate.of(MemoryPart::outside)) <=
+         static_cast<double>(gpu_bytes);
+}
+
+int choose_zero_stage(const PlanRequest& request) {
+  if (request.config.zero_stage != kAutomaticStage) return request.config.zero_stage;
+  if (request.ranks == 1) return 0;
+  // Copies that could differ are what that check is about.
+  if (request.config.consistency_check_steps > 0) return 0;
+  const bool median = request.config.gradient_aggregation == Aggregation::median;
+  if (request.gpu_bytes == 0 || median) return 1;
+  const auto asked = request.config.gradient_checkpointing;
+  auto config = request.config;
+  for (const auto way : {Recompute::no, Recompute::full, Recompute::offload}) {
+    config.gradient_checkpointing = asked == Recompute::automatic ? way : asked;
+    for (const int stage : {1, 2, 3}) {
+      config.zero_stage = stage;
+      if (fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes))
+        return stage;
+    }
+  }
+  return 3;
+}
+
+Recompute choose_recompute(const PlanRequest& request) {
+  if (request.config.gradient_checkpointing != Recompute::automatic)
+    return request.config.gradient_checkpointing;
+  auto config = request.config;
+  for (const auto way : {Recompute::no, Recompute::full}) {
+    config.gradient_checkpointing = way;
+    if (fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes)) return way;
+  }
+  return Recompute::offload;
+}
+
+std::vector<Proposal> propose(const PlanRequest& request) {
+  const auto step = micro_batches(request.config, request.ranks);
+  const auto each = step.per_device * step.accumulation;
+  std::vector<Proposal> found;
+  for (int stage = 0; stage <= (request.ranks > 1 ? 3 : 0); ++stage) {
+    if (stage > 1 && request.config.gradient_aggregation == Aggregation::median) break;
+    for (const auto recompute : {Recompute::no, Recompute::full, Recompute::offload}) {
+      for (const auto per_device : divisors(each)) {
+        auto proposal = weigh(request, {.per_device = per_device,
+                                        .accumulation = each / per_device,
+                                        .zero_stage = stage,
+                                        .recompute = recompute});
+        const auto estimate =
+            estimate_memory(request.model, with(request.config, proposal), request.ranks);
+        proposal.bytes = estimate.total();
+        if (fits(estimate, request.gpu_bytes)) found.push_back(proposal);
+      }
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Proposal& a, const Proposal& b) {
+    return std::pair(a.cost, a.bytes) < std::pair(b.cost, b.bytes);
+  });
+  if (found.size() > kMostProposals) found.resize(kMostProposals);
+  return found;
+}
+
+std::vector<std::string> ways_out(const PlanRequest& request) {
+  std::vector<std::string> ways;
+  const auto attempt = [&](const std::string& change, const TrainConfig& config) {
+    auto changed = request;
+    changed.config = config;
+    if (const auto found = propose(changed); !found.empty())
+      ways.push_back(fmt::format("{} (from {:.1f} GiB)", change, gib(found.front().bytes)));
+  };
+  auto config = request.config;
+  if (config.max_length >= 512) {
+    config.max_length /= 4;
+    attempt(fmt::format("max_length: {}", config.max_length), config);
+    config = request.config;
+  }
+  if (config.optim != "adamw_8bit" && !config.use_peft) {
+    config.optim = "adamw_8bit";
+    attempt("optim: adamw_8bit", config);
+    config = request.config;
+  }
+  config.use_peft = true;
+  if (!request.config.use_peft) attempt(fmt::format("lora_r: {}", config.lora_r), config);
+  config.load_in_4bit = true;
+  if (!request.config.load_in_4bit) attempt("load_in_4bit: true with LoRA", config);
+  auto more = request;
+  for (more.ranks = request.ranks * 2; more.ranks <= 64; more.ranks *= 2) {
+    more.config.global_batch_size = 0;
+    if (propose(more).empty()) continue;
+    ways.push_back(fmt::format("{} GPUs", more.ranks));
+    break;
+  }
+  return ways;
+}
+
+Preset preset_for(std::int64_t total_bytes) {
+  if (gib(total_bytes) >= 48) return {.batch_size = 4, .group_size = 8};
+  if (gib(total_bytes) >= 32) return {.batch_size = 2, .group_size = 4};
+  return {.batch_size = 1, .group_size = 2};
+}
+
+std::string plan_text(const PlanRequest& asked) {
+  auto request = asked;
+  request.config.zero_stage = choose_zero_stage(request);
+  auto config = request.config;
+  config.gradient_checkpointing = choose_recompute(request);
+  const auto estimate = estimate_memory(request.model, config, request.ranks);
+  const auto count = count_parameters(request.model, config);
+  const auto step = micro_batches(config, request.ranks);
+  const bool good = fits(estimate, request.gpu_bytes);
+  auto text = fmt::format(
+      "{} parameters, {} of them trained; {}\n\nMemory of one rank, zero_stage {}, "
+      "gradient_checkpointing {}, {} tokens at a time:\n\n{}\nA GPU has {:.1f} GiB: {}\n",
+      count.total, count.trainable, batch_sentence(step, config.packing), config.zero_stage,
+      recompute_word(config.gradient_checkpointing), step.per_device * config.max_length,
+      estimate_table(estimate), gib(request.gpu_bytes), good ? "it fits" : "it does not fit");
+  const auto proposals = propose(request);
+  if (!proposals.empty())
+    text +=
+        fmt::format("\nThe same steps, the quickest way first:\n\n{}", proposal_table(proposals));
+  if (proposals.empty()) {
+    text += "\nNo way of splitting the same steps fits.";
+    for (const auto& way : ways_out(request)) text += fmt::format("\n  would: {}", way);
+    text += "\n";
+  }
+  const auto preset = preset_for(request.gpu_bytes * request.ranks);
+  text += fmt::format("\nGuides for {:.0f} GiB in all say: batch_size {}",
+                      gib(request.gpu_bytes * request.ranks), preset.batch_size);
+  if (config.task == Task::grpo) text += fmt::format(", num_generations {}", preset.group_size);
+  return text + "\n";
+}
+
+std::int64_t parse_memory(const std::string& text) {
+  double number = 0;
+  const auto end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  std::string unit;
+  for (const char* c = stop; c != end; ++c)
+    if (*c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+  double scale = 0;
+  if (unit == "g" || unit == "gb" || unit == "gib") scale = kGiB;
+  if (unit == "m" || unit == "mb" || unit == "mib") scale = kGiB / 1024;
+  if (unit == "t" || unit == "tb" || unit == "tib") scale = kGiB * 1024;
+  const bool right = error == std::errc() && scale > 0 && number > 0 && number * scale < 1e15;
+  if (!right)
+    throw std::runtime_error(
+        fmt::format("need an amount of memory such as 32GB, not {}", rendezvous::shown(text, 32)));
+  return static_cast<std::int64_t>(number * scale);
+}
+
+}  // namespace mgpu::train

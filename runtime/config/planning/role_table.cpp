@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "rendezvous/base/text_table.hpp"
+#include "runtime/config/grpo_values.hpp"
+#include "runtime/config/planning/planner.hpp"
+#include "runtime/config/planning/role_memory.hpp"
+
+// What people are told of the memory of roles.
+namespace mgpu::train {
+namespace {
+
+double gib(std::int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
+  std::set<std::int64_t> gpus;
+  for (const auto& role : roles) gpus.insert(role.gpu);
+  return {gpus.begin(), gpus.end()};
+}
+
+// GPUs that have the same roles with the same needs, together.
+std::vector<std::vector<std::int64_t>> alike(const std::vector<RoleMemory>& roles) {
+  const auto on = [&](std::int64_t gpu) {
+    std::vector<RoleMemory> own;
+    for (auto role : roles)
+      if (role.gpu == gpu) {
+        role.gpu = 0;
+        own.push_back(std::move(role));
+      }
+    return own;
+  };
+  std::vector<std::vector<std::int64_t>> groups;
+  for (const auto gpu : gpus_of(roles)) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& others) {
+      return on(others.front()) == on(gpu);
+    });
+    if (group == groups.end())
+      groups.push_back({gpu});
+    else
+      group->push_back(gpu);
+  }
+  return groups;
+}
+
+std::string or_smaller_batch(const TrainConfig& config) {
+  const auto size = config.per_device_train_batch_size;
+  return size > 1 ? fmt::format("per_device_train_batch_size: {}, ", size / 2) : "";
+}
+
+// What makes the role need less.
+std::string remedy(const RoleRequest& request, const RoleMemory& role) {
+  const auto& config = request.config;
+  const auto ranks = request.roles.policy.size();
+  if (role.role == kPolicy)
+    return fmt::format(
+        "{}{}{}{}", or_smaller_batch(config),
+        config.gradient_checkpointing == Recompute::no ? "gradient_checkpointing: true, " : "",
+        ranks > 1 && config.zero_stage < 3 ? "zero_stage: 3, " : "",
+        !config.use_peft       ? "use_peft: true"
+        : !config.load_in_4bit ? "load_in_4bit: true"
+                               : "a smaller model or more GPUs");
+  if (role.role == kRollout) {  // of one sequence, with all weights gathered
+    const auto most = GrpoValues(config).whole("max_completion_length").value_or(512);
+    return fmt::format(
+        "max_completion_length: {}, {}", std::max<std::int64_t>(1, most / 2),
+        config.use_peft && !config.load_in_4bit ? "load_in_4bit: true" : "or a smaller model");
+  }
+  const bool reference = role.role == kReference;
+  const auto& place = reference ? request.roles.reference : request.roles.reward;
+  const char* key = reference ? "reference_gpu" : "reward_gpu";
+  const auto elsewhere = place.held() ? fmt::format(
+                                            "another {}, or none, which spreads it over "
+                                            "all ranks",
+                                            key)
+                                      : fmt::format("{} with a GPU of its own", key);
+  return elsewhere + (reference ? config.use_peft ? ""
+                                                  : ", or use_peft: true, whose reference is "
+                                                    "the model without its adapter"
+                                : ", or a smaller model");
+}
+
+// The role without which most would be left.
+const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+  const RoleMemory* most = nullptr;
+  for (const auto& role : roles)
+    if (role.gpu == gpu &&
+        (most == nullptr || role.holds + role.at_work > most->holds + most->at_work))
+      most = &role;
+  return *most;
+}
+
+}  // namespace
+
+std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place) {
+  std::vector<std::vector<std::string>> rows{{"  " + place, "role", "holds", "at work", ""}};
+  const auto amount = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", gib(bytes)); };
+  for (const auto& group : alike(roles)) {
+    const auto where = fmt::format("  {}", fmt::join(group, ", "));
+    for (const auto& role : roles)
+      if (role.gpu == group.front())
+        rows.push_back(
+            {where, role.role, amount(role.holds), "+ " + amount(role.at_work), role.work});
+    rows.push_back(
+        {where, "in all", amount(peak_of(roles, group.front())), "", "roles work in turn"});
+  }
+  return rendezvous::text_table(rows);
+}
+
+std::optional<std::string> lack_of_memory(const RoleRequest& request,
+                                          const std::vector<RoleMemory>& roles) {
+  if (request.gpu_bytes == 0) return {};
+  const auto ranks = static_cast<std::int64_t>(request.roles.policy.size());
+  for (const auto gpu : gpus_of(roles)) {
+    const auto all = needed(roles, gpu, ranks);
+    if (all <= request.gpu_bytes) continue;
+    const auto& most = heaviest(roles, gpu);
+    auto text = fmt::format(
+        "GPU {} has {:.1f} GiB and its roles need {:.1f} GiB, {} most: {:.1f} GiB; set {}", gpu,
+        gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
+        remedy(request, most));
+    if (const GrpoValues values(request.config); !values.said("num_generations")) {
+      const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
+      const auto preset = preset_for(total);
+      text += fmt::format(
+          "; guides for {:.0f} GiB in all say per_device_train_batch_size: {}, "
+          "num_generations: {}",
+          gib(total), preset.batch_size, preset.group_size);
+    }
+    return text;
+  }
+  return {};
+}
+
+}  // namespace mgpu::train

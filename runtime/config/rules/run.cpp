@@ -1,0 +1,193 @@
+// When to evaluate and to save, and contradictions that need the whole configuration.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/spelling.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
+#include "runtime/config/rules/rules.hpp"
+
+namespace mgpu::train {
+namespace {
+
+// So many in an epoch is a fraction of all steps; one is its end.
+void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
+                    double TrainConfig::* steps, When TrainConfig::* strategy) {
+  const auto* setting = reading.find(key);
+  if (!setting) return;
+  auto& config = reading.config;
+  const auto count = reading.read(*setting, to_number);
+  if (!count) return;
+  const auto* other = reading.find(steps_key);
+  if (*count <= 0)
+    reading.error(*setting, "need a number above 0");
+  else if (other)
+    reading.error(*setting,
+                  fmt::format("says the same as {} ({}); keep one", other->written, other->where));
+  else if (*count == 1)
+    config.*strategy = When::epoch;
+  else if (config.max_steps > 0)
+    reading.error(*setting,
+                  fmt::format("an epoch's length is not known with max_steps; use {}", steps_key));
+  else if (const double part = 1 / (*count * config.num_train_epochs); part >= 1)
+    reading.error(*setting, "comes to less than once in the whole run");
+  else
+    config.*steps = part;
+}
+
+bool has_evaluation_rows(const TrainConfig& config) {
+  return !config.eval_dataset.empty() || config.val_set_size > 0;
+}
+
+void check_steps(Reading& reading, const char* key, double steps) {
+  const auto* setting = reading.find(key);
+  if (setting && steps > 1 && steps != std::floor(steps))
+    reading.error(*setting, "need a whole number of steps, or a fraction below 1");
+}
+
+// An error about the first of the keys that was said; without one, about the file.
+void blame_first(Reading& reading, std::initializer_list<const char*> keys,
+                 const std::string& what) {
+  for (const char* key : keys) {
+    if (const auto* setting = reading.find(key)) return reading.error(*setting, what);
+  }
+  reading.errors.push_back(what);
+}
+
+void best_model_checks(Reading& reading) {
+  const auto& config = reading.config;
+  const bool evaluates = config.eval_strategy != When::no;
+  if (config.early_stopping_patience > 0 && !evaluates)
+    blame_first(reading, {"early_stopping_patience"}, "needs eval_strategy: steps or epoch");
+  auto metric = config.metric_for_best_model;
+  if (metric.starts_with("eval_")) metric = metric.substr(5);
+  if (evaluates && config.task == Task::sft && metric != "loss" &&
+      metric != "mean_token_accuracy" && metric != "entropy")
+    blame_first(reading, {"metric_for_best_model"},
+                fmt::format("there is no {}; there are loss, mean_token_accuracy and entropy",
+                            rendezvous::shown(metric, 64)));
+  if (!config.load_best_model_at_end) return;
+  if (!evaluates)
+    return blame_first(reading, {"load_best_model_at_end"}, "needs eval_strategy: steps or epoch");
+  if (config.save_strategy == When::best) return;
+  if (config.save_strategy != config.eval_strategy)
+    return blame_first(
+        reading, {"load_best_model_at_end"},
+        "needs save_strategy and eval_strategy to be the same, or save_strategy: best");
+  if (config.save_strategy != When::steps) return;
+  const double every = config.eval_steps > 0 ? config.eval_steps : config.logging_steps;
+  const double times = config.save_steps / every;
+  const bool same_unit = (config.save_steps < 1) == (every < 1);
+  if (!same_unit || times < 1 || std::abs(times - std::round(times)) > 1e-9)
+    blame_first(
+        reading, {"save_steps", "load_best_model_at_end"},
+        fmt::format("load_best_model_at_end needs a checkpoint where it evaluates: save_steps "
+                    "{} is no multiple of eval_steps {}",
+                    shown_number(config.save_steps), shown_number(every)));
+}
+
+void model_checks(Reading& reading) {
+  const auto& config = reading.config;
+  const bool file = !config.model_name_or_path.empty(), made = !config.model_size.empty();
+  if (!file && !made)
+    reading.errors.push_back("model_name_or_path is missing: a folder in HF layout, or a Hub id");
+  if (file && made)
+    blame_first(reading, {"model_size"}, "contradicts model_name_or_path; keep one");
+  if (made && !file && config.tokenizer_path.empty())
+    blame_first(reading, {"model_size"},
+                "needs tokenizer_path: a new model has no tokenizer of its own");
+  if (config.dataset_name.empty() && !reading.find("dataset_name"))
+    reading.errors.push_back("dataset_name is missing: one or more JSONL files");
+}
+
+void parallel_checks(Reading& reading) {
+  const auto& config = reading.config;
+  if (config.gradient_aggregation == Aggregation::median && config.zero_stage > 1)
+    blame_first(reading, {"gradient_aggregation"},
+                fmt::format("median needs every rank's gradients: zero_stage at most 1, not {}",
+                            config.zero_stage));
+  const bool weighted = config.batch_sharding == Sharding::weighted;
+  if (weighted && config.gpu_weights.empty())
+    blame_first(reading, {"batch_sharding"}, "weighted needs gpu_weights, one number per rank");
+  if (!weighted && !config.gpu_weights.empty())
+    blame_first(reading, {"gpu_weights"}, "needs batch_sharding: weighted");
+  const auto& weights = config.gpu_weights;
+  if (!weights.empty() &&
+      std::all_of(weights.begin(), weights.end(), [](double w) { return w == 0; }))
+    blame_first(reading, {"gpu_weights"}, "gives no rank any work");
+  if (config.load_in_4bit && !config.use_peft)
+    blame_first(reading, {"load_in_4bit", "quantization_bit"},
+                "weights of 4 bits cannot be trained themselves; add lora_r, or leave it out");
+  const auto& name = config.adapter_name;
+  if (name.empty() || name.front() == '.' || name.find('/') != name.npos ||
+      name.starts_with("checkpoint-") || name.starts_with("training_state"))
+    blame_first(reading, {"adapter_name"},
+                "names a folder of the adapter's files: no /, no dot or checkpoint- at its start");
+  if (config.load_in_4bit && config.dtype == Dtype::fp32)
+    reading.config.notes.push_back(
+        "load_in_4bit computes in fp32 as asked; bf16 is the usual choice");
+}
+
+void loss_checks(Reading& reading) {
+  const auto& config = reading.config;
+  if (const auto sync = config.grpo.find("sync_ref_model");
+      config.use_peft && sync != config.grpo.end() &&
+      to_flag({.kind = YamlNode::Kind::scalar, .text = sync->second}))
+    reading.errors.push_back(
+        "sync_ref_model: the reference of an adapter is the model without it, which cannot move; "
+        "leave it out, or train all weights");
+  if (config.use_peft)
+    for (const auto& layer : config.lora_target_modules)
+      if (layer == "lm_head" || layer == "embed_tokens")
+        blame_first(reading, {"lora_target_modules"},
+                    fmt::format("{} gets no adapter; name it in lora_modules_to_save", layer));
+  if (config.packing && config.group_by_length)
+    blame_first(reading, {"group_by_length"},
+                "contradicts packing: true, which fills every sequence");
+  if (config.lr_scheduler_type == "warmup_stable_decay" &&
+      !config.lr_scheduler_kwargs.count("num_decay_steps"))
+    blame_first(reading, {"lr_scheduler_kwargs", "lr_scheduler_type"},
+                "warmup_stable_decay needs num_decay_steps");
+  const auto& numbers = config.lr_scheduler_kwargs;
+  const bool minimum = config.lr_scheduler_type.ends_with("with_min_lr");
+  if (minimum && numbers.count("min_lr") + numbers.count("min_lr_rate") != 1)
+    blame_first(reading, {"lr_scheduler_kwargs", "lr_scheduler_type"},
+                fmt::format("{} needs one of min_lr and min_lr_rate", config.lr_scheduler_type));
+}
+
+}  // namespace
+
+void evaluation_rules(Reading& reading) {
+  auto& config = reading.config;
+  per_epoch_rule(reading, "evals_per_epoch", "eval_steps", &TrainConfig::eval_steps,
+                 &TrainConfig::eval_strategy);
+  per_epoch_rule(reading, "saves_per_epoch", "save_steps", &TrainConfig::save_steps,
+                 &TrainConfig::save_strategy);
+  check_steps(reading, "eval_steps", config.eval_steps);
+  check_steps(reading, "save_steps", config.save_steps);
+  check_steps(reading, "logging_steps", config.logging_steps);
+  const auto* strategy = reading.find("eval_strategy");
+  const auto* steps = reading.find("eval_steps");
+  if (!steps) steps = reading.find("evals_per_epoch");
+  if (!strategy && steps && config.eval_strategy == When::no && has_evaluation_rows(config)) {
+    config.eval_strategy = When::steps;
+    reading.note(*steps, "turns evaluation on: eval_strategy: steps");
+  } else if (steps && config.eval_strategy == When::no) {
+    reading.note(*steps, strategy ? "has no effect with eval_strategy: no"
+                                  : "has no effect without eval_dataset or val_set_size");
+  }
+  if (config.eval_strategy != When::no && !has_evaluation_rows(config))
+    reading.error(strategy ? *strategy : *steps,
+                  "needs rows to evaluate on: eval_dataset or val_set_size");
+}
+
+void cross_checks(Reading& reading) {
+  model_checks(reading);
+  best_model_checks(reading);
+  parallel_checks(reading);
+  loss_checks(reading);
+}
+
+}  // namespace mgpu::train

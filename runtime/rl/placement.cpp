@@ -1,0 +1,48 @@
+#include "runtime/rl/placement.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+namespace mgpu::rl {
+namespace {
+
+at::Device device_of(const train::Role& role, at::Device own) {
+  if (!role.held() || !own.is_cuda()) return own;
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(*role.gpu)};
+}
+
+}  // namespace
+
+Placement::Placement(const train::Role& role, at::Device own, comm::Comm& comm)
+    : held_(role.held()),
+      here_(!held_ || comm.rank() == role.holder),
+      holder_(role.holder),
+      device_(device_of(role, own)),
+      alone_(held_ ? comm::join({}, {}) : nullptr),
+      spread_(held_ ? alone_.get() : &comm) {}
+
+std::unique_ptr<parallel::Shards> Placement::keeper(const model::ModelConfig& config,
+                                                    model::ModelLayout layout,
+                                                    at::ScalarType dtype) const {
+  if (!here_) return nullptr;
+  parallel::ShardOptions options;
+  options.zero_stage = spread_->world() > 1 ? 3 : 0;
+  options.device = device_;
+  options.dtype = dtype;
+  options.trains = false;
+  return std::make_unique<parallel::Shards>(config, std::move(layout), options, *spread_);
+}
+
+void send_to_all(std::vector<float>& numbers, int from, comm::Comm& comm, at::Device device,
+                 const char* what) {
+  if (comm.world() == 1 || numbers.empty()) return;
+  auto here = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kFloat);
+  std::memcpy(here.data_ptr(), numbers.data(), numbers.size() * sizeof(float));
+  here = here.to(device);
+  comm.broadcast(here, from, what).wait();
+  here = here.cpu();
+  std::memcpy(numbers.data(), here.const_data_ptr(), numbers.size() * sizeof(float));
+}
+
+}  // namespace mgpu::rl

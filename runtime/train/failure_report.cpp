@@ -1,0 +1,29 @@
+#include "runtime/train/failure_report.hpp"
+
+#include <stdlib.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/contract.hpp"
+
+namespace mgpu::train {
+
+void write_failure_report(const std::string& message) noexcept {
+  fprintf(stderr, "mgpu-train: %s\n", message.c_str());
+  const char* path = getenv(rendezvous::variable::kErrorFile);
+  if (path == nullptr || *path == '\0') return;
+  try {
+    const nlohmann::json error{
+        {"message",
+         {{"message", message},
+          {"extraInfo",
+           {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
+    std::ofstream(path) << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  } catch (...) {  // they are on stderr already
+  }
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,470 @@
+// How rounds end: failures, losses, those who leave, and what comes then.
+#include <csignal>
+#include <limits>
+
+#include "tests/launcher/coordinator_support.hpp"
+
+using namespace mgpu::launcher;
+using namespace mgpu::rendezvous;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Job = mgpu::tests::CoordinatedJob;
+using Nodes = std::vector<NodeId>;
+
+namespace {
+
+Job::Settings with_restarts(Job::Settings settings, int restarts,
+                            std::chrono::milliseconds retry_delay = 0ms) {
+  settings.limits = {restarts, retry_delay};
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("a job of several nodes ends well when all have", "[coordinator]") {
+  Job job(Job::fixed(2));
+  job.join_all(2);
+  job.end(1, "done");
+  CHECK(job.status() == -1);
+  CHECK(job.phase() == "running");
+  job.forget();
+  SECTION("") {
+    job.end(2, "done");
+  }
+  SECTION("although one was gone before the other") {
+    job.lose(1, job.now, true);
+    CHECK(job.told<Stop>().empty());
+    job.end(2, "done");
+  }
+  CHECK(job.status() == 0);
+  CHECK(job.all<RoundEnded>().size() == 1);
+  CHECK(job.all<RoundEnded>()[0].failures.empty());
+  CHECK(job.all<JobEnded>()[0].stop_signal == 0);
+}
+
+TEST_CASE("a failure stops all nodes and names the job's status", "[coordinator]") {
+  Job job(Job::fixed(3));
+  job.join_all(3);
+  job.failing(2);
+  CHECK(job.phase() == "stopping");
+  REQUIRE(job.who_was_told<Stop>() == Nodes{1, 3});
+  CHECK(job.told<Stop>()[0].second.why == "a rank of host2 has failed");
+  CHECK(job.told<Stop>()[0].second.signo == SIGTERM);
+  CHECK(job.told<Stop>()[0].second.round == 0);
+  job.fail(2, job.now, 7);
+  job.end(1, "stopped");
+  CHECK(job.status() == -1);
+  job.end(3, "stopped");
+  CHECK(job.status() == 7);
+  CHECK(job.who_was_told<End>() == Nodes{1, 2, 3});
+  for (const auto& [node, end] : job.told<End>()) CHECK(end.status == 7);
+}
+
+TEST_CASE("a failure that is told only by the node's end counts too", "[coordinator]") {
+  Job job(Job::fixed(2));
+  job.join_all(2);
+  job.fail(2, job.now, 9);
+  CHECK(job.who_was_told<Stop>() == Nodes{1});
+  job.end(1, "stopped");
+  CHECK(job.status() == 9);
+}
+
+TEST_CASE("of failures on several nodes the first in time names the status", "[coordinator]") {
+  Job job(Job::fixed(3));
+  job.join_all(3);
+  job.failing(3);
+  job.fail(3, job.now - 1s, 3);
+  job.fail(1, job.now - 3s, 1);
+  job.fail(2, job.now - 2s, 2);
+  REQUIRE(job.all<RoundEnded>().size() == 1);
+  const auto over = job.all<RoundEnded>()[0];
+  REQUIRE(over.failures.size() == 3);
+  CHECK(over.failures[0].first == 1);
+  CHECK(over.failures[1].first == 2);
+  CHECK(over.failures[2].first == 3);
+  CHECK(job.status() == 1);
+}
+
+TEST_CASE("a failure with restarts left begins the next round and is counted", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(2), 1));
+  job.join_all(2);
+  job.failing(1);
+  job.fail(1, job.now);
+  job.forget();
+  job.end(2, "stopped");
+  CHECK(job.opened() == Nodes{1, 2});
+  CHECK(job.told<Begin>()[0].second.restarts == 1);
+  CHECK(job.told<Begin>()[0].second.round == 1);
+  CHECK(job.all<RoundEnded>()[0].decision->restart);
+  CHECK(job.coordinator.counts().restarts == 1);
+
+  SECTION("and the one after the last restart ends the job") {
+    job.fail(2, job.now, 5);
+    job.end(1, "stopped");
+    CHECK(job.status() == 5);
+    CHECK(job.coordinator.counts().restarts == 1);
+  }
+}
+
+TEST_CASE("memory that ran out is counted for the ranks to see", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(1), 3));
+  job.join_all(1);
+  job.fail(1, job.now, 1, "gpu_oom");
+  CHECK(job.told<Begin>().back().second.oom_count == 1);
+  job.fail(1, job.now, 1, "signal");
+  CHECK(job.told<Begin>().back().second.oom_count == 1);
+  CHECK(job.told<Begin>().back().second.restarts == 2);
+}
+
+TEST_CASE("what cannot heal ends the job before its restarts are used up", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(1), 9));
+  job.join_all(1);
+  job.fail(1, job.now, 1, "import_error", 1s);
+  CHECK(job.status() == -1);
+  job.fail(1, job.now, 1, "import_error", 1s);
+  CHECK(job.status() == 1);
+  CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("cannot heal"));
+}
+
+TEST_CASE("a new leader does not give the job its restarts again", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(1), 2), {.rounds = 2, .restarts = 2});
+  job.join_all(1);
+  job.fail(1, job.now, 4);
+  CHECK(job.status() == 4);
+}
+
+TEST_CASE("the retry delay is waited for between failures", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(1), 9, 10s));
+  job.join_all(1);
+  job.fail(1, job.now);
+  CHECK(job.phase() == "running");  // the first restart is immediate
+  job.forget();
+  job.fail(1, job.now);
+  CHECK(job.phase() == "waiting to restart");
+  CHECK(job.coordinator.next_deadline().value() <= job.now + 10s);
+  job.tick(9s);
+  CHECK(job.opened().empty());
+
+  SECTION("and then the round begins") {
+    job.tick(1s);
+    CHECK(job.opened() == Nodes{1});
+  }
+  SECTION("unless the job is told to stop in it") {
+    job.leave(1, SIGTERM);
+    CHECK(job.status() == 143);
+    job.tick(1s);
+    CHECK(job.opened().empty());
+  }
+}
+
+TEST_CASE("a lost node stops the others, who go on when it is surely gone", "[coordinator]") {
+  auto settings = Job::elastic(2, 3);
+  settings.grace = 10s;
+  Job job(settings);
+  job.join_all(3);
+  job.now += 100s;
+  job.forget();
+  const auto last_heard = job.now - 5s;
+  job.lose(3, last_heard);
+  CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
+  CHECK_THAT(job.all<PrintLine>().at(0).line,
+             Contains("node 2 (host3) is lost: it is silent") && Contains("within 10.0 s"));
+  job.end(1, "stopped");
+  job.end(2, "stopped");
+  CHECK(job.coordinator.next_deadline() == last_heard + 15s);  // keep-alive and grace
+  job.tick(9900ms);
+  CHECK(job.opened().empty());
+  job.tick(100ms);
+  CHECK(job.opened() == Nodes{1, 2});
+  CHECK(job.coordinator.counts().restarts == 0);
+  CHECK_FALSE(job.all<RoundEnded>().at(0).decision);
+}
+
+TEST_CASE("nobody waits for a node whose end was seen", "[coordinator]") {
+  Job job(Job::elastic(1, 2));
+  job.join_all(2);
+  job.lose(2, job.now, true);
+  job.end(1, "stopped");
+  CHECK(job.opened() == Nodes{1});
+}
+
+TEST_CASE("a job that has lost too many nodes waits for others", "[coordinator]") {
+  Job job(Job::elastic(2, 2));
+  job.join_all(2);
+  job.lose(2, job.now, true);
+  job.forget();
+  job.end(1, "stopped");
+  CHECK(job.phase() == "gathering");
+  CHECK(job.opened().empty());
+  SECTION("that come") {
+    job.tick(500s);
+    job.join(3);
+    CHECK(job.opened() == Nodes{1, 3});
+  }
+  SECTION("for the time to join") {
+    job.tick(600s);
+    CHECK(job.status() == 75);
+    CHECK(job.who_was_told<End>() == Nodes{1});
+  }
+}
+
+TEST_CASE("failures that the loss of a node has caused do not count", "[coordinator]") {
+  Job job(Job::elastic(1, 2));  // no restarts at all
+  job.join_all(2);
+  job.now += 100s;
+  job.failing(1);
+  job.fail(1, job.now, 1);
+  job.forget();
+  SECTION("when the loss was seen later") {
+    job.now += 5s;
+    job.lose(2, job.now - 5100ms, true);
+  }
+  CHECK(job.status() == -1);
+  CHECK(job.opened() == Nodes{1});
+  CHECK(job.coordinator.counts().restarts == 0);
+}
+
+TEST_CASE("a failure before the last sign of a lost node does count", "[coordinator]") {
+  Job job(Job::elastic(1, 2));
+  job.join_all(2);
+  job.now += 100s;
+  job.fail(1, job.now - 10s, 6);
+  job.lose(2, job.now - 5s, true);
+  CHECK(job.status() == 6);
+}
+
+TEST_CASE("a failure counts although the node that told it is gone at once", "[coordinator]") {
+  Job job(with_restarts(Job::elastic(1, 2), 1));
+  job.join_all(2);
+  job.failing(2);
+  job.fail(2, job.now, 3);
+  job.forget();
+  SECTION("as its host died") {
+    job.lose(2, job.now, true);
+  }
+  SECTION("or it left") {
+    job.leave(2, SIGTERM);
+  }
+  job.end(1, "stopped");
+  REQUIRE(job.all<RoundEnded>().size() == 1);
+  CHECK(job.all<RoundEnded>()[0].failures.size() == 1);
+  CHECK(job.coordinator.counts().restarts == 1);
+  CHECK(job.opened() == Nodes{1});
+}
+
+TEST_CASE("a failure never makes a job end well", "[coordinator]") {
+  Job job(Job::fixed(1));
+  job.join_all(1);
+  job.fail(1, job.now, GENERATE(0, -1, 256, 1'000'000));
+  CHECK(job.status() == 1);
+}
+
+TEST_CASE("ranks that fail as others are stopped for a newcomer have not failed", "[coordinator]") {
+  // On a slow link one node is told to stop long before another is.
+  Job job(Job::elastic(2, 3));
+  job.join_all(2);
+  job.tick(30s);
+  job.forget();
+  job.join(3);
+  job.end(1, "stopped");
+  job.fail(2, job.now + 100ms, 1);
+  CHECK(job.status() == -1);
+  CHECK(job.opened() == Nodes{1, 2, 3});
+}
+
+TEST_CASE("a time that cannot be does no harm", "[coordinator]") {
+  Job job(Job::elastic(1, 3));
+  job.join_all(3);
+  const std::int64_t when =
+      GENERATE(std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min());
+  job.fail(1, Job::Time(when), 1, "no such cause", Job::Time(when));
+  job.lose(2, job.now, true);
+  job.end(3, "stopped");
+  CHECK(job.all<RoundEnded>().size() == 1);
+}
+
+TEST_CASE("who leaves an elastic job is missed by nobody", "[coordinator]") {
+  Job job(Job::elastic(1, 3));
+  job.join_all(3);
+  job.forget();
+  job.failing(2, SIGTERM);
+  CHECK(job.who_was_told<Stop>() == Nodes{1, 3});
+  CHECK(job.told<Stop>()[0].second.why == "host2 is told to stop");
+  job.leave(2, SIGTERM);
+  job.end(1, "stopped");
+  SECTION("") {
+    job.end(3, "stopped");
+  }
+  SECTION("although ranks of others failed when theirs were gone") {
+    job.fail(3, job.now + 10ms, 1);
+  }
+  CHECK(job.status() == -1);
+  CHECK(job.opened() == Nodes{1, 3});
+  CHECK(job.coordinator.counts().restarts == 0);
+}
+
+TEST_CASE("who leaves without a word of warning is missed by nobody either", "[coordinator]") {
+  Job job(Job::elastic(1, 2));
+  job.join_all(2);
+  job.forget();
+  job.leave(2);
+  CHECK(job.who_was_told<Stop>() == Nodes{1});
+  SECTION("") {
+    job.end(1, "stopped");
+  }
+  SECTION("although ranks of others failed for it") {
+    job.fail(1, job.now + 10ms, 1);
+  }
+  CHECK(job.opened() == Nodes{1});
+}
+
+TEST_CASE("a failure before a node was told to stop does count", "[coordinator]") {
+  Job job(Job::elastic(1, 2));
+  job.join_all(2);
+  job.now += 10s;
+  const auto failed = job.now - 5s;
+  job.failing(2, SIGTERM);
+  job.leave(2, SIGTERM);
+  job.fail(1, failed, 6);
+  CHECK(job.status() == 6);
+}
+
+TEST_CASE("a signal to the leader ends the job on all nodes", "[coordinator]") {
+  Job job(Job::elastic(1, 3));
+  job.join_all(3);
+  job.forget();
+  job.failing(1, SIGINT);
+  CHECK(job.who_was_told<Stop>() == Nodes{2, 3});
+  CHECK(job.told<Stop>()[0].second.signo == SIGINT);
+  job.leave(1, SIGINT);
+  job.end(2, "stopped");
+  CHECK(job.status() == -1);
+  job.end(3, "stopped");
+  CHECK(job.status() == 130);
+  CHECK(job.all<JobEnded>()[0].stop_signal == SIGINT);
+  CHECK(job.who_was_told<End>() == Nodes{2, 3});
+}
+
+TEST_CASE("a signal to any node of a static job ends it", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(3), 5));
+  job.join_all(3);
+  job.forget();
+  SECTION("while it runs") {
+    job.failing(2, SIGTERM);
+    job.leave(2, SIGTERM);
+    job.end(1, "stopped");
+    SECTION("") {
+      job.end(3, "stopped");
+    }
+    SECTION("although ranks elsewhere failed for it: nobody is told of a restart") {
+      job.fail(3, job.now + 10ms, 1);
+    }
+    REQUIRE(job.all<RoundEnded>().size() == 1);
+    CHECK_FALSE(job.all<RoundEnded>()[0].decision);
+  }
+  SECTION("while it runs, without a warning") {
+    job.leave(3, SIGTERM);
+    CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
+    job.end(1, "stopped");
+    job.end(2, "stopped");
+  }
+  SECTION("while it stops for a failure") {
+    job.failing(1);
+    job.fail(1, job.now);
+    job.failing(3, SIGTERM);
+    job.leave(3, SIGTERM);
+    job.end(2, "stopped");
+  }
+  CHECK(job.status() == 143);
+}
+
+TEST_CASE("a signal to a node that has never been in a round ends no static job", "[coordinator]") {
+  Job job(Job::fixed(2));
+  job.join(1, {.node_rank = 0, .leads = true});
+  job.join(2, {.node_rank = 5});
+  job.join(3, {.node_rank = 1});
+  CHECK(job.phase() == "running");
+  Job waiting(Job::fixed(3));
+  waiting.join(1, {.node_rank = 0, .leads = true});
+  waiting.join(2, {.node_rank = 1});
+  waiting.leave(2, SIGTERM);
+  CHECK(waiting.status() == -1);
+  CHECK(waiting.phase() == "gathering");
+  waiting.leave(1, SIGTERM);
+  CHECK(waiting.status() == 143);
+}
+
+TEST_CASE("what is said of another round, or by nobody, changes nothing", "[coordinator]") {
+  Job job(Job::elastic(2, 2));
+  job.join_all(2);
+  job.join(3);
+  job.forget();
+  job.note(job.coordinator.failing(1, {.round = 7}, job.now));
+  job.note(job.coordinator.failing(1, {.round = -1, .signo = 15}, job.now));
+  job.note(job.coordinator.ended(1, {.round = 1, .outcome = "failed"}, job.now));
+  job.failing(99, SIGTERM);
+  job.end(99, "failed");
+  job.end(3, "failed");     // a spare has no ranks
+  job.failing(3, SIGTERM);  // and so none that fail
+  job.leave(99, SIGTERM);
+  job.lose(99, job.now);
+  CHECK(job.actions.empty());
+  CHECK(job.phase() == "running");
+
+  SECTION("nor what a node says twice") {
+    job.end(1, "done");
+    job.end(1, "failed");
+    job.end(2, "done");
+    CHECK(job.status() == 0);
+  }
+}
+
+TEST_CASE("a signal that is none does not end the job with a status that is none",
+          "[coordinator]") {
+  Job job(Job::fixed(2));
+  job.join_all(2);
+  const int signo = GENERATE(-1, 65, 1'000'000, std::numeric_limits<int>::max());
+  job.failing(2, signo);
+  job.leave(2, signo);
+  job.end(1, "stopped");
+  for (const auto& over : job.all<JobEnded>()) {
+    CHECK(over.status > 0);
+    CHECK(over.status < 256);
+  }
+  for (const auto& [node, stop] : job.told<Stop>()) CHECK(stop.signo == SIGTERM);
+}
+
+TEST_CASE("all nodes may be lost at once", "[coordinator]") {
+  Job job(Job::elastic(1, 2));
+  job.join_all(2);
+  job.lose(1, job.now, true);
+  job.lose(2, job.now, true);
+  CHECK(job.phase() == "gathering");
+  job.tick(600s);
+  CHECK(job.status() == 75);
+}
+
+TEST_CASE("a person sees where every node is", "[coordinator]") {
+  Job job(Job::elastic(2, 2));
+  job.join(1, {.host = "a", .nproc = 2, .leads = true});
+  CHECK(job.coordinator.view()[0].state == "waiting");
+  CHECK(job.coordinator.view()[0].node_rank == -1);
+  job.join(2, {.host = "b"});
+  job.join(3, {.host = "c"});
+  const auto states = [&] {
+    std::string text;
+    for (const auto& node : job.coordinator.view())
+      text += node.host + ' ' + std::to_string(node.node_rank) + ' ' + node.state + "; ";
+    return text;
+  };
+  CHECK(states() == "a 0 running; b 1 running; c -1 spare; ");
+  job.now += 10s;
+  job.failing(2);
+  job.fail(2, job.now);
+  CHECK(states() == "a 0 stopping; b 1 ended; c -1 waiting; ");
+  CHECK(job.coordinator.view()[1].since == job.now);
+  job.lose(1, job.now);
+  CHECK(states() == "a 0 lost; b 1 ended; c -1 waiting; ");
+  CHECK(job.coordinator.host_of(1) == "a");
+  CHECK(job.coordinator.host_of(77) == "a node");
+}

@@ -1,0 +1,142 @@
+#include "launcher/nodes/rendezvous_plan.hpp"
+
+#include "tests/launcher/cli_support.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using mgpu::tests::parse;
+
+namespace {
+
+std::optional<RendezvousPlan> plan(std::vector<std::string> words) {
+  words.emplace_back("train.py");
+  return plan_rendezvous(parse(std::move(words)));
+}
+
+RendezvousPlan planned(std::vector<std::string> words) {
+  auto team = plan(std::move(words));
+  REQUIRE(team);
+  return *team;
+}
+
+using Words = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a job of one node has no team", "[team]") {
+  CHECK_FALSE(plan({}));
+  CHECK_FALSE(plan({"--nnodes=1", "--node-rank=0"}));
+  CHECK_FALSE(plan({"--nnodes=1:1", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}));
+  CHECK_FALSE(plan({"--standalone", "--nnodes=1"}));
+  CHECK_THROWS_WITH(plan({"--nnodes=1", "--node-rank=1"}),
+                    Contains("--node-rank 1: a job of one node has node rank 0 only"));
+}
+
+TEST_CASE("a static job meets at its master's address", "[team]") {
+  const auto team =
+      planned({"--nnodes=4", "--node-rank=2", "--master-addr=10.0.0.1", "--master-port=1234"});
+  CHECK(team.host == "10.0.0.1");
+  CHECK(team.port == 1234);
+  CHECK(team.serves == false);
+  CHECK(team.node_rank == 2);
+  CHECK_FALSE(team.etcd);
+  CHECK(team.rules.by_rank);
+  CHECK(team.rules.min_nodes == 4);
+  CHECK(team.rules.max_nodes == 4);
+  CHECK(team.rules.keep_alive == 5s);
+  CHECK(team.rules.grace == 30s);
+  CHECK(team.rules.join_timeout == 600s);
+  CHECK(team.rules.last_call == 30s);
+
+  CHECK(planned({"--nnodes=4", "--node-rank=0", "--master-addr=a"}).serves == true);
+  CHECK(planned({"--nnodes=4", "--node-rank=0", "--master-addr=a"}).port == 29500);
+  CHECK(planned({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=[::1]:7"}).host == "::1");
+}
+
+TEST_CASE("a dynamic job meets at its endpoint", "[team]") {
+  const auto team = planned({"--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=head:99"});
+  CHECK(team.host == "head");
+  CHECK(team.port == 99);
+  CHECK_FALSE(team.serves);
+  CHECK(team.node_rank == -1);
+  CHECK_FALSE(team.rules.by_rank);
+  CHECK(team.rules.min_nodes == 2);
+  CHECK(team.rules.max_nodes == 4);
+
+  CHECK(planned({"--nnodes=2:4", "--rdzv-endpoint=head"}).port == 29400);
+  CHECK(planned({"--nnodes=2:4", "--rdzv-endpoint=head", "--node-rank=3"}).node_rank == 3);
+}
+
+TEST_CASE("torchrun's keys of --rdzv-conf mean what they mean there", "[team]") {
+  const auto of = [](const std::string& conf) {
+    return planned({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--rdzv-conf", conf,
+                    "--max-restarts=7", "--retry-delay=2", "--grace=3", "--keep-alive=9"});
+  };
+  const auto plain = of("store_type=tcp");
+  CHECK(plain.rules.keep_alive == 9s);
+  CHECK(plain.rules.grace == 3s);
+  CHECK(plain.rules.limits.max_restarts == 7);
+  CHECK(plain.rules.limits.retry_delay == 2s);
+  const auto times = of("join_timeout=90.5,last_call_timeout=4");
+  CHECK(times.rules.join_timeout == 90500ms);
+  CHECK(times.rules.last_call == 4s);
+  CHECK(of("keep_alive_interval=2,keep_alive_max_attempt=4").rules.keep_alive == 8s);
+  CHECK(of("keep_alive_interval=2").rules.keep_alive == 6s);
+  CHECK(of("keep_alive_max_attempt=2").rules.keep_alive == 10s);
+  CHECK(of("keep_alive_interval=2,keep_alive_max_attempt=0").rules.keep_alive == 2s);
+  CHECK(of("is_host=1").serves == true);
+  CHECK(of("is_host=false").serves == false);
+  CHECK(planned({"--nnodes=2", "--node-rank=1", "--master-addr=h", "--rdzv-conf", "timeout=7"})
+            .rules.join_timeout == 7s);
+}
+
+TEST_CASE("etcd is where the leader is elected", "[team]") {
+  const auto team = planned({"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=a:1,b:2",
+                             "--rdzv-conf", "user=u,password=p,protocol=https,cacert=/ca"});
+  REQUIRE(team.etcd);
+  CHECK(team.host.empty());
+  CHECK(team.port == 0);
+  REQUIRE(team.etcd->endpoints.size() == 2);
+  CHECK(team.etcd->endpoints[0].url() == "https://a:1");
+  CHECK(team.etcd->user == "u");
+  CHECK(team.etcd->password == "p");
+  CHECK(team.etcd->tls.ca == "/ca");
+}
+
+TEST_CASE("what does not go together is told in a line", "[team]") {
+  struct Case {
+    Words words;
+    std::string line;
+  };
+  const Words c10d = {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h"};
+  const auto with = [&](const std::string& conf) {
+    Words words = c10d;
+    words.insert(words.end(), {"--rdzv-conf", conf});
+    return words;
+  };
+  const std::vector<Case> cases = {
+      {{"--nnodes=2", "--node-rank=2", "--master-addr=h"},
+       "--node-rank 2: --nnodes 2 has node ranks 0 to 1"},
+      {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: a job whose size"},
+      {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "say where the nodes meet, with --rdzv-endpoint"},
+      {with("join_timout=3"), "unknown key; did you mean join_timeout?"},
+      {with("qwertz=3"), "--rdzv-conf qwertz: unknown key"},
+      {with("join_timeout=x"), "--rdzv-conf join_timeout=x: need seconds"},
+      {with("join_timeout=-1"), "need seconds"},
+      {with("join_timeout=nan"), "need seconds"},
+      {with("join_timeout=inf"), "need seconds"},
+      {with("join_timeout=1e99"), "need seconds"},
+      {with("join_timeout=3s"), "need seconds"},
+      {with("is_host=maybe"), "--rdzv-conf is_host=maybe: need true or false"},
+      {with("keep_alive_interval=0.1"), "need at least 0.5 s in all"},
+      {with("keep_alive_interval=30000000,keep_alive_max_attempt=30000000"), "more than a year"},
+      {{"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=ftp://a"}, "--rdzv-endpoint: "},
+  };
+  for (const auto& [words, line] : cases) {
+    CAPTURE(words, line);
+    CHECK_THROWS_AS(plan(words), UsageError);
+    CHECK_THROWS_WITH(plan(words), Contains(line));
+  }
+}

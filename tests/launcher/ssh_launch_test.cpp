@@ -1,0 +1,230 @@
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "launcher/ssh_launch/forwarded_environment.hpp"
+#include "launcher/ssh_launch/plan.hpp"
+#include "tests/launcher/cli_support.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using Catch::Matchers::Contains;
+using mgpu::tests::parse;
+using mgpu::tests::TempDir;
+using Words = std::vector<std::string>;
+using Step = SshLaunchPolicy::Step;
+
+namespace {
+
+const SshLaunchFacts kHere{.host_name = "head.example", .user = "me", .port = 20123};
+const std::vector<Host> kHosts{{"", "a", 4, 1}, {"you", "b", std::nullopt, 2}, {"", "c", 2, 3}};
+
+std::vector<AgentStart> plan(Words line, const std::vector<Host>& hosts = kHosts) {
+  line.insert(line.begin(), "--hostfile=hosts");
+  return plan_ssh_launch(parse(line), hosts, kHere);
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("every host gets the command line and its own place", "[ssh_launch]") {
+  const auto agents =
+      plan({"--max-restarts", "3", "--env", "A=b c", "--tee=3", "-m", "train", "--lr", "1"});
+  REQUIRE(agents.size() == 3);
+  CHECK(agents[0].words == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
+                                 "--nnodes=3", "--node-rank=0", "--master-addr=a",
+                                 "--master-port=20123", "--nproc=4", "--rdzv-token-stdin", "--",
+                                 "train", "--lr", "1"});
+  CHECK(agents[1].words == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
+                                 "--nnodes=3", "--node-rank=1", "--master-addr=a",
+                                 "--master-port=20123", "--rdzv-token-stdin", "--", "train", "--lr",
+                                 "1"});
+  CHECK_FALSE(agents[0].local);
+
+  // And an agent that is started so is no fan-out again.
+  auto words = agents[2].words;
+  const auto o = parse(words);
+  CHECK(o.hostfile.empty());
+  CHECK(o.node_rank == 2);
+  CHECK(o.nproc.number == 2);
+  CHECK(o.args == Words{"--lr", "1"});
+}
+
+TEST_CASE("of a hostfile only the hosts that are asked for are used", "[ssh_launch]") {
+  CHECK(plan({"--nnodes", "2", "x"}).size() == 2);
+  const auto elastic = plan({"--nnodes", "1:2", "--master-port", "29500", "x"});
+  REQUIRE(elastic.size() == 2);
+  CHECK(elastic[1].words == Words{"--nnodes=1:2", "--node-rank=1", "--rdzv-endpoint=a:29500",
+                                  "--rdzv-backend=c10d", "--rdzv-token-stdin", "--", "x"});
+  CHECK(plan({"--nnodes", "2:8", "x"})[0].words[0] == "--nnodes=2:3");
+  CHECK_THROWS_WITH(plan({"--nnodes", "4", "x"}), "--nnodes 4: hosts names 3 hosts");
+  CHECK_THROWS_WITH(plan({"--node-rank", "1", "x"}), Contains("--node-rank and --hostfile"));
+  CHECK_THROWS_WITH(plan({"--standalone", "x"}), Contains("--standalone and --hostfile"));
+}
+
+TEST_CASE("what a person says of the meeting place is kept", "[ssh_launch]") {
+  CHECK_THAT(plan({"--master-addr", "10.0.0.1", "x"})[1].words,
+             Catch::Matchers::VectorContains(std::string("--master-addr=10.0.0.1")));
+  const auto etcd = plan({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
+  CHECK(etcd[0].words == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "--nnodes=3",
+                               "--node-rank=0", "--nproc=4", "--rdzv-token-stdin", "--", "x"});
+  CHECK(plan({"-n", "1", "x"})[0].words[0] == "--nproc=1");  // over slots=4
+  const auto report = plan({"--report", "r.json", "x"});
+  CHECK_THAT(report[0].words, Catch::Matchers::VectorContains(std::string("--report=r.json")));
+  for (const auto& word : report[1].words) CHECK_FALSE(word.starts_with("--report"));
+}
+
+TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
+  const auto agents = plan({"x"}, {{"", "localhost", std::nullopt, 1},
+                                   {"", "head", std::nullopt, 2},
+                                   {"me", "head.example", std::nullopt, 3},
+                                   {"you", "head", std::nullopt, 4}});
+  CHECK(agents[0].local);
+  CHECK(agents[1].local);
+  CHECK(agents[2].local);
+  CHECK_FALSE(agents[3].local);  // as somebody else
+  CHECK(agents[3].words[2] == "--master-addr=head.example");
+  CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].words ==
+        Words{"--nnodes=1", "--node-rank=0", "--nproc=2", "--rdzv-token-stdin", "--", "x"});
+  CHECK(plan({"x"}, {{"", "localhost", 1, 1}, {"", "head", 1, 2}})[0].words[2] ==
+        "--master-addr=127.0.0.1");
+}
+
+TEST_CASE("the dry run of a hostfile shows what each host is told", "[ssh_launch]") {
+  CHECK(ssh_launch_text(plan({"--nnodes=2", "x", "a b"})) ==
+        "node  host   started   command\n"
+        "0     a      over ssh  mgpu-run --nnodes=2 --node-rank=0 --master-addr=a "
+        "--master-port=20123 --nproc=4 --rdzv-token-stdin -- x 'a b'\n"
+        "1     you@b  over ssh  mgpu-run --nnodes=2 --node-rank=1 --master-addr=a "
+        "--master-port=20123 --rdzv-token-stdin -- x 'a b'\n");
+}
+
+TEST_CASE("the session's own variables stay where they are", "[ssh_launch]") {
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "LANG",
+                           "NCCL_DEBUG", "HF_TOKEN", "MGPU_KEEP_ALIVE", "a_1"}) {
+    CAPTURE(name);
+    CHECK(is_forwarded(name));
+  }
+  for (const char* name : {"HOME",
+                           "USER",
+                           "PWD",
+                           "TMPDIR",
+                           "SSH_AUTH_SOCK",
+                           "XDG_RUNTIME_DIR",
+                           "DISPLAY",
+                           "SLURM_JOB_ID",
+                           "OMPI_COMM_WORLD_RANK",
+                           "PMIX_RANK",
+                           "MGPU_HOSTFILE",
+                           "MGPU_RDZV_TOKEN",
+                           "MGPU_JOB_COOKIE",
+                           "BASH_FUNC_x%%",
+                           "a-b",
+                           "",
+                           "1a",
+                           "UID",
+                           "IFS",
+                           "NOTIFY_SOCKET"}) {
+    CAPTURE(name);
+    CHECK_FALSE(is_forwarded(name));
+  }
+  CHECK(is_inherited("HOME"));
+  CHECK_FALSE(is_inherited("MGPU_RDZV_TOKEN"));
+}
+
+TEST_CASE("folder, environment and arguments arrive byte by byte", "[ssh_launch][fork]") {
+  TempDir dir;
+  std::string odd;
+  for (int c = 1; c < 256; ++c) odd += static_cast<char>(c);
+  odd += "\n\n";
+  const auto folder = dir.path("it's \n here");
+  REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
+  const auto program = dir.path("program");
+  std::ofstream(program) << "#!/bin/sh\nprintf %s \"$ODD\" > '" << dir.path("env")
+                         << "'\nprintf %s \"$2\" > '" << dir.path("arg") << "'\npwd > '"
+                         << dir.path("pwd") << "'\necho $# >'" << dir.path("count") << "'\ncat > '"
+                         << dir.path("stdin") << "'\n";
+  ::chmod(program.c_str(), 0755);
+  const auto* shell = GENERATE("/bin/sh", "/bin/bash");
+  CAPTURE(shell);
+  const std::string rest = "secret\n" + odd;
+  std::ofstream(dir.path("script"))
+      << script_of({folder, {"ODD=" + odd, "v=1"}, program, {"", odd, "$(reboot)"}}) << rest;
+  // As a login shell would get it.
+  auto command = std::string(shell) + " -c \"$OBEY\" < '" + dir.path("script") + "'";
+  ::setenv("OBEY", kObeyStdin, 1);
+  CHECK(::system(command.c_str()) == 0);
+  CHECK(text_of(dir.path("env")) == odd);
+  CHECK(text_of(dir.path("arg")) == odd);
+  CHECK(text_of(dir.path("pwd")) == folder + "\n");
+  CHECK(text_of(dir.path("count")) == "3\n");
+  CHECK(text_of(dir.path("stdin")) == rest);
+}
+
+TEST_CASE("a program that is not where it was here is looked up on PATH", "[ssh_launch][fork]") {
+  TempDir dir;
+  std::ofstream(dir.path("there"))
+      << "#!/bin/sh\necho there \"$1\" > '" << dir.path("out") << "'\n";
+  ::chmod(dir.path("there").c_str(), 0755);
+  std::ofstream(dir.path("script")) << script_of(
+      {"", {"PATH=" + dir.root().string() + ":/usr/bin:/bin"}, "/no/such/there", {"x y"}});
+  ::setenv("OBEY", kObeyStdin, 1);
+  CHECK(::system(("/bin/sh -c \"$OBEY\" < '" + dir.path("script") + "'").c_str()) == 0);
+  CHECK(text_of(dir.path("out")) == "there x y\n");
+}
+
+TEST_CASE("the first agent that fails names the status", "[ssh_launch]") {
+  SshLaunchPolicy policy(3, 3);
+  CHECK(policy.ended({.code = 7}, true) == Step::stop_in_time);
+  CHECK(policy.ended({.code = 1}, false) == Step::stop_in_time);
+  CHECK_FALSE(policy.done());
+  CHECK(policy.ended({}, true) == Step::wait);
+  CHECK(policy.done());
+  CHECK(policy.status() == 7);
+}
+
+TEST_CASE("a host that ssh has lost ends a job that needs it", "[ssh_launch]") {
+  SECTION("with the status of nodes that cannot stay together") {
+    SshLaunchPolicy policy(2, 2);
+    CHECK(policy.ended({.code = 255}, true) == Step::stop_at_once);
+    CHECK(policy.ended({.code = 143}, true) == Step::stop_in_time);
+    CHECK(policy.status() == 75);
+  }
+  SECTION("but not one that can do without") {
+    SshLaunchPolicy policy(3, 2);
+    CHECK(policy.ended({.signo = SIGKILL}, true) == Step::wait);
+    CHECK(policy.ended({}, true) == Step::wait);
+    CHECK(policy.ended({}, true) == Step::wait);
+    CHECK(policy.status() == 0);
+  }
+  SECTION("255 of an agent here is a status like any other") {
+    SshLaunchPolicy policy(1, 1);
+    CHECK(policy.ended({.code = 255}, false) == Step::stop_in_time);
+    CHECK(policy.status() == 255);
+  }
+}
+
+TEST_CASE("an agent that never began is not waited for by the others", "[ssh_launch]") {
+  SshLaunchPolicy policy(2, 2);
+  CHECK(policy.ended({.code = GENERATE(2, 126, 127)}, true) == Step::stop_at_once);
+}
+
+TEST_CASE("a signal names the status unless the job has failed before", "[ssh_launch]") {
+  SshLaunchPolicy policy(2, 2);
+  const bool failed = GENERATE(false, true);
+  if (failed) policy.ended({.code = 3}, true);
+  policy.told_to_stop(SIGTERM);
+  policy.ended({}, true);
+  CHECK(policy.status() == (failed ? 3 : 143));
+}

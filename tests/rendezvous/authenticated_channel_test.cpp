@@ -1,0 +1,400 @@
+#include "rendezvous/authenticated_channel.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/auth.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::rendezvous;
+using Catch::Matchers::Contains;
+using Heard = std::vector<AuthenticatedChannel::Heard>;
+
+namespace {
+
+struct Sides {
+  Credentials leaders{.secret = "secret"};
+  std::string job = "job";
+  AgentChannel agent;
+  LeaderChannel leader{leaders, job};
+  Heard agent_heard, leader_heard;
+  std::string to_leader, to_agent;  // all that went over the wire
+
+  explicit Sides(Credentials agents = {.secret = "secret"}, std::string agents_job = "job",
+                 std::string purpose = "agent", Credentials leaders_own = {.secret = "secret"})
+      : leaders(std::move(leaders_own)),
+        agent(std::move(agents), std::move(agents_job), std::move(purpose), "10.0.0.1:29400") {}
+
+  // Carries what both have to say until they are silent.
+  void exchange(std::size_t piece = 100'000) {
+    while (!agent.output().empty() || !leader.output().empty()) {
+      carry(agent, leader, leader_heard, to_leader, piece);
+      carry(leader, agent, agent_heard, to_agent, piece);
+    }
+  }
+
+  static void carry(AuthenticatedChannel& from, AuthenticatedChannel& to, Heard& heard,
+                    std::string& log, std::size_t piece) {
+    const std::string bytes = std::exchange(from.output(), {});
+    log += bytes;
+    for (std::size_t at = 0; at < bytes.size(); at += piece)
+      to.receive(std::string_view(bytes).substr(at, piece), heard);
+  }
+};
+
+std::string text_of(const AuthenticatedChannel::Heard& heard) {
+  return std::get<Notice>(std::get<Message>(heard)).text;
+}
+
+std::string framed(const Message& message) {
+  std::string out;
+  put_frame(out, encode(message));
+  return out;
+}
+
+const std::string kPreamble = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion);
+
+// What a talk says to a refused one: the message after its preamble.
+template <class Kind>
+Kind said(const std::string& bytes, std::size_t skip = 0) {
+  FrameReader frames;
+  frames.limit(1 << 20);
+  frames.add(std::string_view(bytes).substr(kPreamble.size()));
+  std::string_view body;
+  for (std::size_t i = 0; i <= skip; ++i) REQUIRE(frames.next(body));
+  return std::get<Kind>(decode(body));
+}
+
+// Whole frames of a stream, each with its head.
+std::vector<std::string> frames_of(std::string_view bytes) {
+  std::vector<std::string> frames;
+  while (bytes.size() >= kFrameHead) {
+    const auto low = static_cast<unsigned char>(bytes[0]),
+               high = static_cast<unsigned char>(bytes[1]);
+    const std::size_t size = kFrameHead + low + 256U * high;
+    frames.emplace_back(bytes.substr(0, size));
+    bytes.remove_prefix(size);
+  }
+  return frames;
+}
+
+}  // namespace
+
+TEST_CASE("two that know the secret open a conversation, however it is cut", "[talk]") {
+  const std::size_t piece = GENERATE(1U, 2U, 7U, 100'000U);
+  Sides sides;
+  sides.exchange(piece);
+  REQUIRE(sides.agent.is_open());
+  REQUIRE(sides.leader.is_open());
+  CHECK(sides.leader.purpose() == "agent");
+  CHECK(sides.agent_heard.empty());
+  CHECK(sides.leader_heard.empty());
+  CHECK(sides.agent.key_out() == sides.leader.key_in());
+  CHECK(sides.agent.key_in() == sides.leader.key_out());
+  CHECK(sides.agent.key_in() != sides.agent.key_out());
+
+  for (int i = 0; i < 3; ++i) {
+    sides.agent.send(Notice{"up " + std::to_string(i)});
+    sides.leader.send(Notice{"down " + std::to_string(i)});
+  }
+  sides.agent.send(Heartbeat{.session = 5, .number = 1, .sent = 9});
+  sides.exchange(piece);
+  REQUIRE(sides.leader_heard.size() == 4);
+  REQUIRE(sides.agent_heard.size() == 3);
+  CHECK(text_of(sides.leader_heard[2]) == "up 2");
+  CHECK(text_of(sides.agent_heard[2]) == "down 2");
+  CHECK(std::get<Heartbeat>(sides.leader_heard[3]).sent == 9);
+}
+
+TEST_CASE("the secret never goes over the wire, and keys are new each time", "[talk]") {
+  Sides one({.secret = "a long secret"}, "job", "agent", {.secret = "a long secret"});
+  Sides two({.secret = "a long secret"}, "job", "agent", {.secret = "a long secret"});
+  one.exchange();
+  two.exchange();
+  CHECK_THAT(one.to_leader + one.to_agent, !Contains("a long secret"));
+  CHECK(one.agent.key_out() != two.agent.key_out());
+  CHECK(one.to_leader != two.to_leader);
+}
+
+TEST_CASE("an agent that does not know the secret is told so and goes no further", "[talk]") {
+  const Credentials agents{.secret = GENERATE("", "secre", "secret2")};
+  Sides sides(agents);
+  CHECK_THROWS_AS(sides.exchange(), Mismatch);
+  CHECK_FALSE(sides.agent.is_open());
+  CHECK_FALSE(sides.leader.is_open());
+
+  SECTION("and tells the leader") {
+    Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 1000);
+    REQUIRE(sides.leader_heard.size() == 1);
+    const auto& refusal = std::get<Refusal>(std::get<Message>(sides.leader_heard[0]));
+    CHECK(refusal.why == "its token is not this job's");
+    CHECK_FALSE(sides.leader.is_open());
+  }
+}
+
+TEST_CASE("a leader that does not know the secret is not believed", "[talk]") {
+  Sides sides({.secret = "secret"}, "job", "agent", {.secret = ""});
+  CHECK_THROWS_WITH(sides.exchange(), Contains("the token of 10.0.0.1:29400 is not ours") &&
+                                          Contains("--rdzv-token-file"));
+  CHECK_FALSE(sides.agent.is_open());
+}
+
+TEST_CASE("an agent that goes on with a proof that is wrong is refused with a reason", "[talk]") {
+  const Credentials credentials{.secret = "secret"};
+  const std::string job = "job";
+  LeaderChannel leader(credentials, job);
+  Heard heard;
+  leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), heard);
+  const auto challenge = said<Challenge>(leader.output());
+  const auto guess = GENERATE_COPY(std::string(), std::string(64, '0'), challenge.proof);
+  CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), heard), ProtocolError);
+  CHECK_FALSE(leader.is_open());
+  CHECK_THAT(said<Refusal>(leader.output(), 1).why, Contains("the token is not this job's"));
+}
+
+TEST_CASE("the nodes of another job are refused on both sides with a message", "[talk]") {
+  Sides sides({.secret = "secret"}, "another\x1b[31m");
+  CHECK_THROWS_WITH(sides.exchange(), "it wants to join the job another?[31m, this is job");
+  Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1000);
+  REQUIRE(sides.agent_heard.size() == 1);
+  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
+  CHECK(refusal.status == 2);
+  CHECK_THAT(refusal.why,
+             Contains("this is the job job, not another?[31m") && Contains("--rdzv-id"));
+}
+
+TEST_CASE("who only asks how a job is need not know its name, but its secret", "[talk]") {
+  Sides sides({.secret = "secret"}, "", "status");
+  sides.exchange();
+  CHECK(sides.leader.is_open());
+  CHECK(sides.leader.purpose() == "status");
+
+  Sides nameless({.secret = "secret"}, "", "agent");
+  CHECK_THROWS_AS(nameless.exchange(), ProtocolError);
+  Sides stranger({.secret = "x"}, "", "status");
+  CHECK_THROWS_AS(stranger.exchange(), Mismatch);
+}
+
+TEST_CASE("another version is told from the first bytes, on both sides", "[talk]") {
+  Sides sides;
+  Heard heard;
+  const std::string newer = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion + 1);
+  CHECK_THROWS_AS(sides.leader.receive(newer, heard), Mismatch);
+  CHECK_THROWS_WITH(
+      sides.agent.receive(newer, heard),
+      Contains("10.0.0.1:29400 speaks version 2") && Contains("this mgpu-run version 1"));
+  CHECK(sides.leader.output() == kPreamble);
+}
+
+TEST_CASE("a service that speaks otherwise is left at its first byte that does not fit", "[talk]") {
+  const auto* other = GENERATE("HTTP/1.1 400 Bad Request", "M", "MG", "MGPX", "SSH-2.0", "\n");
+  CAPTURE(other);
+  Sides sides;
+  Heard heard;
+  if (kProtocolMagic.starts_with(other)) {
+    sides.agent.receive(other, heard);
+    sides.agent.receive("", heard);
+    other = "?";
+  }
+  CHECK_THROWS_WITH(sides.agent.receive(other, heard), "it does not speak our protocol");
+}
+
+TEST_CASE("a recorded conversation cannot be played to a leader again", "[talk]") {
+  Sides sides;
+  sides.exchange();
+  sides.agent.send(Notice{"stop the job"});
+  sides.exchange();
+
+  LeaderChannel leader(sides.leaders, sides.job);
+  Heard heard;
+  CHECK_THROWS_WITH(leader.receive(sides.to_leader, heard), "it does not know this job's token");
+  CHECK(heard.empty());
+  CHECK_FALSE(leader.is_open());
+
+  SECTION("nor to an agent") {
+    AgentChannel agent({.secret = "secret"}, "job", "agent", "x");
+    CHECK_THROWS_AS(agent.receive(sides.to_agent, heard), Mismatch);
+    CHECK_FALSE(agent.is_open());
+  }
+  SECTION("nor can a leader's challenge be given back to it as a proof") {
+    LeaderChannel other(sides.leaders, sides.job);
+    other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), heard);
+    const auto challenge = said<Challenge>(other.output());
+    CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), heard), ProtocolError);
+  }
+}
+
+TEST_CASE("one changed bit of any frame is noticed", "[talk]") {
+  Sides sides;
+  sides.exchange();
+  sides.agent.send(Leave{15, "x"});
+  sides.agent.send(Heartbeat{.session = 1, .number = 1});
+  const auto frames = frames_of(std::exchange(sides.agent.output(), {}));
+  REQUIRE(frames.size() == 2);
+  const std::size_t which = GENERATE(0U, 1U);
+  for (std::size_t bit = 8 * kFrameHead; bit < 8 * frames[which].size(); ++bit) {
+    // A twin of the leader's end in the same state: what a talk has seen it cannot unsee.
+    Sides fresh;
+    fresh.exchange();
+    fresh.agent.send(Leave{15, "x"});
+    fresh.agent.send(Heartbeat{.session = 1, .number = 1});
+    auto copies = frames_of(std::exchange(fresh.agent.output(), {}));
+    auto& changed = copies[which];
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    Heard heard;
+    CAPTURE(which, bit);
+    if (which == 1) fresh.leader.receive(copies[0], heard);
+    REQUIRE_THROWS_AS(fresh.leader.receive(changed, heard), ProtocolError);
+    REQUIRE(heard.size() == which);
+  }
+}
+
+TEST_CASE("a changed bit of the greeting opens no conversation", "[talk]") {
+  // The frames of the greeting: hello and proof by the agent, the challenge by the leader.
+  Sides pattern;
+  pattern.exchange();
+  const std::size_t bits = 8 * std::max(pattern.to_leader.size(), pattern.to_agent.size());
+  for (std::size_t bit = 0; bit < bits; ++bit) {
+    for (const bool upwards : {true, false}) {
+      Sides sides;
+      std::size_t seen = 0;
+      const auto flip = [&](std::string& bytes) {
+        for (auto& byte : bytes)
+          if (seen++ == bit / 8) byte = static_cast<char>(byte ^ (1 << bit % 8));
+      };
+      bool refused = false;
+      try {
+        while (!sides.agent.output().empty() || !sides.leader.output().empty()) {
+          if (upwards) flip(sides.agent.output());
+          Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 100'000);
+          if (!upwards) flip(sides.leader.output());
+          Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 100'000);
+        }
+      } catch (const ProtocolError&) {
+        refused = true;
+      }
+      CAPTURE(bit, upwards);
+      // A field that is not proven (the purpose, a name that is passed over) may change; whoever
+      // does not know the secret gets no further by it. A length may make one wait for more.
+      if (!refused && sides.agent.is_open() && sides.leader.is_open()) {
+        REQUIRE(sides.agent.key_out() == sides.leader.key_in());
+        REQUIRE(sides.agent.key_in() == sides.leader.key_out());
+      }
+      const std::size_t nonce_begins = pattern.to_leader.find("\"nonce\":\"") + 9;
+      if (upwards && bit / 8 >= nonce_begins && bit / 8 < nonce_begins + 64)
+        REQUIRE_FALSE(sides.agent.is_open());
+    }
+  }
+}
+
+TEST_CASE("frames that are left out, swapped, repeated or turned around are noticed", "[talk]") {
+  Sides sides;
+  sides.exchange();
+  for (const char* text : {"one", "two", "three"}) sides.agent.send(Notice{text});
+  const auto frames = frames_of(std::exchange(sides.agent.output(), {}));
+  REQUIRE(frames.size() == 3);
+  Heard heard;
+  SECTION("left out") {
+    CHECK_THROWS_AS(sides.leader.receive(frames[1], heard), ProtocolError);
+    CHECK(heard.empty());
+  }
+  SECTION("swapped") {
+    sides.leader.receive(frames[0], heard);
+    CHECK_THROWS_AS(sides.leader.receive(frames[2], heard), ProtocolError);
+  }
+  SECTION("repeated") {
+    sides.leader.receive(frames[0], heard);
+    CHECK_THROWS_AS(sides.leader.receive(frames[0], heard), ProtocolError);
+    CHECK(heard.size() == 1);
+  }
+  SECTION("given back to who said it") {
+    CHECK_THROWS_AS(sides.agent.receive(frames[0], heard), ProtocolError);
+  }
+  SECTION("without a code") {
+    CHECK_THROWS_WITH(sides.leader.receive(std::string("\2\0\0\0{}", 6), heard),
+                      "a frame without a code");
+  }
+}
+
+TEST_CASE("there is one greeting, in one order", "[talk]") {
+  Sides sides;
+  Heard heard;
+  const auto hello = framed(Hello{.job = "job", .nonce = std::string(64, '0')});
+  SECTION("a second hello") {
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, heard),
+                      "a greeting out of order");
+  }
+  SECTION("a proof before the hello") {
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), heard),
+                      "a greeting out of order");
+  }
+  SECTION("another message before the end of it") {
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), heard), ProtocolError);
+    CHECK(heard.empty());
+  }
+  SECTION("a nonce that is none") {
+    const std::string nonce =
+        GENERATE(std::string(), std::string(62, '0'), std::string(66, '0'), std::string(64, 'x'));
+    CHECK_THROWS_WITH(
+        sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), heard),
+        "a greeting without a proper nonce");
+  }
+  SECTION("the agent hears a hello") {
+    CHECK_THROWS_AS(sides.agent.receive(kPreamble + hello, heard), ProtocolError);
+  }
+  SECTION("and a greeting in an open conversation") {
+    sides.exchange();
+    sides.agent.send(Hello{.job = "job", .nonce = std::string(64, '0')});
+    CHECK_THROWS_WITH(sides.exchange(), "a second greeting");
+  }
+  SECTION("no greeting is longer than a few KiB") {
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + std::string("\1\x40\0\0", 4), heard),
+                    ProtocolError);
+  }
+}
+
+TEST_CASE("a refusal is heard at any time", "[talk]") {
+  Sides sides;
+  SECTION("before the conversation is open") {
+    sides.leader.refuse({.status = 3, .why = "full"});
+    Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1);
+  }
+  SECTION("and in it") {
+    sides.exchange();
+    sides.leader.refuse({.status = 3, .why = "full"});
+    Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1);
+  }
+  REQUIRE(sides.agent_heard.size() == 1);
+  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
+  CHECK(refusal.status == 3);
+  CHECK(refusal.why == "full");
+}
+
+TEST_CASE("a sealed secret comes from the leader to those who can open it", "[talk]") {
+  const auto seal = [](const std::string& secret) { return "<" + secret + ">"; };
+  const auto unseal = [](const std::string& sealed) -> std::string {
+    if (sealed != "<made up>") throw std::runtime_error("cannot open it");
+    return "made up";
+  };
+  SECTION("") {
+    Sides sides({.unseal = unseal}, "job", "agent", {.secret = "made up", .seal = seal});
+    sides.exchange();
+    CHECK(sides.agent.is_open());
+    CHECK(sides.leader.is_open());
+  }
+  SECTION("of another who seals") {
+    Sides sides({.unseal = unseal}, "job", "agent", {.secret = "other", .seal = seal});
+    CHECK_THROWS_WITH(sides.exchange(), "cannot open it");
+  }
+  SECTION("from a leader that does not know how") {
+    Sides sides({.unseal = unseal}, "job", "agent", {.secret = "made up"});
+    CHECK_THROWS_AS(sides.exchange(), Mismatch);
+    CHECK_THROWS_WITH(Sides({.unseal = unseal}).exchange(), Contains("another way to prove"));
+  }
+  SECTION("and is not handed to those who did not ask") {
+    Sides sides({.secret = "made up"}, "job", "agent", {.secret = "made up", .seal = seal});
+    sides.exchange();
+    CHECK(sides.leader.is_open());
+    CHECK_THAT(sides.to_agent, !Contains("made up"));
+  }
+}

@@ -1,0 +1,190 @@
+#pragma once
+
+#include "rendezvous/connections.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "tests/support/catch.hpp"
+
+namespace mgpu::tests {
+
+using namespace rendezvous;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+inline const std::string kPreamble =
+    std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion);
+
+inline sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// A hub whose callbacks are written down, with the listener that the store is in the launcher.
+struct Room {
+  std::vector<Connections::PeerId> joined;
+  std::vector<std::pair<Connections::PeerId, Message>> messages;
+  std::vector<std::pair<Connections::PeerId, Connections::Parting>> gone;
+  std::vector<std::string> turned_away;
+  std::function<void(Connections::PeerId)> on_message;
+  UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  int port = 0;
+  std::unique_ptr<Connections> hub;
+
+  explicit Room(Connections::Settings settings = {}) {
+    sockaddr_in address = loopback(0);
+    socklen_t size = sizeof address;
+    // A port that is free for datagrams too.
+    for (int tries = 0; !hub && tries < 50; ++tries) {
+      listener.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      address.sin_port = 0;
+      REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+      REQUIRE(::listen(listener.get(), 128) == 0);
+      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+      port = ntohs(address.sin_port);
+      settings.job = "job";
+      settings.credentials = {.secret = "secret"};
+      settings.port = port;
+      try {
+        hub = std::make_unique<Connections>(settings, callbacks());
+      } catch (const std::exception&) {
+        continue;
+      }
+    }
+    REQUIRE(hub);
+  }
+
+  Connections::Callbacks callbacks() {
+    return {.joined = [this](Connections::PeerId peer) { joined.push_back(peer); },
+            .message =
+                [this](Connections::PeerId peer, Message&& message) {
+                  messages.emplace_back(peer, std::move(message));
+                  if (on_message) on_message(peer);
+                },
+            .gone = [this](Connections::PeerId peer,
+                           Connections::Parting how) { gone.emplace_back(peer, how); },
+            .turned_away = [this](const std::string& line) { turned_away.push_back(line); }};
+  }
+
+  // Polls until the condition holds; false when it does not within 10 s.
+  template <class Condition>
+  bool until(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      pollfd wanted{hub->fd(), POLLIN, 0};
+      if (::poll(&wanted, 1, 2) > 0) hub->poll();
+    }
+    return true;
+  }
+};
+
+// An agent without a loop.
+class Visitor {
+ public:
+  explicit Visitor(Room& room, int receive_buffer = 0)
+      : room_(room), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (receive_buffer > 0)
+      ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    const sockaddr_in address = loopback(room.port);
+    REQUIRE(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+            0);
+    ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
+    room.hub->adopt(
+        UniqueFd(::accept4(room.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
+        "");
+  }
+
+  void say(std::string_view bytes) {
+    // A hub that has closed already is not our business.
+    static_cast<void>(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+  void send(const Message& message) {
+    talk.send(message);
+    write();
+  }
+  void write() { say(std::exchange(talk.output(), {})); }
+  // As much as there is room for.
+  void write_some() {
+    auto& unsent = talk.output();
+    const auto sent = ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
+    if (sent > 0) unsent.erase(0, static_cast<std::size_t>(sent));
+  }
+
+  // Reads what is there.
+  void read() {
+    char bytes[65536];
+    ssize_t got = 0;
+    while ((got = ::recv(socket_.get(), bytes, sizeof bytes, 0)) > 0) {
+      talk.receive({bytes, static_cast<std::size_t>(got)}, heard);
+      write();
+    }
+    ended = ended || got == 0 || (errno != EAGAIN && errno != EINTR);
+  }
+
+  // The greeting, up to the leader's welcome.
+  void join() {
+    write();
+    REQUIRE(room_.until([&] {
+      read();
+      return !heard.empty();
+    }));
+    welcome = std::get<Welcome>(std::get<Message>(heard.front()));
+    heard.clear();
+    pulse.begin(steady_now());
+    id = room_.joined.back();
+  }
+
+  void send_datagram(std::string_view bytes) {
+    const sockaddr_in address = loopback(room_.port);
+    REQUIRE(::sendto(datagrams_.get(), bytes.data(), bytes.size(), 0,
+                     reinterpret_cast<const sockaddr*>(&address),
+                     sizeof address) == static_cast<ssize_t>(bytes.size()));
+  }
+  std::string next_beat() {
+    return encode(pulse.next(welcome.session, steady_now()), talk.key_out());
+  }
+  // A datagram of the hub's that is a sign of life for us; false when none is there.
+  bool hear_beat() {
+    char bytes[256];
+    const auto got = ::recv(datagrams_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got < 0) return false;
+    const auto beat = decode_heartbeat({bytes, static_cast<std::size_t>(got)}, talk.key_in());
+    return beat && beat->session == welcome.session && pulse.hear(*beat, steady_now());
+  }
+
+  void close() { socket_.reset(); }
+  void reset() {
+    const linger now{1, 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    socket_.reset();
+  }
+
+  AgentChannel talk{{.secret = "secret"}, "job", "agent", "the leader"};
+  std::vector<AuthenticatedChannel::Heard> heard;
+  Welcome welcome;
+  HeartbeatTracker pulse;
+  Connections::PeerId id = 0;
+  bool ended = false;
+
+ private:
+  Room& room_;
+  UniqueFd socket_;
+  UniqueFd datagrams_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+};
+
+using Gone = std::vector<std::pair<Connections::PeerId, Connections::Parting>>;
+
+}  // namespace mgpu::tests
