@@ -35,7 +35,7 @@ class DoctorTest(JobTest):
         self.assertEqual(told["passed"] + told["warnings"] + told["failed"], len(told["checks"]))
         return {check["check"]: check for check in told["checks"]}
 
-    def test_every_check_has_a_verdict_and_all_but_those_that_pass_advice(self):
+    def test_every_check_has_a_verdict_and_advice_unless_it_passes(self):
         checks = self.checks()
         for name in ("driver", "mgpu-train", "libtorch", "ports", "network", "disk: current folder",
                      "disk: Hub cache", "disk: temporary files", "shared memory", "memory",
@@ -55,7 +55,7 @@ class DoctorTest(JobTest):
         self.assertEqual(sum(line[:6] in ("PASS  ", "WARN  ", "FAIL  ") for line in lines),
                          sum(map(int, re.findall(r"\d+", lines[-1]))))
 
-    def test_a_port_that_is_taken_is_a_failure(self):
+    def test_a_port_in_use_is_a_failure(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             check = self.checks("--port", str(port))[f"port {port}"]
@@ -69,7 +69,7 @@ class DoctorTest(JobTest):
         self.assertEqual(check["verdict"], "FAIL")
         self.assertIn("ends with 127: libtorch.so: cannot open", check["text"])
 
-    def test_an_interface_that_is_not_there_is_a_failure(self):
+    def test_a_missing_interface_is_a_failure(self):
         check = self.checks(env={"NCCL_SOCKET_IFNAME": "nope0"})["NCCL_SOCKET_IFNAME"]
         self.assertEqual(check["verdict"], "FAIL")
 
@@ -81,11 +81,11 @@ class DoctorTest(JobTest):
         self.assertEqual(checks["open files"]["text"], "300 for each rank")
         self.assertEqual(checks["open files"]["verdict"], "WARN")
 
-    def test_the_current_folder_is_the_one_we_are_in(self):
+    def test_the_current_folder_is_the_one_doctor_was_started_in(self):
         check = self.checks()["disk: current folder"]
         self.assertIn(str(self.dir), check["text"])
 
-    def test_a_folder_that_is_gone_is_no_crash(self):
+    def test_doctor_survives_a_current_folder_that_was_removed(self):
         gone = self.dir / "gone"
         gone.mkdir()
         job = self.doctor("--json", cwd=gone, preexec_fn=lambda: os.rmdir(gone))
@@ -99,14 +99,14 @@ class DoctorTest(JobTest):
         self.assertRegex(checks["libtorch"]["text"], r"^2\.\d+\.\d+.* \(by python3\)$")
         self.assertRegex(checks["nccl"]["text"], r"^2\.\d+\.\d+$")
 
-    def test_mistakes_on_the_command_line_end_with_2(self):
+    def test_a_usage_error_ends_with_status_2(self):
         for args in (["--port"], ["--port", "x"], ["--port", "0"], ["all"]):
             job = self.start("doctor", *args)
             out, err = job.communicate(timeout=60)
             self.assertEqual((job.returncode, out), (2, b""), args)
             self.assertIn(b"mgpu-run: doctor ", err)
 
-    def test_a_file_of_that_name_is_still_run(self):
+    def test_a_file_named_doctor_can_still_be_run(self):
         self.write("doctor", "#!/bin/sh\necho file\n", 0o755)
         job = self.run_job("./doctor", "-n", "1", cwd=self.dir)
         self.assertEqual(job.out, "file\n")

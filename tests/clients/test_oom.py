@@ -83,7 +83,7 @@ class Host(TorchJobTest):
         return self.run_job("-n", 2, "--max-restarts", restarts, self.script(EATER), *deeds,
                             program=limited)
 
-    def test_a_kill_by_the_kernel_is_the_cause_with_the_numbers(self):
+    def test_a_kill_by_the_kernel_is_the_cause_with_the_memory_sizes(self):
         job = self.eat("eat")
         self.assertEqual(job.returncode, 137)
         attempt = job.report["attempts"][0]
@@ -97,13 +97,13 @@ class Host(TorchJobTest):
         self.assertIn("host out of memory", job.err)
         self.assertIn("host memory", cause["advice"])
 
-    def test_the_retry_is_told(self):
+    def test_the_restarted_ranks_get_the_oom_count(self):
         job = self.eat("eat", "well", restarts=1)
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
         self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom")
 
-    def test_a_rank_that_fails_of_its_child_s_kill_is_out_of_memory_too(self):
+    def test_a_rank_that_fails_because_its_child_was_killed_is_out_of_memory(self):
         job = self.eat("child", "well", restarts=1)
         self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
         attempt = job.report["attempts"][0]
@@ -113,14 +113,14 @@ class Host(TorchJobTest):
         self.assertIn("after that this rank failed: RuntimeError: the reader ended with -9",
                       attempt["cause"]["text"])
 
-    def test_a_later_sigkill_of_another_hand_is_a_guess_only(self):
+    def test_a_later_sigkill_by_another_process_is_reported_as_a_guess(self):
         job = self.eat("eat", "kill", restarts=1)
         self.assertEqual([a["cause"]["kind"] for a in job.report["attempts"]],
                          ["host_oom", "host_oom_guess"])
 
 
 class Gpu(TorchJobTest):
-    def test_torchs_error_is_the_cause_recorded_or_not_and_each_retry_is_told(self):
+    def test_torch_s_oom_error_is_the_cause_with_and_without_record(self):
         job = self.program(1, "gpu_oom.py", options=["--max-restarts", 2])
         self.assert_ended_well(job)
         self.assertEqual(job.out.splitlines(), ["oom count 0", "oom count 1", "oom count 2"])
@@ -128,7 +128,7 @@ class Gpu(TorchJobTest):
             self.assertEqual(attempt["cause"]["kind"], "gpu_oom")
             self.assertIn("Tried to allocate 20.00 GiB", attempt["cause"]["text"])
 
-    def test_a_word_printed_before_exit_1_is_enough(self):
+    def test_an_oom_message_on_stderr_is_enough(self):
         job = self.sh(2, '[ $RANK = 0 ] && sleep 60; echo "RuntimeError: CUDA out of memory. Tried '
                          'to allocate 1.00 GiB" >&2; exit 1')
         self.assertEqual(job.returncode, 1)

@@ -24,7 +24,7 @@ class Record(TorchJobTest):
         for expected in ("first failure: rank 1", f"cause   {self.MESSAGE}", "in main"):
             self.assertIn(expected, words)
 
-    def test_the_exception_is_in_the_last_words_and_in_the_report(self):
+    def test_the_exception_is_in_the_failure_report_and_in_the_json_report(self):
         self.check()
 
     def test_the_error_file_alone_is_enough(self):
@@ -54,7 +54,7 @@ class Loader(TorchJobTest):
         self.assert_ended_well(job)
         self.check_sums(self.told(job))
 
-    def test_a_rank_that_is_told_to_end_can_still_read_and_save(self):
+    def test_a_rank_that_receives_sigterm_can_still_read_and_save(self):
         job = self.start_loader("stopped")
         readers = self.readers()
         job.send_signal(signal.SIGTERM)
@@ -63,14 +63,14 @@ class Loader(TorchJobTest):
         self.check_sums(self.told(job))
         self.assert_all_gone(readers)
 
-    def test_a_killed_launcher_leaves_no_reader_behind(self):
+    def test_a_killed_launcher_leaves_no_data_loader_process(self):
         job = self.start_loader("crash")
         readers = self.readers()
         job.kill()
         job.wait()
         self.assert_all_gone(readers, 1.0)
 
-    def test_a_rank_that_crashes_leaves_no_reader_behind(self):
+    def test_a_crashed_rank_leaves_no_data_loader_process(self):
         job = self.start_loader("crash")
         readers = self.readers()
         self.assertEqual(len(readers), 4)
@@ -90,7 +90,7 @@ class Training(TorchJobTest):
         self.assertEqual(told[0]["parameters"], told[1]["parameters"])
         return job, told[0]
 
-    def test_killed_at_a_step_and_started_again_it_reaches_the_same_parameters(self):
+    def test_a_run_that_was_killed_and_resumed_reaches_the_same_parameters(self):
         _, undisturbed = self.train("undisturbed")
         job, resumed = self.train("killed", 1, 7, options=["--max-restarts", 2])
         self.assertEqual((undisturbed["first_step"], resumed["first_step"]), (0, 7))
@@ -108,7 +108,7 @@ class Training(TorchJobTest):
 
 
 class Module(TorchJobTest):
-    def test_a_module_of_a_package_is_a_target(self):
+    def test_a_module_of_a_package_can_be_the_target(self):
         package = self.dir / "trainer"
         package.mkdir()
         (package / "__init__.py").write_text("")
@@ -143,7 +143,7 @@ class Torchrun(Links):
         self.assert_ended_well(job)
         self.assertEqual(self.told(job), OldLauncher.TOGETHER)
 
-    def test_started_by_its_name_one_rank_is_the_default(self):
+    def test_one_rank_is_the_default_under_the_name_torchrun(self):
         job = self.torch("--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE"',
                          program=self.link("torchrun"))
         self.assertEqual(job.out, "1\n")
@@ -166,19 +166,19 @@ class OldLauncher(Links):
         self.assert_ended_well(job)
         return self.told(job)
 
-    def test_without_its_flag_such_a_script_is_alone(self):
+    def test_an_old_style_script_without_local_rank_runs_alone(self):
         self.assertEqual(self.launch(), self.ALONE)
 
-    def test_no_use_env_gives_the_flag(self):
+    def test_no_use_env_passes_local_rank(self):
         self.assertEqual(self.launch("--no-use-env"), self.TOGETHER)
 
-    def test_a_link_of_its_name_gives_the_flag(self):
+    def test_the_name_torch_distributed_launch_passes_local_rank(self):
         self.assertEqual(self.through_a_link(), self.TOGETHER)
 
-    def test_use_env_does_not_even_through_the_link(self):
+    def test_use_env_under_the_name_torch_distributed_launch_passes_no_local_rank(self):
         self.assertEqual(self.through_a_link("--use-env"), self.ALONE)
 
-    def test_use_env_serves_scripts_that_read_the_environment(self):
+    def test_use_env_works_for_scripts_that_read_the_environment(self):
         self.assertEqual(self.launch("--use-env", args=["--read-env"]), self.TOGETHER)
 
 

@@ -71,7 +71,7 @@ class Walls(Loss):
 
 
 class Apart(Walls):
-    def test_nodes_whose_clocks_are_an_hour_apart_meet_run_restart_and_lose_one(self):
+    def test_nodes_with_clocks_an_hour_apart_join_run_restart_and_survive_a_loss(self):
         self.set_clocks(0, HOUR, -HOUR)
         agents = [self.agent(host, "2:3", "--max-restarts", 1) for host in range(3)]
         world = self.world(3)
@@ -85,7 +85,7 @@ class Apart(Walls):
 
 
 class Steps(Walls):
-    def test_clocks_that_step_by_an_hour_all_the_time_evict_nobody_and_hold_nothing_up(self):
+    def test_clocks_that_step_by_an_hour_cause_no_eviction_and_no_delay(self):
         with Stepping(self.wall) as stepping:
             agents = [self.agent(host, "2:3", "--max-restarts", 1) for host in range(3)]
             world = self.world(3)
@@ -101,7 +101,7 @@ class Steps(Walls):
             self.world(3, after=self.worlds()[-1])
             self.end_well(agents)
 
-    def test_a_step_while_nodes_are_waited_for_ends_nobody_s_patience(self):
+    def test_a_clock_step_does_not_end_the_wait_for_nodes(self):
         waiting = [self.agent(0, 3), self.agent(1, 3)]
         until(slowly(lambda: self.connected(1)), 20, "a connection")
         for ahead in (HOUR, -HOUR, 0):
@@ -165,7 +165,7 @@ class Causes(Walls):
         ago = (datetime.datetime.now() - start).total_seconds()
         self.assertAlmostEqual(ago, HOUR, delta=60)
 
-    def test_the_first_to_fail_is_named_though_its_wall_clock_is_an_hour_ahead(self):
+    def test_the_first_failure_is_named_although_its_wall_clock_is_an_hour_ahead(self):
         self.check_first_is_named(1, 2)
 
 
@@ -175,10 +175,10 @@ class CausesByOtherMonotonicClocks(Causes):
 
     clocks = (0, 90000, -3000)
 
-    def test_also_where_the_second_is_on_the_leader_s_host(self):
+    def test_the_first_failure_is_named_when_the_second_is_on_the_leader_s_host(self):
         self.check_first_is_named(2, 0)
 
-    def test_also_where_the_first_is_on_the_leader_s_host(self):
+    def test_the_first_failure_is_named_when_it_is_on_the_leader_s_host(self):
         self.check_first_is_named(0, 1)
 
 

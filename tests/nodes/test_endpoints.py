@@ -22,28 +22,28 @@ class Elsewhere(NodesTest):
     def said_why(self, agent, *reasons):
         self.assertTrue(lines_with(agent.err, *reasons), agent.err)
 
-    def test_an_address_that_nobody_has(self):
+    def test_an_address_without_a_host_is_reported_and_retried(self):
         agent = self.agent(1, 2, meeting=self.meeting("10.77.0.99:29400"))
         self.check_could_not_meet("10.77.0.99", agent)
         self.said_why(agent, "no route", "timed out", "unreachable")
         self.assert_nothing_left()
 
-    def test_a_network_that_is_not_there(self):
+    def test_an_unreachable_network_is_reported_and_retried(self):
         agent = self.agent(1, 2, meeting=self.meeting("192.0.2.1:29400"))
         self.check_could_not_meet("192.0.2.1", agent)
         self.said_why(agent, "unreachable")
 
-    def test_a_host_that_drops_everything(self):
+    def test_a_host_that_drops_all_packets_is_reported_and_retried(self):
         self.net[0].cut()
         agent = self.agent(1, 2)
         self.check_could_not_meet(self.net[0].v4, agent)
 
-    def test_a_host_where_nobody_listens(self):
+    def test_a_host_without_a_leader_is_reported_and_retried(self):
         agent = self.agent(1, 2)
         self.check_could_not_meet(self.net[0].v4, agent)
         self.said_why(agent, "refused")
 
-    def test_a_name_that_never_resolves(self):
+    def test_a_name_that_never_resolves_is_reported_and_retried(self):
         agent = self.agent(1, 2, meeting=self.meeting("no-such-host.example:29400"))
         self.check_could_not_meet("no-such-host.example", agent)
 
@@ -59,30 +59,30 @@ class Elsewhere(NodesTest):
         service.wait()
         self.assert_nothing_left()
 
-    def test_some_other_service_that_answers(self):
+    def test_another_service_that_answers_is_not_taken_for_a_leader(self):
         self.check_some_other_service(
             f"import socket\ns = socket.create_server(('', {PORT})); print('up', flush=True)\n"
             "while True:\n  c = s.accept()[0]; c.recv(64)\n"
             "  c.sendall(b'HTTP/1.1 400 Bad Request\\r\\n\\r\\n'); c.close()")
 
-    def test_some_other_service_that_closes(self):
+    def test_another_service_that_closes_is_not_taken_for_a_leader(self):
         self.check_some_other_service(
             f"import socket\ns = socket.create_server(('', {PORT})); print('up', flush=True)\n"
             "while True: s.accept()[0].close()")
 
-    def test_some_other_service_that_says_nothing(self):
+    def test_another_service_that_is_silent_is_not_taken_for_a_leader(self):
         self.check_some_other_service(
             f"import socket\ns = socket.create_server(('', {PORT})); print('up', flush=True)\n"
             "kept = []\nwhile True: kept.append(s.accept()[0])")
 
-    def test_some_other_service_that_never_stops_talking(self):
+    def test_another_service_that_never_stops_sending_is_not_taken_for_a_leader(self):
         self.check_some_other_service(
             f"import socket, threading\ns = socket.create_server(('', {PORT}))\n"
             "print('up', flush=True)\ndef talk(c):\n"
             "  try:\n    while True: c.sendall(bytes(65536))\n  except OSError: pass\n"
             "while True: threading.Thread(target=talk, args=(s.accept()[0],), daemon=True).start()")
 
-    def test_the_port_is_taken_where_the_leader_would_serve(self):
+    def test_a_port_in_use_on_the_leader_s_host_is_reported(self):
         taken = self.net[0].start([sys.executable, "-S", "-E", "-c",
                                    f"import socket\ns = socket.create_server(('', {PORT}))\n"
                                    "print('up', flush=True)\nwhile True: s.accept()[0].close()"],

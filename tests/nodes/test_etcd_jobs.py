@@ -80,27 +80,27 @@ class Formation(OverEtcd):
         self.end_all()
         self.assertEqual(len(self.worlds()), 1)
 
-    def test_two_agents_form_one_world_as_torchrun_s_old_backend(self):
+    def test_the_etcd_v2_backend_of_torchrun_forms_one_world(self):
         self.job(nnodes=2, hosts=2, meeting=self.meeting(backend="etcd-v2"))
         self.end_all()
 
-    def test_a_node_that_comes_later_widens_the_job(self):
+    def test_a_node_that_joins_later_enlarges_the_job(self):
         world = self.job(hosts=2)
         self.back(2, world)
         self.end_all()
 
-    def test_node_ranks_that_were_asked_for_are_kept(self):
+    def test_given_node_ranks_are_respected(self):
         for host, rank in ((0, 2), (1, 0), (2, 1)):
             self.agent(host, 3, "--node-rank", rank)
         self.assertEqual(self.world(3).hosts, ["host1", "host2", "host0"])
         self.end_well()
 
-    def test_a_port_that_was_asked_for_is_the_only_one_that_the_leader_takes(self):
+    def test_the_leader_uses_no_port_but_the_given_one(self):
         self.job("--master-port", 29444, nnodes=3)
         self.assertEqual(self.key("leader"), f"{self.net[self.leader()].v4}:29444")
         self.end_all()
 
-    def test_where_the_port_is_taken_another_node_leads(self):
+    def test_another_node_leads_when_the_port_is_in_use(self):
         other = self.net[0].start(
             [sys.executable, "-c", "import socket; s = socket.create_server(('', 29444)); "
              "print(flush=True); s.accept()"], stdout=subprocess.PIPE)
@@ -118,7 +118,7 @@ class Formation(OverEtcd):
         other.kill()
         other.wait()
 
-    def test_the_address_that_was_asked_for_is_the_leader_s(self):
+    def test_the_leader_announces_its_local_addr(self):
         for host in range(2):
             self.agent(host, 2, "--local-addr", self.net[host].v6)
         self.world(2)
@@ -132,7 +132,7 @@ class Formation(OverEtcd):
 
 
 class LeaderLost(OverEtcd):
-    def test_when_the_leader_s_agent_is_killed_the_others_go_on_with_the_counts(self):
+    def test_the_job_survives_the_leader_s_agent_and_keeps_its_counts(self):
         world = self.job("--max-restarts", 1)
         self.break_rank(1)
         world = self.world(3, after=world)
@@ -152,7 +152,7 @@ class LeaderLost(OverEtcd):
         return max(int(number) for agent in self.agents
                    for number in re.findall(r"round (\d+): ", agent.err))
 
-    def test_whoever_leads_is_killed_time_and_again(self):
+    def test_the_job_survives_when_each_new_leader_is_killed(self):
         world = self.job()
         for _ in range(3):
             lost = self.leader()
@@ -162,7 +162,7 @@ class LeaderLost(OverEtcd):
         self.assertEqual(world.restarts, 0)
         self.end_all()
 
-    def test_the_last_of_two_goes_on_alone(self):
+    def test_the_last_of_two_nodes_continues_alone(self):
         world = self.job(nnodes="1:2", hosts=2)
         lost = self.leader()
         self.by_host.pop(lost).kill()
@@ -170,7 +170,7 @@ class LeaderLost(OverEtcd):
         self.assertEqual((after.hosts, after.restarts), ([f"host{1 - lost}"], 0))
         self.end_all()
 
-    def test_a_node_that_does_not_lead_is_killed(self):
+    def test_the_job_survives_the_loss_of_another_node(self):
         world = self.job()
         lost = (self.leader() + 1) % 3
         self.by_host[lost].kill()
@@ -179,7 +179,7 @@ class LeaderLost(OverEtcd):
         self.back(lost, after)
         self.end_all()
 
-    def test_the_whole_host_of_the_leader_is_lost(self):
+    def test_the_job_survives_the_loss_of_the_leader_s_host(self):
         world = self.job()
         lost = self.leader()
         for pid in self.net[lost].pids():  # the guard too
@@ -188,7 +188,7 @@ class LeaderLost(OverEtcd):
         self.without(lost, world)
         self.end_all()
 
-    def test_the_leader_s_host_is_cut_off_and_comes_back(self):
+    def test_the_job_survives_when_the_leader_s_host_is_cut_off_and_returns(self):
         world = self.job()
         lost = self.leader()
         self.net[lost].cut()
@@ -201,7 +201,7 @@ class LeaderLost(OverEtcd):
         self.assertEqual(world.restarts, 0)
         self.end_all()
 
-    def test_nobody_starts_while_workers_of_a_cut_off_leader_use_their_grace(self):
+    def test_no_worker_starts_while_those_of_a_cut_off_leader_have_their_grace_period(self):
         self.grace = 3.0
         world = self.job(env={"COUNTING_STUBBORN": "1"})
         lost = self.leader()
@@ -224,7 +224,7 @@ class LeaderLost(OverEtcd):
         self.world(3, after=after)
         self.end_all()
 
-    def test_a_leader_that_is_told_to_stop_leaves_and_the_others_go_on_at_once(self):
+    def test_a_leader_that_receives_sigterm_leaves_and_the_others_continue_at_once(self):
         self.grace = 20.0  # nobody waits for what is surely over
         world = self.job()
         left = self.leader()
@@ -237,7 +237,7 @@ class LeaderLost(OverEtcd):
         self.assertNotEqual(self.leader(), left)
         self.end_all()
 
-    def test_all_that_are_told_to_stop_do_and_leave_nothing_to_the_next_job(self):
+    def test_a_job_stopped_on_all_nodes_leaves_no_state_to_the_next_job(self):
         world = self.job("--max-restarts", 1)
         self.break_rank(0)
         world = self.world(3, after=world)
@@ -260,7 +260,7 @@ class Ended(OverEtcd):
         self.assertEqual(self.job("--max-restarts", 1, nnodes=3).restarts, 0)
         self.end_all()
 
-    def test_a_node_that_was_away_at_the_end_ends_with_the_status_of_the_job(self):
+    def test_a_node_that_was_cut_off_at_the_end_gets_the_status_of_the_job(self):
         world = self.job()
         away = (self.leader() + 1) % 3
         self.net[away].cut()
@@ -275,7 +275,7 @@ class Ended(OverEtcd):
         self.assert_nothing_left()
         self.assert_counts()
 
-    def test_an_agent_that_comes_after_the_end_does_not_run_it_alone(self):
+    def test_an_agent_that_starts_after_the_end_does_not_run_the_job_alone(self):
         self.job()
         self.end_all()
         (self.counts / "stop").unlink()
@@ -290,7 +290,7 @@ class Members(OverEtcd):
     servers = 3
     keep_alive = 5.0  # etcd's members need one or two to choose another leader among them
 
-    def test_each_member_in_turn_is_lost_and_the_job_does_not_notice(self):
+    def test_the_job_is_not_disturbed_when_each_member_in_turn_is_lost(self):
         world = self.job()
         for member in self.etcd.members:
             member.kill()
@@ -309,7 +309,7 @@ class Members(OverEtcd):
         self.back(lost, after)
         self.end_all()
 
-    def test_without_a_majority_nobody_runs_and_with_it_all_go_on(self):
+    def test_no_worker_runs_without_a_majority_and_all_continue_with_one(self):
         world = self.job()
         for member in self.etcd.members[1:]:
             member.kill()
@@ -327,7 +327,7 @@ class Members(OverEtcd):
 class Unreachable(OverEtcd):
     hosts = 1
 
-    def test_an_etcd_that_is_not_there_is_told_and_waited_for_until_the_join_timeout(self):
+    def test_a_missing_etcd_is_reported_and_waited_for_until_the_join_timeout(self):
         started = time.monotonic()
         agent = self.agent(0, 2, meeting=self.meeting(f"{self.net[0].v4}:2379", join_timeout=6))
         self.assertEqual(agent.wait(), COULD_NOT_MEET)
@@ -338,7 +338,7 @@ class Unreachable(OverEtcd):
             self.assertIn(f"{self.net[0].v4}:2379", line)
             self.assertIn("Connection refused", line)
 
-    def test_an_etcd_that_comes_late_is_found(self):
+    def test_an_etcd_that_starts_late_is_found(self):
         self.etcd.members[0].kill()
         agent = self.agent(0, "1:2")
         until(slowly(lambda: lines_with(agent.err, "Connection refused")), 20, "a complaint")
@@ -346,7 +346,7 @@ class Unreachable(OverEtcd):
         self.world(1)
         self.end_well()
 
-    def test_files_that_cannot_be_read_are_a_mistake(self):
+    def test_unreadable_certificate_files_are_a_usage_error(self):
         agent = self.agent(0, 2, meeting=self.meeting(protocol="https", cacert="/nowhere/ca.pem"))
         self.assertEqual(agent.wait(), MISTAKE)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
@@ -366,7 +366,7 @@ class Users(OverEtcd):
                       ["user", "grant-role", "job", "jobs"], ["auth", "enable"]):
             self.etcd.ctl(*words)
 
-    def test_a_user_with_a_password_is_let_in(self):
+    def test_a_user_with_a_password_is_accepted(self):
         self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
         self.end_all()
 
@@ -379,14 +379,14 @@ class Users(OverEtcd):
             self.assertIn(word, agent.err)
         return agent
 
-    def test_a_wrong_password_ends_at_once_and_is_not_shown(self):
+    def test_a_wrong_password_ends_the_agent_at_once_and_is_not_shown(self):
         agent = self.check_refused("does not let the user job in", user="job", password="guessed")
         self.assertNotIn("guessed", agent.err)
 
-    def test_no_user_where_one_is_wanted_ends_at_once(self):
+    def test_a_missing_user_ends_the_agent_at_once(self):
         self.check_refused("wants a user and a password")
 
-    def test_a_user_whose_right_is_taken_away_while_the_job_runs_does_not_end_it(self):
+    def test_a_running_job_survives_the_loss_of_its_user_s_permission(self):
         world = self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
         self.etcd.ctl("user", "revoke-role", "job", "jobs", user="root:rootpw")
         until(slowly(lambda: not any(map(alive, world.pids))), self.lease() + self.grace + SLACK,
@@ -428,7 +428,7 @@ class Tls(OverEtcd):
         self.job(nnodes=2, meeting=self.meeting(protocol="https", **files))
         self.end_all()
 
-    def test_a_server_whose_authority_is_not_known_is_not_believed(self):
+    def test_a_server_with_an_unknown_authority_is_rejected(self):
         agent = self.agent(0, 2, meeting=self.meeting(self.etcd.endpoints, join_timeout=4))
         self.assertEqual(agent.wait(), COULD_NOT_MEET)
         self.assertTrue(lines_with(agent.err, "certificate"), agent.err)

@@ -52,7 +52,7 @@ class Secrets(Joining):
         until(lambda: lines_with(self.two[0].err, "turned away", "token"))
         self.assert_undisturbed(world)
 
-    def test_a_token_file_and_the_variable_are_the_same(self):
+    def test_a_token_file_and_the_variable_are_equivalent(self):
         secret = (self.dir / "token").read_text().strip()
         self.agent(0, 2)
         self.agent(1, 2, token=False, env={"MGPU_RDZV_TOKEN": secret})
@@ -67,20 +67,20 @@ class Secrets(Joining):
             self.assertIn(word, agent.err)
         self.assert_nothing_left()
 
-    def test_without_a_token_one_line_offers_a_file_or_to_do_without(self):
+    def test_a_missing_token_is_a_usage_error_that_names_the_options(self):
         self.check_mistake("--rdzv-token-file", "--insecure", token=False)
 
-    def test_the_same_for_a_static_job(self):
+    def test_a_missing_token_of_a_static_job_is_a_usage_error_too(self):
         agent = self.static_agent(0, token=False)
         self.assertEqual(agent.wait(10), MISTAKE)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         self.assertIn("--insecure", agent.err)
 
-    def test_a_token_file_that_others_can_read_is_refused(self):
+    def test_a_token_file_that_other_users_can_read_is_rejected(self):
         self.token = self.write("open", "a secret that everybody can read, though\n", 0o644)
         self.check_mistake(self.token)
 
-    def test_so_is_one_that_is_empty_or_not_there(self):
+    def test_an_empty_or_missing_token_file_is_rejected(self):
         for name, text in (("empty", ""), ("blank", "\n"), ("nowhere", None)):
             with self.subTest(name):
                 self.token = str(self.dir / name)
@@ -88,24 +88,24 @@ class Secrets(Joining):
                     self.write(name, text, 0o600)
                 self.check_mistake(self.token)
 
-    def test_insecure_needs_none(self):
+    def test_an_insecure_job_needs_no_token(self):
         for host in range(2):
             self.agent(host, 2, "--insecure", token=False)
         self.world(2)
         self.end_well()
 
-    def test_insecure_does_not_open_a_job_that_has_a_token(self):
+    def test_an_insecure_agent_cannot_join_a_job_that_has_a_token(self):
         world = self.job_of_two()
         self.refused("--insecure", token=False)
         self.assert_undisturbed(world)
 
-    def test_nor_does_a_token_join_a_job_that_has_none(self):
+    def test_an_agent_with_a_token_cannot_join_an_insecure_job(self):
         self.two = [self.agent(host, "2:3", "--insecure", token=False) for host in range(2)]
         world = self.world(2)
         self.refused()
         self.assert_undisturbed(world)
 
-    def test_a_token_on_stdin_goes_with_it(self):
+    def test_an_agent_with_its_token_from_stdin_ends_when_stdin_closes(self):
         read_end, write_end = os.pipe()
         secret = (self.dir / "token").read_text()
         self.agent(0, 2)
@@ -122,7 +122,7 @@ class Secrets(Joining):
         self.agents[0].wait()
         self.assert_nothing_left()
 
-    def test_another_job_id_is_refused_with_a_word_on_both_sides(self):
+    def test_another_job_id_is_rejected_and_reported_on_both_sides(self):
         world = self.job_of_two()
         options = self.meeting(join_timeout=3)
         options[options.index("job")] = "another-job"
@@ -154,10 +154,10 @@ class Versions(Joining):
         self.assertIn(self.net[2].v4, said[0])
         self.assert_undisturbed(world)
 
-    def test_an_older_agent_is_turned_away_and_both_sides_are_told_the_versions(self):
+    def test_an_older_agent_is_rejected_and_both_sides_report_the_versions(self):
         self.check_caller(self.older)
 
-    def test_a_newer_agent_too(self):
+    def test_a_newer_agent_is_rejected_and_both_sides_report_the_versions(self):
         self.check_caller(self.newer)
 
     def check_leader(self, version):
@@ -173,10 +173,10 @@ class Versions(Joining):
         self.assertIn(self.endpoint(2), agent.err)
         self.assert_undisturbed(world)
 
-    def test_an_agent_that_calls_an_older_leader_ends_and_both_sides_are_told_the_versions(self):
+    def test_an_agent_ends_at_an_older_leader_and_both_sides_report_the_versions(self):
         self.check_leader(self.older)
 
-    def test_an_agent_that_calls_a_newer_leader_too(self):
+    def test_an_agent_ends_at_a_newer_leader_and_both_sides_report_the_versions(self):
         self.check_leader(self.newer)
 
 
@@ -198,7 +198,7 @@ class Replay(Joining):
         self.relay.kill()
         self.relay.wait()
 
-    def test_what_an_agent_said_is_worth_nothing_when_it_is_said_again(self):
+    def test_replayed_messages_of_an_agent_are_rejected(self):
         world = self.job_through_a_relay()
         before = len(self.two[0].err)
         for path in sorted(self.kept.glob("tcp.*")):
@@ -216,7 +216,7 @@ class Replay(Joining):
         self.assert_nothing_left()
         self.assert_counts()
 
-    def test_heartbeats_of_a_dead_agent_said_again_do_not_keep_it_alive(self):
+    def test_replayed_heartbeats_do_not_keep_a_dead_agent_alive(self):
         world = self.job_through_a_relay()
         self.goes_on(steps=30)
         self.assertTrue(list(self.kept.glob("udp.*")), "no datagram came through the relay")
@@ -242,14 +242,14 @@ class Replay(Joining):
 class Strangers(Joining):
     hosts = 4
 
-    def test_garbage_at_the_port_disturbs_nobody(self):
+    def test_garbage_at_the_port_does_not_disturb_the_job(self):
         world = self.job_of_two()
         for seed in range(3):
             self.assertEqual(self.told("garbage", seed), ["said"])
             self.assertEqual(self.told("datagrams", seed), ["said"])
         self.assert_undisturbed(world)
 
-    def test_garbage_before_the_nodes_have_met_neither(self):
+    def test_garbage_at_the_port_does_not_disturb_a_job_that_is_forming(self):
         first = self.agent(0, 2)
         until(slowly(lambda: self.connected(0)), 20, "the leader")
         self.assertEqual(self.told("garbage", 4), ["said"])
@@ -257,7 +257,7 @@ class Strangers(Joining):
         self.two = [first, self.agent(1, 2)]
         self.assert_undisturbed(self.world(2))
 
-    def test_idle_connections_keep_nobody_out(self):
+    def test_idle_connections_do_not_keep_nodes_out(self):
         world = self.job_of_two()
         idle = self.stranger("idle", 500, stdin=subprocess.PIPE)
         self.assertEqual(idle.stdout.readline().split()[0], b"open")
@@ -266,7 +266,7 @@ class Strangers(Joining):
         idle.communicate(timeout=10)
         self.end_well()
 
-    def test_the_store_is_for_members_only(self):
+    def test_only_hosts_of_the_job_can_use_the_store(self):
         world = self.job_of_two()
         self.assertEqual(self.told("store", host=1), ["served"])
         self.assertEqual(self.told("store", host=3), ["refused"])

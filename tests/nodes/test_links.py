@@ -13,7 +13,7 @@ class Lossy(NodesTest):
     hosts = 3
     keep_alive = 5.0
 
-    def test_at_30_percent_loss_nobody_is_evicted_in_a_minute(self):
+    def test_no_node_is_evicted_in_a_minute_of_30_percent_packet_loss(self):
         agents = self.all_agents()
         world = self.world(3)
         for host in self.net.hosts[1:]:
@@ -35,7 +35,7 @@ class Joining(NodesTest):
     hosts = 3
     keep_alive = 5.0
 
-    def test_nodes_meet_over_links_that_lose_30_percent(self):
+    def test_nodes_join_over_links_that_lose_30_percent(self):
         for host in self.net.hosts[1:]:
             host.lose(0.3)
         self.all_agents()
@@ -55,7 +55,7 @@ class Slow(NodesTest):
         for host in self.net.hosts[1:]:
             host.delay(0.1)  # each way: 200 ms there and back, 400 between the two
 
-    def test_a_job_over_slow_links_forms_runs_and_restarts(self):
+    def test_a_job_forms_runs_and_restarts_over_slow_links(self):
         agents = self.all_agents(None, "--max-restarts", 1)
         world = self.world(3)
         self.goes_on(steps=10)
@@ -65,7 +65,7 @@ class Slow(NodesTest):
         self.assertEqual(after.restarts, 1)
         self.end_well(agents)
 
-    def test_a_lost_node_is_noticed_over_slow_links(self):
+    def test_a_lost_node_is_detected_over_slow_links(self):
         agents = self.all_agents("2:3")
         world = self.world(3)
         agents[2].kill()
@@ -78,7 +78,7 @@ class Clocks(NodesTest):
     hosts = 3
     clocks = (0, 90000, -3000)
 
-    def test_clocks_that_are_a_day_apart_disturb_nobody(self):
+    def test_clocks_that_are_a_day_apart_do_not_disturb_the_job(self):
         agents = self.all_agents("2:3")
         world = self.world(3)
         agents[1].kill()
@@ -105,7 +105,7 @@ class Clocks(NodesTest):
         self.assert_nothing_left()
 
     @unittest.skipIf(not netns.can_delay(), "/dev/net/tun cannot be opened")
-    def test_the_first_failure_is_told_by_the_clocks_offsets(self):
+    def test_the_first_failure_is_found_by_the_offsets_of_the_clocks(self):
         # So slow that the second rank has failed before it can be told to stop.
         self.keep_alive = 2.0
         for host in self.net.hosts[1:]:
@@ -118,7 +118,7 @@ class Clocks(NodesTest):
                 self.failing_in_turn(first, second)
 
     @unittest.skipIf(not netns.can_delay(), "/dev/net/tun cannot be opened")
-    def test_also_when_the_news_of_it_comes_last(self):
+    def test_the_first_failure_is_found_when_its_report_arrives_last(self):
         self.keep_alive = 2.0
         self.net[2].delay(0.2)
         self.failing_in_turn(2, 1)

@@ -13,7 +13,7 @@ SECONDS = 68  # two complaints, the second a minute after the first
 class Patience(NodesTest):
     join_timeout = SECONDS
 
-    def test_an_unreachable_leader_is_told_after_3_s_then_once_a_minute_then_status_75(self):
+    def test_an_unreachable_leader_is_reported_after_3_s_and_once_a_minute_until_status_75(self):
         start = time.monotonic()
         agent = self.agent(1)  # nothing listens at host0
 

@@ -10,7 +10,7 @@ from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, slowly, unti
 class Grow(NodesTest):
     hosts = 3
 
-    def test_torchrun_s_defect_2_scale_up_is_broken(self):
+    def test_torchrun_defect_2_a_node_can_join_a_running_job(self):
         self.agent(0, "1:2")
         alone = self.world(1)
         self.agent(1, "1:2")
@@ -20,7 +20,7 @@ class Grow(NodesTest):
         self.goes_on()
         self.end_well()
 
-    def test_each_newcomer_makes_all_form_anew(self):
+    def test_each_new_node_starts_a_new_round(self):
         self.agent(0, "1:3")
         world = self.world(1)
         for size, host in ((2, 2), (3, 1)):
@@ -30,7 +30,7 @@ class Grow(NodesTest):
         self.assertEqual([world.restarts for world in self.worlds()], [0] * len(self.worlds()))
         self.end_well()
 
-    def test_workers_have_the_grace_period_before_a_newcomer_s_round(self):
+    def test_workers_have_the_grace_period_before_the_round_of_a_new_node(self):
         self.grace = 5
         ending = self.dir / "ending"
         slow = (f'trap "sleep 1; echo saved >> {ending}; exit 0" TERM; '
@@ -72,7 +72,7 @@ class Spares(NodesTest):
         self.assertEqual(after.hosts, ["host0", "host2"])
         self.end_well([first, spare])
 
-    def test_a_spare_that_leaves_harms_nobody(self):
+    def test_a_spare_that_leaves_does_not_disturb_the_job(self):
         (first, second, spare), world = self.full_job_with_a_spare()
         spare.signal(signal.SIGTERM)
         self.assertEqual(spare.wait(), 128 + signal.SIGTERM)
@@ -80,7 +80,7 @@ class Spares(NodesTest):
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well([first, second])
 
-    def test_nor_does_one_that_is_killed(self):
+    def test_a_spare_that_is_killed_does_not_disturb_the_job(self):
         (first, second, spare), world = self.full_job_with_a_spare()
         spare.kill()
         until(slowly(lambda: not self.net[2].pids()), 10)
@@ -97,7 +97,7 @@ class Spares(NodesTest):
 class Shrink(NodesTest):
     hosts = 3
 
-    def test_a_node_that_leaves_needs_no_waiting(self):
+    def test_the_others_continue_at_once_when_a_node_leaves(self):
         self.keep_alive = 8
         agents = [self.agent(host, "1:3") for host in range(3)]
         world = self.world(3)
@@ -110,7 +110,7 @@ class Shrink(NodesTest):
         self.assertEqual(agents[2].wait(), 128 + signal.SIGTERM)
         self.end_well(agents[:2])
 
-    def test_the_restart_count_is_one_for_the_job(self):
+    def test_all_nodes_share_one_restart_count(self):
         options = ("1:3", "--max-restarts", 2)
         agents = [self.agent(host, *options) for host in range(2)]
         world = self.world(2)
@@ -127,7 +127,7 @@ class Shrink(NodesTest):
         self.break_rank(0, "exit 9")
         self.assert_ended(9, agents)
 
-    def test_below_min_all_wait_and_go_on_when_a_node_comes(self):
+    def test_below_the_minimum_all_wait_and_continue_when_a_node_joins(self):
         self.join_timeout = 60
         agents = [self.agent(host, "2:3") for host in range(2)]
         world = self.world(2)
@@ -140,7 +140,7 @@ class Shrink(NodesTest):
         self.assertEqual(after.hosts, ["host0", "host2"])
         self.end_well(agents)
 
-    def test_below_min_until_the_join_timeout_is_status_75_with_a_reason(self):
+    def test_below_the_minimum_until_the_join_timeout_gives_status_75_with_a_reason(self):
         self.join_timeout = 4
         agents = [self.agent(host, "2:3") for host in range(2)]
         self.world(2)
@@ -154,7 +154,7 @@ class Shrink(NodesTest):
 class Eight(NodesTest):
     hosts = 8
 
-    def test_eight_nodes_three_of_which_are_lost_at_once_and_come_back(self):
+    def test_eight_nodes_survive_the_loss_and_return_of_three(self):
         agents = self.all_agents("5:8")
         world = self.world(8)
         self.assertEqual(sorted(world.hosts), [f"host{n}" for n in range(8)])

@@ -62,7 +62,7 @@ class OnSlurm(unittest.TestCase):
         return self.slurm.run("srun", *argv, limit=limit, folder=self.dir,
                               env={**self.env, **(env or {})})
 
-    def test_srun_tells_each_node_its_place(self):
+    def test_each_node_finds_its_rank_under_srun(self):
         done = self.srun("-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "--label",
                          "mgpu-run", "--dry-run", "/bin/true")
         for rank in range(2):
@@ -75,20 +75,20 @@ class OnSlurm(unittest.TestCase):
             self.assertRegex(told["job"], r"^slurm-\d+\.0$")
             self.assertRegex(told["port"], r"^2\d{4}$")
 
-    def test_several_tasks_a_node_end_with_the_option_to_use(self):
+    def test_several_tasks_on_a_node_end_with_a_message_that_names_the_option(self):
         done = self.srun("-N2", "-n4", "mgpu-run", "--dry-run", "/bin/true")
         self.assertIn("mgpu-run: srun starts 4 tasks on 2 nodes, and mgpu-run needs one on each, "
                       "which starts the ranks itself: srun --ntasks-per-node=1 mgpu-run",
                       done.stderr)
         self.assertNotEqual(done.returncode, 0)
 
-    def test_jobs_of_their_own_run_side_by_side_in_a_step(self):
+    def test_standalone_jobs_run_side_by_side_in_a_step(self):
         done = self.srun("-N2", "-n4", "mgpu-run", "--standalone", "-n", "1", "--no-python",
                          "sh", "-c", "echo $RANK of $WORLD_SIZE")
         self.assertEqual(done.stdout, "0 of 1\n" * 4, done.stderr)
         self.assertEqual(done.returncode, 0)
 
-    def test_a_batch_script_without_srun_is_one_node_and_says_so(self):
+    def test_a_batch_script_without_srun_runs_one_node_and_reports_it(self):
         script = self.dir / "job"
         script.write_text("#!/bin/sh\nmgpu-run --no-python sh -c "
                           "'echo $RANK of $WORLD_SIZE in $TORCHELASTIC_RUN_ID'\n")
@@ -102,7 +102,7 @@ class OnSlurm(unittest.TestCase):
                                 and "mgpu-run" not in line),
                          [f"{rank} of 2 in slurm-{job}" for rank in range(2)])
 
-    def test_ranks_get_the_signal_before_the_time_limit(self):
+    def test_ranks_receive_the_signal_before_the_time_limit(self):
         with open(self.dir / "out", "wb") as out:
             job = self.slurm.controller.start(
                 [slurm.program("srun"), "-N1", "-n1", "mgpu-run", "-n", "2", "--no-python", "sh",

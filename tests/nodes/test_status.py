@@ -23,7 +23,7 @@ class Status(NodesTest):
     def hosts_of(self, answer):
         return [node["host"] for node in answer["nodes"]]
 
-    def test_json_of_a_running_job_is_the_same_from_every_host(self):
+    def test_the_json_of_a_running_job_is_the_same_on_every_host(self):
         for host in range(2):
             self.agent(host, 2, workers=2)
         self.world(4)
@@ -46,7 +46,7 @@ class Status(NodesTest):
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
-    def test_a_spare_and_a_restart_show(self):
+    def test_a_spare_and_a_restart_are_shown(self):
         for host in range(2):
             self.agent(host, 2, "--max-restarts", 1)
         world = self.world(2)
@@ -58,7 +58,7 @@ class Status(NodesTest):
         self.assertEqual(self.asked(1)["restarts"], 1)
         self.end_well()
 
-    def test_a_job_that_waits_says_for_whom(self):
+    def test_a_waiting_job_names_the_missing_nodes(self):
         agents = [self.agent(host, "2:2") for host in range(2)]
         world = self.world(2)
         agents[1].kill()
@@ -70,7 +70,7 @@ class Status(NodesTest):
         self.world(2, after=world)
         self.end_well(agents)
 
-    def test_it_tells_nothing_to_those_that_do_not_know_the_secret(self):
+    def test_the_status_is_not_given_without_the_secret(self):
         for host in range(2):
             self.agent(host, 2)
         world = self.world(2)
@@ -86,13 +86,13 @@ class Status(NodesTest):
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
-    def test_a_job_that_is_not_there_is_said_soon(self):
+    def test_a_missing_job_is_reported_quickly(self):
         answer = self.ask(2)
         self.assertNotEqual(answer.returncode, 0)
         self.assertIn(self.net[0].v4, answer.stderr)
         self.assertEqual(len(answer.stderr.splitlines()), 1, answer.stderr)
 
-    def test_so_is_a_wrong_name(self):
+    def test_an_unknown_job_id_is_reported_quickly(self):
         for host in range(2):
             self.agent(host, 2)
         self.world(2)

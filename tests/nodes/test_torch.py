@@ -63,7 +63,7 @@ class Torch(NodesTest):
         self.assertEqual([line["rank"] for line in last], list(range(world)))
         return last
 
-    def test_two_hosts_of_two_ranks_through_a_failure(self):
+    def test_gloo_works_on_two_hosts_of_two_ranks_before_and_after_a_failure(self):
         agents = [self.torch_agent(host, 2, "--max-restarts", 3, workers=2) for host in range(2)]
         pids = self.reduced(4)
         (self.sums / "fail.3").touch()
@@ -73,7 +73,7 @@ class Torch(NodesTest):
         self.assertEqual([line["host"] for line in last], ["host0"] * 2 + ["host1"] * 2)
         self.assertEqual({line["master"] for line in last}, {self.net[0].v4})
 
-    def test_four_hosts_one_of_which_is_killed_and_replaced(self):
+    def test_gloo_works_on_four_hosts_when_one_is_killed_and_replaced(self):
         agents = [self.torch_agent(host, "3:4", "--max-restarts", 5) for host in range(4)]
         pids = self.reduced(4)
         agents[2].signal(signal.SIGKILL)
@@ -83,7 +83,7 @@ class Torch(NodesTest):
         self.reduced(4, pids)
         self.end(agents, 4)
 
-    def test_a_program_that_was_written_for_one_host(self):
+    def test_a_program_written_for_one_host_runs_on_several(self):
         agents = [self.torch_agent(host, 4, "--max-restarts", 3,
                                    program=[CLIENTS / "failing_twice.py"]) for host in range(4)]
         self.assertEqual([agent.wait(LIMIT) for agent in agents], [0] * 4)
