@@ -121,8 +121,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
-    if netns.why_not():
-        print(f"nodes_loss_bench: {netns.why_not()}", file=sys.stderr)
+    if netns.reason_to_skip():
+        print(f"nodes_loss_bench: {netns.reason_to_skip()}", file=sys.stderr)
         return 77
     with tempfile.TemporaryDirectory() as name, netns.Net(NODES) as net:
         os.chmod(name, 0o755)

@@ -14,7 +14,7 @@ import unittest
 from harness import MGPU_RUN, SLOWER, JobTest, alive, environment, until
 
 
-class Mistakes(JobTest):
+class BadCommandLines(JobTest):
     def refused(self, *args, **kwargs):
         """The one line with which a mistake ends, after the program's name."""
         job = self.run_job(*args, **kwargs)
@@ -60,8 +60,8 @@ class Mistakes(JobTest):
                          r"d\.yaml:3.*nproc")
 
     def test_an_unknown_key_suggests_the_nearest(self):
-        words = self.refused(self.write("k.yaml", "launch:\n  max_restart: 2\n"))
-        self.assertRegex(words, r'k\.yaml:2.*max_restart.*did you mean "?max_restarts')
+        message = self.refused(self.write("k.yaml", "launch:\n  max_restart: 2\n"))
+        self.assertRegex(message, r'k\.yaml:2.*max_restart.*did you mean "?max_restarts')
 
     def test_an_unknown_flag_suggests_the_nearest(self):
         self.assertIn("did you mean --nproc", self.refused("--nprocs", "2", "x.py"))
@@ -69,25 +69,26 @@ class Mistakes(JobTest):
     def test_impossible_numbers_of_ranks_are_rejected(self):
         for value in ("0", "-1", "1e9", "4x", "", "99999999999999999999"):
             with self.subTest(nproc=value):
-                words = self.refused("--nproc", value, "x.py")
-                self.assertIn("--nproc", words)
+                message = self.refused("--nproc", value, "x.py")
+                self.assertIn("--nproc", message)
 
     def test_a_value_of_10_mb_is_not_echoed(self):
         # One argument may have 128 KiB; a value of 10 MB can only come from a file.
         self.assertIn("--nproc", self.refused("--nproc", "9" * 120_000, "x.py"))
-        words = self.refused(self.write("big.yaml", "launch:\n  role: " + "x" * 10_000_000 + "\n"))
-        self.assertIn("big.yaml", words)
+        text = "launch:\n  role: " + "x" * 10_000_000 + "\n"
+        message = self.refused(self.write("big.yaml", text))
+        self.assertIn("big.yaml", message)
 
     def test_a_nul_in_a_yaml_string_is_rejected_with_its_line(self):
-        words = self.refused(self.write("nul.yaml", 'launch:\n  role: "a\\0b"\n'))
-        self.assertIn("nul.yaml:2", words)
+        message = self.refused(self.write("nul.yaml", 'launch:\n  role: "a\\0b"\n'))
+        self.assertIn("nul.yaml:2", message)
 
     def test_a_missing_workdir_is_named(self):
         self.assertIn("--workdir", self.refused("--workdir", "/no/such", "--no-python", "/bin/true"))
 
     def test_missing_gpus_are_named(self):
-        words = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
-        self.assertRegex(words, "--gpus 0: this machine has no GPU")
+        message = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
+        self.assertRegex(message, "--gpus 0: this machine has no GPU")
 
     def test_an_unknown_rendezvous_backend_is_named(self):
         self.assertIn("--rdzv-backend zzz", self.refused("--rdzv-backend", "zzz", "x.py"))
@@ -108,7 +109,7 @@ class Mistakes(JobTest):
         self.assertIn("in use", job.err)
 
 
-class BadSurroundings(JobTest):
+class BadEnvironments(JobTest):
     def test_a_log_folder_that_cannot_be_created_causes_one_warning(self):
         (self.dir / "file").write_text("")
         job = self.sh(2, "echo hi", "--log-dir", self.dir / "file" / "logs", "-t", "3")
@@ -204,7 +205,7 @@ class BadSurroundings(JobTest):
         return subprocess.run(["/bin/true"], user=65534, capture_output=True).returncode == 0
 
 
-class AtTheStore(JobTest):
+class StrangersAtTheStore(JobTest):
     """Strangers at the store's port do not disturb the job."""
 
     def setUp(self):
@@ -230,9 +231,9 @@ class AtTheStore(JobTest):
         self.assertEqual(self.job.wait(10 * SLOWER), 0)
 
     def test_a_port_scanner_is_disconnected(self):
-        for greeting in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, b"\0" * 64, b"SSH-2.0-x\r\n"):
+        for hello in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, b"\0" * 64, b"SSH-2.0-x\r\n"):
             stranger = self.connect()
-            stranger.sendall(greeting)
+            stranger.sendall(hello)
             try:
                 self.assertEqual(stranger.recv(1), b"")
             except ConnectionResetError:

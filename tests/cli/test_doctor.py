@@ -30,10 +30,11 @@ class DoctorTest(JobTest):
 
     def checks(self, *args, **kwargs):
         job = self.doctor("--json", *args, **kwargs)
-        told = json.loads(job.out)
-        self.assertEqual(job.returncode, 1 if told["failed"] else 0)
-        self.assertEqual(told["passed"] + told["warnings"] + told["failed"], len(told["checks"]))
-        return {check["check"]: check for check in told["checks"]}
+        report = json.loads(job.out)
+        self.assertEqual(job.returncode, 1 if report["failed"] else 0)
+        self.assertEqual(report["passed"] + report["warnings"] + report["failed"],
+                         len(report["checks"]))
+        return {check["check"]: check for check in report["checks"]}
 
     def test_every_check_has_a_verdict_and_advice_unless_it_passes(self):
         checks = self.checks()

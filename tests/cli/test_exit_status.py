@@ -95,7 +95,7 @@ class Restarts(JobTest):
         self.assertLess(job.report["lasted_s"], 0.3 + 0.25 * 10)
 
 
-class LastWords(JobTest):
+class FailureReport(JobTest):
     def test_the_python_exception_is_the_cause(self):
         worker = self.script('import os\nif os.environ["RANK"] == "1": raise ValueError("boom")\n'
                              'import time; time.sleep(60)\n')

@@ -33,7 +33,7 @@ note("leader")
 STAY = FAMILY + "time.sleep(300)\n"
 
 
-class Leftovers(JobTest):
+class OrphanProcesses(JobTest):
     def family(self, *options, ranks=2, text=STAY, **popen):
         job = self.start("-n", ranks, *options, self.script(text), **popen)
         pids = self.pids_from("*.pid", 4 * ranks, 20)
@@ -151,7 +151,7 @@ class Leftovers(JobTest):
         until(lambda: not ours(job.pid), 2, "the removal of the cgroup")
 
 
-class AfterAKill(JobTest):
+class AfterACgroupKill(JobTest):
     def test_the_next_attempt_runs_after_a_cgroup_kill(self):
         # Linux 6.18 kills what is started in a cgroup that has once been killed.
         job = self.sh(2, 'trap "" TERM; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; '

@@ -97,7 +97,7 @@ class StopSignals(JobTest):
         self.assert_all_gone(pids)
 
 
-class LeaderOrGroup(JobTest):
+class RankOrItsGroup(JobTest):
     WORKER = ('import os, signal, subprocess, sys, time\n'
               'child = subprocess.Popen(["/bin/sh", "-c", "trap \'echo got > child; exit\' TERM; '
               'echo up > ready; while :; do sleep 0.02; done"])\n'

@@ -28,11 +28,11 @@ class Gpu(JobTest):
         listed = subprocess.run([MGPU_RUN, "devices", "--json"], env=environment(), check=True,
                                 capture_output=True, text=True)
         gpus = json.loads(listed.stdout)["gpus"]
-        told = subprocess.run([PYTHON, "-c", "import json, torch; print(json.dumps([[p.name, "
+        printed = subprocess.run([PYTHON, "-c", "import json, torch; print(json.dumps([[p.name, "
                                "p.major, p.minor, p.total_memory] for p in (torch.cuda."
                                "get_device_properties(i) for i in range(torch.cuda.device_count()"
                                "))]))"], env=environment(), check=True, capture_output=True, text=True)
-        for gpu, (name, major, minor, memory) in zip(gpus, json.loads(told.stdout), strict=True):
+        for gpu, (name, major, minor, memory) in zip(gpus, json.loads(printed.stdout), strict=True):
             self.assertEqual(gpu["name"], name)
             self.assertEqual(gpu["compute_capability"], f"{major}.{minor}")
             self.assertLess(abs(gpu["memory_total_bytes"] - memory) / memory, 0.05)

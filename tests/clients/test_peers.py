@@ -45,7 +45,7 @@ class OwnStore(TorchJobTest):
     def check(self, *args, options=()):
         job = self.program(2, "own_store.py", *args, options=options)
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), [{"rank": rank, "sum": 3} for rank in range(2)])
+        self.assertEqual(self.results(job), [{"rank": rank, "sum": 3} for rank in range(2)])
 
     def test_a_store_of_rank_0_on_master_port_uses_the_agent_s_store(self):
         self.check("store")

@@ -10,16 +10,16 @@ class ProcessGroup(TorchJobTest):
     def ranks(self, world):
         job = self.program(world, "collectives.py")
         self.assert_ended_well(job)
-        told = self.told(job)
-        self.assertEqual([line["rank"] for line in told], list(range(world)))
-        for line in told:
+        results = self.results(job)
+        self.assertEqual([line["rank"] for line in results], list(range(world)))
+        for line in results:
             self.assertEqual((line["world"], line["elastic"]), (world, True))
-        return told
+        return results
 
     def check_group(self, world):
         everybody = list(range(world))
-        told = self.ranks(world)
-        for line in told:
+        results = self.ranks(world)
+        for line in results:
             parity = line["rank"] % 2
             self.assertEqual(line["group"], {
                 "all_reduce": [float(sum(r + 1 for r in everybody)), 10.0 * sum(everybody)],
@@ -28,7 +28,7 @@ class ProcessGroup(TorchJobTest):
                 "processes": world,
                 "new_group": sum(1 << r for r in everybody if r % 2 == parity),
             })
-        return [line["store"] for line in told]
+        return [line["store"] for line in results]
 
     def check_store(self, stores, world):
         everybody = list(range(world))
@@ -59,9 +59,9 @@ class ProcessGroup(TorchJobTest):
     def test_a_group_of_2_works_when_rank_0_owns_the_store(self):
         job = self.program(2, "collectives.py", options=["--rank0-store"])
         self.assert_ended_well(job)
-        told = self.told(job)
-        self.assertEqual([line["agent_store"] for line in told], ["False"] * 2)
-        self.check_store([line["store"] for line in told], 2)
+        results = self.results(job)
+        self.assertEqual([line["agent_store"] for line in results], ["False"] * 2)
+        self.check_store([line["store"] for line in results], 2)
 
 
 class Store(TorchJobTest):

@@ -34,9 +34,9 @@ class Record(TorchJobTest):
 class Loader(TorchJobTest):
     SUM = sum(range(64))
 
-    def check_sums(self, told):
-        self.assertEqual(sum(line["sum"] for line in told), self.SUM)
-        for line in told:
+    def check_sums(self, results):
+        self.assertEqual(sum(line["sum"] for line in results), self.SUM)
+        for line in results:
             self.assertEqual((line["readers"], line["self"]), (2, False))
 
     def readers(self):
@@ -52,7 +52,7 @@ class Loader(TorchJobTest):
     def test_worker_processes_read_everything_once(self):
         job = self.program(2, "loader.py", "all")
         self.assert_ended_well(job)
-        self.check_sums(self.told(job))
+        self.check_sums(self.results(job))
 
     def test_a_rank_that_receives_sigterm_can_still_read_and_save(self):
         job = self.start_loader("stopped")
@@ -60,7 +60,7 @@ class Loader(TorchJobTest):
         job.send_signal(signal.SIGTERM)
         job.out, job.err = (text.decode() for text in job.communicate(timeout=LIMIT))
         self.assertEqual(job.returncode, 128 + signal.SIGTERM, job.err)
-        self.check_sums(self.told(job))
+        self.check_sums(self.results(job))
         self.assert_all_gone(readers)
 
     def test_a_killed_launcher_leaves_no_data_loader_process(self):
@@ -86,9 +86,9 @@ class Training(TorchJobTest):
         folder.mkdir()
         job = self.program(2, "resuming.py", folder, *doomed, options=options)
         self.assert_ended_well(job)
-        told = self.told(job)
-        self.assertEqual(told[0]["parameters"], told[1]["parameters"])
-        return job, told[0]
+        results = self.results(job)
+        self.assertEqual(results[0]["parameters"], results[1]["parameters"])
+        return job, results[0]
 
     def test_a_run_that_was_killed_and_resumed_reaches_the_same_parameters(self):
         _, undisturbed = self.train("undisturbed")
@@ -124,7 +124,7 @@ class Module(TorchJobTest):
             "dist.destroy_process_group()\n")
         job = self.torch("-n", 2, "-m", "trainer.main", "--lr", "1e-4")
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), [{"rank": rank, "sum": 2, "args": ["--lr", "1e-4"]}
+        self.assertEqual(self.results(job), [{"rank": rank, "sum": 2, "args": ["--lr", "1e-4"]}
                                           for rank in range(2)])
 
 
@@ -141,7 +141,7 @@ class Torchrun(Links):
                          "--rdzv_endpoint=localhost:0", "--rdzv_id=j1", "--max_restarts=0",
                          PROGRAMS / "old_style.py", "--read-env", program=self.link("torchrun"))
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), OldLauncher.TOGETHER)
+        self.assertEqual(self.results(job), OldLauncher.TOGETHER)
 
     def test_one_rank_is_the_default_under_the_name_torchrun(self):
         job = self.torch("--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE"',
@@ -158,13 +158,13 @@ class OldLauncher(Links):
     def launch(self, *options, args=()):
         job = self.torch("-n", 2, *options, PROGRAMS / "old_style.py", *args)
         self.assert_ended_well(job)
-        return self.told(job)
+        return self.results(job)
 
     def through_a_link(self, *options, args=()):
         job = self.torch("--nproc_per_node=2", *options, PROGRAMS / "old_style.py", *args,
                          program=self.link("torch-distributed-launch"))
         self.assert_ended_well(job)
-        return self.told(job)
+        return self.results(job)
 
     def test_an_old_style_script_without_local_rank_runs_alone(self):
         self.assertEqual(self.launch(), self.ALONE)

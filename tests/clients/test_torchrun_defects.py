@@ -25,7 +25,7 @@ class Restart(TorchJobTest):
     def check_failing_twice(self, *options):
         job = self.program(2, "failing_twice.py", options=["--max-restarts", 5, *options])
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), [{"rank": r, "attempt": 2, "sum": 2} for r in range(2)])
+        self.assertEqual(self.results(job), [{"rank": r, "attempt": 2, "sum": 2} for r in range(2)])
         ends = [(a["first_failure"]["rank"], a["first_failure"]["exit_code"])
                 for a in job.report["attempts"][:-1]]
         self.assertEqual(ends, [(1, 7), (1, 7)])  # no restart was burnt on anything else
@@ -165,7 +165,7 @@ exec unshare -u '{sys.executable}' -c "{rename}" {' '.join(command)} "$@"
         job = self.program(2, "collectives.py", program=self.unshared(MGPU_RUN))
         self.assert_ended_well(job)
         self.assertEqual(job.report["host"], NOWHERE)
-        self.assertEqual([line["world"] for line in self.told(job)], [2, 2])
+        self.assertEqual([line["world"] for line in self.results(job)], [2, 2])
         self.assertLess(job.report["lasted_s"], 30 * SLOWER)  # torchrun gives up after 10 minutes
 
 

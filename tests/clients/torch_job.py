@@ -32,7 +32,7 @@ class TorchJobTest(JobTest):
     def assert_ended_well(self, job):
         self.assertEqual(job.returncode, 0, job.err)
 
-    def told(self, job):
+    def results(self, job):
         """What the ranks told: the lines of JSON among the job's output, by rank."""
         lines = [json.loads(line) for line in job.out.splitlines() if line.startswith("{")]
         return sorted(lines, key=lambda line: line["rank"])

@@ -13,7 +13,7 @@ class Life:
     agent: int  # the pid of its mgpu-run
     rank: int
     size: int
-    told: dict  # the variables it was given, their names in lower case
+    env: dict  # the variables it was given, their names in lower case
     first: float  # seconds of the one clock
     last: float = 0.0
     world: str = ""
@@ -43,7 +43,7 @@ class World:
 
     @property
     def restarts(self):
-        return int(self.lives[0].told["torchelastic_restart_count"])
+        return int(self.lives[0].env["torchelastic_restart_count"])
 
     @property
     def first(self):
@@ -68,9 +68,9 @@ def read_life(path):
     if not lines:
         return None
     born = lines[0]
-    told = {key: value for key, value in born.items()
+    env = {key: value for key, value in born.items()
             if key not in ("t", "host", "pid", "agent", "rank", "size")}
-    life = Life(born["host"], born["pid"], born["agent"], born["rank"], born["size"], told,
+    life = Life(born["host"], born["pid"], born["agent"], born["rank"], born["size"], env,
                 born["t"])
     for line in lines:
         life.last = line["t"]
@@ -118,7 +118,7 @@ def _wrong_in_world(world):
     yield from differ("sizes", [life.size for life in world.lives])
     yield from differ("first steps", [life.start for life in world.lives])
     for name in ("torchelastic_restart_count", "group_world_size", "torchelastic_run_id"):
-        yield from differ(name, [str(life.told[name]) for life in world.lives])
+        yield from differ(name, [str(life.env[name]) for life in world.lives])
     ranks = sorted(life.rank for life in world.lives)
     if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(world.size)):
         yield f"world {world.name} of {world.size} has the ranks {ranks}"

@@ -23,17 +23,17 @@ ETCDCTL = shutil.which("etcdctl")
 LEASE = 2  # seconds: the least that etcd gives
 
 
-def why_no_etcd():
+def reason_for_no_etcd():
     """Why there can be no etcd here, or None."""
     if not ETCD or not ETCDCTL:
         return "etcd and etcdctl are not installed (Debian's etcd-server and etcd-client)"
     return None
 
 
-def why_not():
+def reason_to_skip():
     """Why tests of our client of etcd cannot run here, or None."""
-    if why_no_etcd():
-        return why_no_etcd()
+    if reason_for_no_etcd():
+        return reason_for_no_etcd()
     if not (BUILD / "bin" / "etcd_client").exists():
         return "etcd_client is not built"
     return None
@@ -182,7 +182,7 @@ class Client:
                 self.lines.append(json.loads(text))
                 self.news.notify_all()
 
-    def say(self, *words):
+    def command(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
 
@@ -203,7 +203,7 @@ class Client:
                 self.news.wait(left)
 
     def ask(self, *words, what, limit=20.0):
-        self.say(*words)
+        self.command(*words)
         return self.wait(what, limit)
 
     def change(self, limit=20.0, **fields):
@@ -257,5 +257,5 @@ class EtcdTest(unittest.TestCase):
 
     def candidate(self, endpoints, address, **options):
         client = self.client(endpoints, **options)
-        client.say("campaign", address)
+        client.command("campaign", address)
         return client

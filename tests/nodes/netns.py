@@ -27,7 +27,7 @@ NAMES = "127.0.0.1 localhost\n::1 localhost\n"
 
 
 @functools.lru_cache(maxsize=None)
-def why_not():
+def reason_to_skip():
     """Why there can be no network of namespaces here; None if there can."""
     for tool in ("ip", "nft", "unshare", "nsenter", "setpriv"):
         if not shutil.which(tool):
@@ -139,9 +139,9 @@ class Host(Space):
         self._slow = None
         self._rules = 0
         self._names = net.dir / f"hosts.{index}"
-        self.knows({})
+        self.set_names({})
 
-    def knows(self, names):
+    def set_names(self, names):
         """From now on these names resolve here, as a dict of name and address says."""
         lines = "".join(f"{address} {name}\n" for name, address in names.items())
         self._names.write_text(NAMES + lines)  # in place: the file is mounted

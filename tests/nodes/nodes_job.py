@@ -15,8 +15,8 @@ from harness import MGPU_RUN, JobTest, alive, environment, until  # noqa: E402, 
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 PORT = 29400
-PATIENCE = 45  # seconds until we give up on what takes a few at most
-COULD_NOT_MEET, MISTAKE = 75, 2
+TIME_LIMIT = 45  # seconds until we give up on what takes a few at most
+COULD_NOT_JOIN, USAGE_ERROR = 75, 2
 
 
 class Agent:
@@ -50,7 +50,7 @@ class Agent:
         self.process.kill()
         self.process.wait()
 
-    def wait(self, limit=PATIENCE):
+    def wait(self, limit=TIME_LIMIT):
         return self.process.wait(limit)
 
 
@@ -62,7 +62,7 @@ def slowly(condition):
     return ask
 
 
-@unittest.skipIf(netns.why_not(), netns.why_not())
+@unittest.skipIf(netns.reason_to_skip(), netns.reason_to_skip())
 class NodesTest(JobTest):
     """A job over the hosts of a net, made for each test. Short time-outs where nothing is said."""
 
@@ -90,7 +90,7 @@ class NodesTest(JobTest):
     def _failures(result):
         return len(result.failures) + len(result.errors) if result else 0
 
-    def tell_what_agents_said(self):
+    def print_agent_output(self):
         for number, agent in enumerate(self.agents):
             state = "running" if agent.running else f"status {agent.process.returncode}"
             print(f"\n--- agent {number} on {agent.host.name}, {state}:",
@@ -98,7 +98,7 @@ class NodesTest(JobTest):
 
     def _end_agents(self):
         if self._failures(self._result) > self._failed_before:
-            self.tell_what_agents_said()
+            self.print_agent_output()
         self.net.close()
         for agent in self.agents:
             agent.process.wait()
@@ -112,7 +112,7 @@ class NodesTest(JobTest):
     def endpoint(self, host=0, port=PORT):
         return f"{self.net[host].v4}:{port}"
 
-    def meeting(self, endpoint=None, **conf):
+    def rdzv(self, endpoint=None, **conf):
         """The options of the dynamic rendezvous."""
         conf = {"join_timeout": self.join_timeout, "last_call_timeout": self.last_call, **conf}
         return ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint or self.endpoint(),
@@ -127,11 +127,11 @@ class NodesTest(JobTest):
         self.agents.append(agent)
         return agent
 
-    def agent(self, host, nnodes=None, *options, workers=1, meeting=None, program=None, **launch):
+    def agent(self, host, nnodes=None, *options, workers=1, rdzv=None, program=None, **launch):
         """Starts an agent of a dynamic job of counting workers."""
         return self.launch(
             host, "--nnodes", nnodes or self.hosts, "--nproc", workers, "--keep-alive",
-            self.keep_alive, "--grace", self.grace, *(meeting or self.meeting()), *options,
+            self.keep_alive, "--grace", self.grace, *(rdzv or self.rdzv()), *options,
             *(program or self.counting()), **launch)
 
     def all_agents(self, nnodes=None, *options, **kwargs):
@@ -152,7 +152,7 @@ class NodesTest(JobTest):
     def worlds(self):
         return counts.worlds(self.counts)
 
-    def world(self, size, after=None, steps=3, limit=PATIENCE):
+    def world(self, size, after=None, steps=3, limit=TIME_LIMIT):
         """The newest world, once it has that many ranks and all have done some steps. After: a
         world that it must not be."""
         def newest():
@@ -179,7 +179,7 @@ class NodesTest(JobTest):
                     return True
         return False
 
-    def goes_on(self, steps=3, limit=PATIENCE):
+    def goes_on(self, steps=3, limit=TIME_LIMIT):
         """Waits until some more steps are committed."""
         goal = self.committed() + steps
         until(slowly(lambda: self.committed() >= goal), limit, "progress")
@@ -211,7 +211,7 @@ class NodesTest(JobTest):
         """No step was lost or done twice, no two worlds ran at a time."""
         self.assertEqual(counts.wrong(self.counts), [])
 
-    def assert_ended(self, status=0, agents=None, limit=PATIENCE):
+    def assert_ended(self, status=0, agents=None, limit=TIME_LIMIT):
         """The agents end with that status, nothing is left, and the counts are right."""
         got = [agent.wait(limit) for agent in (self.agents if agents is None else agents)]
         self.assertEqual(got, [status] * len(got))

@@ -47,7 +47,7 @@ def program(name):
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
 
 
-def why_not():
+def reason_to_skip():
     """Why there can be no Slurm here; None if there can."""
     if os.geteuid() != 0:
         return "only root can start slurmd"
@@ -68,7 +68,7 @@ class Slurm:
         self._daemons = []
         names = {net[i].name: net[i].v4 for i in range(len(net))}
         for i in range(len(net)):
-            net[i].knows(names)
+            net[i].set_names(names)
         try:
             self._write()
             self._start()
@@ -118,13 +118,13 @@ class Slurm:
         try:
             until(self.all_idle, 60, "idle nodes")
         except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.said()}") from None
+            raise AssertionError(f"{late}\n{self.logs()}") from None
 
     def all_idle(self):
         states = self.run("sinfo", "-h", "-N", "-o", "%T").stdout.split()
         return len(states) == len(self.nodes) and set(states) == {"idle"}
 
-    def said(self):
+    def logs(self):
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}"
                          for log in sorted(self.dir.glob("*log")) + sorted(self.dir.glob("out.*")))
 

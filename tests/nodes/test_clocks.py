@@ -50,7 +50,7 @@ def step_clock(path, seconds):
         file.write(struct.pack("=q", seconds))
 
 
-class Walls(Loss):
+class WallClocks(Loss):
     """Every host's wall clock is our own and what its file says."""
 
     def setUp(self):
@@ -70,7 +70,7 @@ class Walls(Loss):
             step_clock(path, ahead)
 
 
-class Apart(Walls):
+class Apart(WallClocks):
     def test_nodes_with_clocks_an_hour_apart_join_run_restart_and_survive_a_loss(self):
         self.set_clocks(0, HOUR, -HOUR)
         agents = [self.agent(host, "2:3", "--max-restarts", 1) for host in range(3)]
@@ -84,7 +84,7 @@ class Apart(Walls):
         self.end_well(agents[:2])
 
 
-class Steps(Walls):
+class Steps(WallClocks):
     def test_clocks_that_step_by_an_hour_cause_no_eviction_and_no_delay(self):
         with Stepping(self.wall) as stepping:
             agents = [self.agent(host, "2:3", "--max-restarts", 1) for host in range(3)]
@@ -114,7 +114,7 @@ class Steps(Walls):
         self.end_well(agents)
 
 
-class Causes(Walls):
+class Causes(WallClocks):
     """A rank fails, then one on another host because of it; the first one's wall clock has just gone
     from an hour behind to an hour ahead."""
 
@@ -139,17 +139,17 @@ class Causes(Walls):
 
     def error_time(self, rank):
         """When that rank failed, by its own wall clock."""
-        told = json.loads((self.dir / f"error.{rank}").read_text())
-        return int(told["message"]["extraInfo"]["timestamp"])
+        content = json.loads((self.dir / f"error.{rank}").read_text())
+        return int(content["message"]["extraInfo"]["timestamp"])
 
     def check_first_is_named(self, first, second):
         step_clock(self.wall[first], -HOUR)
         if netns.can_delay():
             self.net[first].delay(self.slow)
-        said = self.fail_in_turn(first, second)
+        outputs = self.fail_in_turn(first, second)
         self.assertAlmostEqual(self.error_time(first) - self.error_time(second), HOUR, delta=30)
 
-        table = said[0]
+        table = outputs[0]
         self.assertIn(f"first failure: rank {first} (local rank 0, node {first}, host{first}, ",
                       table)
         self.assertIn("cause   ValueError('the data are gone')", table)
@@ -157,7 +157,7 @@ class Causes(Walls):
             r"^  (\d)  +host\d +\d+ +[\d.]+ s +(\S.*)$", table, re.M)}
         self.assertEqual(ends[first], "exited with status 1   <- first")
         self.assertEqual(ends[second], "exited with status 1")  # not because it was told to stop
-        for others in said[1:]:
+        for others in outputs[1:]:
             self.assertIn(f"failed: rank {first} on host{first}: ValueError(", others)
         # The agent itself goes by the clock that we have set: it began an hour ago.
         start = datetime.datetime.fromisoformat(

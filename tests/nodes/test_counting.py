@@ -96,7 +96,7 @@ class Worker(CountingJob):
         first.wait(20)
 
 
-class Judge(CountingJob):
+class Findings(CountingJob):
     """Notes of two good worlds, then each with one thing wrong."""
 
     def setUp(self):

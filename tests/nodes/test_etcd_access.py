@@ -11,12 +11,12 @@ import time
 import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from etcd_cluster import LEASE, Cluster, EtcdTest, free_ports, until, why_not
+from etcd_cluster import LEASE, Cluster, EtcdTest, free_ports, reason_to_skip, until
 
 
 def setUpModule():
-    if why_not():
-        raise unittest.SkipTest(why_not())
+    if reason_to_skip():
+        raise unittest.SkipTest(reason_to_skip())
 
 
 class Users(EtcdTest):
@@ -74,9 +74,9 @@ class Users(EtcdTest):
     def test_a_missing_user_is_reported(self):
         self.enable()
         a = self.candidate(self.shared.endpoints, "a:1")
-        told = a.change(problem=lambda text: text)
-        self.assertIn("wants a user and a password", told["problem"])
-        self.assertTrue(told["lasting"])
+        change = a.change(problem=lambda text: text)
+        self.assertIn("wants a user and a password", change["problem"])
+        self.assertTrue(change["lasting"])
 
     def test_a_missing_permission_is_reported(self):
         self.enable()
@@ -231,7 +231,7 @@ class OtherService(BaseHTTPRequestHandler):
         pass
 
 
-class Strangers(EtcdTest):
+class OtherServices(EtcdTest):
     """Endpoints where no etcd is: what was tried and why it failed is said, and the next is asked."""
 
     def serve(self, status, answer):
@@ -307,7 +307,7 @@ class Strangers(EtcdTest):
         a.change(us=True)
         mine.members[0].kill()
         a.change(us=False, limit=LEASE + 3)
-        a.say("campaign", "a:1")
+        a.command("campaign", "a:1")
         a.sees(us=False, problem=lambda text: "of another etcd cluster" in text)
         self.assertEqual(other.ctl("get", "--prefix", "/mgpu-run/").stdout, "")
 
@@ -360,7 +360,7 @@ class Strangers(EtcdTest):
         shutil.rmtree(f"{cluster.folder}/m0")
         cluster.members[0].start()
         a.change(us=False, limit=10)
-        a.say("campaign", "a:1")
+        a.command("campaign", "a:1")
         self.assertLess(a.change(us=True)["term"], 9)
 
     def test_bad_endpoints_are_reported_at_the_start(self):

@@ -8,13 +8,14 @@ import sys
 import time
 import unittest
 
-from etcd_cluster import Cluster, why_no_etcd
-from nodes_job import COULD_NOT_MEET, MISTAKE, NodesTest, alive, lines_with, send, slowly, until
+from etcd_cluster import Cluster, reason_for_no_etcd
+from nodes_job import (COULD_NOT_JOIN, USAGE_ERROR, NodesTest, alive, lines_with, send, slowly,
+                       until)
 
 SLACK = 6  # seconds that a busy machine may add
 
 
-@unittest.skipIf(why_no_etcd(), why_no_etcd())
+@unittest.skipIf(reason_for_no_etcd(), reason_for_no_etcd())
 class OverEtcd(NodesTest):
     hosts, servers = 3, 1
 
@@ -30,8 +31,8 @@ class OverEtcd(NodesTest):
     def endpoints(self):
         return ",".join(member.url.partition("//")[2] for member in self.etcd.members)
 
-    def meeting(self, endpoint=None, backend="etcd", **conf):
-        options = super().meeting(endpoint or self.endpoints(), **conf)
+    def rdzv(self, endpoint=None, backend="etcd", **conf):
+        options = super().rdzv(endpoint or self.endpoints(), **conf)
         options[options.index("c10d")] = backend
         return options
 
@@ -76,12 +77,12 @@ class Formation(OverEtcd):
     def test_three_agents_form_one_world(self):
         world = self.job(nnodes=3, workers=2)
         self.assertEqual(sorted(world.hosts), ["host0"] * 2 + ["host1"] * 2 + ["host2"] * 2)
-        self.assertEqual({life.told["torchelastic_run_id"] for life in world.lives}, {"job"})
+        self.assertEqual({life.env["torchelastic_run_id"] for life in world.lives}, {"job"})
         self.end_all()
         self.assertEqual(len(self.worlds()), 1)
 
     def test_the_etcd_v2_backend_of_torchrun_forms_one_world(self):
-        self.job(nnodes=2, hosts=2, meeting=self.meeting(backend="etcd-v2"))
+        self.job(nnodes=2, hosts=2, rdzv=self.rdzv(backend="etcd-v2"))
         self.end_all()
 
     def test_a_node_that_joins_later_enlarges_the_job(self):
@@ -280,8 +281,8 @@ class Ended(OverEtcd):
         self.end_all()
         (self.counts / "stop").unlink()
         ran = len(self.worlds())
-        late = self.agent(0, "2:3", meeting=self.meeting(join_timeout=4))
-        self.assertEqual(late.wait(), COULD_NOT_MEET)
+        late = self.agent(0, "2:3", rdzv=self.rdzv(join_timeout=4))
+        self.assertEqual(late.wait(), COULD_NOT_JOIN)
         self.assertTrue(lines_with(late.err, "1 of 2 nodes"), late.err)
         self.assertEqual(len(self.worlds()), ran)
 
@@ -329,12 +330,12 @@ class Unreachable(OverEtcd):
 
     def test_a_missing_etcd_is_reported_and_waited_for_until_the_join_timeout(self):
         started = time.monotonic()
-        agent = self.agent(0, 2, meeting=self.meeting(f"{self.net[0].v4}:2379", join_timeout=6))
-        self.assertEqual(agent.wait(), COULD_NOT_MEET)
+        agent = self.agent(0, 2, rdzv=self.rdzv(f"{self.net[0].v4}:2379", join_timeout=6))
+        self.assertEqual(agent.wait(), COULD_NOT_JOIN)
         self.assertGreaterEqual(time.monotonic() - started, 5.9)
-        told = lines_with(agent.err, "etcd")
-        self.assertEqual(len(told), 2, agent.err)  # after 3 s, and at the end
-        for line in told:
+        lines = lines_with(agent.err, "etcd")
+        self.assertEqual(len(lines), 2, agent.err)  # after 3 s, and at the end
+        for line in lines:
             self.assertIn(f"{self.net[0].v4}:2379", line)
             self.assertIn("Connection refused", line)
 
@@ -347,8 +348,8 @@ class Unreachable(OverEtcd):
         self.end_well()
 
     def test_unreadable_certificate_files_are_a_usage_error(self):
-        agent = self.agent(0, 2, meeting=self.meeting(protocol="https", cacert="/nowhere/ca.pem"))
-        self.assertEqual(agent.wait(), MISTAKE)
+        agent = self.agent(0, 2, rdzv=self.rdzv(protocol="https", cacert="/nowhere/ca.pem"))
+        self.assertEqual(agent.wait(), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         self.assertIn("/nowhere/ca.pem", agent.err)
         self.assert_nothing_left()
@@ -367,13 +368,13 @@ class Users(OverEtcd):
             self.etcd.ctl(*words)
 
     def test_a_user_with_a_password_is_accepted(self):
-        self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
+        self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
         self.end_all()
 
     def check_refused(self, *words, **conf):
         started = time.monotonic()
-        agent = self.agent(0, 2, meeting=self.meeting(**conf))
-        self.assertEqual(agent.wait(), MISTAKE)
+        agent = self.agent(0, 2, rdzv=self.rdzv(**conf))
+        self.assertEqual(agent.wait(), USAGE_ERROR)
         self.assertLess(time.monotonic() - started, SLACK)
         for word in words:
             self.assertIn(word, agent.err)
@@ -387,7 +388,7 @@ class Users(OverEtcd):
         self.check_refused("wants a user and a password")
 
     def test_a_running_job_survives_the_loss_of_its_user_s_permission(self):
-        world = self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
+        world = self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
         self.etcd.ctl("user", "revoke-role", "job", "jobs", user="root:rootpw")
         until(slowly(lambda: not any(map(alive, world.pids))), self.lease() + self.grace + SLACK,
               "the end of the workers")
@@ -425,12 +426,12 @@ class Tls(OverEtcd):
     def test_certificates_of_both_sides_are_used(self):
         files = {name: self.dir / file for name, file in (
             ("cacert", "ca.pem"), ("cert", "client.pem"), ("key", "client.key"))}
-        self.job(nnodes=2, meeting=self.meeting(protocol="https", **files))
+        self.job(nnodes=2, rdzv=self.rdzv(protocol="https", **files))
         self.end_all()
 
     def test_a_server_with_an_unknown_authority_is_rejected(self):
-        agent = self.agent(0, 2, meeting=self.meeting(self.etcd.endpoints, join_timeout=4))
-        self.assertEqual(agent.wait(), COULD_NOT_MEET)
+        agent = self.agent(0, 2, rdzv=self.rdzv(self.etcd.endpoints, join_timeout=4))
+        self.assertEqual(agent.wait(), COULD_NOT_JOIN)
         self.assertTrue(lines_with(agent.err, "certificate"), agent.err)
 
 

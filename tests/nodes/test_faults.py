@@ -85,7 +85,7 @@ class Faults(NodesTest):
         self.by_host[host].wait(30)
         return lambda: self.begin(host)
 
-    def newcomer(self, host):
+    def extra_agent(self, host):
         """One agent too many: a spare, or it takes the place of one that goes."""
         spare = self.agent(host, "2:4", "--max-restarts", self.max_restarts)
 
@@ -97,7 +97,7 @@ class Faults(NodesTest):
     # Told to stop, the leader ends the job; the others may leave it.
     anywhere = ("kill_agent", "kill_everything", "kill_worker", "fail_worker", "freeze_agent",
                 "freeze_worker", "cut", "cut_in", "cut_out", "lossy")
-    not_the_leader = ("leave", "newcomer")
+    not_the_leader = ("leave", "extra_agent")
 
     def choose(self):
         """The next faults, one or two at a time, at different hosts."""

@@ -29,7 +29,7 @@ exec env -i HOME=/nonexistent FAKE_HOST="$host" PATH=/usr/bin:/bin /bin/sh -c "$
 """
 
 
-class FanOut(JobTest):
+class SshLaunch(JobTest):
     def setUp(self):
         super().setUp()
         self.ssh = self.write("ssh", FAKE_SSH, 0o755)
@@ -125,7 +125,7 @@ class FanOut(JobTest):
                       "status 255, and its last line was: ssh: connect to host gone port 22: "
                       "Connection refused\n", job.err)
         # Nobody waits for the missing node, whether or not node 0 had begun.
-        self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "told.0").exists())
+        self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "stopped.0").exists())
 
     def test_a_killed_ssh_ends_its_agent_and_the_job(self):
         job = self.begin("a\nb\n", env={"DO_0": "wait", "DO_1": "wait"})
@@ -133,7 +133,7 @@ class FanOut(JobTest):
         os.kill(agents[1]["pid"], signal.SIGKILL)  # the fake ssh has become the agent
         self.assertEqual(self.end(job), 75, job.err)
         self.assertIn("node 1 (b)", job.err)
-        self.wait_for_files("told.0", 1)
+        self.wait_for_files("stopped.0", 1)
         self.assert_all_gone([agent["pid"] for agent in agents])
 
     def test_an_elastic_job_continues_without_an_unreachable_host(self):
@@ -154,16 +154,16 @@ class FanOut(JobTest):
                 agents = self.agents(3)
                 job.send_signal(signo)
                 self.assertEqual(self.end(job), 128 + signo, job.err)
-                self.wait_for_files("told.*", 3)
+                self.wait_for_files("stopped.*", 3)
                 self.assert_all_gone([agent["pid"] for agent in agents])
-                for path in (*self.dir.glob("told.*"), *self.dir.glob("agent.[0-9]")):
+                for path in (*self.dir.glob("stopped.*"), *self.dir.glob("agent.[0-9]")):
                     path.unlink()
 
     def test_a_second_interrupt_does_not_wait(self):
         job = self.begin("a\n", "--grace=100", env={"DO_0": "defy"})
         agent, = self.agents(1)
         job.send_signal(signal.SIGINT)
-        self.wait_for_files("told.0", 1)
+        self.wait_for_files("stopped.0", 1)
         job.send_signal(signal.SIGINT)
         self.assertEqual(self.end(job), 130, job.err)
         self.assertIn("node 0 (a) has not ended yet; its ssh is killed", job.err)
@@ -245,7 +245,7 @@ def start_sshd(folder):
 @unittest.skipUnless(os.geteuid() == 0, "only root can start an sshd with a /run of its own")
 @unittest.skipUnless((shutil.which("sshd") or os.path.exists("/usr/sbin/sshd")) and
                      shutil.which("ssh"), "there is no sshd here (openssh-server)")
-class RealSsh(FanOut):
+class RealSsh(SshLaunch):
     @classmethod
     def setUpClass(cls):
         cls.keys = tempfile.TemporaryDirectory(prefix="mgpu-sshd-")
@@ -292,9 +292,9 @@ class RealSsh(FanOut):
             os.kill(job.pid if kill_command else children(job.pid)[0], signal.SIGKILL)
             status = self.end(job)
             self.assertEqual(status, -signal.SIGKILL if kill_command else 75, job.err)
-            self.wait_for_files("told.*", 2)
+            self.wait_for_files("stopped.*", 2)
             self.assert_all_gone([agent["pid"] for agent in agents])
-            for path in (*self.dir.glob("told.*"), *self.dir.glob("agent.[0-9]")):
+            for path in (*self.dir.glob("stopped.*"), *self.dir.glob("agent.[0-9]")):
                 path.unlink()
 
     def test_ssh_s_own_message_is_shown_when_a_connection_is_refused(self):

@@ -7,10 +7,10 @@ import sys
 import time
 import unittest
 
-from nodes_job import (COULD_NOT_MEET, MISTAKE, PORT, PROGRAMS, NodesTest, lines_with, send,
+from nodes_job import (COULD_NOT_JOIN, PORT, PROGRAMS, USAGE_ERROR, NodesTest, lines_with, send,
                        slowly, until)
 
-REFUSED = (1, MISTAKE, COULD_NOT_MEET)
+REFUSED = (1, USAGE_ERROR, COULD_NOT_JOIN)
 
 
 class Joining(NodesTest):
@@ -32,14 +32,14 @@ class Joining(NodesTest):
             [sys.executable, "-S", "-E", PROGRAMS / "stranger.py", what, self.net[0].v4, PORT,
              *args], stdout=subprocess.PIPE, **popen)
 
-    def told(self, what, *args, **kwargs):
+    def stranger_output(self, what, *args, **kwargs):
         return self.stranger(what, *args, **kwargs).communicate(timeout=60)[0].decode().split()
 
 
 class Secrets(Joining):
     def refused(self, *options, **kwargs):
         """What an agent says that wants to be the third of the job and is not let in."""
-        kwargs.setdefault("meeting", self.meeting(join_timeout=3))
+        kwargs.setdefault("rdzv", self.rdzv(join_timeout=3))
         stranger = self.agent(2, "2:3", *options, **kwargs)
         self.assertIn(stranger.wait(), REFUSED)
         return stranger.err
@@ -47,8 +47,8 @@ class Secrets(Joining):
     def test_a_wrong_token_is_refused(self):
         world = self.job_of_two()
         wrong = self.write("wrong", "some other secret of the same kind\n", 0o600)
-        said = self.refused("--rdzv-token-file", wrong, token=False)
-        self.assertTrue(lines_with(said, "token"), said)
+        output = self.refused("--rdzv-token-file", wrong, token=False)
+        self.assertTrue(lines_with(output, "token"), output)
         until(lambda: lines_with(self.two[0].err, "turned away", "token"))
         self.assert_undisturbed(world)
 
@@ -61,7 +61,7 @@ class Secrets(Joining):
 
     def check_mistake(self, *words, **kwargs):
         agent = self.agent(0, 2, **kwargs)
-        self.assertEqual(agent.wait(10), MISTAKE)
+        self.assertEqual(agent.wait(10), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         for word in words:
             self.assertIn(word, agent.err)
@@ -72,7 +72,7 @@ class Secrets(Joining):
 
     def test_a_missing_token_of_a_static_job_is_a_usage_error_too(self):
         agent = self.static_agent(0, token=False)
-        self.assertEqual(agent.wait(10), MISTAKE)
+        self.assertEqual(agent.wait(10), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         self.assertIn("--insecure", agent.err)
 
@@ -124,9 +124,9 @@ class Secrets(Joining):
 
     def test_another_job_id_is_rejected_and_reported_on_both_sides(self):
         world = self.job_of_two()
-        options = self.meeting(join_timeout=3)
+        options = self.rdzv(join_timeout=3)
         options[options.index("job")] = "another-job"
-        self.assertIn("another-job", self.refused(meeting=options))
+        self.assertIn("another-job", self.refused(rdzv=options))
         self.assertTrue(lines_with(self.two[0].err, "another-job"), self.two[0].err)
         self.assert_undisturbed(world)
 
@@ -136,10 +136,10 @@ class Versions(Joining):
 
     older, newer = 0, 255
 
-    def our_version(self, told):
+    def our_version(self, output):
         """What the other side was told before the connection was closed."""
-        self.assertEqual((told[:1], told[2:]), (["version"], ["closed"]), told)
-        return told[1]
+        self.assertEqual((output[:1], output[2:]), (["version"], ["closed"]), output)
+        return output[1]
 
     def assert_names_both(self, lines, theirs, ours):
         self.assertEqual(len(lines), 1, lines)
@@ -148,10 +148,10 @@ class Versions(Joining):
 
     def check_caller(self, version):
         world = self.job_of_two()
-        ours = self.our_version(self.told("calls", version))
-        said = lines_with(self.two[0].err, "version")
-        self.assert_names_both(said, version, ours)
-        self.assertIn(self.net[2].v4, said[0])
+        ours = self.our_version(self.stranger_output("calls", version))
+        lines = lines_with(self.two[0].err, "version")
+        self.assert_names_both(lines, version, ours)
+        self.assertIn(self.net[2].v4, lines[0])
         self.assert_undisturbed(world)
 
     def test_an_older_agent_is_rejected_and_both_sides_report_the_versions(self):
@@ -166,8 +166,8 @@ class Versions(Joining):
             [sys.executable, "-S", "-E", PROGRAMS / "stranger.py", "leads", self.net[2].v4, PORT,
              version], stdout=subprocess.PIPE)
         self.assertEqual(leader.stdout.readline(), b"listening\n")
-        agent = self.agent(1, 2, meeting=self.meeting(self.endpoint(2)))
-        self.assertEqual(agent.wait(10), MISTAKE)
+        agent = self.agent(1, 2, rdzv=self.rdzv(self.endpoint(2)))
+        self.assertEqual(agent.wait(10), USAGE_ERROR)
         ours = self.our_version(leader.communicate(timeout=20)[0].decode().split())
         self.assert_names_both(agent.err.splitlines(), version, ours)
         self.assertIn(self.endpoint(2), agent.err)
@@ -190,7 +190,7 @@ class Replay(Joining):
         with relay.stdout as out:
             self.assertEqual(out.readline(), b"ready\n")
         self.two = [self.agent(0, "1:2"),
-                    self.agent(1, "1:2", meeting=self.meeting(self.endpoint(2)))]
+                    self.agent(1, "1:2", rdzv=self.rdzv(self.endpoint(2)))]
         self.relay = relay
         return self.world(2)
 
@@ -203,8 +203,8 @@ class Replay(Joining):
         before = len(self.two[0].err)
         for path in sorted(self.kept.glob("tcp.*")):
             if path.read_bytes()[:1] != b"\0":  # not the ranks' talk with the store
-                told = self.told("replay", path)
-                self.assertIn("closed", told, path)
+                output = self.stranger_output("replay", path)
+                self.assertIn("closed", output, path)
         self.goes_on(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name], self.two[0].err[before:])
         self.end_relay_and_job()
@@ -245,15 +245,15 @@ class Strangers(Joining):
     def test_garbage_at_the_port_does_not_disturb_the_job(self):
         world = self.job_of_two()
         for seed in range(3):
-            self.assertEqual(self.told("garbage", seed), ["said"])
-            self.assertEqual(self.told("datagrams", seed), ["said"])
+            self.assertEqual(self.stranger_output("garbage", seed), ["sent"])
+            self.assertEqual(self.stranger_output("datagrams", seed), ["sent"])
         self.assert_undisturbed(world)
 
     def test_garbage_at_the_port_does_not_disturb_a_job_that_is_forming(self):
         first = self.agent(0, 2)
         until(slowly(lambda: self.connected(0)), 20, "the leader")
-        self.assertEqual(self.told("garbage", 4), ["said"])
-        self.assertEqual(self.told("datagrams", 4), ["said"])
+        self.assertEqual(self.stranger_output("garbage", 4), ["sent"])
+        self.assertEqual(self.stranger_output("datagrams", 4), ["sent"])
         self.two = [first, self.agent(1, 2)]
         self.assert_undisturbed(self.world(2))
 
@@ -268,8 +268,8 @@ class Strangers(Joining):
 
     def test_only_hosts_of_the_job_can_use_the_store(self):
         world = self.job_of_two()
-        self.assertEqual(self.told("store", host=1), ["served"])
-        self.assertEqual(self.told("store", host=3), ["refused"])
+        self.assertEqual(self.stranger_output("store", host=1), ["served"])
+        self.assertEqual(self.stranger_output("store", host=3), ["refused"])
         self.assert_undisturbed(world)
 
 

@@ -31,14 +31,14 @@ class JobSet(unittest.TestCase):
 
     def test_every_pod_finds_its_node_rank(self):
         for index in range(self.job["completions"]):
-            told = subprocess.run(
+            done = subprocess.run(
                 [MGPU_RUN, "--dry-run", "--insecure", "/bin/true"], text=True, check=False,
                 env=environment(KUBERNETES_SERVICE_HOST="10.0.0.1", CUDA_VISIBLE_DEVICES="",
                                 JOB_COMPLETION_INDEX=str(index), **self.env),
                 capture_output=True)
-            self.assertTrue(told.stdout.startswith(
+            self.assertTrue(done.stdout.startswith(
                 f"Kubernetes tells\n  node rank  {index}  JOB_COMPLETION_INDEX\n"),
-                told.stdout + told.stderr)
+                done.stdout + done.stderr)
 
     def test_numbers_and_names_of_the_job_set_agree(self):
         self.assertEqual(self.job["completionMode"], "Indexed")
@@ -88,7 +88,7 @@ class InPods(JobSet, NodesTest):
 
     def the_service_resolves(self, hosts=(0, 1)):
         for host in hosts:
-            self.net[host].knows({self.env["PET_MASTER_ADDR"]: self.net[0].v4})
+            self.net[host].set_names({self.env["PET_MASTER_ADDR"]: self.net[0].v4})
 
     def test_pods_join_when_the_service_resolves_late(self):
         pods = self.pods_of_the_job_set()
@@ -97,8 +97,8 @@ class InPods(JobSet, NodesTest):
         self.the_service_resolves()
         world = self.world(2)
         self.assertEqual(world.hosts, ["host0", "host1"])
-        self.assertEqual({life.told["torchelastic_run_id"] for life in world.lives}, {"train"})
-        self.assertEqual({life.told["master_port"] for life in world.lives}, {"29400"})
+        self.assertEqual({life.env["torchelastic_run_id"] for life in world.lives}, {"train"})
+        self.assertEqual({life.env["master_port"] for life in world.lives}, {"29400"})
         self.end_well()
 
     def test_a_pod_with_another_secret_is_rejected(self):
@@ -137,7 +137,7 @@ class InPods(JobSet, NodesTest):
                              "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": endpoint,
                              "PET_RDZV_ID": "elastic", "PET_MAX_RESTARTS": "2"})
         world = self.world(2)
-        self.assertEqual({life.told["torchelastic_max_restarts"] for life in world.lives}, {"2"})
+        self.assertEqual({life.env["torchelastic_max_restarts"] for life in world.lives}, {"2"})
         self.end_well()
 
 

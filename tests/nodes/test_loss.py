@@ -4,7 +4,7 @@ import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, send, slowly, until
+from nodes_job import COULD_NOT_JOIN, NodesTest, alive, lines_with, send, slowly, until
 
 SLACK = 6  # seconds that a busy machine may add
 
@@ -82,7 +82,7 @@ class Killed(Loss):
         self.join_timeout = 5
         agents, _ = self.three()
         agents[0].kill()
-        self.assert_ended(COULD_NOT_MEET, agents[1:],
+        self.assert_ended(COULD_NOT_JOIN, agents[1:],
                           limit=self.keep_alive + self.grace + 5 + 15)
         for agent in agents[1:]:
             self.assertTrue(lines_with(agent.err, self.net[0].v4), agent.err)
@@ -216,7 +216,7 @@ class Cut(Loss):
         agents, world = self.three()
         self.net[2].cut()
         self.without(2, world)
-        self.assertEqual(agents[2].wait(self.keep_alive + self.grace + 5 + 15), COULD_NOT_MEET)
+        self.assertEqual(agents[2].wait(self.keep_alive + self.grace + 5 + 15), COULD_NOT_JOIN)
         self.assertTrue(lines_with(agents[2].err, self.net[0].v4), agents[2].err)
         self.end_well(agents[:2])
 

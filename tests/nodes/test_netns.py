@@ -53,7 +53,7 @@ print(got + sum(answers(0.5)))
 """
 
 
-@unittest.skipIf(netns.why_not(), netns.why_not())
+@unittest.skipIf(netns.reason_to_skip(), netns.reason_to_skip())
 class NetTest(unittest.TestCase):
     def net(self, *args, **kwargs):
         net = Net(*args, **kwargs)
@@ -210,7 +210,7 @@ class Names(NetTest):
         self.assertEqual(self.look_up(net[1], "host1"), "")
         self.assertEqual(self.look_up(net[1], "host0"), "")
         self.assertLess(time.monotonic() - start, 10)
-        net[1].knows({"host0": net[0].v4})
+        net[1].set_names({"host0": net[0].v4})
         self.assertEqual(self.look_up(net[1], "host0"), net[0].v4)
         self.assertEqual(self.look_up(net[0], "host0"), "")
 
@@ -254,8 +254,8 @@ class Processes(NetTest):
             self.skipTest("this kernel has no time namespaces")
         net = self.net(3, clocks=[0, 5000, -1000])
         for host in net.hosts:
-            told = host.run([*PYTHON, "import time; print(time.monotonic())"]).stdout
-            self.assertAlmostEqual(float(told) - time.monotonic(), host.clock, delta=5)
+            printed = host.run([*PYTHON, "import time; print(time.monotonic())"]).stdout
+            self.assertAlmostEqual(float(printed) - time.monotonic(), host.clock, delta=5)
 
     def test_no_process_is_left_when_the_net_is_closed(self):
         net = self.net(2)
@@ -274,8 +274,8 @@ class Processes(NetTest):
                   "time.sleep(100)")
         maker = subprocess.Popen([sys.executable, "-c", script, str(netns.HERE)],
                                  stdout=subprocess.PIPE, text=True)
-        with maker.stdout as told:
-            folder, *pids = told.readline().split()
+        with maker.stdout as printed:
+            folder, *pids = printed.readline().split()
         self.addCleanup(subprocess.run, ["rm", "-rf", folder], check=False)
         self.assertTrue(all(alive(int(pid)) for pid in pids))
         maker.kill()

@@ -5,7 +5,7 @@ import re
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, NodesTest, slowly, until
+from nodes_job import COULD_NOT_JOIN, NodesTest, slowly, until
 
 SECONDS = 68  # two complaints, the second a minute after the first
 
@@ -21,16 +21,16 @@ class Patience(NodesTest):
             until(slowly(lambda: agent.err.count("\n") >= lines), limit, f"line {lines}")
             return time.monotonic() - start
         times = [after(1, 20), after(2, 80)]
-        self.assertEqual(agent.wait(SECONDS), COULD_NOT_MEET)
+        self.assertEqual(agent.wait(SECONDS), COULD_NOT_JOIN)
         ended = time.monotonic() - start
 
         first, second, last = agent.err.splitlines()
         for line, when in zip((first, second), times):
-            told = re.fullmatch(rf"mgpu-run: cannot reach the leader at {self.endpoint()} yet "
+            match = re.fullmatch(rf"mgpu-run: cannot reach the leader at {self.endpoint()} yet "
                                 rf"\({self.endpoint()}: Connection refused\); trying on for "
                                 r"(\d+) s", line)
-            self.assertTrue(told, line)
-            self.assertAlmostEqual(int(told[1]), SECONDS - when, delta=3)
+            self.assertTrue(match, line)
+            self.assertAlmostEqual(int(match[1]), SECONDS - when, delta=3)
         self.assertEqual(last, f"mgpu-run: could not meet the leader at {self.endpoint()} within "
                          f"{SECONDS} s: {self.endpoint()}: Connection refused")
         self.assertGreater(times[0], 3)

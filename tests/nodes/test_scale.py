@@ -4,7 +4,7 @@ import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, slowly, until
+from nodes_job import COULD_NOT_JOIN, NodesTest, alive, lines_with, slowly, until
 
 
 class Grow(NodesTest):
@@ -123,7 +123,7 @@ class Shrink(NodesTest):
         self.break_rank(2)  # one of the newcomer's
         world = self.world(3, after=world)
         self.assertEqual(world.restarts, 2)
-        self.assertEqual({life.told["torchelastic_max_restarts"] for life in world.lives}, {"2"})
+        self.assertEqual({life.env["torchelastic_max_restarts"] for life in world.lives}, {"2"})
         self.break_rank(0, "exit 9")
         self.assert_ended(9, agents)
 
@@ -145,7 +145,7 @@ class Shrink(NodesTest):
         agents = [self.agent(host, "2:3") for host in range(2)]
         self.world(2)
         agents[1].kill()
-        self.assert_ended(COULD_NOT_MEET, agents[:1],
+        self.assert_ended(COULD_NOT_JOIN, agents[:1],
                           limit=self.keep_alive + self.grace + 4 + 15)
         self.assertTrue(lines_with(agents[0].err, "node"), agents[0].err)
         self.assertTrue(lines_with(agents[0].err, "host1"), agents[0].err)  # who is missing

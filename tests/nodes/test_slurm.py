@@ -33,11 +33,12 @@ print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on", socket.gethostname(), "at"
 if "WAIT" in e:
     while not got:
         signal.pause()
-    print("rank", e["RANK"], "was told", flush=True)
+    print("rank", e["RANK"], "was signalled", flush=True)
 """
 
 
-@unittest.skipIf(netns.why_not() or slurm.why_not(), netns.why_not() or slurm.why_not())
+@unittest.skipIf(netns.reason_to_skip() or slurm.reason_to_skip(),
+                 netns.reason_to_skip() or slurm.reason_to_skip())
 class OnSlurm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -66,14 +67,14 @@ class OnSlurm(unittest.TestCase):
         done = self.srun("-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "--label",
                          "mgpu-run", "--dry-run", "/bin/true")
         for rank in range(2):
-            told = dict(re.findall(rf"(?m)^{rank}:   (\S+(?: \S+)*?) {{2,}}(\S+) {{2,}}SLURM",
+            found = dict(re.findall(rf"(?m)^{rank}:   (\S+(?: \S+)*?) {{2,}}(\S+) {{2,}}SLURM",
                                    done.stdout))
-            self.assertEqual(told["node rank"], str(rank), done.stdout)
-            self.assertEqual(told["nodes"], "2")
-            self.assertEqual(told["first host"], "host0")
-            self.assertEqual(told["GPUs per node"], "2")
-            self.assertRegex(told["job"], r"^slurm-\d+\.0$")
-            self.assertRegex(told["port"], r"^2\d{4}$")
+            self.assertEqual(found["node rank"], str(rank), done.stdout)
+            self.assertEqual(found["nodes"], "2")
+            self.assertEqual(found["first host"], "host0")
+            self.assertEqual(found["GPUs per node"], "2")
+            self.assertRegex(found["job"], r"^slurm-\d+\.0$")
+            self.assertRegex(found["port"], r"^2\d{4}$")
 
     def test_several_tasks_on_a_node_end_with_a_message_that_names_the_option(self):
         done = self.srun("-N2", "-n4", "mgpu-run", "--dry-run", "/bin/true")
@@ -106,7 +107,7 @@ class OnSlurm(unittest.TestCase):
         with open(self.dir / "out", "wb") as out:
             job = self.slurm.controller.start(
                 [slurm.program("srun"), "-N1", "-n1", "mgpu-run", "-n", "2", "--no-python", "sh",
-                 "-c", "trap 'echo told $RANK; exit 0' USR1; echo up > up.$RANK; "
+                 "-c", "trap 'echo signalled $RANK; exit 0' USR1; echo up > up.$RANK; "
                  "while :; do sleep 0.1; done"],
                 folder=self.dir, env=self.slurm.environment(**self.env), stdout=out, stderr=out)
         self.addCleanup(job.kill)
@@ -115,8 +116,8 @@ class OnSlurm(unittest.TestCase):
         step = next(step for step in steps if step.endswith(".0"))
         self.assertEqual(self.slurm.run("scancel", "--signal=USR1", step).returncode, 0)
         self.assertEqual(job.wait(30), 0)
-        told = re.findall("told .", (self.dir / "out").read_text())
-        self.assertEqual(sorted(told), ["told 0", "told 1"])
+        found = re.findall("signalled .", (self.dir / "out").read_text())
+        self.assertEqual(sorted(found), ["signalled 0", "signalled 1"])
 
     def sbatch(self, *options, limit=120):
         """Runs the example as it is; the command line replaces the resources it asks for."""

@@ -4,7 +4,7 @@ import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, PORT, NodesTest, lines_with, slowly, until
+from nodes_job import COULD_NOT_JOIN, PORT, NodesTest, lines_with, slowly, until
 
 
 class Formation(NodesTest):
@@ -15,12 +15,12 @@ class Formation(NodesTest):
         world = self.world(6)
         self.assertEqual(world.hosts, [f"host{rank // 2}" for rank in range(6)])
         for life in world.lives:
-            told = life.told
-            self.assertEqual((told["group_rank"], told["group_world_size"]),
+            env = life.env
+            self.assertEqual((env["group_rank"], env["group_world_size"]),
                              (str(life.rank // 2), "3"))
-            self.assertEqual((told["local_rank"], told["local_world_size"]),
+            self.assertEqual((env["local_rank"], env["local_world_size"]),
                              (str(life.rank % 2), "2"))
-            self.assertEqual((told["master_addr"], told["master_port"]),
+            self.assertEqual((env["master_addr"], env["master_port"]),
                              (self.net[0].v4, str(PORT)))
         self.end_well(agents)
         self.assertEqual(len(self.worlds()), 1)
@@ -36,7 +36,7 @@ class Formation(NodesTest):
             self.static_agent(host, node_rank=node_rank, master=1)
         world = self.world(3)
         self.assertEqual(world.hosts, ["host1", "host2", "host0"])
-        self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[1].v4})
+        self.assertEqual({life.env["master_addr"] for life in world.lives}, {self.net[1].v4})
         self.end_well()
 
     def test_the_command_line_of_kubeflow_works(self):
@@ -68,7 +68,7 @@ class Formation(NodesTest):
         first = [self.static_agent(0), self.static_agent(1)]
         until(slowly(lambda: self.connected(1)), 20, "a connection")
         twin = self.static_agent(2, node_rank=1)
-        self.assertIn(twin.wait(), (2, COULD_NOT_MEET))
+        self.assertIn(twin.wait(), (2, COULD_NOT_JOIN))
         self.assertTrue(lines_with(twin.err, "node rank", "node-rank"), twin.err)
         self.assertTrue(all(agent.running for agent in first))
         first.append(self.static_agent(2))
@@ -78,7 +78,7 @@ class Formation(NodesTest):
     def test_missing_nodes_are_waited_for_until_the_join_timeout(self):
         self.join_timeout = 4
         agents = [self.static_agent(0), self.static_agent(2)]
-        self.assert_ended(COULD_NOT_MEET, limit=4 + 15)
+        self.assert_ended(COULD_NOT_JOIN, limit=4 + 15)
         for agent in agents:
             self.assertTrue(lines_with(agent.err, "node"), agent.err)
         self.assertEqual(self.worlds(), [])

@@ -30,7 +30,7 @@ class Torch(NodesTest):
                           program=program or [PROGRAMS / "reducing.py", self.sums],
                           env={"PYTHON_EXEC": TORCH_PYTHON}, **kwargs)
 
-    def told(self):
+    def results(self):
         """What the ranks of the last world told when they ended, by rank."""
         lines = [json.loads(line) for agent in self.agents for line in agent.out.splitlines()
                  if line.startswith("{")]
@@ -59,7 +59,7 @@ class Torch(NodesTest):
                          [agent.err for agent in agents])
         self.assert_nothing_left()
         self.check_sums()
-        last = self.told()
+        last = self.results()
         self.assertEqual([line["rank"] for line in last], list(range(world)))
         return last
 
@@ -88,7 +88,7 @@ class Torch(NodesTest):
                                    program=[CLIENTS / "failing_twice.py"]) for host in range(4)]
         self.assertEqual([agent.wait(LIMIT) for agent in agents], [0] * 4)
         self.assert_nothing_left()
-        self.assertEqual(self.told(), [{"rank": r, "attempt": 2, "sum": 4} for r in range(4)])
+        self.assertEqual(self.results(), [{"rank": r, "attempt": 2, "sum": 4} for r in range(4)])
 
 
 if __name__ == "__main__":

@@ -128,9 +128,9 @@ class Presence:
             except FileNotFoundError:
                 pass
             except BlockingIOError:
-                told = os.pread(other, 100, 0).decode()
-                if not told.startswith(self._world):
-                    raise Violation(f"alive at the same time: '{told}'") from None
+                other_world = os.pread(other, 100, 0).decode()
+                if not other_world.startswith(self._world):
+                    raise Violation(f"alive at the same time: '{other_world}'") from None
             finally:
                 os.close(other)
 
@@ -208,7 +208,7 @@ class Worker:
             self.store.set(what + " all", "")
         self.store.get(what + " all")
 
-    def fail_if_told(self):
+    def fail_if_requested(self):
         path = os.path.join(self.folder, f"fail.{self.rank}")
         try:
             with open(path, encoding="ascii") as file:
@@ -222,7 +222,7 @@ class Worker:
 
     def count(self, step):
         """One step. Whether it was the last."""
-        self.fail_if_told()
+        self.fail_if_requested()
         time.sleep(self.seconds)
         self.note(step=step)
         self.meet(f"done {step}")

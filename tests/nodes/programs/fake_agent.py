@@ -25,7 +25,7 @@ note(f"agent.{rank}", json.dumps({"argv": sys.argv[1:], "env": dict(os.environ),
                                   "cwd": os.getcwd(), "token": token, "pid": os.getpid()}))
 if verb in ("wait", "defy"):
     sys.stdin.read()
-    note(f"told.{rank}", "told")
+    note(f"stopped.{rank}", "stopped")
     if verb == "defy":
         signal.pause()
     sys.exit(143)

@@ -19,10 +19,10 @@ RANK = os.environ["RANK"]
 
 def fail(error):
     """As @record does: the error file, then the exception goes on."""
-    told = {"message": {"message": repr(error), "extraInfo": {
+    content = {"message": {"message": repr(error), "extraInfo": {
         "py_callstack": "".join(traceback.format_exception(error)),
         "timestamp": str(int(time.time()))}}}
-    text = json.dumps(told)
+    text = json.dumps(content)
     pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(text, encoding="utf-8")
     (FOLDER / f"error.{RANK}").write_text(text, encoding="utf-8")
     raise error

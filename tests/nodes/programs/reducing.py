@@ -22,7 +22,7 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank, world = dist.get_rank(), dist.get_world_size()
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    told = {}
+    result = {}
     with open(folder / f"sums.{rank}.{world}.{os.getpid()}", "a", encoding="ascii") as sums:
         for step in range(1_000_000):
             doom = folder / f"fail.{rank}"
@@ -32,14 +32,14 @@ def main():
             # What each adds, and whether it was seen that all are to stop.
             mine = torch.tensor([float(rank + 1), float(step), float((folder / "stop").exists())])
             dist.all_reduce(mine)
-            told = {"rank": rank, "world": world, "attempt": attempt, "step": step,
+            result = {"rank": rank, "world": world, "attempt": attempt, "step": step,
                     "sum": mine[0].item(), "steps": mine[1].item(),
                     "host": os.uname().nodename, "master": os.environ["MASTER_ADDR"]}
-            print(json.dumps(told), file=sums, flush=True)
+            print(json.dumps(result), file=sums, flush=True)
             if mine[2].item() > 0:
                 break
     dist.barrier()
-    print(json.dumps(told), flush=True)
+    print(json.dumps(result), flush=True)
     dist.destroy_process_group()
 
 

@@ -27,7 +27,7 @@ def connect():
     return socket.create_connection((ADDRESS, PORT), 5)
 
 
-def said(connection, limit=10.0):
+def receive_all(connection, limit=10.0):
     """All that comes until the other side closes; None in the end if it does not."""
     connection.settimeout(limit)
     got = b""
@@ -65,7 +65,7 @@ def garbage():
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
             pass
-    print("said")
+    print("sent")
 
 
 def idle():
@@ -86,7 +86,7 @@ def replay():
             peer.sendall(recorded.read())
         except OSError:
             pass
-        got, closed = said(peer)
+        got, closed = receive_all(peer)
         print("answered", len(got))
         if closed:
             print("closed")
@@ -98,7 +98,7 @@ def greet(peer):
         peer.sendall(b"MGPU" + bytes([int(sys.argv[4])]) + struct.pack("<I", 5) + b"later")
     except OSError:
         pass
-    got, closed = said(peer)
+    got, closed = receive_all(peer)
     if got[:4] == b"MGPU" and len(got) > 4:
         print("version", got[4])
     if closed:
@@ -127,7 +127,7 @@ def datagrams():
                 peer.send(os.urandom(source.choice([0, 1, 8, 32, 40, 48, 56, 64, 72, 100, 1400])))
             except OSError:
                 pass
-    print("said")
+    print("sent")
 
 
 if __name__ == "__main__":
