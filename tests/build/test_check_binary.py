@@ -1,4 +1,4 @@
-"""scripts/check_binary.py, held to small programs that break one rule each."""
+"""Tests of scripts/check_binary.py with small programs that break one rule each."""
 
 import pathlib
 import subprocess

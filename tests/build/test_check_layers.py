@@ -1,4 +1,4 @@
-"""scripts/check_layers.py, held to small trees that break one rule each."""
+"""Tests of scripts/check_layers.py with small trees that break one rule each."""
 
 import pathlib
 import sys

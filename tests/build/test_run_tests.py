@@ -1,4 +1,4 @@
-"""scripts/run_tests.py: what it reads out of the closing lines of the test frameworks."""
+"""Tests of scripts/run_tests.py: how it reads the summary lines of the test frameworks."""
 
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Mistakes and hostile surroundings: a clear line or no effect, nothing lost, nothing grows."""
+"""Usage errors and hostile environments: a clear message or no effect, and no data is lost."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ from harness import MGPU_RUN, SLOWER, JobTest, alive, environment, until
 
 class BadCommandLines(JobTest):
     def refused(self, *args, **kwargs):
-        """The one line with which a mistake ends, after the program's name."""
+        """The one-line message of a usage error, without the program's name."""
         job = self.run_job(*args, **kwargs)
         self.assertEqual(job.returncode, 2, job.err)
         self.assertEqual(job.out, "")
@@ -73,7 +73,7 @@ class BadCommandLines(JobTest):
                 self.assertIn("--nproc", message)
 
     def test_a_value_of_10_mb_is_not_echoed(self):
-        # One argument may have 128 KiB; a value of 10 MB can only come from a file.
+        # Linux limits an argument to 128 KiB, so a value of 10 MB has to come from a file.
         self.assertIn("--nproc", self.refused("--nproc", "9" * 120_000, "x.py"))
         text = "launch:\n  role: " + "x" * 10_000_000 + "\n"
         message = self.refused(self.write("big.yaml", text))
@@ -160,7 +160,7 @@ class BadEnvironments(JobTest):
         self.assertLess(time.monotonic() - began, 5 * SLOWER)
 
     def as_nobody(self, limit, *args):
-        """A job of a user that may have `limit` processes."""
+        """Runs a job as a user who may have `limit` processes."""
         if os.getuid() == 0 and not self.can_be_nobody():
             self.skipTest("needs another uid")
 
@@ -206,7 +206,7 @@ class BadEnvironments(JobTest):
 
 
 class StrangersAtTheStore(JobTest):
-    """Strangers at the store's port do not disturb the job."""
+    """Clients at the port of the store that are not ranks do not disturb the job."""
 
     def setUp(self):
         super().setUp()

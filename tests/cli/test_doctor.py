@@ -1,4 +1,4 @@
-"""`mgpu-run doctor` on the machine that it is run on."""
+"""`mgpu-run doctor` on the machine that runs the tests."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TRAINER = "#!/bin/sh\necho mgpu-train {}\n"
 
 class DoctorTest(JobTest):
     def doctor(self, *args, env=None, **popen):
-        """A run with a mgpu-train that is well, unless env says otherwise."""
+        """Runs doctor with a working mgpu-train, unless env changes that."""
         version = self.start("--version")
         trainer = TRAINER.format(version.communicate(timeout=60)[0].decode().split()[1])
         folder = self.dir / "bin"

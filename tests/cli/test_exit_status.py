@@ -1,4 +1,4 @@
-"""How a job ends: exit status, first failure, restarts, last words."""
+"""How a job ends: exit status, first failure, restarts, failure report."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Nothing that mgpu-run started outlives it, however it ends."""
+"""No process that mgpu-run started outlives it, however it ends."""
 
 import os
 import pathlib
@@ -10,8 +10,8 @@ import unittest
 
 from harness import MGPU_RUN, SLOWER, JobTest, alive, children, comm, environment, until
 
-# A worker with every kind of descendant: a child in its group, one in a session of its own, and
-# one that forked twice and was orphaned.
+# A worker with every kind of descendant: a child in its group, a child in a new session, and a
+# grandchild that a double fork has made an orphan.
 FAMILY = r'''
 import os, subprocess, sys, time
 rank = os.environ["RANK"]
@@ -138,7 +138,7 @@ class OrphanProcesses(JobTest):
 
     def test_the_cgroup_of_the_job_is_removed(self):
         def ours(pid):
-            # os.walk, unlike rglob, passes over folders that other jobs remove meanwhile.
+            # Unlike rglob, os.walk ignores folders that other jobs remove in the meantime.
             return [name for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
                     for _, folders, _ in os.walk(root)
                     for name in folders if name.startswith(f"mgpu-{pid}-")]
@@ -153,7 +153,7 @@ class OrphanProcesses(JobTest):
 
 class AfterACgroupKill(JobTest):
     def test_the_next_attempt_runs_after_a_cgroup_kill(self):
-        # Linux 6.18 kills what is started in a cgroup that has once been killed.
+        # Linux 6.18 kills every process that starts in a cgroup after cgroup.kill was used on it.
         job = self.sh(2, 'trap "" TERM; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; '
                          '[ $RANK = 0 ] && exit 3; while :; do sleep 1; done',
                       "--grace", 0.2, "--max-restarts", 2)
@@ -175,7 +175,7 @@ class AsInit(JobTest):
     def test_as_pid_1_it_reaps_orphans_and_ends_with_the_job(self):
         job = self.unshared("-n", 2, "--no-python", "/bin/sh", "-c",
                             '(setsid sh -c "sleep 0.05" &); '
-                            # Rank 1 is still asleep then: what has just ended is a zombie rightly.
+                            # Rank 1 still sleeps: a process that has just ended may be a zombie.
                             '[ $RANK = 1 ] && exec sleep 1; sleep 0.3; '
                             'ps -eo stat,comm > ps.txt')
         self.assertEqual(job.wait(20 * SLOWER), 0)

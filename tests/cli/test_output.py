@@ -1,4 +1,4 @@
-"""What becomes of the ranks' output."""
+"""The output of the ranks: on the terminal, in pipes and in log files."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""What signals to mgpu-run do."""
+"""Signals to mgpu-run."""
 
 import os
 import signal
@@ -133,7 +133,7 @@ class Suspending(JobTest):
         return out
 
     def test_sigtstp_stops_the_workers_and_mgpu_run_and_sigcont_continues_them(self):
-        # Not a loop of short commands: a shell that is stopped within vfork shows as D, not T.
+        # Not a loop of short commands: a shell that is stopped in vfork has state D, not T.
         job = self.start_sh(2, "echo $$ > pid.$RANK; exec sleep 300")
         pids = self.pids_from("pid.*", 2)
         job.send_signal(signal.SIGTSTP)

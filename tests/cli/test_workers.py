@@ -1,4 +1,4 @@
-"""What each worker is given."""
+"""The environment, the limits and the arguments of each worker."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class Workers(JobTest):
 
     def test_workers_inherit_no_descriptor_of_mgpu_run(self):
         for worker in self.dumps(4):
-            self.assertEqual(worker["fds"], ["0", "1", "2", "3"])  # 3 is the listing itself
+            self.assertEqual(worker["fds"], ["0", "1", "2", "3"])  # 3 is of the listing
 
     def test_env_workdir_and_macros_reach_the_workers(self):
         (self.dir / "deep").mkdir()

@@ -1,8 +1,8 @@
-"""Each worker's environment is the one that torchrun of the same torch gives for the same flags.
+"""The environment of each worker is the one that torchrun sets for the same options.
 
-Deliberate differences: MASTER_PORT is a free one where none is asked for (torchrun: 29500);
---standalone names 127.0.0.1 as MASTER_ADDR (torchrun: the host's name, which may not resolve); and
-MGPU_JOB_COOKIE and MGPU_OOM_COUNT are ours.
+Deliberate differences: MASTER_PORT is a free port unless one is given (torchrun: 29500);
+--standalone sets MASTER_ADDR to 127.0.0.1 (torchrun: the host name, which may not resolve);
+and only mgpu-run sets MGPU_JOB_COOKIE and MGPU_OOM_COUNT.
 """
 
 import glob
@@ -34,7 +34,7 @@ class Environment(TorchJobTest):
         return found
 
     def both(self, ranks, *flags, env=None):
-        """The environments that torchrun and that mgpu-run give, by rank."""
+        """The environments that torchrun and mgpu-run set, by rank."""
         flags = ["--nproc-per-node", str(ranks), *flags, "--no-python", "/bin/sh", "-c", DUMP]
         env = {"CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(self.dir), **(env or {})}
         subprocess.run([pathlib.Path(TORCH_PYTHON).parent / "torchrun", *flags], check=True,
@@ -50,7 +50,7 @@ class Environment(TorchJobTest):
             self.assertEqual(set(got) - set(expected), OURS)
             for name in ("_", "DUMPS", *but):
                 expected[name] = got[name] = ANY
-            for worker in (expected, got):  # the folder above is named by chance
+            for worker in (expected, got):  # the folder above has a random name
                 worker["TORCHELASTIC_ERROR_FILE"] = re.sub(r"^/.*/(?=attempt_)", "…/",
                                                            worker["TORCHELASTIC_ERROR_FILE"])
             self.assertEqual({k: v for k, v in got.items() if k not in OURS}, expected)

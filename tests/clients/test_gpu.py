@@ -1,4 +1,4 @@
-"""On a machine with GPUs: devices, rank counts, NCCL, running out of GPU memory. Skipped elsewhere."""
+"""Needs GPUs (skipped without): devices, rank counts, NCCL, running out of GPU memory."""
 
 import glob
 import json

@@ -1,4 +1,4 @@
-"""Out of memory, by the kernel's own hand and by torch's: named as the cause, the retry is told."""
+"""Out of memory, by the kernel or by torch: it is the cause, and restarted ranks get the count."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def lines_of(path):
 
 
 class Cgroup:
-    """A memory cgroup below our own, of v1 or v2, with a limit. OSError where that cannot be had."""
+    """A memory cgroup (v1 or v2) below our own, with a limit. OSError if it cannot be created."""
 
     def __init__(self, bytes_limit):
         own = dict(line.split(":", 2)[1:] for line in lines_of("/proc/self/cgroup"))
@@ -36,7 +36,7 @@ class Cgroup:
             raise OSError("no cgroup tree is mounted")
         inside = own.get("memory" if v1 else "", "/").lstrip("/")
         root = pathlib.Path((v1 or v2)[0])
-        # In a container the path may be the host's, and the mount shows only its end.
+        # In a container the path may be the one on the host, of which the mount shows only the end.
         parent = root / inside if (root / inside).is_dir() else root
         self.path = parent / f"mgpu-test-{os.getpid()}"
         self.path.mkdir()
@@ -44,7 +44,7 @@ class Cgroup:
             names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] if v1 else \
                 ["memory.max", "memory.swap.max"]
             self.write(names[0], bytes_limit)
-            if (self.path / names[1]).exists():  # not where swap is not counted
+            if (self.path / names[1]).exists():  # missing if swap is not accounted for
                 self.write(names[1], bytes_limit if v1 else 0)
         except OSError:
             self.path.rmdir()
@@ -61,7 +61,7 @@ class Cgroup:
                 self.path.rmdir()
             except FileNotFoundError:
                 pass
-            except OSError:  # busy until the last process in it has been reaped
+            except OSError:  # busy until its last process has been reaped
                 return False
             return True
         until(removed, 10 * SLOWER, f"the removal of {self.path}")
@@ -73,11 +73,11 @@ class Host(TorchJobTest):
             self.cgroup = Cgroup(LIMIT_BYTES)
         except OSError as why:
             self.skipTest(f"no memory cgroup can be made here: {why}")
-        self.addCleanup(self.cgroup.remove)  # after the cleaning up of jobs, which are in it
+        self.addCleanup(self.cgroup.remove)  # after the clean-up of the jobs in it
         super().setUp()
 
     def eat(self, *deeds, restarts=0):
-        """A job of 2 in the cgroup whose rank 1 does a deed in each attempt."""
+        """Runs a job of 2 ranks in the cgroup; rank 1 does one of the deeds in each attempt."""
         limited = self.write("limited", f"#!/bin/sh\necho $$ > '{self.cgroup.path}/cgroup.procs' &&\n"
                                         f"exec '{MGPU_RUN}' \"$@\"\n", 0o755)
         return self.run_job("-n", 2, "--max-restarts", restarts, self.script(EATER), *deeds,

@@ -1,4 +1,4 @@
-"""Beside others: torchrun within mgpu-run and around it, programs that serve a store themselves."""
+"""torchrun within mgpu-run and around it, and programs that serve their own store."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ TORCHRUN = pathlib.Path(TORCH_PYTHON).parent / "torchrun"
 
 
 class Torchrun(TorchJobTest):
-    """The first failure is told through error files, whoever is within the other."""
+    """The first failure is passed on through error files, whichever launcher is the outer one."""
 
     MESSAGE = "ValueError: the third layer is upside down"
 
@@ -37,7 +37,7 @@ class Torchrun(TorchJobTest):
         root_cause = job.stderr[job.stderr.index("Root Cause"):]
         self.assertIn(self.MESSAGE, root_cause)
         self.assertIn("recorded.py", root_cause)
-        error = json.loads(outer.read_text())["message"]  # torchrun's copy of ours
+        error = json.loads(outer.read_text())["message"]  # torchrun's copy of our file
         self.assertEqual((error["message"], error["errorCode"]), (self.MESSAGE, 1))
 
 

@@ -1,4 +1,4 @@
-"""What PyTorch programs do beside collectives: @record, DataLoader, checkpoints, old launchers."""
+"""Other features of PyTorch programs: @record, DataLoader, checkpoints, old launchers."""
 
 import pathlib
 import signal
@@ -150,7 +150,7 @@ class Torchrun(Links):
 
 
 class OldLauncher(Links):
-    """torch.distributed.launch, whose scripts want --local-rank."""
+    """torch.distributed.launch, whose scripts require --local-rank."""
 
     TOGETHER = [{"rank": rank, "world": 2, "sum": 2} for rank in range(2)]
     ALONE = [{"rank": 0, "world": 1, "sum": 1}] * 2

@@ -1,6 +1,6 @@
-"""What torchrun 2.14.1 gets wrong on one node, each with the test that we do not.
+"""Defects of torchrun 2.14.1 on one node, with tests that mgpu-run does not have them.
 
-The numbers are those of the list of its defects; 2 and 3 concern several nodes.
+The numbers are those of the list of its defects; 2 and 3 are about several nodes.
 """
 
 import signal
@@ -28,7 +28,7 @@ class Restart(TorchJobTest):
         self.assertEqual(self.results(job), [{"rank": r, "attempt": 2, "sum": 2} for r in range(2)])
         ends = [(a["first_failure"]["rank"], a["first_failure"]["exit_code"])
                 for a in job.report["attempts"][:-1]]
-        self.assertEqual(ends, [(1, 7), (1, 7)])  # no restart was burnt on anything else
+        self.assertEqual(ends, [(1, 7), (1, 7)])  # no restart was used for anything else
 
     def test_1_an_attempt_finds_no_stale_keys_of_the_one_before(self):
         for run in range(3):
@@ -86,7 +86,7 @@ class Signals(TorchJobTest):
         job = self.start_sh(2, 'trap "echo > usr1.$RANK" USR1; ' + WAIT_FOR_GO, program=nohup)
         pids = self.pids_from("pid.*", 2)
         job.send_signal(signal.SIGHUP)
-        job.send_signal(signal.SIGUSR1)  # when it has come, the hangup has been dealt with
+        job.send_signal(signal.SIGUSR1)  # once it has arrived, the hangup has been handled
         self.wait_for_files("usr1.*", 2)
         self.assertTrue(all(alive(pid) for pid in [job.pid, *pids]))
         self.go()
@@ -148,7 +148,7 @@ class Flags(TorchJobTest):
 
 class HostName(TorchJobTest):
     def unshared(self, *command):
-        """A program that runs the command under a host name that nobody knows."""
+        """A program that runs the command under a host name that does not resolve."""
         rename = (f"import os, socket, sys; socket.sethostname({NOWHERE!r}); "
                   "os.execv(sys.argv[1], sys.argv[1:])")
         return self.write("unshared", f"""#!/bin/sh

@@ -1,4 +1,4 @@
-"""Wall clocks that disagree and that step by hours: nothing that we decide depends on them."""
+"""Wall clocks that disagree or step by hours: no decision of mgpu-run depends on them."""
 
 import datetime
 import json
@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 class Stepping:
-    """While it lasts, the clocks go an hour back and forth, each for itself."""
+    """A context in which each clock steps back and forth by an hour, independently."""
 
     def __init__(self, clocks):
         self._clocks, self._over = clocks, threading.Event()
@@ -51,7 +51,7 @@ def step_clock(path, seconds):
 
 
 class WallClocks(Loss):
-    """Every host's wall clock is our own and what its file says."""
+    """The wall clock of each host is ours plus the seconds in its file."""
 
     def setUp(self):
         super().setUp()
@@ -106,7 +106,7 @@ class Steps(WallClocks):
         until(slowly(lambda: self.connected(1)), 20, "a connection")
         for ahead in (HOUR, -HOUR, 0):
             self.set_clocks(ahead, ahead)
-            time.sleep(self.keep_alive)  # the time that they keep it
+            time.sleep(self.keep_alive)  # the time between the steps
             self.assertTrue(all(agent.running for agent in waiting))
         self.set_clocks(HOUR, -HOUR)
         agents = [*waiting, self.agent(2, 3)]
@@ -115,21 +115,21 @@ class Steps(WallClocks):
 
 
 class Causes(WallClocks):
-    """A rank fails, then one on another host because of it; the first one's wall clock has just gone
+    """A rank fails, and then one on another host because of it; the first wall clock has just gone
     from an hour behind to an hour ahead."""
 
     keep_alive = 2.0
-    slow = 0.2  # seconds, by which the news of the first failure come after the second
+    slow = 0.2  # seconds by which the report of the first failure is delayed
 
     def fail_in_turn(self, first, second):
-        """What the agents say, from a job in which one rank falls after another."""
+        """The output of the agents of a job in which one rank fails after another."""
         for name in ("go", *(f"up.{rank}" for rank in range(3))):
             (self.dir / name).unlink(missing_ok=True)
         agents = [self.agent(host, None, "--node-rank", host, program=[
             "--no-python", sys.executable, "-S", "-E", PROGRAMS / "falling.py", self.dir, first,
             second]) for host in range(3)]
         until(slowly(lambda: len(list(self.dir.glob("up.*"))) == 3), 30, "the ranks")
-        # The monotonic clocks' offsets are known when some signs of life have gone to and fro.
+        # The offsets of the monotonic clocks are known after some heartbeats in both directions.
         time.sleep(2 * self.keep_alive)
         step_clock(self.wall[first], HOUR)
         (self.dir / "go").touch()
@@ -138,7 +138,7 @@ class Causes(WallClocks):
         return [agent.err for agent in agents]
 
     def error_time(self, rank):
-        """When that rank failed, by its own wall clock."""
+        """The time at which that rank failed, by its own wall clock."""
         content = json.loads((self.dir / f"error.{rank}").read_text())
         return int(content["message"]["extraInfo"]["timestamp"])
 
@@ -156,10 +156,10 @@ class Causes(WallClocks):
         ends = {int(rank): end for rank, end in re.findall(
             r"^  (\d)  +host\d +\d+ +[\d.]+ s +(\S.*)$", table, re.M)}
         self.assertEqual(ends[first], "exited with status 1   <- first")
-        self.assertEqual(ends[second], "exited with status 1")  # not because it was told to stop
+        self.assertEqual(ends[second], "exited with status 1")  # not by a stop signal
         for others in outputs[1:]:
             self.assertIn(f"failed: rank {first} on host{first}: ValueError(", others)
-        # The agent itself goes by the clock that we have set: it began an hour ago.
+        # The agent uses the clock that the test has set: its job began an hour ago.
         start = datetime.datetime.fromisoformat(
             re.search(r"after the start at (\S+ \S+)", table)[1])
         ago = (datetime.datetime.now() - start).total_seconds()
@@ -171,7 +171,7 @@ class Causes(WallClocks):
 
 @unittest.skipIf(not netns.has_clocks(), "this kernel has no time namespaces")
 class CausesByOtherMonotonicClocks(Causes):
-    """The same where the hosts have not been up for as long as each other."""
+    """The same when the monotonic clocks of the hosts differ, as after different uptimes."""
 
     clocks = (0, 90000, -3000)
 

@@ -1,4 +1,4 @@
-"""The counting worker and the judge of its notes: they must find what they are there to find."""
+"""Tests of the counting worker and of counts.py: they must detect every kind of error."""
 
 import json
 import os
@@ -97,7 +97,7 @@ class Worker(CountingJob):
 
 
 class Findings(CountingJob):
-    """Notes of two good worlds, then each with one thing wrong."""
+    """Notes of two correct worlds; each test then makes one thing wrong."""
 
     def setUp(self):
         super().setUp()
@@ -105,7 +105,7 @@ class Findings(CountingJob):
         self.saved = {"step": 7, "worlds": [["w0", 0, 2], ["w1", 3, 6]]}
 
     def life(self, world, rank):
-        """World 0 does steps 0 to 3 and saves 0 to 2; world 1 does and saves 3 to 6."""
+        """World 0 does steps 0 to 3 and commits 0 to 2; world 1 does and commits 3 to 6."""
         start, t = 3 * world, 100.0 + 10 * world
         return [
             {"t": t, "host": f"host{rank}", "pid": 10 * world + rank, "agent": 7 + rank,

@@ -1,4 +1,4 @@
-"""Nodes that meet at an endpoint: who serves, in which order they come, under which addresses."""
+"""Nodes that join at an endpoint: which of them leads, their ranks, and their addresses."""
 
 import time
 import unittest
@@ -61,7 +61,7 @@ class Order(NodesTest):
         for host in range(3):
             self.agent(host, "2:3")
             until(slowly(lambda h=host: self.connected(h)), 20, f"host{host} at the leader")
-        # MAX is reached: nobody waits for the last call.
+        # MAX is reached, so the last call is not waited for.
         self.world(3, limit=15)
         self.end_well()
         self.assertEqual(len(self.worlds()), 1)

@@ -1,4 +1,4 @@
-"""Endpoints at which there is no leader: the agent says so, tries on, and ends with status 75."""
+"""Endpoints without a leader: the agent reports it, keeps trying, and ends with status 75."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ class Elsewhere(NodesTest):
             self.assertEqual(out.readline(), b"up\n")
         agent = self.agent(1, 2)
         self.check_could_not_join(self.net[0].v4, agent)
-        self.assertLess(len(agent.err), 5000)  # it does not say it over and over
+        self.assertLess(len(agent.err), 5000)  # the message is not repeated for each try
         service.kill()
         service.wait()
         self.assert_nothing_left()

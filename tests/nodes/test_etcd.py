@@ -1,4 +1,4 @@
-"""Our client of etcd and the election over it, with real etcd servers that are lost in all ways."""
+"""Our etcd client and the election over it, with real etcd servers that fail in many ways."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ def setUpModule():
 
 
 class OneMember(EtcdTest):
-    """What one server that lives is enough for."""
+    """Tests for which one etcd server is enough."""
 
     @classmethod
     def setUpClass(cls):
@@ -87,7 +87,7 @@ class OneMember(EtcdTest):
         a.send(signal.SIGSTOP)
         b.change(us=True, limit=LEASE + 5)
         self.assertTrue(b.ask("save", "new", what="saved")["good"])
-        a.command("save", "old")  # lies in its pipe when it wakes up
+        a.command("save", "old")  # it reads this when it continues
         before = len(a.lines)
         a.send(signal.SIGCONT)
         self.assertFalse(a.wait("saved")["good"])
@@ -140,7 +140,7 @@ class OneMember(EtcdTest):
         a.change(us=True)
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
         started = time.monotonic()
-        while time.monotonic() - started < 5:  # more than twice as long as it would live alone
+        while time.monotonic() - started < 5:  # more than twice the lease of the state
             self.assertTrue(a.ask("leading", what="leading")["good"])
             self.assertEqual(self.key("old", "state"), "one")
             time.sleep(0.25)
@@ -238,7 +238,7 @@ class OneMember(EtcdTest):
 
 
 class ThreeMembers(EtcdTest):
-    """One of three is lost, and it is always the one that is talked to."""
+    """One of three members is lost, always the one that our client is connected to."""
 
     def begin(self, job):
         cluster = self.cluster(3)
@@ -251,7 +251,7 @@ class ThreeMembers(EtcdTest):
         return cluster, a, b
 
     def still_works(self, a, b, limit):
-        """The leader saves and is seen, without having lost its place."""
+        """Checks that the leader saves, that the other sees it, and that it is still leader."""
         self.assertTrue(a.ask("save", "two", what="saved", limit=limit)["good"])
         b.change(state="two", limit=limit)
         us = [line["us"] for line in a.lines if line["what"] == "change"]

@@ -1,4 +1,4 @@
-"""Who may ask etcd and whom we believe: users, TLS, and endpoints where no etcd is."""
+"""Access to etcd: users, TLS, and endpoints that are no etcd."""
 
 import pathlib
 import shutil
@@ -39,7 +39,7 @@ class Users(EtcdTest):
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
         b = self.candidate(self.shared.endpoints, "b:2", user="job", password="secret", lease=30)
         b.change(leader="a:1")
-        # b's token is not used between two readings, and dies of it.
+        # b does not use its token between two reads, so it expires.
         b.send(signal.SIGSTOP)
         started = time.monotonic()
         while time.monotonic() - started < 5:
@@ -87,7 +87,7 @@ class Users(EtcdTest):
 
 
 class Tls(EtcdTest):
-    """Certificates of an authority that the test makes."""
+    """Certificates of an authority that the test creates."""
 
     @classmethod
     def setUpClass(cls):
@@ -121,7 +121,7 @@ class Tls(EtcdTest):
 
     @classmethod
     def certificate(cls, name, names, *dates):
-        """One of the authority ca; openssl's `ca` command is the one that can date it back."""
+        """A certificate of the authority ca. Only openssl's `ca` command can set its dates."""
         cls.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                     "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         start, end = (dates[1], dates[3]) if dates else ("", "")
@@ -145,7 +145,7 @@ class Tls(EtcdTest):
                "key": self.path(f"{name}.key"), **more}
         cluster = Cluster(tls=tls)
         self.addCleanup(cluster.close)
-        # Where the certificate is no good etcd's own client fails as well: the port is enough.
+        # With a bad certificate etcdctl fails too, so wait for the port only.
         until(lambda: accepts(cluster.members[0].port), what="the port of etcd")
         return cluster
 
@@ -232,7 +232,7 @@ class OtherService(BaseHTTPRequestHandler):
 
 
 class OtherServices(EtcdTest):
-    """Endpoints where no etcd is: what was tried and why it failed is said, and the next is asked."""
+    """Endpoints that are no etcd: each is reported with its problem, and the next one is tried."""
 
     def serve(self, status, answer):
         server = HTTPServer(("127.0.0.1", 0), OtherService)

@@ -1,4 +1,4 @@
-"""Jobs whose leader is elected over etcd: no node is indispensable, nor is one member of etcd."""
+"""Jobs whose leader is elected over etcd survive the loss of any node and of any etcd member."""
 
 import os
 import re
@@ -37,13 +37,13 @@ class OverEtcd(NodesTest):
         return options
 
     def lease(self):
-        return max(self.keep_alive, 2)  # the shortest that etcd gives
+        return max(self.keep_alive, 2)  # the shortest that etcd grants
 
     def key(self, name):
         return self.etcd.ctl("get", "--print-value-only", f"/mgpu-run/job/{name}").stdout.strip()
 
     def leader(self, but=None):
-        """The number of the host that leads, once another than that one does."""
+        """The index of the leader's host, once it is not the host `but`."""
         def found():
             address = self.key("leader").rpartition(":")[0]
             return [host.index for host in self.net.hosts if host.v4 == address
@@ -51,13 +51,13 @@ class OverEtcd(NodesTest):
         return until(slowly(found), 20, "a leader")[0]
 
     def job(self, *options, nnodes="2:3", hosts=None, after=None, **kwargs):
-        """Agents on all hosts, and their world."""
+        """Starts agents on all hosts; returns them and their world."""
         self.by_host = {host: self.agent(host, nnodes, *options, **kwargs)
                         for host in range(self.hosts if hosts is None else hosts)}
         return self.world(len(self.by_host) * kwargs.get("workers", 1), after=after)
 
     def back(self, host, world, *options):
-        """Starts the agent of a host again, and waits for the world of all."""
+        """Starts the agent of a host again and waits for the world of all hosts."""
         self.by_host[host] = self.agent(host, "2:3", *options)
         return self.world(3, after=world)
 
@@ -65,7 +65,7 @@ class OverEtcd(NodesTest):
         self.end_well(list(self.by_host.values()))
 
     def without(self, host, world):
-        """Waits for the world of the others, and checks that it was there in time."""
+        """Waits for the world of the other hosts and checks that it formed in time."""
         start = time.monotonic()
         after = self.world(2, after=world, steps=1)
         self.assertLess(time.monotonic() - start, self.lease() + self.keep_alive + self.grace + SLACK)
@@ -109,7 +109,7 @@ class Formation(OverEtcd):
             ready.readline()
         first = self.agent(0, 2, "--master-port", 29444)
         until(slowly(lambda: lines_with(first.err, "29444")), 20, "a word of the port")
-        time.sleep(2.5)  # in which it is tried again, without another word
+        time.sleep(2.5)  # the port is tried again meanwhile, without another message
         self.assertEqual(len(lines_with(first.err, "29444")), 1, first.err)
         self.agent(1, 2, "--master-port", 29444)
         self.world(2)
@@ -226,7 +226,7 @@ class LeaderLost(OverEtcd):
         self.end_all()
 
     def test_a_leader_that_receives_sigterm_leaves_and_the_others_continue_at_once(self):
-        self.grace = 20.0  # nobody waits for what is surely over
+        self.grace = 20.0  # the others know that its ranks have ended and do not wait
         world = self.job()
         left = self.leader()
         self.by_host[left].signal(signal.SIGTERM)
@@ -289,7 +289,7 @@ class Ended(OverEtcd):
 
 class Members(OverEtcd):
     servers = 3
-    keep_alive = 5.0  # etcd's members need one or two to choose another leader among them
+    keep_alive = 5.0  # etcd takes one or two to elect another leader of its own
 
     def test_the_job_is_not_disturbed_when_each_member_in_turn_is_lost(self):
         world = self.job()

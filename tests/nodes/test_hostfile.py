@@ -1,4 +1,4 @@
-"""--hostfile: one command that starts an agent on each host, by a fake ssh and by a real one."""
+"""--hostfile: one command starts an agent on each host, with a fake ssh and with a real one."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from harness import MGPU_RUN, PYTHON, SLOWER, JobTest, children, until  # noqa: 
 TORCH_PYTHON = os.environ.get("MGPU_TORCH_PYTHON", "")
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 
-# Like sshd: another environment, and the words after the host go to a login shell as one line.
+# Like sshd: a new environment, and the words after the host are one line for a login shell.
 FAKE_SSH = """#!/bin/sh
 printf '%s\\n' "$#" "$@" > "$NOTES/ssh.$1"
 host=$1; shift
@@ -34,7 +34,7 @@ class SshLaunch(JobTest):
         super().setUp()
         self.ssh = self.write("ssh", FAKE_SSH, 0o755)
         agent = (PROGRAMS / "fake_agent.py").read_text()
-        # Started under its name, mgpu-run takes this for itself: it is what hosts are to run.
+        # mgpu-run is started under this name, so this is the program that it starts on the hosts.
         self.agent = self.write("agent", f"#!{PYTHON}\n{agent}", 0o755)
 
     def begin(self, hosts, *args, env=None, **popen):
@@ -124,7 +124,7 @@ class SshLaunch(JobTest):
         self.assertIn("mgpu-run: node 1 (gone) cannot be reached or was lost: ssh exited with "
                       "status 255, and its last line was: ssh: connect to host gone port 22: "
                       "Connection refused\n", job.err)
-        # Nobody waits for the missing node, whether or not node 0 had begun.
+        # The missing node is not waited for, whether or not node 0 had begun.
         self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "stopped.0").exists())
 
     def test_a_killed_ssh_ends_its_agent_and_the_job(self):
@@ -142,7 +142,7 @@ class SshLaunch(JobTest):
         self.assertIn("node 1 (gone)", job.err)
 
     def test_an_agent_that_cannot_be_started_ends_the_job(self):
-        os.chmod(self.agent, 0o644)  # neither here nor on PATH, by that name
+        os.chmod(self.agent, 0o644)  # neither here nor on PATH under that name
         job = self.begin("a\nb\n")
         self.assertEqual(self.end(job), 127, job.err)
 
@@ -205,9 +205,9 @@ class SshLaunch(JobTest):
 
 
 def start_sshd(folder):
-    """An sshd of the test's own for 127.0.0.2 and 127.0.0.3; gives it and the ssh command.
+    """Starts an sshd for 127.0.0.2 and 127.0.0.3; returns it and the ssh command.
 
-    It has a /run of its own, where sshd wants a folder.
+    It has its own /run, in which sshd needs a folder.
     """
     folder = pathlib.Path(folder)
     for name in ("host", "user"):
@@ -261,7 +261,7 @@ class RealSsh(SshLaunch):
         return super().begin(hosts, *args, env={"MGPU_SSH": self.ssh_command, **(env or {})},
                              **popen)
 
-    # What speaks of the fake one.
+    # These tests need the fake ssh.
     test_every_host_gets_its_rank_the_environment_the_folder_and_the_secret = None
     test_a_killed_ssh_ends_its_agent_and_the_job = None
     test_an_unreachable_host_is_named_and_ends_the_job = None
@@ -322,7 +322,7 @@ class RealSsh(SshLaunch):
         self.assertEqual(job.out.splitlines(), ["sum 10 of 4"] * 4)
 
     def begin_real(self, text):
-        """A job of sh workers with agents that meet."""
+        """Starts a job of sh workers with real agents."""
         hosts = self.write("hosts", "127.0.0.2 slots=1\n127.0.0.3 slots=1\n")
         return self.start("--hostfile", hosts, "--grace", "1", "--keep-alive", "1", "--no-python",
                           "/bin/sh", "-c", text, env={"MGPU_SSH": self.ssh_command})

@@ -1,4 +1,4 @@
-"""Who may join a job: those that know its secret, and nobody by saying again what they heard."""
+"""Joining a job requires its secret; replaying recorded messages does not work."""
 
 import os
 import signal
@@ -17,12 +17,12 @@ class Joining(NodesTest):
     hosts = 3
 
     def job_of_two(self, **kwargs):
-        """A job that has room for a third."""
+        """Starts a job of two nodes that a third could join."""
         self.two = [self.agent(host, "2:3", **kwargs) for host in range(2)]
         return self.world(2)
 
     def assert_undisturbed(self, world):
-        """The job is still of these two, and has been all along."""
+        """Checks that the job has had the same two nodes all the time."""
         self.goes_on(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(self.two)
@@ -38,7 +38,7 @@ class Joining(NodesTest):
 
 class Secrets(Joining):
     def refused(self, *options, **kwargs):
-        """What an agent says that wants to be the third of the job and is not let in."""
+        """The output of a third agent, which must be rejected."""
         kwargs.setdefault("rdzv", self.rdzv(join_timeout=3))
         stranger = self.agent(2, "2:3", *options, **kwargs)
         self.assertIn(stranger.wait(), REFUSED)
@@ -116,7 +116,7 @@ class Secrets(Joining):
             writer.write(secret)
             writer.flush()
             self.world(2)
-        second.wait()  # the end of stdin ends the agent with its workers
+        second.wait()  # the end of stdin ends the agent and its workers
         until(slowly(lambda: not self.net[1].pids()), 20, "the end of the second node")
         self.agents[0].signal(signal.SIGTERM)
         self.agents[0].wait()
@@ -132,12 +132,12 @@ class Secrets(Joining):
 
 
 class Versions(Joining):
-    """Peers that greet with another version of the protocol than this mgpu-run's."""
+    """Peers whose protocol version differs from that of this mgpu-run."""
 
     older, newer = 0, 255
 
     def our_version(self, output):
-        """What the other side was told before the connection was closed."""
+        """The version that the other side received before the connection was closed."""
         self.assertEqual((output[:1], output[2:]), (["version"], ["closed"]), output)
         return output[1]
 
@@ -182,7 +182,7 @@ class Versions(Joining):
 
 class Replay(Joining):
     def job_through_a_relay(self):
-        """host1 reaches the leader through host2, which keeps all that it says."""
+        """Starts a job in which host1 reaches the leader through a recording relay on host2."""
         self.kept = self.dir / "kept"
         self.kept.mkdir()
         relay = self.net[2].start([sys.executable, "-S", "-E", PROGRAMS / "relay.py",
@@ -202,7 +202,7 @@ class Replay(Joining):
         world = self.job_through_a_relay()
         before = len(self.two[0].err)
         for path in sorted(self.kept.glob("tcp.*")):
-            if path.read_bytes()[:1] != b"\0":  # not the ranks' talk with the store
+            if path.read_bytes()[:1] != b"\0":  # not a connection of a rank to the store
                 output = self.stranger_output("replay", path)
                 self.assertIn("closed", output, path)
         self.goes_on(steps=20)
@@ -222,7 +222,7 @@ class Replay(Joining):
         self.assertTrue(list(self.kept.glob("udp.*")), "no datagram came through the relay")
         (self.kept / "replay").touch()
         (worker,) = [life.pid for life in world.lives if life.host == "host1"]
-        for pid in self.net[1].pids():  # nothing closes the agent's connections
+        for pid in self.net[1].pids():  # so that no process closes the agent's connections
             send(pid, signal.SIGKILL if pid == worker else signal.SIGSTOP)
         start = time.monotonic()
         until(slowly(lambda: self.worlds()[-1].name != world.name),

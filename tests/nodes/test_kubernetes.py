@@ -1,4 +1,4 @@
-"""The JobSet of the documentation: what a pod of it gives mgpu-run."""
+"""The JobSet of the documentation: the environment that its pods give mgpu-run."""
 
 import os
 import pathlib
@@ -59,15 +59,15 @@ class JobSet(unittest.TestCase):
         self.assertEqual(volume["secret"]["defaultMode"], 0o400)
 
 
-# As the kubelet mounts a secret: links, which it swaps when the secret changes.
+# Like the kubelet, which mounts a secret as symlinks that it swaps when the secret changes.
 MOUNT_SECRET = """mount -t tmpfs tmpfs /run; mkdir -p /run/secrets/mgpu/..now; cd /run/secrets/mgpu
 cat > ..now/token; chmod 0400 ..now/token; ln -s ..now ..data; ln -s ..data/token token"""
 
 
 class InPods(JobSet, NodesTest):
-    """Hosts of a net as pods: each has a /run of its own, and names that the test makes known."""
+    """Hosts of a net as pods: each has its own /run, and names that the test sets."""
 
-    # What needs no pods.
+    # These tests need no pods.
     test_every_pod_finds_its_node_rank = None
     test_numbers_and_names_of_the_job_set_agree = None
     test_the_secret_is_mounted_where_mgpu_run_looks_for_it = None
@@ -81,7 +81,7 @@ class InPods(JobSet, NodesTest):
             env={"KUBERNETES_SERVICE_HOST": "10.96.0.1", **env})
 
     def pods_of_the_job_set(self, *options, **kwargs):
-        """Two of its pods, with as many ranks."""
+        """Starts two of its pods with one rank each."""
         return [self.start_pod(index, {**self.env, "PET_NNODES": "2", "PET_NPROC_PER_NODE": "1",
                                  "JOB_COMPLETION_INDEX": str(index)}, *options, **kwargs)
                 for index in range(2)]

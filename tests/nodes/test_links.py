@@ -1,4 +1,4 @@
-"""Links that lose or delay packets, and clocks that disagree: nobody is lost for that."""
+"""Links that lose or delay packets, and clocks that disagree: no node is lost for that."""
 
 import time
 import unittest
@@ -25,7 +25,7 @@ class Lossy(NodesTest):
             time.sleep(0.2)
         for host in self.net.hosts:
             host.heal()
-        # TCP may wait for minutes with its next attempt: what began under loss need not go on soon.
+        # TCP may retry only after minutes, so connections from before may not recover soon.
         self.goes_on(limit=90)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
@@ -53,7 +53,7 @@ class Slow(NodesTest):
     def setUp(self):
         super().setUp()
         for host in self.net.hosts[1:]:
-            host.delay(0.1)  # each way: 200 ms there and back, 400 between the two
+            host.delay(0.1)  # each way: a round trip takes 200 ms, or 400 between these two
 
     def test_a_job_forms_runs_and_restarts_over_slow_links(self):
         agents = self.all_agents(None, "--max-restarts", 1)
@@ -88,7 +88,7 @@ class Clocks(NodesTest):
         self.end_well(agents)
 
     def failing_in_turn(self, first, second):
-        """A job in which the second rank fails 100 ms after the first, of its own."""
+        """Runs a job in which the second rank fails by itself 100 ms after the first."""
         go = self.dir / "go"
         program = ["--no-python", "/bin/sh", "-c",
                    f'trap "" TERM; touch {self.dir}/up.$RANK; '
@@ -98,7 +98,7 @@ class Clocks(NodesTest):
         agents = [self.agent(host, None, "--node-rank", host, program=program)
                   for host in range(3)]
         until(slowly(lambda: len(list(self.dir.glob("up.*"))) == 3), 30, "the ranks")
-        # The clocks' offsets are known when some heartbeats have gone to and fro.
+        # The offsets of the clocks are known after some heartbeats in both directions.
         time.sleep(2 * self.keep_alive)
         go.touch()
         self.assertEqual([agent.wait() for agent in agents], [10 + first] * 3)
@@ -106,7 +106,7 @@ class Clocks(NodesTest):
 
     @unittest.skipIf(not netns.can_delay(), "/dev/net/tun cannot be opened")
     def test_the_first_failure_is_found_by_the_offsets_of_the_clocks(self):
-        # So slow that the second rank has failed before it can be told to stop.
+        # So slow that the second rank has failed before it can receive the stop signal.
         self.keep_alive = 2.0
         for host in self.net.hosts[1:]:
             host.delay(0.2)

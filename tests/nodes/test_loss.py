@@ -1,4 +1,4 @@
-"""Nodes that are lost: killed, frozen, cut off, for a while or for good."""
+"""Lost nodes: killed, frozen or cut off, for a while or for good."""
 
 import signal
 import time
@@ -17,7 +17,7 @@ class Loss(NodesTest):
         return agents, self.world(3)
 
     def without(self, host, world):
-        """Waits for the world of the other two, and checks that it was there in time."""
+        """Waits for the world of the other two and checks that it formed in time."""
         start = time.monotonic()
         after = self.world(2, after=world, steps=1)
         self.assertLess(time.monotonic() - start, self.keep_alive + self.grace + SLACK)
@@ -26,7 +26,7 @@ class Loss(NodesTest):
         return after
 
     def runs_on(self, agents, world, keep_alives=6):
-        """The world stays and counts for so long, and no agent ends."""
+        """Checks that the world keeps counting for so long and that no agent ends."""
         deadline = time.monotonic() + keep_alives * self.keep_alive
         while time.monotonic() < deadline:
             self.assertEqual(self.worlds()[-1].name, world.name)
@@ -104,7 +104,7 @@ class Killed(Loss):
 
     def test_the_job_survives_the_loss_of_a_host(self):
         agents, world = self.three()
-        for pid in self.net[1].pids():  # the guard too: nobody is left to tell anybody
+        for pid in self.net[1].pids():  # the guard too: no process is left to report it
             send(pid, signal.SIGKILL)
         agents[1].process.wait()
         self.without(1, world)
@@ -232,7 +232,7 @@ class Cut(Loss):
 
 
 class Datagrams(Loss):
-    """Firewalls that let TCP through alone: it carries the signs of life then."""
+    """Firewalls that pass only TCP, which then carries the heartbeats."""
 
     def runs_without(self, dropped, agents, world):
         before = dropped()

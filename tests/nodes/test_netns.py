@@ -1,4 +1,4 @@
-"""The hosts of these tests themselves: they must cut, lose, delay and vanish as they say."""
+"""Tests of netns.py: its hosts must cut, lose and delay packets and vanish as promised."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from netns import Net
 from harness import alive, comm, until
 
 PYTHON = [sys.executable, "-S", "-E", "-c"]
-# Answers every line over TCP and every datagram at port 9 with the address of who asks.
+# Answers every line over TCP and every datagram at port 9 with the address of its sender.
 ECHO = """
 import socket, threading
 udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); udp.bind(("::", 9))
@@ -69,11 +69,11 @@ class NetTest(unittest.TestCase):
         return server
 
     def ask(self, host, address):
-        """What the echo at the address answered over TCP; empty if nothing."""
+        """The answer over TCP of the echo at the address; empty if there is none."""
         return host.run([*PYTHON, ASK_TCP, address]).stdout.strip()
 
     def answered(self, host, address, count=10):
-        """How many of so many datagrams were answered."""
+        """The number of datagrams, out of `count`, that were answered."""
         return int(host.run([*PYTHON, ASK_UDP, address, count]).stdout)
 
 
@@ -105,7 +105,7 @@ class Wires(NetTest):
         self.assertEqual(self.answered(net[1], net[0].v4), 0)
         self.assertEqual(self.answered(net[2], net[0].v4), 10)
         net[1].heal()
-        # ARP asks once a second for an address that it has not found.
+        # ARP retries once a second for an address that it has not found.
         until(lambda: self.answered(net[1], net[0].v4) == 10, 10, "answers after the cut")
 
     def test_one_way_cuts_cut_one_direction(self):
@@ -123,7 +123,7 @@ class Wires(NetTest):
                 self.assertEqual(int(seen.communicate(timeout=20)[0]), heard)
 
     def answers_before(self, net):
-        """One answer, so that both hosts know each other's hardware address before a cut."""
+        """Waits for one answer: both hosts then know each other's hardware address before a cut."""
         server = net[0].start([*PYTHON, ECHO], stdout=subprocess.PIPE)
         with server.stdout as out:
             out.readline()
@@ -174,7 +174,7 @@ class Wires(NetTest):
             net[1].delay(seconds)
             start = time.monotonic()
             self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
-            # ARP, the handshake and the question: a round trip each.
+            # ARP, the TCP handshake and the request: a round trip each.
             self.assertGreaterEqual(time.monotonic() - start, 4 * seconds)
             self.assertEqual(self.answered(net[1], net[0].v4, 10), 10)
         net[1].heal()

@@ -1,4 +1,4 @@
-"""Jobs that grow and shrink: newcomers, spares, nodes that leave, and one restart count."""
+"""Jobs that grow and shrink: new nodes, spares, nodes that leave, and one restart count."""
 
 import signal
 import time
@@ -59,7 +59,7 @@ class Spares(NodesTest):
         agents.append(self.agent(2, 2))
         until(slowly(lambda: self.connected(2)), 20, "the spare at the leader")
         self.goes_on(steps=20)
-        self.assertEqual([w.name for w in self.worlds()], [world.name])  # nobody was disturbed
+        self.assertEqual([w.name for w in self.worlds()], [world.name])  # the job was not disturbed
         return agents, world
 
     def test_a_spare_takes_over_at_once(self):
@@ -119,8 +119,8 @@ class Shrink(NodesTest):
         self.assertEqual(world.restarts, 1)
         agents.append(self.agent(2, *options))
         world = self.world(3, after=world)
-        self.assertEqual(world.restarts, 1)  # a newcomer is no failure
-        self.break_rank(2)  # one of the newcomer's
+        self.assertEqual(world.restarts, 1)  # a new node is no failure
+        self.break_rank(2)  # a rank of the new node
         world = self.world(3, after=world)
         self.assertEqual(world.restarts, 2)
         self.assertEqual({life.env["torchelastic_max_restarts"] for life in world.lives}, {"2"})

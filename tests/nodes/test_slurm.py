@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm: srun and sbatch start mgpu-run without an option on two nodes."""
+"""Jobs of a real Slurm: srun and sbatch start mgpu-run without options on two nodes."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ from harness import MGPU_RUN, until  # noqa: E402
 TORCH_PYTHON = os.environ.get("MGPU_TORCH_PYTHON", "")
 SBATCH = HERE.parents[1] / "docs" / "examples" / "mgpu-run.sbatch"
 
-# The trainer of these jobs: what every rank knows of its place, and a sum over all of them.
+# The trainer of these jobs: prints the place of every rank and a sum over all ranks.
 TRAINER = f"""#!{TORCH_PYTHON}
 import os, signal, socket, sys
 from torch import distributed as d, ones
@@ -120,7 +120,7 @@ class OnSlurm(unittest.TestCase):
         self.assertEqual(sorted(found), ["signalled 0", "signalled 1"])
 
     def sbatch(self, *options, limit=120):
-        """Runs the example as it is; the command line replaces the resources it asks for."""
+        """Runs the example unchanged; the command line overrides the resources that it requests."""
         done = self.slurm.run("sbatch", "--wait", "--gpus-per-node=2", "--cpus-per-task=2",
                               "--output=out", *options, SBATCH, limit=limit, folder=self.dir,
                               env=self.env)

@@ -1,4 +1,4 @@
-"""Jobs whose nodes are numbered on the command line, as torchrun's static rendezvous has it."""
+"""Jobs whose node ranks are given on the command line, as in torchrun's static rendezvous."""
 
 import signal
 import time
@@ -50,7 +50,7 @@ class Formation(NodesTest):
         self.end_well()
 
     def test_one_open_port_is_enough_for_a_multi_node_job(self):
-        # New connections and datagrams reach the leader at its port only, and the others nowhere.
+        # New connections and datagrams reach the leader at its port only, the others not at all.
         for host in self.net.hosts:
             master = host.index == 0
             host.call("nft", "table inet wall { chain in { type filter hook input priority 0; "
@@ -147,7 +147,7 @@ class Ends(NodesTest):
         self.assert_nothing_left()
 
     def ranks_of_their_own(self, text, *options):
-        """All agents with sh workers, that find the tests' folder in $DIR and the attempt in $A."""
+        """Starts all agents with sh workers; $DIR is the folder of the test and $A the attempt."""
         script = f"DIR={self.dir}; A=$TORCHELASTIC_RESTART_COUNT; touch $DIR/up.$RANK.$A; {text}"
         return self.start_all(*options, program=["--no-python", "/bin/sh", "-c", script])
 
@@ -159,7 +159,7 @@ class Ends(NodesTest):
         agents = self.ranks_of_their_own(
             "[ $RANK = 2 ] || exit 0; until [ -e $DIR/go ]; do sleep 0.01; done")
         self.wait_for_ranks(0)
-        time.sleep(2 * self.keep_alive)  # long enough to be taken for lost
+        time.sleep(2 * self.keep_alive)  # long enough to be considered lost
         self.assertTrue(all(agent.running for agent in agents))
         (self.dir / "go").touch()
         self.assert_ended(0)

@@ -1,4 +1,4 @@
-"""mgpu-run status: what a job is doing, asked from any host that knows its secret."""
+"""mgpu-run status shows the state of a job, on any host that has its secret."""
 
 import json
 import unittest

@@ -1,4 +1,4 @@
-"""PyTorch programs whose ranks are on several hosts and talk to each other with gloo."""
+"""PyTorch programs whose ranks are on several hosts and communicate with gloo."""
 
 import json
 import os
@@ -23,21 +23,21 @@ class Torch(NodesTest):
         self.sums = self.dir / "sums"
         self.sums.mkdir()
 
-    # gloo would look up the host's own name, which does not resolve here: to tell it an interface
-    # is the agent's business.
+    # gloo would resolve the host's own name, which fails here: choosing its interface
+    # is the job of the agent.
     def torch_agent(self, host, nnodes, *options, program=None, **kwargs):
         return self.agent(host, nnodes, *options,
                           program=program or [PROGRAMS / "reducing.py", self.sums],
                           env={"PYTHON_EXEC": TORCH_PYTHON}, **kwargs)
 
     def results(self):
-        """What the ranks of the last world told when they ended, by rank."""
+        """The results that the ranks of the last world printed, ordered by rank."""
         lines = [json.loads(line) for agent in self.agents for line in agent.out.splitlines()
                  if line.startswith("{")]
         return sorted(lines, key=lambda line: line["rank"])
 
     def reduced(self, world, pids=()):
-        """Waits until a world of that size, with none of those pids, has done some steps."""
+        """Waits until a world of that size, without those pids, has done some steps."""
         def ranks():
             files = [path for path in self.sums.glob(f"sums.*.{world}.*")
                      if int(path.suffix[1:]) not in pids and path.read_text().count("\n") > 3]
@@ -45,7 +45,7 @@ class Torch(NodesTest):
         return until(slowly(ranks), LIMIT, f"sums of {world} ranks")
 
     def check_sums(self):
-        """In every world every rank got the right sum in every step."""
+        """Checks that in every world every rank got the right sum in every step."""
         for path in self.sums.glob("sums.*"):
             for number, line in enumerate(path.read_text().splitlines()):
                 line = json.loads(line)

@@ -1,5 +1,5 @@
-"""Stands in for an agent that a fan-out starts: notes what it was given, then does as DO_<rank>
-says: "exit N", or "wait" for the end of its stdin, or "defy" that, or "print N" lines."""
+"""A fake agent for --hostfile: writes down its arguments and environment, then does what DO_<rank>
+names: "exit N", "wait" for the end of its stdin, "defy" that end, or "print N" lines."""
 
 import json
 import os

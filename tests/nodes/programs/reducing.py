@@ -1,7 +1,7 @@
-"""Sums over all ranks with gloo, a step at a time, until FOLDER/stop is there.
+"""Sums over all ranks with gloo, step by step, until FOLDER/stop exists.
 
-usage: reducing.py FOLDER. Each rank writes what it got to FOLDER/sums.RANK.ATTEMPT, a line a step,
-and prints its last line as JSON. A rank that finds FOLDER/fail.RANK takes it away and dies of
+usage: reducing.py FOLDER. Each rank writes its sums to FOLDER/sums.RANK.ATTEMPT, one line per step,
+and prints its last line as JSON. A rank that finds FOLDER/fail.RANK removes it and dies of
 SIGKILL.
 """
 
@@ -29,7 +29,7 @@ def main():
             if doom.exists():
                 doom.unlink()
                 os.kill(os.getpid(), signal.SIGKILL)
-            # What each adds, and whether it was seen that all are to stop.
+            # The number that each rank adds, and whether it has seen FOLDER/stop.
             mine = torch.tensor([float(rank + 1), float(step), float((folder / "stop").exists())])
             dist.all_reduce(mine)
             result = {"rank": rank, "world": world, "attempt": attempt, "step": step,
