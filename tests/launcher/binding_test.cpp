@@ -29,7 +29,7 @@ std::vector<std::string> texts(const std::vector<Binding>& all) {
 
 }  // namespace
 
-TEST_CASE("sets of cores are read and written as the kernel does", "[topology]") {
+TEST_CASE("sets of cores are read and written in the kernel's format", "[topology]") {
   CHECK(parse_id_list("0-3,8,10-11\n") == std::vector<int>{0, 1, 2, 3, 8, 10, 11});
   CHECK(parse_id_list("").empty());
   CHECK(parse_id_list(" 5, 3,x,3-4,-1") == std::vector<int>{3, 4, 5});
@@ -50,7 +50,7 @@ TEST_CASE("a machine's cores are read from sysfs", "[topology]") {
   CHECK(topology.nodes() == std::vector<int>{0, 1, 2, 3});
   CHECK(topology.memory_nodes == std::vector<int>{0, 1, 2, 3});
 
-  SECTION("only those that are ours") {
+  SECTION("without cores that this process may not use") {
     const auto ours = read_topology(machine.roots(), {13, 61, 500}, {1, 7});
     REQUIRE(ours.cpus.size() == 2);
     CHECK(ours.cpus[0].core == 13);
@@ -69,7 +69,7 @@ TEST_CASE("a machine's cores are read from sysfs", "[topology]") {
   }
 }
 
-TEST_CASE("ranks are held to the cores near their GPU", "[binding]") {
+TEST_CASE("ranks are bound to the cores near their GPU", "[binding]") {
   using enum NumaBinding;
   struct Case {
     FakeMachine::Shape shape;
@@ -133,7 +133,7 @@ TEST_CASE("ranks without a GPU are spread over the nodes", "[binding]") {
   CHECK(bindings(none, 8, {}, topology).empty());
 }
 
-TEST_CASE("exclusive never gives a core to two ranks and splits no core", "[binding]") {
+TEST_CASE("exclusive binding gives no core to two ranks and splits no core", "[binding]") {
   const auto shape = GENERATE(values<FakeMachine::Shape>({desktop(), four_nodes(), epyc()}));
   const bool with_gpus = GENERATE(true, false);
   const int ranks = GENERATE(range(1, 9));
@@ -154,19 +154,19 @@ TEST_CASE("exclusive never gives a core to two ranks and splits no core", "[bind
   CHECK(taken.size() == given);
 }
 
-TEST_CASE("cores that do not divide evenly go to the earlier ranks", "[binding]") {
+TEST_CASE("cores that do not divide evenly go to the first ranks", "[binding]") {
   FakeMachine machine({.cores_per_node = 8, .threads = 1, .cores_per_cache = 8});
   CHECK(texts(bindings(NumaBinding::exclusive, 3, {}, all_of(machine))) ==
         std::vector<std::string>{"0-2 / 0", "3-5 / 0", "6-7 / 0"});
 }
 
-TEST_CASE("GPUs without a rank keep their cores", "[binding]") {
+TEST_CASE("GPUs without a rank keep their share of the cores", "[binding]") {
   FakeMachine machine(epyc());
   CHECK(texts(bindings(NumaBinding::exclusive, 2, epyc().gpu_nodes, all_of(machine))) ==
         std::vector<std::string>{"0-7,64-71 / 0", "8-15,72-79 / 0"});
 }
 
-TEST_CASE("ranks that share a GPU share out its cores", "[binding]") {
+TEST_CASE("ranks that share a GPU divide its cores", "[binding]") {
   FakeMachine machine({.cores_per_node = 8, .threads = 1, .cores_per_cache = 2});
   const auto topology = all_of(machine);
   CHECK(texts(bindings(NumaBinding::exclusive, 4, {0, 0}, topology)) ==
@@ -177,7 +177,7 @@ TEST_CASE("ranks that share a GPU share out its cores", "[binding]") {
   }
 }
 
-TEST_CASE("a cpuset of ours limits every binding", "[binding]") {
+TEST_CASE("the cpuset of this process limits every binding", "[binding]") {
   FakeMachine machine(epyc());
   // Of node 0 one whole cache and a half; of node 1 nothing.
   const auto ours = read_topology(machine.roots(), parse_id_list("2-7,66-71"), {0});
@@ -215,7 +215,7 @@ TEST_CASE("a thread that applies a binding runs on those cores only", "[binding]
   CHECK(CPU_ISSET(last, &mask));
 }
 
-TEST_CASE("cores that do not exist are refused with the system's number", "[binding]") {
+TEST_CASE("binding to missing cores fails with the system's errno", "[binding]") {
   int error = 0;
   std::thread([&] { error = BindingMask(Binding{{8191}, {}}).apply(); }).join();
   CHECK(error == EINVAL);

@@ -63,13 +63,13 @@ TEST_CASE("bash completes options, their values and the target", "[completion]")
   CHECK(completed(dir, c.words) == c.offered);
 }
 
-TEST_CASE("bash takes the script without a complaint", "[completion]") {
+TEST_CASE("bash accepts the script", "[completion]") {
   TempDir dir;
   std::ofstream(dir.path("script")) << completion_script("bash");
   CHECK(output_of("bash -n '" + dir.path("script") + "' 2>&1").empty());
 }
 
-TEST_CASE("every shell's script knows every option", "[completion]") {
+TEST_CASE("the script of every shell has every option", "[completion]") {
   for (const auto& spec : option_table()) {
     CAPTURE(spec.name());
     for (const auto& [shell, word] :

@@ -75,7 +75,7 @@ bool room_for(rlim_t files) {
 
 // Beyond 1024 that had not proven themselves yet the oldest was closed: of 10,000 agents that came
 // at once none got anywhere, for they came again and pushed each other out.
-TEST_CASE("agents that come all at once do not push each other out", "[leader]") {
+TEST_CASE("agents that all connect at once do not evict each other", "[leader]") {
   constexpr int kNodes = 1500;
   if (!room_for(2 * kNodes + 100)) {
     WARN("too few open files are allowed here");
