@@ -19,7 +19,7 @@ Topology all_of(const FakeMachine& machine) {
   return read_topology(machine.roots(), machine.all_cpus(), machine.all_nodes());
 }
 
-// "cores / memory nodes" of each rank.
+// Each rank as "cores / memory nodes".
 std::vector<std::string> texts(const std::vector<Binding>& all) {
   std::vector<std::string> out;
   for (const auto& one : all)
@@ -93,7 +93,7 @@ TEST_CASE("ranks are bound to the cores near their GPU", "[binding]") {
        exclusive,
        {"0-5,48-53 / 0", "6-11,54-59 / 0", "12-17,60-65 / 1", "18-23,66-71 / 1", "24-29,72-77 / 2",
         "30-35,78-83 / 2", "36-41,84-89 / 3", "42-47,90-95 / 3"}},
-      // The cache is larger than the node: the node's part of it.
+      // The cache is larger than the node, so only the node's part of it is used.
       {four_nodes(),
        core_complex,
        {"0-11,48-59 / 0", "0-11,48-59 / 0", "12-23,60-71 / 1", "12-23,60-71 / 1", "24-35,72-83 / 2",
@@ -179,7 +179,7 @@ TEST_CASE("ranks that share a GPU divide its cores", "[binding]") {
 
 TEST_CASE("the cpuset of this process limits every binding", "[binding]") {
   FakeMachine machine(epyc());
-  // Of node 0 one whole cache and a half; of node 1 nothing.
+  // One and a half caches of node 0 and nothing of node 1.
   const auto ours = read_topology(machine.roots(), parse_id_list("2-7,66-71"), {0});
   CHECK(texts(bindings(NumaBinding::node, 1, {0}, ours)) ==
         std::vector<std::string>{"2-7,66-71 / 0"});

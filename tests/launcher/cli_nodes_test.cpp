@@ -1,4 +1,4 @@
-// The options that jobs over several nodes have.
+// Options of multi-node jobs.
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -28,7 +28,7 @@ TEST_CASE(
   CHECK(from_variables.keep_alive == Milliseconds(2500));
   CHECK(from_variables.rdzv_token_file == "token");
   CHECK(from_variables.insecure);
-  CHECK_FALSE(from_variables.rdzv_token_stdin);  // a rank's own mgpu-run must not read its stdin
+  CHECK_FALSE(from_variables.rdzv_token_stdin);  // an mgpu-run within a rank must not read stdin
 }
 
 TEST_CASE("a keep-alive too short for a busy machine is rejected", "[cli]") {

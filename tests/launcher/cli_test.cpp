@@ -65,7 +65,7 @@ TEST_CASE("long names may be abbreviated while they are unique", "[cli]") {
   SECTION(
       "an abbreviation that torchrun accepts stays unambiguous although mgpu-run has more "
       "options") {
-    CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // and neither report nor retry-delay
+    CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // not report or retry-delay
   }
   SECTION("an ambiguous abbreviation is rejected with the candidates") {
     CHECK_THROWS_WITH(parse({"--master", "h", "x"}),
@@ -200,7 +200,7 @@ TEST_CASE("each source overrides the sources below it", "[cli]") {
   }
   const auto options = parse(line, environment);
   CHECK(options.nproc.number == expected);
-  CHECK(options.role == "recipe");  // for each option by itself
+  CHECK(options.role == "recipe");  // per option
 }
 
 TEST_CASE("within a source the last value wins, and repeatable options accumulate", "[cli]") {

@@ -17,10 +17,10 @@ std::string words(const StreamMap& map) {
   return fmt::format("{} {}", map.all, map.by_rank);
 }
 
-// One flag of torchrun's: how it is written, its variable, what it must do to the options.
+// One torchrun flag: its spelling, its variable, and its required effect on the options.
 struct Flag {
   std::string name;
-  std::string value;  // empty: a flag without one
+  std::string value;  // empty: a flag without a value
   std::string variable;
   std::string (*shown)(const Options&);
   std::string expected;
@@ -190,7 +190,7 @@ TEST_CASE("the program name selects the defaults", "[cli][torchrun]") {
 TEST_CASE("accelerate launch's option names are accepted", "[cli][accelerate]") {
   const auto options = parse({"--num_processes", "8", "--num_machines=2", "--machine_rank", "1",
                               "--main_process_ip", "h0", "--main_process_port", "29600", "x.py"});
-  CHECK(options.nproc.number == 4);  // accelerate counts all machines together
+  CHECK(options.nproc.number == 4);  // accelerate counts the processes of all machines
   CHECK(options.max_nodes == 2);
   CHECK(options.node_rank == 1);
   CHECK(options.master_addr == "h0");

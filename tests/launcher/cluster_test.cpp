@@ -114,7 +114,7 @@ TEST_CASE("Slurm's variables are ignored by a standalone job", "[cluster]") {
   CHECK_FALSE(o.master_addr);
   CHECK(number_of_ranks(o, 0, 1) == 1);
   CHECK(parse({"devices"}, broken).command == Command::devices);
-  CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // in a rank of ours
+  CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // within a rank
 }
 
 TEST_CASE("a batch script and a shell of salloc are one node", "[cluster]") {
@@ -179,8 +179,8 @@ TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
 TEST_CASE("one rank is started for each GPU that Slurm allocates and is visible", "[cluster]") {
   const auto o = parse({"x"}, kStep);
   CHECK(number_of_ranks(o, 8, 1) == 4);
-  CHECK(number_of_ranks(o, 2, 1) == 2);  // of CUDA_VISIBLE_DEVICES, narrower than the allocation
-  CHECK(number_of_ranks(o, 0, 1) == 4);  // GPUs that are no NVIDIA's
+  CHECK(number_of_ranks(o, 2, 1) == 2);  // CUDA_VISIBLE_DEVICES is narrower than the allocation
+  CHECK(number_of_ranks(o, 0, 1) == 4);  // GPUs that are not NVIDIA's
   CHECK(number_of_ranks(parse({"-n", "1", "x"}, kStep), 8, 1) == 1);
   CHECK(number_of_ranks(parse({"--gpus", "0,1,2,3,4", "x"}, kStep), 5, 1) == 5);
 }
@@ -247,7 +247,7 @@ TEST_CASE("Kubernetes gives the rank if no other scheduler does", "[cluster]") {
   CHECK(o.max_nodes == 4);
   CHECK(o.master_addr == "job-0.svc");
   CHECK(parse({"x"}, with(pod, {{"PET_NODE_RANK", "1"}})).node_rank == 1);
-  CHECK(parse({"x"}, without(pod, "PET_NNODES")).node_rank == 0);  // an index of separate pods
+  CHECK(parse({"x"}, without(pod, "PET_NNODES")).node_rank == 0);  // the index of independent pods
   CHECK_THROWS_WITH(parse({"x"}, with(pod, {{"JOB_COMPLETION_INDEX", "-1"}})),
                     "JOB_COMPLETION_INDEX=-1: need a whole number from 0 to 65535");
 }

@@ -1,4 +1,4 @@
-// A coordinator whose leader was elected: one before it may be elsewhere, another can follow.
+// A coordinator of an elected leader: an earlier leader may still run, and a later one can follow.
 
 #include <csignal>
 
@@ -12,7 +12,7 @@ using mgpu::rendezvous::Join;
 
 namespace {
 
-// The Begin that each node is told.
+// The Begin message of each node.
 std::vector<std::pair<NodeId, Begin>> begun(const Coordinator::Actions& actions) {
   std::vector<std::pair<NodeId, Begin>> found;
   for (const auto& action : actions)
@@ -28,7 +28,7 @@ bool is_over(const Coordinator::Actions& actions) {
   return false;
 }
 
-// It takes the place of a leader whose round had three nodes.
+// It replaces a leader whose round had three nodes.
 Coordinator::Settings after_three() {
   return {.min_nodes = 1,
           .max_nodes = 3,

@@ -1,4 +1,4 @@
-// How rounds end: failures, losses, those who leave, and what comes then.
+// How rounds end: failures, lost nodes, nodes that leave, and what follows.
 #include <csignal>
 #include <limits>
 
@@ -212,7 +212,7 @@ TEST_CASE("a job that has lost too many nodes waits for others", "[coordinator]"
 }
 
 TEST_CASE("failures caused by the loss of a node do not count", "[coordinator]") {
-  Job job(Job::elastic(1, 2));  // no restarts at all
+  Job job(Job::elastic(1, 2));  // no restarts
   job.join_all(2);
   job.now += 100s;
   job.failing(1);
@@ -264,7 +264,7 @@ TEST_CASE("a failure never makes a job succeed", "[coordinator]") {
 
 TEST_CASE("ranks that fail while others are stopped for a new node have not failed",
           "[coordinator]") {
-  // On a slow link one node is told to stop long before another is.
+  // On a slow link one node receives its stop signal long before another.
   Job job(Job::elastic(2, 3));
   job.join_all(2);
   job.tick(30s);
@@ -410,7 +410,7 @@ TEST_CASE("messages about another round, or from unknown nodes, change nothing",
   job.failing(99, SIGTERM);
   job.end(99, "failed");
   job.end(3, "failed");     // a spare has no ranks
-  job.failing(3, SIGTERM);  // and so none that fail
+  job.failing(3, SIGTERM);  // so none can fail
   job.leave(99, SIGTERM);
   job.lose(99, job.now);
   CHECK(job.actions.empty());

@@ -1,4 +1,4 @@
-// How rounds begin: who is waited for, until when, and who stands where.
+// How rounds start: which nodes are waited for, how long, and in which order they are ranked.
 #include <ctime>
 
 #include "tests/launcher/coordinator_support.hpp"
@@ -31,7 +31,7 @@ TEST_CASE("a static job starts when all its nodes have joined", "[coordinator]")
     CHECK(begin.world_size == 7);
     CHECK(begin.master_port == 1234);
   }
-  // The store is emptied before anybody is told to begin.
+  // The store is emptied before any node receives Begin.
   CHECK(std::holds_alternative<StartRound>(job.actions.front()));
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("waiting nodes are told what is missing, at most once a second", "[coo
   job.tick(500ms);
   CHECK(job.told<Notice>().size() == 3);
   job.tick(100s);
-  CHECK(job.told<Notice>().size() == 3);  // nothing is new
+  CHECK(job.told<Notice>().size() == 3);  // nothing new
 }
 
 TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coordinator]") {
@@ -342,7 +342,7 @@ TEST_CASE("a new leader with enough nodes does not time out before they may star
 }
 
 TEST_CASE("the next deadline is never in the past", "[coordinator]") {
-  // The loop sleeps until the next one: one in the past would make it spin.
+  // The event loop sleeps until the next deadline: one in the past would make it spin.
   const bool lost = GENERATE(false, true);
   auto settings = Job::elastic(2, 4);
   settings.max_nodes = 3;
@@ -370,7 +370,7 @@ TEST_CASE("the next deadline is never in the past", "[coordinator]") {
 
 TEST_CASE("ten thousand nodes join in well under a second", "[coordinator]") {
   constexpr int kNodes = 10'000;
-  const std::clock_t before = std::clock();  // of our own work: the machine may be busy
+  const std::clock_t before = std::clock();  // CPU time, since the machine may be busy
   SECTION("at the start") {
     Job job(Job::elastic(kNodes, kNodes));
     for (int i = 0; i < kNodes; ++i) job.join(static_cast<NodeId>(i + 1));

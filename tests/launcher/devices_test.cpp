@@ -95,7 +95,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it", "[devices]") {
       {"2,0", {"2", "0"}, {2, 0}},
       {" 1 , 3 ", {"1", "3"}, {1, 3}},
       {"1st,2nd", {"1", "2"}, {1, 2}},
-      // The first entry that is nothing ends the list.
+      // The list ends at the first invalid entry.
       {"-1", {}, {}},
       {"0,-1,1", {"0"}, {0}},
       {"1,4,2", {"1"}, {1}},
@@ -103,10 +103,10 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it", "[devices]") {
       {"NoDevFiles", {}, {}},
       {"0,1,", {"0", "1"}, {0, 1}},
       {"0,99999999999", {"0"}, {0}},
-      // One that comes twice empties it.
+      // A repeated entry empties the list.
       {"1,1", {}, {}},
       {"GPU-aa,GPU-aa11", {}, {}},
-      // Beginnings of UUIDs, as long as they mean one.
+      // Prefixes of UUIDs, if they are unique.
       {"GPU-bb4,GPU-aa", {"GPU-bb4", "GPU-aa"}, {3, 0}},
       {"GPU-aa,GPU-b", {"GPU-aa"}, {0}},
       {"GPU-zz,GPU-aa", {}, {}},

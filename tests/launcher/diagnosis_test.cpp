@@ -82,7 +82,7 @@ TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[d
     const auto cause = diagnose(words);
     CHECK(cause.kind == Kind::host_oom_guess);
     CHECK_THAT(cause.text, Contains("mgpu-run did not send"));
-    words.memory.peak_bytes = 9ull << 30;  // of a cgroup that others share
+    words.memory.peak_bytes = 9ull << 30;  // of a cgroup that other processes share
     CHECK_THAT(diagnose(words).text, !Contains("9.0 GiB"));
   }
 }

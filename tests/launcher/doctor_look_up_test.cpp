@@ -22,7 +22,7 @@ using mgpu::rendezvous::UniqueFd;
 
 namespace {
 
-// Sets a variable, or takes it away, until the test's end.
+// Sets or removes a variable until the end of the test.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {

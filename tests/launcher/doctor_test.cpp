@@ -20,7 +20,7 @@ DeviceReport::Entry gpu(int index) {
   return entry;
 }
 
-// Two GPUs, everything as it should be.
+// Two GPUs, and everything is in order.
 DoctorFacts healthy() {
   DoctorFacts facts;
   facts.devices.driver = "580.95.05";
@@ -58,7 +58,7 @@ DoctorFacts without_gpus() {
   return facts;
 }
 
-// The finding of that name; one that is not there fails the test.
+// The finding of that name; fails the test if there is none.
 Finding found(const DoctorFacts& facts, const std::string& check) {
   const auto all = examine(facts);
   const auto one = std::find_if(all.begin(), all.end(),
@@ -171,7 +171,7 @@ TEST_CASE("GPUs are checked one by one", "[doctor]") {
   }));
   facts.health[1] = health;
   CHECK(found(facts, check).verdict == verdict);
-  facts.health[1] = {.slowdown = 0x1 | 0x4};  // idle, or at its power limit
+  facts.health[1] = {.slowdown = 0x1 | 0x4};  // idle or at the power limit
   CHECK_FALSE(is_found(facts, check));
 }
 

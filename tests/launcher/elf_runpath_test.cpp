@@ -20,7 +20,7 @@ struct Program {
   char strings[64]{};
 };
 
-// All that is needed to find the text, and nothing to run.
+// All that is needed to find the strings; it cannot be run.
 Program with(Elf64_Sxword tag, const char* text) {
   constexpr std::uint64_t kBase = 0x400000;
   Program program;

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A runtime folder of the test's own, for as long as it runs.
+// A separate runtime folder for the duration of the test.
 class RuntimeFolder {
  public:
   RuntimeFolder() {

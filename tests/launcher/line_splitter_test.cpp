@@ -6,7 +6,7 @@ using namespace mgpu::launcher;
 
 namespace {
 
-// What comes out when `text` goes in `step` bytes at a time.
+// The output for `text` given in pieces of `step` bytes.
 std::vector<std::string> fed(std::string_view text, size_t step,
                              LineSplitter splitter = LineSplitter()) {
   std::vector<std::string> out;

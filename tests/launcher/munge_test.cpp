@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kProgram = "/usr/sbin/munged";
 
-// A munged with a key of the test's own; ended with the test.
+// A munged with its own key, which ends with the test.
 class Daemon {
  public:
   Daemon(const TempDir& dir, const std::string& name, char key) : socket(dir.path(name)) {

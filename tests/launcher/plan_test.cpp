@@ -16,7 +16,7 @@ using ExpectedVariables = std::map<std::string, std::optional<std::string>>;
 
 ExpectedVariables variables_of(const RankSpec& spec) {
   ExpectedVariables variables(spec.env.begin(), spec.env.end());
-  REQUIRE(variables.size() == spec.env.size());  // nothing is said twice
+  REQUIRE(variables.size() == spec.env.size());  // no variable is set twice
   return variables;
 }
 
@@ -221,7 +221,7 @@ TEST_CASE("macros in arguments are replaced by the numbers of the rank", "[plan]
       {"$local_rank.log", "3.log"},
       {"${rank}/${node_rank}/${world_size}", "11/1/16"},
       {"${local_rank}${local_rank}", "33"},
-      // Not ours: left as they are, as torchrun does.
+      // Not macros: unchanged, as in torchrun.
       {"$local_ranks", "$local_ranks"},
       {"$local_rank_0", "$local_rank_0"},
       {"$LOCAL_RANK", "$LOCAL_RANK"},
@@ -229,13 +229,13 @@ TEST_CASE("macros in arguments are replaced by the numbers of the rank", "[plan]
       {"${ local_rank }", "${ local_rank }"},
       {"$rank $HOME ${x} $5 $", "$rank $HOME ${x} $5 $"},
       {"", ""},
-      // A pair before a macro is torchrun's way to write one dollar; so is it here.
+      // Two dollars before a macro stand for one, as in torchrun.
       {"$${local_rank}", "${local_rank}"},
       {"$$local_rank", "$local_rank"},
       {"$$${local_rank}", "$3"},
       {"$$$$local_rank", "$$local_rank"},
       {"$${rank}", "${rank}"},
-      // A pair anywhere else stays two, where torchrun would make it one.
+      // Two dollars elsewhere stay two; torchrun would make them one.
       {"echo $$", "echo $$"},
       {"pa$$word", "pa$$word"},
       {"$$rank", "$$rank"},

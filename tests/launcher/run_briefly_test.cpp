@@ -54,7 +54,7 @@ TEST_CASE("a program that takes too long is killed with what it started", "[brie
   int pid = 0;
   std::ifstream(dir.path("pid")) >> pid;
   REQUIRE(pid > 1);
-  // Killed, it may still wait to be reaped by init.
+  // It is killed, but init may not have reaped it yet.
   const auto alive = [&] {
     std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
     std::string number, name, state;

@@ -52,7 +52,7 @@ TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch
                                  "1"});
   CHECK_FALSE(agents[0].local);
 
-  // And an agent that is started so is no fan-out again.
+  // An agent that is started this way starts no agents itself.
   auto words = agents[2].words;
   const auto o = parse(words);
   CHECK(o.hostfile.empty());
@@ -79,7 +79,7 @@ TEST_CASE("a given master address or rendezvous endpoint is kept", "[ssh_launch]
   const auto etcd = plan({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
   CHECK(etcd[0].words == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "--nnodes=3",
                                "--node-rank=0", "--nproc=4", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"-n", "1", "x"})[0].words[0] == "--nproc=1");  // over slots=4
+  CHECK(plan({"-n", "1", "x"})[0].words[0] == "--nproc=1");  // overrides slots=4
   const auto report = plan({"--report", "r.json", "x"});
   CHECK_THAT(report[0].words, Catch::Matchers::VectorContains(std::string("--report=r.json")));
   for (const auto& word : report[1].words) CHECK_FALSE(word.starts_with("--report"));
@@ -93,7 +93,7 @@ TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
   CHECK(agents[0].local);
   CHECK(agents[1].local);
   CHECK(agents[2].local);
-  CHECK_FALSE(agents[3].local);  // as somebody else
+  CHECK_FALSE(agents[3].local);  // as another user
   CHECK(agents[3].words[2] == "--master-addr=head.example");
   CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].words ==
         Words{"--nnodes=1", "--node-rank=0", "--nproc=2", "--rdzv-token-stdin", "--", "x"});
@@ -161,7 +161,7 @@ TEST_CASE("folder, environment and arguments arrive unchanged", "[ssh_launch][fo
   const std::string rest = "secret\n" + odd;
   std::ofstream(dir.path("script"))
       << script_of({folder, {"ODD=" + odd, "v=1"}, program, {"", odd, "$(reboot)"}}) << rest;
-  // As a login shell would get it.
+  // As a login shell receives it.
   auto command = std::string(shell) + " -c \"$OBEY\" < '" + dir.path("script") + "'";
   ::setenv("OBEY", kObeyStdin, 1);
   CHECK(::system(command.c_str()) == 0);

@@ -9,7 +9,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Written with single quotes, for the eye.
+// Written with single quotes for readability.
 std::string answer() {
   std::string text =
       "{'job': 'j', 'target': 'train.py', 'leader': 'a', 'state': 'gathering', 'for_s': 1.25,"

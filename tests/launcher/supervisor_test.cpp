@@ -137,7 +137,7 @@ TEST_CASE("a stop signal can arrive after all ranks have succeeded", "[superviso
   }
 }
 
-// --- In a team of nodes
+// --- In a multi-node job
 
 TEST_CASE("in a multi-node job no rank starts before the leader starts a round", "[supervisor]") {
   Supervisor s(2, true);
@@ -184,7 +184,7 @@ TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
   }
   CHECK(s.handle(RankExited{1, kKilled}) == Actions{Sweep{}});
-  CHECK(s.handle(RoundStarted{1}).empty());  // not before nothing is left of the last one
+  CHECK(s.handle(RoundStarted{1}).empty());  // not until all processes of the last one are gone
   CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
   CHECK(s.stop_signal() == 0);
 }

@@ -100,7 +100,7 @@ TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token
   CHECK(secret->bytes == "mounted");
   CHECK(secret->from == dir.path("token"));
   CHECK_FALSE(find(options, {}, dir.path("none")));
-  ::chmod(dir.path("token").c_str(), 0444);  // what a mount without a defaultMode has, nearly
+  ::chmod(dir.path("token").c_str(), 0444);  // much like a mount without defaultMode
   CHECK_THROWS_WITH(find(options, {}, dir.path("token")), Contains("defaultMode: 0400"));
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("the file takes precedence over the variable, and stdin over both", "[
   const UniqueFd in(::open(write(dir, "stdin", "line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
   CHECK(find(options, {}, "", in.get())->bytes == "line");
   char rest[8] = {};
-  CHECK(::read(in.get(), rest, sizeof rest) == 4);  // what follows is left for others
+  CHECK(::read(in.get(), rest, sizeof rest) == 4);  // later bytes are left for other readers
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   CHECK_THROWS_WITH(find(options, {}, "", nothing.get()), Contains("stdin: the token is empty"));
   const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));

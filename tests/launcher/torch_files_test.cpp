@@ -11,7 +11,7 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-// Files of a made-up site-packages.
+// The files of a fake site-packages folder.
 struct Site {
   TempDir dir{TempDir::in_memory()};
 

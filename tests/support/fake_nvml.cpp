@@ -1,10 +1,10 @@
-// A libnvidia-ml.so.1 with made-up GPUs, so that a machine without any can test what asks NVML.
+// A libnvidia-ml.so.1 with fake GPUs: tests of NVML on machines without a GPU.
 //
-//   FAKE_NVML_GPUS   how many; unset: there is no driver
+//   FAKE_NVML_GPUS   the number of GPUs; unset: there is no driver
 //   FAKE_NVML_LINKS  "switch": 18 links from each GPU to a switch
 //                    "pairs": 4 links between GPU 0 and 1, 2 and 3, ...; others have no P2P
 //                    else: no links
-//   FAKE_NVML_ILLS   what is wrong with GPU 1, words of: ecc pending broken prohibited mig hot
+//   FAKE_NVML_ILLS   the problems of GPU 1, any of: ecc pending broken prohibited mig hot
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -8,8 +8,8 @@
 
 namespace mgpu::tests {
 
-// Makes the fake libnvidia-ml.so.1 the one that dlopen finds: the loader takes a library that is
-// loaded under the name it looks for, also where a real one is installed.
+// Makes dlopen find the fake libnvidia-ml.so.1: the loader uses a library that is already
+// loaded under that name, even if a real one is installed.
 class LoadedNvml {
  public:
   LoadedNvml(const char* gpus, const char* links, const char* ills = "")
