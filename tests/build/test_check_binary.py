@@ -1,4 +1,4 @@
-"""Tests of scripts/check_binary.py with small programs that break one rule each."""
+"""scripts/check_binary.py, held to small programs that break one rule each."""
 
 import pathlib
 import subprocess
@@ -24,12 +24,12 @@ class CheckBinary(unittest.TestCase):
         self.assertEqual(check_binary.findings(self.link("int main() {}", "-static-libgcc",
                                                          "-static-libstdc++")), [])
 
-    def test_a_shared_library_is_a_finding(self):
+    def test_a_shared_library_is_named(self):
         source = "#include <iostream>\nint main() { std::cout << 1; }"
         self.assertIn("needs libstdc++.so.6; link it statically",
                       check_binary.findings(self.link(source)))
 
-    def test_a_newer_symbol_is_a_finding_with_its_version(self):
+    def test_a_newer_symbol_is_named_with_its_version(self):
         source = 'extern "C" int pidfd_open(int, unsigned);\nint main() { pidfd_open(1, 0); }'
         found = check_binary.findings(self.link(source, "-static-libgcc", "-static-libstdc++"))
         self.assertEqual(len(found), 1)
@@ -46,7 +46,7 @@ class CheckBinary(unittest.TestCase):
         self.assertIn("has a RUNPATH (/opt/lib); it must not depend on a folder",
                       check_binary.findings(program))
 
-    def test_the_size_is_that_of_the_stripped_file(self):
+    def test_size_is_that_of_the_stripped_file(self):
         program = self.link("char big[3 << 20] = {1}; int main() { return big[7]; }", "-g")
         self.assertEqual(list(check_binary.size_findings(program, 4)), [])
         self.assertRegex("".join(check_binary.size_findings(program, 2)),

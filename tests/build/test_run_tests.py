@@ -1,4 +1,4 @@
-"""Tests of scripts/run_tests.py: how it reads the summary lines of the test frameworks."""
+"""scripts/run_tests.py: what it reads out of the closing lines of the test frameworks."""
 
 import pathlib
 import subprocess
@@ -18,7 +18,7 @@ class Catch2(unittest.TestCase):
         outcome = run_tests.catch2_outcome(status, output)
         return outcome.passed, outcome.failed
 
-    def test_test_cases_are_counted_not_assertions(self):
+    def test_cases_are_counted_not_assertions(self):
         self.assertEqual(self.counts(0, "All tests passed (12 assertions in 5 test cases)\n"), (5, 0))
         self.assertEqual(self.counts(0, "All tests passed (1 assertion in 1 test case)\n"), (1, 0))
 
@@ -27,10 +27,10 @@ class Catch2(unittest.TestCase):
                                         "assertions: 20 | 18 passed | 2 failed\n"), (5, 2))
         self.assertEqual(self.counts(1, "test cases: 1 | 1 failed\nassertions: 1 | 1 failed\n"), (0, 1))
 
-    def test_a_case_that_fails_as_expected_has_passed(self):
+    def test_a_case_that_should_fail_and_does_has_passed(self):
         self.assertEqual(self.counts(0, "test cases: 3 | 2 passed | 1 failed as expected\n"), (3, 0))
 
-    def test_a_program_that_crashes_or_tests_nothing_has_failed(self):
+    def test_a_program_that_dies_or_tests_nothing_has_failed(self):
         self.assertEqual(self.counts(-11, ""), (0, 1))
         self.assertEqual(self.counts(0, ""), (0, 1))
         self.assertEqual(self.counts(0, "No tests ran\n"), (0, 1))
@@ -47,7 +47,7 @@ class Unittest(unittest.TestCase):
         outcome = run_tests.unittest_outcome(done.returncode, done.stdout)
         return outcome.passed, outcome.failed
 
-    def test_passed_failed_erring_and_skipped_tests_are_distinguished(self):
+    def test_passed_failed_erring_and_skipped_tests_are_told_apart(self):
         self.assertEqual(self.outcome_of("""
             class T(unittest.TestCase):
                 def test_a(self): pass
@@ -59,7 +59,7 @@ class Unittest(unittest.TestCase):
                 def test_f(self): self.fail()
             """), (3, 2))
 
-    def test_a_file_whose_tests_are_all_skipped_has_not_failed(self):
+    def test_only_skipped_tests_are_no_failure(self):
         self.assertEqual(self.outcome_of("""
             class T(unittest.TestCase):
                 def test_a(self): self.skipTest("no GPU")
@@ -78,20 +78,20 @@ class SecondTry(unittest.TestCase):
         self.assertEqual(run_tests.failed_tests(self.OUTPUT),
                          ["test_loss.Cut.test_a", "test_loss.Cut.test_b"])
 
-    def test_a_test_that_fails_twice_has_failed(self):
+    def test_what_fails_twice_has_failed(self):
         first = run_tests.Outcome(4, 1, "FAIL: test_x (nowhere.Nothing.test_x)\n")
         twice = run_tests.with_second_try("nodes", lambda: first, sys.executable)
         self.assertEqual((twice.passed, twice.failed), (4, 1))
 
-    def test_a_test_that_passes_alone_has_passed(self):
-        name = "test_run_tests.Catch2.test_test_cases_are_counted_not_assertions"
+    def test_what_passes_alone_has_passed(self):
+        name = "test_run_tests.Catch2.test_cases_are_counted_not_assertions"
         first = run_tests.Outcome(4, 1, f"FAIL: test_cases ({name})\n")
         again = run_tests.with_second_try("build", lambda: first, sys.executable)
         self.assertEqual((again.passed, again.failed), (5, 0))
 
 
 class Run(unittest.TestCase):
-    def test_run_returns_the_status_and_all_output(self):
+    def test_the_status_and_all_output_are_given(self):
         self.assertEqual(run_tests.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 30), (3, "a\nb\n"))
 
     def test_a_command_that_takes_too_long_is_killed_with_its_children(self):
@@ -101,7 +101,7 @@ class Run(unittest.TestCase):
         self.assertEqual(status, -9)
         self.assertEqual(output, "before\n\nkilled: it took longer than 1 s\n")
 
-    def test_an_orphan_process_does_not_delay_the_run(self):
+    def test_a_process_left_behind_does_not_hold_the_run_up(self):
         start = time.monotonic()
         self.assertEqual(run_tests.run(["sh", "-c", "sleep 20 & echo done"], 60), (0, "done\n"))
         self.assertLess(time.monotonic() - start, 15)

@@ -96,7 +96,7 @@ void receive(AuthenticatedChannel& talk, std::string_view bytes, std::size_t siz
   }
 }
 
-// Three nodes that send what the fuzzer chooses, and time that advances.
+// Three nodes that say what the fuzzer likes, and time that goes on.
 void decide(const std::vector<AuthenticatedChannel::Heard>& heard) {
   LeaderTime now = std::chrono::hours(1);
   Coordinator coordinator({.min_nodes = 1,
@@ -159,7 +159,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
           : (input[0] & 4) != 0 ? plain_frames(rest)
                                 : std::string(rest),
           piece, heard);
-  require(talk.is_open() == greeted);  // a proof cannot be guessed
+  require(talk.is_open() == greeted);  // nobody guesses a proof
   HeartbeatTracker pulse;
   LeaderTime now = std::chrono::hours(1);
   pulse.begin(now);

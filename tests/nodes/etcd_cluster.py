@@ -162,7 +162,7 @@ class Cluster:
 
 
 class Client:
-    """Our etcd_client: command() writes to it, wait() reads what it prints."""
+    """Our etcd_client: say() writes to it, wait() reads what it prints."""
 
     def __init__(self, endpoints, job="job", through=(), **options):
         words = [f"endpoints={endpoints}", f"job={job}",
@@ -182,7 +182,7 @@ class Client:
                 self.lines.append(json.loads(text))
                 self.news.notify_all()
 
-    def command(self, *words):
+    def say(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
 
@@ -203,7 +203,7 @@ class Client:
                 self.news.wait(left)
 
     def ask(self, *words, what, limit=20.0):
-        self.command(*words)
+        self.say(*words)
         return self.wait(what, limit)
 
     def change(self, limit=20.0, **fields):
@@ -257,5 +257,5 @@ class EtcdTest(unittest.TestCase):
 
     def candidate(self, endpoints, address, **options):
         client = self.client(endpoints, **options)
-        client.command("campaign", address)
+        client.say("campaign", address)
         return client

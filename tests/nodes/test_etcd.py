@@ -63,7 +63,7 @@ class OneMember(EtcdTest):
         self.assertGreater(after["term"], before["term"])
         self.assertFalse(a.ask("save", "late", what="saved")["good"])
         a.sees(leader="b:2", us=False)
-        a.command("campaign", "a:1")
+        a.say("campaign", "a:1")
         b.ask("resign", what="resigned")
         self.assertEqual(a.change(us=True, limit=5)["state"], "kept")
 
@@ -87,7 +87,7 @@ class OneMember(EtcdTest):
         a.send(signal.SIGSTOP)
         b.change(us=True, limit=LEASE + 5)
         self.assertTrue(b.ask("save", "new", what="saved")["good"])
-        a.command("save", "old")  # it reads this when it continues
+        a.say("save", "old")  # it reads this when it continues
         before = len(a.lines)
         a.send(signal.SIGCONT)
         self.assertFalse(a.wait("saved")["good"])
@@ -156,7 +156,7 @@ class OneMember(EtcdTest):
         a.ask("resign", what="resigned")
         a.kill()
         late = self.client(self.endpoints, job="ended")
-        late.command("observe")
+        late.say("observe")
         self.assertEqual(late.change()["state"], "ended with 0")
         late.change(state=None, limit=10)
 
@@ -164,7 +164,7 @@ class OneMember(EtcdTest):
         a = self.candidate(self.endpoints, "a:1", job="many")
         a.change(us=True)
         for number in range(200):
-            a.command("save", f"state-{number}")
+            a.say("save", f"state-{number}")
         for _ in range(200):
             self.assertTrue(a.wait("saved")["good"])
         self.assertEqual(self.key("many", "state"), "state-199")
@@ -173,7 +173,7 @@ class OneMember(EtcdTest):
         a = self.candidate(self.endpoints, "a:1", job="large")
         a.change(us=True)
         b = self.client(self.endpoints, job="large")
-        b.command("observe")
+        b.say("observe")
         b.change(leader="a:1")
         self.assertTrue(a.ask("save_large", 512 << 10, what="saved")["good"])
         self.assertEqual(len(b.change(state=lambda state: state)["state"]), 512 << 10)
@@ -201,16 +201,16 @@ class OneMember(EtcdTest):
         status = json.loads(self.shared.ctl("get", "/watched", "-w", "json").stdout)
         revision = status["header"]["revision"]
         self.shared.ctl("compact", str(revision))
-        client.command("watch", "/watched", 1)
+        client.say("watch", "/watched", 1)
         self.assertIn("no longer keeps", client.wait("lost")["why"])
-        client.command("watch", "/watched", revision)
+        client.say("watch", "/watched", revision)
         self.assertEqual(client.wait("event")["value"], "2")
 
     def test_an_observer_continues_after_a_compaction(self):
         a = self.candidate(self.endpoints, "a:1", job="compacted", lease=60)
         a.change(us=True)
         b = self.client(self.endpoints, job="compacted", lease=60)
-        b.command("observe")
+        b.say("observe")
         b.change(leader="a:1")
         b.send(signal.SIGSTOP)
         for number in range(20):
@@ -231,8 +231,8 @@ class OneMember(EtcdTest):
         a = self.candidate(self.endpoints, "a:1", job="forgets")
         a.change(us=True)
         for _ in range(20):
-            a.command("save", "x")
-        a.command("forget")
+            a.say("save", "x")
+        a.say("forget")
         self.assertEqual(a.ask("get", "/nothing", what="got")["problem"], "")
         self.assertIsNone(a.process.poll())
 
@@ -288,7 +288,7 @@ class ThreeMembers(EtcdTest):
         cluster = self.cluster(3)
         client = self.client(cluster.endpoints)
         client.ask("put", "/w", "0", what="put")
-        client.command("watch", "/w", 1)
+        client.say("watch", "/w", 1)
         self.assertEqual(client.wait("event")["value"], "0")
         cluster.members[0].kill()
         for number in range(1, 6):
@@ -307,7 +307,7 @@ class ThreeMembers(EtcdTest):
         b.change(problem=lambda text: "etcd does not answer" in text, limit=15)
         self.assertFalse([line for line in b.lines if line.get("us")])
         cluster.members[1].start()
-        a.command("campaign", "a:1")
+        a.say("campaign", "a:1")
         until(lambda: [line for line in a.lines[a.read:] + b.lines[b.read:] if line.get("us")], 40,
               "a leader when the majority is back")
 

@@ -74,9 +74,9 @@ class Users(EtcdTest):
     def test_a_missing_user_is_reported(self):
         self.enable()
         a = self.candidate(self.shared.endpoints, "a:1")
-        change = a.change(problem=lambda text: text)
-        self.assertIn("wants a user and a password", change["problem"])
-        self.assertTrue(change["lasting"])
+        told = a.change(problem=lambda text: text)
+        self.assertIn("wants a user and a password", told["problem"])
+        self.assertTrue(told["lasting"])
 
     def test_a_missing_permission_is_reported(self):
         self.enable()
@@ -307,7 +307,7 @@ class OtherServices(EtcdTest):
         a.change(us=True)
         mine.members[0].kill()
         a.change(us=False, limit=LEASE + 3)
-        a.command("campaign", "a:1")
+        a.say("campaign", "a:1")
         a.sees(us=False, problem=lambda text: "of another etcd cluster" in text)
         self.assertEqual(other.ctl("get", "--prefix", "/mgpu-run/").stdout, "")
 
@@ -360,7 +360,7 @@ class OtherServices(EtcdTest):
         shutil.rmtree(f"{cluster.folder}/m0")
         cluster.members[0].start()
         a.change(us=False, limit=10)
-        a.command("campaign", "a:1")
+        a.say("campaign", "a:1")
         self.assertLess(a.change(us=True)["term"], 9)
 
     def test_bad_endpoints_are_reported_at_the_start(self):

@@ -380,11 +380,11 @@ class Users(OverEtcd):
             self.assertIn(word, agent.err)
         return agent
 
-    def test_a_wrong_password_ends_the_agent_at_once_and_is_not_shown(self):
+    def test_a_wrong_password_ends_at_once_and_is_not_shown(self):
         agent = self.check_refused("does not let the user job in", user="job", password="guessed")
         self.assertNotIn("guessed", agent.err)
 
-    def test_a_missing_user_ends_the_agent_at_once(self):
+    def test_no_user_where_one_is_wanted_ends_at_once(self):
         self.check_refused("wants a user and a password")
 
     def test_a_running_job_survives_the_loss_of_its_user_s_permission(self):

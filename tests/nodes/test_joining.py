@@ -47,8 +47,8 @@ class Secrets(Joining):
     def test_a_wrong_token_is_refused(self):
         world = self.job_of_two()
         wrong = self.write("wrong", "some other secret of the same kind\n", 0o600)
-        output = self.refused("--rdzv-token-file", wrong, token=False)
-        self.assertTrue(lines_with(output, "token"), output)
+        said = self.refused("--rdzv-token-file", wrong, token=False)
+        self.assertTrue(lines_with(said, "token"), said)
         until(lambda: lines_with(self.two[0].err, "turned away", "token"))
         self.assert_undisturbed(world)
 

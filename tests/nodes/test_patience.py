@@ -26,11 +26,11 @@ class Patience(NodesTest):
 
         first, second, last = agent.err.splitlines()
         for line, when in zip((first, second), times):
-            match = re.fullmatch(rf"mgpu-run: cannot reach the leader at {self.endpoint()} yet "
+            told = re.fullmatch(rf"mgpu-run: cannot reach the leader at {self.endpoint()} yet "
                                 rf"\({self.endpoint()}: Connection refused\); trying on for "
                                 r"(\d+) s", line)
-            self.assertTrue(match, line)
-            self.assertAlmostEqual(int(match[1]), SECONDS - when, delta=3)
+            self.assertTrue(told, line)
+            self.assertAlmostEqual(int(told[1]), SECONDS - when, delta=3)
         self.assertEqual(last, f"mgpu-run: could not meet the leader at {self.endpoint()} within "
                          f"{SECONDS} s: {self.endpoint()}: Connection refused")
         self.assertGreater(times[0], 3)
