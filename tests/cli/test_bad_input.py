@@ -60,8 +60,8 @@ class BadCommandLines(JobTest):
                          r"d\.yaml:3.*nproc")
 
     def test_an_unknown_key_suggests_the_nearest(self):
-        message = self.refused(self.write("k.yaml", "launch:\n  max_restart: 2\n"))
-        self.assertRegex(message, r'k\.yaml:2.*max_restart.*did you mean "?max_restarts')
+        words = self.refused(self.write("k.yaml", "launch:\n  max_restart: 2\n"))
+        self.assertRegex(words, r'k\.yaml:2.*max_restart.*did you mean "?max_restarts')
 
     def test_an_unknown_flag_suggests_the_nearest(self):
         self.assertIn("did you mean --nproc", self.refused("--nprocs", "2", "x.py"))
@@ -69,26 +69,26 @@ class BadCommandLines(JobTest):
     def test_impossible_numbers_of_ranks_are_rejected(self):
         for value in ("0", "-1", "1e9", "4x", "", "99999999999999999999"):
             with self.subTest(nproc=value):
-                message = self.refused("--nproc", value, "x.py")
-                self.assertIn("--nproc", message)
+                words = self.refused("--nproc", value, "x.py")
+                self.assertIn("--nproc", words)
 
     def test_a_value_of_10_mb_is_not_echoed(self):
         # Linux limits an argument to 128 KiB, so a value of 10 MB has to come from a file.
         self.assertIn("--nproc", self.refused("--nproc", "9" * 120_000, "x.py"))
         text = "launch:\n  role: " + "x" * 10_000_000 + "\n"
-        message = self.refused(self.write("big.yaml", text))
-        self.assertIn("big.yaml", message)
+        words = self.refused(self.write("big.yaml", text))
+        self.assertIn("big.yaml", words)
 
     def test_a_nul_in_a_yaml_string_is_rejected_with_its_line(self):
-        message = self.refused(self.write("nul.yaml", 'launch:\n  role: "a\\0b"\n'))
-        self.assertIn("nul.yaml:2", message)
+        words = self.refused(self.write("nul.yaml", 'launch:\n  role: "a\\0b"\n'))
+        self.assertIn("nul.yaml:2", words)
 
     def test_a_missing_workdir_is_named(self):
         self.assertIn("--workdir", self.refused("--workdir", "/no/such", "--no-python", "/bin/true"))
 
-    def test_missing_gpus_are_named(self):
-        message = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
-        self.assertRegex(message, "--gpus 0: this machine has no GPU")
+    def test_gpus_that_are_not_there(self):
+        words = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
+        self.assertRegex(words, "--gpus 0: this machine has no GPU")
 
     def test_an_unknown_rendezvous_backend_is_named(self):
         self.assertIn("--rdzv-backend zzz", self.refused("--rdzv-backend", "zzz", "x.py"))

@@ -67,7 +67,7 @@ TEST_CASE("long names may be abbreviated while they are unique", "[cli]") {
       "options") {
     CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // not report or retry-delay
   }
-  SECTION("an ambiguous abbreviation is rejected with the candidates") {
+  SECTION("the others are named") {
     CHECK_THROWS_WITH(parse({"--master", "h", "x"}),
                       "--master could be --master-addr, --master-port; write more of it");
   }
