@@ -181,7 +181,7 @@ class NodesTest(JobTest):
                     return True
         return False
 
-    def goes_on(self, steps=3, limit=TIME_LIMIT):
+    def wait_for_steps(self, steps=3, limit=TIME_LIMIT):
         """Waits until more steps are committed."""
         goal = self.committed() + steps
         until(slowly(lambda: self.committed() >= goal), limit, "progress")

@@ -295,7 +295,7 @@ class Members(OverEtcd):
         world = self.job()
         for member in self.etcd.members:
             member.kill()
-            self.goes_on(steps=150)  # longer than the lease
+            self.wait_for_steps(steps=150)  # longer than the lease
             member.start()
             self.etcd.wait()
         self.assertEqual([found.name for found in self.worlds()], [world.name])

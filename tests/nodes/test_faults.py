@@ -27,7 +27,7 @@ class Faults(NodesTest):
     def begin(self, host):
         self.by_host[host] = self.agent(host, "2:4", "--max-restarts", self.max_restarts)
 
-    def a_worker_of(self, host):
+    def workers_of(self, host):
         """The pids of the live workers on a host."""
         return [life.pid for life in counts.lives(self.counts)
                 if life.host == f"host{host}" and alive(life.pid) and not life.ended_well]
@@ -45,7 +45,7 @@ class Faults(NodesTest):
         return lambda: self.begin(host)
 
     def kill_worker(self, host):
-        for pid in self.a_worker_of(host):
+        for pid in self.workers_of(host):
             send(pid, signal.SIGKILL)
         return lambda: None
 
@@ -59,7 +59,7 @@ class Faults(NodesTest):
         return lambda: agent.signal(signal.SIGCONT)
 
     def freeze_worker(self, host):
-        frozen = self.a_worker_of(host)
+        frozen = self.workers_of(host)
         for pid in frozen:
             send(pid, signal.SIGSTOP)
         return lambda: [send(pid, signal.SIGCONT) for pid in frozen]

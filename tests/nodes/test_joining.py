@@ -23,7 +23,7 @@ class Joining(NodesTest):
 
     def assert_undisturbed(self, world):
         """Checks that the job has had the same two nodes all the time."""
-        self.goes_on(steps=20)
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(self.two)
 
@@ -205,7 +205,7 @@ class Replay(Joining):
             if path.read_bytes()[:1] != b"\0":  # not a connection of a rank to the store
                 output = self.stranger_output("replay", path)
                 self.assertIn("closed", output, path)
-        self.goes_on(steps=20)
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name], self.two[0].err[before:])
         self.end_relay_and_job()
 
@@ -218,7 +218,7 @@ class Replay(Joining):
 
     def test_replayed_heartbeats_do_not_keep_a_dead_agent_alive(self):
         world = self.job_through_a_relay()
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         self.assertTrue(list(self.kept.glob("udp.*")), "no datagram came through the relay")
         (self.kept / "replay").touch()
         (worker,) = [life.pid for life in world.lives if life.host == "host1"]

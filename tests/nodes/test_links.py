@@ -26,7 +26,7 @@ class Lossy(NodesTest):
         for host in self.net.hosts:
             host.heal()
         # TCP may retry only after minutes, so connections from before may not recover soon.
-        self.goes_on(limit=90)
+        self.wait_for_steps(limit=90)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
@@ -58,7 +58,7 @@ class Slow(NodesTest):
     def test_a_job_forms_runs_and_restarts_over_slow_links(self):
         agents = self.all_agents(None, "--max-restarts", 1)
         world = self.world(3)
-        self.goes_on(steps=10)
+        self.wait_for_steps(steps=10)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.break_rank(1)
         after = self.world(3, after=world)

@@ -32,7 +32,7 @@ class Loss(NodesTest):
             self.assertEqual(self.worlds()[-1].name, world.name)
             self.assertTrue(all(agent.running for agent in agents))
             time.sleep(0.1)
-        self.goes_on()
+        self.wait_for_steps()
         self.assertEqual(self.worlds()[-1].name, world.name)
 
 
@@ -138,7 +138,7 @@ class Frozen(Loss):
             agent.signal(signal.SIGSTOP)
             time.sleep(0.5)  # the time that it is frozen
             agent.signal(signal.SIGCONT)
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(agents)
 
@@ -226,7 +226,7 @@ class Cut(Loss):
         self.net[1].cut()
         time.sleep(0.5)  # the time that it is cut
         self.net[1].heal()
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(agents)
 
@@ -255,7 +255,7 @@ class Datagrams(Loss):
 
     def test_a_node_whose_datagrams_stop_in_mid_run_is_kept(self):
         agents, world = self.three()
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         dropped = self.net[2].drop_datagrams()
         self.runs_without(dropped, agents, world)
         self.check_cut(agents, world)

@@ -17,7 +17,7 @@ class Grow(NodesTest):
         both = self.world(2, after=alone)
         self.assertEqual(both.hosts, ["host0", "host1"])
         self.assertEqual(both.restarts, 0)  # torchrun: both die after 60 s
-        self.goes_on()
+        self.wait_for_steps()
         self.end_well()
 
     def test_each_new_node_starts_a_new_round(self):
@@ -58,7 +58,7 @@ class Spares(NodesTest):
         world = self.world(2)
         agents.append(self.agent(2, 2))
         until(slowly(lambda: self.connected(2)), 20, "the spare at the leader")
-        self.goes_on(steps=20)
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name])  # the job was not disturbed
         return agents, world
 
@@ -76,7 +76,7 @@ class Spares(NodesTest):
         (first, second, spare), world = self.full_job_with_a_spare()
         spare.signal(signal.SIGTERM)
         self.assertEqual(spare.wait(), 128 + signal.SIGTERM)
-        self.goes_on(steps=20)
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well([first, second])
 
@@ -84,7 +84,7 @@ class Spares(NodesTest):
         (first, second, spare), world = self.full_job_with_a_spare()
         spare.kill()
         until(slowly(lambda: not self.net[2].pids()), 10)
-        self.goes_on(steps=50)
+        self.wait_for_steps(steps=50)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well([first, second])
 

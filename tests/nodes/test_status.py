@@ -42,7 +42,7 @@ class Status(NodesTest):
         self.assertEqual(answer.returncode, 0, answer.stderr)
         for name in ("host0", "host1", "running"):
             self.assertTrue(lines_with(answer.stdout, name), answer.stdout)
-        self.goes_on()
+        self.wait_for_steps()
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
@@ -82,7 +82,7 @@ class Status(NodesTest):
         wrong = self.run_status(2)
         self.assertNotEqual(wrong.returncode, 0)
         self.assertNotIn("host1", wrong.stdout + wrong.stderr)
-        self.goes_on()
+        self.wait_for_steps()
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
