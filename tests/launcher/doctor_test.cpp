@@ -242,7 +242,7 @@ TEST_CASE("mgpu-train must run and have the version of mgpu-run", "[doctor]") {
     facts.trainer.output = "mgpu-train 0.0.9\n";
     CHECK(found(facts, "mgpu-train").verdict == Verdict::warn);
   }
-  SECTION("a program that hangs is a failure") {
+  SECTION("one that does not end is a failure") {
     facts.trainer.late = true;
     CHECK(found(facts, "mgpu-train").verdict == Verdict::fail);
   }

@@ -38,7 +38,7 @@ std::string text_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch]") {
+TEST_CASE("every host gets the command line and its own place", "[ssh_launch]") {
   const auto agents =
       plan({"--max-restarts", "3", "--env", "A=b c", "--tee=3", "-m", "train", "--lr", "1"});
   REQUIRE(agents.size() == 3);
@@ -52,7 +52,7 @@ TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch
                                  "1"});
   CHECK_FALSE(agents[0].local);
 
-  // An agent that is started this way starts no agents itself.
+  // And an agent that is started so is no fan-out again.
   auto words = agents[2].words;
   const auto o = parse(words);
   CHECK(o.hostfile.empty());
@@ -61,7 +61,7 @@ TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch
   CHECK(o.args == Words{"--lr", "1"});
 }
 
-TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch]") {
+TEST_CASE("of a hostfile only the hosts that are asked for are used", "[ssh_launch]") {
   CHECK(plan({"--nnodes", "2", "x"}).size() == 2);
   const auto elastic = plan({"--nnodes", "1:2", "--master-port", "29500", "x"});
   REQUIRE(elastic.size() == 2);
@@ -73,13 +73,13 @@ TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch
   CHECK_THROWS_WITH(plan({"--standalone", "x"}), Contains("--standalone and --hostfile"));
 }
 
-TEST_CASE("a given master address or rendezvous endpoint is kept", "[ssh_launch]") {
+TEST_CASE("what a person says of the meeting place is kept", "[ssh_launch]") {
   CHECK_THAT(plan({"--master-addr", "10.0.0.1", "x"})[1].words,
              Catch::Matchers::VectorContains(std::string("--master-addr=10.0.0.1")));
   const auto etcd = plan({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
   CHECK(etcd[0].words == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "--nnodes=3",
                                "--node-rank=0", "--nproc=4", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"-n", "1", "x"})[0].words[0] == "--nproc=1");  // overrides slots=4
+  CHECK(plan({"-n", "1", "x"})[0].words[0] == "--nproc=1");  // over slots=4
   const auto report = plan({"--report", "r.json", "x"});
   CHECK_THAT(report[0].words, Catch::Matchers::VectorContains(std::string("--report=r.json")));
   for (const auto& word : report[1].words) CHECK_FALSE(word.starts_with("--report"));
@@ -93,7 +93,7 @@ TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
   CHECK(agents[0].local);
   CHECK(agents[1].local);
   CHECK(agents[2].local);
-  CHECK_FALSE(agents[3].local);  // as another user
+  CHECK_FALSE(agents[3].local);  // as somebody else
   CHECK(agents[3].words[2] == "--master-addr=head.example");
   CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].words ==
         Words{"--nnodes=1", "--node-rank=0", "--nproc=2", "--rdzv-token-stdin", "--", "x"});
@@ -101,7 +101,7 @@ TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
         "--master-addr=127.0.0.1");
 }
 
-TEST_CASE("the dry run of a hostfile shows the command of each host", "[ssh_launch]") {
+TEST_CASE("the dry run of a hostfile shows what each host is told", "[ssh_launch]") {
   CHECK(ssh_launch_text(plan({"--nnodes=2", "x", "a b"})) ==
         "node  host   started   command\n"
         "0     a      over ssh  mgpu-run --nnodes=2 --node-rank=0 --master-addr=a "
@@ -110,7 +110,7 @@ TEST_CASE("the dry run of a hostfile shows the command of each host", "[ssh_laun
         "--master-port=20123 --rdzv-token-stdin -- x 'a b'\n");
 }
 
-TEST_CASE("variables of the login session are not forwarded", "[ssh_launch]") {
+TEST_CASE("the session's own variables stay where they are", "[ssh_launch]") {
   for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "LANG",
                            "NCCL_DEBUG", "HF_TOKEN", "MGPU_KEEP_ALIVE", "a_1"}) {
     CAPTURE(name);
@@ -143,7 +143,7 @@ TEST_CASE("variables of the login session are not forwarded", "[ssh_launch]") {
   CHECK_FALSE(is_inherited("MGPU_RDZV_TOKEN"));
 }
 
-TEST_CASE("folder, environment and arguments arrive unchanged", "[ssh_launch][fork]") {
+TEST_CASE("folder, environment and arguments arrive byte by byte", "[ssh_launch][fork]") {
   TempDir dir;
   std::string odd;
   for (int c = 1; c < 256; ++c) odd += static_cast<char>(c);
@@ -161,7 +161,7 @@ TEST_CASE("folder, environment and arguments arrive unchanged", "[ssh_launch][fo
   const std::string rest = "secret\n" + odd;
   std::ofstream(dir.path("script"))
       << script_of({folder, {"ODD=" + odd, "v=1"}, program, {"", odd, "$(reboot)"}}) << rest;
-  // As a login shell receives it.
+  // As a login shell would get it.
   auto command = std::string(shell) + " -c \"$OBEY\" < '" + dir.path("script") + "'";
   ::setenv("OBEY", kObeyStdin, 1);
   CHECK(::system(command.c_str()) == 0);
@@ -172,7 +172,7 @@ TEST_CASE("folder, environment and arguments arrive unchanged", "[ssh_launch][fo
   CHECK(text_of(dir.path("stdin")) == rest);
 }
 
-TEST_CASE("a program that is missing at its path is looked up on PATH", "[ssh_launch][fork]") {
+TEST_CASE("a program that is not where it was here is looked up on PATH", "[ssh_launch][fork]") {
   TempDir dir;
   std::ofstream(dir.path("there"))
       << "#!/bin/sh\necho there \"$1\" > '" << dir.path("out") << "'\n";
@@ -184,7 +184,7 @@ TEST_CASE("a program that is missing at its path is looked up on PATH", "[ssh_la
   CHECK(text_of(dir.path("out")) == "there x y\n");
 }
 
-TEST_CASE("the first agent that fails sets the status", "[ssh_launch]") {
+TEST_CASE("the first agent that fails names the status", "[ssh_launch]") {
   SshLaunchPolicy policy(3, 3);
   CHECK(policy.ended({.code = 7}, true) == Step::stop_in_time);
   CHECK(policy.ended({.code = 1}, false) == Step::stop_in_time);
@@ -194,33 +194,33 @@ TEST_CASE("the first agent that fails sets the status", "[ssh_launch]") {
   CHECK(policy.status() == 7);
 }
 
-TEST_CASE("a host whose ssh has failed ends a job that needs it", "[ssh_launch]") {
-  SECTION("with the status for lost nodes") {
+TEST_CASE("a host that ssh has lost ends a job that needs it", "[ssh_launch]") {
+  SECTION("with the status of nodes that cannot stay together") {
     SshLaunchPolicy policy(2, 2);
     CHECK(policy.ended({.code = 255}, true) == Step::stop_at_once);
     CHECK(policy.ended({.code = 143}, true) == Step::stop_in_time);
     CHECK(policy.status() == 75);
   }
-  SECTION("but not a job that can continue without it") {
+  SECTION("but not one that can do without") {
     SshLaunchPolicy policy(3, 2);
     CHECK(policy.ended({.signo = SIGKILL}, true) == Step::wait);
     CHECK(policy.ended({}, true) == Step::wait);
     CHECK(policy.ended({}, true) == Step::wait);
     CHECK(policy.status() == 0);
   }
-  SECTION("status 255 of a local agent is a normal status") {
+  SECTION("255 of an agent here is a status like any other") {
     SshLaunchPolicy policy(1, 1);
     CHECK(policy.ended({.code = 255}, false) == Step::stop_in_time);
     CHECK(policy.status() == 255);
   }
 }
 
-TEST_CASE("the others do not wait for an agent that never started", "[ssh_launch]") {
+TEST_CASE("an agent that never began is not waited for by the others", "[ssh_launch]") {
   SshLaunchPolicy policy(2, 2);
   CHECK(policy.ended({.code = GENERATE(2, 126, 127)}, true) == Step::stop_at_once);
 }
 
-TEST_CASE("a stop signal sets the status unless the job has failed before", "[ssh_launch]") {
+TEST_CASE("a signal names the status unless the job has failed before", "[ssh_launch]") {
   SshLaunchPolicy policy(2, 2);
   const bool failed = GENERATE(false, true);
   if (failed) policy.ended({.code = 3}, true);

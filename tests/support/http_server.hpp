@@ -17,14 +17,14 @@ namespace mgpu::tests {
 struct HttpAnswer {
   unsigned status = 200;
   std::string body{};
-  bool silent = false;  // accepts the request and does not answer
+  bool silent = false;  // takes the question and says nothing
 };
 
 struct HttpQuestion {
   std::string method, path, body;
 };
 
-// Answers one connection after the other on a free port until it is destroyed.
+// Answers one connection after the other on a port of its own until it is destroyed.
 class HttpServer {
  public:
   using Respond = std::function<HttpAnswer(const HttpQuestion&)>;
@@ -71,7 +71,7 @@ class HttpServer {
       const auto answer = respond_(question);
       if (answer.silent) {
         char byte = 0;
-        socket.read_some(boost::asio::buffer(&byte, 1), failure);  // until the client gives up
+        socket.read_some(boost::asio::buffer(&byte, 1), failure);  // until the other gives up
         continue;
       }
       http::response<http::string_body> response(static_cast<http::status>(answer.status), 11);
