@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   try {
     train_as(argc > 1 ? train::read_recipe(argv[1]) : train::parse_recipe(kRecipe, "trainer.cpp"));
   } catch (const std::exception& e) {
-    train::leave_last_words(e.what());
+    train::write_failure_report(e.what());
     std::fflush(nullptr);
     _Exit(1);  // without destructors: other ranks must not wait for this one's farewell
   }
