@@ -149,13 +149,13 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
   Tensor x;
   {
     const Borrowed first(keeper, kEmbeddingUnit);
-    keeper.soon(block_unit(0));
+    keeper.prefetch(block_unit(0));
     x = ops::embedding(first->embedding, batch.tokens);
   }
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const int unit = block_unit(layer);
     const Borrowed weights(keeper, unit);
-    keeper.soon(unit + 1);
+    keeper.prefetch(unit + 1);
     BlockSaved saved;
     Tensor y = block_forward(x, weights->block, context, static_cast<int>(layer), saved);
     if (layers != nullptr) {
@@ -175,7 +175,7 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, Keeper& ke
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int unit = block_unit(layer);
     const Borrowed weights(keeper, unit);
-    if (layer > 0) keeper.soon(unit - 1);
+    if (layer > 0) keeper.prefetch(unit - 1);
     Layer kept = std::move(layers.back());
     layers.pop_back();
     if (keep_of(layer) == Keep::on_host) {
@@ -201,12 +201,12 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Keepe
   Tensor g;
   {
     const Borrowed end(keeper, last);
-    keeper.soon(config_.tied ? kEmbeddingUnit : last - 1);
+    keeper.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
     Tensor g_normed;
     if (config_.tied) {
       const Borrowed first(keeper, kEmbeddingUnit);
-      keeper.soon(last - 1);
+      keeper.prefetch(last - 1);
       g_normed = head(HeadRows{normed, batch, first->embedding, options_.head_rows},
                       keeper.gradients(kEmbeddingUnit).embedding);
     } else {

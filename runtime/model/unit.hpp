@@ -55,7 +55,7 @@ class Keeper {
   virtual ~Keeper() = default;
   virtual const Unit& weights(int unit) = 0;  // valid until release
   virtual void release(int unit) = 0;
-  virtual void soon(int unit) = 0;              // it will be asked for next
+  virtual void prefetch(int unit) = 0;          // it will be asked for next
   virtual const Unit& gradients(int unit) = 0;  // add to these
   virtual void gradients_done(int unit) = 0;    // of this micro-batch
 };

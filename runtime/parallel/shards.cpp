@@ -137,7 +137,7 @@ void Shards::release(int unit) {
   if (--found->second.users == 0) gathered_.erase(found);
 }
 
-void Shards::soon(int unit) {
+void Shards::prefetch(int unit) {
   if (!whole_weights()) gather(unit);
 }
 

@@ -53,7 +53,7 @@ class Shards : public model::Keeper {
 
   const model::Unit& weights(int unit) override;
   void release(int unit) override;
-  void soon(int unit) override;
+  void prefetch(int unit) override;
   const model::Unit& gradients(int unit) override;
   void gradients_done(int unit) override;
 

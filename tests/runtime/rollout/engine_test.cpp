@@ -56,7 +56,7 @@ class Kept final : public model::Keeper {
     return units_.at(static_cast<std::size_t>(unit));
   }
   void release(int) override {}
-  void soon(int) override {}
+  void prefetch(int) override {}
   const model::Unit& gradients(int unit) override { return weights(unit); }
   void gradients_done(int) override {}
 
