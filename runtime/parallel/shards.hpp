@@ -103,7 +103,7 @@ class Shards : public model::Keeper {
   void open_bucket(int bucket);
   void reduce_bucket(int bucket);
   void median_bucket(int bucket);
-  void take_in(int bucket);  // waits for a bucket's sum and adds it to this rank's part
+  void accumulate_reduced(int bucket);  // waits for a bucket's sum and adds it to this rank's part
   Tensor own_gradient(int bucket) const;
   Range own_space(const Range& flat) const;  // where this rank's part of a range lies in its parts
   void wait(comm::Pending& pending);

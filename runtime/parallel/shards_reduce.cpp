@@ -41,7 +41,7 @@ const model::Unit& Shards::gradients(int unit) {
 void Shards::open_bucket(int bucket) {
   if (open_.contains(bucket)) return;
   while (in_flight_.size() > kInFlight) {
-    take_in(in_flight_.front());
+    accumulate_reduced(in_flight_.front());
     in_flight_.pop_front();
   }
   const auto& b = buckets_.buckets[static_cast<std::size_t>(bucket)];
@@ -90,7 +90,7 @@ void Shards::reduce_bucket(int bucket) {
   } else {
     if (const auto busy = std::find(in_flight_.begin(), in_flight_.end(), bucket);
         busy != in_flight_.end()) {  // still the micro-batch before this one
-      take_in(bucket);
+      accumulate_reduced(bucket);
       in_flight_.erase(busy);
     }
     open_bucket(bucket);
@@ -106,13 +106,13 @@ void Shards::reduce_bucket(int bucket) {
     if (!first_micro_) arriving_.emplace(bucket, to);
     in_flight_.push_back(bucket);
     if (!options_.overlap) {
-      take_in(bucket);
+      accumulate_reduced(bucket);
       in_flight_.pop_back();
     }
   }
 }
 
-void Shards::take_in(int bucket) {
+void Shards::accumulate_reduced(int bucket) {
   wait(reducing_[static_cast<std::size_t>(bucket)]);
   const auto found = arriving_.find(bucket);
   if (found == arriving_.end()) return;
@@ -149,7 +149,7 @@ void Shards::finish_gradients() {
     for (int i = static_cast<int>(buckets_.buckets.size()) - 1; i >= 0; --i) reduce_bucket(i);
   }
   for (auto& pending : reducing_) wait(pending);
-  for (const int bucket : in_flight_) take_in(bucket);
+  for (const int bucket : in_flight_) accumulate_reduced(bucket);
   in_flight_.clear();
 }
 
