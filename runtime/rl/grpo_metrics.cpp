@@ -12,8 +12,8 @@
 namespace mgpu::rl {
 
 // Takes in what a step came to.
-void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-                         const std::vector<Micro>& micros, double rate) {
+void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
+                                 const std::vector<Micro>& micros, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
   const auto every = at::empty({comm_->world(), metrics.most.numel()}, metrics.most.options());
   comm_->all_gather(every.view({-1}), metrics.most, "extremes of the loss").wait();

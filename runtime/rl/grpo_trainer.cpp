@@ -235,7 +235,7 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
     metrics.add(objective.loss().metrics);
   };
   auto record = learner_->step(micros.size(), micro, rate, wishes_ ? wishes_() : train::Wishes{});
-  settle(record, metrics, micros, rate);
+  consume_record(record, metrics, micros, rate);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   measure({{"update_time", seconds.count()}});
 }

@@ -88,8 +88,8 @@ class GrpoTrainer : public train::Session {
   void leave_out_idle(std::vector<Micro>& micros);
   bool idle(const Micro& micro) const;
   void learn(const std::vector<Micro>& micros, std::int64_t step);
-  void settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-              const std::vector<Micro>& micros, double rate);
+  void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
+                      const std::vector<Micro>& micros, double rate);
   void measure(std::map<std::string, double> metrics);
   void log_interval();
   void evaluate_now();

@@ -51,7 +51,7 @@ bool Trainer::train_epoch() {
     const double rate = rates_->at(batches.step);
     auto record = learner_->step(batches, rate, wishes_ ? wishes_() : Wishes{});
     next_ = loader_->next();
-    settle();  // the step before this one, while this one is computed
+    consume_record();  // the step before this one, while this one is computed
     const double epoch_now = epoch_after(batches);
     in_flight_ = InFlight{std::move(record), batches.step,  batches.labels, batches.tokens,
                           batches.examples,  batches.costs, rate,           epoch_now};
@@ -62,7 +62,7 @@ bool Trainer::train_epoch() {
     progress_.epoch = epoch_now;
     const bool epoch_ends = !next_ || next_->epoch != epoch;
     const bool last = progress_.step == total_steps_;
-    if (log_due() || last || epoch_ends) settle();
+    if (log_due() || last || epoch_ends) consume_record();
     if (log_due() || last) log_interval();
     if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
       evaluate_now();
@@ -77,7 +77,7 @@ bool Trainer::train_epoch() {
 }
 
 void Trainer::finish() {
-  settle();
+  consume_record();
   log_interval();
   save_last();
   reporter_->summary(whole_run_);
@@ -91,11 +91,11 @@ double Trainer::epoch_after(const data::StepBatches& batches) {
 }
 
 void Trainer::save() {
-  settle();
+  consume_record();
   save_now();
 }
 
-void Trainer::settle() {
+void Trainer::consume_record() {
   if (!in_flight_) return;
   const auto step = std::move(*in_flight_);
   in_flight_.reset();
@@ -147,7 +147,7 @@ void Trainer::log_interval() {
 }
 
 void Trainer::evaluate_now() {
-  settle();
+  consume_record();
   const auto result =
       evaluate(*learner_, *evaluated_, eval_items_, config_.per_device_eval_batch_size);
   const double seconds = std::max(result.seconds, 1e-9);

@@ -58,7 +58,7 @@ class Trainer : public Session {
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void save();
-  void settle();  // takes in the record of the step before
+  void consume_record();  // takes in the record of the step before
   void log_interval();
   void evaluate_now();
   double epoch_after(const data::StepBatches& batches);
