@@ -92,16 +92,17 @@ void Session::open_model() {
   checkpoint::make_writable_folder(config_.output_dir);
   source_.emplace(train::open_model(config_));
   check_vocabulary(*source_);
-  if (source_->config.nf4) settle_four_bit();
+  if (source_->config.nf4) decide_four_bit();
   if (!config_.adapter_path.empty()) {
     adapter_ = open_adapter(config_.adapter_path);
     for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
   }
-  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk) settle_new_rows();
+  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk)
+    save_new_token_rows();
 }
 
 // Rows for new tokens are in no file of the base: an adapter without them could not be used.
-void Session::settle_new_rows() {
+void Session::save_new_token_rows() {
   auto& saved = config_.lora_modules_to_save;
   std::vector<std::string> needed{"embed_tokens"};
   if (!source_->config.tied) needed.push_back("lm_head");
@@ -116,7 +117,7 @@ void Session::settle_new_rows() {
 }
 
 // A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
-void Session::settle_four_bit() {
+void Session::decide_four_bit() {
   if (config_.use_peft && !config_.load_in_4bit) {
     config_.load_in_4bit = true;
     notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
@@ -140,7 +141,7 @@ void Session::join() {
 
 // What is left to us: how much is spread and what is recomputed. All ranks decide alike, by the
 // smallest of their GPUs.
-void Session::settle_memory() {
+void Session::decide_memory_options() {
   PlanRequest request{source_->config, config_, comm_->world(), 0};
   if (device_.is_cuda()) {
     const auto own =
@@ -166,7 +167,7 @@ void Session::settle_memory() {
 }
 
 void Session::build() {
-  settle_memory();
+  decide_memory_options();
   LearnerOptions options;
   options.shards = shard_options(config_, device_);
   options.model.device = device_;

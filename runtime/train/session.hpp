@@ -97,9 +97,9 @@ class Session {
   End end_ = End::complete;
 
  private:
-  void settle_four_bit();
-  void settle_new_rows();
-  void settle_memory();
+  void decide_four_bit();
+  void save_new_token_rows();
+  void decide_memory_options();
 };
 
 }  // namespace mgpu::train

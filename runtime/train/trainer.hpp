@@ -50,7 +50,7 @@ class Trainer : public Session {
   double last_loss() const { return last_loss_; }
 
  private:
-  void settle_batch();
+  void plan_step_batch();
   void open_data();
   void plan_steps();
   void resume();

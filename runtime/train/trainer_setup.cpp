@@ -31,7 +31,7 @@ void Trainer::setup() {
   check_ranks(config_, contract_.world_size);
   open_files();
   join();
-  settle_batch();
+  plan_step_batch();
   build();
   plan_steps();
   resume();
@@ -41,7 +41,7 @@ void Trainer::setup() {
 }
 
 // After ranks ran out of memory: the same step in more, smaller pieces, with the same result.
-void Trainer::settle_batch() {
+void Trainer::plan_step_batch() {
   batch_ = plan_batch(config_, comm_->world());
   global_batch_ = batch_.global();
   for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
