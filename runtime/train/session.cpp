@@ -264,7 +264,7 @@ void Session::save_now() {
 }
 
 // The model that the run was made for, in output_dir itself.
-void Session::leave_model() {
+void Session::export_model() {
   if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
     saver_->publish_model(best_checkpoint_);
   } else if (last_saved_ == progress_.step) {
@@ -277,7 +277,7 @@ void Session::leave_model() {
 void Session::save_last() {
   const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_ != End::stopped && config_.save_final_model) leave_model();
+  if (end_ != End::stopped && config_.save_final_model) export_model();
 }
 
 }  // namespace mgpu::train

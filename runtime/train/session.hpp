@@ -70,7 +70,7 @@ class Session {
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
   void save_now();
-  void leave_model();
+  void export_model();
   // The last checkpoint and the model, if they are wanted.
   void save_last();
 
