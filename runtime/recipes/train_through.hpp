@@ -14,7 +14,7 @@ namespace mgpu::recipes {
 template <class Trainer, class Advance>
 int train_through(Trainer& trainer, int ranks, Advance advance) {
   train::StopSignals signals;
-  trainer.set_wishes([&] { return signals.take(); });
+  trainer.set_requests([&] { return signals.take(); });
   try {
     trainer.setup();
     signals.defer();

@@ -234,7 +234,8 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
                                   objective, temperature_, chance, learner_->shards());
     metrics.add(objective.loss().metrics);
   };
-  auto record = learner_->step(micros.size(), micro, rate, wishes_ ? wishes_() : train::Wishes{});
+  auto record =
+      learner_->step(micros.size(), micro, rate, requests_ ? requests_() : train::Requests{});
   consume_record(record, metrics, micros, rate);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   measure({{"update_time", seconds.count()}});

@@ -58,7 +58,7 @@ double Learner::scale_of(const data::StepBatches& batches) const {
 }
 
 StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
-                         const Wishes& wishes) {
+                         const Requests& requests) {
   if (options_.shards.reduce == parallel::Reduce::median) {
     std::vector<bool> voters;
     for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
@@ -73,11 +73,11 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   };
-  return step(batches.micros.size(), micro, learning_rate, wishes);
+  return step(batches.micros.size(), micro, learning_rate, requests);
 }
 
 StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning_rate,
-                         const Wishes& wishes) {
+                         const Requests& requests) {
   const auto device = options_.shards.device;
   if (options_.times_device) {  // what is left of the step before is not this one's
     wait_for(device);
@@ -94,8 +94,8 @@ StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning
   const double waited = shards_.take_waited_seconds();
   record.add(StepRecord::kRankSeconds + comm_.rank(), std::max(0.0, own.count() - waited));
   record.add(StepRecord::kCommSeconds, waited + waited_at_end_);
-  record.add(StepRecord::kSave, wishes.save ? 1.0 : 0.0);
-  record.add(StepRecord::kStop, wishes.stop ? 1.0 : 0.0);
+  record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
+  record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
   finish_step(record, learning_rate);
   record.send();
   return record;

@@ -28,7 +28,7 @@ struct LearnerOptions {
 };
 
 // Whether somebody has asked this rank to save, or to save and end.
-struct Wishes {
+struct Requests {
   bool save = false, stop = false;
 };
 
@@ -43,13 +43,13 @@ class Learner {
 
   // Queues a step: forward and backward of every micro-batch, the exchange of gradients, the
   // update. Read the record when the next step has been queued.
-  StepRecord step(const data::StepBatches& batches, double learning_rate, const Wishes& wishes);
+  StepRecord step(const data::StepBatches& batches, double learning_rate, const Requests& requests);
 
   // The same with micro-batches of any kind: `micro` does forward and backward of each, adds what
   // is to be known of it to the record, and is given its number.
   using Micro = std::function<void(std::size_t number, StepRecord& record)>;
   StepRecord step(std::size_t micros, const Micro& micro, double learning_rate,
-                  const Wishes& wishes);
+                  const Requests& requests);
 
   // Sums over the labels of this rank's batches, added to the record; reduce it when all are in.
   void evaluate(const data::Batch& batch, StepRecord& record);

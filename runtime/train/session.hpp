@@ -34,7 +34,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Asked before every step whether somebody wants a checkpoint or the end; none by default.
-  void set_wishes(std::function<Wishes()> wishes) { wishes_ = std::move(wishes); }
+  void set_requests(std::function<Requests()> requests) { requests_ = std::move(requests); }
 
   // As it is carried out: what was left to us is settled in setup().
   const TrainConfig& config() const { return config_; }
@@ -76,7 +76,7 @@ class Session {
 
   TrainConfig config_;
   rendezvous::Contract contract_;
-  std::function<Wishes()> wishes_;
+  std::function<Requests()> requests_;
   std::optional<ModelSource> source_;
   std::optional<AdapterSource> adapter_;  // to go on from
   std::vector<std::string> notes_;        // for the reporter, once there is one

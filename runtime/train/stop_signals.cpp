@@ -53,7 +53,7 @@ void StopSignals::defer() {
   }
 }
 
-Wishes StopSignals::take() {
+Requests StopSignals::take() {
   return {save_asked.exchange(false), stop_signal != 0};
 }
 

@@ -21,7 +21,7 @@ class StopSignals {
   void defer();
 
   // What has been asked for since the last call; a wish to end stays.
-  Wishes take();
+  Requests take();
   int signal() const;  // the one that asked for the end; 0: none
 };
 

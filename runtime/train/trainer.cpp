@@ -49,7 +49,7 @@ bool Trainer::train_epoch() {
   while (next_ && next_->epoch == epoch && !training_over_) {
     const auto batches = std::move(*next_);
     const double rate = rates_->at(batches.step);
-    auto record = learner_->step(batches, rate, wishes_ ? wishes_() : Wishes{});
+    auto record = learner_->step(batches, rate, requests_ ? requests_() : Requests{});
     next_ = loader_->next();
     consume_record();  // the step before this one, while this one is computed
     const double epoch_now = epoch_after(batches);

@@ -28,9 +28,9 @@ TEST_CASE("before training a signal to end ends, and a wish to save is kept", "[
   for (const int signo : {SIGTERM, SIGINT, SIGHUP}) CHECK(disposition(signo) == SIG_DFL);
   ::raise(SIGUSR1);
   signals.defer();
-  const auto wishes = signals.take();
-  CHECK(wishes.save);
-  CHECK_FALSE(wishes.stop);
+  const auto requests = signals.take();
+  CHECK(requests.save);
+  CHECK_FALSE(requests.stop);
   CHECK_FALSE(signals.take().save);  // once is enough
 }
 
