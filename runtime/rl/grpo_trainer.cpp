@@ -184,8 +184,8 @@ bool GrpoTrainer::train_step() {
   if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
     evaluate_now();
   if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
-  if (ends_early_) end_ = train::End::early;
-  if (stop_wanted_) end_ = train::End::stopped;
+  if (ends_early_) end_reason_ = train::EndReason::early;
+  if (stop_wanted_) end_reason_ = train::EndReason::stopped;
   return !last && !stop_wanted_ && !ends_early_;
 }
 
@@ -286,7 +286,8 @@ void GrpoTrainer::save() {
 void GrpoTrainer::finish() {
   log_interval();
   whole_run_.loss = loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0;
-  const bool saves = config_.save_strategy != train::When::no || end_ == train::End::stopped;
+  const bool saves =
+      config_.save_strategy != train::When::no || end_reason_ == train::EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
   generator_->finish();

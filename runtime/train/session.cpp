@@ -275,9 +275,9 @@ void Session::export_model() {
 }
 
 void Session::save_last() {
-  const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
+  const bool saves = config_.save_strategy != When::no || end_reason_ == EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_ != End::stopped && config_.save_final_model) export_model();
+  if (end_reason_ != EndReason::stopped && config_.save_final_model) export_model();
 }
 
 }  // namespace mgpu::train

@@ -20,7 +20,7 @@
 namespace mgpu::train {
 
 // Why training ended.
-enum class End {
+enum class EndReason {
   complete,  // all steps are done
   stopped,   // somebody asked for it; a checkpoint was saved
   early,     // early stopping
@@ -38,7 +38,7 @@ class Session {
 
   // As it is carried out: what was left to us is settled in setup().
   const TrainConfig& config() const { return config_; }
-  End end() const { return end_; }
+  EndReason end_reason() const { return end_reason_; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t total_steps() const { return total_steps_; }
   Learner& learner() { return *learner_; }
@@ -94,7 +94,7 @@ class Session {
   std::string last_checkpoint_, best_checkpoint_;
   std::int64_t last_saved_ = -1;
   bool save_wanted_ = false;
-  End end_ = End::complete;
+  EndReason end_reason_ = EndReason::complete;
 
  private:
   void decide_four_bit();

@@ -68,7 +68,7 @@ bool Trainer::train_epoch() {
       evaluate_now();
     if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
     if (stop_wanted_) {
-      end_ = End::stopped;
+      end_reason_ = EndReason::stopped;
       training_over_ = true;
     }
   }
@@ -166,7 +166,7 @@ void Trainer::evaluate_now() {
     best_checkpoint_ = last_checkpoint_;
   }
   if (verdict.stop) {
-    end_ = End::early;
+    end_reason_ = EndReason::early;
     training_over_ = true;
   }
 }
