@@ -262,12 +262,12 @@ void GrpoTrainer::evaluate_now() {
   for (const auto& [name, value] : made.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  const auto verdict = judge(metrics);
-  if (verdict.keep) {
+  const auto decision = evaluate_best_model(metrics);
+  if (decision.keep) {
     save();
     best_checkpoint_ = last_checkpoint_;
   }
-  ends_early_ = verdict.stop;
+  ends_early_ = decision.stop;
 }
 
 void GrpoTrainer::save() {

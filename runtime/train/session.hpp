@@ -62,10 +62,10 @@ class Session {
 
   // What an evaluation asks for, by metric_for_best_model: that this model be kept as the best, or
   // that training end, which there is a note about.
-  struct Verdict {
+  struct BestModelDecision {
     bool keep = false, stop = false;
   };
-  Verdict judge(const std::map<std::string, double>& metrics);
+  BestModelDecision evaluate_best_model(const std::map<std::string, double>& metrics);
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;

@@ -160,12 +160,12 @@ void Trainer::evaluate_now() {
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  const auto verdict = judge(metrics);
-  if (verdict.keep) {
+  const auto decision = evaluate_best_model(metrics);
+  if (decision.keep) {
     save();
     best_checkpoint_ = last_checkpoint_;
   }
-  if (verdict.stop) {
+  if (decision.stop) {
     end_reason_ = EndReason::early;
     training_over_ = true;
   }
