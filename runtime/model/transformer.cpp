@@ -31,16 +31,16 @@ Tensor to_host(const Tensor& x) {
 // Gives a unit back when the scope ends.
 class Borrowed {
  public:
-  Borrowed(Keeper& keeper, int unit)
-      : keeper_(keeper), unit_(unit), weights_(keeper.weights(unit)) {}
+  Borrowed(WeightProvider& provider, int unit)
+      : provider_(provider), unit_(unit), weights_(provider.weights(unit)) {}
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
-  ~Borrowed() { keeper_.release(unit_); }
+  ~Borrowed() { provider_.release(unit_); }
   const Unit& operator*() const { return weights_; }
   const Unit* operator->() const { return &weights_; }
 
  private:
-  Keeper& keeper_;
+  WeightProvider& provider_;
   int unit_;
   const Unit& weights_;
 };
@@ -144,18 +144,18 @@ Keep Transformer::keep_of(std::int64_t layer) const {
   return index < options_.keep.size() ? options_.keep[index] : Keep::all;
 }
 
-Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context, Keeper& keeper,
-                                   std::vector<Layer>* layers) {
+Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context,
+                                   WeightProvider& provider, std::vector<Layer>* layers) {
   Tensor x;
   {
-    const Borrowed first(keeper, kEmbeddingUnit);
-    keeper.prefetch(block_unit(0));
+    const Borrowed first(provider, kEmbeddingUnit);
+    provider.prefetch(block_unit(0));
     x = ops::embedding(first->embedding, batch.tokens);
   }
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const int unit = block_unit(layer);
-    const Borrowed weights(keeper, unit);
-    keeper.prefetch(unit + 1);
+    const Borrowed weights(provider, unit);
+    provider.prefetch(unit + 1);
     BlockSaved saved;
     Tensor y = block_forward(x, weights->block, context, static_cast<int>(layer), saved);
     if (layers != nullptr) {
@@ -170,12 +170,12 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
   return x;
 }
 
-Tensor Transformer::backward_blocks(Tensor g, const Context& context, Keeper& keeper,
+Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProvider& provider,
                                     std::vector<Layer>& layers) {
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int unit = block_unit(layer);
-    const Borrowed weights(keeper, unit);
-    if (layer > 0) keeper.prefetch(unit - 1);
+    const Borrowed weights(provider, unit);
+    if (layer > 0) provider.prefetch(unit - 1);
     Layer kept = std::move(layers.back());
     layers.pop_back();
     if (keep_of(layer) == Keep::on_host) {
@@ -184,62 +184,62 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, Keeper& ke
     if (keep_of(layer) != Keep::all) {
       block_forward(kept.input, weights->block, context, static_cast<int>(layer), kept.saved);
     }
-    g = block_backward(g, kept.input, weights->block, keeper.gradients(unit).block, context,
+    g = block_backward(g, kept.input, weights->block, provider.gradients(unit).block, context,
                        static_cast<int>(layer), std::move(kept.saved));
-    keeper.gradients_done(unit);
+    provider.gradients_done(unit);
   }
   return g;
 }
 
 template <class Head>
-void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Keeper& keeper,
+void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, WeightProvider& provider,
                              Head head) {
   const auto context = context_of(batch, options_.adapter_dropout, seed);
   const int last = end_unit(config_);
   std::vector<Layer> layers;
-  Tensor x = forward_blocks(batch, context, keeper, &layers);
+  Tensor x = forward_blocks(batch, context, provider, &layers);
   Tensor g;
   {
-    const Borrowed end(keeper, last);
-    keeper.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
+    const Borrowed end(provider, last);
+    provider.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
     Tensor g_normed;
     if (config_.tied) {
-      const Borrowed first(keeper, kEmbeddingUnit);
-      keeper.prefetch(last - 1);
+      const Borrowed first(provider, kEmbeddingUnit);
+      provider.prefetch(last - 1);
       g_normed = head(HeadRows{normed, batch, first->embedding, options_.head_rows},
-                      keeper.gradients(kEmbeddingUnit).embedding);
+                      provider.gradients(kEmbeddingUnit).embedding);
     } else {
-      g_normed =
-          head(HeadRows{normed, batch, end->head, options_.head_rows}, keeper.gradients(last).head);
+      g_normed = head(HeadRows{normed, batch, end->head, options_.head_rows},
+                      provider.gradients(last).head);
     }
     g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
-                               keeper.gradients(last).last_norm);
+                               provider.gradients(last).last_norm);
   }
-  keeper.gradients_done(last);
+  provider.gradients_done(last);
   x = Tensor();
-  g = backward_blocks(std::move(g), context, keeper, layers);
-  if (const auto& gw = keeper.gradients(kEmbeddingUnit).embedding; gw.defined()) {
+  g = backward_blocks(std::move(g), context, provider, layers);
+  if (const auto& gw = provider.gradients(kEmbeddingUnit).embedding; gw.defined()) {
     ops::embedding_backward(g, batch.tokens, gw);
   }
-  keeper.gradients_done(kEmbeddingUnit);
+  provider.gradients_done(kEmbeddingUnit);
 }
 
 template <class Head>
-auto Transformer::evaluate_with(const DeviceBatch& batch, Keeper& keeper, Head head) {
+auto Transformer::evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head) {
   const auto context = context_of(batch, 0, 0);
-  const Tensor x = forward_blocks(batch, context, keeper, nullptr);
-  const Borrowed end(keeper, end_unit(config_));
+  const Tensor x = forward_blocks(batch, context, provider, nullptr);
+  const Borrowed end(provider, end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
   if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});
-  const Borrowed first(keeper, kEmbeddingUnit);
+  const Borrowed first(provider, kEmbeddingUnit);
   return head(HeadRows{normed, batch, first->embedding, options_.head_rows});
 }
 
 LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_t seed,
-                            Keeper& keeper) {
+                            WeightProvider& provider) {
   LossSums sums;
-  train_with(batch, seed, keeper, [&](const HeadRows& rows, const Tensor& gradient) {
+  train_with(batch, seed, provider, [&](const HeadRows& rows, const Tensor& gradient) {
     Tensor g = at::zeros_like(rows.normed);
     sums = sum_losses(rows, &scale, g, gradient);
     return g;
@@ -247,19 +247,20 @@ LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_
   return sums;
 }
 
-LossSums Transformer::evaluate(const DeviceBatch& batch, Keeper& keeper) {
-  return evaluate_with(batch, keeper,
+LossSums Transformer::evaluate(const DeviceBatch& batch, WeightProvider& provider) {
+  return evaluate_with(batch, provider,
                        [](const HeadRows& rows) { return sum_losses(rows, nullptr, {}, {}); });
 }
 
-ops::TokenScores Transformer::score(const DeviceBatch& batch, double temperature, Keeper& keeper) {
-  return evaluate_with(batch, keeper,
+ops::TokenScores Transformer::score(const DeviceBatch& batch, double temperature,
+                                    WeightProvider& provider) {
+  return evaluate_with(batch, provider,
                        [&](const HeadRows& rows) { return scores_of(rows, temperature); });
 }
 
 void Transformer::train(const DeviceBatch& batch, Objective& objective, double temperature,
-                        std::uint64_t seed, Keeper& keeper) {
-  train_with(batch, seed, keeper, [&](const HeadRows& rows, const Tensor& gradient) {
+                        std::uint64_t seed, WeightProvider& provider) {
+  train_with(batch, seed, provider, [&](const HeadRows& rows, const Tensor& gradient) {
     const auto slopes = objective.slopes(scores_of(rows, temperature));
     Tensor g = at::zeros_like(rows.normed);
     rows.for_each([&](const HeadRows::Piece& piece, Tensor& logits) {
@@ -273,14 +274,14 @@ void Transformer::train(const DeviceBatch& batch, Objective& objective, double t
   });
 }
 
-Tensor Transformer::hidden(const DeviceBatch& batch, Keeper& keeper) {
-  return evaluate_with(batch, keeper, [](const HeadRows& rows) {
+Tensor Transformer::hidden(const DeviceBatch& batch, WeightProvider& provider) {
+  return evaluate_with(batch, provider, [](const HeadRows& rows) {
     return rows.normed.index_select(0, rows.batch.labelled);
   });
 }
 
-Tensor Transformer::logits(const DeviceBatch& batch, Keeper& keeper) {
-  return evaluate_with(batch, keeper, [](const HeadRows& rows) {
+Tensor Transformer::logits(const DeviceBatch& batch, WeightProvider& provider) {
+  return evaluate_with(batch, provider, [](const HeadRows& rows) {
     return at::mm(rows.normed, rows.weight.t()).to(at::kFloat);
   });
 }

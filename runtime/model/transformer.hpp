@@ -58,24 +58,25 @@ class Transformer {
   Transformer(ModelConfig config, TransformerOptions options);
 
   // Forward and backward of one micro-batch: adds scale * d(sum of losses) to the gradients.
-  LossSums train(const DeviceBatch& batch, double scale, std::uint64_t seed, Keeper& keeper);
+  LossSums train(const DeviceBatch& batch, double scale, std::uint64_t seed,
+                 WeightProvider& provider);
 
-  LossSums evaluate(const DeviceBatch& batch, Keeper& keeper);
+  LossSums evaluate(const DeviceBatch& batch, WeightProvider& provider);
 
   // Scores of the labelled tokens, in order.
-  ops::TokenScores score(const DeviceBatch& batch, double temperature, Keeper& keeper);
+  ops::TokenScores score(const DeviceBatch& batch, double temperature, WeightProvider& provider);
 
   // Forward and backward for any loss of those scores. The head is computed twice: a loss may need
   // all scores before the first gradient.
   void train(const DeviceBatch& batch, Objective& objective, double temperature, std::uint64_t seed,
-             Keeper& keeper);
+             WeightProvider& provider);
 
   // The last norm's output at the labelled tokens, [labelled, hidden]: what a head of another kind
   // reads.
-  Tensor hidden(const DeviceBatch& batch, Keeper& keeper);
+  Tensor hidden(const DeviceBatch& batch, WeightProvider& provider);
 
   // [tokens, vocab] of all tokens, in fp32: for small tests.
-  Tensor logits(const DeviceBatch& batch, Keeper& keeper);
+  Tensor logits(const DeviceBatch& batch, WeightProvider& provider);
 
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return options_; }
@@ -89,14 +90,15 @@ class Transformer {
 
   Context context_of(const DeviceBatch& batch, double dropout, std::uint64_t seed);
   Keep keep_of(std::int64_t layer) const;
-  Tensor forward_blocks(const DeviceBatch& batch, const Context& context, Keeper& keeper,
+  Tensor forward_blocks(const DeviceBatch& batch, const Context& context, WeightProvider& provider,
                         std::vector<Layer>* layers);
-  Tensor backward_blocks(Tensor g, const Context& context, Keeper& keeper,
+  Tensor backward_blocks(Tensor g, const Context& context, WeightProvider& provider,
                          std::vector<Layer>& layers);
   template <class Head>
-  void train_with(const DeviceBatch& batch, std::uint64_t seed, Keeper& keeper, Head head);
+  void train_with(const DeviceBatch& batch, std::uint64_t seed, WeightProvider& provider,
+                  Head head);
   template <class Head>
-  auto evaluate_with(const DeviceBatch& batch, Keeper& keeper, Head head);
+  auto evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head);
   void grow_tables(std::int64_t positions);
 
   ModelConfig config_;

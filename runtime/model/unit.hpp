@@ -50,9 +50,9 @@ Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const U
 
 // Who keeps the weights and takes their gradients. The model asks for a unit when it needs it and
 // says when it is done; whether that gathers, copies or does nothing is the keeper's affair.
-class Keeper {
+class WeightProvider {
  public:
-  virtual ~Keeper() = default;
+  virtual ~WeightProvider() = default;
   virtual const Unit& weights(int unit) = 0;  // valid until release
   virtual void release(int unit) = 0;
   virtual void prefetch(int unit) = 0;          // it will be asked for next

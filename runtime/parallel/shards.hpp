@@ -45,7 +45,7 @@ struct OwnedFragment {
 //   3  weights too: gathered unit by unit, a unit ahead, and let go after use
 // The order of calls in a step: begin_micro, forward and backward through the Keeper's calls; for
 // each micro-batch; finish_gradients; update owned(); publish.
-class Shards : public model::Keeper {
+class Shards : public model::WeightProvider {
  public:
   Shards(const model::ModelConfig& config, model::ModelLayout layout, const ShardOptions& options,
          comm::Comm& comm);
