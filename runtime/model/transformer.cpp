@@ -139,9 +139,10 @@ Context Transformer::context_of(const DeviceBatch& batch, double dropout, std::u
   return context;
 }
 
-Keep Transformer::keep_of(std::int64_t layer) const {
+SavedActivations Transformer::saved_activations_of(std::int64_t layer) const {
   const auto index = static_cast<std::size_t>(layer);
-  return index < options_.keep.size() ? options_.keep[index] : Keep::all;
+  return index < options_.saved_activations.size() ? options_.saved_activations[index]
+                                                   : SavedActivations::all;
 }
 
 Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context,
@@ -159,10 +160,10 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
     BlockSaved saved;
     Tensor y = block_forward(x, weights->block, context, static_cast<int>(layer), saved);
     if (layers != nullptr) {
-      const auto keep = keep_of(layer);
+      const auto keep = saved_activations_of(layer);
       Layer kept;
-      kept.input = keep == Keep::on_host ? to_host(x) : x;
-      if (keep == Keep::all) kept.saved = std::move(saved);
+      kept.input = keep == SavedActivations::on_host ? to_host(x) : x;
+      if (keep == SavedActivations::all) kept.saved = std::move(saved);
       layers->push_back(std::move(kept));
     }
     x = std::move(y);
@@ -178,10 +179,10 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProv
     if (layer > 0) provider.prefetch(unit - 1);
     Layer kept = std::move(layers.back());
     layers.pop_back();
-    if (keep_of(layer) == Keep::on_host) {
+    if (saved_activations_of(layer) == SavedActivations::on_host) {
       kept.input = kept.input.to(options_.device, /*non_blocking=*/true);
     }
-    if (keep_of(layer) != Keep::all) {
+    if (saved_activations_of(layer) != SavedActivations::all) {
       block_forward(kept.input, weights->block, context, static_cast<int>(layer), kept.saved);
     }
     g = block_backward(g, kept.input, weights->block, provider.gradients(unit).block, context,

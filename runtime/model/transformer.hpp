@@ -22,7 +22,7 @@ struct DeviceBatch {
 };
 
 // What a block's forward leaves for its backward.
-enum class Keep {
+enum class SavedActivations {
   all,      // every intermediate result
   input,    // its input; the rest is computed again
   on_host,  // its input, in pinned host memory
@@ -31,8 +31,8 @@ enum class Keep {
 struct TransformerOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
-  std::vector<Keep> keep;         // per layer; shorter: Keep::all for the rest
-  std::int64_t head_rows = 4096;  // rows of logits that exist at a time
+  std::vector<SavedActivations> saved_activations;  // per layer; shorter: Keep::all for the rest
+  std::int64_t head_rows = 4096;                    // rows of logits that exist at a time
   double adapter_scale = 1;
   double adapter_dropout = 0;
 };
@@ -80,7 +80,9 @@ class Transformer {
 
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return options_; }
-  void set_keep(std::vector<Keep> keep) { options_.keep = std::move(keep); }
+  void set_saved_activations(std::vector<SavedActivations> keep) {
+    options_.saved_activations = std::move(keep);
+  }
 
  private:
   struct Layer {
@@ -89,7 +91,7 @@ class Transformer {
   };
 
   Context context_of(const DeviceBatch& batch, double dropout, std::uint64_t seed);
-  Keep keep_of(std::int64_t layer) const;
+  SavedActivations saved_activations_of(std::int64_t layer) const;
   Tensor forward_blocks(const DeviceBatch& batch, const Context& context, WeightProvider& provider,
                         std::vector<Layer>* layers);
   Tensor backward_blocks(Tensor g, const Context& context, WeightProvider& provider,

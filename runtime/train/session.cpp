@@ -58,15 +58,15 @@ optim::Moments moments_of(const TrainConfig& config) {
 }
 
 // What is kept of a layer's forward.
-std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
-  const auto all = [&](model::Keep keep) {
-    return std::vector<model::Keep>(static_cast<std::size_t>(layers), keep);
+std::vector<model::SavedActivations> keep_policy(Recompute recompute, std::int64_t layers) {
+  const auto all = [&](model::SavedActivations keep) {
+    return std::vector<model::SavedActivations>(static_cast<std::size_t>(layers), keep);
   };
   switch (recompute) {
     case Recompute::full:
-      return all(model::Keep::input);
+      return all(model::SavedActivations::input);
     case Recompute::offload:
-      return all(model::Keep::on_host);
+      return all(model::SavedActivations::on_host);
     case Recompute::no:
     case Recompute::automatic:
       break;
@@ -172,7 +172,8 @@ void Session::build() {
   options.shards = shard_options(config_, device_);
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
-  options.model.keep = keep_policy(config_.gradient_checkpointing, source_->config.layers);
+  options.model.saved_activations =
+      keep_policy(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
