@@ -93,8 +93,9 @@ int main(int argc, char** argv) {
   options.head_rows = number("rows");
   options.adapter_scale = 2;
   if (o["keep"] != "all") {
-    options.keep.assign(static_cast<std::size_t>(config.layers),
-                        o["keep"] == "input" ? model::Keep::input : model::Keep::on_host);
+    options.saved_activations.assign(
+        static_cast<std::size_t>(config.layers),
+        o["keep"] == "input" ? model::SavedActivations::input : model::SavedActivations::on_host);
   }
   model::Transformer transformer(config, options);
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
