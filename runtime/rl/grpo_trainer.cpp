@@ -228,10 +228,10 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
         return this->threshold(entropies, sizes_.per_device * most_tokens_);
       };
     PolicyLoss objective(one.members, loss_, one.denominators, threshold, device_);
-    const auto chance = mixed({config_.seed, static_cast<std::uint64_t>(step),
-                               static_cast<std::uint64_t>(comm_->rank()), one.number});
+    const auto dropout_seed = mixed({config_.seed, static_cast<std::uint64_t>(step),
+                                     static_cast<std::uint64_t>(comm_->rank()), one.number});
     learner_->transformer().train(train::to_device(lay_out(one.members, questions_.all), device_),
-                                  objective, temperature_, chance, learner_->shards());
+                                  objective, temperature_, dropout_seed, learner_->shards());
     metrics.add(objective.loss().metrics);
   };
   auto record =

@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What the chance of a micro-batch depends on.
-std::uint64_t chance(std::uint64_t seed, std::int64_t step, int rank, std::size_t micro) {
+std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank, std::size_t micro) {
   std::uint64_t x = seed;
   for (const auto part : {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
                           static_cast<std::uint64_t>(micro)}) {
@@ -66,9 +66,9 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
   }
   const double scale = scale_of(batches);
   const auto micro = [&](std::size_t number, StepRecord& record) {
-    const auto sums =
-        transformer_.train(to_device(batches.micros[number], options_.shards.device), scale,
-                           chance(options_.seed, batches.step, comm_.rank(), number), shards_);
+    const auto sums = transformer_.train(
+        to_device(batches.micros[number], options_.shards.device), scale,
+        dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
