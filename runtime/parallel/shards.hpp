@@ -58,10 +58,10 @@ class Shards : public model::WeightProvider {
   void gradients_done(int unit) override;
 
   // `last`: gradients of this micro-batch complete the step.
-  void begin_micro(bool first, bool last);
+  void begin_micro_batch(bool first, bool last);
   // In place of a micro-batch's forward and backward: it adds nothing. With stage 3 all ranks do it
   // together.
-  void skip_micro();
+  void skip_micro_batch();
   // With median: which ranks have labels in this step; the others' gradients are no votes.
   void set_voters(std::vector<bool> voters) { voters_ = std::move(voters); }
   void finish_gradients();
@@ -129,7 +129,7 @@ class Shards : public model::WeightProvider {
   std::vector<comm::Pending> publishing_;        // by bucket
   std::vector<bool> voters_;
   std::vector<OwnedFragment> owned_;
-  bool first_micro_ = true, last_micro_ = true;
+  bool first_micro_batch_ = true, last_micro_batch_ = true;
   Stalls stalls_;
 };
 

@@ -22,9 +22,9 @@ Tensor narrow(const Tensor& flat, const Range& range) {
 
 }  // namespace
 
-void Shards::begin_micro(bool first, bool last) {
-  first_micro_ = first;
-  last_micro_ = last;
+void Shards::begin_micro_batch(bool first, bool last) {
+  first_micro_batch_ = first;
+  last_micro_batch_ = last;
   if (first && whole_gradients()) grads_.zero_();
   for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
     const auto& bucket = buckets_.buckets[i];
@@ -59,10 +59,10 @@ void Shards::open_bucket(int bucket) {
 void Shards::gradients_done(int unit) {
   const int bucket = buckets_.bucket_of[static_cast<std::size_t>(unit)];
   if (--units_left_[static_cast<std::size_t>(bucket)] > 0) return;
-  if (!whole_gradients() || (last_micro_ && options_.overlap)) reduce_bucket(bucket);
+  if (!whole_gradients() || (last_micro_batch_ && options_.overlap)) reduce_bucket(bucket);
 }
 
-void Shards::skip_micro() {
+void Shards::skip_micro_batch() {
   for (int unit = static_cast<int>(layout_.units.size()) - 1; unit >= 0; --unit) {
     if (whole_weights()) weights(unit);  // what is still being fetched has to be there in the end
     gradients(unit);
@@ -101,9 +101,9 @@ void Shards::reduce_bucket(int bucket) {
       grad_views_[static_cast<std::size_t>(unit)] = {};
     }
     const Tensor own = own_gradient(bucket);
-    const Tensor to = first_micro_ ? own : at::empty_like(own);
+    const Tensor to = first_micro_batch_ ? own : at::empty_like(own);
     reducing_[index] = comm_.reduce_scatter(to, whole, "reduce-scatter of gradients");
-    if (!first_micro_) arriving_.emplace(bucket, to);
+    if (!first_micro_batch_) arriving_.emplace(bucket, to);
     in_flight_.push_back(bucket);
     if (!options_.overlap) {
       accumulate_reduced(bucket);

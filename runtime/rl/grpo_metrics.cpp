@@ -13,7 +13,7 @@ namespace mgpu::rl {
 
 // Takes in what a step came to.
 void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                                 const std::vector<Micro>& micros, double rate) {
+                                 const std::vector<MicroBatch>& micro_batches, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
   const auto every = at::empty({comm_->world(), metrics.most.numel()}, metrics.most.options());
   comm_->all_gather(every.view({-1}), metrics.most, "extremes of the loss").wait();
@@ -30,7 +30,7 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
     entropy_.step(entropy->second);
   if (loss_.beta != 0) values["beta"] = loss_.beta;
   if (entropy_.enabled()) values["entropy_coef"] = entropy_.coefficient();
-  const auto& by = micros.front().denominators;
+  const auto& by = micro_batches.front().denominators;
   for (auto* sum : {&interval_, &whole_run_}) {
     sum->step = progress_.step + 1;
     sum->total_steps = total_steps_;

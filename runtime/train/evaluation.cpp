@@ -25,14 +25,14 @@ EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const 
   options.rank = comm.rank();
   options.world = comm.world();
   options.max_items = per_device;
-  options.micros = 1;
+  options.micro_batches = 1;
   StepRecord record(learner.options().shards.device, comm.world());
   EvaluationResult result;
   const auto at_once = static_cast<std::size_t>(per_device * comm.world());
   for (std::size_t begin = 0; begin < items.size(); begin += at_once) {
     const auto end = std::min(begin + at_once, items.size());
     const auto batches = data::batches_of(dataset, slice(items, begin, end), options, {});
-    for (const auto& micro : batches.micros) learner.evaluate(micro, record);
+    for (const auto& micro_batch : batches.micro_batches) learner.evaluate(micro_batch, record);
     result.labels += batches.labels;
     result.examples += batches.examples;
     ++result.batches;

@@ -16,10 +16,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What the chance of a micro-batch depends on.
-std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank, std::size_t micro) {
+std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank,
+                           std::size_t micro_batch) {
   std::uint64_t x = seed;
   for (const auto part : {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
-                          static_cast<std::uint64_t>(micro)}) {
+                          static_cast<std::uint64_t>(micro_batch)}) {
     x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
     x ^= x >> 29;
   }
@@ -28,7 +29,7 @@ std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank, std:
 
 std::int64_t own_labels(const data::StepBatches& batches) {
   std::int64_t sum = 0;
-  for (const auto& micro : batches.micros) sum += micro.labels;
+  for (const auto& micro_batch : batches.micro_batches) sum += micro_batch.labels;
   return sum;
 }
 
@@ -65,19 +66,19 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     shards_.set_voters(std::move(voters));
   }
   const double scale = scale_of(batches);
-  const auto micro = [&](std::size_t number, StepRecord& record) {
+  const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
     const auto sums = transformer_.train(
-        to_device(batches.micros[number], options_.shards.device), scale,
+        to_device(batches.micro_batches[number], options_.shards.device), scale,
         dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   };
-  return step(batches.micros.size(), micro, learning_rate, requests);
+  return step(batches.micro_batches.size(), run_micro_batch, learning_rate, requests);
 }
 
-StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning_rate,
-                         const Requests& requests) {
+StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
+                         double learning_rate, const Requests& requests) {
   const auto device = options_.shards.device;
   if (options_.times_device) {  // what is left of the step before is not this one's
     wait_for(device);
@@ -85,9 +86,9 @@ StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning
   }
   const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
-  for (std::size_t number = 0; number < micros; ++number) {
-    shards_.begin_micro(number == 0, number + 1 == micros);
-    micro(number, record);
+  for (std::size_t number = 0; number < micro_batches; ++number) {
+    shards_.begin_micro_batch(number == 0, number + 1 == micro_batches);
+    run_micro_batch(number, record);
   }
   if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;

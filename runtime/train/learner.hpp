@@ -47,9 +47,9 @@ class Learner {
 
   // The same with micro-batches of any kind: `micro` does forward and backward of each, adds what
   // is to be known of it to the record, and is given its number.
-  using Micro = std::function<void(std::size_t number, StepRecord& record)>;
-  StepRecord step(std::size_t micros, const Micro& micro, double learning_rate,
-                  const Requests& requests);
+  using RunMicroBatch = std::function<void(std::size_t number, StepRecord& record)>;
+  StepRecord step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
+                  double learning_rate, const Requests& requests);
 
   // Sums over the labels of this rank's batches, added to the record; reduce it when all are in.
   void evaluate(const data::Batch& batch, StepRecord& record);

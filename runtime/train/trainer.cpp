@@ -32,7 +32,7 @@ void Trainer::start_loader() {
   options.rank = contract_.rank;
   options.world = contract_.world_size;
   options.max_items = batch_.per_device;
-  options.micros = batch_.accumulation;
+  options.micro_batches = batch_.accumulation;
   options.first_step = progress_.step;
   options.end_step = total_steps_;
   options.ahead = kAhead;

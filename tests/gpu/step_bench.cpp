@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
 
   double begin = 0;
   at::Tensor loss;
-  const long warm = number("warm"), steps = number("steps"), micros = number("micros");
+  const long warm = number("warm"), steps = number("steps"), micro_batches = number("micros");
   for (long step = 0; step < warm + steps; ++step) {
     if (step == warm) {
       train::wait_for(device);
@@ -112,8 +112,8 @@ int main(int argc, char** argv) {
       begin = seconds();
     }
     loss = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
-    for (long micro = 0; micro < micros; ++micro) {
-      shards.begin_micro(micro == 0, micro + 1 == micros);
+    for (long micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      shards.begin_micro_batch(micro_batch == 0, micro_batch + 1 == micro_batches);
       loss.add_(transformer.train(sent, 1 / labels, 1, shards).loss);
     }
     shards.finish_gradients();
@@ -126,7 +126,8 @@ int main(int argc, char** argv) {
     if (step < 3 || step + 1 == warm + steps) {
       if (comm->rank() == 0)
         printf("step %ld loss %.5f norm %.5f\n", step,
-               loss.item<float>() / static_cast<double>(host.labels * micros), norm.item<float>());
+               loss.item<float>() / static_cast<double>(host.labels * micro_batches),
+               norm.item<float>());
     }
   }
   train::wait_for(device);
@@ -134,7 +135,7 @@ int main(int argc, char** argv) {
   const auto memory = train::device_memory(device);
   if (comm->rank() == 0) {
     const double per_gpu =
-        static_cast<double>(static_cast<long>(host.tokens.size()) * micros * steps) / took;
+        static_cast<double>(static_cast<long>(host.tokens.size()) * micro_batches * steps) / took;
     const double parameters =
         static_cast<double>(shards.layout().trained() + shards.layout().frozen());
     const double flops = (lora.rank > 0 ? 4 : 6) * parameters +

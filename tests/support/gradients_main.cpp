@@ -62,7 +62,7 @@ int main(int argc, char** argv) try {
   const auto batch = train::to_device(rows, device);
   std::vector<std::pair<std::string, at::Tensor>> results;
   results.emplace_back("logits", transformer.logits(batch, shards));
-  shards.begin_micro(true, true);
+  shards.begin_micro_batch(true, true);
   const double scale = 1.0 / static_cast<double>(rows.labels);
   const auto sums = transformer.train(batch, scale, 1, shards);
   shards.finish_gradients();

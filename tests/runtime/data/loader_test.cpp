@@ -55,9 +55,9 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
     for (auto& step : seen.steps) {
       const auto batches = loader.next();
       REQUIRE(batches);
-      for (const Batch& micro : batches->micros) {
-        if (micro.labels == 0 && micro.tokens.size() == 1) continue;  // an empty share
-        step.merge(sequences_of(micro));
+      for (const Batch& micro_batch : batches->micro_batches) {
+        if (micro_batch.labels == 0 && micro_batch.tokens.size() == 1) continue;  // an empty share
+        step.merge(sequences_of(micro_batch));
       }
       seen.labels.push_back(batches->labels);
     }
@@ -112,19 +112,19 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
   CHECK(sequences == 2 * dataset.size());
 
   for (int world = 1; world <= 8; ++world)
-    for (std::int64_t micros = 1; micros <= 4; ++micros) {
+    for (std::int64_t micro_batches = 1; micro_batches <= 4; ++micro_batches) {
       LoaderOptions loading{
           .world = world,
-          .max_items = (options.global_batch + world * micros - 1) / (world * micros),
+          .max_items = (options.global_batch + world * micro_batches - 1) / (world * micro_batches),
           .quadratic = 0.01,
           .end_step = total};
-      if (micros == 3)
+      if (micro_batches == 3)
         loading.weights = [&](std::int64_t step) {
           std::vector<double> weights;
           for (int r = 0; r < world; ++r) weights.push_back(1 + (step + r) % 3);
           return weights;
         };
-      CAPTURE(world, micros);
+      CAPTURE(world, micro_batches);
       const Seen seen = run(dataset, options, loading);
       CHECK(seen.steps == alone.steps);
       CHECK(seen.labels == alone.labels);
@@ -157,11 +157,11 @@ TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
   while (auto a = first.next()) {
     auto b = second.next();
     REQUIRE(b);
-    REQUIRE(a->micros.size() == b->micros.size());
-    for (std::size_t m = 0; m < a->micros.size(); ++m) {
-      CHECK(a->micros[m].tokens == b->micros[m].tokens);
-      CHECK(a->micros[m].targets == b->micros[m].targets);
-      CHECK(a->micros[m].starts == b->micros[m].starts);
+    REQUIRE(a->micro_batches.size() == b->micro_batches.size());
+    for (std::size_t m = 0; m < a->micro_batches.size(); ++m) {
+      CHECK(a->micro_batches[m].tokens == b->micro_batches[m].tokens);
+      CHECK(a->micro_batches[m].targets == b->micro_batches[m].targets);
+      CHECK(a->micro_batches[m].starts == b->micro_batches[m].starts);
     }
   }
 }
