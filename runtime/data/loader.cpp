@@ -15,7 +15,7 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
   for (std::size_t i = 0; i < step.items.size(); ++i)
     costs.push_back(cost_of(step.items[i], dataset.lengths(), options.quadratic));
   for (const std::uint32_t example : step.items.examples) {
-    out.labels += dataset.label_counts()[example];
+    out.target_tokens += dataset.label_counts()[example];
     out.tokens += dataset.lengths()[example];
     ++out.examples;
   }
@@ -26,12 +26,12 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
                                       .weights = std::move(weights)});
   for (const auto& rank : shares) {
     double& sum = out.costs.emplace_back(0);
-    std::int64_t& labels = out.labels_of.emplace_back(0);
+    std::int64_t& target_tokens = out.target_tokens_of.emplace_back(0);
     for (const auto& micro_batch : rank) {
       for (const std::uint32_t item : micro_batch) {
         sum += costs[item];
         for (const std::uint32_t example : step.items[item])
-          labels += dataset.label_counts()[example];
+          target_tokens += dataset.label_counts()[example];
       }
     }
   }

@@ -36,9 +36,9 @@ struct StepBatches {
   std::int64_t step = 0, epoch = 0, index = 0;
   std::vector<Batch> micro_batches;  // as many at every rank
   // Over all ranks: what to divide the sum of losses by, without asking the others.
-  std::int64_t labels = 0, tokens = 0, examples = 0;
-  std::vector<double> costs;            // of each rank's share
-  std::vector<std::int64_t> labels_of;  // of each rank's share
+  std::int64_t target_tokens = 0, tokens = 0, examples = 0;
+  std::vector<double> costs;                   // of each rank's share
+  std::vector<std::int64_t> target_tokens_of;  // of each rank's share
 };
 
 // What this rank does at a step: pure, and what the loader's thread calls.

@@ -38,7 +38,7 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
     sum->grad_norm = outcome.grad_norm;
     sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
     sum->examples += by.completions;
-    sum->labels += by.tokens;
+    sum->target_tokens += by.tokens;
     sum->tokens += by.tokens;
     ++sum->steps;
     if (outcome.skipped) ++sum->skipped;

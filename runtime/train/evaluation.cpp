@@ -33,17 +33,17 @@ EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const 
     const auto end = std::min(begin + at_once, items.size());
     const auto batches = data::batches_of(dataset, slice(items, begin, end), options, {});
     for (const auto& micro_batch : batches.micro_batches) learner.evaluate(micro_batch, record);
-    result.labels += batches.labels;
+    result.target_tokens += batches.target_tokens;
     result.examples += batches.examples;
     ++result.batches;
   }
   record.reduce(comm);
   record.send();
   const auto outcome = record.outcome(0);
-  const double labels = static_cast<double>(std::max<std::int64_t>(1, result.labels));
-  result.loss = outcome.loss_sum / labels;
-  result.accuracy = outcome.correct / labels;
-  result.entropy = outcome.entropy_sum / labels;
+  const double target_tokens = static_cast<double>(std::max<std::int64_t>(1, result.target_tokens));
+  result.loss = outcome.loss_sum / target_tokens;
+  result.accuracy = outcome.correct / target_tokens;
+  result.entropy = outcome.entropy_sum / target_tokens;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -13,7 +13,7 @@ struct EvaluationResult {
   double loss = 0;      // mean over all labels
   double accuracy = 0;  // labels that were the most likely token
   double entropy = 0;
-  std::int64_t labels = 0, examples = 0, batches = 0;
+  std::int64_t target_tokens = 0, examples = 0, batches = 0;
   double seconds = 0;
 };
 

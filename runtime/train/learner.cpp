@@ -27,9 +27,9 @@ std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank,
   return x;
 }
 
-std::int64_t own_labels(const data::StepBatches& batches) {
+std::int64_t own_target_tokens(const data::StepBatches& batches) {
   std::int64_t sum = 0;
-  for (const auto& micro_batch : batches.micro_batches) sum += micro_batch.labels;
+  for (const auto& micro_batch : batches.micro_batches) sum += micro_batch.target_tokens;
   return sum;
 }
 
@@ -49,12 +49,13 @@ void Learner::begin() {
 
 // What a label's loss is multiplied by, so that the sum over ranks is what was asked for.
 double Learner::scale_of(const data::StepBatches& batches) const {
-  if (options_.weigh_by_labels)
-    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.labels));
-  const double own = static_cast<double>(std::max<std::int64_t>(1, own_labels(batches)));
+  if (options_.weigh_by_target_tokens)
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
+  const double own = static_cast<double>(std::max<std::int64_t>(1, own_target_tokens(batches)));
   if (options_.sum_over_ranks || options_.shards.reduce == parallel::Reduce::median) return 1 / own;
-  const auto voters = std::count_if(batches.labels_of.begin(), batches.labels_of.end(),
-                                    [](std::int64_t labels) { return labels > 0; });
+  const auto voters =
+      std::count_if(batches.target_tokens_of.begin(), batches.target_tokens_of.end(),
+                    [](std::int64_t target_tokens) { return target_tokens > 0; });
   return 1 / (own * static_cast<double>(std::max<std::int64_t>(1, voters)));
 }
 
@@ -62,7 +63,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
                          const Requests& requests) {
   if (options_.shards.reduce == parallel::Reduce::median) {
     std::vector<bool> voters;
-    for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
+    for (const auto target_tokens : batches.target_tokens_of) voters.push_back(target_tokens > 0);
     shards_.set_voters(std::move(voters));
   }
   const double scale = scale_of(batches);

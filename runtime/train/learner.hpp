@@ -18,9 +18,9 @@ struct LearnerOptions {
   model::TransformerOptions model;
   parallel::ShardOptions shards;
   optim::AdamWOptions optimizer;
-  bool weigh_by_labels = true;  // false: the mean over ranks of each rank's own mean
-  bool sum_over_ranks = false;  // each rank's own mean, added up
-  double max_grad_norm = 1;     // 0: not clipped
+  bool weigh_by_target_tokens = true;  // false: the mean over ranks of each rank's own mean
+  bool sum_over_ranks = false;         // each rank's own mean, added up
+  double max_grad_norm = 1;            // 0: not clipped
   std::uint64_t seed = 42;
   // Waits for the device twice a step, so that the time of each rank's own work is known; else it
   // is the host's, which a GPU's work is not in.

@@ -17,7 +17,7 @@ struct Interval {
   std::int64_t step = 0, total_steps = 0;
   double epoch = 0, learning_rate = 0, grad_norm = 0;
   double loss_sum = 0, correct = 0, entropy_sum = 0;
-  std::int64_t labels = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
+  std::int64_t target_tokens = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
   double comm_seconds = 0;
   // What other tasks measure: their loss, and numbers by name instead of accuracy and entropy.
   std::optional<double> loss = {};

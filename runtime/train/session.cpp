@@ -178,7 +178,7 @@ void Session::build() {
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
                        config_.weight_decay, moments_of(config_)};
-  options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
+  options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
   options.seed = config_.seed;

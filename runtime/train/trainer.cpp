@@ -53,8 +53,14 @@ bool Trainer::train_epoch() {
     next_ = loader_->next();
     consume_record();  // the step before this one, while this one is computed
     const double epoch_now = epoch_after(batches);
-    in_flight_ = InFlight{std::move(record), batches.step,  batches.labels, batches.tokens,
-                          batches.examples,  batches.costs, rate,           epoch_now};
+    in_flight_ = InFlight{std::move(record),
+                          batches.step,
+                          batches.target_tokens,
+                          batches.tokens,
+                          batches.examples,
+                          batches.costs,
+                          rate,
+                          epoch_now};
     progress_.step = batches.step + 1;
     if (const auto every = config_.consistency_check_steps;
         every > 0 && progress_.step % every == 0)
@@ -120,11 +126,11 @@ void Trainer::consume_record() {
     sum->loss_sum += outcome.loss_sum;
     sum->correct += outcome.correct;
     sum->entropy_sum += outcome.entropy_sum;
-    sum->labels += step.labels;
+    sum->target_tokens += step.target_tokens;
   }
   progress_.tokens += step.tokens;
   const double loss =
-      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.target_tokens));
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
   if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(

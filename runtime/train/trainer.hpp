@@ -76,7 +76,7 @@ class Trainer : public Session {
 
   struct InFlight {
     StepRecord record;
-    std::int64_t step, labels, tokens, examples;
+    std::int64_t step, target_tokens, tokens, examples;
     std::vector<double> costs;  // of each rank's share
     double rate, epoch;
   };

@@ -47,7 +47,7 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
   }
   b.starts.push_back(static_cast<int>(b.tokens.size()));
   b.longest = static_cast<int>(longest);
-  b.labels = static_cast<long>(b.tokens.size()) - sequences;
+  b.target_tokens = static_cast<long>(b.tokens.size()) - sequences;
   return b;
 }
 
@@ -100,7 +100,8 @@ int main(int argc, char** argv) {
   model::Transformer transformer(config, options);
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
   const auto sent = train::to_device(host, device);
-  const double labels = static_cast<double>(host.labels * number("micros") * comm->world());
+  const double target_tokens =
+      static_cast<double>(host.target_tokens * number("micros") * comm->world());
 
   double begin = 0;
   at::Tensor loss;
@@ -114,7 +115,7 @@ int main(int argc, char** argv) {
     loss = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
     for (long micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
       shards.begin_micro_batch(micro_batch == 0, micro_batch + 1 == micro_batches);
-      loss.add_(transformer.train(sent, 1 / labels, 1, shards).loss);
+      loss.add_(transformer.train(sent, 1 / target_tokens, 1, shards).loss);
     }
     shards.finish_gradients();
     auto square = optimizer.squared_gradient_norm();
@@ -126,7 +127,7 @@ int main(int argc, char** argv) {
     if (step < 3 || step + 1 == warm + steps) {
       if (comm->rank() == 0)
         printf("step %ld loss %.5f norm %.5f\n", step,
-               loss.item<float>() / static_cast<double>(host.labels * micro_batches),
+               loss.item<float>() / static_cast<double>(host.target_tokens * micro_batches),
                norm.item<float>());
     }
   }

@@ -35,8 +35,8 @@ Sequences sequences_of(const Batch& batch) {
                 {batch.targets.begin() + begin, batch.targets.begin() + end}});
   }
   REQUIRE(batch.longest == longest);
-  REQUIRE(batch.labels == std::count_if(batch.targets.begin(), batch.targets.end(),
-                                        [](auto t) { return t != kNoTarget; }));
+  REQUIRE(batch.target_tokens == std::count_if(batch.targets.begin(), batch.targets.end(),
+                                               [](auto t) { return t != kNoTarget; }));
   return out;
 }
 
@@ -56,10 +56,11 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
       const auto batches = loader.next();
       REQUIRE(batches);
       for (const Batch& micro_batch : batches->micro_batches) {
-        if (micro_batch.labels == 0 && micro_batch.tokens.size() == 1) continue;  // an empty share
+        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1)
+          continue;  // an empty share
         step.merge(sequences_of(micro_batch));
       }
-      seen.labels.push_back(batches->labels);
+      seen.labels.push_back(batches->target_tokens);
     }
     CHECK_FALSE(loader.next());
   }
@@ -83,11 +84,11 @@ TEST_CASE("targets are the labels of the next token and stay within their sequen
   CHECK(batch.positions == std::vector<std::int32_t>{0, 1, 0, 1, 2});
   CHECK(batch.starts == std::vector<std::int32_t>{0, 2, 5});
   CHECK(batch.longest == 3);
-  CHECK(batch.labels == 2);
+  CHECK(batch.target_tokens == 2);
 
   const Batch empty = collate(dataset, {});
   CHECK(empty.tokens.size() == 1);
-  CHECK(empty.labels == 0);
+  CHECK(empty.target_tokens == 0);
   CHECK(sequences_of(empty).size() == 1);
 }
 
