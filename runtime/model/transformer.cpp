@@ -66,9 +66,9 @@ struct HeadRows {
   // f(piece, logits) for each.
   template <class F>
   void for_each(F f) const {
-    const auto rows = batch.labelled.size(0);
+    const auto rows = batch.target_rows.size(0);
     for (std::int64_t begin = 0; begin < rows; begin += at_once) {
-      const auto which = batch.labelled.narrow(0, begin, std::min(at_once, rows - begin));
+      const auto which = batch.target_rows.narrow(0, begin, std::min(at_once, rows - begin));
       const Piece piece{begin, which, normed.index_select(0, which),
                         batch.targets.index_select(0, which)};
       Tensor logits = at::mm(piece.h, weight.t());
@@ -99,7 +99,7 @@ LossSums sum_losses(const HeadRows& rows, const double* scale, Tensor g, const T
 }
 
 ops::TokenScores scores_of(const HeadRows& rows, double temperature) {
-  const auto count = rows.batch.labelled.size(0);
+  const auto count = rows.batch.target_rows.size(0);
   const auto where = rows.normed.options().dtype(at::kFloat);
   const ops::TokenScores all{at::empty({count}, where), at::empty({count}, where)};
   rows.for_each([&](const HeadRows::Piece& piece, const Tensor& logits) {
@@ -277,7 +277,7 @@ void Transformer::train(const DeviceBatch& batch, Objective& objective, double t
 
 Tensor Transformer::hidden(const DeviceBatch& batch, WeightProvider& provider) {
   return evaluate_with(batch, provider, [](const HeadRows& rows) {
-    return rows.normed.index_select(0, rows.batch.labelled);
+    return rows.normed.index_select(0, rows.batch.target_rows);
   });
 }
 

@@ -14,10 +14,10 @@ namespace mgpu::model {
 
 // One micro-batch on the device.
 struct DeviceBatch {
-  Tensor tokens;     // int32 [tokens]
-  Tensor positions;  // int32 [tokens]
-  Tensor targets;    // int32 [tokens]; data::kNoTarget where there is none
-  Tensor labelled;   // int64: which tokens have a target
+  Tensor tokens;       // int32 [tokens]
+  Tensor positions;    // int32 [tokens]
+  Tensor targets;      // int32 [tokens]; data::kNoTarget where there is none
+  Tensor target_rows;  // int64: which tokens have a target
   ops::Sequences sequences;
 };
 
