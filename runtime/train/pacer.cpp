@@ -31,22 +31,22 @@ std::vector<double> Pacer::weights(std::int64_t step) {
                                      : std::prev(later)->second;
 }
 
-std::string Pacer::news(std::int64_t step) {
+std::string Pacer::shares_line(std::int64_t step) {
   auto shares = weights(step);
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   for (double& share : shares) share /= sum;
   const auto moved = [](double now, double before) {
-    return std::abs(now - before) > kWorthTelling * before;
+    return std::abs(now - before) > kReportedChange * before;
   };
-  if (told_.size() == shares.size() &&
-      std::equal(shares.begin(), shares.end(), told_.begin(), std::not_fn(moved)))
+  if (reported_.size() == shares.size() &&
+      std::equal(shares.begin(), shares.end(), reported_.begin(), std::not_fn(moved)))
     return {};
-  told_ = shares;
+  reported_ = shares;
   return fmt::format("shares of the work by rank: {:.3f}", fmt::join(shares, " "));
 }
 
-void Pacer::measured(std::int64_t step, const std::vector<double>& seconds,
-                     const std::vector<double>& costs) {
+void Pacer::record_times(std::int64_t step, const std::vector<double>& seconds,
+                         const std::vector<double>& costs) {
   if (sharding_ != Sharding::adaptive) return;
   const std::lock_guard lock(mutex_);
   std::vector<double> speed(now_.size(), 0.0);

@@ -23,21 +23,21 @@ class Pacer {
 
   // Each rank's share of the step's work, as a line, when it is another than was told last by more
   // than a twentieth; else empty. Nothing is told of work that is spread alike.
-  std::string news(std::int64_t step);
+  std::string shares_line(std::int64_t step);
 
   // Times and shares of a step that has ended. They act on step + ahead + 4, the first that no
   // rank's loader can have begun when its trainer knows them: that is one step behind the one under
   // way, behind which one is taken, `ahead` lie ready and one is in the loader's hands.
-  void measured(std::int64_t step, const std::vector<double>& seconds,
-                const std::vector<double>& costs);
+  void record_times(std::int64_t step, const std::vector<double>& seconds,
+                    const std::vector<double>& costs);
 
  private:
-  static constexpr double kFastest = 2.0, kSlowest = 0.5, kSmoothing = 0.2, kWorthTelling = 0.05;
+  static constexpr double kFastest = 2.0, kSlowest = 0.5, kSmoothing = 0.2, kReportedChange = 0.05;
 
   Sharding sharding_;
   std::size_t ahead_;
   std::mutex mutex_;
-  std::vector<double> now_, told_;
+  std::vector<double> now_, reported_;
   std::map<std::int64_t, std::vector<double>> from_step_;
 };
 

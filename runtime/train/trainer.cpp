@@ -106,7 +106,7 @@ void Trainer::consume_record() {
   const auto step = std::move(*in_flight_);
   in_flight_.reset();
   const auto outcome = step.record.outcome(step.step);
-  pacer_->measured(step.step, outcome.rank_seconds, step.costs);
+  pacer_->record_times(step.step, outcome.rank_seconds, step.costs);
   stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
   save_wanted_ = save_wanted_ || outcome.save_wanted;
   for (Interval* sum : {&interval_, &whole_run_}) {
@@ -146,7 +146,7 @@ void Trainer::consume_record() {
 
 void Trainer::log_interval() {
   if (interval_.steps == 0) return;
-  if (const auto shares = pacer_->news(interval_.step - 1); !shares.empty())
+  if (const auto shares = pacer_->shares_line(interval_.step - 1); !shares.empty())
     reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
   reporter_->interval(interval_);
   interval_ = {};
