@@ -133,7 +133,7 @@ void Session::join() {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
   options.fatal = die;
   const bool gpu = options.backend == comm::Backend::nccl;
-  device_ = take_device(own_gpu_.value_or(contract_.local_rank), gpu);
+  device_ = take_device(device_index_.value_or(contract_.local_rank), gpu);
   comm_ = comm::join(contract_, options);
   at::globalContext().setAllowTF32CuBLAS(false);
   if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);

@@ -80,7 +80,8 @@ class Session {
   std::optional<ModelSource> source_;
   std::optional<AdapterSource> adapter_;  // to go on from
   std::vector<std::string> notes_;        // for the reporter, once there is one
-  std::optional<int> own_gpu_;  // where it is not that of the local rank's number; before join()
+  std::optional<int>
+      device_index_;  // where it is not that of the local rank's number; before join()
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
   std::int64_t gpu_bytes_ = 0;       // of the smallest GPU of all ranks; 0: there is none
