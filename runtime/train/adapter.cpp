@@ -66,8 +66,9 @@ void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
   }
 }
 
-std::vector<std::string> adopt(const AdapterSource& adapter, const model::ModelConfig& model,
-                               TrainConfig& config) {
+std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,
+                                                const model::ModelConfig& model,
+                                                TrainConfig& config) {
   const auto shape = shape_of(adapter, model);
   std::vector<std::string> notes{
       fmt::format("going on from the adapter {}: rank {}, alpha {}{}, on {}", adapter.folder,

@@ -34,8 +34,9 @@ void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
 
 // Makes a recipe one that goes on from this adapter: its layers, rank and scale are taken. A note
 // for each key that the recipe had otherwise.
-std::vector<std::string> adopt(const AdapterSource& adapter, const model::ModelConfig& model,
-                               TrainConfig& config);
+std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,
+                                                const model::ModelConfig& model,
+                                                TrainConfig& config);
 
 // A trained tensor's name in PEFT's file.
 std::string adapter_name(const std::string& name);

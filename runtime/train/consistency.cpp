@@ -44,8 +44,9 @@ std::optional<std::pair<std::int64_t, std::int64_t>> majority(
   return std::nullopt;
 }
 
-std::string sentence(const std::vector<Difference>& found, const std::vector<std::string>& names,
-                     std::size_t world, std::int64_t step) {
+std::string difference_message(const std::vector<Difference>& found,
+                               const std::vector<std::string>& names, std::size_t world,
+                               std::int64_t step) {
   const auto& first = found.front();
   const bool nobody = first.ranks.size() == world;
   const auto others =
@@ -61,7 +62,7 @@ std::string sentence(const std::vector<Difference>& found, const std::vector<std
 
 }  // namespace
 
-at::Tensor bits_of(const at::Tensor& tensor) {
+at::Tensor bit_checksum(const at::Tensor& tensor) {
   const auto flat = tensor.detach().reshape({-1}).view(bits_type(tensor));
   auto total = at::zeros({2}, flat.options().dtype(at::kLong));
   for (std::int64_t begin = 0; begin < flat.size(0); begin += kAtOnce) {
@@ -73,7 +74,7 @@ at::Tensor bits_of(const at::Tensor& tensor) {
   return total;
 }
 
-std::vector<Difference> compare_bits(const std::vector<std::vector<std::int64_t>>& sums) {
+std::vector<Difference> compare_checksums(const std::vector<std::vector<std::int64_t>>& sums) {
   std::vector<Difference> found;
   for (std::size_t tensor = 0; 2 * tensor < sums.front().size(); ++tensor) {
     std::vector<std::pair<std::int64_t, std::int64_t>> values;
@@ -95,7 +96,7 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
   std::vector<at::Tensor> sums;
   const auto add = [&](const char* kind, const std::string& name, const at::Tensor& value) {
     names.push_back(fmt::format("{} {}", kind, name));
-    sums.push_back(bits_of(value));
+    sums.push_back(bit_checksum(value));
   };
   // The gradient first: what is wrong with it is wrong with the weight too.
   if (!shards.sharded())
@@ -113,9 +114,10 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
   std::vector<std::vector<std::int64_t>> of_ranks;
   for (int rank = 0; rank < world; ++rank)
     of_ranks.emplace_back(begin + rank * mine.size(0), begin + (rank + 1) * mine.size(0));
-  const auto found = compare_bits(of_ranks);
+  const auto found = compare_checksums(of_ranks);
   if (!found.empty())
-    throw std::runtime_error(sentence(found, names, static_cast<std::size_t>(world), step));
+    throw std::runtime_error(
+        difference_message(found, names, static_cast<std::size_t>(world), step));
 }
 
 }  // namespace mgpu::train

@@ -13,7 +13,7 @@ namespace mgpu::train {
 
 // A sum over a tensor's bits that another order or another bit changes: two numbers, int64 [2] on
 // its device.
-at::Tensor bits_of(const at::Tensor& tensor);
+at::Tensor bit_checksum(const at::Tensor& tensor);
 
 struct Difference {
   std::size_t tensor = 0;
@@ -21,7 +21,7 @@ struct Difference {
 };
 
 // sums[rank][tensor * 2 ...]: where the ranks are not alike.
-std::vector<Difference> compare_bits(const std::vector<std::vector<std::int64_t>>& sums);
+std::vector<Difference> compare_checksums(const std::vector<std::vector<std::int64_t>>& sums);
 
 // Compares what every rank holds a copy of, bit for bit: weights up to ZeRO stage 2, and the
 // gradients of the step in stage 0. (In stages 1 and 2 a trained weight is its owner's again after

@@ -38,7 +38,7 @@ EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const 
     ++result.batches;
   }
   record.reduce(comm);
-  record.send();
+  record.copy_to_host();
   const auto outcome = record.outcome(0);
   const double target_tokens = static_cast<double>(std::max<std::int64_t>(1, result.target_tokens));
   result.loss = outcome.loss_sum / target_tokens;

@@ -99,7 +99,7 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
   record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
   finish_step(record, learning_rate);
-  record.send();
+  record.copy_to_host();
   return record;
 }
 

@@ -34,7 +34,7 @@ bool is_model_file(const std::string& name) {
 }
 
 // A checkpoint that training can go on from.
-void need_state(const checkpoint::Manifest& manifest) {
+void require_training_state(const checkpoint::Manifest& manifest) {
   for (const auto& file : manifest.files)
     if (file.name.starts_with("training_state")) return;
   throw std::runtime_error("it has no training state (save_only_model)");
@@ -162,7 +162,7 @@ void Saver::write_adapter(const std::string& folder) {
   if (learner_.comm().rank() == 0) write_adapter_config(folder);
 }
 
-void Saver::write_beside(const std::string& folder) const {
+void Saver::write_metadata(const std::string& folder) const {
   const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
   source_.tokenizer.save(folder);
   if (config_.use_peft) {
@@ -201,7 +201,7 @@ std::string Saver::save(const Progress& progress) {
   }
   std::string path;
   if (first) {
-    write_beside(folder);
+    write_metadata(folder);
     checkpoint::write_file((fs::path(folder) / kProgressFile).string(),
                            to_json(progress).dump(1) + "\n");
     path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
@@ -222,7 +222,8 @@ std::string Saver::find() {
       checkpoint::verify(wanted);
       path = wanted;
     } else {
-      const auto found = checkpoint::find_newest_complete(config_.output_dir, 1, need_state);
+      const auto found =
+          checkpoint::find_newest_complete(config_.output_dir, 1, require_training_state);
       for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
       path = found.path;
     }
@@ -281,7 +282,7 @@ void Saver::publish_model(const std::string& folder) {
 
 void Saver::write_final_model() {
   write_model(config_.output_dir);
-  if (learner_.comm().rank() == 0) write_beside(config_.output_dir);
+  if (learner_.comm().rank() == 0) write_metadata(config_.output_dir);
   learner_.comm().barrier("the model's files");
 }
 

@@ -62,7 +62,7 @@ class Saver {
  private:
   std::string model_folder(const std::string& folder) const;
   std::vector<checkpoint::FileRecord> write_model(const std::string& folder);
-  void write_beside(const std::string& folder) const;
+  void write_metadata(const std::string& folder) const;
   std::vector<checkpoint::FileRecord> write_tensors(const std::string& folder);
   void write_adapter_config(const std::string& folder) const;
   std::string share_text(const std::string& text) const;

@@ -58,7 +58,8 @@ optim::Moments moments_of(const TrainConfig& config) {
 }
 
 // What is kept of a layer's forward.
-std::vector<model::SavedActivations> keep_policy(Recompute recompute, std::int64_t layers) {
+std::vector<model::SavedActivations> saved_activations_for(Recompute recompute,
+                                                           std::int64_t layers) {
   const auto all = [&](model::SavedActivations keep) {
     return std::vector<model::SavedActivations>(static_cast<std::size_t>(layers), keep);
   };
@@ -95,7 +96,8 @@ void Session::open_model() {
   if (source_->config.nf4) decide_four_bit();
   if (!config_.adapter_path.empty()) {
     adapter_ = open_adapter(config_.adapter_path);
-    for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
+    for (auto& note : adopt_adapter_settings(*adapter_, source_->config, config_))
+      notes_.push_back(std::move(note));
   }
   if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk)
     save_new_token_rows();
@@ -173,7 +175,7 @@ void Session::build() {
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
   options.model.saved_activations =
-      keep_policy(config_.gradient_checkpointing, source_->config.layers);
+      saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,

@@ -39,13 +39,13 @@ class StepRecord {
   const at::Tensor& values() const { return values_; }
 
   // Starts the copy to the host; outcome() waits for it.
-  void send();
+  void copy_to_host();
   StepOutcome outcome(std::int64_t step) const;
 
  private:
   struct Arrival;
   at::Tensor values_, host_;
-  std::vector<double> known_;  // what the host adds
+  std::vector<double> host_values_;  // what the host adds
   int world_;
   std::shared_ptr<Arrival> arrival_;
 };

@@ -44,7 +44,7 @@ void Trainer::start_loader() {
 
 bool Trainer::train_epoch() {
   if (training_over_) return false;
-  if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
+  if (config_.eval_on_start && progress_.step == 0 && eval_dataset_ != nullptr) evaluate_now();
   const auto epoch = next_->epoch;
   while (next_ && next_->epoch == epoch && !training_over_) {
     const auto batches = std::move(*next_);
@@ -70,7 +70,7 @@ bool Trainer::train_epoch() {
     const bool last = progress_.step == total_steps_;
     if (log_due() || last || epoch_ends) consume_record();
     if (log_due() || last) log_interval();
-    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
+    if (eval_dataset_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
       evaluate_now();
     if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
     if (stop_wanted_) {
@@ -155,7 +155,7 @@ void Trainer::log_interval() {
 void Trainer::evaluate_now() {
   consume_record();
   const auto result =
-      evaluate(*learner_, *evaluated_, eval_items_, config_.per_device_eval_batch_size);
+      evaluate(*learner_, *eval_dataset_, eval_items_, config_.per_device_eval_batch_size);
   const double seconds = std::max(result.seconds, 1e-9);
   const std::map<std::string, double> metrics{
       {"eval_loss", result.loss},

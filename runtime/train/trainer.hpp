@@ -64,7 +64,7 @@ class Trainer : public Session {
   double epoch_after(const data::StepBatches& batches);
 
   std::optional<data::Prepared> train_data_, eval_data_;
-  const data::Dataset* evaluated_ = nullptr;  // what evaluations run over; null: none do
+  const data::Dataset* eval_dataset_ = nullptr;  // what evaluations run over; null: none do
   data::Items eval_items_;
   std::optional<data::Schedule> plan_;
   std::optional<optim::Schedule> rates_;

@@ -57,12 +57,12 @@ void Trainer::plan_steps() {
   const auto& dataset = train_data_->dataset;
   auto split = data::split(dataset.ranges(), config_.val_set_size, data_seed);
   if (eval_data_) {
-    evaluated_ = &eval_data_->dataset;
-    std::vector<std::uint32_t> all(evaluated_->size());
+    eval_dataset_ = &eval_data_->dataset;
+    std::vector<std::uint32_t> all(eval_dataset_->size());
     std::iota(all.begin(), all.end(), 0U);
     eval_items_ = data::singles(all);
   } else if (!split.validation.empty()) {
-    evaluated_ = &dataset;
+    eval_dataset_ = &dataset;
     eval_items_ = data::singles(split.validation);
   }
   data::ScheduleOptions options;

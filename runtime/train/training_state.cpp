@@ -71,12 +71,12 @@ std::vector<Piece> pieces_of(parallel::Shards& shards, AdamW& optimizer, int ran
 }
 
 // Where a saved piece lies in its tensor.
-struct Saved {
+struct SavedPiece {
   std::int64_t begin, size;
   const checkpoint::SafetensorsFile* file;
   const checkpoint::TensorEntry* entry;
 };
-using Index = std::map<std::string, std::vector<Saved>>;  // "kind/NAME" -> pieces
+using Index = std::map<std::string, std::vector<SavedPiece>>;  // "kind/NAME" -> pieces
 
 Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& files) {
   Index index;
@@ -96,12 +96,12 @@ Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& 
   return index;
 }
 
-at::Tensor tensor_of(const Saved& saved, const checkpoint::TensorEntry& entry) {
+at::Tensor tensor_of(const SavedPiece& saved, const checkpoint::TensorEntry& entry) {
   return tensor_over({entry.dtype, entry.shape, saved.file->bytes(entry), saved.file->path()});
 }
 
 // A saved piece; codes are read with `table`.
-Moment moment_of(const Saved& saved, const at::Tensor& table) {
+Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
   Moment moment{tensor_of(saved, *saved.entry), {}, {}, 0};
   if (saved.entry->dtype != checkpoint::DType::u8) return moment;
   const auto* scales = saved.file->find(scales_name(saved.entry->name));
