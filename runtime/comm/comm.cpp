@@ -25,7 +25,7 @@ using rendezvous::Contract;
 using std::chrono::milliseconds;
 
 // One rank: every collective is what it already has.
-class Alone : public Comm {
+class SingleRank : public Comm {
  public:
   int rank() const override { return 0; }
   int world() const override { return 1; }
@@ -45,7 +45,7 @@ class Alone : public Comm {
   }
 };
 
-constexpr auto kLetOthersEndFirst = std::chrono::seconds(1);
+constexpr auto kLetOthersExitFirst = std::chrono::seconds(1);
 
 const char* hint(bool nccl) {
   return nccl ? "NCCL_DEBUG=INFO tells what NCCL does; if it stands at the start, try "
@@ -57,9 +57,9 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-class OverC10d : public Comm {
+class C10dComm : public Comm {
  public:
-  OverC10d(int rank, int world, const CommOptions& options, bool nccl,
+  C10dComm(int rank, int world, const CommOptions& options, bool nccl,
            c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Backend> backend)
       : rank_(rank),
         world_(world),
@@ -70,13 +70,13 @@ class OverC10d : public Comm {
     fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
       // As a rule another rank has died of something that it told. Its connections are gone before
       // the launcher can see its end: whoever ends at once here would be taken for the cause.
-      std::this_thread::sleep_for(kLetOthersEndFirst);
+      std::this_thread::sleep_for(kLetOthersExitFirst);
       fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
     };
     if (nccl_) watch_.emplace(options.timeout, fatal_);
   }
 
-  ~OverC10d() override {
+  ~C10dComm() override {
     watch_.reset();
     if (backend_) backend_->abort();
   }
@@ -140,7 +140,7 @@ class OverC10d : public Comm {
     } catch (const std::exception& e) {
       fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
     }
-    if (nccl_) watch_over(what, work);
+    if (nccl_) watch_work(what, work);
     const auto begun = std::chrono::steady_clock::now();
     return Pending([this, what = std::string(what), work, begun] {
       try {
@@ -148,7 +148,7 @@ class OverC10d : public Comm {
       } catch (const std::exception& e) {
         // What gloo says of a timeout depends on which of its parts ran into it.
         fatal_(std::chrono::steady_clock::now() - begun >= timeout_
-                   ? overdue(what, timeout_)
+                   ? timeout_message(what, timeout_)
                    : fmt::format("{} failed: {}", what, first_line(e.what())));
       }
     });
@@ -156,7 +156,7 @@ class OverC10d : public Comm {
 
   // A Work holds on to what it wrote; its copy only knows how it ended. Otherwise memory would be
   // kept for as long as the watch sleeps, which is many layers' weights.
-  void watch_over(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
+  void watch_work(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
     using Work = c10d::ProcessGroupNCCL::WorkNCCL;
     const auto state = c10::make_intrusive<Work>(dynamic_cast<const Work&>(*work));
     watch_->add({what, [state] { return state->isCompleted(); },
@@ -236,12 +236,12 @@ Backend choose(Backend wanted, const Contract& contract, int gpus) {
 }
 
 std::unique_ptr<Comm> join(const Contract& contract, const CommOptions& options) {
-  if (contract.world_size == 1) return std::make_unique<Alone>();
+  if (contract.world_size == 1) return std::make_unique<SingleRank>();
   const bool nccl = options.backend == Backend::nccl;
   try {
     auto store = connect(contract, options);
     auto backend = nccl ? make_nccl(contract, options, store) : make_gloo(contract, options, store);
-    return std::make_unique<OverC10d>(contract.rank, contract.world_size, options, nccl,
+    return std::make_unique<C10dComm>(contract.rank, contract.world_size, options, nccl,
                                       std::move(store), std::move(backend));
   } catch (const std::exception& e) {
     throw std::runtime_error(

@@ -11,7 +11,7 @@
 namespace mgpu::comm {
 
 // What is said of a collective that took longer than it may.
-std::string overdue(const std::string& what, std::chrono::milliseconds limit);
+std::string timeout_message(const std::string& what, std::chrono::milliseconds limit);
 
 // Looks after collectives that nobody waits for on the host: if one fails or takes longer than the
 // limit, `fatal` is called with its name, from the watch's own thread.
@@ -36,8 +36,8 @@ class Watch {
     std::chrono::steady_clock::time_point since;
   };
 
-  void look();
-  std::string complaint();
+  void check();
+  std::string first_failure();
 
   std::chrono::milliseconds limit_;
   std::function<void(const std::string&)> fatal_;

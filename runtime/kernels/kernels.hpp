@@ -118,7 +118,7 @@ struct PagedAttention {
   float* part_largest;
   float* part_totals;
 };
-bool paged_attention_knows(int heads_per_key, int head_dim);
+bool paged_attention_supports(int heads_per_key, int head_dim);
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                      std::int64_t sequences, cudaStream_t stream);
 // Its way for bf16, on tensor cores.

@@ -205,8 +205,8 @@ void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& valu
 bool can_paged_attention(const Tensor& qkv, const HeadShape& shape) {
   return qkv.is_cuda() && known_type(qkv) && qkv.stride(-1) == 1 &&
          kernels::vectorizable(qkv.const_data_ptr(), qkv.stride(0)) &&
-         kernels::paged_attention_knows(static_cast<int>(shape.heads / shape.kv_heads),
-                                        static_cast<int>(shape.head_dim));
+         kernels::paged_attention_supports(static_cast<int>(shape.heads / shape.kv_heads),
+                                           static_cast<int>(shape.head_dim));
 }
 
 void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,

@@ -133,7 +133,7 @@ bool launch_heads(const PagedAttention& a, int heads, std::int64_t sequences, cu
 
 }  // namespace
 
-bool paged_attention_knows(int heads_per_key, int head_dim) {
+bool paged_attention_supports(int heads_per_key, int head_dim) {
   return heads_per_key >= 1 && heads_per_key <= 8 && (head_dim == 64 || head_dim == 128);
 }
 

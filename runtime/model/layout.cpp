@@ -34,7 +34,7 @@ class UnitBuilder {
   }
 
   // What reads the same input is multiplied as one matrix: all of it in 4 bits, or nothing.
-  void expect_alike(const std::string& prefix, std::initializer_list<Part> parts) const {
+  void require_same_precision(const std::string& prefix, std::initializer_list<Part> parts) const {
     const auto excepted = [&](const Part& part) {
       return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, part.module));
     };
@@ -107,7 +107,7 @@ class UnitBuilder {
 // Linear layers that read the same input: weights together, then biases, then adapters.
 void add_linear(UnitBuilder& builder, const std::string& prefix, std::initializer_list<Part> parts,
                 std::int64_t in, bool bias, std::int64_t rank) {
-  builder.expect_alike(prefix, parts);
+  builder.require_same_precision(prefix, parts);
   for (const auto& part : parts) builder.matrix(prefix, part.module, {part.out, in});
   builder.end_group();
   if (bias) {

@@ -29,13 +29,13 @@ Tensor to_host(const Tensor& x) {
 }
 
 // Gives a unit back when the scope ends.
-class Borrowed {
+class ScopedUnit {
  public:
-  Borrowed(WeightProvider& provider, int unit)
+  ScopedUnit(WeightProvider& provider, int unit)
       : provider_(provider), unit_(unit), weights_(provider.weights(unit)) {}
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  ~Borrowed() { provider_.release(unit_); }
+  ScopedUnit(const ScopedUnit&) = delete;
+  ScopedUnit& operator=(const ScopedUnit&) = delete;
+  ~ScopedUnit() { provider_.release(unit_); }
   const Unit& operator*() const { return weights_; }
   const Unit* operator->() const { return &weights_; }
 
@@ -149,13 +149,13 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
                                    WeightProvider& provider, std::vector<Layer>* layers) {
   Tensor x;
   {
-    const Borrowed first(provider, kEmbeddingUnit);
+    const ScopedUnit first(provider, kEmbeddingUnit);
     provider.prefetch(block_unit(0));
     x = ops::embedding(first->embedding, batch.tokens);
   }
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const int unit = block_unit(layer);
-    const Borrowed weights(provider, unit);
+    const ScopedUnit weights(provider, unit);
     provider.prefetch(unit + 1);
     BlockSaved saved;
     Tensor y = block_forward(x, weights->block, context, static_cast<int>(layer), saved);
@@ -175,7 +175,7 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProv
                                     std::vector<Layer>& layers) {
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int unit = block_unit(layer);
-    const Borrowed weights(provider, unit);
+    const ScopedUnit weights(provider, unit);
     if (layer > 0) provider.prefetch(unit - 1);
     Layer kept = std::move(layers.back());
     layers.pop_back();
@@ -201,12 +201,12 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
   Tensor x = forward_blocks(batch, context, provider, &layers);
   Tensor g;
   {
-    const Borrowed end(provider, last);
+    const ScopedUnit end(provider, last);
     provider.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
     Tensor g_normed;
     if (config_.tied) {
-      const Borrowed first(provider, kEmbeddingUnit);
+      const ScopedUnit first(provider, kEmbeddingUnit);
       provider.prefetch(last - 1);
       g_normed = head(HeadRows{normed, batch, first->embedding, options_.head_rows},
                       provider.gradients(kEmbeddingUnit).embedding);
@@ -230,10 +230,10 @@ template <class Head>
 auto Transformer::evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head) {
   const auto context = context_of(batch, 0, 0);
   const Tensor x = forward_blocks(batch, context, provider, nullptr);
-  const Borrowed end(provider, end_unit(config_));
+  const ScopedUnit end(provider, end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
   if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});
-  const Borrowed first(provider, kEmbeddingUnit);
+  const ScopedUnit first(provider, kEmbeddingUnit);
   return head(HeadRows{normed, batch, first->embedding, options_.head_rows});
 }
 

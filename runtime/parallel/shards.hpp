@@ -124,7 +124,7 @@ class Shards : public model::WeightProvider {
   std::map<int, Tensor> open_;                   // stage 2 and 3: a bucket's gradients being made
   std::vector<int> units_left_;                  // by bucket, in this micro-batch
   std::vector<comm::Pending> reducing_;          // by bucket
-  std::map<int, Tensor> arriving_;               // stage 2 and 3: sums of later micro-batches
+  std::map<int, Tensor> later_sums_;             // stage 2 and 3: sums of later micro-batches
   std::deque<int> in_flight_;                    // stage 2 and 3: buckets being reduced
   std::vector<comm::Pending> publishing_;        // by bucket
   std::vector<bool> voters_;

@@ -103,7 +103,7 @@ void Shards::reduce_bucket(int bucket) {
     const Tensor own = own_gradient(bucket);
     const Tensor to = first_micro_batch_ ? own : at::empty_like(own);
     reducing_[index] = comm_.reduce_scatter(to, whole, "reduce-scatter of gradients");
-    if (!first_micro_batch_) arriving_.emplace(bucket, to);
+    if (!first_micro_batch_) later_sums_.emplace(bucket, to);
     in_flight_.push_back(bucket);
     if (!options_.overlap) {
       accumulate_reduced(bucket);
@@ -114,10 +114,10 @@ void Shards::reduce_bucket(int bucket) {
 
 void Shards::accumulate_reduced(int bucket) {
   wait(reducing_[static_cast<std::size_t>(bucket)]);
-  const auto found = arriving_.find(bucket);
-  if (found == arriving_.end()) return;
+  const auto found = later_sums_.find(bucket);
+  if (found == later_sums_.end()) return;
   own_gradient(bucket).add_(found->second);
-  arriving_.erase(found);
+  later_sums_.erase(found);
 }
 
 // The (lower) median over the ranks that have labels, element by element: every rank gets its
