@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) part_kernel(PagedAttention a) {
     for (int i = 0; i < 8; ++i) joined.value[group][h][lane * 8 + i] = sums.value[h][i];
   }
   __syncthreads();
-  joined.template leave<T>(a, kHeads, sequence, kv_head, blockIdx.x);
+  joined.template write_result<T>(a, kHeads, sequence, kv_head, blockIdx.x);
 }
 
 template <class T, int kHeads, int kDim>

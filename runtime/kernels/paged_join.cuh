@@ -27,7 +27,7 @@ struct Joined {
 
   // Writes the result, or with several splits what a block has of it; for all threads of the block.
   template <class T>
-  __device__ void leave(const PagedAttention& a, int heads, std::int64_t sequence, int kv_head,
+  __device__ void write_result(const PagedAttention& a, int heads, std::int64_t sequence, int kv_head,
                         int split) const {
     for (int item = threadIdx.x; item < heads * kDim; item += blockDim.x) {
       const int h = item / kDim, d = item % kDim;

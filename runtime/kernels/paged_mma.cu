@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
     }
   }
   __syncthreads();
-  joined.template leave<bf16>(a, heads, sequence, kv_head, blockIdx.x);
+  joined.template write_result<bf16>(a, heads, sequence, kv_head, blockIdx.x);
 }
 
 template <int kDim>
