@@ -48,9 +48,9 @@ class SingleRank : public Comm {
 constexpr auto kLetOthersExitFirst = std::chrono::seconds(1);
 
 const char* hint(bool nccl) {
-  return nccl ? "NCCL_DEBUG=INFO tells what NCCL does; if it stands at the start, try "
+  return nccl ? "set NCCL_DEBUG=INFO to see what NCCL does; if it hangs at the start, try "
                 "NCCL_IB_DISABLE=1 or NCCL_SOCKET_IFNAME=<interface>"
-              : "if addresses are wrong, name the interface with GLOO_SOCKET_IFNAME";
+              : "if gloo uses the wrong address, set GLOO_SOCKET_IFNAME to the network interface";
 }
 
 std::string first_line(const std::string& text) {
@@ -124,7 +124,7 @@ class C10dComm : public Comm {
   }
 
   void close() override {
-    barrier("the end of the job");
+    barrier("barrier at the end of the job");
     watch_.reset();
     backend_->shutdown();
     backend_.reset();

@@ -8,8 +8,9 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 std::string timeout_message(const std::string& what, std::chrono::milliseconds limit) {
-  return fmt::format("{} did not end within {} s; another rank is stuck, slower or gone", what,
-                     std::chrono::duration_cast<std::chrono::seconds>(limit).count());
+  return fmt::format(
+      "{} did not finish within {} s; another rank is stuck, too slow, or has exited", what,
+      std::chrono::duration_cast<std::chrono::seconds>(limit).count());
 }
 
 Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)

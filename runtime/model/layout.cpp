@@ -41,8 +41,8 @@ class UnitBuilder {
     for (const auto& part : parts) {
       if (excepted(part) == excepted(*parts.begin())) continue;
       throw std::runtime_error(
-          fmt::format("of {0}{1} and {0}{2} one is in 4 bits and one is not: "
-                      "that is not supported",
+          fmt::format("{0}{1} and {0}{2} must both be in 4 bits or both not: "
+                      "mixing them is not supported",
                       prefix, parts.begin()->module, part.module));
     }
   }
@@ -57,8 +57,8 @@ class UnitBuilder {
     const auto elements = shape[0] * shape[1];
     if (elements % ops::kNf4Block != 0) {
       throw std::runtime_error(
-          fmt::format("{} has {} elements, no multiple of {}: it cannot be "
-                      "kept in 4 bits; leave load_in_4bit out",
+          fmt::format("{} has {} elements, which is not a multiple of {}, so it cannot be "
+                      "stored in 4 bits; remove load_in_4bit",
                       name, elements, ops::kNf4Block));
     }
     const auto bytes = ops::nf4_layout(elements, four_bit_.nested).bytes;

@@ -35,7 +35,7 @@ Family family_of(const Fields& top) {
     refuse(top,
            fmt::format("model_type {}: mixtures of experts are not supported", in_quotes(type)));
   if (top.boolean("is_encoder_decoder", false))
-    refuse(top, "is_encoder_decoder: only decoders are supported");
+    refuse(top, "is_encoder_decoder: only decoder-only models are supported");
   if (type == "llama") return Family::llama;
   if (type == "qwen2") return Family::qwen2;
   if (type == "qwen3") return Family::qwen3;
@@ -72,7 +72,7 @@ void read_stretch(Rope& rope, const Fields& fields) {
   rope.kind = rope_kind(fields);
   rope.theta = positive(fields, "rope_theta", rope.theta);
   if (fields.number("partial_rotary_factor", 1) != 1)
-    fields.fail("partial_rotary_factor", "1: rotating parts of a head is not supported");
+    fields.fail("partial_rotary_factor", "1: rotating only a part of each head is not supported");
   if (rope.kind == Rope::Kind::plain) return;
   rope.factor = positive(fields, "factor");
   if (rope.kind == Rope::Kind::linear) return;
@@ -87,14 +87,14 @@ void read_stretch(Rope& rope, const Fields& fields) {
 Rope rope_of(const Fields& top) {
   const Rope plain{.theta = positive(top, "rope_theta", 10000)};
   if (top.number("partial_rotary_factor", 1) != 1)
-    top.fail("partial_rotary_factor", "1: rotating parts of a head is not supported");
+    top.fail("partial_rotary_factor", "1: rotating only a part of each head is not supported");
   std::optional<Rope> told;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!top.has(key)) continue;
     const Fields fields(top.at(key), fmt::format("{}: {}", top.where(), key));
     for (const auto& item : top.at(key).items())
       if (item.value().is_object())
-        refuse(fields, "rotations that differ by layer are not supported");
+        refuse(fields, "rope parameters that differ by layer are not supported");
     Rope rope = plain;
     read_stretch(rope, fields);
     if (told && rope != *told)
@@ -117,7 +117,7 @@ void refuse_sliding_windows(const Fields& top, std::int64_t layers) {
   }
   if (top.boolean("use_sliding_window", false) && top.has("sliding_window") &&
       top.integer("max_window_layers", 0, INT64_MAX, 28) < layers)
-    refuse(top, "use_sliding_window: windows of attention are not supported");
+    refuse(top, "use_sliding_window: sliding-window attention is not supported");
 }
 
 void read_quantization(ModelConfig& config, const Fields& top) {
@@ -182,7 +182,8 @@ void read_sizes(ModelConfig& config, const Fields& top) {
                fmt::format("a multiple of num_attention_heads, which is {}", config.heads));
     config.head_dim = config.hidden_size / config.heads;
   }
-  if (config.head_dim % 2 != 0) refuse(top, fmt::format("heads of odd width {}", config.head_dim));
+  if (config.head_dim % 2 != 0)
+    refuse(top, fmt::format("head_dim {} is odd, which is not supported", config.head_dim));
 }
 
 void read_biases(ModelConfig& config, const Fields& top) {
@@ -221,7 +222,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& file) {
   if (const auto act = top.string("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse(top, fmt::format("hidden_act {} is not supported; 'silu' is", in_quotes(act)));
   if (top.number("attention_dropout", 0) != 0)
-    top.fail("attention_dropout", "0: dropping attention is not supported");
+    top.fail("attention_dropout", "0: attention dropout is not supported");
   read_sizes(config, top);
   read_biases(config, top);
   refuse_sliding_windows(top, config.layers);

@@ -99,7 +99,7 @@ void check_same_model(const std::string& text, const ModelConfig& wanted) {
   read.initializer_range = wanted.initializer_range;
   if (read != wanted)
     throw std::runtime_error(fmt::format(
-        "cannot write config.json: {} describes another model than the one that was trained",
+        "cannot write config.json: {} describes a different model than the one that was trained",
         kBaseName));
 }
 

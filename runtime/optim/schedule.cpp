@@ -54,8 +54,9 @@ Schedule::Schedule(const std::string& name, double peak, double warmup, std::int
   const auto found = std::find_if(table.begin(), table.end(),
                                   [&](const auto& entry) { return entry.first == name; });
   if (found == table.end()) {
-    throw std::runtime_error(fmt::format("lr_scheduler_type: there is no {}; there are {}", name,
-                                         fmt::join(names(), ", ")));
+    throw std::runtime_error(
+        fmt::format("lr_scheduler_type: unknown scheduler {}; supported are {}", name,
+                    fmt::join(names(), ", ")));
   }
   kind_ = static_cast<Kind>(found - table.begin());
   keywords_ = found->second;
@@ -63,7 +64,7 @@ Schedule::Schedule(const std::string& name, double peak, double warmup, std::int
     const auto known_key = keywords_.find(key);
     if (known_key == keywords_.end()) {
       throw std::runtime_error(
-          fmt::format("lr_scheduler_kwargs: {} is no keyword of {}", key, name));
+          fmt::format("lr_scheduler_kwargs: {} is not an argument of {}", key, name));
     }
     known_key->second = value;
   }

@@ -126,7 +126,7 @@ void Shards::median_bucket(int bucket) {
   const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
   const Tensor whole = narrow(grads_, flat);
   Tensor slices = at::empty_like(whole);
-  auto exchange = comm_.all_to_all(slices, whole, "exchange of gradients for their median");
+  auto exchange = comm_.all_to_all(slices, whole, "all-to-all of gradients for their median");
   wait(exchange);
   slices = slices.view({comm_.world(), -1});
   std::vector<std::int64_t> voting;

@@ -52,10 +52,9 @@ std::string difference_message(const std::vector<Difference>& found,
   const auto others =
       found.size() > 1 ? fmt::format(" (and {} other tensors)", found.size() - 1) : "";
   return fmt::format(
-      "after step {} the ranks are not alike: {}{} differs on rank{} {}{}, bit for bit. A device "
-      "or "
-      "its memory has failed there, or a program wrote into it; go on from the last checkpoint, "
-      "without that device",
+      "the ranks' copies are not identical after step {}: {}{} differs on rank{} {}{}, bit for "
+      "bit; a device or its memory has failed there, or a program wrote into it; resume from the "
+      "last checkpoint without that device",
       step, names[first.tensor], others, first.ranks.size() > 1 ? "s" : "",
       fmt::join(first.ranks, ", "), nobody ? "" : " from the others");
 }
@@ -108,7 +107,7 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
   const auto mine = at::stack(sums).reshape({-1});
   const auto world = comm.world();
   const auto all = at::empty({world * mine.size(0)}, mine.options());
-  comm.all_gather(all, mine, "the consistency check").wait();
+  comm.all_gather(all, mine, "all-gather of the consistency check").wait();
   const auto host = all.to(at::kCPU);
   const auto* begin = host.const_data_ptr<std::int64_t>();
   std::vector<std::vector<std::int64_t>> of_ranks;

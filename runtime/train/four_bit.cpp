@@ -53,9 +53,10 @@ model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source)
     }
     const bool this_one = source.weights->find(tensor.name + ".nested_absmax").has_value();
     if (nested.value_or(this_one) != this_one) {
-      throw std::runtime_error(fmt::format(
-          "{}: some weights in 4 bits have scales in 8 bits and {} {}: that is not supported",
-          source.folder, tensor.name, this_one ? "too" : "not"));
+      throw std::runtime_error(
+          fmt::format("{}: {} {} 8-bit scales, unlike the 4-bit weights before it; mixing both is "
+                      "not supported",
+                      source.folder, tensor.name, this_one ? "has" : "does not have"));
     }
     nested = this_one;
   }

@@ -16,8 +16,8 @@ Pacer::Pacer(Sharding sharding, std::vector<double> given, int world, std::size_
   const auto ranks = static_cast<std::size_t>(world);
   if (sharding_ == Sharding::weighted && now_.size() != ranks) {
     throw std::runtime_error(fmt::format(
-        "batch_sharding: weighted needs one of gpu_weights per rank: {} ranks, {} weights", ranks,
-        now_.size()));
+        "batch_sharding: weighted needs one gpu_weights entry per rank: {} ranks, {} weights",
+        ranks, now_.size()));
   }
   if (sharding_ == Sharding::uniform) now_.clear();
   if (sharding_ == Sharding::adaptive && now_.size() != ranks) now_.assign(ranks, 1.0);
@@ -42,7 +42,7 @@ std::string Pacer::shares_line(std::int64_t step) {
       std::equal(shares.begin(), shares.end(), reported_.begin(), std::not_fn(moved)))
     return {};
   reported_ = shares;
-  return fmt::format("shares of the work by rank: {:.3f}", fmt::join(shares, " "));
+  return fmt::format("work shares by rank: {:.3f}", fmt::join(shares, " "));
 }
 
 void Pacer::record_times(std::int64_t step, const std::vector<double>& seconds,

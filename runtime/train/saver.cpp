@@ -97,7 +97,7 @@ Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& lear
 // A text of rank 0 for everybody.
 std::string Saver::share_text(const std::string& text) const {
   return comm::share_text(learner_.comm(), text, learner_.options().shards.device,
-                          "a checkpoint's path");
+                          "broadcast of the checkpoint path");
 }
 
 std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
@@ -108,7 +108,7 @@ std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   std::memcpy(bytes.data_ptr(), text.data(), text.size());
   const auto device = learner_.options().shards.device;
   auto all = at::empty({comm.world() * kRoom}, at::TensorOptions(device).dtype(at::kByte));
-  comm.all_gather(all, bytes.to(device), "the checksums of a checkpoint").wait();
+  comm.all_gather(all, bytes.to(device), "all-gather of checkpoint checksums").wait();
   all = all.to(at::kCPU);
   std::vector<FileRecord> records;
   for (int rank = 0; rank < comm.world(); ++rank) {
@@ -254,9 +254,10 @@ Progress Saver::load(const std::string& folder) {
   }
   learner_.begin();
   if (!fs::exists(fs::path(folder) / "training_state")) {
-    throw std::runtime_error(folder +
-                             " has no training state (save_only_model): it cannot be gone on from; "
-                             "name it as model_name_or_path instead");
+    throw std::runtime_error(
+        folder +
+        " has no training state (save_only_model), so training cannot resume from "
+        "it; set model_name_or_path to it instead");
   }
   read_training_state(folder, learner_.optimizer());
   learner_.optimizer().set_steps_taken(progress.updates);
@@ -277,13 +278,13 @@ void Saver::publish_model(const std::string& folder) {
         checkpoint::copy_file(entry.path(), (fs::path(to) / entry.path().filename()).string());
     }
   }
-  learner_.comm().barrier("the model's files");
+  learner_.comm().barrier("barrier after writing the model");
 }
 
 void Saver::write_final_model() {
   write_model(config_.output_dir);
   if (learner_.comm().rank() == 0) write_metadata(config_.output_dir);
-  learner_.comm().barrier("the model's files");
+  learner_.comm().barrier("barrier after writing the model");
 }
 
 }  // namespace mgpu::train

@@ -112,7 +112,7 @@ void Session::save_new_token_rows() {
     if (std::find(saved.begin(), saved.end(), name) != saved.end()) continue;
     saved.push_back(name);
     notes_.push_back(
-        fmt::format("new_tokens need {} to be trained and saved with the adapter: added to "
+        fmt::format("new_tokens requires {} to be trained and saved with the adapter: added it to "
                     "lora_modules_to_save",
                     name));
   }
@@ -122,9 +122,11 @@ void Session::save_new_token_rows() {
 void Session::decide_four_bit() {
   if (config_.use_peft && !config_.load_in_4bit) {
     config_.load_in_4bit = true;
-    notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
+    notes_.push_back(source_->folder +
+                     " has 4-bit weights, which stay in 4 bits (load_in_4bit: true)");
   } else if (!config_.use_peft) {
-    notes_.push_back(source_->folder + " is in 4 bits; all of it is trained, in 16 bits or more");
+    notes_.push_back(source_->folder +
+                     " has 4-bit weights, which are converted to 16 bits or more to be trained");
   }
 }
 
@@ -149,7 +151,7 @@ void Session::decide_memory_options() {
     const auto own =
         at::full({1}, device_memory(device_).total, at::TensorOptions(device_).dtype(at::kLong));
     const auto all = at::empty({comm_->world()}, own.options());
-    comm_->all_gather(all, own, "the sizes of the GPUs").wait();
+    comm_->all_gather(all, own, "all-gather of GPU memory sizes").wait();
     gpu_bytes_ = all.min().item<std::int64_t>();
     request.gpu_bytes = std::max<std::int64_t>(1, gpu_bytes_ - reserved_bytes_);
   }
@@ -162,7 +164,7 @@ void Session::decide_memory_options() {
     planned_bytes_ = estimate_memory(source_->config, config_, comm_->world()).allocated();
   if (config_.consistency_check_steps > 0 && (comm_->world() == 1 || config_.zero_stage == 3)) {
     notes_.push_back(
-        "consistency_check_steps: every weight is on one rank only; there is nothing "
+        "consistency_check_steps is ignored: every weight is on one rank only, so there is nothing "
         "to compare");
     config_.consistency_check_steps = 0;
   }
@@ -197,10 +199,11 @@ std::string Session::begin(std::int64_t global_batch) {
   if (!checkpoint.empty()) {
     progress_ = saver_->load(checkpoint);
     if (progress_.global_batch != global_batch) {
-      throw std::runtime_error(fmt::format(
-          "{} was made with {} sequences a step, this run has {}: set global_batch_size: {}, or "
-          "resume_from_checkpoint: no to begin anew",
-          checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
+      throw std::runtime_error(
+          fmt::format("{} was saved with {} sequences per step, but this run uses {}; set "
+                      "global_batch_size: {} "
+                      "to resume, or resume_from_checkpoint: no to start over",
+                      checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
     }
     last_saved_ = progress_.step;
     last_checkpoint_ = checkpoint;
@@ -239,7 +242,7 @@ void Session::begin_report(const std::string& checkpoint) {
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
     reporter_->note(
-        fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
+        fmt::format("resuming from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
 }
 

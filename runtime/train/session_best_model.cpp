@@ -20,8 +20,9 @@ Session::BestModelDecision Session::evaluate_best_model(
   if (found == metrics.end()) {
     std::vector<std::string> there;
     for (const auto& [metric, value] : metrics) there.push_back(metric.substr(5));
-    throw std::runtime_error(fmt::format("metric_for_best_model: there is no {}; there are {}",
-                                         config_.metric_for_best_model, fmt::join(there, ", ")));
+    throw std::runtime_error(
+        fmt::format("metric_for_best_model: unknown metric {}; available are {}",
+                    config_.metric_for_best_model, fmt::join(there, ", ")));
   }
   const bool greater = config_.greater_is_better.value_or(!name.ends_with("loss"));
   const double gain = progress_.best_metric
@@ -36,7 +37,7 @@ Session::BestModelDecision Session::evaluate_best_model(
     progress_.evaluations_without_gain = 0;
   } else if (++progress_.evaluations_without_gain >= config_.early_stopping_patience &&
              config_.early_stopping_patience > 0) {
-    reporter_->note(fmt::format("{} has not become better in {} evaluations: stopping early", name,
+    reporter_->note(fmt::format("{} has not improved in {} evaluations: stopping early", name,
                                 config_.early_stopping_patience));
     decision.stop = true;
   }

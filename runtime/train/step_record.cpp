@@ -31,7 +31,7 @@ void StepRecord::reduce(comm::Comm& comm) {
   auto known = at::empty({size}, at::TensorOptions(at::kDouble).pinned_memory(values_.is_cuda()));
   known.copy_(at::from_blob(host_values_.data(), {size}, at::kDouble));
   values_.add_(known.to(values_.device(), /*non_blocking=*/true));
-  comm.all_reduce(values_, "sum of losses and norms").wait();
+  comm.all_reduce(values_, "all-reduce of losses and norms").wait();
 }
 
 void StepRecord::copy_to_host() {

@@ -134,8 +134,8 @@ void Trainer::consume_record() {
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
   if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
-        "step {}: the gradient is not finite (loss {}); the weights are those before the step. "
-        "Lower learning_rate, look at the data, or set on_non_finite: skip",
+        "step {}: the gradient is not finite (loss {}), so the weights were not updated; "
+        "lower learning_rate, check the data, or set on_non_finite: skip",
         step.step + 1, loss));
   }
   if (outcome.skipped) {

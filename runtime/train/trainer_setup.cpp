@@ -37,7 +37,7 @@ void Trainer::setup() {
   resume();
   start_loader();
   // From here on ranks save when they are told to end: all of them must be there for it.
-  comm_->barrier("the beginning of training");
+  comm_->barrier("barrier before training");
 }
 
 // After ranks ran out of memory: the same step in more, smaller pieces, with the same result.

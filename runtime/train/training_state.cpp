@@ -88,7 +88,7 @@ Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& 
       if (at == std::string::npos || entry.shape.size() != 1 ||
           std::from_chars(entry.name.data() + at + 1, end, begin).ptr != end) {
         throw std::runtime_error(
-            fmt::format("{}: {} is no piece of a training state", file->path(), entry.name));
+            fmt::format("{}: {} is not a piece of a training state", file->path(), entry.name));
       }
       index[entry.name.substr(0, at)].push_back({begin, entry.shape[0], file.get(), &entry});
     }
@@ -109,7 +109,7 @@ Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
   if (scales == nullptr || scales->dtype != checkpoint::DType::f32 ||
       scales->shape != std::vector{ops::moment_blocks(moment.lead, saved.size)}) {
     throw std::runtime_error(
-        fmt::format("{}: {} has no scales that fit it", saved.file->path(), saved.entry->name));
+        fmt::format("{}: {} has no matching scales", saved.file->path(), saved.entry->name));
   }
   moment.scales = tensor_of(saved, *scales);
   moment.table = table;
@@ -145,9 +145,9 @@ void fill(const Kind& kind, const AdamW::State& state, const Index& index,
     }
   }
   if (filled != f.size) {
-    throw std::runtime_error(
-        fmt::format("the training state lacks {} of {}: {} of its {} elements from {} on are there",
-                    kind.name, f.name, filled, f.size, f.tensor_begin));
+    throw std::runtime_error(fmt::format(
+        "the training state is incomplete: {} of {} has {} of the {} elements from {} on",
+        kind.name, f.name, filled, f.size, f.tensor_begin));
   }
   if (!to.coded()) {
     to.values.copy_(values);

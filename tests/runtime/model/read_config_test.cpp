@@ -148,7 +148,7 @@ TEST_CASE("sizes that cannot be are refused by their names", "[config]") {
       {"hidden_size", 1e30, "hidden_size"},
       {"num_key_value_heads", 3, "num_key_value_heads must be a divisor of num_attention_heads"},
       {"num_attention_heads", 6, "hidden_size must be a multiple of num_attention_heads"},
-      {"head_dim", 7, "odd width 7"},
+      {"head_dim", 7, "head_dim 7 is odd"},
       {"rms_norm_eps", 0, "rms_norm_eps must be a number above 0"},
       {"rope_theta", -1, "rope_theta must be a number above 0"},
       {"num_hidden_layers", nullptr, "num_hidden_layers is missing"},

@@ -44,5 +44,6 @@ TEST_CASE("what the model's own file says beside is kept", "[config]") {
   CHECK(text["rope_theta"] == 10000);
 
   config.layers = 3;
-  CHECK_THROWS_WITH(model_config_text(config, base.dump()), Contains("describes another model"));
+  CHECK_THROWS_WITH(model_config_text(config, base.dump()),
+                    Contains("describes a different model"));
 }

@@ -31,7 +31,7 @@ TEST_CASE("work is spread alike, or by the given weights, whatever is measured",
   CHECK(uniform.shares_line(30).empty());
   CHECK(weighted.weights(30) == Numbers{1, 3});
   CHECK_THROWS_WITH(Pacer(Sharding::weighted, {1, 3}, 3, kAhead),
-                    Contains("one of gpu_weights per rank: 3 ranks, 2 weights"));
+                    Contains("one gpu_weights entry per rank: 3 ranks, 2 weights"));
 }
 
 TEST_CASE("a rank that is twice as slow comes to get half as much", "[pacer]") {
@@ -93,12 +93,12 @@ TEST_CASE("a step in which a rank had nothing to do teaches nothing", "[pacer]")
 
 TEST_CASE("shares are told at first and when they have moved", "[pacer]") {
   Pacer weighted(Sharding::weighted, {1, 3}, 2, kAhead);
-  CHECK(weighted.shares_line(0) == "shares of the work by rank: 0.250 0.750");
+  CHECK(weighted.shares_line(0) == "work shares by rank: 0.250 0.750");
   CHECK(weighted.shares_line(100).empty());
 
   Pacer adaptive(Sharding::adaptive, {}, 2, kAhead);
-  CHECK(adaptive.shares_line(0) == "shares of the work by rank: 0.500 0.500");
+  CHECK(adaptive.shares_line(0) == "work shares by rank: 0.500 0.500");
   for (int step = 0; step < 60; ++step) adaptive.record_times(step, {1, 2}, {1, 1});
-  CHECK(adaptive.shares_line(59 + kAhead + 4) == "shares of the work by rank: 0.667 0.333");
+  CHECK(adaptive.shares_line(59 + kAhead + 4) == "work shares by rank: 0.667 0.333");
   CHECK(adaptive.shares_line(80).empty());
 }

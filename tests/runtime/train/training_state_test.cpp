@@ -176,7 +176,7 @@ TEST_CASE("codes without scales that fit them are named", "[training_state]") {
   write(dir, tensors);
   Rank rank(0, kWhole);
   CHECK_THROWS_WITH(read_training_state(dir.root(), rank.optimizer),
-                    Contains("first/w@0 has no scales that fit it"));
+                    Contains("first/w@0 has no matching scales"));
 }
 
 TEST_CASE("a training state that lacks elements is told with its tensor", "[training_state]") {
@@ -186,5 +186,5 @@ TEST_CASE("a training state that lacks elements is told with its tensor", "[trai
   write(dir, tensors);
   Rank rank(5000, 1000);
   CHECK_THROWS_WITH(read_training_state(dir.root(), rank.optimizer),
-                    Contains("lacks second of w: 120 of its 1000 elements from 5000 on"));
+                    Contains("second of w has 120 of the 1000 elements from 5000 on"));
 }
