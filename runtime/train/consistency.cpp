@@ -19,8 +19,8 @@
 namespace mgpu::train {
 namespace {
 
-constexpr std::int64_t kAtOnce = 1 << 22;  // elements that exist as int64
-constexpr std::int64_t kPeriod = 8191;     // of the weights of places
+constexpr std::int64_t kAtOnce = 1 << 22;  // elements converted to int64 at a time
+constexpr std::int64_t kPeriod = 8191;     // positions are weighted by 1 + position mod this
 
 at::ScalarType bits_type(const at::Tensor& tensor) {
   switch (tensor.element_size()) {
@@ -35,7 +35,7 @@ at::ScalarType bits_type(const at::Tensor& tensor) {
   }
 }
 
-// The value that more than half of the ranks have, if there is one.
+// The value that more than half of the ranks have, if any.
 std::optional<std::pair<std::int64_t, std::int64_t>> majority(
     const std::vector<std::pair<std::int64_t, std::int64_t>>& values) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> votes;
@@ -97,7 +97,8 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
     names.push_back(fmt::format("{} {}", kind, name));
     sums.push_back(bit_checksum(value));
   };
-  // The gradient first: what is wrong with it is wrong with the weight too.
+  // Gradients come first because the first difference is reported: a wrong gradient also makes the
+  // weight wrong.
   if (!shards.sharded())
     for (const auto& own : shards.owned()) add("the gradient of", own.fragment.name, own.grad);
   for (const bool trained : {true, false})

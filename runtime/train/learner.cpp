@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the chance of a micro-batch depends on.
+// The seed of a micro-batch's dropout: it differs by step, rank and micro-batch.
 std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank,
                            std::size_t micro_batch) {
   std::uint64_t x = seed;
@@ -47,7 +47,8 @@ void Learner::begin() {
   optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
 }
 
-// What a label's loss is multiplied by, so that the sum over ranks is what was asked for.
+// The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
+// that gradient_aggregation defines.
 double Learner::scale_of(const data::StepBatches& batches) const {
   if (options_.weigh_by_target_tokens)
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
@@ -81,7 +82,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
 StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
                          double learning_rate, const Requests& requests) {
   const auto device = options_.shards.device;
-  if (options_.times_device) {  // what is left of the step before is not this one's
+  if (options_.times_device) {  // exclude the device's remaining work of the previous step
     wait_for(device);
     waited_at_end_ += shards_.take_waited_seconds();
   }
@@ -105,8 +106,8 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
 
 void Learner::finish_step(StepRecord& record, double learning_rate) {
   shards_.finish_gradients();
-  waited_at_end_ = shards_.take_waited_seconds();  // told with the next step
-  // With whole gradients everybody has the whole norm already.
+  waited_at_end_ = shards_.take_waited_seconds();  // reported with the next step
+  // With unsharded gradients every rank has the whole norm already, so only rank 0 adds it.
   if (shards_.sharded() || comm_.rank() == 0)
     record.add(StepRecord::kSquaredNorm, optimizer_->squared_gradient_norm());
   record.reduce(comm_);

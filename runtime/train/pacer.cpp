@@ -51,7 +51,7 @@ void Pacer::record_times(std::int64_t step, const std::vector<double>& seconds,
   const std::lock_guard lock(mutex_);
   std::vector<double> speed(now_.size(), 0.0);
   for (std::size_t i = 0; i < speed.size(); ++i) {
-    if (seconds[i] <= 0 || costs[i] <= 0) return;  // nothing to learn from an empty share
+    if (seconds[i] <= 0 || costs[i] <= 0) return;  // an empty share has no speed
     speed[i] = costs[i] / seconds[i];
   }
   const double mean =
@@ -61,7 +61,7 @@ void Pacer::record_times(std::int64_t step, const std::vector<double>& seconds,
     now_[i] += kSmoothing * (seen - now_[i]);
   }
   from_step_[step + static_cast<std::int64_t>(ahead_) + 4] = now_;
-  // What no loader can ask for any more.
+  // Drop the weights of steps that no loader can request any more.
   while (from_step_.size() > 2 * ahead_ + 8) from_step_.erase(from_step_.begin());
 }
 

@@ -29,7 +29,7 @@ telemetry::Options options_of(const TrainConfig& config, const Reporter::Facts& 
   return options;
 }
 
-// Where every step was skipped nobody knows: that is no 0.
+// NaN if every step was skipped: the mean is unknown, not 0.
 double per_target_token(double sum, const Interval& interval) {
   return interval.target_tokens > 0 ? sum / static_cast<double>(interval.target_tokens)
                                     : std::numeric_limits<double>::quiet_NaN();
@@ -91,7 +91,7 @@ void Reporter::interval(const Interval& i) {
 void Reporter::evaluation(std::int64_t step, double epoch,
                           const std::map<std::string, double>& metrics) {
   sinks_->telemetry.evaluation(step, epoch, metrics);
-  last_ = Clock::now();  // evaluating is no training
+  last_ = Clock::now();  // exclude the evaluation from the next interval
 }
 
 void Reporter::summary(const Interval& whole) {

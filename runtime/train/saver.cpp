@@ -33,7 +33,7 @@ bool is_model_file(const std::string& name) {
          !name.starts_with("training_state");
 }
 
-// A checkpoint that training can go on from.
+// Throws unless training can resume from the checkpoint.
 void require_training_state(const checkpoint::Manifest& manifest) {
   for (const auto& file : manifest.files)
     if (file.name.starts_with("training_state")) return;
@@ -94,7 +94,7 @@ Progress progress_from(const nlohmann::json& json, const std::string& file) {
 Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
     : config_(config), source_(source), learner_(learner) {}
 
-// A text of rank 0 for everybody.
+// Returns rank 0's text on every rank.
 std::string Saver::share_text(const std::string& text) const {
   return comm::share_text(learner_.comm(), text, learner_.options().shards.device,
                           "broadcast of the checkpoint path");
@@ -120,7 +120,7 @@ std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   return records;
 }
 
-// As in PEFT: an adapter whose name is not "default" has a folder of that name.
+// As in PEFT, an adapter whose name is not "default" is stored in a subfolder of that name.
 std::string Saver::model_folder(const std::string& folder) const {
   if (!config_.use_peft || config_.adapter_name == "default") return folder;
   return (fs::path(folder) / config_.adapter_name).string();
@@ -129,7 +129,7 @@ std::string Saver::model_folder(const std::string& folder) const {
 std::vector<FileRecord> Saver::write_tensors(const std::string& folder) {
   auto& shards = learner_.shards();
   const bool adapter = config_.use_peft;
-  // Adapters are small, and fp32 is what they are: PEFT keeps them so beside a 16-bit base.
+  // Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
   const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
   const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
   std::unique_ptr<checkpoint::WeightsWriter> writer;
@@ -205,7 +205,8 @@ std::string Saver::save(const Progress& progress) {
     checkpoint::write_file((fs::path(folder) / kProgressFile).string(),
                            to_json(progress).dump(1) + "\n");
     path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
-    std::vector<std::int64_t> kept{progress.step};  // older runs may have left later steps
+    std::vector<std::int64_t> kept{
+        progress.step};  // an earlier run may have saved later steps, which must not displace these
     if (progress.best_step) kept.push_back(*progress.best_step);
     checkpoint::rotate(config_.output_dir, config_.save_total_limit, kept);
   }
@@ -237,7 +238,8 @@ Progress Saver::load(const std::string& folder) {
       progress_from(nlohmann::json::parse(checkpoint::read_file(file, kLongestState)), file);
   auto& shards = learner_.shards();
   if (config_.use_peft) {
-    // The checkpoint has what was trained; what was not comes from where it came from before.
+    // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
+    // again.
     if (source_.weights) {
       load_weights(shards, *source_.weights, source_.config, source_.vocab_on_disk);
     } else {

@@ -57,7 +57,7 @@ optim::Moments moments_of(const TrainConfig& config) {
   return config.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32;
 }
 
-// What is kept of a layer's forward.
+// What each layer's forward saves for its backward.
 std::vector<model::SavedActivations> saved_activations_for(Recompute recompute,
                                                            std::int64_t layers) {
   const auto all = [&](model::SavedActivations keep) {
@@ -75,7 +75,7 @@ std::vector<model::SavedActivations> saved_activations_for(Recompute recompute,
   return {};
 }
 
-// "every" as steps: below 1 it is a share of all steps.
+// Converts `every` to steps: a value below 1 is a share of all steps.
 std::int64_t every_steps(double every, std::int64_t total) {
   if (every <= 0) return 0;
   if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
@@ -103,7 +103,8 @@ void Session::open_model() {
     save_new_token_rows();
 }
 
-// Rows for new tokens are in no file of the base: an adapter without them could not be used.
+// The base model's files have no rows for new tokens, so an adapter saved without these rows would
+// be unusable.
 void Session::save_new_token_rows() {
   auto& saved = config_.lora_modules_to_save;
   std::vector<std::string> needed{"embed_tokens"};
@@ -118,7 +119,8 @@ void Session::save_new_token_rows() {
   }
 }
 
-// A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
+// A model with 4-bit weights stays in 4 bits if only adapters are trained. Full fine-tuning
+// dequantizes it.
 void Session::decide_four_bit() {
   if (config_.use_peft && !config_.load_in_4bit) {
     config_.load_in_4bit = true;
@@ -143,8 +145,8 @@ void Session::join() {
   if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
-// What is left to us: how much is spread and what is recomputed. All ranks decide alike, by the
-// smallest of their GPUs.
+// Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
+// the same choice because all use the size of the smallest GPU.
 void Session::decide_memory_options() {
   PlanRequest request{source_->config, config_, comm_->world(), 0};
   if (device_.is_cuda()) {
@@ -269,7 +271,6 @@ void Session::save_now() {
   reporter_->note("saved " + last_checkpoint_);
 }
 
-// The model that the run was made for, in output_dir itself.
 void Session::export_model() {
   if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
     saver_->publish_model(best_checkpoint_);

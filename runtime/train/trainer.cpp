@@ -13,7 +13,7 @@
 namespace mgpu::train {
 namespace {
 
-constexpr std::size_t kAhead = 2;  // steps the loader prepares early
+constexpr std::size_t kAhead = 2;  // steps that the loader prepares in advance
 
 }  // namespace
 
@@ -51,7 +51,7 @@ bool Trainer::train_epoch() {
     const double rate = rates_->at(batches.step);
     auto record = learner_->step(batches, rate, requests_ ? requests_() : Requests{});
     next_ = loader_->next();
-    consume_record();  // the step before this one, while this one is computed
+    consume_record();  // of the previous step, while the device computes this one
     const double epoch_now = epoch_after(batches);
     in_flight_ = InFlight{std::move(record),
                           batches.step,

@@ -1,4 +1,4 @@
-// What happens before the first step, after the files: ranks, weights, the plan.
+// The part of setup() after the files are open: ranks, weights, the plan of steps.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -36,11 +36,12 @@ void Trainer::setup() {
   plan_steps();
   resume();
   start_loader();
-  // From here on ranks save when they are told to end: all of them must be there for it.
+  // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
   comm_->barrier("barrier before training");
 }
 
-// After ranks ran out of memory: the same step in more, smaller pieces, with the same result.
+// After each restart because of an out-of-memory error, halves the per-device batch and takes more
+// micro-batches. The step's result stays the same.
 void Trainer::plan_step_batch() {
   batch_ = plan_batch(config_, comm_->world());
   global_batch_ = batch_.global();

@@ -28,7 +28,7 @@ bool has_vocabulary(const std::string& name) {
   return name == "model.embed_tokens.weight" || name == "lm_head.weight";
 }
 
-// Appends rows that are the mean of those there are.
+// Cuts `rows` to the wanted number, or appends rows that are the mean of the existing ones.
 at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
   if (rows.size(0) >= wanted) return rows.narrow(0, 0, wanted);
   const auto mean = rows.to(at::kFloat).mean({0}, true).to(rows.scalar_type());
