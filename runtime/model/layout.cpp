@@ -18,7 +18,7 @@ struct Part {
   std::int64_t out;
 };
 
-// Fills one unit; groups of tensors are aligned, tensors within a group are not.
+// Fills one unit's layout. Groups of tensors are aligned, tensors within a group are not.
 class UnitBuilder {
  public:
   UnitBuilder(UnitLayout& unit, const LoraShape& lora, const FourBit& four_bit)
@@ -26,14 +26,15 @@ class UnitBuilder {
     unit_.nested = four_bit.nested;
   }
 
-  // `module` is the name without the layer, which decides whether it is trained.
+  // `module` is the name without the layer prefix; it decides whether the tensor is trained.
   void add(const std::string& prefix, const std::string& module, const std::string& kind,
            Shape shape, bool decay) {
     place(is_trained(module) ? unit_.trained : unit_.frozen,
           Slot{fmt::format("{}{}.{}", prefix, module, kind), std::move(shape), 0, 0, decay});
   }
 
-  // What reads the same input is multiplied as one matrix: all of it in 4 bits, or nothing.
+  // Layers that read the same input are multiplied as one matrix, so either all or none of them may
+  // be in 4 bits.
   void require_same_precision(const std::string& prefix, std::initializer_list<Part> parts) const {
     const auto excepted = [&](const Part& part) {
       return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, part.module));

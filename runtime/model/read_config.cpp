@@ -54,7 +54,8 @@ double positive(const Fields& fields, const char* key) {
   return positive(fields, key, 0);
 }
 
-// rope_parameters (5), or rope_scaling (4) whose type was called "type" at first.
+// Reads the type from rope_parameters (transformers 5) or rope_scaling (transformers 4, where older
+// files name it "type").
 Rope::Kind rope_kind(const Fields& rope) {
   const std::string type = rope.string("rope_type", rope.string("type", "default"));
   if (rope.has("rope_type") && rope.has("type") && rope.string("type") != type)
@@ -154,7 +155,7 @@ std::vector<std::int32_t> token_ids(const Fields& fields, const char* key) {
 }
 
 std::optional<std::int32_t> token_id(const Fields& fields, const char* key) {
-  // -1 is how some files of Llama's time say "none".
+  // Some files from the time of the first Llama write -1 for "none".
   if (!fields.has(key) || fields.at(key) == -1) return std::nullopt;
   const auto ids = token_ids(fields, key);
   if (ids.size() != 1) fields.fail(key, "one token");
@@ -190,7 +191,7 @@ void read_biases(ModelConfig& config, const Fields& top) {
   const bool attention = top.boolean("attention_bias", false);
   const bool mlp = top.boolean("mlp_bias", false);
   switch (config.family) {
-    case Family::qwen2:  // fixed there; transformers ignores the keys, which older files lack
+    case Family::qwen2:  // always has it; transformers ignores these keys
       config.qkv_bias = true;
       break;
     case Family::qwen3:

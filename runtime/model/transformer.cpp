@@ -28,7 +28,7 @@ Tensor to_host(const Tensor& x) {
   return host.copy_(x, /*non_blocking=*/true);
 }
 
-// Gives a unit back when the scope ends.
+// Holds a unit's weights and releases them when the scope ends.
 class ScopedUnit {
  public:
   ScopedUnit(WeightProvider& provider, int unit)
@@ -45,8 +45,8 @@ class ScopedUnit {
   const Unit& weights_;
 };
 
-// The rows of the head that have a label, some at a time, so that the logits of all tokens never
-// exist together.
+// Computes the head for the target tokens only and for at_once rows at a time, so that the logits
+// of all tokens never exist together.
 struct HeadRows {
   const Tensor& normed;
   const DeviceBatch& batch;
@@ -55,15 +55,15 @@ struct HeadRows {
 
   struct Piece {
     std::int64_t begin;
-    Tensor which;    // of the batch's tokens
-    Tensor h;        // their rows of `normed`
+    Tensor which;    // indices of its tokens in the batch
+    Tensor h;        // its rows of `normed`
     Tensor targets;  // int32
 
-    // Their part of a tensor over all labelled tokens.
+    // Its part of a tensor over all target tokens.
     Tensor of(const Tensor& all) const { return all.narrow(0, begin, which.size(0)); }
   };
 
-  // f(piece, logits) for each.
+  // Calls f(piece, logits) for each piece.
   template <class F>
   void for_each(F f) const {
     const auto rows = batch.target_rows.size(0);
@@ -76,7 +76,8 @@ struct HeadRows {
     }
   }
 
-  // From the gradient of a piece's logits: sets that of its rows in `g`, adds the weight's.
+  // Given the gradient of a piece's logits, sets the gradient of its rows in `g` and adds the
+  // gradient of the head's weight.
   void backward(const Piece& piece, const Tensor& g_logits, Tensor& g,
                 const Tensor& weight_gradient) const {
     if (weight_gradient.defined()) ops::add_weight_gradient(g_logits, piece.h, weight_gradient);
@@ -84,7 +85,7 @@ struct HeadRows {
   }
 };
 
-// Forward of the loss and, with a scale, its backward at once.
+// The forward of the loss and, if `scale` is not null, its backward in the same pass.
 LossSums sum_losses(const HeadRows& rows, const double* scale, Tensor g, const Tensor& gradient) {
   const auto zero = [&] { return at::zeros({}, rows.normed.options().dtype(at::kFloat)); };
   LossSums sums{zero(), zero(), zero()};
@@ -160,10 +161,10 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
     BlockSaved saved;
     Tensor y = block_forward(x, weights->block, context, static_cast<int>(layer), saved);
     if (layers != nullptr) {
-      const auto keep = saved_activations_of(layer);
+      const auto saves = saved_activations_of(layer);
       Layer kept;
-      kept.input = keep == SavedActivations::on_host ? to_host(x) : x;
-      if (keep == SavedActivations::all) kept.saved = std::move(saved);
+      kept.input = saves == SavedActivations::on_host ? to_host(x) : x;
+      if (saves == SavedActivations::all) kept.saved = std::move(saved);
       layers->push_back(std::move(kept));
     }
     x = std::move(y);

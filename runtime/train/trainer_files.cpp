@@ -45,7 +45,7 @@ void Trainer::open_files() {
 }
 
 // Ranks wait for each other through the launcher's store, not with a collective: tokenizing may
-// take hours, and a collective would time out.
+// take hours, and a communicator should not stay idle that long.
 data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   data::PrepareOptions options;
   options.cache = cache_folder(config_);
