@@ -24,7 +24,7 @@ namespace {
 using rendezvous::Contract;
 using std::chrono::milliseconds;
 
-// One rank: every collective is what it already has.
+// A job of one rank: the result of every collective is its input.
 class SingleRank : public Comm {
  public:
   int rank() const override { return 0; }
@@ -68,8 +68,9 @@ class C10dComm : public Comm {
         store_(std::move(store)),
         backend_(std::move(backend)) {
     fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
-      // As a rule another rank has died of something that it told. Its connections are gone before
-      // the launcher can see its end: whoever ends at once here would be taken for the cause.
+      // Usually another rank has failed first and reported the cause. Its connections break before
+      // the launcher can see it exit, so a rank that exited here at once would be taken for the
+      // cause.
       std::this_thread::sleep_for(kLetOthersExitFirst);
       fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
     };
@@ -146,7 +147,7 @@ class C10dComm : public Comm {
       try {
         work->wait();
       } catch (const std::exception& e) {
-        // What gloo says of a timeout depends on which of its parts ran into it.
+        // gloo's own message about a timeout depends on which of its parts timed out.
         fatal_(std::chrono::steady_clock::now() - begun >= timeout_
                    ? timeout_message(what, timeout_)
                    : fmt::format("{} failed: {}", what, first_line(e.what())));
@@ -154,8 +155,8 @@ class C10dComm : public Comm {
     });
   }
 
-  // A Work holds on to what it wrote; its copy only knows how it ended. Otherwise memory would be
-  // kept for as long as the watch sleeps, which is many layers' weights.
+  // The watch gets a copy of the Work, which has its state but does not own its tensors. Otherwise
+  // tensors would stay allocated until the watch wakes up, which can be many layers' weights.
   void watch_work(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
     using Work = c10d::ProcessGroupNCCL::WorkNCCL;
     const auto state = c10::make_intrusive<Work>(dynamic_cast<const Work&>(*work));
@@ -180,7 +181,7 @@ class C10dComm : public Comm {
   std::optional<Watch> watch_;
 };
 
-// The launcher's store; rank 0 serves one itself where there is none.
+// Connects to the launcher's store. If the launcher runs none, rank 0 serves one.
 c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& options) {
   c10d::TCPStoreOptions store;
   store.port = static_cast<std::uint16_t>(c.master_port);
@@ -188,14 +189,14 @@ c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& op
   store.waitWorkers = false;
   store.timeout = options.timeout;
   auto tcp = c10::make_intrusive<c10d::TCPStore>(c.master_addr, store);
-  // Keys of an earlier attempt may still be there.
+  // The prefix keeps keys of earlier attempts apart.
   return c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("mgpu-train/{}/{}", c.run_id, c.restart_count), std::move(tcp));
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
-  // Our own watch tells what hung and why; torch's would abort first, with a stack trace.
+  // Our own watch reports which operation hung; torch's would abort earlier, with a stack trace.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   nccl_options->timeout = options.timeout + std::chrono::minutes(5);

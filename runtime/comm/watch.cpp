@@ -54,7 +54,7 @@ std::string Watch::first_failure() {
       return timeout_message(item.what, limit_);
     }
     items_.pop_front();
-    // What comes after has run only since the one before it ended.
+    // The next collective has been running only since this one ended.
     if (!items_.empty()) items_.front().since = std::max(items_.front().since, steady_clock::now());
   }
   return {};

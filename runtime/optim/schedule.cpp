@@ -13,7 +13,7 @@ namespace {
 
 using std::numbers::pi;
 
-// What a schedule may be told, with what holds when it is not.
+// The keywords that each schedule accepts, with their defaults.
 const std::vector<std::pair<std::string, std::map<std::string, double>>>& known() {
   static const std::vector<std::pair<std::string, std::map<std::string, double>>> table{
       {"linear", {}},
@@ -100,7 +100,7 @@ double Schedule::factor(std::int64_t step) const {
       static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, warmup_));
   if (kind_ == Kind::constant) return 1;
   if (kind_ == Kind::cosine_warmup_with_min_lr) {
-    // Counts from 1, unlike the others, so that the first step already moves.
+    // Unlike the others it counts steps from 1, so that the first step has a rate above 0.
     const double least = keywords_.at("min_lr_rate");
     if (step < warmup_) {
       const double from = keywords_.at("warmup_lr_rate");

@@ -38,18 +38,15 @@ struct OwnedFragment {
   Tensor grad;   // 1-d view; the gradient of the whole step once finish_gradients() has returned
 };
 
-// Stores this rank's share of a model's weights and gradients and moves data between the ranks.
-// What a rank stores depends on the ZeRO stage:
-//   0  all weights and all gradients; gradients are all-reduced, and every rank updates everything
-//   1  the same memory, but each rank receives the summed gradients of its part only, updates its
-//   part,
-//      and gathers the updated parts of the others
-//   2  all weights, but gradients of its part only; backward reduces every bucket of every
-//   micro-batch
-//      as soon as it is complete
-//   3  its part of weights and gradients; weights are gathered unit by unit, one unit ahead, and
-//   freed
-//      after use
+// Stores this rank's share of a model's weights and gradients and moves data between the ranks. What
+// a rank stores depends on the ZeRO stage:
+//   0  all weights and gradients; gradients are all-reduced and every rank updates everything
+//   1  all weights and gradients; each rank receives the summed gradients of its part only, updates
+//      this part and gathers the updated parts of the other ranks
+//   2  as 1, but it stores only its part of the gradients: backward reduces each bucket of each
+//      micro-batch as soon as the bucket is complete
+//   3  its part of the weights and gradients; weights are gathered unit by unit, one unit ahead,
+//      and freed after use
 //
 // One step calls, in this order:
 //   for each micro-batch: begin_micro_batch(), then forward and backward, which call weights(),
@@ -125,8 +122,8 @@ class Shards : public model::WeightProvider {
   // Waits for a bucket's reduction and adds the sum to this rank's gradients.
   void accumulate_reduced(int bucket);
   Tensor own_gradient(int bucket) const;
-  Range owned_range(
-      const Range& flat) const;  // this rank's part of a range, as offsets in its own vectors
+  // This rank's part of a range, as offsets in the vectors that hold parts only.
+  Range owned_range(const Range& flat) const;
   void wait(comm::Pending& pending);
   bool whole_weights() const { return options_.zero_stage < 3; }
   bool whole_gradients() const { return options_.zero_stage < 2; }
@@ -136,8 +133,7 @@ class Shards : public model::WeightProvider {
   ShardOptions options_;
   comm::Comm& comm_;
   Buckets buckets_;
-  std::vector<Range> frozen_units_,
-      packed_units_;        // in the flat vectors of frozen and packed tensors
+  std::vector<Range> frozen_units_, packed_units_;  // ranges of units in frozen_ and packed_
   Tensor values_;           // trained weights: whole up to stage 2, this rank's part in stage 3
   Tensor frozen_, packed_;  // the same; packed counts bytes
   Tensor grads_;            // whole up to stage 1, this rank's part from stage 2
