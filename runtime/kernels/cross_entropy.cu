@@ -8,8 +8,8 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 
-// What a pass over logits keeps: the largest and where it is, and with m = largest the sums of
-// exp(x - m) and of x exp(x - m).
+// The running state of a pass over logits: the largest logit m and its index, and the sums of exp(x
+// - m) and of x exp(x - m).
 struct Running {
   float largest = -FLT_MAX;
   float sum = 0;
@@ -76,7 +76,7 @@ struct Gradient {
   }
 };
 
-// One row a block, read twice and written once.
+// One block per row. The row is read twice and written once.
 template <class T, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(T* __restrict__ logits, CrossEntropyIn in, CrossEntropyOut out,

@@ -98,7 +98,7 @@ void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tenso
   }
   const auto half = head_dim / 2;
   const Tensor rows = qkv.narrow(-1, 0, heads * head_dim).view({qkv.size(0), heads, head_dim});
-  // Rounded to the weights' dtype before the product, as transformers does.
+  // Rounded to the weights' dtype before the product, as in transformers.
   const auto dtype = qkv.scalar_type();
   const Tensor c = cos.index_select(0, positions).to(dtype).unsqueeze(1);
   Tensor s = sin.index_select(0, positions).to(dtype).unsqueeze(1);

@@ -3,10 +3,10 @@
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
-// One new token's attention over keys and values in pages, on plain cores: in fp32. A block takes
-// some of the past of one sequence for all query heads that share a key head; lanes side by side
-// hold one token's key, eight elements each, and each group of lanes keeps sums of its own until
-// the end.
+// Attention of one new token over paged keys and values, in fp32 without tensor cores. A block
+// handles a range of one sequence's tokens for all query heads that share a key head. A group of
+// adjacent lanes holds one token's key, eight elements per lane, and each group keeps its own sums
+// until the end.
 namespace mgpu::kernels {
 namespace {
 
@@ -20,7 +20,7 @@ __device__ inline float group_sum(float x, int lanes) {
   return x;
 }
 
-// Sums of weights and of weighted values of kHeads query heads, relative to the largest logit.
+// The sums of weights and of weighted values of kHeads query heads, relative to the largest logit.
 template <int kHeads>
 struct Sums {
   float largest[kHeads], total[kHeads], value[kHeads][8];
@@ -153,7 +153,7 @@ namespace {
 
 constexpr int kCopyThreads = 128;
 
-// A block a token: 16 bytes a thread at a time.
+// One block per token; each thread copies 16 bytes at a time.
 __global__ void __launch_bounds__(kCopyThreads) put_kernel(PagedCopy c) {
   const std::int64_t row = blockIdx.x, slot = c.slots[row];
   const uint4* from = c.keys_from + row * c.stride;

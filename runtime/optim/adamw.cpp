@@ -36,7 +36,7 @@ bool blocks_join(const Moment& before, const Moment& next) {
 // Appends `next` to `span` if one launch can update both. Weights, gradients and moments lie in
 // flat vectors in the same order. If two fragments with the same decay have the same distance in
 // all vectors, only padding lies between them; its gradients and weights are 0 and stay 0. 8-bit
-// codes must have no gap, because padding within a block would change the block.
+// codes must follow without a gap: blocks contain no padding.
 bool join(Span& span, Span& next) {
   if (span.decay != next.decay || span.first.coded() != next.first.coded()) return false;
   const auto ours = vectors_of(span), theirs = vectors_of(next);

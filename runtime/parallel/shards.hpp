@@ -38,8 +38,8 @@ struct OwnedFragment {
   Tensor grad;   // 1-d view; the gradient of the whole step once finish_gradients() has returned
 };
 
-// Stores this rank's share of a model's weights and gradients and moves data between the ranks. What
-// a rank stores depends on the ZeRO stage:
+// Stores this rank's share of a model's weights and gradients and moves data between the ranks.
+// What a rank stores depends on the ZeRO stage:
 //   0  all weights and gradients; gradients are all-reduced and every rank updates everything
 //   1  all weights and gradients; each rank receives the summed gradients of its part only, updates
 //      this part and gathers the updated parts of the other ranks
