@@ -1,5 +1,5 @@
-// Times training steps on random tokens and random weights of known shapes, without files: what the
-// arithmetic, the collectives and the optimizer take. Started by mgpu-run on several GPUs.
+// Times training steps (arithmetic, collectives and optimizer) on random tokens and random weights
+// of known shapes, without files. For several GPUs, start it with mgpu-run.
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 check=0 overlap=1
 #include <ATen/Context.h>

@@ -20,7 +20,7 @@ double ratio(const Numbers& weights) {
 
 }  // namespace
 
-TEST_CASE("work is spread alike, or by the given weights, whatever is measured", "[pacer]") {
+TEST_CASE("uniform and weighted shares ignore the measured times", "[pacer]") {
   Pacer uniform(Sharding::uniform, {}, 2, kAhead);
   Pacer weighted(Sharding::weighted, {1, 3}, 2, kAhead);
   for (int step = 0; step < 20; ++step) {
@@ -34,12 +34,12 @@ TEST_CASE("work is spread alike, or by the given weights, whatever is measured",
                     Contains("one gpu_weights entry per rank: 3 ranks, 2 weights"));
 }
 
-TEST_CASE("a rank that is twice as slow comes to get half as much", "[pacer]") {
+TEST_CASE("a rank that is twice as slow gets half as much work after some steps", "[pacer]") {
   Pacer pacer(Sharding::adaptive, {}, 2, kAhead);
   CHECK(pacer.weights(0) == Numbers{1, 1});
   double before = 1;
   for (int step = 0; step < 60; ++step) {
-    // Speeds are 1 and 1/2 of cost a second, whoever gets how much.
+    // The ranks compute 1 and 1/2 unit of cost per second, whatever their shares.
     const auto weights = pacer.weights(step);
     pacer.record_times(step, {weights[0], 2 * weights[1]}, weights);
     CHECK(ratio(weights) >= before);
@@ -47,23 +47,23 @@ TEST_CASE("a rank that is twice as slow comes to get half as much", "[pacer]") {
   }
   CHECK(std::abs(ratio(pacer.weights(60)) - 2) < 0.02);
 
-  SECTION("and when it is well again, as much as the other") {
+  SECTION("and the same share again when it has recovered") {
     for (int step = 60; step < 120; ++step) pacer.record_times(step, {1, 1}, {1, 1});
     CHECK(std::abs(ratio(pacer.weights(120)) - 1) < 0.01);
   }
 }
 
-TEST_CASE("no rank is given more than four times what another gets", "[pacer]") {
+TEST_CASE("no rank gets more than four times the work of another", "[pacer]") {
   Pacer pacer(Sharding::adaptive, {}, 2, kAhead);
   for (int step = 0; step < 200; ++step) pacer.record_times(step, {1, 1000}, {1, 1});
   CHECK(ratio(pacer.weights(200)) <= 4);
   CHECK(ratio(pacer.weights(200)) > 3);
 }
 
-TEST_CASE("a quick loader and a slow one are told the same weights", "[pacer]") {
-  // While step k is under way the trainer takes step k + 1 from the loader and then tells the times
-  // of step k - 1. A quick loader has asked for what it can by then, a slow one only for step k
-  // + 1.
+TEST_CASE("a quick and a slow loader get the same weights", "[pacer]") {
+  // While step k runs, the trainer takes step k + 1 from the loader and then reports the times of
+  // step k - 1. By then a quick loader has requested all weights that it can, a slow one only those
+  // up to step k + 1.
   Pacer quick(Sharding::adaptive, {}, 2, kAhead), slow(Sharding::adaptive, {}, 2, kAhead);
   std::vector<Numbers> of_quick, of_slow;
   for (int k = 0; k < 100; ++k) {
@@ -84,14 +84,14 @@ TEST_CASE("a quick loader and a slow one are told the same weights", "[pacer]") 
   CHECK(ratio(of_slow[99]) < 1);
 }
 
-TEST_CASE("a step in which a rank had nothing to do teaches nothing", "[pacer]") {
+TEST_CASE("a step in which a rank had no work does not change the shares", "[pacer]") {
   Pacer pacer(Sharding::adaptive, {}, 2, kAhead);
   pacer.record_times(0, {1, 0.01}, {1, 0});
   pacer.record_times(1, {1, 0}, {1, 1});
   CHECK(pacer.weights(50) == Numbers{1, 1});
 }
 
-TEST_CASE("shares are told at first and when they have moved", "[pacer]") {
+TEST_CASE("shares are reported at first and when they have changed", "[pacer]") {
   Pacer weighted(Sharding::weighted, {1, 3}, 2, kAhead);
   CHECK(weighted.shares_line(0) == "work shares by rank: 0.250 0.750");
   CHECK(weighted.shares_line(100).empty());
