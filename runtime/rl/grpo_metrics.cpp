@@ -23,8 +23,8 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
   };
   auto values = grpo::metric_values(loss_, span(sums), span(most));
   const auto outcome = record.outcome(progress_.step);
-  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
-  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
   if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
   if (const auto entropy = values.find("entropy"); entropy != values.end())
     entropy_.step(entropy->second);

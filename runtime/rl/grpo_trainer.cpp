@@ -158,7 +158,7 @@ std::vector<GrpoTrainer::MicroBatch> GrpoTrainer::deal(const grpo::GrpoStep& ste
 }
 
 bool GrpoTrainer::train_step() {
-  if (progress_.step >= total_steps_ || stop_wanted_ || ends_early_) return false;
+  if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
@@ -183,10 +183,10 @@ bool GrpoTrainer::train_step() {
   if (log_due() || last) log_interval();
   if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
     evaluate_now();
-  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
   if (ends_early_) end_reason_ = train::EndReason::early;
-  if (stop_wanted_) end_reason_ = train::EndReason::stopped;
-  return !last && !stop_wanted_ && !ends_early_;
+  if (stop_requested_) end_reason_ = train::EndReason::stopped;
+  return !last && !stop_requested_ && !ends_early_;
 }
 
 // Leaves out the micro-batches from which no rank learns anything, if there are others.

@@ -133,7 +133,7 @@ class GrpoTrainer : public train::Session {
   double loss_sum_ = 0;
   std::int64_t loss_steps_ = 0;  // that it is the sum of
   std::int64_t last_evaluated_ = -1;
-  bool stop_wanted_ = false, ends_early_ = false;
+  bool stop_requested_ = false, ends_early_ = false;
 };
 
 }  // namespace mgpu::rl

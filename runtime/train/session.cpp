@@ -262,7 +262,7 @@ bool Session::due(double every, When strategy, bool epoch_ends) const {
 }
 
 void Session::save_now() {
-  save_wanted_ = false;
+  save_requested_ = false;
   if (last_saved_ == progress_.step) return;
   progress_.updates = learner_->optimizer().steps_taken();
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());

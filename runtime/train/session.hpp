@@ -98,7 +98,7 @@ class Session {
   std::int64_t total_steps_ = 0;
   std::string last_checkpoint_, best_checkpoint_;
   std::int64_t last_saved_ = -1;
-  bool save_wanted_ = false;
+  bool save_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
 
  private:

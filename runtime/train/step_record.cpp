@@ -55,8 +55,8 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   out.entropy_sum = v[kEntropy];
   out.grad_norm = std::sqrt(v[kSquaredNorm]);
   out.skipped = !std::isfinite(out.grad_norm);
-  out.save_wanted = v[kSave] > 0;
-  out.stop_wanted = v[kStop] > 0;
+  out.save_requested = v[kSave] > 0;
+  out.stop_requested = v[kStop] > 0;
   out.comm_seconds = v[kCommSeconds];
   out.rank_seconds.assign(v + kRankSeconds, v + kRankSeconds + world_);
   return out;

@@ -13,12 +13,12 @@ namespace mgpu::train {
 // The results of one step, the same on every rank.
 struct StepOutcome {
   std::int64_t step = 0;
-  double loss_sum = 0;                            // over all target tokens of all ranks
-  double correct = 0;                             // target tokens that the model ranked first
-  double entropy_sum = 0;                         // nats, over all target tokens
-  double grad_norm = 0;                           // of the whole gradient, before clipping
-  bool skipped = false;                           // grad_norm is not finite; nothing was updated
-  bool save_wanted = false, stop_wanted = false;  // requested on any rank
+  double loss_sum = 0;     // over all target tokens of all ranks
+  double correct = 0;      // target tokens that the model ranked first
+  double entropy_sum = 0;  // nats, over all target tokens
+  double grad_norm = 0;    // of the whole gradient, before clipping
+  bool skipped = false;    // grad_norm is not finite; nothing was updated
+  bool save_requested = false, stop_requested = false;  // requested on any rank
   double comm_seconds = 0;           // spent waiting for other ranks, summed over ranks
   std::vector<double> rank_seconds;  // each rank's own time, without waiting
 };

@@ -72,8 +72,8 @@ bool Trainer::train_epoch() {
     if (log_due() || last) log_interval();
     if (eval_dataset_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
       evaluate_now();
-    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
-    if (stop_wanted_) {
+    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+    if (stop_requested_) {
       end_reason_ = EndReason::stopped;
       training_over_ = true;
     }
@@ -107,8 +107,8 @@ void Trainer::consume_record() {
   in_flight_.reset();
   const auto outcome = step.record.outcome(step.step);
   pacer_->record_times(step.step, outcome.rank_seconds, step.costs);
-  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
-  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
   for (Interval* sum : {&interval_, &whole_run_}) {
     sum->step = step.step + 1;
     sum->total_steps = total_steps_;

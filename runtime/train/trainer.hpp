@@ -87,7 +87,7 @@ class Trainer : public Session {
   std::optional<InFlight> in_flight_;
   Interval interval_, whole_run_;
   std::int64_t last_evaluated_ = -1;
-  bool stop_wanted_ = false, training_over_ = false;
+  bool stop_requested_ = false, training_over_ = false;
   double last_loss_ = 0;
 };
 
