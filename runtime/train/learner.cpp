@@ -42,14 +42,14 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
       shards_(config, std::move(layout), options.shards, comm),
       transformer_(config, options.model) {}
 
-void Learner::begin() {
+void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
   optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
 }
 
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
 // that gradient_aggregation defines.
-double Learner::scale_of(const data::StepBatches& batches) const {
+double Learner::loss_scale(const data::StepBatches& batches) const {
   if (options_.weigh_by_target_tokens)
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
   const double own = static_cast<double>(std::max<std::int64_t>(1, own_target_tokens(batches)));
@@ -67,7 +67,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     for (const auto target_tokens : batches.target_tokens_of) voters.push_back(target_tokens > 0);
     shards_.set_voters(std::move(voters));
   }
-  const double scale = scale_of(batches);
+  const double scale = loss_scale(batches);
   const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
     const auto sums = transformer_.train(
         to_device(batches.micro_batches[number], options_.shards.device), scale,

@@ -44,7 +44,7 @@ class Learner {
 
   // Creates the optimizer from the weights as they are now. Call it once, after the weights are set
   // and before the first step.
-  void begin();
+  void create_optimizer();
 
   // Queues one optimizer step: forward and backward of every micro-batch, the reduction of
   // gradients and the update. Reading the returned record waits for the step, so read it after the
@@ -68,7 +68,7 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
 
  private:
-  double scale_of(const data::StepBatches& batches) const;
+  double loss_scale(const data::StepBatches& batches) const;
   void finish_step(StepRecord& record, double learning_rate);
 
   LearnerOptions options_;

@@ -254,7 +254,7 @@ Progress Saver::load(const std::string& folder) {
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
-  learner_.begin();
+  learner_.create_optimizer();
   if (!fs::exists(fs::path(folder) / "training_state")) {
     throw std::runtime_error(
         folder +

@@ -224,7 +224,7 @@ std::string Session::begin(std::int64_t global_batch) {
   }
   draw_adapters(shards, config_.seed);
   if (adapter_) load_adapter(shards, *adapter_, source_->config);
-  learner_->begin();
+  learner_->create_optimizer();
   progress_.global_batch = global_batch;
   progress_.data_seed = config_.data_seed.value_or(config_.seed);
   return {};
