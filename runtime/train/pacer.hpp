@@ -39,7 +39,7 @@ class Pacer {
   Sharding sharding_;
   std::size_t ahead_;
   std::mutex mutex_;
-  std::vector<double> now_, reported_;
+  std::vector<double> weights_, reported_;
   std::map<std::int64_t, std::vector<double>> from_step_;
 };
 
