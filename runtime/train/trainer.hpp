@@ -57,7 +57,7 @@ class Trainer : public Session {
   void plan_step_batch();
   void open_data();
   void plan_steps();
-  void resume();
+  void load_or_resume();
   void start_loader();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 

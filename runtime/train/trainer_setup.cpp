@@ -34,7 +34,7 @@ void Trainer::setup() {
   plan_step_batch();
   build();
   plan_steps();
-  resume();
+  load_or_resume();
   start_loader();
   // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
   comm_->barrier("barrier before training");
@@ -81,7 +81,7 @@ void Trainer::plan_steps() {
   pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
 }
 
-void Trainer::resume() {
+void Trainer::load_or_resume() {
   begin_report(begin(global_batch_));
   for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);
