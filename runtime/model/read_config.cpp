@@ -89,7 +89,7 @@ Rope rope_of(const Fields& top) {
   const Rope plain{.theta = positive(top, "rope_theta", 10000)};
   if (top.number("partial_rotary_factor", 1) != 1)
     top.fail("partial_rotary_factor", "1: rotating only a part of each head is not supported");
-  std::optional<Rope> told;
+  std::optional<Rope> found;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!top.has(key)) continue;
     const Fields fields(top.at(key), fmt::format("{}: {}", top.where(), key));
@@ -98,11 +98,11 @@ Rope rope_of(const Fields& top) {
         refuse(fields, "rope parameters that differ by layer are not supported");
     Rope rope = plain;
     read_stretch(rope, fields);
-    if (told && rope != *told)
+    if (found && rope != *found)
       refuse(top, "rope_scaling and rope_parameters contradict each other");
-    told = rope;
+    found = rope;
   }
-  return told.value_or(plain);
+  return found.value_or(plain);
 }
 
 void refuse_sliding_windows(const Fields& top, std::int64_t layers) {

@@ -48,7 +48,7 @@ std::string difference_message(const std::vector<Difference>& found,
                                const std::vector<std::string>& names, std::size_t world,
                                std::int64_t step) {
   const auto& first = found.front();
-  const bool nobody = first.ranks.size() == world;
+  const bool no_majority = first.ranks.size() == world;
   const auto others =
       found.size() > 1 ? fmt::format(" (and {} other tensors)", found.size() - 1) : "";
   return fmt::format(
@@ -56,7 +56,7 @@ std::string difference_message(const std::vector<Difference>& found,
       "bit; a device or its memory has failed there, or a program wrote into it; resume from the "
       "last checkpoint without that device",
       step, names[first.tensor], others, first.ranks.size() > 1 ? "s" : "",
-      fmt::join(first.ranks, ", "), nobody ? "" : " from the others");
+      fmt::join(first.ranks, ", "), no_majority ? "" : " from the others");
 }
 
 }  // namespace
