@@ -62,7 +62,7 @@ class Pieces {
              at::zeros({rows}, ints), at::empty({rows}, floats.dtype(at::kFloat))};
   }
 
-  void tell() {
+  void print() {
     // As in the engine.
     std::vector<model::Block> blocks;
     for (std::int64_t layer = 0; layer < c_.layers; ++layer) {
@@ -187,7 +187,7 @@ int main(int argc, char** argv) {
         static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
   }
   const rollout::WholeWeights weights(config, shards);
-  Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).tell();
+  Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).print();
   comm->close();
   return 0;
 }
