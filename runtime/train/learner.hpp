@@ -76,7 +76,7 @@ class Learner {
   parallel::Shards shards_;
   model::Transformer transformer_;
   std::unique_ptr<optim::AdamW> optimizer_;
-  double waited_at_end_ = 0;
+  double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };
 
 }  // namespace mgpu::train
