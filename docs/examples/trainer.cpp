@@ -38,7 +38,7 @@ void train_as(const train::TrainConfig& config) {
 
   train::StopSignals signals;  // once they are deferred SIGTERM saves and ends, SIGUSR1 saves
   train::Trainer trainer(config, contract);
-  trainer.set_wishes([&] { return signals.take(); });
+  trainer.set_requests([&] { return signals.take(); });
 
   trainer.setup();
   signals.defer();

@@ -24,8 +24,8 @@ namespace {
 using rendezvous::Contract;
 using std::chrono::milliseconds;
 
-// One rank: every collective is what it already has.
-class Alone : public Comm {
+// A job of one rank: the result of every collective is its input.
+class SingleRank : public Comm {
  public:
   int rank() const override { return 0; }
   int world() const override { return 1; }
@@ -45,21 +45,21 @@ class Alone : public Comm {
   }
 };
 
-constexpr auto kLetOthersEndFirst = std::chrono::seconds(1);
+constexpr auto kLetOthersExitFirst = std::chrono::seconds(1);
 
 const char* hint(bool nccl) {
-  return nccl ? "NCCL_DEBUG=INFO tells what NCCL does; if it stands at the start, try "
+  return nccl ? "set NCCL_DEBUG=INFO to see what NCCL does; if it hangs at the start, try "
                 "NCCL_IB_DISABLE=1 or NCCL_SOCKET_IFNAME=<interface>"
-              : "if addresses are wrong, name the interface with GLOO_SOCKET_IFNAME";
+              : "if gloo uses the wrong address, set GLOO_SOCKET_IFNAME to the network interface";
 }
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-class OverC10d : public Comm {
+class C10dComm : public Comm {
  public:
-  OverC10d(int rank, int world, const CommOptions& options, bool nccl,
+  C10dComm(int rank, int world, const CommOptions& options, bool nccl,
            c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Backend> backend)
       : rank_(rank),
         world_(world),
@@ -68,15 +68,16 @@ class OverC10d : public Comm {
         store_(std::move(store)),
         backend_(std::move(backend)) {
     fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
-      // As a rule another rank has died of something that it told. Its connections are gone before
-      // the launcher can see its end: whoever ends at once here would be taken for the cause.
-      std::this_thread::sleep_for(kLetOthersEndFirst);
+      // Usually another rank has failed first and reported the cause. Its connections break before
+      // the launcher can see it exit, so a rank that exited here at once would be taken for the
+      // cause.
+      std::this_thread::sleep_for(kLetOthersExitFirst);
       fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
     };
     if (nccl_) watch_.emplace(options.timeout, fatal_);
   }
 
-  ~OverC10d() override {
+  ~C10dComm() override {
     watch_.reset();
     if (backend_) backend_->abort();
   }
@@ -124,7 +125,7 @@ class OverC10d : public Comm {
   }
 
   void close() override {
-    barrier("the end of the job");
+    barrier("barrier at the end of the job");
     watch_.reset();
     backend_->shutdown();
     backend_.reset();
@@ -140,23 +141,23 @@ class OverC10d : public Comm {
     } catch (const std::exception& e) {
       fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
     }
-    if (nccl_) watch_over(what, work);
+    if (nccl_) watch_work(what, work);
     const auto begun = std::chrono::steady_clock::now();
     return Pending([this, what = std::string(what), work, begun] {
       try {
         work->wait();
       } catch (const std::exception& e) {
-        // What gloo says of a timeout depends on which of its parts ran into it.
+        // gloo's own message about a timeout depends on which of its parts timed out.
         fatal_(std::chrono::steady_clock::now() - begun >= timeout_
-                   ? overdue(what, timeout_)
+                   ? timeout_message(what, timeout_)
                    : fmt::format("{} failed: {}", what, first_line(e.what())));
       }
     });
   }
 
-  // A Work holds on to what it wrote; its copy only knows how it ended. Otherwise memory would be
-  // kept for as long as the watch sleeps, which is many layers' weights.
-  void watch_over(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
+  // The watch gets a copy of the Work, which has its state but does not own its tensors. Otherwise
+  // tensors would stay allocated until the watch wakes up, which can be many layers' weights.
+  void watch_work(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
     using Work = c10d::ProcessGroupNCCL::WorkNCCL;
     const auto state = c10::make_intrusive<Work>(dynamic_cast<const Work&>(*work));
     watch_->add({what, [state] { return state->isCompleted(); },
@@ -180,7 +181,7 @@ class OverC10d : public Comm {
   std::optional<Watch> watch_;
 };
 
-// The launcher's store; rank 0 serves one itself where there is none.
+// Connects to the launcher's store. If the launcher runs none, rank 0 serves one.
 c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& options) {
   c10d::TCPStoreOptions store;
   store.port = static_cast<std::uint16_t>(c.master_port);
@@ -188,14 +189,14 @@ c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& op
   store.waitWorkers = false;
   store.timeout = options.timeout;
   auto tcp = c10::make_intrusive<c10d::TCPStore>(c.master_addr, store);
-  // Keys of an earlier attempt may still be there.
+  // The prefix keeps keys of earlier attempts apart.
   return c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("mgpu-train/{}/{}", c.run_id, c.restart_count), std::move(tcp));
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
-  // Our own watch tells what hung and why; torch's would abort first, with a stack trace.
+  // Our own watch reports which operation hung; torch's would abort earlier, with a stack trace.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   nccl_options->timeout = options.timeout + std::chrono::minutes(5);
@@ -236,12 +237,12 @@ Backend choose(Backend wanted, const Contract& contract, int gpus) {
 }
 
 std::unique_ptr<Comm> join(const Contract& contract, const CommOptions& options) {
-  if (contract.world_size == 1) return std::make_unique<Alone>();
+  if (contract.world_size == 1) return std::make_unique<SingleRank>();
   const bool nccl = options.backend == Backend::nccl;
   try {
     auto store = connect(contract, options);
     auto backend = nccl ? make_nccl(contract, options, store) : make_gloo(contract, options, store);
-    return std::make_unique<OverC10d>(contract.rank, contract.world_size, options, nccl,
+    return std::make_unique<C10dComm>(contract.rank, contract.world_size, options, nccl,
                                       std::move(store), std::move(backend));
   } catch (const std::exception& e) {
     throw std::runtime_error(

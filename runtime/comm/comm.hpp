@@ -14,8 +14,8 @@ namespace mgpu::comm {
 
 using at::Tensor;
 
-// A collective under way. wait() makes its result good for what follows: on a GPU for what is
-// queued on the current stream, on a CPU at once. Destroying one that was not waited for waits.
+// A running collective. After wait() the result may be used: on a GPU by work queued on the current
+// stream, on a CPU at once.
 class Pending {
  public:
   Pending() = default;
@@ -35,9 +35,9 @@ class Pending {
   std::function<void()> wait_;
 };
 
-// The ranks of a job talking to each other. Every rank makes the same calls in the same order; only
-// sums, because the rest of the program scales once. `what` names the operation for the message if
-// it fails, for example "all-reduce of gradients". One thread.
+// Collectives between the ranks of a job. Every rank must make the same calls in the same order,
+// from one thread. Reductions are sums only; the rest of the program scales once. `what` names the
+// operation in the message if it fails, for example "all-reduce of gradients".
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -47,18 +47,19 @@ class Comm {
   virtual const char* backend() const = 0;  // "nccl", "gloo" or "none"
 
   virtual Pending all_reduce(Tensor tensor, const char* what) = 0;
-  // out = this rank's part of the sum; it may be that part of `in` itself.
+  // Writes this rank's part of the sum to `out`, which may be this part of `in` itself.
   virtual Pending reduce_scatter(Tensor out, Tensor in, const char* what) = 0;
-  // out = the parts of all ranks; `in` may be this rank's part of it.
+  // Writes the parts of all ranks to `out`; `in` may be this rank's part of `out`.
   virtual Pending all_gather(Tensor out, Tensor in, const char* what) = 0;
-  // Equal parts: part r of `in` goes to rank r, part r of `out` comes from it.
+  // In equal parts: part r of `in` goes to rank r, and part r of `out` comes from rank r.
   virtual Pending all_to_all(Tensor out, Tensor in, const char* what) = 0;
   virtual Pending broadcast(Tensor tensor, int from, const char* what) = 0;
 
-  // Returns when all ranks have called it, with the host waiting.
+  // Returns when all ranks have called it. The host waits.
   virtual void barrier(const char* what) = 0;
 
-  // The normal end; nothing may be under way. Without it, connections are torn.
+  // Closes the connections in order; no collective may be running. Destroying the object without it
+  // aborts the connections.
   virtual void close() = 0;
 };
 
@@ -67,16 +68,17 @@ enum class Backend { automatic, nccl, gloo };
 struct CommOptions {
   Backend backend = Backend::automatic;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  // Called, from any thread, with one line when a collective has failed or is overdue and nothing
-  // can go on; it does not return.
+  // Called with a one-line message when a collective has failed or exceeded the timeout, so that
+  // the program cannot continue. It may be called from any thread and must not return.
   std::function<void(const std::string&)> fatal;
 };
 
-// Joins the job that the contract describes; with one rank, nobody. Throws std::runtime_error with
-// what to look at when the others cannot be reached.
+// Connects to the other ranks of the job that the contract describes; a job of one rank needs no
+// connection. Throws std::runtime_error if they cannot be reached; the message says what to check.
 std::unique_ptr<Comm> join(const rendezvous::Contract& contract, const CommOptions& options);
 
-// NCCL where there is a GPU for every rank, gloo elsewhere.
+// Resolves `automatic`: NCCL if every local rank has a GPU, else gloo. Throws if NCCL is requested
+// without GPUs.
 Backend choose(Backend wanted, const rendezvous::Contract& contract, int gpus);
 
 }  // namespace mgpu::comm

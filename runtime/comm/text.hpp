@@ -8,8 +8,8 @@
 
 namespace mgpu::comm {
 
-// Rank 0's text on every rank; what the others give is not looked at. `device` is where
-// collectives' tensors are.
+// Returns rank 0's text on every rank; the other ranks' `text` is ignored. `device` is the device
+// of the tensors in collectives.
 std::string share_text(Comm& comm, const std::string& text, c10::Device device, const char* what);
 
 }  // namespace mgpu::comm

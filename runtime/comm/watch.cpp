@@ -7,9 +7,10 @@ namespace mgpu::comm {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-std::string overdue(const std::string& what, std::chrono::milliseconds limit) {
-  return fmt::format("{} did not end within {} s; another rank is stuck, slower or gone", what,
-                     std::chrono::duration_cast<std::chrono::seconds>(limit).count());
+std::string timeout_message(const std::string& what, std::chrono::milliseconds limit) {
+  return fmt::format(
+      "{} did not finish within {} s; another rank is stuck, too slow, or has exited", what,
+      std::chrono::duration_cast<std::chrono::seconds>(limit).count());
 }
 
 Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)
@@ -19,7 +20,7 @@ Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::stri
             std::unique_lock lock(mutex_);
             wake_.wait_for(lock, stop, 200ms, [] { return false; });
           }
-          if (!stop.stop_requested()) look();
+          if (!stop.stop_requested()) check();
         }
       }) {}
 
@@ -33,16 +34,16 @@ void Watch::add(Item item) {
   items_.push_back({std::move(item), steady_clock::now()});
 }
 
-void Watch::look() {
+void Watch::check() {
   std::string bad;
   {
     const std::lock_guard lock(mutex_);
-    bad = complaint();
+    bad = first_failure();
   }
   if (!bad.empty()) fatal_(bad);
 }
 
-std::string Watch::complaint() {
+std::string Watch::first_failure() {
   while (!items_.empty()) {
     auto& [item, since] = items_.front();
     if (const auto failure = item.failure(); !failure.empty()) {
@@ -50,10 +51,10 @@ std::string Watch::complaint() {
     }
     if (!item.done()) {
       if (steady_clock::now() - since < limit_) return {};
-      return overdue(item.what, limit_);
+      return timeout_message(item.what, limit_);
     }
     items_.pop_front();
-    // What comes after has run only since the one before it ended.
+    // The next collective has been running only since this one ended.
     if (!items_.empty()) items_.front().since = std::max(items_.front().since, steady_clock::now());
   }
   return {};

@@ -10,17 +10,17 @@
 
 namespace mgpu::comm {
 
-// What is said of a collective that took longer than it may.
-std::string overdue(const std::string& what, std::chrono::milliseconds limit);
+// The message about a collective that took longer than `limit`.
+std::string timeout_message(const std::string& what, std::chrono::milliseconds limit);
 
-// Looks after collectives that nobody waits for on the host: if one fails or takes longer than the
-// limit, `fatal` is called with its name, from the watch's own thread.
+// Watches collectives that the host does not wait for. If one fails or takes longer than the limit,
+// it calls `fatal` with a message that names it, from the watch's own thread.
 class Watch {
  public:
   struct Item {
     std::string what;
-    std::function<bool()> done;            // may be asked from the watch's thread
-    std::function<std::string()> failure;  // empty if there is none
+    std::function<bool()> done;            // called from the watch's thread
+    std::function<std::string()> failure;  // empty if it has not failed
   };
 
   Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal);
@@ -36,15 +36,15 @@ class Watch {
     std::chrono::steady_clock::time_point since;
   };
 
-  void look();
-  std::string complaint();
+  void check();
+  std::string first_failure();
 
   std::chrono::milliseconds limit_;
   std::function<void(const std::string&)> fatal_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::deque<Watched> items_;  // in the order they run on the device
-  std::jthread thread_;        // last: it uses all of the above
+  std::deque<Watched> items_;  // in the order in which the device runs them
+  std::jthread thread_;        // last, because it uses all of the above
 };
 
 }  // namespace mgpu::comm

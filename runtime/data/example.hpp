@@ -12,7 +12,7 @@
 namespace mgpu::data {
 
 // One row as the model sees it, whole: cutting to max_length comes later. labels[i] is what the
-// model is to say at the place of ids[i]: ids[i] itself as a rule, or kNoLabel.
+// model is to say at the place of ids[i]: ids[i] itself as a rule, or kNoTarget.
 struct Example {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> labels;

@@ -15,31 +15,31 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
   for (std::size_t i = 0; i < step.items.size(); ++i)
     costs.push_back(cost_of(step.items[i], dataset.lengths(), options.quadratic));
   for (const std::uint32_t example : step.items.examples) {
-    out.labels += dataset.label_counts()[example];
+    out.target_tokens += dataset.label_counts()[example];
     out.tokens += dataset.lengths()[example];
     ++out.examples;
   }
 
   const Shares shares = share(costs, {.world = options.world,
                                       .max_items = options.max_items,
-                                      .micros = options.micros,
+                                      .micro_batches = options.micro_batches,
                                       .weights = std::move(weights)});
   for (const auto& rank : shares) {
     double& sum = out.costs.emplace_back(0);
-    std::int64_t& labels = out.labels_of.emplace_back(0);
-    for (const auto& micro : rank) {
-      for (const std::uint32_t item : micro) {
+    std::int64_t& target_tokens = out.target_tokens_of.emplace_back(0);
+    for (const auto& micro_batch : rank) {
+      for (const std::uint32_t item : micro_batch) {
         sum += costs[item];
         for (const std::uint32_t example : step.items[item])
-          labels += dataset.label_counts()[example];
+          target_tokens += dataset.label_counts()[example];
       }
     }
   }
-  for (const auto& micro : shares[static_cast<std::size_t>(options.rank)]) {
+  for (const auto& micro_batch : shares[static_cast<std::size_t>(options.rank)]) {
     std::vector<std::uint32_t> examples;
-    for (const std::uint32_t item : micro)
+    for (const std::uint32_t item : micro_batch)
       examples.insert(examples.end(), step.items[item].begin(), step.items[item].end());
-    out.micros.push_back(collate(dataset, examples));
+    out.micro_batches.push_back(collate(dataset, examples));
   }
   return out;
 }

@@ -19,12 +19,12 @@ namespace mgpu::data {
 
 struct LoaderOptions {
   int rank = 0, world = 1;
-  std::int64_t max_items = 1;   // of a micro-batch: the per-device batch size
-  std::int64_t micros = 0;      // at least so many a step
-  double quadratic = 0;         // see cost_of
-  std::int64_t first_step = 0;  // where to go on
-  std::int64_t end_step = 0;    // the first that is not wanted
-  std::size_t ahead = 2;        // steps prepared before they are asked for, at least 1
+  std::int64_t max_items = 1;      // of a micro-batch: the per-device batch size
+  std::int64_t micro_batches = 0;  // at least so many a step
+  double quadratic = 0;            // see cost_of
+  std::int64_t first_step = 0;     // where to go on
+  std::int64_t end_step = 0;       // the first that is not wanted
+  std::size_t ahead = 2;           // steps prepared before they are asked for, at least 1
   // How fast the ranks are, for a step; empty: all alike. Called once a step, in order, on the
   // loader's thread, up to ahead + 1 steps early. All ranks have to be told the same: let what is
   // measured at step k act on step k + ahead + 4.
@@ -34,11 +34,11 @@ struct LoaderOptions {
 // One step's work of this rank, and what all ranks together compute.
 struct StepBatches {
   std::int64_t step = 0, epoch = 0, index = 0;
-  std::vector<Batch> micros;  // as many at every rank
+  std::vector<Batch> micro_batches;  // as many at every rank
   // Over all ranks: what to divide the sum of losses by, without asking the others.
-  std::int64_t labels = 0, tokens = 0, examples = 0;
-  std::vector<double> costs;            // of each rank's share
-  std::vector<std::int64_t> labels_of;  // of each rank's share
+  std::int64_t target_tokens = 0, tokens = 0, examples = 0;
+  std::vector<double> costs;                   // of each rank's share
+  std::vector<std::int64_t> target_tokens_of;  // of each rank's share
 };
 
 // What this rank does at a step: pure, and what the loader's thread calls.

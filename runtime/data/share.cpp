@@ -54,8 +54,8 @@ std::vector<Taker> ranks_of(const ShareOptions& options) {
 }
 
 // Micro-batches that the rank with the largest part of the items needs.
-std::int64_t micros_needed(std::size_t items, const std::vector<Taker>& ranks,
-                           std::int64_t max_items) {
+std::int64_t micro_batches_needed(std::size_t items, const std::vector<Taker>& ranks,
+                                  std::int64_t max_items) {
   double sum = 0, largest = 0;
   for (const Taker& rank : ranks) {
     sum += rank.weight;
@@ -71,16 +71,16 @@ Shares share(std::span<const double> costs, const ShareOptions& options) {
   if (options.world < 1 || options.max_items < 1)
     throw std::logic_error("share: world and max_items are at least 1");
   std::vector<Taker> ranks = ranks_of(options);
-  const std::int64_t micros = std::max<std::int64_t>(
-      {1, options.micros, micros_needed(costs.size(), ranks, options.max_items)});
+  const std::int64_t micro_batches = std::max<std::int64_t>(
+      {1, options.micro_batches, micro_batches_needed(costs.size(), ranks, options.max_items)});
 
   std::vector<std::uint32_t> all(costs.size());
   std::iota(all.begin(), all.end(), 0U);
-  deal(all, costs, static_cast<std::size_t>(micros * options.max_items), ranks);
+  deal(all, costs, static_cast<std::size_t>(micro_batches * options.max_items), ranks);
 
   Shares shares;
   for (const Taker& rank : ranks) {
-    std::vector<Taker> batches(static_cast<std::size_t>(micros));
+    std::vector<Taker> batches(static_cast<std::size_t>(micro_batches));
     deal(rank.items, costs, static_cast<std::size_t>(options.max_items), batches);
     auto& out = shares.emplace_back();
     for (Taker& batch : batches) out.push_back(std::move(batch.items));

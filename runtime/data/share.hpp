@@ -8,13 +8,13 @@ namespace mgpu::data {
 
 struct ShareOptions {
   int world = 1;
-  std::int64_t max_items = 1;   // of a micro-batch
-  std::int64_t micros = 0;      // every rank has at least so many
-  std::vector<double> weights;  // how fast each rank is, against each other; empty: all alike
+  std::int64_t max_items = 1;      // of a micro-batch
+  std::int64_t micro_batches = 0;  // every rank has at least so many
+  std::vector<double> weights;     // how fast each rank is, against each other; empty: all alike
 };
 
-// Who computes what of a step: shares[rank][micro] is a list of items, by their place in the step.
-// All ranks have the same number of micro-batches; some may be empty.
+// Who computes what of a step: shares[rank][micro_batch] is a list of items, by their place in the
+// step. All ranks have the same number of micro-batches; some may be empty.
 using Shares = std::vector<std::vector<std::vector<std::uint32_t>>>;
 
 // Spreads the items of a step, each with its cost, so that all ranks end at about the same time:

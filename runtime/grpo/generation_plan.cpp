@@ -129,14 +129,14 @@ std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64
 
 std::vector<std::vector<std::vector<Place>>> deal(std::span<const double> costs, int world,
                                                   std::int64_t per_device) {
-  const auto shares =
-      data::share(costs, {.world = world, .max_items = per_device, .micros = 0, .weights = {}});
+  const auto shares = data::share(
+      costs, {.world = world, .max_items = per_device, .micro_batches = 0, .weights = {}});
   const auto cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
   std::vector<std::vector<std::vector<Place>>> dealt;
   for (const auto& rank : shares) {
-    auto& micros = dealt.emplace_back();
+    auto& micro_batches = dealt.emplace_back();
     for (const auto& items : rank) {
-      auto& places = micros.emplace_back();
+      auto& places = micro_batches.emplace_back();
       for (const auto item : items) places.push_back({.completion = item, .counts = true});
       if (places.empty() && !costs.empty())
         places.push_back({.completion = static_cast<std::uint32_t>(cheapest), .counts = false});

@@ -4,7 +4,7 @@
 
 namespace mgpu::kernels {
 
-// What one step does to an element, as torch does it: decay first.
+// The AdamW update of one element, as torch computes it: decay first.
 class AdamWUpdate {
  public:
   __device__ AdamWUpdate(const AdamW& a, float clip, float count)

@@ -1,6 +1,6 @@
 #include "runtime/kernels/adamw.cuh"
 
-// A warp has a block of 256 elements, each lane eight neighbours of it.
+// Each warp handles one block of 256 elements, and each lane eight adjacent elements of it.
 namespace mgpu::kernels {
 namespace {
 
@@ -21,7 +21,7 @@ __device__ void load_table(Table& table, const float* from) {
   }
 }
 
-// How many borders are below x.
+// The code of x: the number of borders below it.
 __device__ unsigned code_of(const Table& table, float x) {
   int code = 0;
 #pragma unroll
@@ -30,8 +30,8 @@ __device__ unsigned code_of(const Table& table, float x) {
   return static_cast<unsigned>(code);
 }
 
-// Eight elements from `i` on, of which those in [0, n) are there; others read as 0. `whole`: all
-// are there and lie where they can be loaded at once.
+// Eight elements from `i` on. Those outside [0, n) do not exist and read as 0. `whole`: all eight
+// exist and are aligned, so that one instruction can load them.
 struct Place {
   std::int64_t i, n;
   bool whole;
@@ -78,7 +78,7 @@ __device__ Eight decode(const CodedMoment& moment, const Table& table, std::int6
   return e;
 }
 
-// All lanes of a warp call it together, with 0 for elements that are not there.
+// All lanes of a warp must call it together, with 0 for elements that do not exist.
 __device__ void encode(const CodedMoment& moment, const Table& table, std::int64_t block,
                        const Place& at, const Eight& e) {
   float largest = 0;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       update(w.v[k], g.v[k], m.v[k], v.v[k]);
-      if (!at.has(k)) m.v[k] = v.v[k] = 0.0F;  // must not count in the scale
+      if (!at.has(k)) m.v[k] = v.v[k] = 0.0F;  // must not affect the scale
     }
     store(master, at, w);
     if (value != nullptr) store(value, at, w);

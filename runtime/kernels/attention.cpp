@@ -28,8 +28,8 @@ Heads split(const Tensor& qkv, const HeadShape& s) {
           rows.narrow(1, s.heads + s.kv_heads, s.kv_heads)};
 }
 
-// [tokens, heads, head_dim] as [sequences, heads, longest, head_dim]; short sequences get zeros
-// behind their end, which a causal mask keeps from everybody before it.
+// Turns [tokens, heads, head_dim] into [sequences, heads, longest, head_dim]. Short sequences are
+// padded with zeros at their end, where the causal mask hides them from all real tokens.
 Tensor to_dense(const Tensor& x, const Sequences& s) {
   if (s.equal) return x.view({s.count, s.longest, x.size(1), x.size(2)}).transpose(1, 2);
   Tensor padded = at::zeros({s.count * s.longest, x.size(1), x.size(2)}, x.options());
@@ -46,7 +46,7 @@ Tensor repeat_heads(const Tensor& x, std::int64_t times) {
   return times == 1 ? x : x.repeat_interleave(times, 1);
 }
 
-// Sums the gradients of the copies that repeat_heads made.
+// The backward of repeat_heads: sums the gradients of the copies.
 Tensor fold_heads(const Tensor& g, std::int64_t times) {
   if (times == 1) return g;
   return g.reshape({g.size(0), g.size(1) / times, times, g.size(2), g.size(3)}).sum({2});
@@ -62,7 +62,8 @@ Tensor pack(const Tensor& gq, const Tensor& gk, const Tensor& gv, const Tensor& 
   return packed;
 }
 
-// cuDNN's is twice as fast as flash, and knows only rectangles here.
+// cuDNN's attention is twice as fast as flash attention, but here it supports only sequences of
+// equal length.
 bool use_cudnn(const Tensor& qkv, const Sequences& s) {
   return qkv.is_cuda() && s.equal && s.longest > 1 && qkv.scalar_type() != at::kFloat;
 }
@@ -91,7 +92,7 @@ Tensor on_cpu_backward(const Tensor& g, const Heads& h, const Tensor& qkv, const
               from_dense(fold_heads(gv, times), s), qkv, shape);
 }
 
-// fp32 on a GPU, for parity tests: the memory-efficient kernel, one rectangle.
+// fp32 on a GPU, for parity tests: the memory-efficient kernel on padded sequences.
 Attention in_fp32(const Heads& h, const HeadShape& shape, const Sequences& s) {
   const auto times = shape.heads / shape.kv_heads;
   auto [out, lse, seed, offset] = at::_scaled_dot_product_efficient_attention(

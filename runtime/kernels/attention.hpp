@@ -4,36 +4,36 @@
 
 #include <cstdint>
 
-// Causal attention within sequences that lie end to end.
+// Causal attention within sequences that are concatenated without padding.
 namespace mgpu::ops {
 
 using at::Tensor;
 
-// Where the sequences of a micro-batch lie, on the host and on the device.
+// The boundaries of a micro-batch's sequences.
 struct Sequences {
   Tensor starts;       // int32 [sequences + 1] on the device
   Tensor host_starts;  // the same on the host
   std::int64_t count = 0;
   std::int64_t longest = 0;
   std::int64_t tokens = 0;
-  bool equal = false;  // all as long as the longest
-  // Only where rows are padded (CPU): the place of every token among [sequences, longest].
+  bool equal = false;  // all sequences have the same length
+  // Undefined if `equal`: the index of every token in the padded layout [sequences, longest].
   Tensor places;
 };
 
 struct Attention {
   Tensor out;  // [tokens, heads * head_dim]
   Tensor lse;
-  Tensor first_state, second_state;  // what the back-end wants back
+  Tensor first_state, second_state;  // what the backend's backward needs
 };
 
 struct HeadShape {
   std::int64_t heads, kv_heads, head_dim;
 };
 
-// qkv: [tokens, (heads + 2 kv_heads) * head_dim].
+// `qkv` is [tokens, (heads + 2 kv_heads) * head_dim].
 Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& sequences);
-// The gradient of qkv.
+// Returns the gradient of qkv; `g` is the gradient of Attention::out.
 Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& saved,
                           const HeadShape& shape, const Sequences& sequences);
 

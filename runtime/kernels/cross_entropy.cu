@@ -8,8 +8,8 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 
-// What a pass over logits keeps: the largest and where it is, and with m = largest the sums of
-// exp(x - m) and of x exp(x - m).
+// The running state of a pass over logits: the largest logit m and its index, and the sums of exp(x
+// - m) and of x exp(x - m).
 struct Running {
   float largest = -FLT_MAX;
   float sum = 0;
@@ -76,7 +76,7 @@ struct Gradient {
   }
 };
 
-// One row a block, read twice and written once.
+// One block per row. The row is read twice and written once.
 template <class T, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(T* __restrict__ logits, CrossEntropyIn in, CrossEntropyOut out,
@@ -97,19 +97,19 @@ __global__ void __launch_bounds__(kThreads)
   r = over_block(r);
   const float log_sum = logf(r.sum) + r.largest;
   const float entropy = log_sum - r.weighted / r.sum;
-  const bool labelled = target >= 0;
+  const bool has_target = target >= 0;
   if (threadIdx.x == 0) {
-    const float at_target = labelled ? to_float(row[target]) * in.sharpness : 0.0F;
-    out.loss[blockIdx.x] = labelled ? log_sum - at_target : 0.0F;
-    if (out.correct != nullptr) out.correct[blockIdx.x] = labelled && r.where == target;
-    out.entropy[blockIdx.x] = labelled ? entropy : 0.0F;
+    const float at_target = has_target ? to_float(row[target]) * in.sharpness : 0.0F;
+    out.loss[blockIdx.x] = has_target ? log_sum - at_target : 0.0F;
+    if (out.correct != nullptr) out.correct[blockIdx.x] = has_target && r.where == target;
+    out.entropy[blockIdx.x] = has_target ? entropy : 0.0F;
   }
   if (!in.overwrite) return;
   __syncthreads();  // the target's logit has been read
   Gradient gradient{-in.scale, 0, log_sum, entropy, in.sharpness};
   if (in.slopes != nullptr) gradient.slope = in.slopes[blockIdx.x];
   if (in.entropy_slopes != nullptr) gradient.entropy_slope = in.entropy_slopes[blockIdx.x];
-  if (!labelled) gradient.slope = gradient.entropy_slope = 0;
+  if (!has_target) gradient.slope = gradient.entropy_slope = 0;
   if (kVector) {
     for (std::int64_t i = threadIdx.x * 8; i < vocab; i += kThreads * 8) {
       Eight e = load8(row + i);

@@ -9,7 +9,8 @@ unsigned blocks_for(std::int64_t items) {
   return static_cast<unsigned>((items + kThreads - 1) / kThreads);
 }
 
-// A thread turns eight pairs: eight elements of a head's first half and their partners.
+// Each thread rotates eight pairs: eight elements of a head's first half and their partners in the
+// second half.
 template <class T>
 __global__ void rotate_kernel(T* __restrict__ x, const float* __restrict__ cos,
                               const float* __restrict__ sin,

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-// Our CUDA kernels, on raw pointers and a stream. Arithmetic is in fp32; rows are contiguous unless
-// a stride is given. Widths are multiples of 8 and pointers lie on 16 bytes: see vectorizable().
-// Sums over rows are made in a fixed order, so that a run repeats bit for bit.
+// Our CUDA kernels. They take raw pointers and a stream and compute in fp32. Rows are contiguous
+// unless a stride is given. Widths must be multiples of 8 and pointers aligned to 16 bytes: see
+// vectorizable(). Sums over rows have a fixed order, so that a run can be repeated bit for bit.
 namespace mgpu::kernels {
 
 enum class Type { f32, bf16 };
@@ -21,18 +21,19 @@ struct NormShape {
 };
 inline constexpr std::int64_t kWidestNorm = 8192;
 
-// y = w * (x [+ residual]) / rms, rstd [rows]. With a residual the sum is written too.
+// y = w * (x [+ residual]) / rms; rstd is [rows]. With a residual, the sum is written to `sum`.
 void rms_norm(Type type, const void* x, const void* residual, const void* w, void* sum, void* y,
               float* rstd, const NormShape& shape, cudaStream_t stream);
 
-// gx = d/dx [+ residual]; gw += d/dw in fp32 unless null. Scratch is norm_scratch(width) floats.
+// gx = d/dx [+ residual]; gw += d/dw in fp32 unless gw is null. `scratch` has norm_scratch(width)
+// floats.
 std::int64_t norm_scratch(std::int64_t width);
 void rms_norm_backward(Type type, const void* gy, const void* x, const void* w, const float* rstd,
                        const void* residual, void* gx, float* gw, float* scratch,
                        const NormShape& shape, cudaStream_t stream);
 
-// Turns `heads` heads of head_dim at the start of every row, in place. cos and sin are
-// [positions, head_dim / 2]; `back` turns the other way.
+// Applies the rotary embedding in place to the first `heads` heads of every row. cos and sin are
+// [positions, head_dim / 2]; `back` rotates in the opposite direction.
 struct RotateShape {
   std::int64_t rows = 0, stride = 0, heads = 0, head_dim = 0;  // head_dim a multiple of 16
 };
@@ -45,10 +46,10 @@ void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::i
 void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, std::int64_t rows,
                      std::int64_t width, cudaStream_t stream);
 
-// Losses, whether the target is the largest, and entropies of rows of logits [rows, vocab], all of
-// the logits times `sharpness`. With `overwrite` the logits become the gradient of `scale` times
-// the loss or, with slopes of each row, of entropy_slopes * entropy - slopes * loss. Targets below
-// 0 give 0 everywhere.
+// For each row of logits [rows, vocab], all multiplied by `sharpness`: the loss, whether the target
+// is the largest logit, and the entropy. With `overwrite` the logits are replaced by the gradient
+// of scale * loss or, if `slopes` is given, of entropy_slopes * entropy - slopes * loss with
+// factors for each row. Rows with a target below 0 give 0 everywhere.
 struct CrossEntropyIn {
   const std::int32_t* targets;
   bool overwrite = false;
@@ -65,8 +66,9 @@ struct CrossEntropyOut {
 void cross_entropy(Type type, void* logits, const CrossEntropyIn& in, const CrossEntropyOut& out,
                    std::int64_t rows, std::int64_t vocab, cudaStream_t stream);
 
-// AdamW as torch does it: decay first. `value` gets the rounded master where it is not null. clip,
-// skip and count (steps taken, this one included) are device scalars; nothing changes if skip is 1.
+// AdamW as torch computes it: decay first. `value` gets the rounded master unless it is null. clip,
+// skip and count (steps taken, including this one) are scalars on the device; nothing changes if
+// skip is 1.
 struct AdamW {
   float lr, beta1, beta2, eps, decay;
 };
@@ -74,11 +76,11 @@ void adamw(const AdamW& a, float* master, void* value, Type grad_type, const voi
            Type moment_type, void* first, void* second, const float* clip, const float* skip,
            const float* count, std::int64_t n, cudaStream_t stream);
 
-// The same with moments in codes of 8 bits: value = levels[code] * scales[block], the scale the
-// largest magnitude of its block of 256. The first block lacks `lead` elements at its beginning.
-// A table is 256 ascending levels and 256 borders between each and the next. Buffers may lie at
-// any multiple of their elements; at multiples of 16 bytes, and with a lead that is one of 8
-// elements, it is fast.
+// The same with moments as 8-bit codes: value = levels[code] * scales[block]. The scale is the
+// largest magnitude in a block of 256 elements; the first block lacks `lead` elements at its
+// beginning. A table has 256 ascending levels and then the 256 borders between each level and the
+// next. Buffers need only be aligned to their elements; it is fast if they are aligned to 16 bytes
+// and `lead` is a multiple of 8.
 struct CodedMoment {
   std::uint8_t* codes;
   float* scales;
@@ -89,8 +91,8 @@ void adamw_8bit(const AdamW& a, float* master, void* value, Type grad_type, cons
                 const float* clip, const float* skip, const float* count, std::int64_t n,
                 cudaStream_t stream);
 
-// Numbers from NF4 codes, two a byte; n a multiple of 64. Scales of blocks of 64: plain, or
-// levels[indices[b]] * outer[b / 256] + *offset.
+// Dequantizes n NF4 codes, two per byte; n is a multiple of 64. Block b of 64 elements has the
+// scale plain[b] or, if `plain` is null, levels[indices[b]] * outer[b / 256] + *offset.
 struct Nf4Scales {
   const float* plain = nullptr;  // used if not null
   const std::uint8_t* indices = nullptr;
@@ -101,9 +103,9 @@ struct Nf4Scales {
 void nf4_dequantize(Type type, const std::uint8_t* codes, const Nf4Scales& scales, void* out,
                     std::int64_t n, cudaStream_t stream);
 
-// Attention of one query a sequence over keys and values in pages of 16 tokens, see paged.hpp. With
-// several splits, parts are kept in fp32: values [sequences * heads * splits, head_dim], the others
-// [sequences * heads * splits].
+// Attention of one query per sequence over keys and values in pages of 16 tokens; see paged.hpp.
+// With several splits, the results of the parts are stored in fp32: part_values is [sequences *
+// heads * splits, head_dim], the others are [sequences * heads * splits].
 struct PagedAttention {
   const void* q;  // [sequences, heads * head_dim], rows q_stride apart
   const void* keys;
@@ -118,15 +120,15 @@ struct PagedAttention {
   float* part_largest;
   float* part_totals;
 };
-bool paged_attention_knows(int heads_per_key, int head_dim);
+bool paged_attention_supports(int heads_per_key, int head_dim);
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                      std::int64_t sequences, cudaStream_t stream);
-// Its way for bf16, on tensor cores.
+// The implementation for bf16, on tensor cores.
 void paged_attention_bf16(const PagedAttention& a, int heads_per_key, int head_dim,
                           std::int64_t sequences, cudaStream_t stream);
 
-// Keys and values of rows into their slots. Strides and widths are in units of 16 bytes; a row's
-// values lie behind its keys.
+// Copies the keys and values of rows to their slots. Strides and widths are in units of 16 bytes; a
+// row's values follow its keys.
 struct PagedCopy {
   const uint4* keys_from;
   std::int64_t stride;  // between rows
@@ -137,7 +139,7 @@ struct PagedCopy {
 };
 void put_in_pages(const PagedCopy& copy, std::int64_t rows, cudaStream_t stream);
 
-// Draws one token a row, see sampling.hpp.
+// Samples one token per row; see sampling.hpp.
 struct Sampling {
   const void* logits;
   std::int64_t stride;

@@ -13,9 +13,9 @@
 namespace mgpu::ops {
 namespace {
 
-constexpr double kLeastScale = 1e-38;  // a block of zeros is divided by this
+constexpr double kLeastScale = 1e-38;  // avoids dividing by 0 in a block of zeros
 
-// A number of each block as one of each element.
+// Expands one number per block to one per element.
 Tensor spread(const Tensor& blocks, std::int64_t lead, std::int64_t size) {
   return blocks.unsqueeze(1).expand({-1, kMomentBlock}).reshape({-1}).narrow(0, lead, size);
 }

@@ -9,16 +9,16 @@ namespace mgpu::ops {
 
 using at::Tensor;
 
-// Elements that share a scale where a moment is held in 8 bits.
+// The number of elements that share a scale in an 8-bit moment.
 inline constexpr std::int64_t kMomentBlock = 256;
 
-// A moment of AdamW for a stretch of a tensor: fp32, bf16, or codes of 8 bits. A code is the level
-// nearest to value / scale, the scale the largest magnitude of its block. Blocks are counted from
-// the tensor's beginning, so that most lie alike however tensors are cut; `lead` elements of the
-// first block lie before this stretch.
+// A moment of AdamW for a range of a tensor, in fp32, bf16 or 8-bit codes. A code is the level
+// nearest to value / scale, where the scale is the largest magnitude in the block. Blocks are
+// counted from the tensor's beginning, so that most blocks are the same however tensors are cut;
+// `lead` elements of the first block lie before this range.
 struct Moment {
   Tensor values;
-  Tensor scales;  // with codes: fp32, a block each
+  Tensor scales;  // with codes: fp32, one per block
   Tensor table;   // with codes: see moment_table()
   std::int64_t lead = 0;
 
@@ -26,25 +26,26 @@ struct Moment {
   std::int64_t size() const { return values.numel(); }
 };
 
-// How many blocks `size` elements lie in.
+// The number of blocks that `size` elements span if `lead` elements of the first block precede
+// them.
 std::int64_t moment_blocks(std::int64_t lead, std::int64_t size);
 
-// [2, 256]: the levels, ascending, and the border between each and the next, the last infinite.
-// What is not 0 does not become 0 in a table without negative levels: a second moment of 0 beside
-// a first that is not makes a step without bound.
+// Returns [2, 256]: the levels in ascending order, and the border between each level and the next;
+// the last border is infinite. In a table without negative levels a value above 0 never rounds to
+// 0: a second moment of 0 beside a first moment above 0 would give an unbounded step.
 Tensor moment_table(std::span<const float, 256> levels, at::Device device);
 
-// `size` elements from `from` on; a view.
+// A view of `size` elements from `from` on.
 Moment part_of(const Moment& moment, std::int64_t from, std::int64_t size);
 
-// The largest magnitude of each block.
+// The scales: the largest magnitude of each block.
 Tensor block_scales(const Tensor& values, std::int64_t lead);
 
-// As fp32; a view where it is held so.
+// The moment in fp32; a view if it is stored in fp32.
 Tensor decode(const Moment& moment);
 
-// Stores fp32 values; with codes, `scales` must be what block_scales says or larger. Decoded
-// and encoded with the same scales, codes stay what they are.
+// Stores fp32 values in `moment`. With codes, `scales` must be at least block_scales(values).
+// Decoding and encoding with the same scales does not change the codes.
 void encode_(const Moment& moment, const Tensor& values, const Tensor& scales);
 
 }  // namespace mgpu::ops

@@ -50,8 +50,8 @@ constexpr std::array<float, 16> kLevels = {
     1.0F,
 };
 
-constexpr float kLeastScale = 1e-38F;         // a block of zeros is divided by this
-constexpr std::int64_t kAtOnce = 64LL << 16;  // elements that are quantised together
+constexpr float kLeastScale = 1e-38F;         // avoids dividing by 0 in a block of zeros
+constexpr std::int64_t kAtOnce = 64LL << 16;  // elements quantized at a time
 
 Tensor on(const Tensor& like, const float* values, std::int64_t count) {
   return at::from_blob(const_cast<float*>(values), {count}, at::kFloat).clone().to(like.device());
@@ -71,7 +71,7 @@ Tensor block_scales(const Nf4& m) {
       .add_(m.offset);
 }
 
-// The nearest of ascending levels; of two as near, the lower.
+// The index of the nearest of ascending levels; the lower one in a tie.
 Tensor nearest(const Tensor& values, const Tensor& levels) {
   const auto above =
       at::bucketize(values, levels, /*out_int32=*/true).clamp_(1, levels.size(0) - 1);

@@ -4,7 +4,7 @@ namespace mgpu::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWords = 4;  // of eight elements, that a thread turns into numbers
+constexpr int kWords = 4;  // words of eight elements that a thread dequantizes
 
 __constant__ float kLevels[16] = {
     -1.0F,
@@ -35,7 +35,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const unsigned* __restrict__ codes, Nf4Scales scales, std::int64_t words,
                       T* __restrict__ out) {
-  __shared__ float levels[16];  // a bank each: lanes never wait for one another
+  __shared__ float levels[16];  // one bank per level, so that lanes do not conflict
   if (threadIdx.x < 16) levels[threadIdx.x] = kLevels[threadIdx.x];
   __syncthreads();
   const std::int64_t first =

@@ -10,8 +10,8 @@ namespace mgpu::ops {
 
 using at::Tensor;
 
-// A matrix in NF4: views of bytes laid out by nf4_layout. Two elements a byte, the first in the
-// high half.
+// A matrix in NF4: views into a buffer with the layout of nf4_layout(). Two elements per byte, the
+// first in the high half.
 struct Nf4 {
   std::int64_t rows = 0, columns = 0;
   Tensor codes;                  // u8 [elements / 2]
@@ -21,14 +21,15 @@ struct Nf4 {
   bool nested() const { return outer.defined(); }
 };
 
-// `bytes`: u8, one-dimensional, as many as nf4_layout says.
+// Makes the views. `bytes` is u8, one-dimensional, and has the size that nf4_layout() gives.
 Nf4 nf4_over(const Tensor& bytes, std::int64_t rows, std::int64_t columns, bool nested);
 
-// Writes level * scale, rounded to out's dtype, into `out` [rows, columns].
+// Writes level * scale, rounded to out's dtype, to `out` [rows, columns].
 void dequantize(const Nf4& matrix, const Tensor& out);
 
-// Fills `matrix`, on the same device, from `weight`, as bitsandbytes does bit for bit. `levels`
-// [256], ascending: what scales are rounded to if nested. Throws if a weight is not finite.
+// Quantizes `weight` into `matrix`, on the same device, bit for bit as bitsandbytes does. If
+// nested, the scales are rounded to `levels`, [256] in ascending order. Throws if a weight is not
+// finite.
 void quantize(const Tensor& weight, const Tensor& levels, const Nf4& matrix);
 
 }  // namespace mgpu::ops

@@ -5,7 +5,7 @@
 namespace mgpu::kernels {
 namespace {
 
-constexpr int kBackwardBlocks = 264;  // two for each multiprocessor of the largest GPUs
+constexpr int kBackwardBlocks = 264;  // two per multiprocessor of the largest GPUs
 constexpr int kThreads = 256;
 
 int threads_for(std::int64_t width) {
@@ -13,7 +13,7 @@ int threads_for(std::int64_t width) {
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 32, kThreads));
 }
 
-// One row a block. The second pass reads what the first has left in the caches.
+// One block per row. The second pass reads what the first one left in the caches.
 template <class T, bool kAdd>
 __global__ void forward(const T* __restrict__ x, const T* __restrict__ residual,
                         const T* __restrict__ w, T* __restrict__ sum, T* __restrict__ y,
@@ -44,8 +44,8 @@ __global__ void forward(const T* __restrict__ x, const T* __restrict__ residual,
   }
 }
 
-// Every block takes rows at a stride and keeps its share of gw in registers, kChunks * 8 columns a
-// thread.
+// Each block processes rows at a stride and accumulates its share of gw in registers, kChunks * 8
+// columns per thread.
 template <class T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     backward(const T* __restrict__ gy, const T* __restrict__ x, const T* __restrict__ w,

@@ -19,7 +19,7 @@ namespace mgpu::ops::on_gpu {
 
 namespace {
 
-constexpr std::int64_t kBlocksWanted = 1024;  // of attention over pages
+constexpr std::int64_t kBlocksWanted = 1024;  // of the paged attention kernel
 
 bool known_type(const Tensor& x) {
   return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat;
@@ -205,14 +205,14 @@ void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& valu
 bool can_paged_attention(const Tensor& qkv, const HeadShape& shape) {
   return qkv.is_cuda() && known_type(qkv) && qkv.stride(-1) == 1 &&
          kernels::vectorizable(qkv.const_data_ptr(), qkv.stride(0)) &&
-         kernels::paged_attention_knows(static_cast<int>(shape.heads / shape.kv_heads),
-                                        static_cast<int>(shape.head_dim));
+         kernels::paged_attention_supports(static_cast<int>(shape.heads / shape.kv_heads),
+                                           static_cast<int>(shape.head_dim));
 }
 
 void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,
                      const Tensor& table, const Tensor& lengths, const Tensor& out) {
   const auto sequences = qkv.size(0);
-  // Enough blocks for the GPU to be busy, none with less than some pages.
+  // Enough blocks to keep the GPU busy, but none with fewer than a few pages.
   const auto blocks = std::max<std::int64_t>(sequences * shape.kv_heads, 1);
   const auto splits = std::clamp<std::int64_t>(kBlocksWanted / blocks, 1,
                                                std::max<std::int64_t>(table.size(1) / 8, 1));

@@ -6,8 +6,8 @@
 #include "runtime/kernels/paged.hpp"
 #include "runtime/kernels/sampling.hpp"
 
-// The operations that our kernels do, and whether they can for these tensors. Without a CUDA
-// compiler in the build they never can.
+// The operations that our CUDA kernels implement. Each can_...() returns whether the kernel
+// supports these tensors; without a CUDA compiler in the build it always returns false.
 namespace mgpu::ops::on_gpu {
 
 bool can_norm(const Tensor& x, const Tensor& w);
@@ -27,11 +27,12 @@ void rotate_(const Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const
 
 bool can_cross_entropy(const Tensor& logits);
 CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const double* scale);
-// With `slopes` the logits are overwritten.
+// With `slopes` the logits are overwritten by the gradient.
 TokenScores token_scores_(const Tensor& logits, const Tensor& targets, double temperature,
                           const Tensor* slopes, const Tensor* entropy_slopes);
 
-// One AdamW step of flat tensors of one length; `value` undefined: the master is what computes.
+// One AdamW step for flat tensors of the same length. If the model computes with the master,
+// `value` is undefined.
 struct AdamWStep {
   double learning_rate, beta1, beta2, epsilon, decay;
 };
@@ -39,7 +40,7 @@ bool can_adamw(const Tensor& master);
 void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
             const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
             const Tensor& count);
-// Both moments in 8 bits, with the same lead.
+// The same with both moments in 8 bits; they must have the same lead.
 void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& value,
                  const Tensor& grad, const Moment& first, const Moment& second, const Tensor& clip,
                  const Tensor& skip, const Tensor& count);

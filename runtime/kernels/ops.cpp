@@ -98,7 +98,7 @@ void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tenso
   }
   const auto half = head_dim / 2;
   const Tensor rows = qkv.narrow(-1, 0, heads * head_dim).view({qkv.size(0), heads, head_dim});
-  // Rounded to the weights' dtype before the product, as transformers does.
+  // Rounded to the weights' dtype before the product, as in transformers.
   const auto dtype = qkv.scalar_type();
   const Tensor c = cos.index_select(0, positions).to(dtype).unsqueeze(1);
   Tensor s = sin.index_select(0, positions).to(dtype).unsqueeze(1);
@@ -137,15 +137,15 @@ CrossEntropy cross_entropy_(Tensor& logits, const Tensor& targets, const double*
   if (on_gpu::can_cross_entropy(logits)) return on_gpu::cross_entropy_(logits, targets, scale);
   CrossEntropy result;
   const Tensor log_p = at::_log_softmax(to_float(logits), -1, false);
-  const Tensor labelled = targets.ge(0);
+  const Tensor has_target = targets.ge(0);
   const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
-  result.loss = log_p.gather(-1, at_target).squeeze(-1).neg_().mul_(labelled);
-  result.correct = at::eq(at::argmax(logits, -1), at_target.squeeze(-1)).logical_and_(labelled);
+  result.loss = log_p.gather(-1, at_target).squeeze(-1).neg_().mul_(has_target);
+  result.correct = at::eq(at::argmax(logits, -1), at_target.squeeze(-1)).logical_and_(has_target);
   Tensor p = log_p.exp();
-  result.entropy = at::mul(p, log_p).sum({-1}).neg_().mul_(labelled);
+  result.entropy = at::mul(p, log_p).sum({-1}).neg_().mul_(has_target);
   if (scale != nullptr) {
     p.scatter_add_(-1, at_target, at::empty_like(at_target, p.options()).fill_(-1.0));
-    p.mul_(labelled.to(p.scalar_type()).mul_(*scale).unsqueeze(-1));
+    p.mul_(has_target.to(p.scalar_type()).mul_(*scale).unsqueeze(-1));
     logits.copy_(p);
   }
   return result;
@@ -155,10 +155,10 @@ TokenScores token_scores(const Tensor& logits, const Tensor& targets, double tem
   if (on_gpu::can_cross_entropy(logits))
     return on_gpu::token_scores_(logits, targets, temperature, nullptr, nullptr);
   const Tensor log_p = at::_log_softmax(to_float(logits).div(temperature), -1, false);
-  const Tensor labelled = targets.ge(0);
+  const Tensor has_target = targets.ge(0);
   const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
-  return {log_p.gather(-1, at_target).squeeze(-1).mul_(labelled),
-          at::mul(log_p.exp(), log_p).sum({-1}).neg_().mul_(labelled)};
+  return {log_p.gather(-1, at_target).squeeze(-1).mul_(has_target),
+          at::mul(log_p.exp(), log_p).sum({-1}).neg_().mul_(has_target)};
 }
 
 void token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
@@ -169,13 +169,13 @@ void token_scores_backward_(Tensor& logits, const Tensor& targets, double temper
   }
   const Tensor log_p = at::_log_softmax(to_float(logits).div(temperature), -1, false);
   const Tensor p = log_p.exp();
-  const Tensor labelled = targets.ge(0);
+  const Tensor has_target = targets.ge(0);
   const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
-  const Tensor slope = at::mul(slopes.log_probs, labelled).unsqueeze(-1);
+  const Tensor slope = at::mul(slopes.log_probs, has_target).unsqueeze(-1);
   Tensor g = at::mul(p, slope).neg_().scatter_add_(-1, at_target, slope);
   if (slopes.entropies.defined()) {
     const Tensor entropy = at::mul(p, log_p).sum({-1}, true).neg_();
-    const Tensor entropy_slope = at::mul(slopes.entropies, labelled).unsqueeze(-1);
+    const Tensor entropy_slope = at::mul(slopes.entropies, has_target).unsqueeze(-1);
     g.sub_(at::add(log_p, entropy).mul_(p).mul_(entropy_slope));
   }
   logits.copy_(g.div_(temperature));

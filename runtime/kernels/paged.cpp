@@ -16,7 +16,7 @@
 namespace mgpu::ops {
 namespace {
 
-// What of a sequence's past one query head looks at, on the host.
+// The cached keys and values that one query head attends to, in host memory.
 template <class T>
 struct Past {
   const T* keys;
@@ -29,7 +29,7 @@ struct Past {
   }
 };
 
-// Eight sums side by side, which a compiler makes one instruction of.
+// Eight partial sums, which compilers turn into vector instructions.
 template <class T>
 float dot_product(const T* a, const T* b, std::int64_t size) {
   float sums[8] = {};
@@ -87,7 +87,7 @@ void on_host(const Tensor& qkv, const HeadShape& shape, const Pages& pages, cons
   });
 }
 
-// Where there is a GPU and no kernel of ours: the pages are laid end to end first.
+// For a GPU without our kernel: copies the pages of each sequence into one dense tensor first.
 void composed(const Tensor& qkv, const HeadShape& shape, const Pages& pages, const Tensor& table,
               const Tensor& lengths, const Tensor& out) {
   const auto count = qkv.size(0);

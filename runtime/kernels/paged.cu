@@ -3,10 +3,10 @@
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
-// One new token's attention over keys and values in pages, on plain cores: in fp32. A block takes
-// some of the past of one sequence for all query heads that share a key head; lanes side by side
-// hold one token's key, eight elements each, and each group of lanes keeps sums of its own until
-// the end.
+// Attention of one new token over paged keys and values, in fp32 without tensor cores. A block
+// handles a range of one sequence's tokens for all query heads that share a key head. A group of
+// adjacent lanes holds one token's key, eight elements per lane, and each group keeps its own sums
+// until the end.
 namespace mgpu::kernels {
 namespace {
 
@@ -20,7 +20,7 @@ __device__ inline float group_sum(float x, int lanes) {
   return x;
 }
 
-// Sums of weights and of weighted values of kHeads query heads, relative to the largest logit.
+// The sums of weights and of weighted values of kHeads query heads, relative to the largest logit.
 template <int kHeads>
 struct Sums {
   float largest[kHeads], total[kHeads], value[kHeads][8];
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) part_kernel(PagedAttention a) {
     for (int i = 0; i < 8; ++i) joined.value[group][h][lane * 8 + i] = sums.value[h][i];
   }
   __syncthreads();
-  joined.template leave<T>(a, kHeads, sequence, kv_head, blockIdx.x);
+  joined.template write_result<T>(a, kHeads, sequence, kv_head, blockIdx.x);
 }
 
 template <class T, int kHeads, int kDim>
@@ -133,7 +133,7 @@ bool launch_heads(const PagedAttention& a, int heads, std::int64_t sequences, cu
 
 }  // namespace
 
-bool paged_attention_knows(int heads_per_key, int head_dim) {
+bool paged_attention_supports(int heads_per_key, int head_dim) {
   return heads_per_key >= 1 && heads_per_key <= 8 && (head_dim == 64 || head_dim == 128);
 }
 
@@ -153,7 +153,7 @@ namespace {
 
 constexpr int kCopyThreads = 128;
 
-// A block a token: 16 bytes a thread at a time.
+// One block per token; each thread copies 16 bytes at a time.
 __global__ void __launch_bounds__(kCopyThreads) put_kernel(PagedCopy c) {
   const std::int64_t row = blockIdx.x, slot = c.slots[row];
   const uint4* from = c.keys_from + row * c.stride;

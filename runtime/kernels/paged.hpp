@@ -6,26 +6,26 @@
 
 #include "runtime/kernels/attention.hpp"
 
-// Keys and values of many sequences in pages, and attention over them for one new token each.
-// A sequence's pages are listed in its row of a table, so that sequences can share the pages of
-// what they have in common. Nothing here allocates or waits when `out` is given.
+// The paged KV cache of many sequences, and attention over it for one new token per sequence. A
+// table has one row per sequence that lists its pages, so that sequences can share the pages of a
+// common prefix. None of these functions waits for the device.
 namespace mgpu::ops {
 
 inline constexpr std::int64_t kPageTokens = 16;
 
-// Keys and values of one layer: [pages, kPageTokens, kv_heads, head_dim].
+// The KV cache pages of one layer: [pages, kPageTokens, kv_heads, head_dim].
 struct Pages {
   Tensor keys, values;
 };
 
-// Puts the keys and values of qkv's rows ([tokens, (heads + 2 kv_heads) * head_dim]) where `slots`
-// says: page * kPageTokens + place, int64 [tokens].
+// Copies the keys and values of qkv's rows ([tokens, (heads + 2 kv_heads) * head_dim]) to `slots`,
+// int64 [tokens]: slot = page * kPageTokens + position in the page.
 void put_in_pages(const Tensor& qkv, const HeadShape& shape, const Tensor& slots,
                   const Pages& pages);
 
-// One query a sequence: row i of qkv attends to the first lengths[i] tokens of the pages in row i
-// of `table` (int32 [sequences, most pages]); lengths int32, at least 1.
-// out: [sequences, heads * head_dim].
+// One query per sequence: row i of qkv attends to the first lengths[i] tokens of the pages in row i
+// of `table` (int32 [sequences, most pages]). `lengths` is int32, at least 1. Writes to `out`,
+// [sequences, heads * head_dim].
 void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,
                      const Tensor& table, const Tensor& lengths, const Tensor& out);
 

@@ -4,31 +4,32 @@
 
 #include "runtime/kernels/vector.cuh"
 
-// What the kernels of attention over pages have in common: how a sequence is split over blocks, and
-// how what its parts found is put together.
+// Shared by the paged attention kernels: how a sequence is split over blocks, and how the results
+// of the splits are combined.
 namespace mgpu::kernels {
 
 struct Share {
   int begin, end;
 };
 
-// Of a sequence's tokens, for one of the splits; begins with a page.
+// The range of a sequence's tokens that one split handles. It begins at a page boundary.
 template <int kPage>
 __device__ inline Share share_of(int length, int splits, int split) {
   const int share = ((length + splits - 1) / splits + kPage - 1) / kPage * kPage;
   return {split * share, min(length, (split + 1) * share)};
 }
 
-// Sums of weighted values that the parts of a block have, relative to the largest logit of each.
+// The sums of weighted values of a block's parts, each relative to its own largest logit.
 template <int kParts, int kHeads, int kDim>
 struct Joined {
   float largest[kParts][kHeads], total[kParts][kHeads];
   float value[kParts][kHeads][kDim];
 
-  // Writes the result, or with several splits what a block has of it; for all threads of the block.
+  // Writes the result or, with several splits, this block's partial result. All threads of the
+  // block must call it.
   template <class T>
-  __device__ void leave(const PagedAttention& a, int heads, std::int64_t sequence, int kv_head,
-                        int split) const {
+  __device__ void write_result(const PagedAttention& a, int heads, std::int64_t sequence,
+                               int kv_head, int split) const {
     for (int item = threadIdx.x; item < heads * kDim; item += blockDim.x) {
       const int h = item / kDim, d = item % kDim;
       float top = -FLT_MAX;
@@ -54,7 +55,7 @@ struct Joined {
   }
 };
 
-// A block a row: puts the splits of one query head together.
+// Combines the splits of one query head. One block per row.
 template <class T>
 __global__ void join_kernel(PagedAttention a, int head_dim) {
   const std::int64_t row = blockIdx.x;

@@ -4,24 +4,26 @@
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
-// Attention of one new token in bf16 on tensor cores. A warp takes a page of 16 tokens at a time:
-// tokens x query heads that share a key head is a product of 16 x 8, out of keys as they lie in
-// memory. Which dimension an element of a product stands for is free as long as both factors
-// agree, so every lane loads 16 bytes at a time and nothing passes through shared memory.
+// Attention of one new token in bf16 on tensor cores. A warp processes one page of 16 tokens at a
+// time: the logits of 16 tokens x 8 query heads that share a key head are one matrix product, which
+// reads the keys in their memory layout. The order of the dimensions in the product is arbitrary as
+// long as both factors use the same one, so every lane loads 16 bytes at a time and nothing goes
+// through shared memory.
 namespace mgpu::kernels {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kPage = 16;
-constexpr int kHeads = 8;  // of a product; those that are over are zeros
+constexpr int kHeads = 8;  // heads of a product; unused ones are zeros
 constexpr float kLog2e = 1.4426950408889634F, kLn2 = 0.6931471805599453F;
 
 struct Accumulator {
   float v[4];
 };
 
-// sum += a * b, with a 16 x 16 and b 16 x 8, spread over a warp as the instruction has it.
+// sum += a * b, where a is 16 x 16 and b is 16 x 8, distributed over a warp as the instruction
+// requires.
 __device__ inline void multiply(Accumulator& sum, unsigned a0, unsigned a1, unsigned a2,
                                 unsigned a3, unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -30,7 +32,7 @@ __device__ inline void multiply(Accumulator& sum, unsigned a0, unsigned a1, unsi
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// A matrix of 8 x 8 elements, a row for four lanes, becomes its transpose.
+// Transposes a matrix of 8 x 8 elements. Four lanes hold one row.
 __device__ inline unsigned transposed(unsigned pair) {
   unsigned out;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pair));
@@ -49,7 +51,7 @@ __device__ inline unsigned highs(unsigned a, unsigned b) {
   return __byte_perm(a, b, 0x7632);
 }
 
-// Over the lanes that hold the same column: 0, 4, 8, ... apart.
+// Combines x over the lanes that hold the same column; they are multiples of 4 lanes apart.
 template <class F>
 __device__ inline float over_rows(float x, F f) {
 #pragma unroll
@@ -66,11 +68,11 @@ __device__ inline Pack load(const bf16* p) {
   return {{raw.x, raw.y, raw.z, raw.w}};
 }
 
-// What a warp knows of its share of a sequence.
+// The running attention state of a warp's share of a sequence.
 template <int kDim>
 struct Past {
   Accumulator values[kDim / 16];  // [16 dimensions x 8 heads] each
-  float largest[2], total[2];     // of the two heads of this lane; logits in units of log 2
+  float largest[2], total[2];     // of this lane's two heads; logits are in units of log 2
 
   __device__ void clear() {
 #pragma unroll
@@ -81,7 +83,8 @@ struct Past {
     total[0] = total[1] = 0;
   }
 
-  // Makes weights of logits, relative to the largest so far; what there is shrinks if it grew.
+  // Turns logits into weights relative to the largest logit so far. If the largest has grown,
+  // rescales the sums.
   __device__ void weigh(Accumulator& s) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -104,8 +107,8 @@ struct Past {
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int heads) {
-  constexpr int kChunks = kDim / 32;  // of 16 bytes that a lane has of a key
-  constexpr int kParts = kDim / 64;   // of 16 bytes that a lane has of a value
+  constexpr int kChunks = kDim / 32;  // chunks of 16 bytes that a lane holds of a key
+  constexpr int kParts = kDim / 64;   // chunks of 16 bytes that a lane holds of a value
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = lane / 4, column = lane % 4;
   const int kv_head = blockIdx.y;
@@ -184,7 +187,7 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
     }
   }
   __syncthreads();
-  joined.template leave<bf16>(a, heads, sequence, kv_head, blockIdx.x);
+  joined.template write_result<bf16>(a, heads, sequence, kv_head, blockIdx.x);
 }
 
 template <int kDim>

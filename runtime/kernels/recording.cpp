@@ -16,8 +16,8 @@ namespace mgpu::ops {
 
 namespace {
 
-// Nothing can be recorded on the default stream. One for all: the allocator keeps what a stream has
-// freed for that stream.
+// Graphs cannot be recorded on the default stream. All recordings use the same stream, because the
+// allocator reuses memory freed on a stream only for this stream.
 c10::cuda::CUDAStream recording_stream(at::Device device) {
   static thread_local std::unique_ptr<c10::cuda::CUDAStream> stream;
   if (!stream || stream->device() != device)
@@ -26,7 +26,8 @@ c10::cuda::CUDAStream recording_stream(at::Device device) {
   return *stream;
 }
 
-// While something is recorded the allocator gives nothing back to make room.
+// While recording, the allocator cannot release cached memory, so release it before if little is
+// free.
 void make_room() {
   constexpr std::size_t kEnough = std::size_t{1} << 30;
   std::size_t free = 0, total = 0;
@@ -37,13 +38,13 @@ void make_room() {
 }  // namespace
 
 struct Recording::Store::Graphs {
-  // Nobody else can use what the graphs had, and the allocator keeps it.
+  // The allocator keeps the graphs' memory, and nothing else can use it: release it.
   ~Graphs() {
     if (used) c10::cuda::CUDACachingAllocator::emptyCache(pool);
   }
 
   bool used = false;
-  at::cuda::MempoolId_t pool;  // goes with the last graph that uses it
+  at::cuda::MempoolId_t pool;  // freed with the last graph that uses it
   int users = 0;
 };
 
@@ -71,11 +72,11 @@ Recording::Recording(Store& store, std::function<void()> work)
   const auto stream = recording_stream(store_.device_);
   c10::cuda::getCurrentCUDAStream(store_.device_.index()).synchronize();
   const c10::cuda::CUDAStreamGuard guard(stream);
-  work_();  // libraries take what they need at their first call
+  work_();  // libraries allocate their workspaces at the first call
   stream.synchronize();
   make_room();
   graph_ = std::make_unique<Graph>(*store_.graphs_);
-  // Threads beside this one, such as the watch over collectives, go on asking the driver.
+  // Thread-local mode: other threads, such as the watch over collectives, keep calling the driver.
   graph_->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
   work_();
   graph_->graph.capture_end();

@@ -7,13 +7,14 @@
 
 namespace mgpu::ops {
 
-// Work that is done many times over with the same tensors. On a GPU it is recorded as a graph when
-// it is first run, which then runs without the host's part; so it may not look at values, and what
-// it makes must end in tensors that outlive it. Elsewhere it is simply done each time.
+// Work that is repeated many times on the same tensors. On a GPU the constructor records it as a
+// CUDA graph, and run() replays the graph without the host's part. So the work must not read values
+// on the host, and its results must go to tensors that outlive it. Elsewhere run() simply calls the
+// work.
 class Recording {
  public:
-  // Recordings of one store share the memory of what lives within a run only: they run one after
-  // the other.
+  // The recordings of one store share memory for temporary tensors, so they must not run at the
+  // same time.
   class Store {
    public:
     explicit Store(at::Device device);
@@ -26,7 +27,7 @@ class Recording {
     std::unique_ptr<Graphs> graphs_;  // on a GPU
   };
 
-  // When it is recorded the work is done twice on the tensors as they are.
+  // Recording runs the work twice on the tensors as they are.
   Recording(Store& store, std::function<void()> work);
   ~Recording();
 

@@ -15,7 +15,7 @@
 namespace mgpu::ops {
 namespace {
 
-// Philox4x32 with 10 rounds, of which 64 random bits for a key and a counter.
+// Philox4x32 with 10 rounds: 64 random bits for a key and a counter.
 std::uint64_t philox(std::uint64_t key, std::uint32_t counter) {
   std::array<std::uint32_t, 4> c{counter, 0, 0, 0};
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
@@ -29,7 +29,7 @@ std::uint64_t philox(std::uint64_t key, std::uint32_t counter) {
   return std::uint64_t{c[0]} << 32 | c[1];
 }
 
-// In [0, 1).
+// A uniform number in [0, 1).
 double uniform(std::uint64_t key, std::uint32_t counter) {
   return static_cast<double>(philox(key, counter) >> 11) * 0x1p-53;
 }
@@ -41,7 +41,7 @@ class Row {
         sampling_(sampling),
         sharpness_(sampling.temperature > 0 ? 1 / sampling.temperature : 1) {}
 
-  // False where there is no finite softmax.
+  // Reads the logits. Returns false if they have no finite softmax.
   bool read() {
     best_ = 0;
     bool whole = true;
@@ -70,7 +70,7 @@ class Row {
       if (point < weight) return i;
       point -= weight;
     }
-    return last;  // rounding has left nothing behind the end
+    // The least logit that the filters leave.
   }
 
   float log_prob(std::size_t token) const {

@@ -2,16 +2,16 @@
 
 #include "runtime/kernels/vector.cuh"
 
-// A block a row. Every filter is a threshold on the logit, found by bisection over the bits of an
-// order-preserving key. Probabilities are summed as integers, in units of 2^-40 of the largest, so
-// that no sum depends on an order. The draw inverts the cumulative sum over threads, then walks
-// over the elements of the one thread that it hit.
+// One block per row. Every filter is a threshold on the logit, found by bisection over the bits of
+// an order-preserving key. Probabilities are summed as integers, in units of 2^-40 of the largest
+// one, so that no sum depends on the order. Sampling inverts the cumulative sum over the threads
+// and then walks over the elements of the thread it has found.
 namespace mgpu::kernels {
 namespace {
 
 using Mass = unsigned long long;
 
-constexpr int kWalkers = 1024;  // threads, at most, of a block that walks over a row
+constexpr int kWalkers = 1024;  // the most threads of a block
 
 // How a block walks over a row of logits: eight elements at a time from the start, single ones from
 // `rest` on.
@@ -21,7 +21,7 @@ struct Walk {
   int vocab = 0;
 };
 
-// Calls f(x, i) for the elements of the row that are this thread's, always in the same order.
+// Calls f(x, i) for this thread's elements of the row, always in the same order.
 template <class T, class F>
 __device__ void for_elements(const T* row, const Walk& walk, F f) {
 #pragma unroll 2
@@ -36,7 +36,7 @@ __device__ void for_elements(const T* row, const Walk& walk, F f) {
 constexpr int kCandidates = 8192;          // values of a row that are kept in shared memory
 constexpr float kUnit = 1099511627776.0F;  // 2^40
 
-// A larger number has a larger key; 0 and -0 have the same.
+// An order-preserving key: a larger number has a larger key; 0 and -0 have the same key.
 __device__ unsigned key_of(float x) {
   const unsigned bits = __float_as_uint(x + 0.0F);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -69,21 +69,22 @@ struct Shared {
   Mass total;
 };
 
-// What a block knows of its row.
+// A block's row of logits and what the block has computed of it.
 template <class T>
 struct Row {
   const T* logits;
   Walk walk;
   float max;
   float inverse_temperature;
-  int candidates;  // in shared memory; -1: too many, look at the logits
+  int candidates;  // number in shared memory; -1: too many, read the logits
 
   __device__ Mass mass(float x) const {
     return static_cast<Mass>(__expf((x - max) * inverse_temperature) * kUnit);
   }
 };
 
-// Largest logit and its first place; false if the row holds NaN or no finite largest one.
+// Finds the largest logit and its first index. Returns false if the row contains NaN or its largest
+// logit is not finite.
 template <class T>
 __device__ bool find_max(const T* logits, const Walk& walk, Shared& shared, float& max, int& place,
                          float& thread_max) {
@@ -120,7 +121,7 @@ __device__ bool find_max(const T* logits, const Walk& walk, Shared& shared, floa
   return __syncthreads_or(nan ? 1 : 0) == 0 && isfinite(max);
 }
 
-// Sum over the block; `shared.sums` is free again when it returns.
+// The sum over the block. `shared.sums` may be reused when it returns.
 __device__ Mass sum_of(Mass value, Shared& shared) {
   for (int offset = 16; offset > 0; offset /= 2)
     value += __shfl_xor_sync(0xffffffffU, value, offset);
@@ -132,8 +133,8 @@ __device__ Mass sum_of(Mass value, Shared& shared) {
   return sum;
 }
 
-// The largest key t for which at_least(t) >= need; at_least falls with t. Logits of 16 bits need
-// no more than the upper half of the key.
+// The largest key t for which at_least(t) >= need, where at_least does not increase with t. Logits
+// of 16 bits need only the upper half of the key.
 template <class T, class F>
 __device__ unsigned largest_key(Mass need, F at_least) {
   unsigned key = 0;
@@ -144,7 +145,8 @@ __device__ unsigned largest_key(Mass need, F at_least) {
   return key;
 }
 
-// The sum of f(x) over the logits with a key of at least t, be they candidates or all.
+// The sum of f(x) over the logits with a key of at least t, from the candidates if there are any,
+// else from all logits.
 template <class T, class F>
 __device__ Mass tally(const Row<T>& row, unsigned t, Shared& shared, F f) {
   Mass sum = 0;
@@ -161,7 +163,8 @@ __device__ Mass tally(const Row<T>& row, unsigned t, Shared& shared, F f) {
   return sum_of(sum, shared);
 }
 
-// Collects the logits with a key of at least t, in any order: only sums of integers follow.
+// Collects the logits with a key of at least t. Their order does not matter because only sums of
+// integers are computed from them.
 template <class T>
 __device__ void collect(Row<T>& row, unsigned t, Shared& shared) {
   if (threadIdx.x == 0) shared.count = 0;
@@ -176,7 +179,7 @@ __device__ void collect(Row<T>& row, unsigned t, Shared& shared) {
   __syncthreads();
 }
 
-// A key below which no token can survive top_k and top_p.
+// A key below which no token can pass top_k and top_p.
 template <class T>
 __device__ unsigned first_guess(const Row<T>& row, float thread_max, int top_k, float top_p) {
   if (top_k > 0) {
@@ -186,7 +189,7 @@ __device__ unsigned first_guess(const Row<T>& row, float thread_max, int top_k, 
       return static_cast<Mass>(__syncthreads_count(key >= t ? 1 : 0));
     });
   }
-  // All below weigh at most vocab * exp(distance), less than what top_p may leave out.
+  // All tokens below it together weigh at most vocab * exp(distance), less than top_p may cut off.
   const float vocab = static_cast<float>(row.walk.vocab);
   const float distance = logf((1.0F - top_p) * 0.5F / vocab) / row.inverse_temperature;
   return key_of(row.max + distance);
@@ -223,7 +226,7 @@ __device__ unsigned threshold_of(Row<T>& row, float thread_max, const Sampling& 
   return threshold < top ? threshold : top;
 }
 
-// The sum over the threads before this one; `total` is that over all.
+// The sum over the threads before this one; `total` becomes the sum over all threads.
 __device__ Mass sum_before(Mass mine, Shared& shared, Mass& total) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Mass sum = mine;

@@ -4,30 +4,32 @@
 
 #include <cstdint>
 
-// Drawing the next token of many sequences at once.
+// Samples the next token of many sequences at once.
 namespace mgpu::ops {
 
 using at::Tensor;
 
-// The filters apply in this order, each to what the one before left; tokens that tie with the last
-// one kept stay in.
+// The filters apply in the order top_k, top_p, min_p, each to the tokens that the previous one
+// kept. Tokens that tie with the last kept token are kept too.
 struct Sampling {
-  double temperature = 1;  // 0: the most likely token, the first of equals
-  std::int64_t top_k = 0;  // 0: all
+  double temperature = 1;  // 0: the most likely token; the first one in a tie
+  std::int64_t top_k = 0;  // 0: no limit
   double top_p = 1;
-  double min_p = 0;  // of the largest probability
+  double min_p = 0;  // as a share of the largest probability
 };
 
-// Where the draws of each row come from, and where they go.
+// The random state of each row and where its result goes.
 struct Draw {
-  Tensor seeds;      // int64 [rows]
-  Tensor counters;   // int32 [rows]: how many tokens the row's sequence has drawn before
-  Tensor tokens;     // int32 [rows]: the result; -1 where the logits have no finite softmax
-  Tensor log_probs;  // fp32 [rows]: the token's log softmax(logits / temperature) over the whole
-                     // vocabulary, which is what training computes for it; at temperature 0 as at 1
+  Tensor seeds;     // int64 [rows]
+  Tensor counters;  // int32 [rows]: the number of tokens that the sequence has already sampled
+  Tensor tokens;    // int32 [rows]: the result; -1 where the logits have no finite softmax
+  // fp32 [rows]: the token's log softmax(logits / temperature) over the whole vocabulary, without
+  // the filters. Training computes the same value. At temperature 0 it is computed as at 1.
+  Tensor log_probs;
 };
 
-// A row's draw depends on its logits, seed and counter alone, never on the other rows.
+// Samples one token per row. A row's token depends only on its logits, seed and counter, never on
+// other rows.
 void sample(const Tensor& logits, const Sampling& sampling, const Draw& draw);
 
 }  // namespace mgpu::ops

@@ -75,7 +75,8 @@ __device__ inline float to_float(bf16 x) {
   return __bfloat162float(x);
 }
 
-// The sum over a block, known to all its threads. `shared` has 32 floats; call with all threads.
+// The sum over a block, returned to all its threads. `shared` has 32 floats. All threads must call
+// it.
 __device__ inline float block_sum(float x, float* shared) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -91,7 +92,7 @@ __device__ inline float block_sum(float x, float* shared) {
   return sum;
 }
 
-// Calls f with a null pointer of the element's type.
+// Calls f with a null pointer to the element type.
 template <class F>
 void with_type(Type type, const F& f) {
   if (type == Type::bf16) {

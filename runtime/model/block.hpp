@@ -7,38 +7,44 @@
 
 namespace mgpu::model {
 
-// One micro-batch on the device, and what all blocks share.
+// What all blocks of a forward or backward pass share.
 struct Context {
   const ModelConfig* config = nullptr;
   Tensor positions;  // int32 [tokens]
-  Tensor cos, sin;   // fp32 [positions, head_dim / 2]
+  Tensor cos, sin;   // fp32 [positions, head_dim / 2], the tables of the rotary embedding
   ops::Sequences sequences;
   double adapter_scale = 1;
   double adapter_dropout = 0;
-  std::uint64_t seed = 0;  // of this micro-batch
+  std::uint64_t seed = 0;  // of this micro-batch's dropout
 };
 
-// What a block's backward wants. The input is kept by the caller.
+// What block_forward saves for block_backward besides the block's input, which the caller keeps.
 struct BlockSaved {
-  Tensor normed, normed_rstd;
-  Tensor before_norm;  // q and k before their norms, with qk_norm
+  Tensor normed, normed_rstd;  // the input's norm
+  Tensor before_norm;          // with qk_norm: q and k before their norms
   Tensor q_rstd, k_rstd;
-  Tensor qkv;  // turned
+  Tensor qkv;  // after the rotary embedding
   ops::Attention attention;
-  Tensor middle;  // after attention's residual
-  Tensor post_normed, post_rstd;
+  Tensor after_attention;         // input + attention's output
+  Tensor post_normed, post_rstd;  // the norm of after_attention
   Tensor gate_up;
   LinearSaved qkv_low, o_low, gate_up_low, down_low;
 };
 
-// The norms of q and k, head by head, in place; with what their backward wants.
+// Normalizes each head of q and k in place (qk_norm). Saves what the backward needs unless `saved`
+// is null.
 void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSaved* saved);
 
+// One transformer block:
+//   h = x + o(attention(rotate(qkv(norm(x)))))
+//   y = h + down(swiglu(gate_up(norm(h))))
+// Returns y, [tokens, hidden].
 Tensor block_forward(const Tensor& x, const Block& weights, const Context& context, int layer,
                      BlockSaved& saved);
 
-// Consumes `saved`: each tensor is let go as soon as it has served. Adds to `gradients` and gives
-// the gradient of x.
+// The backward of block_forward for the same x; `gy` is the gradient of y. Adds the gradients of
+// the weights to `gradients` and returns the gradient of x. Consumes `saved`: it frees each tensor
+// after its last use.
 Tensor block_backward(const Tensor& gy, const Tensor& x, const Block& weights,
                       const Block& gradients, const Context& context, int layer, BlockSaved saved);
 

@@ -18,7 +18,7 @@ struct Part {
   std::int64_t out;
 };
 
-// Fills one unit; groups of tensors are aligned, tensors within a group are not.
+// Fills one unit's layout. Groups of tensors are aligned, tensors within a group are not.
 class UnitBuilder {
  public:
   UnitBuilder(UnitLayout& unit, const LoraShape& lora, const FourBit& four_bit)
@@ -26,23 +26,24 @@ class UnitBuilder {
     unit_.nested = four_bit.nested;
   }
 
-  // `module` is the name without the layer, which decides whether it is trained.
+  // `module` is the name without the layer prefix; it decides whether the tensor is trained.
   void add(const std::string& prefix, const std::string& module, const std::string& kind,
            Shape shape, bool decay) {
     place(is_trained(module) ? unit_.trained : unit_.frozen,
           Slot{fmt::format("{}{}.{}", prefix, module, kind), std::move(shape), 0, 0, decay});
   }
 
-  // What reads the same input is multiplied as one matrix: all of it in 4 bits, or nothing.
-  void expect_alike(const std::string& prefix, std::initializer_list<Part> parts) const {
+  // Layers that read the same input are multiplied as one matrix, so either all or none of them may
+  // be in 4 bits.
+  void require_same_precision(const std::string& prefix, std::initializer_list<Part> parts) const {
     const auto excepted = [&](const Part& part) {
       return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, part.module));
     };
     for (const auto& part : parts) {
       if (excepted(part) == excepted(*parts.begin())) continue;
       throw std::runtime_error(
-          fmt::format("of {0}{1} and {0}{2} one is in 4 bits and one is not: "
-                      "that is not supported",
+          fmt::format("{0}{1} and {0}{2} must both be in 4 bits or both not: "
+                      "mixing them is not supported",
                       prefix, parts.begin()->module, part.module));
     }
   }
@@ -57,8 +58,8 @@ class UnitBuilder {
     const auto elements = shape[0] * shape[1];
     if (elements % ops::kNf4Block != 0) {
       throw std::runtime_error(
-          fmt::format("{} has {} elements, no multiple of {}: it cannot be "
-                      "kept in 4 bits; leave load_in_4bit out",
+          fmt::format("{} has {} elements, which is not a multiple of {}, so it cannot be "
+                      "stored in 4 bits; remove load_in_4bit",
                       name, elements, ops::kNf4Block));
     }
     const auto bytes = ops::nf4_layout(elements, four_bit_.nested).bytes;
@@ -107,7 +108,7 @@ class UnitBuilder {
 // Linear layers that read the same input: weights together, then biases, then adapters.
 void add_linear(UnitBuilder& builder, const std::string& prefix, std::initializer_list<Part> parts,
                 std::int64_t in, bool bias, std::int64_t rank) {
-  builder.expect_alike(prefix, parts);
+  builder.require_same_precision(prefix, parts);
   for (const auto& part : parts) builder.matrix(prefix, part.module, {part.out, in});
   builder.end_group();
   if (bias) {

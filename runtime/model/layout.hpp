@@ -9,49 +9,50 @@
 
 namespace mgpu::model {
 
-// One tensor within a flat buffer, under its Hugging Face name.
+// One tensor within a flat buffer. The name is the one Hugging Face uses.
 struct Slot {
   std::string name;
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0;  // in elements
   std::int64_t numel = 0;
-  bool decay = false;  // matrices decay, norms and biases do not
+  bool decay = false;  // weight decay applies: true for matrices, false for norms and biases
 
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-// Tensors that lie in one flat buffer. What is multiplied together lies together, so that q, k and
-// v are one matrix, and so are gate and up; every such group starts at a multiple of kAlign.
+// The tensors of one flat buffer. Tensors that are multiplied together are neighbours, so that q, k
+// and v form one matrix, and so do gate and up. Every such group starts at a multiple of kAlign.
 struct FlatLayout {
   static constexpr std::int64_t kAlign = 64;  // elements
 
   std::vector<Slot> slots;
   std::int64_t size = 0;
 
-  const Slot* find(const std::string& name) const;  // nullptr if it is not here
+  const Slot* find(const std::string& name) const;  // nullptr if this buffer has no such tensor
 };
 
-// What is gathered, recomputed and reduced as one: the embedding, each block, and the end (the last
-// norm, and the head unless it is the embedding).
+// A unit is the part of the model that is gathered, recomputed and reduced as a whole: the
+// embedding, each block, and the end unit (the last norm, and the head unless it is tied to the
+// embedding).
 struct UnitLayout {
   FlatLayout trained;
   FlatLayout frozen;
-  FlatLayout packed;   // frozen matrices in 4 bits; offset, numel and size count bytes
-  bool nested = true;  // how those are packed
+  FlatLayout packed;   // frozen matrices in 4 bits; here offset, numel and size count bytes
+  bool nested = true;  // the scales of packed matrices are in 8 bits
 };
 
-// Which linear layers have adapters; their names without a layer, for example "q_proj".
+// Which linear layers have adapters. Names are without the layer, for example "q_proj".
 struct LoraShape {
   std::int64_t rank = 0;  // 0: no adapters
   std::set<std::string> targets;
-  std::set<std::string> whole;  // modules that are trained as a whole beside the adapters
+  std::set<std::string> whole;  // modules that are fully trained beside the adapters
 };
 
-// Which frozen linear layers of the blocks are kept in NF4.
+// Which frozen linear layers of the blocks are stored in NF4.
 struct FourBit {
   bool on = false;
-  bool nested = true;              // their scales are in 8 bits
-  std::set<std::string> excepted;  // weights that are not
+  bool nested = true;              // their scales are quantized to 8 bits
+  std::set<std::string> excepted;  // names of weights that stay unquantized
 };
 
 struct ModelLayout {
@@ -61,7 +62,7 @@ struct ModelLayout {
   std::int64_t frozen() const;
 };
 
-// Throws naming a layer that cannot be kept in 4 bits.
+// Throws if a layer cannot be stored in 4 bits; the message names it.
 ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora = {},
                     const FourBit& four_bit = {});
 
@@ -73,7 +74,7 @@ inline int end_unit(const ModelConfig& config) {
   return static_cast<int>(config.layers) + 1;
 }
 
-// "model.layers.3." and the like.
+// The prefix of a block's tensor names, for example "model.layers.3.".
 std::string block_prefix(std::int64_t layer);
 
 }  // namespace mgpu::model

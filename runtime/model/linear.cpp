@@ -15,7 +15,7 @@
 namespace mgpu::model {
 namespace {
 
-// What multiplies x; made from 4 bits for as long as it is held.
+// The weight in x's type. A 4-bit weight is dequantized into a temporary tensor.
 Tensor whole_weight(const Linear& weights, const Tensor& x) {
   if (weights.weight.defined()) return weights.weight;
   std::int64_t rows = 0;
@@ -29,7 +29,7 @@ Tensor whole_weight(const Linear& weights, const Tensor& x) {
   return whole;
 }
 
-// 0 or 1 / (1 - p) for every element: the same for the same seed.
+// The dropout mask, 0 or 1 / (1 - p) per element. The same seed gives the same mask.
 Tensor dropout_mask(const Tensor& like, const AdapterUse& use) {
   auto generator = at::globalContext().defaultGenerator(like.device()).clone();
   generator.set_current_seed(use.seed);

@@ -9,7 +9,8 @@ namespace mgpu::model {
 
 enum class Family { llama, qwen2, qwen3 };
 
-// How positions become angles. `plain`: theta alone; the others stretch it.
+// How the rotary embedding turns positions into angles. `plain` uses theta alone; the others scale
+// the frequencies to reach longer contexts.
 struct Rope {
   enum class Kind { plain, linear, llama3 };
   Kind kind = Kind::plain;
@@ -22,7 +23,7 @@ struct Rope {
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
-// A decoder-only transformer, as config.json describes it in either dialect (transformers 4 and 5).
+// A decoder-only transformer as config.json describes it, in the format of transformers 4 or 5.
 struct ModelConfig {
   Family family = Family::qwen2;
   std::int64_t vocab_size = 0;
@@ -35,7 +36,7 @@ struct ModelConfig {
   std::int64_t max_position = 0;
   double norm_eps = 1e-6;
   Rope rope;
-  bool tied = false;      // the head is the embedding
+  bool tied = false;      // the head shares the embedding's weights
   bool qkv_bias = false;  // on q, k and v
   bool o_bias = false;    // on the attention's output
   bool mlp_bias = false;

@@ -108,7 +108,7 @@ ModelConfig preset(std::string_view size, std::int64_t vocab_size) {
             .qkv_bias = true};
   }
   throw std::runtime_error(
-      fmt::format("model_size is tiny, small, medium or large, not '{}'", size));
+      fmt::format("model_size must be tiny, small, medium or large, not '{}'", size));
 }
 
 }  // namespace mgpu::model

@@ -35,7 +35,7 @@ Family family_of(const Fields& top) {
     refuse(top,
            fmt::format("model_type {}: mixtures of experts are not supported", in_quotes(type)));
   if (top.boolean("is_encoder_decoder", false))
-    refuse(top, "is_encoder_decoder: only decoders are supported");
+    refuse(top, "is_encoder_decoder: only decoder-only models are supported");
   if (type == "llama") return Family::llama;
   if (type == "qwen2") return Family::qwen2;
   if (type == "qwen3") return Family::qwen3;
@@ -54,7 +54,8 @@ double positive(const Fields& fields, const char* key) {
   return positive(fields, key, 0);
 }
 
-// rope_parameters (5), or rope_scaling (4) whose type was called "type" at first.
+// Reads the type from rope_parameters (transformers 5) or rope_scaling (transformers 4, where older
+// files name it "type").
 Rope::Kind rope_kind(const Fields& rope) {
   const std::string type = rope.string("rope_type", rope.string("type", "default"));
   if (rope.has("rope_type") && rope.has("type") && rope.string("type") != type)
@@ -72,7 +73,7 @@ void read_stretch(Rope& rope, const Fields& fields) {
   rope.kind = rope_kind(fields);
   rope.theta = positive(fields, "rope_theta", rope.theta);
   if (fields.number("partial_rotary_factor", 1) != 1)
-    fields.fail("partial_rotary_factor", "1: rotating parts of a head is not supported");
+    fields.fail("partial_rotary_factor", "1: rotating only a part of each head is not supported");
   if (rope.kind == Rope::Kind::plain) return;
   rope.factor = positive(fields, "factor");
   if (rope.kind == Rope::Kind::linear) return;
@@ -87,21 +88,21 @@ void read_stretch(Rope& rope, const Fields& fields) {
 Rope rope_of(const Fields& top) {
   const Rope plain{.theta = positive(top, "rope_theta", 10000)};
   if (top.number("partial_rotary_factor", 1) != 1)
-    top.fail("partial_rotary_factor", "1: rotating parts of a head is not supported");
-  std::optional<Rope> told;
+    top.fail("partial_rotary_factor", "1: rotating only a part of each head is not supported");
+  std::optional<Rope> found;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!top.has(key)) continue;
     const Fields fields(top.at(key), fmt::format("{}: {}", top.where(), key));
     for (const auto& item : top.at(key).items())
       if (item.value().is_object())
-        refuse(fields, "rotations that differ by layer are not supported");
+        refuse(fields, "rope parameters that differ by layer are not supported");
     Rope rope = plain;
     read_stretch(rope, fields);
-    if (told && rope != *told)
+    if (found && rope != *found)
       refuse(top, "rope_scaling and rope_parameters contradict each other");
-    told = rope;
+    found = rope;
   }
-  return told.value_or(plain);
+  return found.value_or(plain);
 }
 
 void refuse_sliding_windows(const Fields& top, std::int64_t layers) {
@@ -117,7 +118,7 @@ void refuse_sliding_windows(const Fields& top, std::int64_t layers) {
   }
   if (top.boolean("use_sliding_window", false) && top.has("sliding_window") &&
       top.integer("max_window_layers", 0, INT64_MAX, 28) < layers)
-    refuse(top, "use_sliding_window: windows of attention are not supported");
+    refuse(top, "use_sliding_window: sliding-window attention is not supported");
 }
 
 void read_quantization(ModelConfig& config, const Fields& top) {
@@ -154,7 +155,7 @@ std::vector<std::int32_t> token_ids(const Fields& fields, const char* key) {
 }
 
 std::optional<std::int32_t> token_id(const Fields& fields, const char* key) {
-  // -1 is how some files of Llama's time say "none".
+  // Some files from the time of the first Llama write -1 for "none".
   if (!fields.has(key) || fields.at(key) == -1) return std::nullopt;
   const auto ids = token_ids(fields, key);
   if (ids.size() != 1) fields.fail(key, "one token");
@@ -182,14 +183,15 @@ void read_sizes(ModelConfig& config, const Fields& top) {
                fmt::format("a multiple of num_attention_heads, which is {}", config.heads));
     config.head_dim = config.hidden_size / config.heads;
   }
-  if (config.head_dim % 2 != 0) refuse(top, fmt::format("heads of odd width {}", config.head_dim));
+  if (config.head_dim % 2 != 0)
+    refuse(top, fmt::format("head_dim {} is odd, which is not supported", config.head_dim));
 }
 
 void read_biases(ModelConfig& config, const Fields& top) {
   const bool attention = top.boolean("attention_bias", false);
   const bool mlp = top.boolean("mlp_bias", false);
   switch (config.family) {
-    case Family::qwen2:  // fixed there; transformers ignores the keys, which older files lack
+    case Family::qwen2:  // always has it; transformers ignores these keys
       config.qkv_bias = true;
       break;
     case Family::qwen3:
@@ -221,7 +223,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& file) {
   if (const auto act = top.string("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse(top, fmt::format("hidden_act {} is not supported; 'silu' is", in_quotes(act)));
   if (top.number("attention_dropout", 0) != 0)
-    top.fail("attention_dropout", "0: dropping attention is not supported");
+    top.fail("attention_dropout", "0: attention dropout is not supported");
   read_sizes(config, top);
   read_biases(config, top);
   refuse_sliding_windows(top, config.layers);

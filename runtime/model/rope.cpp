@@ -6,7 +6,8 @@
 namespace mgpu::model {
 namespace {
 
-// Llama 3: long waves are stretched by `factor`, short ones stay, those between are blended.
+// Llama 3's scaling: long wavelengths are stretched by `factor`, short ones are kept, and those in
+// between are interpolated.
 float stretch_llama3(float frequency, const Rope& rope) {
   const double wave = 2 * std::numbers::pi / frequency;
   const auto original = static_cast<double>(rope.original_max_position);

@@ -6,7 +6,7 @@
 
 namespace mgpu::model {
 
-// The frequency of each pair of a head's components, head_dim / 2 of them.
+// The rotary frequency of each pair of a head's components: head_dim / 2 values.
 std::vector<float> rope_frequencies(const Rope& rope, std::int64_t head_dim);
 
 }  // namespace mgpu::model

@@ -28,25 +28,25 @@ Tensor to_host(const Tensor& x) {
   return host.copy_(x, /*non_blocking=*/true);
 }
 
-// Gives a unit back when the scope ends.
-class Borrowed {
+// Holds a unit's weights and releases them when the scope ends.
+class ScopedUnit {
  public:
-  Borrowed(Keeper& keeper, int unit)
-      : keeper_(keeper), unit_(unit), weights_(keeper.weights(unit)) {}
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  ~Borrowed() { keeper_.release(unit_); }
+  ScopedUnit(WeightProvider& provider, int unit)
+      : provider_(provider), unit_(unit), weights_(provider.weights(unit)) {}
+  ScopedUnit(const ScopedUnit&) = delete;
+  ScopedUnit& operator=(const ScopedUnit&) = delete;
+  ~ScopedUnit() { provider_.release(unit_); }
   const Unit& operator*() const { return weights_; }
   const Unit* operator->() const { return &weights_; }
 
  private:
-  Keeper& keeper_;
+  WeightProvider& provider_;
   int unit_;
   const Unit& weights_;
 };
 
-// The rows of the head that have a label, some at a time, so that the logits of all tokens never
-// exist together.
+// Computes the head for the target tokens only and for at_once rows at a time, so that the logits
+// of all tokens never exist together.
 struct HeadRows {
   const Tensor& normed;
   const DeviceBatch& batch;
@@ -55,20 +55,20 @@ struct HeadRows {
 
   struct Piece {
     std::int64_t begin;
-    Tensor which;    // of the batch's tokens
-    Tensor h;        // their rows of `normed`
+    Tensor which;    // indices of its tokens in the batch
+    Tensor h;        // its rows of `normed`
     Tensor targets;  // int32
 
-    // Their part of a tensor over all labelled tokens.
+    // Its part of a tensor over all target tokens.
     Tensor of(const Tensor& all) const { return all.narrow(0, begin, which.size(0)); }
   };
 
-  // f(piece, logits) for each.
+  // Calls f(piece, logits) for each piece.
   template <class F>
   void for_each(F f) const {
-    const auto rows = batch.labelled.size(0);
+    const auto rows = batch.target_rows.size(0);
     for (std::int64_t begin = 0; begin < rows; begin += at_once) {
-      const auto which = batch.labelled.narrow(0, begin, std::min(at_once, rows - begin));
+      const auto which = batch.target_rows.narrow(0, begin, std::min(at_once, rows - begin));
       const Piece piece{begin, which, normed.index_select(0, which),
                         batch.targets.index_select(0, which)};
       Tensor logits = at::mm(piece.h, weight.t());
@@ -76,7 +76,8 @@ struct HeadRows {
     }
   }
 
-  // From the gradient of a piece's logits: sets that of its rows in `g`, adds the weight's.
+  // Given the gradient of a piece's logits, sets the gradient of its rows in `g` and adds the
+  // gradient of the head's weight.
   void backward(const Piece& piece, const Tensor& g_logits, Tensor& g,
                 const Tensor& weight_gradient) const {
     if (weight_gradient.defined()) ops::add_weight_gradient(g_logits, piece.h, weight_gradient);
@@ -84,7 +85,7 @@ struct HeadRows {
   }
 };
 
-// Forward of the loss and, with a scale, its backward at once.
+// The forward of the loss and, if `scale` is not null, its backward in the same pass.
 LossSums sum_losses(const HeadRows& rows, const double* scale, Tensor g, const Tensor& gradient) {
   const auto zero = [&] { return at::zeros({}, rows.normed.options().dtype(at::kFloat)); };
   LossSums sums{zero(), zero(), zero()};
@@ -99,7 +100,7 @@ LossSums sum_losses(const HeadRows& rows, const double* scale, Tensor g, const T
 }
 
 ops::TokenScores scores_of(const HeadRows& rows, double temperature) {
-  const auto count = rows.batch.labelled.size(0);
+  const auto count = rows.batch.target_rows.size(0);
   const auto where = rows.normed.options().dtype(at::kFloat);
   const ops::TokenScores all{at::empty({count}, where), at::empty({count}, where)};
   rows.for_each([&](const HeadRows::Piece& piece, const Tensor& logits) {
@@ -139,30 +140,31 @@ Context Transformer::context_of(const DeviceBatch& batch, double dropout, std::u
   return context;
 }
 
-Keep Transformer::keep_of(std::int64_t layer) const {
+SavedActivations Transformer::saved_activations_of(std::int64_t layer) const {
   const auto index = static_cast<std::size_t>(layer);
-  return index < options_.keep.size() ? options_.keep[index] : Keep::all;
+  return index < options_.saved_activations.size() ? options_.saved_activations[index]
+                                                   : SavedActivations::all;
 }
 
-Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context, Keeper& keeper,
-                                   std::vector<Layer>* layers) {
+Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context,
+                                   WeightProvider& provider, std::vector<Layer>* layers) {
   Tensor x;
   {
-    const Borrowed first(keeper, kEmbeddingUnit);
-    keeper.soon(block_unit(0));
+    const ScopedUnit first(provider, kEmbeddingUnit);
+    provider.prefetch(block_unit(0));
     x = ops::embedding(first->embedding, batch.tokens);
   }
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const int unit = block_unit(layer);
-    const Borrowed weights(keeper, unit);
-    keeper.soon(unit + 1);
+    const ScopedUnit weights(provider, unit);
+    provider.prefetch(unit + 1);
     BlockSaved saved;
     Tensor y = block_forward(x, weights->block, context, static_cast<int>(layer), saved);
     if (layers != nullptr) {
-      const auto keep = keep_of(layer);
+      const auto saves = saved_activations_of(layer);
       Layer kept;
-      kept.input = keep == Keep::on_host ? to_host(x) : x;
-      if (keep == Keep::all) kept.saved = std::move(saved);
+      kept.input = saves == SavedActivations::on_host ? to_host(x) : x;
+      if (saves == SavedActivations::all) kept.saved = std::move(saved);
       layers->push_back(std::move(kept));
     }
     x = std::move(y);
@@ -170,76 +172,76 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
   return x;
 }
 
-Tensor Transformer::backward_blocks(Tensor g, const Context& context, Keeper& keeper,
+Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProvider& provider,
                                     std::vector<Layer>& layers) {
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int unit = block_unit(layer);
-    const Borrowed weights(keeper, unit);
-    if (layer > 0) keeper.soon(unit - 1);
+    const ScopedUnit weights(provider, unit);
+    if (layer > 0) provider.prefetch(unit - 1);
     Layer kept = std::move(layers.back());
     layers.pop_back();
-    if (keep_of(layer) == Keep::on_host) {
+    if (saved_activations_of(layer) == SavedActivations::on_host) {
       kept.input = kept.input.to(options_.device, /*non_blocking=*/true);
     }
-    if (keep_of(layer) != Keep::all) {
+    if (saved_activations_of(layer) != SavedActivations::all) {
       block_forward(kept.input, weights->block, context, static_cast<int>(layer), kept.saved);
     }
-    g = block_backward(g, kept.input, weights->block, keeper.gradients(unit).block, context,
+    g = block_backward(g, kept.input, weights->block, provider.gradients(unit).block, context,
                        static_cast<int>(layer), std::move(kept.saved));
-    keeper.gradients_done(unit);
+    provider.gradients_done(unit);
   }
   return g;
 }
 
 template <class Head>
-void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Keeper& keeper,
+void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, WeightProvider& provider,
                              Head head) {
   const auto context = context_of(batch, options_.adapter_dropout, seed);
   const int last = end_unit(config_);
   std::vector<Layer> layers;
-  Tensor x = forward_blocks(batch, context, keeper, &layers);
+  Tensor x = forward_blocks(batch, context, provider, &layers);
   Tensor g;
   {
-    const Borrowed end(keeper, last);
-    keeper.soon(config_.tied ? kEmbeddingUnit : last - 1);
+    const ScopedUnit end(provider, last);
+    provider.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
     Tensor g_normed;
     if (config_.tied) {
-      const Borrowed first(keeper, kEmbeddingUnit);
-      keeper.soon(last - 1);
+      const ScopedUnit first(provider, kEmbeddingUnit);
+      provider.prefetch(last - 1);
       g_normed = head(HeadRows{normed, batch, first->embedding, options_.head_rows},
-                      keeper.gradients(kEmbeddingUnit).embedding);
+                      provider.gradients(kEmbeddingUnit).embedding);
     } else {
-      g_normed =
-          head(HeadRows{normed, batch, end->head, options_.head_rows}, keeper.gradients(last).head);
+      g_normed = head(HeadRows{normed, batch, end->head, options_.head_rows},
+                      provider.gradients(last).head);
     }
     g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
-                               keeper.gradients(last).last_norm);
+                               provider.gradients(last).last_norm);
   }
-  keeper.gradients_done(last);
+  provider.gradients_done(last);
   x = Tensor();
-  g = backward_blocks(std::move(g), context, keeper, layers);
-  if (const auto& gw = keeper.gradients(kEmbeddingUnit).embedding; gw.defined()) {
+  g = backward_blocks(std::move(g), context, provider, layers);
+  if (const auto& gw = provider.gradients(kEmbeddingUnit).embedding; gw.defined()) {
     ops::embedding_backward(g, batch.tokens, gw);
   }
-  keeper.gradients_done(kEmbeddingUnit);
+  provider.gradients_done(kEmbeddingUnit);
 }
 
 template <class Head>
-auto Transformer::evaluate_with(const DeviceBatch& batch, Keeper& keeper, Head head) {
+auto Transformer::evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head) {
   const auto context = context_of(batch, 0, 0);
-  const Tensor x = forward_blocks(batch, context, keeper, nullptr);
-  const Borrowed end(keeper, end_unit(config_));
+  const Tensor x = forward_blocks(batch, context, provider, nullptr);
+  const ScopedUnit end(provider, end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
   if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});
-  const Borrowed first(keeper, kEmbeddingUnit);
+  const ScopedUnit first(provider, kEmbeddingUnit);
   return head(HeadRows{normed, batch, first->embedding, options_.head_rows});
 }
 
 LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_t seed,
-                            Keeper& keeper) {
+                            WeightProvider& provider) {
   LossSums sums;
-  train_with(batch, seed, keeper, [&](const HeadRows& rows, const Tensor& gradient) {
+  train_with(batch, seed, provider, [&](const HeadRows& rows, const Tensor& gradient) {
     Tensor g = at::zeros_like(rows.normed);
     sums = sum_losses(rows, &scale, g, gradient);
     return g;
@@ -247,19 +249,20 @@ LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_
   return sums;
 }
 
-LossSums Transformer::evaluate(const DeviceBatch& batch, Keeper& keeper) {
-  return evaluate_with(batch, keeper,
+LossSums Transformer::evaluate(const DeviceBatch& batch, WeightProvider& provider) {
+  return evaluate_with(batch, provider,
                        [](const HeadRows& rows) { return sum_losses(rows, nullptr, {}, {}); });
 }
 
-ops::TokenScores Transformer::score(const DeviceBatch& batch, double temperature, Keeper& keeper) {
-  return evaluate_with(batch, keeper,
+ops::TokenScores Transformer::score(const DeviceBatch& batch, double temperature,
+                                    WeightProvider& provider) {
+  return evaluate_with(batch, provider,
                        [&](const HeadRows& rows) { return scores_of(rows, temperature); });
 }
 
 void Transformer::train(const DeviceBatch& batch, Objective& objective, double temperature,
-                        std::uint64_t seed, Keeper& keeper) {
-  train_with(batch, seed, keeper, [&](const HeadRows& rows, const Tensor& gradient) {
+                        std::uint64_t seed, WeightProvider& provider) {
+  train_with(batch, seed, provider, [&](const HeadRows& rows, const Tensor& gradient) {
     const auto slopes = objective.slopes(scores_of(rows, temperature));
     Tensor g = at::zeros_like(rows.normed);
     rows.for_each([&](const HeadRows::Piece& piece, Tensor& logits) {
@@ -273,14 +276,14 @@ void Transformer::train(const DeviceBatch& batch, Objective& objective, double t
   });
 }
 
-Tensor Transformer::hidden(const DeviceBatch& batch, Keeper& keeper) {
-  return evaluate_with(batch, keeper, [](const HeadRows& rows) {
-    return rows.normed.index_select(0, rows.batch.labelled);
+Tensor Transformer::hidden(const DeviceBatch& batch, WeightProvider& provider) {
+  return evaluate_with(batch, provider, [](const HeadRows& rows) {
+    return rows.normed.index_select(0, rows.batch.target_rows);
   });
 }
 
-Tensor Transformer::logits(const DeviceBatch& batch, Keeper& keeper) {
-  return evaluate_with(batch, keeper, [](const HeadRows& rows) {
+Tensor Transformer::logits(const DeviceBatch& batch, WeightProvider& provider) {
+  return evaluate_with(batch, provider, [](const HeadRows& rows) {
     return at::mm(rows.normed, rows.weight.t()).to(at::kFloat);
   });
 }

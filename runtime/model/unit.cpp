@@ -5,7 +5,7 @@
 namespace mgpu::model {
 namespace {
 
-// Finds tensors of one unit in its flat buffers.
+// Makes views of one unit's tensors in its flat buffers.
 class Binder {
  public:
   Binder(const UnitLayout& layout, const UnitMemory& memory) : layout_(layout), memory_(memory) {}
@@ -15,7 +15,7 @@ class Binder {
     return slot != nullptr && flat->defined() ? view(*flat, *slot, slot->shape[0]) : Tensor();
   }
 
-  // Neighbours as one tensor: the same shape but for the first dimension.
+  // Neighbouring tensors as one: their shapes may differ only in the first dimension.
   Tensor joined(const std::vector<std::string>& names) const {
     const auto [first, flat] = find(names.front());
     if (first == nullptr || !flat->defined()) return {};
@@ -29,7 +29,7 @@ class Binder {
     return find(name).first->shape[0];
   }
 
-  // Those of the matrices that are kept in 4 bits; none of gradients.
+  // Those of the named matrices that are in 4 bits; empty for gradients.
   std::vector<ops::Nf4> packed(const std::vector<std::string>& names) const {
     std::vector<ops::Nf4> result;
     for (const auto& name : names) {

@@ -11,21 +11,23 @@ namespace mgpu::model {
 
 using at::Tensor;
 
-// An adapter of some rows [begin, begin + size) of a linear layer's output: += scale * b a x.
+// A LoRA adapter for the outputs [begin, begin + size) of a linear layer: y += scale * b a x.
 struct Adapter {
   Tensor a, b;  // [rank, in], [size, rank]
   std::int64_t begin = 0;
   std::int64_t size = 0;
 };
 
-// A linear layer, or several that read the same input. As gradients: undefined where frozen.
+// One linear layer, or several that read the same input. The same type holds the gradients; those
+// of frozen tensors are undefined.
 struct Linear {
-  Tensor weight;                 // [out, in]; undefined if it is kept in 4 bits
-  std::vector<ops::Nf4> packed;  // its rows in 4 bits, a matrix for each layer
+  Tensor weight;                 // [out, in]; undefined if it is stored in 4 bits
+  std::vector<ops::Nf4> packed;  // the weight in 4 bits, one matrix per layer
   Tensor bias;                   // [out] or undefined
   std::vector<Adapter> adapters;
-  Tensor all_a;  // the adapters' a, one matrix
-  Tensor all_b;  // the adapters' b in one matrix [out, all ranks], zero elsewhere; for speed only
+  Tensor all_a;  // the adapters' `a` as one matrix
+  // Optional, for speed: the adapters' `b` as one matrix [out, all ranks], 0 elsewhere.
+  Tensor all_b;
 };
 
 struct Block {
@@ -34,30 +36,36 @@ struct Block {
   Linear qkv, o, gate_up, down;
 };
 
-// A unit's tensors by their part in the arithmetic; those of other units are undefined. The same
-// type serves for weights and for their gradients.
+// The tensors of one unit (see UnitLayout) by their role; those of other units are undefined. The
+// same type holds weights and gradients.
 struct Unit {
   Tensor embedding;
   Block block;
   Tensor last_norm, head;
 };
 
-// Views into the unit's flat buffers; an undefined buffer gives undefined tensors.
+// A unit's flat buffers. bind() returns views into them; an undefined buffer gives undefined
+// tensors.
 struct UnitMemory {
   Tensor trained, frozen, packed;
 };
 Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const UnitMemory& memory);
 
-// Who keeps the weights and takes their gradients. The model asks for a unit when it needs it and
-// says when it is done; whether that gathers, copies or does nothing is the keeper's affair.
-class Keeper {
+// Gives the model access to its weights and gradients, one unit at a time. The model calls these
+// functions around its use of a unit; whether they gather, copy or do nothing is up to the
+// implementation (parallel::Shards).
+class WeightProvider {
  public:
-  virtual ~Keeper() = default;
-  virtual const Unit& weights(int unit) = 0;  // valid until release
+  virtual ~WeightProvider() = default;
+  // The weights of a unit. They are valid until the matching release().
+  virtual const Unit& weights(int unit) = 0;
   virtual void release(int unit) = 0;
-  virtual void soon(int unit) = 0;              // it will be asked for next
-  virtual const Unit& gradients(int unit) = 0;  // add to these
-  virtual void gradients_done(int unit) = 0;    // of this micro-batch
+  // Announces that this unit's weights are needed next.
+  virtual void prefetch(int unit) = 0;
+  // Where the model adds the gradients of a unit.
+  virtual const Unit& gradients(int unit) = 0;
+  // The gradients of this unit are complete for this micro-batch.
+  virtual void gradients_done(int unit) = 0;
 };
 
 }  // namespace mgpu::model

@@ -30,7 +30,7 @@ const char* architecture_of(Family family) {
   return "";
 }
 
-// In the words of transformers 4, which 5 reads as well.
+// In the format of transformers 4, which transformers 5 also reads.
 Json rope_scaling_of(const Rope& rope) {
   switch (rope.kind) {
     case Rope::Kind::plain:
@@ -90,7 +90,7 @@ Json nf4_config() {
           {"bnb_4bit_quant_storage", "uint8"}};
 }
 
-// The other things that a base may not contradict.
+// Throws if the file describes a different model.
 void check_same_model(const std::string& text, const ModelConfig& wanted) {
   ModelConfig read = parse_model_config(text, kBaseName);
   read.bos_token_id = wanted.bos_token_id;
@@ -99,7 +99,7 @@ void check_same_model(const std::string& text, const ModelConfig& wanted) {
   read.initializer_range = wanted.initializer_range;
   if (read != wanted)
     throw std::runtime_error(fmt::format(
-        "cannot write config.json: {} describes another model than the one that was trained",
+        "cannot write config.json: {} describes a different model than the one that was trained",
         kBaseName));
 }
 
@@ -109,8 +109,8 @@ std::string model_config_text(const ModelConfig& config, std::string_view base) 
   Json json = base.empty() ? whole_config(config) : checkpoint::parse_json(base, kBaseName);
   json["vocab_size"] = config.vocab_size;
   json["tie_word_embeddings"] = config.tied;
-  // Both dialects where the base has the newer one: transformers 4 does not read it, and would
-  // take its defaults without a word.
+  // Write both formats if the base uses the newer one: transformers 4 ignores the newer keys and
+  // would silently use its defaults.
   json["rope_theta"] = config.rope.theta;
   json["rope_scaling"] = rope_scaling_of(config.rope);
   json["torch_dtype"] = config.dtype;

@@ -7,13 +7,13 @@
 
 namespace mgpu::model {
 
-// The text of a config.json that transformers 4 and 5 load. `base`: the text of the file that the
-// model came from, or nothing; whatever it says beside what we know is kept, the ids of its
-// tokens too. Throws if base describes another model than `config` but for vocabulary, tying,
-// dtype and quantization, which config decides.
+// Returns a config.json that transformers 4 and 5 load. `base` is the text of the file that the
+// model came from, or empty; its other keys are kept, including its token ids. Vocabulary, tying,
+// dtype and quantization come from `config`. Throws if `base` describes a different model in any
+// other respect.
 std::string model_config_text(const ModelConfig& config, std::string_view base = {});
 
-// The text of a generation_config.json: the special tokens, nothing about sampling.
+// Returns a generation_config.json with the special tokens and no sampling settings.
 std::string generation_config_text(const ModelConfig& config);
 
 }  // namespace mgpu::model

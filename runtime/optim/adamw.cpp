@@ -11,14 +11,14 @@
 namespace mgpu::optim {
 namespace {
 
-// The tensors of a span that grow together.
+// The tensors of a span that join() extends together.
 std::vector<Tensor*> vectors_of(Span& span) {
   std::vector<Tensor*> vectors{&span.master, &span.grad, &span.first.values, &span.second.values};
   if (span.value.defined()) vectors.push_back(&span.value);
   return vectors;
 }
 
-// From `view` on, `size` elements of its storage.
+// `size` elements of the view's storage from its beginning on.
 Tensor stretched(const Tensor& view, std::int64_t size) {
   return view.as_strided({size}, {1}, view.storage_offset());
 }
@@ -27,15 +27,16 @@ std::int64_t end_of(const Tensor& view) {
   return view.storage_offset() + view.numel();
 }
 
-// Blocks go on from one moment into the next.
+// Whether the blocks of `next` continue those of `before`.
 bool blocks_join(const Moment& before, const Moment& next) {
   return (before.lead + before.size()) % ops::kMomentBlock == 0 && next.lead == 0 &&
          end_of(before.scales) == next.scales.storage_offset();
 }
 
-// Weights, gradients and moments lie in flat vectors in the same order. Where two fragments that
-// decay alike are as far from each other in all of them, what lies between is padding, whose
-// gradient and weight are 0 and stay so. Codes have no padding within a block.
+// Appends `next` to `span` if one launch can update both. Weights, gradients and moments lie in
+// flat vectors in the same order. If two fragments with the same decay have the same distance in
+// all vectors, only padding lies between them; its gradients and weights are 0 and stay 0. 8-bit
+// codes must follow without a gap: blocks contain no padding.
 bool join(Span& span, Span& next) {
   if (span.decay != next.decay || span.first.coded() != next.first.coded()) return false;
   const auto ours = vectors_of(span), theirs = vectors_of(next);

@@ -17,34 +17,38 @@ struct AdamWOptions {
   Moments moments = Moments::fp32;
 };
 
-// AdamW over what this rank owns: fp32 weights ("master") beside the ones that compute, unless
-// those are fp32 themselves. Nothing here waits for the device.
+// AdamW over the fragments that this rank owns. It keeps fp32 master weights beside the weights
+// that the model computes with, unless these are fp32 themselves. Only steps_taken() waits for the
+// device.
 class AdamW {
  public:
-  // What belongs to one fragment; views of flat vectors over all that is owned.
+  // The state of one fragment: views of flat vectors over all owned fragments.
   struct State {
     parallel::OwnedFragment* owned = nullptr;
     Tensor master;
     Moment first, second;
   };
 
-  // Reads the weights as they are now. `owned` must outlive this.
+  // Initializes the master weights from the current weights. `owned` must outlive this object.
   AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_size,
         const AdamWOptions& options);
 
-  // One step with the gradients times `clip`, a device scalar. Nothing changes if `skip` is 1.
+  // Takes one step with the gradients multiplied by `clip`. Changes nothing if `skip` is 1. Both
+  // are scalars on the device.
   void step(double learning_rate, const Tensor& clip, const Tensor& skip);
 
-  // The sum of the squares of all gradients owned here, a device scalar.
+  // The sum of the squares of all owned gradients, a scalar on the device.
   Tensor squared_gradient_norm() const;
 
-  // Steps that were not skipped: what the moments' bias correction counts. Waits for the device.
+  // The number of steps that were not skipped, which the bias correction uses. Waits for the
+  // device.
   std::int64_t steps_taken() const;
   void set_steps_taken(std::int64_t steps);
   std::vector<State>& states() { return states_; }
-  // Bytes of all moments held here, what lies between fragments included.
+  // Bytes of all moments on this rank, including the padding between fragments.
   std::int64_t moment_bytes() const { return moment_bytes_; }
-  // After states were loaded: the computing weights become the master's rounding.
+  // Call after loading states: sets the weights that the model computes with to the rounded master
+  // weights.
   void publish_master();
 
  private:
@@ -52,9 +56,9 @@ class AdamW {
 
   AdamWOptions options_;
   std::vector<State> states_;
-  std::vector<Span> spans_;  // neighbouring fragments that decay alike: one launch
+  std::vector<Span> spans_;  // neighbouring fragments with the same decay, updated by one launch
   std::int64_t moment_bytes_ = 0;
-  Tensor count_;  // steps that were not skipped, fp32 on the device
+  Tensor count_;  // steps that were not skipped; fp32, on the device
 };
 
 }  // namespace mgpu::optim

@@ -10,7 +10,8 @@
 namespace mgpu::optim {
 namespace {
 
-// How much of a span is decoded at a time: a multiple of blocks, small beside the model.
+// Elements of a span that are decoded at a time: a whole number of blocks, small compared to the
+// model.
 constexpr std::int64_t kPiece = 4096 * ops::kMomentBlock;
 
 void store(const Moment& moment, const Tensor& values, const Tensor& skipped) {
@@ -24,7 +25,7 @@ void store(const Moment& moment, const Tensor& values, const Tensor& skipped) {
   moment.scales.copy_(at::where(skipped, scales, moment.scales));
 }
 
-// The step written out in ATen.
+// The step composed of ATen operations.
 void written_out(const AdamWStep& step, const Span& span, const Tensor& clip, const Tensor& skip,
                  const Tensor& count) {
   const auto correction1 = at::pow(step.beta1, count).neg_().add_(1);
@@ -51,7 +52,7 @@ void written_out_by_pieces(const AdamWStep& step, const Span& span, const Tensor
                            const Tensor& skip, const Tensor& count) {
   const auto size = span.master.numel();
   for (std::int64_t from = 0; from < size;) {
-    // Pieces end where blocks do.
+    // Pieces end at block boundaries.
     const auto end =
         std::min(size, (from + span.first.lead) / kPiece * kPiece + kPiece - span.first.lead);
     written_out(step, part_of(span, from, end - from), clip, skip, count);

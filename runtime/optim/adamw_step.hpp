@@ -11,15 +11,16 @@ using at::Tensor;
 using ops::Moment;
 using AdamWStep = ops::on_gpu::AdamWStep;
 
-// Flat vectors of one length that take a step together; both moments are held alike.
+// Flat vectors of the same length that are updated together. Both moments have the same format.
 struct Span {
-  Tensor master, value, grad;  // value undefined: the master computes
+  Tensor master, value, grad;  // undefined value: the model computes with the master
   Moment first, second;
   bool decay = false;
 };
 
-// One step with the gradients times `clip`. Nothing changes if `skip` is 1; `count` is of the steps
-// taken, this one included. All three are scalars on the device, which nothing here waits for.
+// Takes one step with the gradients multiplied by `clip`. Changes nothing if `skip` is 1. `count`
+// is the number of steps taken, including this one. All three are scalars on the device; the
+// function does not wait for it.
 void adamw_step(const AdamWStep& step, const Span& span, const Tensor& clip, const Tensor& skip,
                 const Tensor& count);
 

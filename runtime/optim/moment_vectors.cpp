@@ -19,15 +19,16 @@ std::int64_t lead_of(const Fragment& f) {
   return f.tensor_begin % ops::kMomentBlock;
 }
 
-// Where fragments lie that are fp32 among others in 8 bits.
+// The positions of small fragments, which stay in fp32 while others are in 8 bits.
 struct SmallPlaces {
-  std::vector<std::int64_t> begin;  // of each fragment that is small
+  std::vector<std::int64_t> begin;  // of each small fragment
   std::int64_t size = 0;
 };
 
 SmallPlaces place_small(const std::vector<parallel::OwnedFragment>& owned) {
   SmallPlaces places;
-  std::int64_t end_before = -1;  // among all that is owned, if the fragment before is small too
+  std::int64_t end_before =
+      -1;  // in the vector of all owned elements; -1: the previous fragment is not small
   for (const auto& o : owned) {
     const auto& f = o.fragment;
     if (is_coded(f, Moments::eight_bit)) {

@@ -13,23 +13,25 @@ namespace mgpu::optim {
 using at::Tensor;
 using ops::Moment;
 
-// With eight_bit, tensors of fewer elements than kFewestCoded have moments in fp32.
+// How moments are stored. With eight_bit, tensors with fewer than kFewestCoded elements keep fp32
+// moments.
 enum class Moments { fp32, bf16, eight_bit };
 inline constexpr std::int64_t kFewestCoded = 4096;
 
-// How both moments' codes are read.
+// The tables that decode the 8-bit codes of the two moments.
 Tensor first_moment_table(at::Device device);
 Tensor second_moment_table(at::Device device);
 
-// One moment of all that a rank owns, in a few flat vectors; zeros at first.
+// One moment (first or second) of all fragments that a rank owns, in a few flat vectors. It starts
+// as zeros.
 class MomentVectors {
  public:
   // `table` is undefined unless `moments` is eight_bit.
   MomentVectors(const std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_size,
                 Moments moments, const Tensor& table);
 
-  // Of owned[i]; a view. Neighbouring fragments of a kind are as far from each other here as among
-  // all that is owned.
+  // The moment of owned[i], a view. Neighbouring fragments of the same format have the same
+  // distance here as in the vector of all owned elements.
   const Moment& operator[](std::size_t i) const { return fragments_[i]; }
   std::int64_t bytes() const;
 

@@ -13,7 +13,7 @@ namespace {
 
 using std::numbers::pi;
 
-// What a schedule may be told, with what holds when it is not.
+// The keywords that each schedule accepts, with their defaults.
 const std::vector<std::pair<std::string, std::map<std::string, double>>>& known() {
   static const std::vector<std::pair<std::string, std::map<std::string, double>>> table{
       {"linear", {}},
@@ -54,8 +54,9 @@ Schedule::Schedule(const std::string& name, double peak, double warmup, std::int
   const auto found = std::find_if(table.begin(), table.end(),
                                   [&](const auto& entry) { return entry.first == name; });
   if (found == table.end()) {
-    throw std::runtime_error(fmt::format("lr_scheduler_type: there is no {}; there are {}", name,
-                                         fmt::join(names(), ", ")));
+    throw std::runtime_error(
+        fmt::format("lr_scheduler_type: unknown scheduler {}; supported are {}", name,
+                    fmt::join(names(), ", ")));
   }
   kind_ = static_cast<Kind>(found - table.begin());
   keywords_ = found->second;
@@ -63,7 +64,7 @@ Schedule::Schedule(const std::string& name, double peak, double warmup, std::int
     const auto known_key = keywords_.find(key);
     if (known_key == keywords_.end()) {
       throw std::runtime_error(
-          fmt::format("lr_scheduler_kwargs: {} is no keyword of {}", key, name));
+          fmt::format("lr_scheduler_kwargs: {} is not an argument of {}", key, name));
     }
     known_key->second = value;
   }
@@ -99,7 +100,7 @@ double Schedule::factor(std::int64_t step) const {
       static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, warmup_));
   if (kind_ == Kind::constant) return 1;
   if (kind_ == Kind::cosine_warmup_with_min_lr) {
-    // Counts from 1, unlike the others, so that the first step already moves.
+    // Unlike the others it counts steps from 1, so that the first step has a rate above 0.
     const double least = keywords_.at("min_lr_rate");
     if (step < warmup_) {
       const double from = keywords_.at("warmup_lr_rate");

@@ -7,12 +7,12 @@
 
 namespace mgpu::optim {
 
-// The learning rate of every step, as transformers names and computes it: step 0 is the first, and
-// with a warm-up its rate is 0.
+// The learning rate of every step. Names and formulas are those of transformers: step 0 is the
+// first, and with a warm-up its rate is 0.
 class Schedule {
  public:
-  // Throws std::runtime_error with the names there are when `name` is none of them, or when a
-  // keyword is unknown to it. `warmup` below 1 is a share of `total`.
+  // Throws std::runtime_error for an unknown name, with the list of valid ones, and for a keyword
+  // that the schedule does not accept. A `warmup` below 1 is a share of `total`.
   Schedule(const std::string& name, double peak, double warmup, std::int64_t total,
            const std::map<std::string, double>& keywords);
 
@@ -36,7 +36,7 @@ class Schedule {
   };
 
   double factor(std::int64_t step) const;
-  double progress(std::int64_t step) const;  // 0 after the warm-up, 1 at the end
+  double progress(std::int64_t step) const;  // 0 at the end of the warm-up, 1 at the end
   double warmup_stable_decay(std::int64_t step) const;
 
   Kind kind_;

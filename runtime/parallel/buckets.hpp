@@ -6,8 +6,8 @@
 
 #include "runtime/model/layout.hpp"
 
-// How the trained weights of a model lie in one flat vector, which parts of it are reduced
-// together, and which part belongs to which rank. Pure arithmetic.
+// The layout of a model's trained weights in one flat vector: which parts are reduced together
+// (buckets), and which part each rank owns. Pure arithmetic.
 namespace mgpu::parallel {
 
 struct Range {
@@ -22,34 +22,37 @@ struct Bucket {
 };
 
 struct Buckets {
-  std::vector<Range> units;     // of each unit, padding included
+  std::vector<Range> units;     // each unit's range, padding included
   std::vector<Bucket> buckets;  // ascending, without gaps
-  std::vector<int> bucket_of;   // of each unit
+  std::vector<int> bucket_of;   // the bucket of each unit
   std::int64_t size = 0;
 };
 
-// Units are padded to a multiple of world * 64 elements, so that every bucket falls into equal
-// parts. A bucket takes units until it has `wanted` elements; the embedding is alone in one,
-// because with a tied head its gradient is begun first and ended last. `wanted` 0: each unit alone.
+// Units are padded to a multiple of world * 64 elements, so that every bucket divides into equal
+// parts. A bucket takes units as long as it stays within `wanted` elements; with 0, every unit has
+// a bucket of its own. The embedding always has its own bucket, because with a tied head its
+// gradient is the first to start and the last to be complete.
 Buckets make_buckets(const model::ModelLayout& layout, int world, std::int64_t wanted);
 
-// The part of a range that a rank owns.
+// The part of a range that `rank` owns.
 Range part(const Range& range, int rank, int world);
 
-// A piece of one tensor that lies within an owned part.
+// The piece of one tensor that lies within a rank's part of a bucket.
 struct Fragment {
   std::string name;
-  std::int64_t tensor_begin = 0;  // in elements of the tensor
+  std::int64_t tensor_begin = 0;  // its first element within the tensor
   std::int64_t size = 0;
-  std::int64_t whole = 0;  // elements of the tensor
-  std::int64_t flat = 0;   // where it lies in the flat vector
-  std::int64_t owned = 0;  // where it lies among what the rank owns
-  bool decay = false;
+  std::int64_t whole = 0;  // elements of the whole tensor
+  std::int64_t flat = 0;   // offset in the flat vector
+  std::int64_t owned = 0;  // offset in the vector of what the rank owns
+  bool decay = false;      // weight decay applies
 };
 
-// What `rank` owns, in order: its part of every bucket, or everything if `sharded` is false.
+// The fragments that `rank` owns, in order: its part of every bucket, or everything if `sharded` is
+// false.
 std::vector<Fragment> owned_fragments(const model::ModelLayout& layout, const Buckets& buckets,
                                       int rank, int world, bool sharded);
+// The number of elements that a rank owns, padding included.
 std::int64_t owned_size(const Buckets& buckets, int world, bool sharded);
 
 }  // namespace mgpu::parallel

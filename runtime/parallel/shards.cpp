@@ -12,9 +12,9 @@
 namespace mgpu::parallel {
 namespace {
 
-// A bucket is large enough to use the wires well and small enough that the last one, which nothing
-// hides, is short.
-constexpr std::int64_t kBucketElements = 32 << 20;
+// Large enough to use the network's bandwidth, and small enough that reducing the last bucket,
+// which no computation hides, is short.
+constexpr std::int64_t kDefaultBucketElements = 32 << 20;
 
 std::vector<Range> ranges_of(const model::ModelLayout& layout,
                              model::FlatLayout model::UnitLayout::* kind, int world) {
@@ -33,8 +33,9 @@ Tensor narrow(const Tensor& flat, const Range& range) {
   return flat.narrow(0, range.begin, range.size());
 }
 
-// f(what of the tensor at [begin, begin + numel) lies within `owned` as it stands in `part`, whose
-// first element is owned.begin; the same of `value`).
+// A tensor lies at [begin, begin + value.numel()) of a flat vector, and `part` holds the elements
+// `owned` of this vector. Calls f(their overlap in `part`, the same elements of `value`) unless it
+// is empty.
 template <class F>
 void with_overlap(const Tensor& part, const Range& owned, std::int64_t begin, const Tensor& value,
                   F f) {
@@ -54,7 +55,8 @@ Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
       options_(options),
       comm_(comm),
       stalls_(options.device) {
-  const auto wanted = options_.bucket_elements > 0 ? options_.bucket_elements : kBucketElements;
+  const auto wanted =
+      options_.bucket_elements > 0 ? options_.bucket_elements : kDefaultBucketElements;
   buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
   frozen_units_ = ranges_of(layout_, &model::UnitLayout::frozen, comm_.world());
   packed_units_ = ranges_of(layout_, &model::UnitLayout::packed, comm_.world());
@@ -103,16 +105,14 @@ void Shards::allocate() {
   }
 }
 
-Range Shards::own_space(const Range& flat) const {
+Range Shards::owned_range(const Range& flat) const {
   const auto world = comm_.world();
   return {flat.begin / world, flat.end / world};
 }
 
 void Shards::wait(comm::Pending& pending) {
-  if (pending.under_way()) stalls_.around([&] { pending.wait(); });
+  if (pending.under_way()) stalls_.measure([&] { pending.wait(); });
 }
-
-// --- Weights
 
 const model::Unit& Shards::weights(int unit) {
   const auto index = static_cast<std::size_t>(unit);
@@ -137,7 +137,7 @@ void Shards::release(int unit) {
   if (--found->second.users == 0) gathered_.erase(found);
 }
 
-void Shards::soon(int unit) {
+void Shards::prefetch(int unit) {
   if (!whole_weights()) gather(unit);
 }
 
@@ -149,7 +149,7 @@ void Shards::gather(int unit) {
     Tensor whole = at::empty({range.size()}, parts.options());
     if (range.size() > 0) {
       gathered.pending.push_back(
-          comm_.all_gather(whole, narrow(parts, own_space(range)), "all-gather of weights"));
+          comm_.all_gather(whole, narrow(parts, owned_range(range)), "all-gather of weights"));
     }
     return whole;
   };
@@ -184,7 +184,7 @@ void Shards::with_own_part(const std::string& name, const Tensor& value, F f) {
       if (whole_weights()) {
         f(to.narrow(0, range.begin + slot->offset, slot->numel), value.reshape({-1}));
       } else {
-        with_overlap(narrow(to, own_space(range)), part(range, comm_.rank(), comm_.world()),
+        with_overlap(narrow(to, owned_range(range)), part(range, comm_.rank(), comm_.world()),
                      range.begin + slot->offset, value, f);
       }
       return;

@@ -23,29 +23,38 @@ enum class Reduce { sum, median };
 struct ShardOptions {
   int zero_stage = 0;
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kFloat;       // of the weights that compute
-  at::ScalarType grad_dtype = at::kFloat;  // gradients accumulate and travel in
-  std::int64_t bucket_elements = 0;        // 0: chosen
-  bool overlap = true;                     // reduce while backward goes on; off: all at its end
+  at::ScalarType dtype = at::kFloat;       // of the weights that the model computes with
+  at::ScalarType grad_dtype = at::kFloat;  // gradients are accumulated and reduced in it
+  std::int64_t bucket_elements = 0;        // 0: a default
+  bool overlap = true;                     // reduce during backward; false: after it
   Reduce reduce = Reduce::sum;
-  bool trains = true;  // false: weights only, without room for gradients
+  bool trains = true;  // false: weights only, no memory for gradients
 };
 
-// A fragment with its memory: what the optimizer updates and checkpoints hold.
+// A fragment and its memory. The optimizer updates these, and checkpoints store their states.
 struct OwnedFragment {
   Fragment fragment;
   Tensor value;  // 1-d view, compute dtype
-  Tensor grad;   // 1-d view, of the whole step once finish_gradients() has returned
+  Tensor grad;   // 1-d view; the gradient of the whole step once finish_gradients() has returned
 };
 
-// Keeps a model's weights and gradients on this rank, spread by ZeRO stage:
-//   0  weights and gradients whole on every rank
-//   1  the same, but each rank gets the sum of gradients, and updates, its part only
-//   2  gradients are held only in parts; each micro-batch's are reduced as backward makes them
-//   3  weights too: gathered unit by unit, a unit ahead, and let go after use
-// The order of calls in a step: begin_micro, forward and backward through the Keeper's calls; for
-// each micro-batch; finish_gradients; update owned(); publish.
-class Shards : public model::Keeper {
+// Stores this rank's share of a model's weights and gradients and moves data between the ranks.
+// What a rank stores depends on the ZeRO stage:
+//   0  all weights and gradients; gradients are all-reduced and every rank updates everything
+//   1  all weights and gradients; each rank receives the summed gradients of its part only, updates
+//      this part and gathers the updated parts of the other ranks
+//   2  as 1, but it stores only its part of the gradients: backward reduces each bucket of each
+//      micro-batch as soon as the bucket is complete
+//   3  its part of the weights and gradients; weights are gathered unit by unit, one unit ahead,
+//      and freed after use
+//
+// One step calls, in this order:
+//   for each micro-batch: begin_micro_batch(), then forward and backward, which call weights(),
+//     release(), prefetch(), gradients() and gradients_done()
+//   finish_gradients()
+//   the optimizer updates owned()
+//   publish()
+class Shards : public model::WeightProvider {
  public:
   Shards(const model::ModelConfig& config, model::ModelLayout layout, const ShardOptions& options,
          comm::Comm& comm);
@@ -53,36 +62,42 @@ class Shards : public model::Keeper {
 
   const model::Unit& weights(int unit) override;
   void release(int unit) override;
-  void soon(int unit) override;
+  void prefetch(int unit) override;
   const model::Unit& gradients(int unit) override;
   void gradients_done(int unit) override;
 
-  // `last`: gradients of this micro-batch complete the step.
-  void begin_micro(bool first, bool last);
-  // In place of a micro-batch's forward and backward: it adds nothing. With stage 3 all ranks do it
-  // together.
-  void skip_micro();
-  // With median: which ranks have labels in this step; the others' gradients are no votes.
+  // Starts a micro-batch. With `first` the gradients start from zero; with `last` the gradients of
+  // this micro-batch complete the step, so their reduction may start.
+  void begin_micro_batch(bool first, bool last);
+  // Replaces forward and backward of a micro-batch that contributes no gradient. In stage 3 all
+  // ranks must skip the same micro-batches.
+  void skip_micro_batch();
+  // For Reduce::median: voters[rank] is whether the rank has target tokens in this step. The
+  // gradients of the other ranks are left out of the median.
   void set_voters(std::vector<bool> voters) { voters_ = std::move(voters); }
+  // Waits until the step's gradients are reduced: owned() then holds them.
   void finish_gradients();
   std::vector<OwnedFragment>& owned() { return owned_; }
   bool sharded() const { return options_.zero_stage > 0; }
-  // After the update: the other ranks' parts are fetched, as late as they are needed.
+  // Call after the update. Starts gathering the parts that other ranks have updated (stages 1 and
+  // 2); weights() waits for them when they are needed.
   void publish();
 
-  // Keeps what this rank keeps of the whole tensor `value`; of one in 4 bits, of its bytes.
+  // Sets the tensor `name`: stores this rank's part of the whole tensor `value`. For a tensor in 4
+  // bits, `value` holds its bytes.
   void set(const std::string& name, const Tensor& value);
-  // Moves what this rank keeps of a tensor by `part` of the way to the whole tensor `value`.
+  // Interpolates: moves this rank's part of the tensor `name` by the fraction `part` towards the
+  // whole tensor `value`.
   void mix(const std::string& name, const Tensor& value, double part);
-  // Calls visit(name, whole tensor) for every trained or frozen tensor in order, on every rank at
-  // once; a tensor is valid during the call only.
+  // Calls visit(name, whole tensor) for every trained or every frozen tensor, in order. All ranks
+  // must call it together. A tensor is valid during its call only.
   void visit(bool trained, const std::function<void(const std::string&, const Tensor&)>& visit);
 
   const model::ModelLayout& layout() const { return layout_; }
   const Buckets& buckets() const { return buckets_; }
   at::Device device() const { return options_.device; }
   at::ScalarType dtype() const { return options_.dtype; }
-  // Seconds that collectives have kept this rank waiting since the last call; see Stalls.
+  // The seconds that this rank has waited for collectives since the last call; see Stalls.
   double take_waited_seconds() { return stalls_.take_seconds(); }
 
  private:
@@ -96,16 +111,19 @@ class Shards : public model::Keeper {
   };
 
   void allocate();
-  // f(this rank's part of a tensor, the same of `value`), both of one dimension, unless empty.
+  // Calls f(this rank's part of the tensor `name`, the same part of `value`), both one-dimensional,
+  // unless the part is empty.
   template <class F>
   void with_own_part(const std::string& name, const Tensor& value, F f);
   void gather(int unit);
   void open_bucket(int bucket);
   void reduce_bucket(int bucket);
   void median_bucket(int bucket);
-  void take_in(int bucket);  // waits for a bucket's sum and adds it to this rank's part
+  // Waits for a bucket's reduction and adds the sum to this rank's gradients.
+  void accumulate_reduced(int bucket);
   Tensor own_gradient(int bucket) const;
-  Range own_space(const Range& flat) const;  // where this rank's part of a range lies in its parts
+  // This rank's part of a range, as offsets in the vectors that hold parts only.
+  Range owned_range(const Range& flat) const;
   void wait(comm::Pending& pending);
   bool whole_weights() const { return options_.zero_stage < 3; }
   bool whole_gradients() const { return options_.zero_stage < 2; }
@@ -115,21 +133,21 @@ class Shards : public model::Keeper {
   ShardOptions options_;
   comm::Comm& comm_;
   Buckets buckets_;
-  std::vector<Range> frozen_units_, packed_units_;  // in the flat vectors of those
-  Tensor values_;           // trained: whole up to stage 2, this rank's parts in stage 3
-  Tensor frozen_, packed_;  // likewise; packed in bytes
-  Tensor grads_;            // whole up to stage 1, this rank's parts from stage 2
-  std::vector<Unit> weight_views_, grad_views_;  // where whole
-  std::map<int, Gathered> gathered_;             // stage 3
-  std::map<int, Tensor> open_;                   // stage 2 and 3: a bucket's gradients being made
-  std::vector<int> units_left_;                  // by bucket, in this micro-batch
-  std::vector<comm::Pending> reducing_;          // by bucket
-  std::map<int, Tensor> arriving_;               // stage 2 and 3: sums of later micro-batches
-  std::deque<int> in_flight_;                    // stage 2 and 3: buckets being reduced
-  std::vector<comm::Pending> publishing_;        // by bucket
+  std::vector<Range> frozen_units_, packed_units_;  // ranges of units in frozen_ and packed_
+  Tensor values_;           // trained weights: whole up to stage 2, this rank's part in stage 3
+  Tensor frozen_, packed_;  // the same; packed counts bytes
+  Tensor grads_;            // whole up to stage 1, this rank's part from stage 2
+  std::vector<Unit> weight_views_, grad_views_;  // where the vectors are whole
+  std::map<int, Gathered> gathered_;             // stage 3: units that are gathered
+  std::map<int, Tensor> open_buckets_;   // stages 2 and 3: whole gradients of buckets in backward
+  std::vector<int> units_left_;          // by bucket: units without gradients yet
+  std::vector<comm::Pending> reducing_;  // by bucket
+  std::map<int, Tensor> later_sums_;     // stages 2 and 3: results of all but the first micro-batch
+  std::deque<int> in_flight_;            // stages 2 and 3: buckets being reduced
+  std::vector<comm::Pending> publishing_;  // by bucket
   std::vector<bool> voters_;
   std::vector<OwnedFragment> owned_;
-  bool first_micro_ = true, last_micro_ = true;
+  bool first_micro_batch_ = true, last_micro_batch_ = true;
   Stalls stalls_;
 };
 

@@ -1,4 +1,4 @@
-// The gradients' half of Shards.
+// The part of Shards that handles gradients; shards.cpp handles weights.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
@@ -13,8 +13,9 @@
 namespace mgpu::parallel {
 namespace {
 
-// In stage 2 and 3 so many buckets' whole gradients may exist: one being made, one on its way.
-constexpr std::size_t kInFlight = 1;
+// In stages 2 and 3 this many buckets may be in reduction while backward fills another one. It
+// bounds the memory of whole gradients.
+constexpr std::size_t kReducing = 1;
 
 Tensor narrow(const Tensor& flat, const Range& range) {
   return flat.narrow(0, range.begin, range.size());
@@ -22,9 +23,9 @@ Tensor narrow(const Tensor& flat, const Range& range) {
 
 }  // namespace
 
-void Shards::begin_micro(bool first, bool last) {
-  first_micro_ = first;
-  last_micro_ = last;
+void Shards::begin_micro_batch(bool first, bool last) {
+  first_micro_batch_ = first;
+  last_micro_batch_ = last;
   if (first && whole_gradients()) grads_.zero_();
   for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
     const auto& bucket = buckets_.buckets[i];
@@ -39,9 +40,9 @@ const model::Unit& Shards::gradients(int unit) {
 }
 
 void Shards::open_bucket(int bucket) {
-  if (open_.contains(bucket)) return;
-  while (in_flight_.size() > kInFlight) {
-    take_in(in_flight_.front());
+  if (open_buckets_.contains(bucket)) return;
+  while (in_flight_.size() > kReducing) {
+    accumulate_reduced(in_flight_.front());
     in_flight_.pop_front();
   }
   const auto& b = buckets_.buckets[static_cast<std::size_t>(bucket)];
@@ -53,18 +54,19 @@ void Shards::open_bucket(int bucket) {
         model::bind(config_, layout_.units[index], unit,
                     {whole.narrow(0, range.begin - b.flat.begin, range.size()), {}, {}});
   }
-  open_.emplace(bucket, whole);
+  open_buckets_.emplace(bucket, whole);
 }
 
 void Shards::gradients_done(int unit) {
   const int bucket = buckets_.bucket_of[static_cast<std::size_t>(unit)];
   if (--units_left_[static_cast<std::size_t>(bucket)] > 0) return;
-  if (!whole_gradients() || (last_micro_ && options_.overlap)) reduce_bucket(bucket);
+  if (!whole_gradients() || (last_micro_batch_ && options_.overlap)) reduce_bucket(bucket);
 }
 
-void Shards::skip_micro() {
+void Shards::skip_micro_batch() {
   for (int unit = static_cast<int>(layout_.units.size()) - 1; unit >= 0; --unit) {
-    if (whole_weights()) weights(unit);  // what is still being fetched has to be there in the end
+    if (whole_weights())
+      weights(unit);  // publish()'s gathers must be waited for before the next update
     gradients(unit);
     gradients_done(unit);
   }
@@ -73,7 +75,7 @@ void Shards::skip_micro() {
 Tensor Shards::own_gradient(int bucket) const {
   const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
   return whole_gradients() ? narrow(grads_, part(flat, comm_.rank(), comm_.world()))
-                           : narrow(grads_, own_space(flat));
+                           : narrow(grads_, owned_range(flat));
 }
 
 void Shards::reduce_bucket(int bucket) {
@@ -89,44 +91,45 @@ void Shards::reduce_bucket(int bucket) {
                                             "reduce-scatter of gradients");
   } else {
     if (const auto busy = std::find(in_flight_.begin(), in_flight_.end(), bucket);
-        busy != in_flight_.end()) {  // still the micro-batch before this one
-      take_in(bucket);
+        busy != in_flight_.end()) {  // of the previous micro-batch
+      accumulate_reduced(bucket);
       in_flight_.erase(busy);
     }
     open_bucket(bucket);
-    const Tensor whole = open_.at(bucket);
-    open_.erase(bucket);
+    const Tensor whole = open_buckets_.at(bucket);
+    open_buckets_.erase(bucket);
     for (int unit = buckets_.buckets[index].first_unit; unit <= buckets_.buckets[index].last_unit;
          ++unit) {
       grad_views_[static_cast<std::size_t>(unit)] = {};
     }
     const Tensor own = own_gradient(bucket);
-    const Tensor to = first_micro_ ? own : at::empty_like(own);
+    const Tensor to = first_micro_batch_ ? own : at::empty_like(own);
     reducing_[index] = comm_.reduce_scatter(to, whole, "reduce-scatter of gradients");
-    if (!first_micro_) arriving_.emplace(bucket, to);
+    if (!first_micro_batch_) later_sums_.emplace(bucket, to);
     in_flight_.push_back(bucket);
     if (!options_.overlap) {
-      take_in(bucket);
+      accumulate_reduced(bucket);
       in_flight_.pop_back();
     }
   }
 }
 
-void Shards::take_in(int bucket) {
+void Shards::accumulate_reduced(int bucket) {
   wait(reducing_[static_cast<std::size_t>(bucket)]);
-  const auto found = arriving_.find(bucket);
-  if (found == arriving_.end()) return;
+  const auto found = later_sums_.find(bucket);
+  if (found == later_sums_.end()) return;
   own_gradient(bucket).add_(found->second);
-  arriving_.erase(found);
+  later_sums_.erase(found);
 }
 
-// The (lower) median over the ranks that have labels, element by element: every rank gets its
-// slice from all, takes the median, and all slices are gathered. The traffic is an all-reduce's.
+// Replaces a bucket's gradients by their element-wise (lower) median over the ranks that have
+// target tokens: every rank receives its slice from all ranks and computes the median; in stage 0
+// the slices are then gathered. The traffic is that of an all-reduce.
 void Shards::median_bucket(int bucket) {
   const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
   const Tensor whole = narrow(grads_, flat);
   Tensor slices = at::empty_like(whole);
-  auto exchange = comm_.all_to_all(slices, whole, "exchange of gradients for their median");
+  auto exchange = comm_.all_to_all(slices, whole, "all-to-all of gradients for their median");
   wait(exchange);
   slices = slices.view({comm_.world(), -1});
   std::vector<std::int64_t> voting;
@@ -149,7 +152,7 @@ void Shards::finish_gradients() {
     for (int i = static_cast<int>(buckets_.buckets.size()) - 1; i >= 0; --i) reduce_bucket(i);
   }
   for (auto& pending : reducing_) wait(pending);
-  for (const int bucket : in_flight_) take_in(bucket);
+  for (const int bucket : in_flight_) accumulate_reduced(bucket);
   in_flight_.clear();
 }
 

@@ -28,7 +28,7 @@ Stalls::Stalls(at::Device device) {
 
 Stalls::~Stalls() = default;
 
-void Stalls::around(const std::function<void()>& wait) {
+void Stalls::measure(const std::function<void()>& wait) {
   if (gpu_) {
     auto pair = gpu_->take();
     pair->begin.record();

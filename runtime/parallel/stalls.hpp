@@ -7,7 +7,8 @@
 
 namespace mgpu::parallel {
 
-// How long this rank stands still for collectives: a CPU rank's host, a GPU's stream.
+// Measures how long this rank is stalled by collectives: on a CPU the host thread, on a GPU the
+// stream.
 class Stalls {
  public:
   explicit Stalls(at::Device device);
@@ -15,11 +16,11 @@ class Stalls {
   Stalls(const Stalls&) = delete;
   Stalls& operator=(const Stalls&) = delete;
 
-  // Calls `wait` and measures it. Nothing here waits for a GPU.
-  void around(const std::function<void()>& wait);
+  // Calls `wait` and measures how long it takes. Does not itself wait for a GPU.
+  void measure(const std::function<void()>& wait);
 
-  // Seconds since the last call; on a GPU of the waits that are over by now, the others' come with
-  // a later call.
+  // The seconds of stall since the last call. On a GPU it counts the waits that are over by now;
+  // the others are counted by a later call.
   double take_seconds();
 
  private:

@@ -14,7 +14,7 @@ namespace mgpu::recipes {
 template <class Trainer, class Advance>
 int train_through(Trainer& trainer, int ranks, Advance advance) {
   train::StopSignals signals;
-  trainer.set_wishes([&] { return signals.take(); });
+  trainer.set_requests([&] { return signals.take(); });
   try {
     trainer.setup();
     signals.defer();
@@ -31,7 +31,7 @@ int train_through(Trainer& trainer, int ranks, Advance advance) {
   // As if the signal had killed us, but with a checkpoint behind.
   // The signal may have come to another rank only.
   const int signo = signals.signal() != 0 ? signals.signal() : SIGTERM;
-  return trainer.end() == train::End::stopped ? 128 + signo : 0;
+  return trainer.end_reason() == train::EndReason::stopped ? 128 + signo : 0;
 }
 
 }  // namespace mgpu::recipes

@@ -8,8 +8,8 @@
 namespace mgpu::rl {
 
 EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options options,
-                                 model::Keeper& keeper)
-    : config_(config), options_(std::move(options)), keeper_(keeper) {}
+                                 model::WeightProvider& provider)
+    : config_(config), options_(std::move(options)), provider_(provider) {}
 
 std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
     const std::vector<rollout::Prompt>& prompts) {
@@ -26,7 +26,7 @@ std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
            std::clamp<std::int64_t>(static_cast<std::int64_t>(completions), 1, options_.sequences),
        .longest = static_cast<std::int64_t>(longest) + options_.wanted.most_tokens,
        .burst = options_.model.device.is_cuda() ? train::kMostBurst : 1},
-      keeper_);
+      provider_);
   return engine.generate(prompts, options_.wanted);
 }
 

@@ -13,7 +13,8 @@ class EngineGenerator : public Generator {
     std::int64_t sequences = 64;
   };
 
-  EngineGenerator(const model::ModelConfig& config, Options options, model::Keeper& keeper);
+  EngineGenerator(const model::ModelConfig& config, Options options,
+                  model::WeightProvider& provider);
 
   void renew(std::int64_t) override {}
   std::vector<std::vector<rollout::Completion>> complete(
@@ -23,7 +24,7 @@ class EngineGenerator : public Generator {
  private:
   const model::ModelConfig& config_;
   Options options_;
-  model::Keeper& keeper_;
+  model::WeightProvider& provider_;
 };
 
 }  // namespace mgpu::rl

@@ -12,8 +12,8 @@
 namespace mgpu::rl {
 
 // Takes in what a step came to.
-void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-                         const std::vector<Micro>& micros, double rate) {
+void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
+                                 const std::vector<MicroBatch>& micro_batches, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
   const auto every = at::empty({comm_->world(), metrics.most.numel()}, metrics.most.options());
   comm_->all_gather(every.view({-1}), metrics.most, "extremes of the loss").wait();
@@ -23,14 +23,14 @@ void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
   };
   auto values = grpo::metric_values(loss_, span(sums), span(most));
   const auto outcome = record.outcome(progress_.step);
-  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
-  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
   if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
   if (const auto entropy = values.find("entropy"); entropy != values.end())
     entropy_.step(entropy->second);
   if (loss_.beta != 0) values["beta"] = loss_.beta;
   if (entropy_.enabled()) values["entropy_coef"] = entropy_.coefficient();
-  const auto& by = micros.front().denominators;
+  const auto& by = micro_batches.front().denominators;
   for (auto* sum : {&interval_, &whole_run_}) {
     sum->step = progress_.step + 1;
     sum->total_steps = total_steps_;
@@ -38,7 +38,7 @@ void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
     sum->grad_norm = outcome.grad_norm;
     sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
     sum->examples += by.completions;
-    sum->labels += by.tokens;
+    sum->target_tokens += by.tokens;
     sum->tokens += by.tokens;
     ++sum->steps;
     if (outcome.skipped) ++sum->skipped;

@@ -26,7 +26,7 @@ void GrpoTrainer::refer(std::vector<Sample>& samples) {
   const auto& post = reference_->post();
   if (post.here()) {
     const c10::OptionalDeviceGuard guard(post.device());
-    const rollout::WholeWeights whole(source_->config, reference_->keeper());
+    const rollout::WholeWeights whole(source_->config, reference_->provider());
     look_back(samples, true);
   }
   if (!post.held()) return;

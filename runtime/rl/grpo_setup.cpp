@@ -84,7 +84,7 @@ void GrpoTrainer::take_roles() {
   const int gpus = config_.backend == "gloo" ? 0 : train::visible_gpus();
   if (gpus > 0) {
     train::check_gpus(roles_, gpus);
-    own_gpu_ = static_cast<int>(roles_.policy[static_cast<std::size_t>(contract_.rank)]);
+    device_index_ = static_cast<int>(roles_.policy[static_cast<std::size_t>(contract_.rank)]);
   } else {
     notes_.push_back(
         "policy_gpus, reference_gpu and reward_gpu name no GPU here: what a role would hold is "

@@ -108,7 +108,7 @@ Member GrpoTrainer::member(const Sample& sample, bool counts) const {
 }
 
 // This rank's micro-batches of a step.
-std::vector<GrpoTrainer::Micro> GrpoTrainer::deal(const grpo::GrpoStep& step) {
+std::vector<GrpoTrainer::MicroBatch> GrpoTrainer::deal(const grpo::GrpoStep& step) {
   struct Part {
     std::vector<const Sample*> samples;
     std::vector<std::vector<std::vector<grpo::Place>>> places;
@@ -139,32 +139,32 @@ std::vector<GrpoTrainer::Micro> GrpoTrainer::deal(const grpo::GrpoStep& step) {
     all.micro_batches += static_cast<std::int64_t>(part.places.front().size()) * comm_->world();
     parts.push_back(std::move(part));
   }
-  std::vector<Micro> micros;
+  std::vector<MicroBatch> micro_batches;
   const auto rank = static_cast<std::size_t>(comm_->rank());
   for (const auto& part : parts)
     for (std::size_t number = 0; number < part.places[rank].size(); ++number) {
-      Micro micro{.number = micros.size(), .denominators = all};
-      micro.denominators.generation_tokens = part.generation_tokens;
+      MicroBatch micro_batch{.number = micro_batches.size(), .denominators = all};
+      micro_batch.denominators.generation_tokens = part.generation_tokens;
       for (std::size_t other = 0; other < part.places.size(); ++other) {
         std::vector<Member> members;
         for (const auto& place : part.places[other][number])
           members.push_back(member(*part.samples[place.completion], place.counts));
-        micro.idle_ranks += std::none_of(members.begin(), members.end(), teaches) ? 1 : 0;
-        if (other == rank) micro.members = std::move(members);
+        micro_batch.idle_ranks += std::none_of(members.begin(), members.end(), teaches) ? 1 : 0;
+        if (other == rank) micro_batch.members = std::move(members);
       }
-      micros.push_back(std::move(micro));
+      micro_batches.push_back(std::move(micro_batch));
     }
-  return micros;
+  return micro_batches;
 }
 
 bool GrpoTrainer::train_step() {
-  if (progress_.step >= total_steps_ || stop_wanted_ || ends_early_) return false;
+  if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
-  auto micros = deal(step);
-  leave_out_idle(micros);
-  learn(micros, progress_.step);
+  auto micro_batches = deal(step);
+  leave_out_idle(micro_batches);
+  learn(micro_batches, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   measure({{"step_time", seconds.count()}});
   const auto next = plan_->pending(progress_.step + 1);
@@ -183,59 +183,62 @@ bool GrpoTrainer::train_step() {
   if (log_due() || last) log_interval();
   if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
     evaluate_now();
-  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
-  if (ends_early_) end_ = train::End::early;
-  if (stop_wanted_) end_ = train::End::stopped;
-  return !last && !stop_wanted_ && !ends_early_;
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+  if (ends_early_) end_reason_ = train::EndReason::early;
+  if (stop_requested_) end_reason_ = train::EndReason::stopped;
+  return !last && !stop_requested_ && !ends_early_;
 }
 
 // Leaves out the micro-batches from which no rank learns anything, if there are others.
-void GrpoTrainer::leave_out_idle(std::vector<Micro>& micros) {
+void GrpoTrainer::leave_out_idle(std::vector<MicroBatch>& micro_batches) {
   if (!skips_idle_) return;
-  const auto all_idle = [&](const Micro& micro) { return micro.idle_ranks == comm_->world(); };
+  const auto all_idle = [&](const MicroBatch& micro_batch) {
+    return micro_batch.idle_ranks == comm_->world();
+  };
   const bool together = learner_->options().shards.zero_stage == 3;
   std::int64_t skipped = 0;
-  for (const auto& micro : micros)
-    if (!together || all_idle(micro)) skipped += micro.idle_ranks;
+  for (const auto& micro_batch : micro_batches)
+    if (!together || all_idle(micro_batch)) skipped += micro_batch.idle_ranks;
   measure({{"skipped_micro_batches", static_cast<double>(skipped)}});
   // The optimizer takes its step, with a gradient of 0 if need be.
-  if (std::all_of(micros.begin(), micros.end(), all_idle))
-    micros.resize(1);
+  if (std::all_of(micro_batches.begin(), micro_batches.end(), all_idle))
+    micro_batches.resize(1);
   else
-    std::erase_if(micros, all_idle);
+    std::erase_if(micro_batches, all_idle);
 }
 
 // Whether this rank's part of a micro-batch is left out. With stage 3 the others need it to gather
 // weights, so that only what is left out by all of them is.
-bool GrpoTrainer::idle(const Micro& micro) const {
-  if (!skips_idle_ || micro.idle_ranks == 0) return false;
-  if (learner_->options().shards.zero_stage == 3) return micro.idle_ranks == comm_->world();
-  return std::none_of(micro.members.begin(), micro.members.end(), teaches);
+bool GrpoTrainer::idle(const MicroBatch& micro_batch) const {
+  if (!skips_idle_ || micro_batch.idle_ranks == 0) return false;
+  if (learner_->options().shards.zero_stage == 3) return micro_batch.idle_ranks == comm_->world();
+  return std::none_of(micro_batch.members.begin(), micro_batch.members.end(), teaches);
 }
 
-void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
+void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   loss_.beta = kl_.beta();
   loss_.entropy_coef = entropy_.applied();
   const double rate = rates_->at(step);
   auto metrics = grpo::no_metrics(device_);
-  const auto micro = [&](std::size_t place, train::StepRecord&) {
-    const auto& one = micros[place];
-    if (idle(one)) return learner_->shards().skip_micro();
+  const auto run_micro_batch = [&](std::size_t place, train::StepRecord&) {
+    const auto& one = micro_batches[place];
+    if (idle(one)) return learner_->shards().skip_micro_batch();
     PolicyLoss::Threshold threshold;
     if (loss_.top_entropy_quantile < 1)
       threshold = [&](const at::Tensor& entropies) {
         return this->threshold(entropies, sizes_.per_device * most_tokens_);
       };
     PolicyLoss objective(one.members, loss_, one.denominators, threshold, device_);
-    const auto chance = mixed({config_.seed, static_cast<std::uint64_t>(step),
-                               static_cast<std::uint64_t>(comm_->rank()), one.number});
+    const auto dropout_seed = mixed({config_.seed, static_cast<std::uint64_t>(step),
+                                     static_cast<std::uint64_t>(comm_->rank()), one.number});
     learner_->transformer().train(train::to_device(lay_out(one.members, questions_.all), device_),
-                                  objective, temperature_, chance, learner_->shards());
+                                  objective, temperature_, dropout_seed, learner_->shards());
     metrics.add(objective.loss().metrics);
   };
-  auto record = learner_->step(micros.size(), micro, rate, wishes_ ? wishes_() : train::Wishes{});
-  settle(record, metrics, micros, rate);
+  auto record = learner_->step(micro_batches.size(), run_micro_batch, rate,
+                               requests_ ? requests_() : train::Requests{});
+  consume_record(record, metrics, micro_batches, rate);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   measure({{"update_time", seconds.count()}});
 }
@@ -261,12 +264,12 @@ void GrpoTrainer::evaluate_now() {
   for (const auto& [name, value] : made.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  const auto verdict = judge(metrics);
-  if (verdict.keep) {
+  const auto decision = evaluate_best_model(metrics);
+  if (decision.keep) {
     save();
     best_checkpoint_ = last_checkpoint_;
   }
-  ends_early_ = verdict.stop;
+  ends_early_ = decision.stop;
 }
 
 void GrpoTrainer::save() {
@@ -285,7 +288,8 @@ void GrpoTrainer::save() {
 void GrpoTrainer::finish() {
   log_interval();
   whole_run_.loss = loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0;
-  const bool saves = config_.save_strategy != train::When::no || end_ == train::End::stopped;
+  const bool saves =
+      config_.save_strategy != train::When::no || end_reason_ == train::EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
   generator_->finish();

@@ -44,7 +44,7 @@ class GrpoTrainer : public train::Session {
   void finish();
 
  private:
-  struct Micro {
+  struct MicroBatch {
     std::size_t number = 0;  // within the step
     std::vector<Member> members;
     grpo::Denominators denominators;
@@ -82,14 +82,14 @@ class GrpoTrainer : public train::Session {
                                bool teaches);
   void compare(Generation& generation, std::int64_t group) const;
 
-  std::vector<Micro> deal(const grpo::GrpoStep& step);
+  std::vector<MicroBatch> deal(const grpo::GrpoStep& step);
   Member member(const Sample& sample, bool counts) const;
   at::Tensor threshold(const at::Tensor& entropies, std::int64_t most);
-  void leave_out_idle(std::vector<Micro>& micros);
-  bool idle(const Micro& micro) const;
-  void learn(const std::vector<Micro>& micros, std::int64_t step);
-  void settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-              const std::vector<Micro>& micros, double rate);
+  void leave_out_idle(std::vector<MicroBatch>& micro_batches);
+  bool idle(const MicroBatch& micro_batch) const;
+  void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
+  void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
+                      const std::vector<MicroBatch>& micro_batches, double rate);
   void measure(std::map<std::string, double> metrics);
   void log_interval();
   void evaluate_now();
@@ -133,7 +133,7 @@ class GrpoTrainer : public train::Session {
   double loss_sum_ = 0;
   std::int64_t loss_steps_ = 0;  // that it is the sum of
   std::int64_t last_evaluated_ = -1;
-  bool stop_wanted_ = false, ends_early_ = false;
+  bool stop_requested_ = false, ends_early_ = false;
 };
 
 }  // namespace mgpu::rl

@@ -22,9 +22,9 @@ Placement::Placement(const train::Role& role, at::Device own, comm::Comm& comm)
       alone_(held_ ? comm::join({}, {}) : nullptr),
       spread_(held_ ? alone_.get() : &comm) {}
 
-std::unique_ptr<parallel::Shards> Placement::keeper(const model::ModelConfig& config,
-                                                    model::ModelLayout layout,
-                                                    at::ScalarType dtype) const {
+std::unique_ptr<parallel::Shards> Placement::make_shards(const model::ModelConfig& config,
+                                                         model::ModelLayout layout,
+                                                         at::ScalarType dtype) const {
   if (!here_) return nullptr;
   parallel::ShardOptions options;
   options.zero_stage = spread_->world() > 1 ? 3 : 0;

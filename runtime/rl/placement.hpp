@@ -26,8 +26,9 @@ class Placement {
   comm::Comm& spread() const { return *spread_; }
 
   // Weights without values, for who computes.
-  std::unique_ptr<parallel::Shards> keeper(const model::ModelConfig& config,
-                                           model::ModelLayout layout, at::ScalarType dtype) const;
+  std::unique_ptr<parallel::Shards> make_shards(const model::ModelConfig& config,
+                                                model::ModelLayout layout,
+                                                at::ScalarType dtype) const;
 
  private:
   bool held_, here_;

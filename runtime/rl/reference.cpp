@@ -42,28 +42,28 @@ Reference::Reference(const train::TrainConfig& config, const train::ModelSource&
       rank_(comm.rank()),
       world_(comm.world()) {
   if (!needs_copy(config, adapter, role)) {
-    keeper_ = &policy;
+    provider_ = &policy;
     return;
   }
   if (!post_.here()) return;
   const c10::OptionalDeviceGuard guard(post_.device());
   train::AdapterShape shape;
   if (adapter) shape = train::shape_of(*adapter, source.config);
-  own_ =
-      post_.keeper(source.config,
-                   model::lay_out(source.config, shape.layers, train::four_bit_of(config, source)),
-                   options.dtype);
+  own_ = post_.make_shards(
+      source.config,
+      model::lay_out(source.config, shape.layers, train::four_bit_of(config, source)),
+      options.dtype);
   if (source.weights) {
     train::load_weights(*own_, *source.weights, source.config, source.vocab_on_disk);
   } else {
     train::draw_weights(*own_, source.config.initializer_range, config.seed);
   }
   if (adapter) train::load_adapter(*own_, *adapter, source.config);
-  keeper_ = own_.get();
+  provider_ = own_.get();
 }
 
 at::Tensor Reference::log_probs(const model::DeviceBatch& batch, double temperature) {
-  return transformer_.score(batch, temperature, *keeper_).log_probs;
+  return transformer_.score(batch, temperature, *provider_).log_probs;
 }
 
 void Reference::move(parallel::Shards& policy, double alpha) {

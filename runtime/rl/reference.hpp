@@ -30,7 +30,7 @@ class Reference {
 
   // These two where it is computed with.
   at::Tensor log_probs(const model::DeviceBatch& batch, double temperature);
-  model::Keeper& keeper() { return *keeper_; }  // the policy's or its own
+  model::WeightProvider& provider() { return *provider_; }  // the policy's or its own
 
   // Moves it towards the policy: (1 - alpha) of it and alpha of that. All ranks call it.
   void move(parallel::Shards& policy, double alpha);
@@ -44,7 +44,7 @@ class Reference {
  private:
   Placement post_;
   std::unique_ptr<parallel::Shards> own_;
-  model::Keeper* keeper_ = nullptr;
+  model::WeightProvider* provider_ = nullptr;
   model::Transformer transformer_;
   int rank_, world_;
   bool moved_ = false;

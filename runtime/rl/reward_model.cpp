@@ -66,13 +66,13 @@ data::Batch lay_out_texts(const std::vector<const std::vector<std::int32_t>*>& t
     for (std::size_t i = 0; i < text->size(); ++i) {
       batch.tokens.push_back((*text)[i]);
       batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(data::kNoLabel);
+      batch.targets.push_back(data::kNoTarget);
     }
     auto last = text->size() - 1;
     while (last > 0 && (*text)[last] == padding) --last;
     if ((*text)[last] == padding) last = 0;
     batch.targets[begin + last] = 0;
-    ++batch.labels;
+    ++batch.target_tokens;
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   return batch;
@@ -129,13 +129,13 @@ RewardModel::RewardModel(RewardModelSource source, const Options& options, comm:
       padding_(source_.model.tokenizer.pad_id() ? source_.model.tokenizer.pad_id()
                                                 : source_.model.tokenizer.eos_id()),
       post_(options.role, options.device, comm),
-      keeper_(
-          post_.keeper(source_.model.config, model::lay_out(source_.model.config), options.dtype)),
+      provider_(post_.make_shards(source_.model.config, model::lay_out(source_.model.config),
+                                  options.dtype)),
       transformer_(source_.model.config, options_of(post_.device(), options.dtype)) {
-  if (!keeper_) return;
+  if (!provider_) return;
   const c10::OptionalDeviceGuard guard(post_.device());
   const auto& model = source_.model;
-  train::load_weights(*keeper_, *model.weights, model.config, model.vocab_on_disk);
+  train::load_weights(*provider_, *model.weights, model.config, model.vocab_on_disk);
   head_ = source_.head.to(post_.device()).t();
 }
 
@@ -153,7 +153,7 @@ RewardModel::Tokens RewardModel::read(const Sample& sample, const Question& ques
 std::vector<rewards::Score> RewardModel::score(std::span<const Sample> samples,
                                                const std::vector<Question>& questions) {
   const c10::OptionalDeviceGuard guard(post_.device());
-  const rollout::WholeWeights whole(source_.model.config, *keeper_);
+  const rollout::WholeWeights whole(source_.model.config, *provider_);
   std::vector<Tokens> texts;
   std::vector<std::size_t> order;
   for (const auto& sample : samples) {
@@ -182,7 +182,7 @@ std::vector<rewards::Score> RewardModel::score(std::span<const Sample> samples,
 
 std::vector<float> RewardModel::values(const std::vector<const Tokens*>& texts) {
   const auto batch = train::to_device(lay_out_texts(texts, padding_), post_.device());
-  const auto hidden = transformer_.hidden(batch, *keeper_);
+  const auto hidden = transformer_.hidden(batch, *provider_);
   const auto logits = at::mm(hidden.to(at::kFloat), head_).cpu().contiguous();
   const auto* first = logits.const_data_ptr<float>();
   return {first, first + logits.numel()};

@@ -23,10 +23,10 @@ std::int64_t all_pages(const EngineOptions& options) {
 }  // namespace
 
 Engine::Engine(const model::ModelConfig& config, const EngineOptions& options,
-               model::Keeper& keeper)
+               model::WeightProvider& provider)
     : config_(config),
       options_(options),
-      model_(config, options.model, keeper, all_pages(options), options.longest + options.burst),
+      model_(config, options.model, provider, all_pages(options), options.longest + options.burst),
       pool_(all_pages(options)) {}
 
 Engine::~Engine() = default;

@@ -51,7 +51,8 @@ struct EngineOptions {
 // prompt is read once, and its completions share its whole pages.
 class Engine {
  public:
-  Engine(const model::ModelConfig& config, const EngineOptions& options, model::Keeper& keeper);
+  Engine(const model::ModelConfig& config, const EngineOptions& options,
+         model::WeightProvider& provider);
   ~Engine();
 
   // In the order of the prompts, then of their seeds. Throws std::runtime_error for a prompt that

@@ -37,7 +37,7 @@ struct StepInput {
 // spread over ranks they are gathered once, and ranks may then compute without each other.
 class WholeWeights {
  public:
-  WholeWeights(const model::ModelConfig& config, model::Keeper& keeper);
+  WholeWeights(const model::ModelConfig& config, model::WeightProvider& provider);
   WholeWeights(const WholeWeights&) = delete;
   WholeWeights& operator=(const WholeWeights&) = delete;
   ~WholeWeights();
@@ -45,7 +45,7 @@ class WholeWeights {
   const model::Unit& unit(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
 
  private:
-  model::Keeper& keeper_;
+  model::WeightProvider& provider_;
   std::vector<const model::Unit*> units_;
 };
 
@@ -53,8 +53,8 @@ class WholeWeights {
 class PagedModel {
  public:
   // `room`: the longest sequence.
-  PagedModel(const model::ModelConfig& config, const ModelOptions& options, model::Keeper& keeper,
-             std::int64_t pages, std::int64_t room);
+  PagedModel(const model::ModelConfig& config, const ModelOptions& options,
+             model::WeightProvider& provider, std::int64_t pages, std::int64_t room);
   // Reads whole prompts; gives the logits behind the last token of each, [prompts, vocab].
   Tensor read(const std::vector<Reading>& prompts);
 

@@ -66,16 +66,17 @@ void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
   }
 }
 
-std::vector<std::string> adopt(const AdapterSource& adapter, const model::ModelConfig& model,
-                               TrainConfig& config) {
+std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,
+                                                const model::ModelConfig& model,
+                                                TrainConfig& config) {
   const auto shape = shape_of(adapter, model);
   std::vector<std::string> notes{
-      fmt::format("going on from the adapter {}: rank {}, alpha {}{}, on {}", adapter.folder,
+      fmt::format("continuing from adapter {}: rank {}, alpha {}{}, on {}", adapter.folder,
                   shape.layers.rank, adapter.lora.alpha, adapter.lora.use_rslora ? ", rsLoRA" : "",
                   fmt::join(shape.layers.targets, ", "))};
   const auto take = [&notes](const char* key, auto& ours, auto theirs) {
     if (ours == theirs) return;
-    notes.push_back(fmt::format("{}: the adapter's {} instead of {}", key, theirs, ours));
+    notes.push_back(fmt::format("{}: using the adapter's {} instead of {}", key, theirs, ours));
     ours = theirs;
   };
   take("lora_r", config.lora_r, shape.layers.rank);

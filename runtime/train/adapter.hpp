@@ -11,33 +11,36 @@
 
 namespace mgpu::train {
 
-// An adapter in PEFT's layout, as its folder describes it.
+// A LoRA adapter in PEFT's layout: its folder and the adapter_config.json in it.
 struct AdapterSource {
   std::string folder;
   checkpoint::LoraConfig lora;
 };
 
-// `adapter`: a folder or a Hub id.
+// Reads the configuration of `adapter`, a folder or a Hub id. The weights are not read yet.
 AdapterSource open_adapter(const std::string& adapter);
 
-// The layers that it changes, and the scale of what it adds; they must all be of one rank and one
-// scale.
+// The layers that the adapter changes, and the factor its output is scaled by. Throws if layers
+// differ in rank or scale.
 struct AdapterShape {
   model::LoraShape layers;
   double scale = 1;
 };
 AdapterShape shape_of(const AdapterSource& adapter, const model::ModelConfig& model);
 
-// Sets the adapter's tensors. Throws naming one that is missing, too much or of another shape.
+// Copies the adapter's tensors into `shards`. Throws if a tensor is missing, unexpected or of
+// another shape; the message names it.
 void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
                   const model::ModelConfig& model);
 
-// Makes a recipe one that goes on from this adapter: its layers, rank and scale are taken. A note
-// for each key that the recipe had otherwise.
-std::vector<std::string> adopt(const AdapterSource& adapter, const model::ModelConfig& model,
-                               TrainConfig& config);
+// Changes `config` so that training continues from this adapter: takes over its layers, rank and
+// scale. Returns notes for the user: one that describes the adapter and one for each key whose
+// value in the recipe was different.
+std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,
+                                                const model::ModelConfig& model,
+                                                TrainConfig& config);
 
-// A trained tensor's name in PEFT's file.
+// The name that PEFT's file uses for the trained tensor `name`.
 std::string adapter_name(const std::string& name);
 
 }  // namespace mgpu::train

@@ -19,8 +19,8 @@
 namespace mgpu::train {
 namespace {
 
-constexpr std::int64_t kAtOnce = 1 << 22;  // elements that exist as int64
-constexpr std::int64_t kPeriod = 8191;     // of the weights of places
+constexpr std::int64_t kAtOnce = 1 << 22;  // elements converted to int64 at a time
+constexpr std::int64_t kPeriod = 8191;     // positions are weighted by 1 + position mod this
 
 at::ScalarType bits_type(const at::Tensor& tensor) {
   switch (tensor.element_size()) {
@@ -35,7 +35,7 @@ at::ScalarType bits_type(const at::Tensor& tensor) {
   }
 }
 
-// The value that more than half of the ranks have, if there is one.
+// The value that more than half of the ranks have, if any.
 std::optional<std::pair<std::int64_t, std::int64_t>> majority(
     const std::vector<std::pair<std::int64_t, std::int64_t>>& values) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> votes;
@@ -44,24 +44,24 @@ std::optional<std::pair<std::int64_t, std::int64_t>> majority(
   return std::nullopt;
 }
 
-std::string sentence(const std::vector<Difference>& found, const std::vector<std::string>& names,
-                     std::size_t world, std::int64_t step) {
+std::string difference_message(const std::vector<Difference>& found,
+                               const std::vector<std::string>& names, std::size_t world,
+                               std::int64_t step) {
   const auto& first = found.front();
-  const bool nobody = first.ranks.size() == world;
+  const bool no_majority = first.ranks.size() == world;
   const auto others =
       found.size() > 1 ? fmt::format(" (and {} other tensors)", found.size() - 1) : "";
   return fmt::format(
-      "after step {} the ranks are not alike: {}{} differs on rank{} {}{}, bit for bit. A device "
-      "or "
-      "its memory has failed there, or a program wrote into it; go on from the last checkpoint, "
-      "without that device",
+      "the ranks' copies are not identical after step {}: {}{} differs on rank{} {}{}, bit for "
+      "bit; a device or its memory has failed there, or a program wrote into it; resume from the "
+      "last checkpoint without that device",
       step, names[first.tensor], others, first.ranks.size() > 1 ? "s" : "",
-      fmt::join(first.ranks, ", "), nobody ? "" : " from the others");
+      fmt::join(first.ranks, ", "), no_majority ? "" : " from the others");
 }
 
 }  // namespace
 
-at::Tensor bits_of(const at::Tensor& tensor) {
+at::Tensor bit_checksum(const at::Tensor& tensor) {
   const auto flat = tensor.detach().reshape({-1}).view(bits_type(tensor));
   auto total = at::zeros({2}, flat.options().dtype(at::kLong));
   for (std::int64_t begin = 0; begin < flat.size(0); begin += kAtOnce) {
@@ -73,7 +73,7 @@ at::Tensor bits_of(const at::Tensor& tensor) {
   return total;
 }
 
-std::vector<Difference> compare_bits(const std::vector<std::vector<std::int64_t>>& sums) {
+std::vector<Difference> compare_checksums(const std::vector<std::vector<std::int64_t>>& sums) {
   std::vector<Difference> found;
   for (std::size_t tensor = 0; 2 * tensor < sums.front().size(); ++tensor) {
     std::vector<std::pair<std::int64_t, std::int64_t>> values;
@@ -95,9 +95,10 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
   std::vector<at::Tensor> sums;
   const auto add = [&](const char* kind, const std::string& name, const at::Tensor& value) {
     names.push_back(fmt::format("{} {}", kind, name));
-    sums.push_back(bits_of(value));
+    sums.push_back(bit_checksum(value));
   };
-  // The gradient first: what is wrong with it is wrong with the weight too.
+  // Gradients come first because the first difference is reported: a wrong gradient also makes the
+  // weight wrong.
   if (!shards.sharded())
     for (const auto& own : shards.owned()) add("the gradient of", own.fragment.name, own.grad);
   for (const bool trained : {true, false})
@@ -107,15 +108,16 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
   const auto mine = at::stack(sums).reshape({-1});
   const auto world = comm.world();
   const auto all = at::empty({world * mine.size(0)}, mine.options());
-  comm.all_gather(all, mine, "the consistency check").wait();
+  comm.all_gather(all, mine, "all-gather of the consistency check").wait();
   const auto host = all.to(at::kCPU);
   const auto* begin = host.const_data_ptr<std::int64_t>();
   std::vector<std::vector<std::int64_t>> of_ranks;
   for (int rank = 0; rank < world; ++rank)
     of_ranks.emplace_back(begin + rank * mine.size(0), begin + (rank + 1) * mine.size(0));
-  const auto found = compare_bits(of_ranks);
+  const auto found = compare_checksums(of_ranks);
   if (!found.empty())
-    throw std::runtime_error(sentence(found, names, static_cast<std::size_t>(world), step));
+    throw std::runtime_error(
+        difference_message(found, names, static_cast<std::size_t>(world), step));
 }
 
 }  // namespace mgpu::train

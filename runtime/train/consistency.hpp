@@ -11,22 +11,24 @@
 
 namespace mgpu::train {
 
-// A sum over a tensor's bits that another order or another bit changes: two numbers, int64 [2] on
-// its device.
-at::Tensor bits_of(const at::Tensor& tensor);
+// A checksum of a tensor's bits, int64 [2] on its device. A flipped bit or a changed order of
+// elements changes it.
+at::Tensor bit_checksum(const at::Tensor& tensor);
 
 struct Difference {
   std::size_t tensor = 0;
-  std::vector<int> ranks;  // that have not what most have; all of them if there is no most
+  std::vector<int> ranks;  // those that differ from the majority; all ranks if there is no majority
 };
 
-// sums[rank][tensor * 2 ...]: where the ranks are not alike.
-std::vector<Difference> compare_bits(const std::vector<std::vector<std::int64_t>>& sums);
+// Compares the checksums sums[rank][2 * tensor] and sums[rank][2 * tensor + 1] and returns the
+// tensors that are not the same on all ranks.
+std::vector<Difference> compare_checksums(const std::vector<std::vector<std::int64_t>>& sums);
 
-// Compares what every rank holds a copy of, bit for bit: weights up to ZeRO stage 2, and the
-// gradients of the step in stage 0. (In stages 1 and 2 a trained weight is its owner's again after
-// every step; frozen ones stay what they were.) Throws naming step, tensor and rank. Waits for the
-// device.
+// Checks that all ranks hold bit-identical copies of what every rank holds: the weights up to ZeRO
+// stage 2, and in stage 0 the gradients of the step. (In stages 1 and 2 every step overwrites
+// trained weights with their owner's value, so a difference lasts at most one step; frozen weights
+// are never overwritten.) Throws naming step, tensor and ranks. Waits for the device. All ranks
+// call it together.
 void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t step);
 
 }  // namespace mgpu::train

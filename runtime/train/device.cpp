@@ -21,7 +21,7 @@ at::Device take_device(int local_rank, bool gpu) {
   if (!gpu) return at::kCPU;
   const auto index = static_cast<c10::DeviceIndex>(local_rank);
   c10::cuda::set_device(index);
-  at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator's figures are there from now on
+  at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator's statistics exist from now on
   return {at::kCUDA, index};
 }
 

@@ -10,28 +10,29 @@
 
 namespace mgpu::train {
 
-// How many GPUs this process may use.
+// The number of GPUs that this process may use.
 int visible_gpus();
 
-// The device of the rank with this local number; makes it the current one. CPU if there is no GPU.
+// Returns GPU `local_rank` and makes it the current device, or the CPU if `gpu` is false.
 at::Device take_device(int local_rank, bool gpu);
 
-// auto is bf16 on GPUs and fp32 on CPUs, where bf16 products are 50 times slower as a rule. fp16 is
-// refused: it needs loss scaling, which the gradients in fp32 make needless with bf16.
+// The type that weights compute in. `automatic` is bf16 on GPUs and fp32 on CPUs, where bf16 matrix
+// products are usually 50 times slower. Throws for fp16: it needs loss scaling, which bf16 with
+// fp32 gradients does not.
 at::ScalarType compute_dtype(Dtype wanted, at::Device device);
 
-std::string device_name(at::Device device);  // as the driver says it; "cpu"
-void wait_for(at::Device device);            // until everything queued has run
+std::string device_name(at::Device device);  // as the driver reports it; "cpu" for CPUs
+void wait_for(at::Device device);            // returns when all queued work has run
 
 struct DeviceMemory {
-  std::int64_t allocated = 0;       // by tensors now
-  std::int64_t peak_allocated = 0;  // by tensors, at most so far
-  std::int64_t reserved = 0;        // by the allocator now
-  std::int64_t peak_reserved = 0;   // by it, at most so far
-  std::int64_t total = 0;           // of the GPU
-  std::int64_t used = 0;            // of the GPU, by everybody
+  std::int64_t allocated = 0;       // bytes in tensors now
+  std::int64_t peak_allocated = 0;  // the most bytes in tensors so far
+  std::int64_t reserved = 0;        // bytes held by the allocator now
+  std::int64_t peak_reserved = 0;   // the most bytes held by the allocator so far
+  std::int64_t total = 0;           // memory of the GPU
+  std::int64_t used = 0;            // used on the GPU by all processes
 };
-// On a CPU: the resident memory of this process and of the machine.
+// On a CPU: the resident memory of this process, and the machine's memory as the total.
 DeviceMemory device_memory(at::Device device);
 
 }  // namespace mgpu::train

@@ -10,14 +10,15 @@
 namespace mgpu::train {
 
 struct EvaluationResult {
-  double loss = 0;      // mean over all labels
-  double accuracy = 0;  // labels that were the most likely token
+  double loss = 0;      // mean over all target tokens
+  double accuracy = 0;  // share of target tokens that the model ranked first
   double entropy = 0;
-  std::int64_t labels = 0, examples = 0, batches = 0;
+  std::int64_t target_tokens = 0, examples = 0, batches = 0;
   double seconds = 0;
 };
 
-// Runs over every example once, spread over the ranks: they may get unequally many.
+// Evaluates every example once. The examples are spread over the ranks, which may get different
+// numbers of them. All ranks call it together.
 EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const data::Items& items,
                           std::int64_t per_device);
 

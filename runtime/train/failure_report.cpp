@@ -22,7 +22,7 @@ void write_failure_report(const std::string& message) noexcept {
           {"extraInfo",
            {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
     std::ofstream(path) << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  } catch (...) {  // they are on stderr already
+  } catch (...) {  // the message is on stderr already
   }
 }
 

@@ -4,8 +4,9 @@
 
 namespace mgpu::train {
 
-// Says why this rank ends, on stderr and, where the launcher named a file for it, in the form that
-// it reads: TORCHELASTIC_ERROR_FILE's.
+// Reports why this rank fails: prints `message` on stderr and, if the launcher set
+// TORCHELASTIC_ERROR_FILE, writes it to that file in torchelastic's format, which the launcher
+// reads.
 void write_failure_report(const std::string& message) noexcept;
 
 }  // namespace mgpu::train

@@ -33,7 +33,7 @@ at::Tensor levels() {
   return at::from_blob(const_cast<float*>(all.data()), {ops::kNestedLevels}, at::kFloat);
 }
 
-at::Tensor room_for(std::int64_t elements, bool nested, at::Device device) {
+at::Tensor empty_bytes(std::int64_t elements, bool nested, at::Device device) {
   return at::zeros({ops::nf4_layout(elements, nested).bytes},
                    at::TensorOptions(device).dtype(at::kByte));
 }
@@ -53,9 +53,10 @@ model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source)
     }
     const bool this_one = source.weights->find(tensor.name + ".nested_absmax").has_value();
     if (nested.value_or(this_one) != this_one) {
-      throw std::runtime_error(fmt::format(
-          "{}: some weights in 4 bits have scales in 8 bits and {} {}: that is not supported",
-          source.folder, tensor.name, this_one ? "too" : "not"));
+      throw std::runtime_error(
+          fmt::format("{}: {} {} 8-bit scales, unlike the 4-bit weights before it; mixing both is "
+                      "not supported",
+                      source.folder, tensor.name, this_one ? "has" : "does not have"));
     }
     nested = this_one;
   }
@@ -65,7 +66,7 @@ model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source)
 
 at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device device) {
   const auto on_device = weight.to(device);
-  auto bytes = room_for(weight.numel(), nested, device);
+  auto bytes = empty_bytes(weight.numel(), nested, device);
   ops::quantize(on_device, levels().to(device),
                 ops::nf4_over(bytes, weight.size(0), weight.size(1), nested));
   return bytes;
@@ -74,7 +75,7 @@ at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device dev
 at::Tensor quantized_bytes(const checkpoint::Nf4Tensor& matrix, at::Device device) {
   const bool nested = matrix.nested.has_value();
   const auto rows = matrix.shape.at(0), columns = matrix.shape.at(1);
-  auto bytes = room_for(rows * columns, nested, at::kCPU);
+  auto bytes = empty_bytes(rows * columns, nested, at::kCPU);
   const auto to = ops::nf4_over(bytes, rows, columns, nested);
   to.codes.copy_(over(matrix.packed, at::kByte));
   if (nested) {

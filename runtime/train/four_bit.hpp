@@ -12,19 +12,21 @@
 
 namespace mgpu::train {
 
-// Which weights are kept in 4 bits: those of every frozen linear layer if that is asked for, or
-// those that the model's files have so. Throws naming what the files have in another form.
+// Which weights are stored in 4 bits: with load_in_4bit those of every frozen linear layer, or, if
+// the model's files already hold 4-bit weights, exactly those. Throws if the files mix weights with
+// and without 8-bit scales; the message names one.
 model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source);
 
-// The bytes of a matrix in 4 bits, as Shards keeps them, on `device`.
+// The bytes of a 4-bit matrix in the layout that Shards stores, on `device`.
 at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device device);
 at::Tensor quantized_bytes(const checkpoint::Nf4Tensor& matrix, at::Device device);
 
-// The same matrix as its parts are in a file; `type`: of the weight that was quantised.
+// The reverse of quantized_bytes: the matrix as the parts of a file. `type` is the type that the
+// weight had before it was quantized.
 checkpoint::Nf4Tensor from_bytes(const at::Tensor& bytes, const std::vector<std::int64_t>& shape,
                                  bool nested, checkpoint::DType type);
 
-// In fp32, not rounded to the type it had.
+// The matrix in fp32, not rounded to its original type.
 at::Tensor dequantized(const checkpoint::Nf4Tensor& matrix);
 
 }  // namespace mgpu::train

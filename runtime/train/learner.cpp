@@ -15,20 +15,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the chance of a micro-batch depends on.
-std::uint64_t chance(std::uint64_t seed, std::int64_t step, int rank, std::size_t micro) {
+// The seed of a micro-batch's dropout: it differs by step, rank and micro-batch.
+std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank,
+                           std::size_t micro_batch) {
   std::uint64_t x = seed;
   for (const auto part : {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
-                          static_cast<std::uint64_t>(micro)}) {
+                          static_cast<std::uint64_t>(micro_batch)}) {
     x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
     x ^= x >> 29;
   }
   return x;
 }
 
-std::int64_t own_labels(const data::StepBatches& batches) {
+std::int64_t own_target_tokens(const data::StepBatches& batches) {
   std::int64_t sum = 0;
-  for (const auto& micro : batches.micros) sum += micro.labels;
+  for (const auto& micro_batch : batches.micro_batches) sum += micro_batch.target_tokens;
   return sum;
 }
 
@@ -41,70 +42,72 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
       shards_(config, std::move(layout), options.shards, comm),
       transformer_(config, options.model) {}
 
-void Learner::begin() {
+void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
   optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
 }
 
-// What a label's loss is multiplied by, so that the sum over ranks is what was asked for.
-double Learner::scale_of(const data::StepBatches& batches) const {
-  if (options_.weigh_by_labels)
-    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.labels));
-  const double own = static_cast<double>(std::max<std::int64_t>(1, own_labels(batches)));
+// The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
+// that gradient_aggregation defines.
+double Learner::loss_scale(const data::StepBatches& batches) const {
+  if (options_.weigh_by_target_tokens)
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
+  const double own = static_cast<double>(std::max<std::int64_t>(1, own_target_tokens(batches)));
   if (options_.sum_over_ranks || options_.shards.reduce == parallel::Reduce::median) return 1 / own;
-  const auto voters = std::count_if(batches.labels_of.begin(), batches.labels_of.end(),
-                                    [](std::int64_t labels) { return labels > 0; });
+  const auto voters =
+      std::count_if(batches.target_tokens_of.begin(), batches.target_tokens_of.end(),
+                    [](std::int64_t target_tokens) { return target_tokens > 0; });
   return 1 / (own * static_cast<double>(std::max<std::int64_t>(1, voters)));
 }
 
 StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
-                         const Wishes& wishes) {
+                         const Requests& requests) {
   if (options_.shards.reduce == parallel::Reduce::median) {
     std::vector<bool> voters;
-    for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
+    for (const auto target_tokens : batches.target_tokens_of) voters.push_back(target_tokens > 0);
     shards_.set_voters(std::move(voters));
   }
-  const double scale = scale_of(batches);
-  const auto micro = [&](std::size_t number, StepRecord& record) {
-    const auto sums =
-        transformer_.train(to_device(batches.micros[number], options_.shards.device), scale,
-                           chance(options_.seed, batches.step, comm_.rank(), number), shards_);
+  const double scale = loss_scale(batches);
+  const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
+    const auto sums = transformer_.train(
+        to_device(batches.micro_batches[number], options_.shards.device), scale,
+        dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   };
-  return step(batches.micros.size(), micro, learning_rate, wishes);
+  return step(batches.micro_batches.size(), run_micro_batch, learning_rate, requests);
 }
 
-StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning_rate,
-                         const Wishes& wishes) {
+StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
+                         double learning_rate, const Requests& requests) {
   const auto device = options_.shards.device;
-  if (options_.times_device) {  // what is left of the step before is not this one's
+  if (options_.times_device) {  // exclude the device's remaining work of the previous step
     wait_for(device);
     waited_at_end_ += shards_.take_waited_seconds();
   }
   const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
-  for (std::size_t number = 0; number < micros; ++number) {
-    shards_.begin_micro(number == 0, number + 1 == micros);
-    micro(number, record);
+  for (std::size_t number = 0; number < micro_batches; ++number) {
+    shards_.begin_micro_batch(number == 0, number + 1 == micro_batches);
+    run_micro_batch(number, record);
   }
   if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;
   const double waited = shards_.take_waited_seconds();
   record.add(StepRecord::kRankSeconds + comm_.rank(), std::max(0.0, own.count() - waited));
   record.add(StepRecord::kCommSeconds, waited + waited_at_end_);
-  record.add(StepRecord::kSave, wishes.save ? 1.0 : 0.0);
-  record.add(StepRecord::kStop, wishes.stop ? 1.0 : 0.0);
+  record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
+  record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
   finish_step(record, learning_rate);
-  record.send();
+  record.copy_to_host();
   return record;
 }
 
 void Learner::finish_step(StepRecord& record, double learning_rate) {
   shards_.finish_gradients();
-  waited_at_end_ = shards_.take_waited_seconds();  // told with the next step
-  // With whole gradients everybody has the whole norm already.
+  waited_at_end_ = shards_.take_waited_seconds();  // reported with the next step
+  // With unsharded gradients every rank has the whole norm already, so only rank 0 adds it.
   if (shards_.sharded() || comm_.rank() == 0)
     record.add(StepRecord::kSquaredNorm, optimizer_->squared_gradient_norm());
   record.reduce(comm_);

@@ -18,40 +18,47 @@ struct LearnerOptions {
   model::TransformerOptions model;
   parallel::ShardOptions shards;
   optim::AdamWOptions optimizer;
-  bool weigh_by_labels = true;  // false: the mean over ranks of each rank's own mean
-  bool sum_over_ranks = false;  // each rank's own mean, added up
-  double max_grad_norm = 1;     // 0: not clipped
+  // How the ranks' losses become one: the mean over all target tokens of the step, else the mean
+  // over ranks of each rank's own mean.
+  bool weigh_by_target_tokens = true;
+  bool sum_over_ranks = false;  // without weighing: the sum of the ranks' own means
+  double max_grad_norm = 1;     // 0: no clipping
   std::uint64_t seed = 42;
-  // Waits for the device twice a step, so that the time of each rank's own work is known; else it
-  // is the host's, which a GPU's work is not in.
+  // Waits for the device twice a step so that StepOutcome::rank_seconds covers the device's work.
+  // Without it, rank_seconds is the time the host needs to queue the work.
   bool times_device = false;
 };
 
-// Whether somebody has asked this rank to save, or to save and end.
-struct Wishes {
+// What this rank was asked to do after the step: save a checkpoint, or save one and stop.
+struct Requests {
   bool save = false, stop = false;
 };
 
-// A model that learns: weights, optimizer and one step of them, on all ranks together.
+// Trains one model on all ranks of a job: it owns the weights (Shards), the arithmetic
+// (Transformer) and the optimizer (AdamW), and takes one optimizer step at a time. Every rank makes
+// the same calls in the same order.
 class Learner {
  public:
   Learner(const model::ModelConfig& config, model::ModelLayout layout,
           const LearnerOptions& options, comm::Comm& comm);
 
-  // Call once the weights are set, before the first step.
-  void begin();
+  // Creates the optimizer from the weights as they are now. Call it once, after the weights are set
+  // and before the first step.
+  void create_optimizer();
 
-  // Queues a step: forward and backward of every micro-batch, the exchange of gradients, the
-  // update. Read the record when the next step has been queued.
-  StepRecord step(const data::StepBatches& batches, double learning_rate, const Wishes& wishes);
+  // Queues one optimizer step: forward and backward of every micro-batch, the reduction of
+  // gradients and the update. Reading the returned record waits for the step, so read it after the
+  // next step has been queued.
+  StepRecord step(const data::StepBatches& batches, double learning_rate, const Requests& requests);
 
-  // The same with micro-batches of any kind: `micro` does forward and backward of each, adds what
-  // is to be known of it to the record, and is given its number.
-  using Micro = std::function<void(std::size_t number, StepRecord& record)>;
-  StepRecord step(std::size_t micros, const Micro& micro, double learning_rate,
-                  const Wishes& wishes);
+  // The same step with a loss of the caller's own: run_micro_batch does forward and backward of the
+  // micro-batch with this number and adds its measurements to the record.
+  using RunMicroBatch = std::function<void(std::size_t number, StepRecord& record)>;
+  StepRecord step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
+                  double learning_rate, const Requests& requests);
 
-  // Sums over the labels of this rank's batches, added to the record; reduce it when all are in.
+  // Adds the sums over the target tokens of one batch of this rank to the record. After the last
+  // batch the caller reduces the record.
   void evaluate(const data::Batch& batch, StepRecord& record);
 
   parallel::Shards& shards() { return shards_; }
@@ -61,7 +68,7 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
 
  private:
-  double scale_of(const data::StepBatches& batches) const;
+  double loss_scale(const data::StepBatches& batches) const;
   void finish_step(StepRecord& record, double learning_rate);
 
   LearnerOptions options_;
@@ -69,7 +76,7 @@ class Learner {
   parallel::Shards shards_;
   model::Transformer transformer_;
   std::unique_ptr<optim::AdamW> optimizer_;
-  double waited_at_end_ = 0;
+  double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };
 
 }  // namespace mgpu::train

@@ -74,9 +74,8 @@ void check_vocabulary(const ModelSource& source) {
   const std::int64_t tokens = source.tokenizer.size();
   if (source.config.vocab_size >= tokens) return;
   throw std::runtime_error(fmt::format(
-      "{} has room for {} tokens (vocab_size) and its tokenizer has {}: name the right one with "
-      "tokenizer_path, or let the model grow by naming the tokens it lacks in new_tokens, such as "
-      "{}",
+      "{} has vocab_size {} but its tokenizer has {} tokens; set tokenizer_path to the matching "
+      "tokenizer, or list the missing tokens, such as {}, in new_tokens to extend the model",
       source.folder, source.config.vocab_size, tokens,
       source.tokenizer.token_of(static_cast<std::int32_t>(tokens - 1))));
 }
@@ -91,18 +90,18 @@ model::LoraShape lora_shape(const TrainConfig& config) {
     } else if (linear_layers().contains(name)) {
       shape.targets.insert(name);
     } else {
-      throw std::runtime_error(fmt::format(
-          "lora_target_modules: there is no adapter for {}; there are {} and all-linear", name,
-          fmt::join(linear_layers(), ", ")));
+      throw std::runtime_error(
+          fmt::format("lora_target_modules: {} is not supported; supported are {} and all-linear",
+                      name, fmt::join(linear_layers(), ", ")));
     }
   }
   if (shape.targets.empty()) shape.targets = linear_layers();
   static const std::set<std::string> whole{"embed_tokens", "lm_head"};
   for (const auto& name : config.lora_modules_to_save) {
     if (!whole.contains(name)) {
-      throw std::runtime_error(
-          fmt::format("lora_modules_to_save: {} cannot be trained beside adapters; there are {}",
-                      name, fmt::join(whole, ", ")));
+      throw std::runtime_error(fmt::format(
+          "lora_modules_to_save: {} cannot be trained beside adapters; supported are {}", name,
+          fmt::join(whole, ", ")));
     }
     shape.whole.insert(name);
   }

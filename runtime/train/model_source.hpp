@@ -12,25 +12,27 @@
 
 namespace mgpu::train {
 
-// Where a model comes from: everything its files say, before memory is touched.
+// A model before any memory is allocated for it: its configuration, its tokenizer and its open
+// files.
 struct ModelSource {
-  model::ModelConfig config;                     // as it is trained, new tokens included
-  std::int64_t vocab_on_disk = 0;                // rows of the embedding in the files
-  std::string folder;                            // of the model; empty: from scratch
-  std::string config_text;                       // of its config.json
-  std::unique_ptr<checkpoint::Weights> weights;  // null: from scratch
+  model::ModelConfig config;       // of the model as it is trained, with new_tokens
+  std::int64_t vocab_on_disk = 0;  // rows that the embedding has in the files
+  std::string folder;              // of the model's files; empty: trained from scratch
+  std::string config_text;         // the text of its config.json
+  std::unique_ptr<checkpoint::Weights> weights;  // null: trained from scratch
   text::Tokenizer tokenizer;
   std::string chat_template;
 };
 
-// Throws std::runtime_error naming what is missing or not supported, and what to do.
+// Throws std::runtime_error if a file is missing or something is not supported; the message names
+// it and says what to do.
 ModelSource open_model(const TrainConfig& config);
 
-// Throws if the tokenizer has ids that the model has no row for: nothing would stop a row of data
-// from holding one.
+// Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain
+// such an id.
 void check_vocabulary(const ModelSource& source);
 
-// The adapters that a configuration asks for; rank 0: none.
+// The adapters that a configuration requests; rank 0 means none.
 model::LoraShape lora_shape(const TrainConfig& config);
 double lora_scale(const TrainConfig& config);
 

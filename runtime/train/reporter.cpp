@@ -29,10 +29,10 @@ telemetry::Options options_of(const TrainConfig& config, const Reporter::Facts& 
   return options;
 }
 
-// Where every step was skipped nobody knows: that is no 0.
-double per_label(double sum, const Interval& interval) {
-  return interval.labels > 0 ? sum / static_cast<double>(interval.labels)
-                             : std::numeric_limits<double>::quiet_NaN();
+// NaN if every step was skipped: the mean is unknown, not 0.
+double per_target_token(double sum, const Interval& interval) {
+  return interval.target_tokens > 0 ? sum / static_cast<double>(interval.target_tokens)
+                                    : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -66,11 +66,11 @@ void Reporter::interval(const Interval& i) {
   report.step = i.step;
   report.total_steps = i.total_steps;
   report.epoch = i.epoch;
-  report.loss = i.loss.value_or(per_label(i.loss_sum, i));
+  report.loss = i.loss.value_or(per_target_token(i.loss_sum, i));
   report.learning_rate = i.learning_rate;
   report.grad_norm = i.grad_norm;
   report.tokens = i.tokens;
-  report.label_tokens = i.labels;
+  report.label_tokens = i.target_tokens;
   report.seconds = seconds;
   report.flops = facts_.flops_per_token * static_cast<double>(i.tokens);
   report.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
@@ -82,8 +82,8 @@ void Reporter::interval(const Interval& i) {
   report.skipped_steps = skipped_;
   report.extra = i.extra;
   if (i.extra.empty()) {
-    report.extra = {{"mean_token_accuracy", per_label(i.correct, i)},
-                    {"entropy", per_label(i.entropy_sum, i)}};
+    report.extra = {{"mean_token_accuracy", per_target_token(i.correct, i)},
+                    {"entropy", per_target_token(i.entropy_sum, i)}};
   }
   sinks_->telemetry.step(report);
 }
@@ -91,7 +91,7 @@ void Reporter::interval(const Interval& i) {
 void Reporter::evaluation(std::int64_t step, double epoch,
                           const std::map<std::string, double>& metrics) {
   sinks_->telemetry.evaluation(step, epoch, metrics);
-  last_ = Clock::now();  // evaluating is no training
+  last_ = Clock::now();  // exclude the evaluation from the next interval
 }
 
 void Reporter::summary(const Interval& whole) {
@@ -99,12 +99,12 @@ void Reporter::summary(const Interval& whole) {
   telemetry::Summary summary;
   summary.step = whole.step;
   summary.epoch = whole.epoch;
-  summary.train_loss = whole.loss.value_or(per_label(whole.loss_sum, whole));
+  summary.train_loss = whole.loss.value_or(per_target_token(whole.loss_sum, whole));
   summary.train_runtime = since(begin);
   summary.samples = whole.examples;
   summary.steps = whole.steps;
   summary.tokens = whole.tokens;
-  summary.label_tokens = whole.labels;
+  summary.label_tokens = whole.target_tokens;
   summary.flops = facts_.flops_per_token * static_cast<double>(whole.tokens);
   summary.total_flos = summary.flops;
   summary.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);

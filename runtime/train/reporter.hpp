@@ -12,19 +12,21 @@
 
 namespace mgpu::train {
 
-// What one logged interval came to.
+// The sums and values of one logged interval of steps.
 struct Interval {
   std::int64_t step = 0, total_steps = 0;
   double epoch = 0, learning_rate = 0, grad_norm = 0;
   double loss_sum = 0, correct = 0, entropy_sum = 0;
-  std::int64_t labels = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
+  std::int64_t target_tokens = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
   double comm_seconds = 0;
-  // What other tasks measure: their loss, and numbers by name instead of accuracy and entropy.
+  // For tasks that measure something else: their loss, and named numbers that replace accuracy and
+  // entropy.
   std::optional<double> loss = {};
   std::map<std::string, double> extra = {};
 };
 
-// Tells people, and files for people, how training goes. Rank 0 speaks; the others are silent.
+// Reports training to the terminal, to metrics.jsonl and to the tools in report_to. Only rank 0
+// writes; the other ranks print nothing.
 class Reporter {
  public:
   struct Facts {
@@ -32,9 +34,9 @@ class Reporter {
     double flops_per_token = 0;
     std::string device_name;
     at::Device device = at::kCPU;
-    std::int64_t first_step = 0;     // that this run takes
-    std::string log_history;         // of the checkpoint it goes on from
-    std::int64_t planned_bytes = 0;  // what the planner expects of this rank's device; 0: unknown
+    std::int64_t first_step = 0;     // the first step of this run
+    std::string log_history;         // of the checkpoint that this run resumes from
+    std::int64_t planned_bytes = 0;  // the planner's estimate for this rank's device; 0: unknown
   };
 
   Reporter(const TrainConfig& config, Facts facts);
@@ -51,7 +53,7 @@ class Reporter {
   using Clock = std::chrono::steady_clock;
   struct Sinks;
 
-  static double since(Clock::time_point& from);  // and sets it to now
+  static double since(Clock::time_point& from);  // seconds since `from`, which becomes now
 
   Facts facts_;
   Clock::time_point begin_, last_;

@@ -33,8 +33,8 @@ bool is_model_file(const std::string& name) {
          !name.starts_with("training_state");
 }
 
-// A checkpoint that training can go on from.
-void need_state(const checkpoint::Manifest& manifest) {
+// Throws unless training can resume from the checkpoint.
+void require_training_state(const checkpoint::Manifest& manifest) {
   for (const auto& file : manifest.files)
     if (file.name.starts_with("training_state")) return;
   throw std::runtime_error("it has no training state (save_only_model)");
@@ -94,10 +94,10 @@ Progress progress_from(const nlohmann::json& json, const std::string& file) {
 Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
     : config_(config), source_(source), learner_(learner) {}
 
-// A text of rank 0 for everybody.
+// Returns rank 0's text on every rank.
 std::string Saver::share_text(const std::string& text) const {
   return comm::share_text(learner_.comm(), text, learner_.options().shards.device,
-                          "a checkpoint's path");
+                          "broadcast of the checkpoint path");
 }
 
 std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
@@ -108,7 +108,7 @@ std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   std::memcpy(bytes.data_ptr(), text.data(), text.size());
   const auto device = learner_.options().shards.device;
   auto all = at::empty({comm.world() * kRoom}, at::TensorOptions(device).dtype(at::kByte));
-  comm.all_gather(all, bytes.to(device), "the checksums of a checkpoint").wait();
+  comm.all_gather(all, bytes.to(device), "all-gather of checkpoint checksums").wait();
   all = all.to(at::kCPU);
   std::vector<FileRecord> records;
   for (int rank = 0; rank < comm.world(); ++rank) {
@@ -120,7 +120,7 @@ std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   return records;
 }
 
-// As in PEFT: an adapter whose name is not "default" has a folder of that name.
+// As in PEFT, an adapter whose name is not "default" is stored in a subfolder of that name.
 std::string Saver::model_folder(const std::string& folder) const {
   if (!config_.use_peft || config_.adapter_name == "default") return folder;
   return (fs::path(folder) / config_.adapter_name).string();
@@ -129,7 +129,7 @@ std::string Saver::model_folder(const std::string& folder) const {
 std::vector<FileRecord> Saver::write_tensors(const std::string& folder) {
   auto& shards = learner_.shards();
   const bool adapter = config_.use_peft;
-  // Adapters are small, and fp32 is what they are: PEFT keeps them so beside a 16-bit base.
+  // Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
   const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
   const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
   std::unique_ptr<checkpoint::WeightsWriter> writer;
@@ -162,7 +162,7 @@ void Saver::write_adapter(const std::string& folder) {
   if (learner_.comm().rank() == 0) write_adapter_config(folder);
 }
 
-void Saver::write_beside(const std::string& folder) const {
+void Saver::write_metadata(const std::string& folder) const {
   const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
   source_.tokenizer.save(folder);
   if (config_.use_peft) {
@@ -201,11 +201,12 @@ std::string Saver::save(const Progress& progress) {
   }
   std::string path;
   if (first) {
-    write_beside(folder);
+    write_metadata(folder);
     checkpoint::write_file((fs::path(folder) / kProgressFile).string(),
                            to_json(progress).dump(1) + "\n");
     path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
-    std::vector<std::int64_t> kept{progress.step};  // older runs may have left later steps
+    std::vector<std::int64_t> kept{
+        progress.step};  // an earlier run may have saved later steps, which must not displace these
     if (progress.best_step) kept.push_back(*progress.best_step);
     checkpoint::rotate(config_.output_dir, config_.save_total_limit, kept);
   }
@@ -222,7 +223,8 @@ std::string Saver::find() {
       checkpoint::verify(wanted);
       path = wanted;
     } else {
-      const auto found = checkpoint::find_newest_complete(config_.output_dir, 1, need_state);
+      const auto found =
+          checkpoint::find_newest_complete(config_.output_dir, 1, require_training_state);
       for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
       path = found.path;
     }
@@ -236,7 +238,8 @@ Progress Saver::load(const std::string& folder) {
       progress_from(nlohmann::json::parse(checkpoint::read_file(file, kLongestState)), file);
   auto& shards = learner_.shards();
   if (config_.use_peft) {
-    // The checkpoint has what was trained; what was not comes from where it came from before.
+    // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
+    // again.
     if (source_.weights) {
       load_weights(shards, *source_.weights, source_.config, source_.vocab_on_disk);
     } else {
@@ -251,11 +254,12 @@ Progress Saver::load(const std::string& folder) {
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
-  learner_.begin();
+  learner_.create_optimizer();
   if (!fs::exists(fs::path(folder) / "training_state")) {
-    throw std::runtime_error(folder +
-                             " has no training state (save_only_model): it cannot be gone on from; "
-                             "name it as model_name_or_path instead");
+    throw std::runtime_error(
+        folder +
+        " has no training state (save_only_model), so training cannot resume from "
+        "it; set model_name_or_path to it instead");
   }
   read_training_state(folder, learner_.optimizer());
   learner_.optimizer().set_steps_taken(progress.updates);
@@ -276,13 +280,13 @@ void Saver::publish_model(const std::string& folder) {
         checkpoint::copy_file(entry.path(), (fs::path(to) / entry.path().filename()).string());
     }
   }
-  learner_.comm().barrier("the model's files");
+  learner_.comm().barrier("barrier after writing the model");
 }
 
 void Saver::write_final_model() {
   write_model(config_.output_dir);
-  if (learner_.comm().rank() == 0) write_beside(config_.output_dir);
-  learner_.comm().barrier("the model's files");
+  if (learner_.comm().rank() == 0) write_metadata(config_.output_dir);
+  learner_.comm().barrier("barrier after writing the model");
 }
 
 }  // namespace mgpu::train

@@ -57,16 +57,17 @@ optim::Moments moments_of(const TrainConfig& config) {
   return config.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32;
 }
 
-// What is kept of a layer's forward.
-std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
-  const auto all = [&](model::Keep keep) {
-    return std::vector<model::Keep>(static_cast<std::size_t>(layers), keep);
+// What each layer's forward saves for its backward.
+std::vector<model::SavedActivations> saved_activations_for(Recompute recompute,
+                                                           std::int64_t layers) {
+  const auto all = [&](model::SavedActivations keep) {
+    return std::vector<model::SavedActivations>(static_cast<std::size_t>(layers), keep);
   };
   switch (recompute) {
     case Recompute::full:
-      return all(model::Keep::input);
+      return all(model::SavedActivations::input);
     case Recompute::offload:
-      return all(model::Keep::on_host);
+      return all(model::SavedActivations::on_host);
     case Recompute::no:
     case Recompute::automatic:
       break;
@@ -74,7 +75,7 @@ std::vector<model::Keep> keep_policy(Recompute recompute, std::int64_t layers) {
   return {};
 }
 
-// "every" as steps: below 1 it is a share of all steps.
+// Converts `every` to steps: a value below 1 is a share of all steps.
 std::int64_t every_steps(double every, std::int64_t total) {
   if (every <= 0) return 0;
   if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
@@ -92,16 +93,19 @@ void Session::open_model() {
   checkpoint::make_writable_folder(config_.output_dir);
   source_.emplace(train::open_model(config_));
   check_vocabulary(*source_);
-  if (source_->config.nf4) settle_four_bit();
+  if (source_->config.nf4) decide_four_bit();
   if (!config_.adapter_path.empty()) {
     adapter_ = open_adapter(config_.adapter_path);
-    for (auto& note : adopt(*adapter_, source_->config, config_)) notes_.push_back(std::move(note));
+    for (auto& note : adopt_adapter_settings(*adapter_, source_->config, config_))
+      notes_.push_back(std::move(note));
   }
-  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk) settle_new_rows();
+  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk)
+    save_new_token_rows();
 }
 
-// Rows for new tokens are in no file of the base: an adapter without them could not be used.
-void Session::settle_new_rows() {
+// The base model's files have no rows for new tokens, so an adapter saved without these rows would
+// be unusable.
+void Session::save_new_token_rows() {
   auto& saved = config_.lora_modules_to_save;
   std::vector<std::string> needed{"embed_tokens"};
   if (!source_->config.tied) needed.push_back("lm_head");
@@ -109,19 +113,22 @@ void Session::settle_new_rows() {
     if (std::find(saved.begin(), saved.end(), name) != saved.end()) continue;
     saved.push_back(name);
     notes_.push_back(
-        fmt::format("new_tokens need {} to be trained and saved with the adapter: added to "
+        fmt::format("new_tokens requires {} to be trained and saved with the adapter: added it to "
                     "lora_modules_to_save",
                     name));
   }
 }
 
-// A checkpoint in 4 bits stays so under adapters, and becomes numbers where all is trained.
-void Session::settle_four_bit() {
+// A model with 4-bit weights stays in 4 bits if only adapters are trained. Full fine-tuning
+// dequantizes it.
+void Session::decide_four_bit() {
   if (config_.use_peft && !config_.load_in_4bit) {
     config_.load_in_4bit = true;
-    notes_.push_back(source_->folder + " is in 4 bits and stays so (load_in_4bit: true)");
+    notes_.push_back(source_->folder +
+                     " has 4-bit weights, which stay in 4 bits (load_in_4bit: true)");
   } else if (!config_.use_peft) {
-    notes_.push_back(source_->folder + " is in 4 bits; all of it is trained, in 16 bits or more");
+    notes_.push_back(source_->folder +
+                     " has 4-bit weights, which are converted to 16 bits or more to be trained");
   }
 }
 
@@ -132,21 +139,21 @@ void Session::join() {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
   options.fatal = die;
   const bool gpu = options.backend == comm::Backend::nccl;
-  device_ = take_device(own_gpu_.value_or(contract_.local_rank), gpu);
+  device_ = take_device(device_index_.value_or(contract_.local_rank), gpu);
   comm_ = comm::join(contract_, options);
   at::globalContext().setAllowTF32CuBLAS(false);
   if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
-// What is left to us: how much is spread and what is recomputed. All ranks decide alike, by the
-// smallest of their GPUs.
-void Session::settle_memory() {
+// Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
+// the same choice because all use the size of the smallest GPU.
+void Session::decide_memory_options() {
   PlanRequest request{source_->config, config_, comm_->world(), 0};
   if (device_.is_cuda()) {
     const auto own =
         at::full({1}, device_memory(device_).total, at::TensorOptions(device_).dtype(at::kLong));
     const auto all = at::empty({comm_->world()}, own.options());
-    comm_->all_gather(all, own, "the sizes of the GPUs").wait();
+    comm_->all_gather(all, own, "all-gather of GPU memory sizes").wait();
     gpu_bytes_ = all.min().item<std::int64_t>();
     request.gpu_bytes = std::max<std::int64_t>(1, gpu_bytes_ - reserved_bytes_);
   }
@@ -159,24 +166,25 @@ void Session::settle_memory() {
     planned_bytes_ = estimate_memory(source_->config, config_, comm_->world()).allocated();
   if (config_.consistency_check_steps > 0 && (comm_->world() == 1 || config_.zero_stage == 3)) {
     notes_.push_back(
-        "consistency_check_steps: every weight is on one rank only; there is nothing "
+        "consistency_check_steps is ignored: every weight is on one rank only, so there is nothing "
         "to compare");
     config_.consistency_check_steps = 0;
   }
 }
 
 void Session::build() {
-  settle_memory();
+  decide_memory_options();
   LearnerOptions options;
   options.shards = shard_options(config_, device_);
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
-  options.model.keep = keep_policy(config_.gradient_checkpointing, source_->config.layers);
+  options.model.saved_activations =
+      saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
                        config_.weight_decay, moments_of(config_)};
-  options.weigh_by_labels = config_.gradient_aggregation == Aggregation::weighted;
+  options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
   options.seed = config_.seed;
@@ -193,10 +201,11 @@ std::string Session::begin(std::int64_t global_batch) {
   if (!checkpoint.empty()) {
     progress_ = saver_->load(checkpoint);
     if (progress_.global_batch != global_batch) {
-      throw std::runtime_error(fmt::format(
-          "{} was made with {} sequences a step, this run has {}: set global_batch_size: {}, or "
-          "resume_from_checkpoint: no to begin anew",
-          checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
+      throw std::runtime_error(
+          fmt::format("{} was saved with {} sequences per step, but this run uses {}; set "
+                      "global_batch_size: {} "
+                      "to resume, or resume_from_checkpoint: no to start over",
+                      checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
     }
     last_saved_ = progress_.step;
     last_checkpoint_ = checkpoint;
@@ -215,7 +224,7 @@ std::string Session::begin(std::int64_t global_batch) {
   }
   draw_adapters(shards, config_.seed);
   if (adapter_) load_adapter(shards, *adapter_, source_->config);
-  learner_->begin();
+  learner_->create_optimizer();
   progress_.global_batch = global_batch;
   progress_.data_seed = config_.data_seed.value_or(config_.seed);
   return {};
@@ -235,7 +244,7 @@ void Session::begin_report(const std::string& checkpoint) {
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
     reporter_->note(
-        fmt::format("going on from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
+        fmt::format("resuming from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
 }
 
@@ -253,7 +262,7 @@ bool Session::due(double every, When strategy, bool epoch_ends) const {
 }
 
 void Session::save_now() {
-  save_wanted_ = false;
+  save_requested_ = false;
   if (last_saved_ == progress_.step) return;
   progress_.updates = learner_->optimizer().steps_taken();
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
@@ -262,8 +271,7 @@ void Session::save_now() {
   reporter_->note("saved " + last_checkpoint_);
 }
 
-// The model that the run was made for, in output_dir itself.
-void Session::leave_model() {
+void Session::export_model() {
   if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
     saver_->publish_model(best_checkpoint_);
   } else if (last_saved_ == progress_.step) {
@@ -274,9 +282,9 @@ void Session::leave_model() {
 }
 
 void Session::save_last() {
-  const bool saves = config_.save_strategy != When::no || end_ == End::stopped;
+  const bool saves = config_.save_strategy != When::no || end_reason_ == EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_ != End::stopped && config_.save_final_model) leave_model();
+  if (end_reason_ != EndReason::stopped && config_.save_final_model) export_model();
 }
 
 }  // namespace mgpu::train

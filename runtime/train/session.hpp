@@ -20,25 +20,27 @@
 namespace mgpu::train {
 
 // Why training ended.
-enum class End {
+enum class EndReason {
   complete,  // all steps are done
-  stopped,   // somebody asked for it; a checkpoint was saved
-  early,     // early stopping
+  stopped,   // a stop was requested; a checkpoint was saved
+  early,     // early_stopping_patience ran out
 };
 
-// What every way of training stands on: a model, the ranks of a job, and weights that learn. Those
-// who derive from it call, in this order: open_model(), join(), build(), begin().
+// What all training tasks share: the model's files, the communicator, the Learner, checkpoints and
+// reports. A derived class calls open_model(), join(), build(), begin() and begin_report() in this
+// order.
 class Session {
  public:
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Asked before every step whether somebody wants a checkpoint or the end; none by default.
-  void set_wishes(std::function<Wishes()> wishes) { wishes_ = std::move(wishes); }
+  // `requests` is called before every step and returns whether a checkpoint or a stop is requested.
+  // By default nothing is.
+  void set_requests(std::function<Requests()> requests) { requests_ = std::move(requests); }
 
-  // As it is carried out: what was left to us is settled in setup().
+  // The configuration in effect: setup() replaces every `auto` by the chosen value.
   const TrainConfig& config() const { return config_; }
-  End end() const { return end_; }
+  EndReason end_reason() const { return end_reason_; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t total_steps() const { return total_steps_; }
   Learner& learner() { return *learner_; }
@@ -47,45 +49,48 @@ class Session {
   Session(TrainConfig config, rendezvous::Contract contract);
   ~Session();
 
-  // The model's files, and those of an adapter to go on from.
+  // Opens the model's files, and those of the adapter to continue from, if any.
   void open_model();
-  // The device and the other ranks.
+  // Selects the device and connects to the other ranks.
   void join();
-  // Weights without values, the optimizer, the saver. What is left to us about
-  // memory is settled for the batches that config_ asks for now.
+  // Creates the learner and the saver; the weights have no values yet. Chooses the memory options
+  // that are `auto` (zero_stage, gradient_checkpointing) for the batch sizes in config_.
   void build();
-  // Values for the weights: from the newest checkpoint, which moves progress_, else from the
-  // model's files. Gives the checkpoint's path, or an empty one.
+  // Loads the weights: from the checkpoint to resume from, which also sets progress_, else from the
+  // model's files. Returns the checkpoint's path, or an empty string.
   std::string begin(std::int64_t global_batch);
-  // The reporter, and what there is to say before the first step.
+  // Creates the reporter and reports from where the run resumes.
   void begin_report(const std::string& checkpoint);
 
-  // What an evaluation asks for, by metric_for_best_model: that this model be kept as the best, or
-  // that training end, which there is a note about.
-  struct Verdict {
+  // What follows from an evaluation: `keep` saves this model as the best so far, `stop` ends
+  // training early.
+  struct BestModelDecision {
     bool keep = false, stop = false;
   };
-  Verdict judge(const std::map<std::string, double>& metrics);
+  // Compares metric_for_best_model with the best value so far and updates progress_. Reports a note
+  // when training stops early.
+  BestModelDecision evaluate_best_model(const std::map<std::string, double>& metrics);
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
   void save_now();
-  void leave_model();
-  // The last checkpoint and the model, if they are wanted.
+  // Writes the final or the best model to output_dir itself.
+  void export_model();
+  // Saves the last checkpoint and the final model, as the recipe requests.
   void save_last();
 
   TrainConfig config_;
   rendezvous::Contract contract_;
-  std::function<Wishes()> wishes_;
+  std::function<Requests()> requests_;
   std::optional<ModelSource> source_;
-  std::optional<AdapterSource> adapter_;  // to go on from
-  std::vector<std::string> notes_;        // for the reporter, once there is one
-  std::optional<int> own_gpu_;  // where it is not that of the local rank's number; before join()
+  std::optional<AdapterSource> adapter_;  // the adapter to continue from
+  std::vector<std::string> notes_;        // reported once there is a reporter
+  std::optional<int> device_index_;       // set before join() if it is not the local rank
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
-  std::int64_t gpu_bytes_ = 0;       // of the smallest GPU of all ranks; 0: there is none
-  std::int64_t planned_bytes_ = 0;   // of this rank's GPU
-  std::int64_t reserved_bytes_ = 0;  // there for others than the learner; before build()
+  std::int64_t gpu_bytes_ = 0;       // of the smallest GPU of all ranks; 0: no GPUs
+  std::int64_t planned_bytes_ = 0;   // estimate for this rank's GPU
+  std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;
@@ -93,13 +98,13 @@ class Session {
   std::int64_t total_steps_ = 0;
   std::string last_checkpoint_, best_checkpoint_;
   std::int64_t last_saved_ = -1;
-  bool save_wanted_ = false;
-  End end_ = End::complete;
+  bool save_requested_ = false;
+  EndReason end_reason_ = EndReason::complete;
 
  private:
-  void settle_four_bit();
-  void settle_new_rows();
-  void settle_memory();
+  void decide_four_bit();
+  void save_new_token_rows();
+  void decide_memory_options();
 };
 
 }  // namespace mgpu::train

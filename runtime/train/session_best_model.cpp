@@ -9,18 +9,20 @@
 
 namespace mgpu::train {
 
-Session::Verdict Session::judge(const std::map<std::string, double>& metrics) {
-  Verdict verdict;
+Session::BestModelDecision Session::evaluate_best_model(
+    const std::map<std::string, double>& metrics) {
+  BestModelDecision decision;
   const bool keeps = config_.load_best_model_at_end || config_.save_strategy == When::best;
   auto name = config_.metric_for_best_model;
   if (!name.starts_with("eval_")) name = "eval_" + name;
   const auto found = metrics.find(name);
-  if (found == metrics.end() && !keeps && config_.early_stopping_patience == 0) return verdict;
+  if (found == metrics.end() && !keeps && config_.early_stopping_patience == 0) return decision;
   if (found == metrics.end()) {
     std::vector<std::string> there;
     for (const auto& [metric, value] : metrics) there.push_back(metric.substr(5));
-    throw std::runtime_error(fmt::format("metric_for_best_model: there is no {}; there are {}",
-                                         config_.metric_for_best_model, fmt::join(there, ", ")));
+    throw std::runtime_error(
+        fmt::format("metric_for_best_model: unknown metric {}; available are {}",
+                    config_.metric_for_best_model, fmt::join(there, ", ")));
   }
   const bool greater = config_.greater_is_better.value_or(!name.ends_with("loss"));
   const double gain = progress_.best_metric
@@ -29,17 +31,17 @@ Session::Verdict Session::judge(const std::map<std::string, double>& metrics) {
   if (gain > 0) {
     progress_.best_metric = found->second;
     progress_.best_step = progress_.step;
-    verdict.keep = keeps && progress_.step > 0;
+    decision.keep = keeps && progress_.step > 0;
   }
   if (gain > config_.early_stopping_threshold) {
     progress_.evaluations_without_gain = 0;
   } else if (++progress_.evaluations_without_gain >= config_.early_stopping_patience &&
              config_.early_stopping_patience > 0) {
-    reporter_->note(fmt::format("{} has not become better in {} evaluations: stopping early", name,
+    reporter_->note(fmt::format("{} has not improved in {} evaluations: stopping early", name,
                                 config_.early_stopping_patience));
-    verdict.stop = true;
+    decision.stop = true;
   }
-  return verdict;
+  return decision;
 }
 
 }  // namespace mgpu::train

@@ -15,7 +15,7 @@ struct StepRecord::Arrival {
 
 StepRecord::StepRecord(at::Device device, int world)
     : values_(at::zeros({kRankSeconds + world}, at::TensorOptions(device).dtype(at::kDouble))),
-      known_(static_cast<std::size_t>(kRankSeconds + world), 0.0),
+      host_values_(static_cast<std::size_t>(kRankSeconds + world), 0.0),
       world_(world) {}
 
 void StepRecord::add(Slot slot, const at::Tensor& scalar) {
@@ -23,18 +23,18 @@ void StepRecord::add(Slot slot, const at::Tensor& scalar) {
 }
 
 void StepRecord::add(int slot, double value) {
-  known_[static_cast<std::size_t>(slot)] += value;
+  host_values_[static_cast<std::size_t>(slot)] += value;
 }
 
 void StepRecord::reduce(comm::Comm& comm) {
-  const auto size = static_cast<std::int64_t>(known_.size());
+  const auto size = static_cast<std::int64_t>(host_values_.size());
   auto known = at::empty({size}, at::TensorOptions(at::kDouble).pinned_memory(values_.is_cuda()));
-  known.copy_(at::from_blob(known_.data(), {size}, at::kDouble));
+  known.copy_(at::from_blob(host_values_.data(), {size}, at::kDouble));
   values_.add_(known.to(values_.device(), /*non_blocking=*/true));
-  comm.all_reduce(values_, "sum of losses and norms").wait();
+  comm.all_reduce(values_, "all-reduce of losses and norms").wait();
 }
 
-void StepRecord::send() {
+void StepRecord::copy_to_host() {
   if (!values_.is_cuda()) {
     host_ = values_;
     return;
@@ -55,8 +55,8 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   out.entropy_sum = v[kEntropy];
   out.grad_norm = std::sqrt(v[kSquaredNorm]);
   out.skipped = !std::isfinite(out.grad_norm);
-  out.save_wanted = v[kSave] > 0;
-  out.stop_wanted = v[kStop] > 0;
+  out.save_requested = v[kSave] > 0;
+  out.stop_requested = v[kStop] > 0;
   out.comm_seconds = v[kCommSeconds];
   out.rank_seconds.assign(v + kRankSeconds, v + kRankSeconds + world_);
   return out;

@@ -8,21 +8,21 @@ namespace mgpu::train {
 namespace {
 
 std::atomic<int> stop_signal{0};
-std::atomic<bool> save_asked{false};
+std::atomic<bool> save_requested{false};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-constexpr int kStops[] = {SIGTERM, SIGINT, SIGHUP};
+constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
 void on_signal(int signo) {
   if (signo == SIGUSR1) {
-    save_asked = true;
+    save_requested = true;
   } else {
     stop_signal = signo;
     if (signo == SIGINT) ::signal(SIGINT, SIG_DFL);
   }
 }
 
-void take_over(int signo) {
+void install_handler(int signo) {
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
@@ -33,8 +33,8 @@ void take_over(int signo) {
 
 StopSignals::StopSignals() {
   stop_signal = 0;
-  save_asked = false;
-  take_over(SIGUSR1);
+  save_requested = false;
+  install_handler(SIGUSR1);
 }
 
 StopSignals::~StopSignals() {
@@ -46,15 +46,15 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::defer() {
-  for (const int signo : kStops) {
+  for (const int signo : kStopSignals) {
     struct sigaction now{};
     ::sigaction(signo, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) take_over(signo);
+    if (now.sa_handler != SIG_IGN) install_handler(signo);
   }
 }
 
-Wishes StopSignals::take() {
-  return {save_asked.exchange(false), stop_signal != 0};
+Requests StopSignals::take() {
+  return {save_requested.exchange(false), stop_signal != 0};
 }
 
 int StopSignals::signal() const {

@@ -4,11 +4,13 @@
 
 namespace mgpu::train {
 
-// SIGTERM, SIGINT and SIGHUP ask for a checkpoint and the end, SIGUSR1 for a checkpoint: they are
-// taken at the next step. A second SIGINT ends at once, as a person expects. One at a time.
+// Turns signals into requests that training carries out at the next step: SIGTERM, SIGINT and
+// SIGHUP request a checkpoint and a stop, SIGUSR1 requests a checkpoint. A second SIGINT ends the
+// process at once, as users expect. At most one object may exist at a time.
 //
-// SIGUSR1 is taken from the beginning. The others end the process as they do by default until
-// defer() is called: before training there is nothing to save and nobody who would look.
+// SIGUSR1 is handled from construction on. The other signals keep their default action, which ends
+// the process, until defer() is called: before training there is nothing to save, and nothing
+// checks for requests.
 class StopSignals {
  public:
   StopSignals();
@@ -16,13 +18,13 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // From now on a signal to end waits for the next step. What the process was told to ignore
-  // (SIGHUP under nohup) stays ignored.
+  // From now on the stop signals are handled at the next step. A signal that the process ignores,
+  // such as SIGHUP under nohup, stays ignored.
   void defer();
 
-  // What has been asked for since the last call; a wish to end stays.
-  Wishes take();
-  int signal() const;  // the one that asked for the end; 0: none
+  // The requests since the last call. A stop request persists: every later call returns it again.
+  Requests take();
+  int signal() const;  // the signal that requested the stop; 0: none
 };
 
 }  // namespace mgpu::train

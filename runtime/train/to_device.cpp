@@ -23,16 +23,16 @@ model::DeviceBatch to_device(const data::Batch& batch, at::Device device) {
   const auto send = [&](const auto& values) {
     return host_tensor(values, gpu).to(device, /*non_blocking=*/true);
   };
-  std::vector<std::int64_t> labelled;
-  labelled.reserve(static_cast<std::size_t>(batch.labels));
+  std::vector<std::int64_t> target_rows;
+  target_rows.reserve(static_cast<std::size_t>(batch.target_tokens));
   for (std::size_t i = 0; i < batch.targets.size(); ++i)
-    if (batch.targets[i] != data::kNoLabel) labelled.push_back(static_cast<std::int64_t>(i));
+    if (batch.targets[i] != data::kNoTarget) target_rows.push_back(static_cast<std::int64_t>(i));
 
   model::DeviceBatch result;
   result.tokens = send(batch.tokens);
   result.positions = send(batch.positions);
   result.targets = send(batch.targets);
-  result.labelled = send(labelled);
+  result.target_rows = send(target_rows);
   auto& s = result.sequences;
   s.host_starts = host_tensor(batch.starts, false);
   s.starts = send(batch.starts);

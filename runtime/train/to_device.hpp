@@ -7,7 +7,7 @@
 
 namespace mgpu::train {
 
-// Copies a micro-batch to where it is computed, through pinned memory for a GPU, without waiting.
+// Copies a micro-batch to the device. For a GPU it copies through pinned memory and does not wait.
 model::DeviceBatch to_device(const data::Batch& batch, at::Device device);
 
 }  // namespace mgpu::train

@@ -13,7 +13,7 @@
 namespace mgpu::train {
 namespace {
 
-constexpr std::size_t kAhead = 2;  // steps the loader prepares early
+constexpr std::size_t kAhead = 2;  // steps that the loader prepares in advance
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void Trainer::start_loader() {
   options.rank = contract_.rank;
   options.world = contract_.world_size;
   options.max_items = batch_.per_device;
-  options.micros = batch_.accumulation;
+  options.micro_batches = batch_.accumulation;
   options.first_step = progress_.step;
   options.end_step = total_steps_;
   options.ahead = kAhead;
@@ -44,17 +44,23 @@ void Trainer::start_loader() {
 
 bool Trainer::train_epoch() {
   if (training_over_) return false;
-  if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
+  if (config_.eval_on_start && progress_.step == 0 && eval_dataset_ != nullptr) evaluate_now();
   const auto epoch = next_->epoch;
   while (next_ && next_->epoch == epoch && !training_over_) {
     const auto batches = std::move(*next_);
     const double rate = rates_->at(batches.step);
-    auto record = learner_->step(batches, rate, wishes_ ? wishes_() : Wishes{});
+    auto record = learner_->step(batches, rate, requests_ ? requests_() : Requests{});
     next_ = loader_->next();
-    settle();  // the step before this one, while this one is computed
+    consume_record();  // of the previous step, while the device computes this one
     const double epoch_now = epoch_after(batches);
-    in_flight_ = InFlight{std::move(record), batches.step,  batches.labels, batches.tokens,
-                          batches.examples,  batches.costs, rate,           epoch_now};
+    in_flight_ = InFlight{std::move(record),
+                          batches.step,
+                          batches.target_tokens,
+                          batches.tokens,
+                          batches.examples,
+                          batches.costs,
+                          rate,
+                          epoch_now};
     progress_.step = batches.step + 1;
     if (const auto every = config_.consistency_check_steps;
         every > 0 && progress_.step % every == 0)
@@ -62,13 +68,13 @@ bool Trainer::train_epoch() {
     progress_.epoch = epoch_now;
     const bool epoch_ends = !next_ || next_->epoch != epoch;
     const bool last = progress_.step == total_steps_;
-    if (log_due() || last || epoch_ends) settle();
+    if (log_due() || last || epoch_ends) consume_record();
     if (log_due() || last) log_interval();
-    if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
+    if (eval_dataset_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
       evaluate_now();
-    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
-    if (stop_wanted_) {
-      end_ = End::stopped;
+    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+    if (stop_requested_) {
+      end_reason_ = EndReason::stopped;
       training_over_ = true;
     }
   }
@@ -77,7 +83,7 @@ bool Trainer::train_epoch() {
 }
 
 void Trainer::finish() {
-  settle();
+  consume_record();
   log_interval();
   save_last();
   reporter_->summary(whole_run_);
@@ -91,18 +97,18 @@ double Trainer::epoch_after(const data::StepBatches& batches) {
 }
 
 void Trainer::save() {
-  settle();
+  consume_record();
   save_now();
 }
 
-void Trainer::settle() {
+void Trainer::consume_record() {
   if (!in_flight_) return;
   const auto step = std::move(*in_flight_);
   in_flight_.reset();
   const auto outcome = step.record.outcome(step.step);
-  pacer_->measured(step.step, outcome.rank_seconds, step.costs);
-  stop_wanted_ = stop_wanted_ || outcome.stop_wanted;
-  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  pacer_->record_times(step.step, outcome.rank_seconds, step.costs);
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
   for (Interval* sum : {&interval_, &whole_run_}) {
     sum->step = step.step + 1;
     sum->total_steps = total_steps_;
@@ -120,16 +126,16 @@ void Trainer::settle() {
     sum->loss_sum += outcome.loss_sum;
     sum->correct += outcome.correct;
     sum->entropy_sum += outcome.entropy_sum;
-    sum->labels += step.labels;
+    sum->target_tokens += step.target_tokens;
   }
   progress_.tokens += step.tokens;
   const double loss =
-      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.labels));
+      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.target_tokens));
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
   if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
-        "step {}: the gradient is not finite (loss {}); the weights are those before the step. "
-        "Lower learning_rate, look at the data, or set on_non_finite: skip",
+        "step {}: the gradient is not finite (loss {}), so the weights were not updated; "
+        "lower learning_rate, check the data, or set on_non_finite: skip",
         step.step + 1, loss));
   }
   if (outcome.skipped) {
@@ -140,16 +146,16 @@ void Trainer::settle() {
 
 void Trainer::log_interval() {
   if (interval_.steps == 0) return;
-  if (const auto shares = pacer_->news(interval_.step - 1); !shares.empty())
+  if (const auto shares = pacer_->shares_line(interval_.step - 1); !shares.empty())
     reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
   reporter_->interval(interval_);
   interval_ = {};
 }
 
 void Trainer::evaluate_now() {
-  settle();
+  consume_record();
   const auto result =
-      evaluate(*learner_, *evaluated_, eval_items_, config_.per_device_eval_batch_size);
+      evaluate(*learner_, *eval_dataset_, eval_items_, config_.per_device_eval_batch_size);
   const double seconds = std::max(result.seconds, 1e-9);
   const std::map<std::string, double> metrics{
       {"eval_loss", result.loss},
@@ -160,13 +166,13 @@ void Trainer::evaluate_now() {
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  const auto verdict = judge(metrics);
-  if (verdict.keep) {
+  const auto decision = evaluate_best_model(metrics);
+  if (decision.keep) {
     save();
     best_checkpoint_ = last_checkpoint_;
   }
-  if (verdict.stop) {
-    end_ = End::early;
+  if (decision.stop) {
+    end_reason_ = EndReason::early;
     training_over_ = true;
   }
 }

@@ -21,8 +21,8 @@
 
 namespace mgpu::train {
 
-// Supervised fine-tuning of one model by all ranks of a job, from files to files. A program drives
-// it so:
+// Supervised fine-tuning of one model on all ranks of a job, from reading the files to writing the
+// trained model. Usage:
 //   Trainer trainer(config, contract);
 //   trainer.setup();
 //   while (trainer.train_epoch()) {}
@@ -32,39 +32,43 @@ class Trainer : public Session {
   Trainer(TrainConfig config, rendezvous::Contract contract);
   ~Trainer();
 
-  // Opens the model and the data, joins the other ranks, loads or resumes.
+  // Opens the model and the data, connects to the other ranks, and loads the weights or resumes
+  // from a checkpoint.
   void setup();
 
-  // The part of setup() that needs no other device or rank: the model's files and the data.
+  // The part of setup() that needs neither a GPU nor a communicator: opens the model's files and
+  // prepares the data.
   void open_files();
 
-  // What became of the rows of each file, a line each; after open_files().
+  // Lines that report how many rows of each file were used, cut or skipped. Call after
+  // open_files().
   std::vector<std::string> data_lines() const;
 
-  // Trains to the end of the epoch, or of training; false when nothing is left to do.
+  // Trains to the end of the epoch or of training. Returns false when training is over.
   bool train_epoch();
 
-  // Saves what is due, publishes the model, tells the summary, and parts from the others.
+  // Saves the last checkpoint and the model, reports the summary, and disconnects from the other
+  // ranks.
   void finish();
 
   double last_loss() const { return last_loss_; }
 
  private:
-  void settle_batch();
+  void plan_step_batch();
   void open_data();
   void plan_steps();
-  void resume();
+  void load_or_resume();
   void start_loader();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void save();
-  void settle();  // takes in the record of the step before
+  void consume_record();  // reads the record of the step in flight, if any
   void log_interval();
   void evaluate_now();
   double epoch_after(const data::StepBatches& batches);
 
   std::optional<data::Prepared> train_data_, eval_data_;
-  const data::Dataset* evaluated_ = nullptr;  // what evaluations run over; null: none do
+  const data::Dataset* eval_dataset_ = nullptr;  // null: no evaluations
   data::Items eval_items_;
   std::optional<data::Schedule> plan_;
   std::optional<optim::Schedule> rates_;
@@ -76,14 +80,14 @@ class Trainer : public Session {
 
   struct InFlight {
     StepRecord record;
-    std::int64_t step, labels, tokens, examples;
+    std::int64_t step, target_tokens, tokens, examples;
     std::vector<double> costs;  // of each rank's share
     double rate, epoch;
   };
   std::optional<InFlight> in_flight_;
   Interval interval_, whole_run_;
   std::int64_t last_evaluated_ = -1;
-  bool stop_wanted_ = false, training_over_ = false;
+  bool stop_requested_ = false, training_over_ = false;
   double last_loss_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What needs no other device: the model's files and the data.
+// The part of setup() that needs no GPU and no communicator: the model's files and the data.
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How long a rank waits for others that tokenise.
+// How long a rank waits for the other ranks to finish tokenizing.
 constexpr auto kPrepareTimeout = std::chrono::hours(24);
 
 std::string cache_folder(const TrainConfig& config) {
@@ -44,8 +44,8 @@ void Trainer::open_files() {
   open_data();
 }
 
-// Ranks wait for each other through the launcher's store: tokenising may take hours, and no
-// communicator should stand idle so long.
+// Ranks wait for each other through the launcher's store, not with a collective: tokenizing may
+// take hours, and a communicator should not stay idle that long.
 data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   data::PrepareOptions options;
   options.cache = cache_folder(config_);

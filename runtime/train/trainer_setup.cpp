@@ -1,4 +1,4 @@
-// What happens before the first step, after the files: ranks, weights, the plan.
+// The part of setup() after the files are open: ranks, weights, the plan of steps.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -31,17 +31,18 @@ void Trainer::setup() {
   check_ranks(config_, contract_.world_size);
   open_files();
   join();
-  settle_batch();
+  plan_step_batch();
   build();
   plan_steps();
-  resume();
+  load_or_resume();
   start_loader();
-  // From here on ranks save when they are told to end: all of them must be there for it.
-  comm_->barrier("the beginning of training");
+  // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
+  comm_->barrier("barrier before training");
 }
 
-// After ranks ran out of memory: the same step in more, smaller pieces, with the same result.
-void Trainer::settle_batch() {
+// After each restart because of an out-of-memory error, halves the per-device batch and takes more
+// micro-batches. The step's result stays the same.
+void Trainer::plan_step_batch() {
   batch_ = plan_batch(config_, comm_->world());
   global_batch_ = batch_.global();
   for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
@@ -57,12 +58,12 @@ void Trainer::plan_steps() {
   const auto& dataset = train_data_->dataset;
   auto split = data::split(dataset.ranges(), config_.val_set_size, data_seed);
   if (eval_data_) {
-    evaluated_ = &eval_data_->dataset;
-    std::vector<std::uint32_t> all(evaluated_->size());
+    eval_dataset_ = &eval_data_->dataset;
+    std::vector<std::uint32_t> all(eval_dataset_->size());
     std::iota(all.begin(), all.end(), 0U);
     eval_items_ = data::singles(all);
   } else if (!split.validation.empty()) {
-    evaluated_ = &dataset;
+    eval_dataset_ = &dataset;
     eval_items_ = data::singles(split.validation);
   }
   data::ScheduleOptions options;
@@ -80,7 +81,7 @@ void Trainer::plan_steps() {
   pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
 }
 
-void Trainer::resume() {
+void Trainer::load_or_resume() {
   begin_report(begin(global_batch_));
   for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);

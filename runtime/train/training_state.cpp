@@ -25,7 +25,8 @@ using optim::AdamW;
 constexpr const char* kFolder = "training_state";
 constexpr const char* kScales = "_scales";
 
-// What is saved of a state, as if it were all moments: the master is one in fp32.
+// The parts of an optimizer state that are saved. The master weights are treated as a moment in
+// fp32.
 struct Kind {
   const char* name;
   Moment (*of)(const AdamW::State&);
@@ -43,10 +44,10 @@ std::string scales_name(std::string_view values_name) {
   return std::string(values_name).insert(values_name.find('/'), kScales);
 }
 
-// This rank's part of the work of saving: what it would own if the states were spread, also when
-// everybody has all of them.
+// A piece that this rank saves: part of what it would own if the states were sharded, even if every
+// rank holds all of them.
 struct Piece {
-  std::string key;  // without the kind
+  std::string key;  // NAME@BEGIN, without the kind
   AdamW::State* state;
   std::int64_t from, size;  // within the state's tensors
 };
@@ -70,13 +71,13 @@ std::vector<Piece> pieces_of(parallel::Shards& shards, AdamW& optimizer, int ran
   return pieces;
 }
 
-// Where a saved piece lies in its tensor.
-struct Saved {
+// A saved piece: which elements of its tensor it has, and where it is stored.
+struct SavedPiece {
   std::int64_t begin, size;
   const checkpoint::SafetensorsFile* file;
   const checkpoint::TensorEntry* entry;
 };
-using Index = std::map<std::string, std::vector<Saved>>;  // "kind/NAME" -> pieces
+using Index = std::map<std::string, std::vector<SavedPiece>>;  // "kind/NAME" -> pieces
 
 Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& files) {
   Index index;
@@ -88,7 +89,7 @@ Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& 
       if (at == std::string::npos || entry.shape.size() != 1 ||
           std::from_chars(entry.name.data() + at + 1, end, begin).ptr != end) {
         throw std::runtime_error(
-            fmt::format("{}: {} is no piece of a training state", file->path(), entry.name));
+            fmt::format("{}: {} is not a piece of a training state", file->path(), entry.name));
       }
       index[entry.name.substr(0, at)].push_back({begin, entry.shape[0], file.get(), &entry});
     }
@@ -96,12 +97,12 @@ Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& 
   return index;
 }
 
-at::Tensor tensor_of(const Saved& saved, const checkpoint::TensorEntry& entry) {
+at::Tensor tensor_of(const SavedPiece& saved, const checkpoint::TensorEntry& entry) {
   return tensor_over({entry.dtype, entry.shape, saved.file->bytes(entry), saved.file->path()});
 }
 
-// A saved piece; codes are read with `table`.
-Moment moment_of(const Saved& saved, const at::Tensor& table) {
+// Reads a saved piece; `table` decodes 8-bit codes.
+Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
   Moment moment{tensor_of(saved, *saved.entry), {}, {}, 0};
   if (saved.entry->dtype != checkpoint::DType::u8) return moment;
   const auto* scales = saved.file->find(scales_name(saved.entry->name));
@@ -109,15 +110,17 @@ Moment moment_of(const Saved& saved, const at::Tensor& table) {
   if (scales == nullptr || scales->dtype != checkpoint::DType::f32 ||
       scales->shape != std::vector{ops::moment_blocks(moment.lead, saved.size)}) {
     throw std::runtime_error(
-        fmt::format("{}: {} has no scales that fit it", saved.file->path(), saved.entry->name));
+        fmt::format("{}: {} has no matching scales", saved.file->path(), saved.entry->name));
   }
   moment.scales = tensor_of(saved, *scales);
   moment.table = table;
   return moment;
 }
 
-// A scale is the largest of those that its block had in the pieces. Where that is one, codes are
-// read as they were written; elements that had a smaller one are rounded to the new levels.
+// Fills one kind of a state from all saved pieces that overlap it. With codes, a block's scale
+// becomes the largest of the scales that the block had in the pieces. If the block had only one
+// scale, its codes are restored as written; elements with a smaller scale are rounded to the new
+// levels.
 void fill(const Kind& kind, const AdamW::State& state, const Index& index,
           const at::Tensor& table) {
   const auto& f = state.owned->fragment;
@@ -145,16 +148,17 @@ void fill(const Kind& kind, const AdamW::State& state, const Index& index,
     }
   }
   if (filled != f.size) {
-    throw std::runtime_error(
-        fmt::format("the training state lacks {} of {}: {} of its {} elements from {} on are there",
-                    kind.name, f.name, filled, f.size, f.tensor_begin));
+    throw std::runtime_error(fmt::format(
+        "the training state is incomplete: {} of {} has {} of the {} elements from {} on",
+        kind.name, f.name, filled, f.size, f.tensor_begin));
   }
   if (!to.coded()) {
     to.values.copy_(values);
     return;
   }
   const Moment host{at::empty({f.size}, at::kByte), at::empty_like(scales), table, lead};
-  ops::encode_(host, values, scales);  // here: a GPU has no room for what it takes
+  ops::encode_(host, values,
+               scales);  // on the host: encoding needs more memory than a GPU has left
   to.values.copy_(host.values);
   to.scales.copy_(host.scales);
 }

@@ -28,7 +28,7 @@ bool has_vocabulary(const std::string& name) {
   return name == "model.embed_tokens.weight" || name == "lm_head.weight";
 }
 
-// Appends rows that are the mean of those there are.
+// Cuts `rows` to the wanted number, or appends rows that are the mean of the existing ones.
 at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
   if (rows.size(0) >= wanted) return rows.narrow(0, 0, wanted);
   const auto mean = rows.to(at::kFloat).mean({0}, true).to(rows.scalar_type());
@@ -44,7 +44,7 @@ at::Generator generator_for(std::uint64_t seed, const std::string& name) {
 checkpoint::Nf4Tensor read_nf4(const checkpoint::Weights& weights, const model::Slot& slot) {
   auto matrix = checkpoint::read_nf4(weights, slot.name);
   if (matrix.shape != slot.shape) {
-    throw std::runtime_error(fmt::format("tensor '{}' in 4 bits has shape {}, not {}", slot.name,
+    throw std::runtime_error(fmt::format("4-bit tensor '{}' has shape {}, not {}", slot.name,
                                          checkpoint::shape_text(matrix.shape),
                                          checkpoint::shape_text(slot.shape)));
   }
@@ -97,13 +97,13 @@ at::ScalarType scalar_type(DType dtype) {
   for (const auto& [file, torch] : kTypes)
     if (file == dtype) return torch;
   throw std::runtime_error(
-      fmt::format("tensors of type {} cannot be computed with", checkpoint::name_of(dtype)));
+      fmt::format("tensors of type {} are not supported", checkpoint::name_of(dtype)));
 }
 
 DType dtype_of(at::ScalarType type) {
   for (const auto& [file, torch] : kTypes)
     if (torch == type) return file;
-  throw std::logic_error("a type that no file has");
+  throw std::logic_error("no file format has this tensor type");
 }
 
 at::Tensor tensor_over(const checkpoint::TensorView& view) {

@@ -15,25 +15,26 @@ namespace mgpu::train {
 at::ScalarType scalar_type(checkpoint::DType dtype);
 checkpoint::DType dtype_of(at::ScalarType type);
 
-// A tensor over a file's bytes, or a copy of them where they do not lie on an element's boundary.
+// A tensor that views a file's bytes, or a copy if the bytes are not aligned to its elements.
 at::Tensor tensor_over(const checkpoint::TensorView& view);
 
-// Sets every tensor of the model but adapters from the files; each rank reads what it keeps. Rows
-// of the embedding and the head beyond those on disk (new tokens) get the mean of those that are
-// there. What is kept in 4 bits is quantised on its way, one tensor after the other; what lies in
-// the files in 4 bits is taken as it is, or turned into numbers.
+// Loads every tensor of the model except adapters; each rank keeps only its part. Embedding and
+// head rows beyond vocab_on_disk (new tokens) get the mean of the rows on disk. Tensors that
+// `shards` holds in 4 bits are quantized one by one while loading. Tensors that are in 4 bits on
+// disk are copied unchanged if `shards` holds them in 4 bits, and dequantized otherwise.
 void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
                   const model::ModelConfig& config, std::int64_t vocab_on_disk);
 
-// Draws every tensor as from-scratch training starts: normal, norms 1, biases 0. What a tensor gets
-// depends on the seed and its name alone.
+// Initializes every tensor except adapters for training from scratch: weights from a normal
+// distribution, norms 1, biases 0. A tensor's values depend only on the seed and its name.
 void draw_weights(parallel::Shards& shards, double deviation, std::uint64_t seed);
 
-// Adapters as PEFT starts them: a is uniform (Kaiming, a = sqrt 5), b is 0.
+// Initializes adapters as PEFT does: A is Kaiming-uniform with a = sqrt(5), B is 0.
 void draw_adapters(parallel::Shards& shards, std::uint64_t seed);
 
-// Writes tensors that all ranks have together, in order; called by all ranks, `writer` is rank 0's
-// and null elsewhere. `rename` gives the name in the file, empty for tensors that stay out of it.
+// plan_of lists the tensors that write_weights writes, in the same order. All ranks call
+// write_weights together; `writer` is null except on rank 0. `rename` maps a tensor's name to its
+// name in the file; tensors for which it returns an empty string are not written.
 using Rename = std::function<std::string(const std::string&)>;
 std::vector<checkpoint::TensorPlan> plan_of(const parallel::Shards& shards, at::ScalarType dtype,
                                             bool with_frozen, const Rename& rename);

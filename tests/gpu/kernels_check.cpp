@@ -1,5 +1,5 @@
 // Compares every kernel on a GPU with the ATen composition of the same operation on the CPU in
-// fp32, and times the ones that only move memory. Ends with status 1 if any is off.
+// fp32, and times those that are limited by memory bandwidth. Exits with status 1 if any differs.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -126,7 +126,7 @@ void check_token_scores(std::int64_t rows, std::int64_t vocab, at::ScalarType ty
   ops::token_scores_backward_(x, targets.to(at::kCUDA), 0.7,
                               {slopes.log_probs.to(at::kCUDA), slopes.entropies.to(at::kCUDA)});
   ops::token_scores_backward_(wanted_x, targets, 0.7, slopes);
-  // The entropy of so many tokens in fp32 is not better than this.
+  // fp32 cannot give the entropy of so many tokens more precisely.
   compare("token_scores gradient" + name, x, wanted_x, std::max(limit, 1e-4));
 }
 
@@ -177,7 +177,7 @@ void check_sampling(std::int64_t rows, std::int64_t vocab, at::ScalarType type,
     compare("sampling " + name, got.tokens, drawn(reference(logits), sampling).tokens, 1e-9);
 }
 
-// How often each token comes, beside the host's sampler.
+// Compares how often each token is sampled with the sampler on the host.
 void check_frequencies(const ops::Sampling& sampling, const std::string& name) {
   constexpr std::int64_t kRows = 1 << 17, kVocab = 40;
   const auto logits = at::randn({1, kVocab}).expand({kRows, kVocab}).contiguous();
@@ -207,7 +207,7 @@ void check_adamw(std::int64_t n, at::ScalarType grad, at::ScalarType moment) {
   compare("adamw second", gv, v2, moment == at::kFloat ? 1e-6 : 4e-3);
 }
 
-// Codes and scales bit for bit, numbers to a rounding.
+// Codes and scales must match bit for bit, dequantized values within rounding.
 void check_nf4(std::int64_t rows, std::int64_t columns, bool nested, at::ScalarType type,
                double limit) {
   const auto weight = at::randn({rows, columns}).mul_(0.02).to(at::kBFloat16);
@@ -230,8 +230,8 @@ void check_nf4(std::int64_t rows, std::int64_t columns, bool nested, at::ScalarT
   const auto wanted = at::zeros({rows, columns});
   ops::dequantize(device, got);
   ops::dequantize(host, wanted);
-  compare("nf4 numbers" + name, got, wanted, limit);
-  compare("nf4 is near what it was" + name, got, weight, 0.12);
+  compare("nf4 values" + name, got, wanted, limit);
+  compare("nf4 is close to the original" + name, got, weight, 0.12);
 }
 
 ops::Moment to_gpu(const ops::Moment& m) {
@@ -245,7 +245,8 @@ ops::Moment coded(const Tensor& values, const Tensor& table, std::int64_t lead) 
   return moment;
 }
 
-// A code in the middle of two levels may become either: few do. Nothing may change when skipped.
+// A value halfway between two levels may become either code; few do. A skipped step must change
+// nothing.
 void check_adamw_8bit(std::int64_t n, std::int64_t lead, at::ScalarType grad, bool with_value) {
   const auto g = at::randn({n}).to(grad);
   const optim::Span cpu{at::randn({n}),
@@ -427,6 +428,6 @@ int main() {
            {std::pair{100003, 0}, std::pair{1 << 20, 64}, std::pair{5000, 100}, std::pair{7, 255}})
         check_adamw_8bit(n, lead, grad, with_value);
   time_all();
-  printf("%s\n", good ? "all kernels agree" : "some kernels are off");
+  printf("%s\n", good ? "all kernels agree" : "some kernels differ");
   return good ? 0 : 1;
 }

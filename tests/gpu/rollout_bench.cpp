@@ -1,5 +1,5 @@
-// Times rollouts on random prompts and weights of known shapes, without files: whole calls of the
-// engine, and where the time of a step goes.
+// Times rollouts on random prompts and weights of known shapes, without files: whole calls to the
+// engine, and the parts of a step.
 //   rollout_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
 //   rows=64 prompt=256 new=256 lora=0 rounds=3 group=1
 #include <ATen/ops/add.h>
@@ -28,7 +28,7 @@ using namespace mgpu;
 using at::Tensor;
 using Options = std::map<std::string, std::string>;
 
-// One step's pieces, each for all layers.
+// Times the parts of one step, each over all layers.
 class Pieces {
  public:
   Pieces(const model::ModelConfig& config, const rollout::WholeWeights& weights, at::Device device,
@@ -62,8 +62,8 @@ class Pieces {
              at::zeros({rows}, ints), at::empty({rows}, floats.dtype(at::kFloat))};
   }
 
-  void tell() {
-    // As the engine has them.
+  void print() {
+    // As in the engine.
     std::vector<model::Block> blocks;
     for (std::int64_t layer = 0; layer < c_.layers; ++layer) {
       auto block = weights_.unit(model::block_unit(static_cast<int>(layer))).block;
@@ -105,7 +105,7 @@ class Pieces {
     time("head", [&] { at::mm(x_, head.t()); });
     time("sample", [&] { ops::sample(logits_, {}, draw_); });
     time("sample, top_p .9", [&] { ops::sample(logits_, {.top_p = .9}, draw_); });
-    printf("  %-18s %8.1f us\n", "sum but the last", total_);
+    printf("  %-18s %8.1f us\n", "sum without the last", total_);
   }
 
  private:
@@ -179,14 +179,15 @@ int main(int argc, char** argv) {
     engine.generate(prompts, wanted);
     const auto& n = engine.counts();
     printf(
-        "  round %ld: %.3f s; read %ld tokens in %.3f s, made %ld in %.3f s (%ld steps): %.0f/s; "
+        "  round %ld: %.3f s; read %ld tokens in %.3f s, generated %ld in %.3f s (%ld steps): "
+        "%.0f/s; "
         "%.2f GiB reserved\n",
         round, bench::seconds() - start, n.prompt_tokens, n.reading, n.tokens, n.stepping, n.steps,
         static_cast<double>(n.tokens) / n.stepping,
         static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
   }
   const rollout::WholeWeights weights(config, shards);
-  Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).tell();
+  Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).print();
   comm->close();
   return 0;
 }

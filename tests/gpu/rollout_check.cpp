@@ -1,5 +1,6 @@
-// Compares what an engine makes on a GPU, in recorded steps over batches of changing sizes, with
-// what the trainer's own arithmetic says of it. Prints a line a case; exit status 1 if one is bad.
+// Compares the log-probabilities that the engine computes on a GPU, in recorded steps over batches
+// of changing sizes, with those of the trainer's own arithmetic. Prints one line per case and exits
+// with status 1 if a case fails.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -21,7 +22,7 @@ struct Case {
   long lora = 0;
   double penalty = 1;
   double temperature = 1;
-  double most = 1e-4, mean = 1e-4;  // difference of log-probabilities that is allowed
+  double most = 1e-4, mean = 1e-4;  // allowed differences of log-probabilities
 };
 
 std::vector<rollout::Prompt> make_prompts(long vocabulary) {
@@ -37,7 +38,7 @@ std::vector<rollout::Prompt> make_prompts(long vocabulary) {
   return prompts;
 }
 
-// Prompts and completions end to end, with labels where something was completed.
+// Prompts and completions, concatenated. The target tokens are those of the completions.
 data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
                     const std::vector<std::vector<rollout::Completion>>& made) {
   data::Batch batch;
@@ -51,8 +52,8 @@ data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
       for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
         batch.tokens.push_back(tokens[i]);
         batch.positions.push_back(static_cast<int>(i));
-        batch.targets.push_back(i + 1 >= first ? tokens[i + 1] : data::kNoLabel);
-        if (i + 1 >= first) ++batch.labels;
+        batch.targets.push_back(i + 1 >= first ? tokens[i + 1] : data::kNoTarget);
+        if (i + 1 >= first) ++batch.target_tokens;
       }
     }
   batch.starts.push_back(static_cast<int>(batch.tokens.size()));
@@ -71,7 +72,7 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
   parallel::Shards shards(config, model::lay_out(config, lora), options, comm);
   at::manual_seed(1);
   bench::fill(shards, device);
-  for (const auto& unit : shards.layout().units)  // adapters that change something
+  for (const auto& unit : shards.layout().units)  // make the adapters change the output
     for (const auto* flat : {&unit.trained, &unit.frozen})
       for (const auto& slot : flat->slots)
         if (slot.name.find("lora_B") != std::string::npos)
@@ -108,12 +109,12 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
         most = std::isnan(off) ? off : std::max(most, off);
         sum += off;
       }
-  const double mean = sum / static_cast<double>(batch.labels);
+  const double mean = sum / static_cast<double>(batch.target_tokens);
   const bool good = most <= wanted.most && mean <= wanted.mean;
   printf(
       "%-5s %-34s %ld tokens: log-probs off by %.2e at most (limit %.0e), %.2e on average (%.0e)\n",
-      good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.labels), most, wanted.most, mean,
-      wanted.mean);
+      good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.target_tokens), most, wanted.most,
+      mean, wanted.mean);
   return good;
 }
 

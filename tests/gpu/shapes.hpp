@@ -8,7 +8,7 @@
 #include "runtime/model/model_config.hpp"
 #include "runtime/parallel/shards.hpp"
 
-// Models of known shapes with random weights, for programs that measure.
+// Models of known shapes with random weights, for benchmarks.
 namespace mgpu::bench {
 
 inline model::ModelConfig shape(const std::string& name) {
@@ -40,7 +40,7 @@ inline model::ModelConfig shape(const std::string& name) {
   return c;
 }
 
-// Adapters of all linear layers; of rank 0: none.
+// Adapters for all linear layers; rank 0 means none.
 inline model::LoraShape lora_of_rank(long rank) {
   model::LoraShape lora;
   if (rank == 0) return lora;

@@ -1,5 +1,5 @@
-// Times training steps on random tokens and random weights of known shapes, without files: what the
-// arithmetic, the collectives and the optimizer take. Started by mgpu-run on several GPUs.
+// Times training steps (arithmetic, collectives and optimizer) on random tokens and random weights
+// of known shapes, without files. For several GPUs, start it with mgpu-run.
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 check=0 overlap=1
 #include <ATen/Context.h>
@@ -42,12 +42,12 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
       b.tokens.push_back(static_cast<int>((s * 7919 + i * 104729) % vocab));
       b.positions.push_back(static_cast<int>(i));
       b.targets.push_back(i + 1 < length ? static_cast<int>((s * 7919 + (i + 1) * 104729) % vocab)
-                                         : data::kNoLabel);
+                                         : data::kNoTarget);
     }
   }
   b.starts.push_back(static_cast<int>(b.tokens.size()));
   b.longest = static_cast<int>(longest);
-  b.labels = static_cast<long>(b.tokens.size()) - sequences;
+  b.target_tokens = static_cast<long>(b.tokens.size()) - sequences;
   return b;
 }
 
@@ -93,17 +93,19 @@ int main(int argc, char** argv) {
   options.head_rows = number("rows");
   options.adapter_scale = 2;
   if (o["keep"] != "all") {
-    options.keep.assign(static_cast<std::size_t>(config.layers),
-                        o["keep"] == "input" ? model::Keep::input : model::Keep::on_host);
+    options.saved_activations.assign(
+        static_cast<std::size_t>(config.layers),
+        o["keep"] == "input" ? model::SavedActivations::input : model::SavedActivations::on_host);
   }
   model::Transformer transformer(config, options);
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
   const auto sent = train::to_device(host, device);
-  const double labels = static_cast<double>(host.labels * number("micros") * comm->world());
+  const double target_tokens =
+      static_cast<double>(host.target_tokens * number("micros") * comm->world());
 
   double begin = 0;
   at::Tensor loss;
-  const long warm = number("warm"), steps = number("steps"), micros = number("micros");
+  const long warm = number("warm"), steps = number("steps"), micro_batches = number("micros");
   for (long step = 0; step < warm + steps; ++step) {
     if (step == warm) {
       train::wait_for(device);
@@ -111,9 +113,9 @@ int main(int argc, char** argv) {
       begin = seconds();
     }
     loss = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
-    for (long micro = 0; micro < micros; ++micro) {
-      shards.begin_micro(micro == 0, micro + 1 == micros);
-      loss.add_(transformer.train(sent, 1 / labels, 1, shards).loss);
+    for (long micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      shards.begin_micro_batch(micro_batch == 0, micro_batch + 1 == micro_batches);
+      loss.add_(transformer.train(sent, 1 / target_tokens, 1, shards).loss);
     }
     shards.finish_gradients();
     auto square = optimizer.squared_gradient_norm();
@@ -125,7 +127,8 @@ int main(int argc, char** argv) {
     if (step < 3 || step + 1 == warm + steps) {
       if (comm->rank() == 0)
         printf("step %ld loss %.5f norm %.5f\n", step,
-               loss.item<float>() / static_cast<double>(host.labels * micros), norm.item<float>());
+               loss.item<float>() / static_cast<double>(host.target_tokens * micro_batches),
+               norm.item<float>());
     }
   }
   train::wait_for(device);
@@ -133,7 +136,7 @@ int main(int argc, char** argv) {
   const auto memory = train::device_memory(device);
   if (comm->rank() == 0) {
     const double per_gpu =
-        static_cast<double>(static_cast<long>(host.tokens.size()) * micros * steps) / took;
+        static_cast<double>(static_cast<long>(host.tokens.size()) * micro_batches * steps) / took;
     const double parameters =
         static_cast<double>(shards.layout().trained() + shards.layout().frozen());
     const double flops = (lora.rank > 0 ? 4 : 6) * parameters +

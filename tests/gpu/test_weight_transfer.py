@@ -1,8 +1,8 @@
-"""All weights to a server over NCCL, on a machine with two GPUs or more. Run by hand:
+"""Sends all weights to a server over NCCL, on a machine with two or more GPUs. Run by hand:
 
     cd tests/gpu; python -B -m unittest -v test_weight_transfer
 
-The trainer has the first GPU, the server (weight_server.py) the last.
+The trainer uses the first GPU and the server (weight_server.py) the last one.
 """
 
 import glob
@@ -42,7 +42,7 @@ class WeightTransfer(GrpoTest):
         self.addCleanup(server.kill)
 
     def train_on(self, gpus, **keys):
-        """A rank on each of these GPUs."""
+        """Trains with one rank on each of these GPUs."""
         folder = self.dir / f"run-{gpus.replace(',', '-')}"
         recipe = self.recipe(output_dir=str(folder), vllm_server_port=self.port,
                              vllm_group_port=free_port(), **keys)
@@ -53,7 +53,7 @@ class WeightTransfer(GrpoTest):
         return self.end(job, LIMIT)
 
     def assert_received(self, run):
-        """The first update is before the first step, the next are after steps 1 and 2."""
+        """The first update comes before the first step, the next ones after steps 1 and 2."""
         self.assertEqual(run.status, 0, run.out + run.err)
         updates = [trainer.load_tensors(self.received, f"received-{number}")
                    for number in (1, 2, 3)]

@@ -1,6 +1,6 @@
-"""The server of the peers' tests with weights over NCCL, as vLLM's workers receive them.
+"""The fake vLLM server of tests/peers, extended to receive weights over NCCL as vLLM's workers do.
 
-It is run on a GPU of its own; the model itself stays on the CPU. What each update brought is in
+It needs a GPU of its own; the model itself stays on the CPU. It writes each update to
 FOLDER/received-NUMBER.safetensors.
 """
 
@@ -30,7 +30,7 @@ class ncclUniqueId(ctypes.Structure):
 
 
 def known_as_vllms():
-    """The type that the id is pickled as, under the name that vLLM has for it."""
+    """Registers the type of the pickled id under the name that vLLM uses for it."""
     names = WRAPPER.split(".")
     for end in range(1, len(names) + 1):
         sys.modules.setdefault(".".join(names[:end]), types.ModuleType(names[end - 1]))
@@ -39,7 +39,7 @@ def known_as_vllms():
 
 
 class Group:
-    """A worker's part of the group: rank 1 of 2."""
+    """The worker's side of the group: rank 1 of 2."""
 
     def __init__(self, address, port, world):
         known_as_vllms()

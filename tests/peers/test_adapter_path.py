@@ -30,8 +30,8 @@ class AdapterPath(trainer.TrainerTest):
         wanted = first.column("eval_loss", "eval")[-1]
         got, run = self.evaluated(adapter_path=str(first.folder))
         self.assert_near([got], [wanted], 1e-6)
-        self.assertIn("going on from the adapter", run.notes)
-        self.assertIn("lora_r: the adapter's 4 instead of 16", run.notes)
+        self.assertIn("continuing from adapter", run.notes)
+        self.assertIn("lora_r: using the adapter's 4 instead of 16", run.notes)
         config = json.loads((run.folder / "adapter_config.json").read_text())
         self.assertEqual((config["r"], config["lora_alpha"], sorted(config["target_modules"])),
                          (4, 12, ["down_proj", "q_proj", "v_proj"]))
@@ -63,7 +63,7 @@ class AdapterPath(trainer.TrainerTest):
         wanted = trainer.load_tensors(whole.folder / "second", "adapter_model")
         shutil.rmtree(whole.folder / "checkpoint-10")
         again = self.train(2, out=whole.folder.name, **keys)
-        self.assertIn("going on from", again.notes)
+        self.assertIn("resuming from", again.notes)
         self.assert_same_weights(trainer.load_tensors(again.folder / "second", "adapter_model"),
                                  wanted)
         run = self.end(self.start_training(adapter_name="../second", **self.lora))

@@ -237,8 +237,8 @@ class LostRanks(trainer.TrainerTest):
         begin = time.monotonic()
         run = self.end(job)
         self.assertEqual(run.status, 1, run.err)
-        self.assertRegex(run.err, r"mgpu-train: rank 0: [a-z][a-z -]+ did not end within 3 s; "
-                                  "another rank is stuck, slower or gone")
+        self.assertRegex(run.err, r"mgpu-train: rank 0: [a-z][a-z -]+ did not finish within 3 s; "
+                                  "another rank is stuck, too slow, or has exited")
         self.assertIn("first failure: rank 0", run.err)
         self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
         self.assert_all_gone(ranks)

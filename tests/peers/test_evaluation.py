@@ -128,7 +128,7 @@ class BestModel(EvaluationTest):
         best = self.best_of(whole)
         self.assertEqual(max(self.losses(whole)), best + 6)
         self.assertEqual(whole.column("step")[-1], best + 6)
-        self.assertIn("eval_loss has not become better in 3 evaluations: stopping early",
+        self.assertIn("eval_loss has not improved in 3 evaluations: stopping early",
                       whole.notes)
         self.assertTrue(whole.weights())
         # Killed when two of the three were over: the third is all that is left.

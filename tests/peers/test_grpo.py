@@ -359,7 +359,7 @@ class Told(GrpoTest):
         run = self.train(2, eval_dataset=str(held_out), eval_strategy="steps", eval_steps=1,
                          early_stopping_patience=2, early_stopping_threshold=10, max_steps=8)
         self.assertEqual(run.column("step", "eval"), [1, 2, 3])
-        self.assertIn("eval_reward has not become better in 2 evaluations", run.notes)
+        self.assertIn("eval_reward has not improved in 2 evaluations", run.notes)
         self.assertTrue(run.weights())
 
     def test_ranks_are_compared(self):
@@ -368,7 +368,7 @@ class Told(GrpoTest):
         run = self.train(2, max_steps=2, consistency_check_steps=1, zero_stage=1)
         self.assert_same_weights(run.weights(), plain.weights(), ATOL)
         spread = self.train(2, max_steps=2, consistency_check_steps=1, zero_stage=3)
-        self.assertIn("consistency_check_steps: every weight is on one rank only", spread.notes)
+        self.assertIn("consistency_check_steps is ignored: every weight is on one rank only", spread.notes)
 
     def test_dropout_may_be_left_out(self):
         """With it, learning sees other log-probs than sampling did."""

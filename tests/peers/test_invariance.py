@@ -59,12 +59,12 @@ class Invariance(trainer.TrainerTest):
         """Who computes what is no part of the sums; each way says what each rank gets."""
         size = dict(per_device_train_batch_size=2)
         first = self.course(3, **size)
-        self.assertNotIn("shares of the work", first.notes)
+        self.assertNotIn("work shares", first.notes)
         for keys, shares in ((dict(batch_sharding="weighted", gpu_weights=[1, 4, 3]),
-                              "step 1: shares of the work by rank: 0.125 0.500 0.375"),
+                              "step 1: work shares by rank: 0.125 0.500 0.375"),
                              (dict(batch_sharding="weighted", gpu_weights=[0, 1, 1]),
-                              "step 1: shares of the work by rank: 0.000 0.500 0.500"),
-                             (dict(batch_sharding="adaptive"), "shares of the work by rank: 0.")):
+                              "step 1: work shares by rank: 0.000 0.500 0.500"),
+                             (dict(batch_sharding="adaptive"), "work shares by rank: 0.")):
             for stage in (0, 3):
                 with self.subTest(**keys, stage=stage):
                     run = self.course(3, zero_stage=stage, **size, **keys)

@@ -86,7 +86,7 @@ class Qlora(trainer.TrainerTest):
                 packed, plain = self.quantised(nested)
                 run = self.tuned(packed)
                 self.assert_same_adapter(run, self.tuned(plain))
-                self.assertIn("is in 4 bits and stays so", run.notes)
+                self.assertIn("has 4-bit weights, which stay in 4 bits", run.notes)
 
     def test_all_of_a_checkpoint_in_4_bits_may_be_trained(self):
         packed, plain = self.quantised(True)
@@ -108,7 +108,7 @@ class Qlora(trainer.TrainerTest):
         whole = self.tuned(self.model, 2, **keys)
         shutil.rmtree(whole.folder / "checkpoint-10")
         again = self.tuned(self.model, 2, out=whole.folder.name, **keys)
-        self.assertIn("going on from", again.notes)
+        self.assertIn("resuming from", again.notes)
         wanted = self.tuned(self.model, 2, **keys)
         self.assert_same_weights(again.weights("adapter_model"), wanted.weights("adapter_model"))
 

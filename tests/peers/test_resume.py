@@ -102,7 +102,7 @@ class Resume(trainer.TrainerTest):
         self.assertIn("checkpoint-40", left)
         self.assertNotIn("checkpoint-240", left)
         run = self.train_to(240, out="killed", **keys)
-        self.assertIn("going on from", run.notes)
+        self.assertIn("resuming from", run.notes)
         self.assertEqual(list((self.dir / "killed").glob(".checkpoint-*")), [])
         self.assertEqual(run.column("step"), list(range(1, 241)))
         self.assertEqual(run.column("loss"), whole.column("loss"))
@@ -137,7 +137,7 @@ class Resume(trainer.TrainerTest):
         self.assert_end_of(from_four, whole)
         anew = self.train_to(12, save_steps=4, out=self.copy(whole, "anew"),
                              resume_from_checkpoint="no")
-        self.assertNotIn("going on", anew.notes)
+        self.assertNotIn("resuming from", anew.notes)
         self.assert_end_of(anew, whole)
         flip_byte(whole.folder / "checkpoint-4" / "model.safetensors", -9)
         refused = self.end(self.start_training(
@@ -157,7 +157,7 @@ class Resume(trainer.TrainerTest):
         first = self.train_to(12, **keys)
         again = self.train_to(12, out=first.folder.name, **keys)
         self.assertRegex(again.err, "checkpoint-12 is skipped: it has no training state")
-        self.assertNotIn("going on", again.notes)
+        self.assertNotIn("resuming from", again.notes)
         self.assertEqual(again.column("step"), list(range(1, 13)))
         self.assertFalse((again.folder / "checkpoint-12" / "training_state").exists())
         with_state = self.train_to(8, out=first.folder.name, resume_from_checkpoint="no")

@@ -166,7 +166,7 @@ class LoraTraining(trainer.TrainerTest):
                                    vocab_size=len(trainer.transformers.AutoTokenizer
                                                   .from_pretrained(trainer.TOKENIZER)))
                 run = self.train(max_steps=2, new_tokens=["<one>", "<two>"], **self.LORA)
-                self.assertIn("new_tokens need embed_tokens to be trained", run.notes)
+                self.assertIn("new_tokens requires embed_tokens to be trained", run.notes)
                 names = run.weights("adapter_model")
                 whole = [name for name in names if "embed_tokens" in name or "lm_head" in name]
                 self.assertEqual(len(whole), 1 if tied else 2)

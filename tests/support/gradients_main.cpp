@@ -30,8 +30,8 @@ data::Batch read_rows(const std::string& file) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       batch.tokens.push_back(ids[i]);
       batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(i + 1 < ids.size() ? labels[i + 1] : data::kNoLabel);
-      batch.labels += batch.targets.back() != data::kNoLabel ? 1 : 0;
+      batch.targets.push_back(i + 1 < ids.size() ? labels[i + 1] : data::kNoTarget);
+      batch.target_tokens += batch.targets.back() != data::kNoTarget ? 1 : 0;
     }
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
@@ -62,8 +62,8 @@ int main(int argc, char** argv) try {
   const auto batch = train::to_device(rows, device);
   std::vector<std::pair<std::string, at::Tensor>> results;
   results.emplace_back("logits", transformer.logits(batch, shards));
-  shards.begin_micro(true, true);
-  const double scale = 1.0 / static_cast<double>(rows.labels);
+  shards.begin_micro_batch(true, true);
+  const double scale = 1.0 / static_cast<double>(rows.target_tokens);
   const auto sums = transformer.train(batch, scale, 1, shards);
   shards.finish_gradients();
   results.emplace_back("loss", sums.loss.mul(scale).reshape({1}));

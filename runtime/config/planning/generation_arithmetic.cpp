@@ -126,13 +126,13 @@ void by_generation_size(GenerationSizes& sizes, std::int64_t size, std::int64_t 
 void by_steps(GenerationSizes& sizes, std::int64_t steps, std::int64_t unit,
               std::optional<std::int64_t> step) {
   sizes.step = step.value_or(unit);
-  const auto micros = (sizes.step + unit - 1) / unit;
-  if (sizes.step % micros != 0)
+  const auto micro_batches = (sizes.step + unit - 1) / unit;
+  if (sizes.step % micro_batches != 0)
     refuse(
         fmt::format("a step of {} completions is no {} equal micro-batches, so that "
                     "steps_per_generation has no meaning; say generation_batch_size",
-                    sizes.step, micros));
-  const auto slice = sizes.step / micros;
+                    sizes.step, micro_batches));
+  const auto slice = sizes.step / micro_batches;
   sizes.generation = checked(slice, steps, "a generation");
   const auto whole = sizes.group / std::gcd(slice, sizes.group);
   if (steps % whole != 0)

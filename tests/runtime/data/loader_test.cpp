@@ -28,15 +28,15 @@ Sequences sequences_of(const Batch& batch) {
     REQUIRE(begin < end);
     longest = std::max(longest, end - begin);
     for (std::int32_t i = begin; i < end; ++i) REQUIRE(batch.positions[i] == i - begin);
-    REQUIRE(batch.targets[end - 1] == kNoLabel);
+    REQUIRE(batch.targets[end - 1] == kNoTarget);
     for (std::int32_t i = begin; i + 1 < end; ++i)
-      REQUIRE((batch.targets[i] == kNoLabel || batch.targets[i] == batch.tokens[i + 1]));
+      REQUIRE((batch.targets[i] == kNoTarget || batch.targets[i] == batch.tokens[i + 1]));
     out.insert({{batch.tokens.begin() + begin, batch.tokens.begin() + end},
                 {batch.targets.begin() + begin, batch.targets.begin() + end}});
   }
   REQUIRE(batch.longest == longest);
-  REQUIRE(batch.labels == std::count_if(batch.targets.begin(), batch.targets.end(),
-                                        [](auto t) { return t != kNoLabel; }));
+  REQUIRE(batch.target_tokens == std::count_if(batch.targets.begin(), batch.targets.end(),
+                                               [](auto t) { return t != kNoTarget; }));
   return out;
 }
 
@@ -55,11 +55,12 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
     for (auto& step : seen.steps) {
       const auto batches = loader.next();
       REQUIRE(batches);
-      for (const Batch& micro : batches->micros) {
-        if (micro.labels == 0 && micro.tokens.size() == 1) continue;  // an empty share
-        step.merge(sequences_of(micro));
+      for (const Batch& micro_batch : batches->micro_batches) {
+        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1)
+          continue;  // an empty share
+        step.merge(sequences_of(micro_batch));
       }
-      seen.labels.push_back(batches->labels);
+      seen.labels.push_back(batches->target_tokens);
     }
     CHECK_FALSE(loader.next());
   }
@@ -79,15 +80,15 @@ TEST_CASE("targets are the labels of the next token and stay within their sequen
   const std::vector<std::uint32_t> both = {1, 0};
   const Batch batch = collate(dataset, both);
   CHECK(batch.tokens == std::vector<std::int32_t>{4, 5, 1, 2, 3});
-  CHECK(batch.targets == std::vector<std::int32_t>{9, kNoLabel, kNoLabel, 3, kNoLabel});
+  CHECK(batch.targets == std::vector<std::int32_t>{9, kNoTarget, kNoTarget, 3, kNoTarget});
   CHECK(batch.positions == std::vector<std::int32_t>{0, 1, 0, 1, 2});
   CHECK(batch.starts == std::vector<std::int32_t>{0, 2, 5});
   CHECK(batch.longest == 3);
-  CHECK(batch.labels == 2);
+  CHECK(batch.target_tokens == 2);
 
   const Batch empty = collate(dataset, {});
   CHECK(empty.tokens.size() == 1);
-  CHECK(empty.labels == 0);
+  CHECK(empty.target_tokens == 0);
   CHECK(sequences_of(empty).size() == 1);
 }
 
@@ -106,25 +107,26 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
     sequences += alone.steps[step].size();
     std::int64_t labels = 0;
     for (const auto& [tokens, targets] : alone.steps[step])
-      labels += std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoLabel; });
+      labels +=
+          std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoTarget; });
     CHECK(labels == alone.labels[step]);
   }
   CHECK(sequences == 2 * dataset.size());
 
   for (int world = 1; world <= 8; ++world)
-    for (std::int64_t micros = 1; micros <= 4; ++micros) {
+    for (std::int64_t micro_batches = 1; micro_batches <= 4; ++micro_batches) {
       LoaderOptions loading{
           .world = world,
-          .max_items = (options.global_batch + world * micros - 1) / (world * micros),
+          .max_items = (options.global_batch + world * micro_batches - 1) / (world * micro_batches),
           .quadratic = 0.01,
           .end_step = total};
-      if (micros == 3)
+      if (micro_batches == 3)
         loading.weights = [&](std::int64_t step) {
           std::vector<double> weights;
           for (int r = 0; r < world; ++r) weights.push_back(1 + (step + r) % 3);
           return weights;
         };
-      CAPTURE(world, micros);
+      CAPTURE(world, micro_batches);
       const Seen seen = run(dataset, options, loading);
       CHECK(seen.steps == alone.steps);
       CHECK(seen.labels == alone.labels);
@@ -157,11 +159,11 @@ TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
   while (auto a = first.next()) {
     auto b = second.next();
     REQUIRE(b);
-    REQUIRE(a->micros.size() == b->micros.size());
-    for (std::size_t m = 0; m < a->micros.size(); ++m) {
-      CHECK(a->micros[m].tokens == b->micros[m].tokens);
-      CHECK(a->micros[m].targets == b->micros[m].targets);
-      CHECK(a->micros[m].starts == b->micros[m].starts);
+    REQUIRE(a->micro_batches.size() == b->micro_batches.size());
+    for (std::size_t m = 0; m < a->micro_batches.size(); ++m) {
+      CHECK(a->micro_batches[m].tokens == b->micro_batches[m].tokens);
+      CHECK(a->micro_batches[m].targets == b->micro_batches[m].targets);
+      CHECK(a->micro_batches[m].starts == b->micro_batches[m].starts);
     }
   }
 }

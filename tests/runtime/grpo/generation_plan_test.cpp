@@ -181,10 +181,10 @@ TEST_CASE("completions are dealt once each, and no micro-batch is empty", "[plan
   const auto slots = world * per_device;
   for (const auto& rank : dealt) {
     CHECK(rank.size() == static_cast<std::size_t>((16 + slots - 1) / slots));
-    for (const auto& micro : rank) {
-      CHECK_FALSE(micro.empty());
-      CHECK(micro.size() <= static_cast<std::size_t>(per_device));
-      for (const auto& place : micro) times[place.completion] += place.counts ? 1 : 0;
+    for (const auto& micro_batch : rank) {
+      CHECK_FALSE(micro_batch.empty());
+      CHECK(micro_batch.size() <= static_cast<std::size_t>(per_device));
+      for (const auto& place : micro_batch) times[place.completion] += place.counts ? 1 : 0;
     }
   }
   CHECK(times == std::vector<int>(16, 1));
@@ -196,8 +196,8 @@ TEST_CASE("long and short completions are spread so that ranks have alike tokens
   const auto dealt = deal(costs, 4, 4);
   for (const auto& rank : dealt) {
     double tokens = 0;
-    for (const auto& micro : rank)
-      for (const auto& place : micro) tokens += costs[place.completion];
+    for (const auto& micro_batch : rank)
+      for (const auto& place : micro_batch) tokens += costs[place.completion];
     CHECK(tokens == 2600);
   }
 }
@@ -227,11 +227,11 @@ TEST_CASE("the same completions make the same update at any world size", "[plan]
   const auto update = [&](int world) {
     std::vector<Tensor> gradients(24);
     for (const auto& rank : deal(lengths, world, 2))
-      for (const auto& micro : rank) {
+      for (const auto& micro_batch : rank) {
         std::vector<Tensor> lp, op, rp;
         std::vector<std::int64_t> sequence;
         std::vector<double> advantages, weights;
-        for (const auto& place : micro) {
+        for (const auto& place : micro_batch) {
           const auto c = place.completion;
           lp.push_back(now[c]);
           op.push_back(old[c]);
@@ -252,7 +252,7 @@ TEST_CASE("the same completions make the same update at any world size", "[plan]
                                .entropy_threshold = {}},
                               settings, by);
         std::int64_t at_token = 0;
-        for (const auto& place : micro) {
+        for (const auto& place : micro_batch) {
           const auto length = static_cast<std::int64_t>(lengths[place.completion]);
           const auto part = got.log_prob_gradient.narrow(0, at_token, length);
           auto& sum = gradients[place.completion];

@@ -5,7 +5,7 @@
 using namespace mgpu::model;
 using Catch::Matchers::Contains;
 
-TEST_CASE("models from scratch have the sizes that are documented", "[model]") {
+TEST_CASE("the presets have the documented sizes", "[model]") {
   struct Case {
     const char* size;
     std::int64_t parameters;
@@ -17,7 +17,7 @@ TEST_CASE("models from scratch have the sizes that are documented", "[model]") {
   CHECK(parameter_count(preset(size, 1000)) == parameters + 1000 * preset(size, 1000).hidden_size);
 }
 
-TEST_CASE("the tiny model is the quickstart's", "[model]") {
+TEST_CASE("the tiny preset is the quickstart's model", "[model]") {
   const ModelConfig tiny = preset("tiny", 274);
   CHECK(parameter_count(tiny) == 889'728);
   CHECK((tiny.tied && tiny.qkv_bias && !tiny.o_bias && !tiny.qk_norm));
@@ -25,7 +25,7 @@ TEST_CASE("the tiny model is the quickstart's", "[model]") {
   CHECK_THROWS_WITH(preset("huge", 1), Contains("tiny, small, medium or large, not 'huge'"));
 }
 
-TEST_CASE("known models have the parameters that are known of them", "[model]") {
+TEST_CASE("known models have their published parameter counts", "[model]") {
   const ModelConfig qwen25_05b{.family = Family::qwen2,
                                .vocab_size = 151936,
                                .hidden_size = 896,
@@ -58,7 +58,7 @@ TEST_CASE("known models have the parameters that are known of them", "[model]") 
   CHECK(parameter_count(llama31_8b) == 8'030'261'248);
 }
 
-TEST_CASE("the plan has every tensor once, in the order of the files", "[model]") {
+TEST_CASE("the tensor plan lists every tensor once, in the order of the files", "[model]") {
   ModelConfig config = preset("tiny", 10);
   config.layers = 1;
   config.tied = false;

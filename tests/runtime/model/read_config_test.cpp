@@ -33,7 +33,7 @@ ModelConfig with(const char* key, const Json& value, const std::string& type = "
 
 }  // namespace
 
-TEST_CASE("the dialects of transformers 4 and 5 say the same", "[config]") {
+TEST_CASE("the formats of transformers 4 and 5 are read the same", "[config]") {
   const Json llama3 = {{"factor", 8.0},
                        {"low_freq_factor", 1.0},
                        {"high_freq_factor", 4.0},
@@ -56,7 +56,7 @@ TEST_CASE("the dialects of transformers 4 and 5 say the same", "[config]") {
                                 .original_max_position = 8192});
 }
 
-TEST_CASE("dialects that contradict each other are refused", "[config]") {
+TEST_CASE("rope keys that contradict each other are rejected", "[config]") {
   Json json = small();
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};
   json["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2}};
@@ -65,7 +65,7 @@ TEST_CASE("dialects that contradict each other are refused", "[config]") {
   CHECK_THROWS_WITH(read(json), Contains("rope_scaling and rope_parameters contradict"));
 }
 
-TEST_CASE("families differ in biases, norms and the width of heads", "[config]") {
+TEST_CASE("families differ in biases, norms and head_dim", "[config]") {
   const ModelConfig llama = read(small("llama")), qwen2 = read(small("qwen2"));
   CHECK((!llama.qkv_bias && !llama.qk_norm && llama.head_dim == 8));
   CHECK((qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm && qwen2.head_dim == 8));
@@ -77,7 +77,7 @@ TEST_CASE("families differ in biases, norms and the width of heads", "[config]")
   CHECK(with("mlp_bias", true).mlp_bias);
 }
 
-TEST_CASE("what is absent or null has transformers' default", "[config]") {
+TEST_CASE("absent and null keys have transformers' defaults", "[config]") {
   Json json = small();
   json["num_key_value_heads"] = nullptr;
   json["head_dim"] = nullptr;
@@ -92,7 +92,7 @@ TEST_CASE("what is absent or null has transformers' default", "[config]") {
   CHECK(config.eos_token_ids.empty());
 }
 
-TEST_CASE("the window that Qwen2.5's files carry is not in use", "[config]") {
+TEST_CASE("the sliding window in Qwen2.5's files is unused unless it is switched on", "[config]") {
   Json json = small("qwen2");
   json["use_sliding_window"] = false;
   json["sliding_window"] = 131072;
@@ -106,7 +106,7 @@ TEST_CASE("the window that Qwen2.5's files carry is not in use", "[config]") {
   CHECK_THROWS_WITH(read(json), Contains("layer_types: 'sliding_attention' is not supported"));
 }
 
-TEST_CASE("what is not supported is refused by its name", "[config]") {
+TEST_CASE("unsupported features are rejected by name", "[config]") {
   struct Case {
     const char* key;
     Json value;
@@ -136,7 +136,7 @@ TEST_CASE("what is not supported is refused by its name", "[config]") {
   CHECK_THROWS_WITH(with(key, value), Contains("c.json") && Contains(message));
 }
 
-TEST_CASE("sizes that cannot be are refused by their names", "[config]") {
+TEST_CASE("invalid sizes are rejected by name", "[config]") {
   struct Case {
     const char* key;
     Json value;
@@ -148,7 +148,7 @@ TEST_CASE("sizes that cannot be are refused by their names", "[config]") {
       {"hidden_size", 1e30, "hidden_size"},
       {"num_key_value_heads", 3, "num_key_value_heads must be a divisor of num_attention_heads"},
       {"num_attention_heads", 6, "hidden_size must be a multiple of num_attention_heads"},
-      {"head_dim", 7, "odd width 7"},
+      {"head_dim", 7, "head_dim 7 is odd"},
       {"rms_norm_eps", 0, "rms_norm_eps must be a number above 0"},
       {"rope_theta", -1, "rope_theta must be a number above 0"},
       {"num_hidden_layers", nullptr, "num_hidden_layers is missing"},
@@ -160,14 +160,14 @@ TEST_CASE("sizes that cannot be are refused by their names", "[config]") {
   CHECK_THROWS_WITH(with(key, value), Contains(message));
 }
 
-TEST_CASE("weights in bitsandbytes' nf4 are understood", "[config]") {
+TEST_CASE("weights in bitsandbytes' nf4 are recognized", "[config]") {
   CHECK(with("quantization_config", {{"quant_method", "bitsandbytes"},
                                      {"load_in_4bit", true},
                                      {"bnb_4bit_quant_type", "nf4"}})
             .nf4);
 }
 
-TEST_CASE("the ends of sequences are generation_config.json's, else config.json's", "[config]") {
+TEST_CASE("eos_token_id comes from generation_config.json, else from config.json", "[config]") {
   const TempDir dir(TempDir::in_memory());
   Json json = small();
   json["eos_token_id"] = 7;

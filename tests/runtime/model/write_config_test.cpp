@@ -10,7 +10,7 @@ using namespace mgpu::model;
 using Catch::Matchers::Contains;
 using Json = nlohmann::json;
 
-TEST_CASE("a config that is written is read as the same model", "[config]") {
+TEST_CASE("a written config is read back as the same model", "[config]") {
   ModelConfig config = preset("tiny", 274);
   config.family = GENERATE(Family::qwen2, Family::qwen3, Family::llama);
   config.qkv_bias = config.family == Family::qwen2;
@@ -25,7 +25,7 @@ TEST_CASE("a config that is written is read as the same model", "[config]") {
   CHECK(parse_generation_eos(generation_config_text(config), "g") == config.eos_token_ids);
 }
 
-TEST_CASE("what the model's own file says beside is kept", "[config]") {
+TEST_CASE("other keys of the model's own config.json are kept", "[config]") {
   Json base = Json::parse(model_config_text(preset("tiny", 274)));
   base["max_window_layers"] = 28;
   base["eos_token_id"] = 99;
@@ -44,5 +44,6 @@ TEST_CASE("what the model's own file says beside is kept", "[config]") {
   CHECK(text["rope_theta"] == 10000);
 
   config.layers = 3;
-  CHECK_THROWS_WITH(model_config_text(config, base.dump()), Contains("describes another model"));
+  CHECK_THROWS_WITH(model_config_text(config, base.dump()),
+                    Contains("describes a different model"));
 }

@@ -20,12 +20,12 @@ using mgpu::parallel::OwnedFragment;
 namespace {
 
 struct Piece {
-  std::int64_t begin, size, whole;  // of the tensor
+  std::int64_t begin, size, whole;  // in elements of the tensor
   bool decay = true;
-  std::int64_t gap = 0;  // before it
+  std::int64_t gap = 0;  // padding before it
 };
 
-// Weights as a rank owns them, one after the other.
+// The fragments of a rank, one after the other.
 struct Owned {
   Tensor values, grads;
   std::vector<OwnedFragment> fragments;
@@ -52,7 +52,7 @@ struct Owned {
     }
   }
 
-  // Gradients of many magnitudes, the same for the same step.
+  // Gradients of many magnitudes. The same step gets the same gradients.
   void draw_gradients(int step) {
     at::manual_seed(100 + step);
     for (auto& o : fragments) {
@@ -76,7 +76,7 @@ void take_steps(AdamW& optimizer, Owned& owned, int steps, double clip = 1) {
   }
 }
 
-// The definition, element by element: a block is decoded, updated, and encoded again.
+// The definition, element by element: decodes, updates and encodes each block.
 struct PlainLoop {
   std::vector<double> weights, first, second;
   std::int64_t lead = 0;
@@ -122,7 +122,7 @@ struct PlainLoop {
 
 }  // namespace
 
-TEST_CASE("steps in 8 bits are those of a plain loop over blocks", "[adamw]") {
+TEST_CASE("8-bit steps match a plain loop over blocks", "[adamw]") {
   const auto begin = GENERATE(0, 64, 200);
   const auto clip = GENERATE(1.0, 0.25);
   Owned owned({{begin, 5000, 8000}});
@@ -133,7 +133,7 @@ TEST_CASE("steps in 8 bits are those of a plain loop over blocks", "[adamw]") {
     plain.step(owned.grads, clip, 0.1);
     optimizer.step(kRate, scalar(clip), scalar(0));
   }
-  // An element in the middle of two levels may go either way; few do, and they stay near.
+  // An element halfway between two levels may round either way. Few do, and they stay close.
   const auto& state = optimizer.states().front();
   const auto first = mgpu::ops::decode(state.first), second = mgpu::ops::decode(state.second);
   int apart = 0;
@@ -149,8 +149,8 @@ TEST_CASE("steps in 8 bits are those of a plain loop over blocks", "[adamw]") {
   CHECK(optimizer.steps_taken() == 4);
 }
 
-TEST_CASE("a step that is skipped leaves every bit", "[adamw]") {
-  // Moments in fp32 beside gradients in bf16 once took half of a skipped step.
+TEST_CASE("a skipped step changes no bit", "[adamw]") {
+  // A skipped step once changed fp32 moments if gradients were in bf16.
   const auto moments = GENERATE(Moments::eight_bit, Moments::fp32, Moments::bf16);
   const auto type = GENERATE(at::kFloat, at::kBFloat16);
   Owned owned({{0, 5000, 5000}, {0, 64, 64, false}}, type);
@@ -175,10 +175,11 @@ TEST_CASE("a step that is skipped leaves every bit", "[adamw]") {
   CHECK(optimizer.steps_taken() == 2);
 }
 
-TEST_CASE("8-bit moments take 2 bytes an element and 8 a block; small tensors take 8", "[adamw]") {
+TEST_CASE("8-bit moments take 2 bytes per element and 8 per block; small tensors 8 per element",
+          "[adamw]") {
   Owned owned({{0, 25600, 25600}, {0, 4096, 4096}, {0, 4095, 4095, false}});
   const AdamW optimizer(owned.fragments, owned.size, kEightBit);
-  // The codes' vector has places for the small tensor too, which nothing uses.
+  // The vector of codes has unused elements for the small tensor too.
   CHECK(optimizer.moment_bytes() == 2 * owned.size + 8 * (25600 + 4096) / 256 + 8 * 4095 +
                                         8 * (owned.fragments[2].fragment.owned % 64));
   CHECK(AdamW(owned.fragments, owned.size, {}).moment_bytes() == 8 * owned.size);
@@ -186,7 +187,7 @@ TEST_CASE("8-bit moments take 2 bytes an element and 8 a block; small tensors ta
         4 * owned.size);
 }
 
-TEST_CASE("a part of a large tensor is held in 8 bits however small it is", "[adamw]") {
+TEST_CASE("a part of a large tensor is in 8 bits however small the part is", "[adamw]") {
   Owned owned({{4032, 64, 8192}});
   AdamW optimizer(owned.fragments, owned.size, kEightBit);
   CHECK(optimizer.states().front().first.coded());
@@ -195,7 +196,7 @@ TEST_CASE("a part of a large tensor is held in 8 bits however small it is", "[ad
   CHECK_FALSE(exact.states().front().first.coded());
 }
 
-TEST_CASE("small tensors take the steps of exact AdamW", "[adamw]") {
+TEST_CASE("small tensors are updated by exact AdamW", "[adamw]") {
   const std::vector<Piece> pieces{{0, 64, 64, false}, {0, 100, 100, false, 28}, {0, 640, 640}};
   Owned ours(pieces), theirs(pieces);
   AdamW coded(ours.fragments, ours.size, kEightBit);
@@ -205,16 +206,16 @@ TEST_CASE("small tensors take the steps of exact AdamW", "[adamw]") {
   CHECK(at::equal(ours.values, theirs.values));
 }
 
-TEST_CASE("fragments that take a step together take the steps of each alone", "[adamw]") {
+TEST_CASE("fragments updated together get the same values as each alone", "[adamw]") {
   const auto type = GENERATE(at::kFloat, at::kBFloat16);
   const std::vector<Piece> pieces{
       {64, 4800, 8192},  // ends within a block
-      {0, 8192, 8192},   // joins no block of the one before
-      {0, 4096, 4096},   // goes on where blocks end
+      {0, 8192, 8192},   // shares no block with the previous one
+      {0, 4096, 4096},   // begins at a block boundary
       {0, 100, 100},     // in fp32
       {0, 5000, 5000, true, 28},
-      {256, 300, 5000, false},   // does not decay
-      {512, 1 << 20, 1 << 21}};  // longer than what is decoded at a time
+      {256, 300, 5000, false},   // without weight decay
+      {512, 1 << 20, 1 << 21}};  // more elements than are decoded at a time
   Owned together(pieces, type);
   AdamW optimizer(together.fragments, together.size, kEightBit);
   take_steps(optimizer, together, 3);
@@ -236,8 +237,8 @@ TEST_CASE("fragments that take a step together take the steps of each alone", "[
   }
 }
 
-TEST_CASE("an element whose gradients end among larger ones does not jump", "[adamw]") {
-  // Its second moment is 1e-9 of the block's largest, which no level is near but 0.
+TEST_CASE("an element whose gradients vanish beside larger ones does not jump", "[adamw]") {
+  // Its second moment is 1e-9 of the block's largest one: the nearest level would be 0.
   Owned owned({{0, 4096, 4096}});
   AdamW optimizer(owned.fragments, owned.size, kEightBit);
   owned.grads.fill_(1);
@@ -249,7 +250,7 @@ TEST_CASE("an element whose gradients end among larger ones does not jump", "[ad
   CHECK(std::abs(owned.values[7].item<double>() - before) < 3 * kRate);
 }
 
-TEST_CASE("weights in bf16 follow fp32 masters in 8 bits too", "[adamw]") {
+TEST_CASE("bf16 weights follow fp32 master weights with 8-bit moments too", "[adamw]") {
   Owned owned({{0, 8192, 8192}}, at::kBFloat16);
   Owned exact({{0, 8192, 8192}}, at::kFloat);
   exact.values.copy_(owned.values);

@@ -34,7 +34,7 @@ Tensor table_of(bool first) {
   return first ? first_moment_table(at::kCPU) : second_moment_table(at::kCPU);
 }
 
-// Values as moments have them: of many magnitudes.
+// Values of many magnitudes, like moments.
 Tensor draw(bool first, std::int64_t size) {
   at::manual_seed(3);
   const auto values = at::randn({size}) * at::exp(at::randn({size}) * 3);
@@ -43,7 +43,7 @@ Tensor draw(bool first, std::int64_t size) {
 
 }  // namespace
 
-TEST_CASE("a code is the level nearest to a value over its scale", "[moment]") {
+TEST_CASE("a code is the level nearest to value / scale", "[moment]") {
   const bool first = GENERATE(true, false);
   const auto lead = GENERATE(0, 64, 255);
   const auto values = draw(first, 1000);
@@ -68,7 +68,7 @@ TEST_CASE("a code is the level nearest to a value over its scale", "[moment]") {
   }
 }
 
-TEST_CASE("a second moment that is not 0 does not become 0", "[moment]") {
+TEST_CASE("a second moment above 0 does not become 0", "[moment]") {
   const auto values = at::zeros({256});
   values[0] = 1;
   values[1] = 1e-12;
@@ -78,7 +78,7 @@ TEST_CASE("a second moment that is not 0 does not become 0", "[moment]") {
   CHECK(decode(encoded(values, table_of(true), 0))[1].item<float>() == 0);
 }
 
-TEST_CASE("decoded and encoded with the same scales, every code stays what it is", "[moment]") {
+TEST_CASE("decoding and encoding with the same scales keeps every code", "[moment]") {
   const bool first = GENERATE(true, false);
   const float scale = GENERATE(1.0F, 3e-30F, 0.7F, 123.4F);
   const auto moment = empty_moment(table_of(first), 512, 0);
@@ -90,10 +90,10 @@ TEST_CASE("decoded and encoded with the same scales, every code stays what it is
   CHECK(at::equal(again.scales, moment.scales));
 }
 
-TEST_CASE("quantised again, blocks that lie alike keep their codes", "[moment]") {
+TEST_CASE("quantizing decoded values again gives the same codes and scales", "[moment]") {
   const bool first = GENERATE(true, false);
   auto values = draw(first, 4000);
-  if (first) {  // there is no level of -1: with the largest negative, the scale itself is rounded
+  if (first) {  // no level is -1: if the largest value is negative, its scale changes
     for (std::int64_t i = 0; i < 4000; i += kMomentBlock) values[i] = 1e9;
   }
   const auto moment = encoded(values, table_of(first), 0);
@@ -102,7 +102,7 @@ TEST_CASE("quantised again, blocks that lie alike keep their codes", "[moment]")
   CHECK(at::equal(again.scales, moment.scales));
 }
 
-TEST_CASE("a part has the values that it has in the whole", "[moment]") {
+TEST_CASE("a part decodes to the same values as in the whole", "[moment]") {
   const auto moment = encoded(draw(true, 2000), table_of(true), 100);
   const auto whole = decode(moment);
   const auto [from, size] = GENERATE(std::pair{0, 2000}, std::pair{0, 156}, std::pair{156, 256},

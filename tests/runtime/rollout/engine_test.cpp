@@ -33,7 +33,7 @@ model::ModelConfig small_config() {
 }
 
 // Random weights, which are simply there.
-class Kept final : public model::Keeper {
+class Kept final : public model::WeightProvider {
  public:
   explicit Kept(const model::ModelConfig& c) {
     at::manual_seed(7);
@@ -56,7 +56,7 @@ class Kept final : public model::Keeper {
     return units_.at(static_cast<std::size_t>(unit));
   }
   void release(int) override {}
-  void soon(int) override {}
+  void prefetch(int) override {}
   const model::Unit& gradients(int unit) override { return weights(unit); }
   void gradients_done(int) override {}
 

@@ -8,33 +8,34 @@ using mgpu::train::StopSignals;
 
 namespace {
 
-// What a signal does now.
+// The signal's current handler.
 auto disposition(int signo) {
   struct sigaction now{};
   ::sigaction(signo, nullptr, &now);
   return now.sa_handler;
 }
 
-// As a program begins; Catch has handlers of its own.
+// Resets the signals to their defaults: Catch installs handlers of its own.
 void begin_plain() {
   for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::signal(signo, SIG_DFL);
 }
 
 }  // namespace
 
-TEST_CASE("before training a signal to end ends, and a wish to save is kept", "[stop_signals]") {
+TEST_CASE("before training stop signals end the process and a save request is kept",
+          "[stop_signals]") {
   begin_plain();
   StopSignals signals;
   for (const int signo : {SIGTERM, SIGINT, SIGHUP}) CHECK(disposition(signo) == SIG_DFL);
   ::raise(SIGUSR1);
   signals.defer();
-  const auto wishes = signals.take();
-  CHECK(wishes.save);
-  CHECK_FALSE(wishes.stop);
-  CHECK_FALSE(signals.take().save);  // once is enough
+  const auto requests = signals.take();
+  CHECK(requests.save);
+  CHECK_FALSE(requests.stop);
+  CHECK_FALSE(signals.take().save);  // a save request is returned once
 }
 
-TEST_CASE("in training a signal to end is a wish that stays", "[stop_signals]") {
+TEST_CASE("in training a stop signal becomes a request that persists", "[stop_signals]") {
   begin_plain();
   const int signo = GENERATE(SIGTERM, SIGINT, SIGHUP);
   {
@@ -44,13 +45,14 @@ TEST_CASE("in training a signal to end is a wish that stays", "[stop_signals]") 
     CHECK(signals.take().stop);
     CHECK(signals.take().stop);
     CHECK(signals.signal() == signo);
-    CHECK((disposition(SIGINT) == SIG_DFL) == (signo == SIGINT));  // the second ends at once
+    CHECK((disposition(SIGINT) == SIG_DFL) ==
+          (signo == SIGINT));  // a second SIGINT ends the process
   }
   CHECK(disposition(signo) == SIG_DFL);
   CHECK_FALSE(StopSignals().take().stop);
 }
 
-TEST_CASE("what was ignored stays ignored", "[stop_signals]") {
+TEST_CASE("ignored signals stay ignored", "[stop_signals]") {
   begin_plain();
   ::signal(SIGHUP, SIG_IGN);
   {

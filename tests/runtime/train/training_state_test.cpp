@@ -26,7 +26,7 @@ constexpr std::int64_t kWhole = 10000;
 
 using Tensors = std::vector<std::pair<std::string, Tensor>>;
 
-// A training state of one file.
+// Writes a training state of one file.
 void write(const TempDir& dir, const Tensors& tensors) {
   std::vector<checkpoint::TensorPlan> plan;
   for (const auto& [name, tensor] : tensors)
@@ -75,7 +75,7 @@ Drawn draw() {
   return {at::randn({kWhole}), at::randn({kWhole}), at::randn({kWhole}).square()};
 }
 
-// What ranks that own [0, cut) and [cut, end) save.
+// The tensors that two ranks save if they own [0, cut) and [cut, end).
 Tensors saved_by_two(const Drawn& drawn, std::int64_t cut) {
   Tensors tensors;
   for (const auto& [begin, size] :
@@ -94,12 +94,12 @@ Tensors saved_by_two(const Drawn& drawn, std::int64_t cut) {
 
 }  // namespace
 
-TEST_CASE("codes come back bit for bit where blocks were not cut", "[training_state]") {
+TEST_CASE("codes are restored bit for bit where blocks were not cut", "[training_state]") {
   const TempDir dir(TempDir::in_memory());
   const auto drawn = draw();
   const auto tensors = saved_by_two(drawn, 5120);
   write(dir, tensors);
-  SECTION("at the same ranks") {
+  SECTION("with the same number of ranks") {
     Rank rank(5120, kWhole - 5120);
     read_training_state(dir.root(), rank.optimizer);
     CHECK(at::equal(rank.first().values, tensors[6].second));
@@ -107,7 +107,7 @@ TEST_CASE("codes come back bit for bit where blocks were not cut", "[training_st
     CHECK(at::equal(rank.second().values, tensors[8].second));
     CHECK(at::equal(rank.second().scales, tensors[9].second));
   }
-  SECTION("at one rank") {
+  SECTION("with one rank") {
     Rank rank(0, kWhole);
     read_training_state(dir.root(), rank.optimizer);
     const auto whole = coded(drawn.first, 0, true);
@@ -115,7 +115,7 @@ TEST_CASE("codes come back bit for bit where blocks were not cut", "[training_st
     CHECK(at::equal(rank.first().scales, whole.scales));
     CHECK(at::equal(rank.value, drawn.master));
   }
-  SECTION("and as the same values in parts of a block") {
+  SECTION("and to the same values in parts of a block") {
     const auto whole = ops::decode(coded(drawn.second, 0, false));
     const auto [begin, size] = GENERATE(std::pair{64, 3000}, std::pair{5184, 64});
     Rank rank(begin, size);
@@ -140,7 +140,7 @@ TEST_CASE("a block that was cut is rounded once more, to its larger scale", "[tr
   CHECK(apart.max().item<float>() < 0.016F * once.scales[block].item<float>());
 }
 
-TEST_CASE("moments go from fp32 to 8 bits and back", "[training_state]") {
+TEST_CASE("moments are converted between fp32 and 8 bits", "[training_state]") {
   const TempDir dir(TempDir::in_memory());
   const auto drawn = draw();
   SECTION("to 8 bits: rounded once") {
@@ -161,7 +161,7 @@ TEST_CASE("moments go from fp32 to 8 bits and back", "[training_state]") {
   }
 }
 
-TEST_CASE("codes without scales that fit them are named", "[training_state]") {
+TEST_CASE("codes without matching scales are rejected by name", "[training_state]") {
   const TempDir dir(TempDir::in_memory());
   auto tensors = saved_by_two(draw(), 5120);
   SECTION("none") {
@@ -176,15 +176,15 @@ TEST_CASE("codes without scales that fit them are named", "[training_state]") {
   write(dir, tensors);
   Rank rank(0, kWhole);
   CHECK_THROWS_WITH(read_training_state(dir.root(), rank.optimizer),
-                    Contains("first/w@0 has no scales that fit it"));
+                    Contains("first/w@0 has no matching scales"));
 }
 
-TEST_CASE("a training state that lacks elements is told with its tensor", "[training_state]") {
+TEST_CASE("missing elements are reported with their tensor", "[training_state]") {
   const TempDir dir(TempDir::in_memory());
   auto tensors = saved_by_two(draw(), 5120);
   tensors.erase(tensors.begin() + 8, tensors.end());
   write(dir, tensors);
   Rank rank(5000, 1000);
   CHECK_THROWS_WITH(read_training_state(dir.root(), rank.optimizer),
-                    Contains("lacks second of w: 120 of its 1000 elements from 5000 on"));
+                    Contains("second of w has 120 of the 1000 elements from 5000 on"));
 }
