@@ -22,9 +22,10 @@ ColumnTemplate::ColumnTemplate(std::string_view source) {
     }
     const std::size_t end = c == '{' ? source.find_first_of("{}", i + 1) : source.npos;
     if (end == source.npos || source[end] != '}' || end == i + 1)
-      throw std::runtime_error(fmt::format(
-          "prompt_template: the brace at byte {} is no {{column}}; write {{{{ or }}}} for a brace",
-          i));
+      throw std::runtime_error(
+          fmt::format("prompt_template: the brace at byte {} is not part of a {{column}}; write "
+                      "{{{{ or }}}} for a literal brace",
+                      i));
     pieces_.push_back({std::move(text), false});
     pieces_.push_back({std::string(source.substr(i + 1, end - i - 1)), true});
     text.clear();

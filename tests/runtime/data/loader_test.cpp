@@ -15,7 +15,7 @@ namespace {
 
 using Sequences = std::multiset<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>>;
 
-// The sequences of a batch with their targets; checks what holds for every batch.
+// Returns the sequences of a batch with their targets, and checks the invariants of a batch.
 Sequences sequences_of(const Batch& batch) {
   REQUIRE(batch.tokens.size() == batch.targets.size());
   REQUIRE(batch.tokens.size() == batch.positions.size());
@@ -45,7 +45,7 @@ struct Seen {
   std::vector<std::int64_t> labels;
 };
 
-// What all ranks together compute, step by step.
+// What all ranks together compute in each step.
 Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions loading) {
   Seen seen;
   seen.steps.resize(static_cast<std::size_t>(loading.end_step - loading.first_step));
@@ -56,7 +56,7 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
       const auto batches = loader.next();
       REQUIRE(batches);
       for (const Batch& micro : batches->micros) {
-        if (micro.labels == 0 && micro.tokens.size() == 1) continue;  // an empty share
+        if (micro.labels == 0 && micro.tokens.size() == 1) continue;  // a rank without work
         step.merge(sequences_of(micro));
       }
       seen.labels.push_back(batches->labels);
@@ -131,7 +131,7 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
     }
 }
 
-TEST_CASE("a run that goes on at a step equals the one that never stopped", "[loader]") {
+TEST_CASE("a run resumed at a step equals an uninterrupted run", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(90, 64));
   ScheduleOptions options{.seed = 3, .global_batch = 8};
@@ -166,7 +166,7 @@ TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
   }
 }
 
-TEST_CASE("an evaluation sees every example once over all ranks", "[loader]") {
+TEST_CASE("an evaluation covers every example once over all ranks", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(31, 64));
   const int world = GENERATE(1, 2, 4, 8);
@@ -183,7 +183,7 @@ TEST_CASE("an evaluation sees every example once over all ranks", "[loader]") {
   CHECK(first.size() == 31);
 }
 
-TEST_CASE("what goes wrong on the loader's thread is thrown in its turn", "[loader]") {
+TEST_CASE("an exception on the loader's thread is thrown by the next() of its step", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
   Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
@@ -197,7 +197,7 @@ TEST_CASE("what goes wrong on the loader's thread is thrown in its turn", "[load
   CHECK_THROWS_WITH(loader.next(), "no weights for step 2");
 }
 
-TEST_CASE("a loader that is not read to its end goes away", "[loader]") {
+TEST_CASE("a loader that is not read to the end can be destroyed", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(100, 64));
   const int read = GENERATE(0, 1, 3);
@@ -206,7 +206,7 @@ TEST_CASE("a loader that is not read to its end goes away", "[loader]") {
   for (int i = 0; i < read; ++i) CHECK(loader.next());
 }
 
-TEST_CASE("weights are asked for in order and a bounded time ahead", "[loader]") {
+TEST_CASE("weights are requested in order and a bounded number of steps ahead", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(40, 64));
   std::atomic<std::int64_t> read{0};
