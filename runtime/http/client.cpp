@@ -16,7 +16,7 @@ namespace beast = boost::beast;
 
 constexpr std::uint64_t kMostAnswer = 256 << 20;
 
-// One connection. Each step ends with its result or at the deadline.
+// One connection. Each operation ends with its result or at the deadline.
 class Connection {
  public:
   explicit Connection(Deadline deadline) : stream_(io_) { stream_.expires_at(deadline); }
@@ -25,7 +25,7 @@ class Connection {
     beast::error_code failure;
     const auto found = asio::ip::tcp::resolver(io_).resolve(address.host, address.port, failure);
     if (failure)
-      throw Unreachable(fmt::format("cannot look up {}: {}", address.host, failure.message()));
+      throw Unreachable(fmt::format("cannot resolve {}: {}", address.host, failure.message()));
     finish("connect", [&](auto done) { stream_.async_connect(found, done); });
   }
 
@@ -83,7 +83,7 @@ Address address_of(const std::string& url) {
   if (address.host.starts_with('[') && address.host.ends_with(']'))
     address.host = address.host.substr(1, address.host.size() - 2);
   if (address.host.empty() || !is_port(address.port) || url.find_first_of(" \t\r\n") != url.npos)
-    throw std::runtime_error("the address is to look like http://HOST:PORT/PATH");
+    throw std::runtime_error("the address must have the form http://HOST:PORT/PATH");
   return address;
 }
 

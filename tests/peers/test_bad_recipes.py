@@ -73,7 +73,7 @@ class BadRecipes(trainer.TrainerTest):
         self.assertEqual(run.column("epoch"), [1])
 
     def test_missing_model(self):
-        self.refused(1, "no-such-model is no folder", model_name_or_path="no-such-model")
+        self.refused(1, "no-such-model is neither a local folder", model_name_or_path="no-such-model")
 
     def test_truncated_weights(self):
         weights = self.model / "model.safetensors"
