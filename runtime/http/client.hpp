@@ -24,13 +24,13 @@ struct Address {
 // shows the required form.
 Address address_of(const std::string& url);
 
-struct Question {
+struct Request {
   std::string path = "/";
   std::string body{};  // JSON
   bool post = true;    // else GET, without a body
 };
 
-struct Answer {
+struct Response {
   unsigned status = 0;
   std::string body{};
 };
@@ -42,7 +42,7 @@ class Unreachable : public std::runtime_error {
 };
 
 // The deadline passed before the response arrived.
-class Late : public std::runtime_error {
+class TimedOut : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -50,6 +50,6 @@ class Late : public std::runtime_error {
 // Sends the request to the server at `address` and returns its response. The path in `address` is
 // ignored. Throws Unreachable or TimedOut; the caller puts the server's name in front of the
 // message.
-Answer ask(const Address& address, const Question& question, Deadline deadline);
+Response send_request(const Address& address, const Request& request, Deadline deadline);
 
 }  // namespace mgpu::http
