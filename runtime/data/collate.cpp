@@ -15,9 +15,9 @@ void append(const Sequence& sequence, Batch& batch) {
   batch.tokens.insert(batch.tokens.end(), sequence.ids.begin(), sequence.ids.end());
   for (std::size_t i = 0; i < length; ++i) {
     batch.positions.push_back(static_cast<std::int32_t>(i));
-    const std::int32_t target = i + 1 < length ? sequence.label(i + 1) : kNoLabel;
+    const std::int32_t target = i + 1 < length ? sequence.label(i + 1) : kNoTarget;
     batch.targets.push_back(target);
-    if (target != kNoLabel) ++batch.labels;
+    if (target != kNoTarget) ++batch.labels;
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   batch.longest = std::max(batch.longest, static_cast<std::int32_t>(length));
@@ -27,7 +27,8 @@ void append(const Sequence& sequence, Batch& batch) {
 
 Batch collate(const Dataset& dataset, std::span<const std::uint32_t> examples) {
   if (examples.empty())
-    return {.tokens = {0}, .positions = {0}, .targets = {kNoLabel}, .starts = {0, 1}, .longest = 1};
+    return {
+        .tokens = {0}, .positions = {0}, .targets = {kNoTarget}, .starts = {0, 1}, .longest = 1};
   std::size_t tokens = 0;
   for (const std::uint32_t example : examples) tokens += dataset.lengths()[example];
   if (tokens > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))

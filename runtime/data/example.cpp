@@ -44,13 +44,13 @@ void apply_mask_column(const Json& row, const char* column, Example& example) {
   for (std::size_t i = 0; i < mask.size(); ++i) {
     if (mask[i] != 0 && mask[i] != 1 && !mask[i].is_boolean())
       throw RowError(fmt::format("\"{}\" must contain only 0 and 1", column));
-    if (mask[i] == 0 || mask[i] == false) example.labels[i] = kNoLabel;
+    if (mask[i] == 0 || mask[i] == false) example.labels[i] = kNoTarget;
   }
 }
 
 void mask_unmarked(const std::vector<bool>& marked, Example& example) {
   for (std::size_t i = 0; i < example.labels.size(); ++i)
-    if (!marked[i]) example.labels[i] = kNoLabel;
+    if (!marked[i]) example.labels[i] = kNoTarget;
 }
 
 bool has_value(const Json& row, const char* column) {
@@ -143,7 +143,7 @@ Example RowReader::read_tokens(const Json& row) const {
     check_lengths(ids.size(), labels.size(), "labels");
     for (std::size_t i = 0; i < labels.size(); ++i)
       example.labels[i] =
-          labels[i] == kNoLabel ? kNoLabel : id_in(labels[i], "labels", options_.vocabulary);
+          labels[i] == kNoTarget ? kNoTarget : id_in(labels[i], "labels", options_.vocabulary);
     return example;
   }
   if (has_value(row, "completion_mask") && options_.completion_only_loss.value_or(true))
@@ -214,7 +214,7 @@ void RowReader::mask_prompt(const std::vector<std::int32_t>& prompt, Example& ex
   if (left != prompt.end())
     example.lost_prompt = shown(encoder_.decode(std::span(prompt).subspan(common)));
   if (options_.completion_only_loss.value_or(true))
-    std::fill_n(example.labels.begin(), common, kNoLabel);
+    std::fill_n(example.labels.begin(), common, kNoTarget);
 }
 
 }  // namespace mgpu::data

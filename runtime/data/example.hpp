@@ -12,7 +12,7 @@
 namespace mgpu::data {
 
 // One row as token ids, not yet cut to max_length. labels[i] is the token to predict at the
-// position of ids[i]: usually ids[i] itself, or kNoLabel.
+// position of ids[i]: usually ids[i] itself, or kNoTarget.
 struct Example {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> labels;

@@ -83,7 +83,7 @@ void ShardWriter::add(const Example& example, std::uint64_t line) {
   ++rows_;
   std::uint32_t labels = 0;
   for (std::size_t i = 0; i < example.ids.size(); ++i) {
-    if (example.labels[i] == kNoLabel) continue;
+    if (example.labels[i] == kNoTarget) continue;
     if (i > 0) ++labels;
     if (example.labels[i] != example.ids[i]) explicit_labels_ = true;
   }
@@ -126,7 +126,7 @@ std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const
   put(out, layout.label_counts, label_counts_);
   put(out, layout.lines, lines_);
   for (std::size_t i = 0; i < labels_.size(); ++i)
-    if (labels_[i] != kNoLabel) {
+    if (labels_[i] != kNoTarget) {
       char& byte = out[layout.mask + i / 8];
       byte = static_cast<char>(static_cast<unsigned char>(byte) | 1U << i % 8);
     }

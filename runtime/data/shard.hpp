@@ -71,7 +71,7 @@ struct Sequence {
 
   std::int32_t label(std::size_t i) const {
     const std::uint64_t at = first + i;
-    if ((mask[at / 8] >> (at % 8) & 1) == 0) return kNoLabel;
+    if ((mask[at / 8] >> (at % 8) & 1) == 0) return kNoTarget;
     return labels ? labels[at] : ids[i];
   }
 };

@@ -45,7 +45,7 @@ void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw);
 // gb += the sum of gy's rows.
 void add_bias_gradient(const Tensor& gy, const Tensor& gb);
 
-// For each row of logits the loss -log softmax(logits)[target], 0 where the target is kNoLabel, in
+// For each row of logits the loss -log softmax(logits)[target], 0 where the target is kNoTarget, in
 // fp32; and whether the target is the largest. With `scale` the logits are overwritten by
 // scale * d loss / d logits.
 struct CrossEntropy {
@@ -56,7 +56,7 @@ struct CrossEntropy {
 CrossEntropy cross_entropy_(Tensor& logits, const Tensor& targets, const double* scale);
 
 // For each row the log-probability of its target under softmax(logits / temperature) and the
-// entropy of that, in fp32; 0 where the target is kNoLabel.
+// entropy of that, in fp32; 0 where the target is kNoTarget.
 struct TokenScores {
   Tensor log_probs;
   Tensor entropies;

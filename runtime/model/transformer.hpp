@@ -16,7 +16,7 @@ namespace mgpu::model {
 struct DeviceBatch {
   Tensor tokens;     // int32 [tokens]
   Tensor positions;  // int32 [tokens]
-  Tensor targets;    // int32 [tokens]; data::kNoLabel where there is none
+  Tensor targets;    // int32 [tokens]; data::kNoTarget where there is none
   Tensor labelled;   // int64: which tokens have a target
   ops::Sequences sequences;
 };

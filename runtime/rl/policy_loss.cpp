@@ -41,7 +41,7 @@ data::Batch lay_out(std::span<const Member> members, const std::vector<Question>
       batch.positions.push_back(static_cast<std::int32_t>(batch.tokens.size()) -
                                 batch.starts.back());
       batch.tokens.push_back(token);
-      batch.targets.push_back(data::kNoLabel);
+      batch.targets.push_back(data::kNoTarget);
     };
     for (const auto token : prompt) add(token);
     // What the last token predicts is not asked, so it need not be read.

@@ -66,7 +66,7 @@ data::Batch lay_out_texts(const std::vector<const std::vector<std::int32_t>*>& t
     for (std::size_t i = 0; i < text->size(); ++i) {
       batch.tokens.push_back((*text)[i]);
       batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(data::kNoLabel);
+      batch.targets.push_back(data::kNoTarget);
     }
     auto last = text->size() - 1;
     while (last > 0 && (*text)[last] == padding) --last;

@@ -34,7 +34,7 @@ data::Batch lay_end_to_end(const std::vector<Reading>& prompts) {
     for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
       batch.tokens.push_back(prompt.tokens[i]);
       batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(data::kNoLabel);
+      batch.targets.push_back(data::kNoTarget);
     }
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));

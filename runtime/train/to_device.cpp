@@ -26,7 +26,7 @@ model::DeviceBatch to_device(const data::Batch& batch, at::Device device) {
   std::vector<std::int64_t> labelled;
   labelled.reserve(static_cast<std::size_t>(batch.labels));
   for (std::size_t i = 0; i < batch.targets.size(); ++i)
-    if (batch.targets[i] != data::kNoLabel) labelled.push_back(static_cast<std::int64_t>(i));
+    if (batch.targets[i] != data::kNoTarget) labelled.push_back(static_cast<std::int64_t>(i));
 
   model::DeviceBatch result;
   result.tokens = send(batch.tokens);

@@ -59,7 +59,7 @@ Json checked_row(std::string_view line) {
 void check_example(const Example& example) {
   require(example.ids.size() == example.labels.size());
   for (const std::int32_t id : example.ids) require(id >= 0);
-  for (const std::int32_t label : example.labels) require(label >= 0 || label == kNoLabel);
+  for (const std::int32_t label : example.labels) require(label >= 0 || label == kNoTarget);
 }
 
 void check_shard(const ShardWriter& writer, std::size_t examples) {

@@ -51,7 +51,7 @@ data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
       for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
         batch.tokens.push_back(tokens[i]);
         batch.positions.push_back(static_cast<int>(i));
-        batch.targets.push_back(i + 1 >= first ? tokens[i + 1] : data::kNoLabel);
+        batch.targets.push_back(i + 1 >= first ? tokens[i + 1] : data::kNoTarget);
         if (i + 1 >= first) ++batch.labels;
       }
     }

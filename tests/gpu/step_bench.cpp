@@ -42,7 +42,7 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
       b.tokens.push_back(static_cast<int>((s * 7919 + i * 104729) % vocab));
       b.positions.push_back(static_cast<int>(i));
       b.targets.push_back(i + 1 < length ? static_cast<int>((s * 7919 + (i + 1) * 104729) % vocab)
-                                         : data::kNoLabel);
+                                         : data::kNoTarget);
     }
   }
   b.starts.push_back(static_cast<int>(b.tokens.size()));

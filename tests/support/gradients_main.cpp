@@ -30,8 +30,8 @@ data::Batch read_rows(const std::string& file) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       batch.tokens.push_back(ids[i]);
       batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(i + 1 < ids.size() ? labels[i + 1] : data::kNoLabel);
-      batch.labels += batch.targets.back() != data::kNoLabel ? 1 : 0;
+      batch.targets.push_back(i + 1 < ids.size() ? labels[i + 1] : data::kNoTarget);
+      batch.labels += batch.targets.back() != data::kNoTarget ? 1 : 0;
     }
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));

@@ -27,7 +27,7 @@ std::string target_text(const Example& example) {
   std::vector<std::int32_t> ids;
   REQUIRE(example.labels.size() == example.ids.size());
   for (std::size_t i = 0; i < example.ids.size(); ++i)
-    if (example.labels[i] != kNoLabel) ids.push_back(example.labels[i]);
+    if (example.labels[i] != kNoTarget) ids.push_back(example.labels[i]);
   return ToyEncoder().decode(ids);
 }
 
@@ -178,10 +178,10 @@ TEST_CASE("pre-tokenized rows are used unchanged", "[example]") {
   CHECK(plain.ids == std::vector<std::int32_t>{5, 6, 7});
   CHECK(plain.labels == plain.ids);
   const Example labelled = read(R"({"input_ids": [5, 6, 7], "labels": [-100, 6, 9]})");
-  CHECK(labelled.labels == std::vector<std::int32_t>{kNoLabel, 6, 9});
+  CHECK(labelled.labels == std::vector<std::int32_t>{kNoTarget, 6, 9});
   const Example masked = read(
       R"({"input_ids": [5, 6, 7], "completion_mask": [0, 1, 1], "assistant_masks": [1, 1, 0]})");
-  CHECK(masked.labels == std::vector<std::int32_t>{kNoLabel, 6, kNoLabel});
+  CHECK(masked.labels == std::vector<std::int32_t>{kNoTarget, 6, kNoTarget});
 
   CHECK_THROWS_WITH(read(R"({"input_ids": [5], "labels": [5, 6]})"),
                     Contains("has 2 entries, but"));

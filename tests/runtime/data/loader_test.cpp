@@ -28,15 +28,15 @@ Sequences sequences_of(const Batch& batch) {
     REQUIRE(begin < end);
     longest = std::max(longest, end - begin);
     for (std::int32_t i = begin; i < end; ++i) REQUIRE(batch.positions[i] == i - begin);
-    REQUIRE(batch.targets[end - 1] == kNoLabel);
+    REQUIRE(batch.targets[end - 1] == kNoTarget);
     for (std::int32_t i = begin; i + 1 < end; ++i)
-      REQUIRE((batch.targets[i] == kNoLabel || batch.targets[i] == batch.tokens[i + 1]));
+      REQUIRE((batch.targets[i] == kNoTarget || batch.targets[i] == batch.tokens[i + 1]));
     out.insert({{batch.tokens.begin() + begin, batch.tokens.begin() + end},
                 {batch.targets.begin() + begin, batch.targets.begin() + end}});
   }
   REQUIRE(batch.longest == longest);
   REQUIRE(batch.labels == std::count_if(batch.targets.begin(), batch.targets.end(),
-                                        [](auto t) { return t != kNoLabel; }));
+                                        [](auto t) { return t != kNoTarget; }));
   return out;
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("targets are the labels of the next token and stay within their sequen
   const std::vector<std::uint32_t> both = {1, 0};
   const Batch batch = collate(dataset, both);
   CHECK(batch.tokens == std::vector<std::int32_t>{4, 5, 1, 2, 3});
-  CHECK(batch.targets == std::vector<std::int32_t>{9, kNoLabel, kNoLabel, 3, kNoLabel});
+  CHECK(batch.targets == std::vector<std::int32_t>{9, kNoTarget, kNoTarget, 3, kNoTarget});
   CHECK(batch.positions == std::vector<std::int32_t>{0, 1, 0, 1, 2});
   CHECK(batch.starts == std::vector<std::int32_t>{0, 2, 5});
   CHECK(batch.longest == 3);
@@ -106,7 +106,8 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
     sequences += alone.steps[step].size();
     std::int64_t labels = 0;
     for (const auto& [tokens, targets] : alone.steps[step])
-      labels += std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoLabel; });
+      labels +=
+          std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoTarget; });
     CHECK(labels == alone.labels[step]);
   }
   CHECK(sequences == 2 * dataset.size());

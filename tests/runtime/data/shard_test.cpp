@@ -21,7 +21,7 @@ std::vector<Example> some_examples(bool own_labels) {
     for (std::size_t t = random() % 50; t > 0; --t) {
       const auto id = static_cast<std::int32_t>(random() % 200000);
       out[i].ids.push_back(id);
-      out[i].labels.push_back(random() % 2 ? kNoLabel : own_labels ? id / 2 : id);
+      out[i].labels.push_back(random() % 2 ? kNoTarget : own_labels ? id / 2 : id);
     }
   return out;
 }
@@ -49,7 +49,7 @@ TEST_CASE("a shard returns the examples that were written", "[shard]") {
     CHECK(shard.line(i) == i * 2);
     for (std::size_t length = 0; length <= sequence.ids.size(); ++length) {
       std::uint32_t labels = 0;
-      for (std::size_t t = 1; t < length; ++t) labels += examples[i].labels[t] != kNoLabel;
+      for (std::size_t t = 1; t < length; ++t) labels += examples[i].labels[t] != kNoTarget;
       CHECK(shard.label_count(i, length) == labels);
     }
     for (std::size_t t = 0; t < sequence.ids.size(); ++t)
