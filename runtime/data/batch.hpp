@@ -16,7 +16,7 @@ struct Batch {
   std::vector<std::int32_t> targets;    // per token: the label of the *next* token, or kNoTarget
   std::vector<std::int32_t> starts;     // where sequences begin, and the end: sequences + 1 entries
   std::int32_t longest = 0;             // length of the longest sequence
-  std::int64_t labels = 0;              // targets that are not kNoTarget
+  std::int64_t target_tokens = 0;       // targets that are not kNoTarget
 };
 
 }  // namespace mgpu::data

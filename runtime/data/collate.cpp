@@ -17,7 +17,7 @@ void append(const Sequence& sequence, Batch& batch) {
     batch.positions.push_back(static_cast<std::int32_t>(i));
     const std::int32_t target = i + 1 < length ? sequence.label(i + 1) : kNoTarget;
     batch.targets.push_back(target);
-    if (target != kNoTarget) ++batch.labels;
+    if (target != kNoTarget) ++batch.target_tokens;
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   batch.longest = std::max(batch.longest, static_cast<std::int32_t>(length));

@@ -30,9 +30,9 @@ Dataset::Dataset(std::vector<TokenizedSource> sources, std::int64_t max_length,
         locations_.push_back(
             {static_cast<std::uint32_t>(shards_.size()), static_cast<std::uint32_t>(i)});
         lengths_.push_back(static_cast<std::uint32_t>(length));
-        label_counts_.push_back(labels);
+        target_counts_.push_back(labels);
         report.tokens += length;
-        labels_ += labels;
+        target_tokens_ += labels;
       }
       shards_.push_back(std::move(shard));
       first_lines_.push_back(sources[s].first_lines[p]);

@@ -54,10 +54,10 @@ class Dataset {
   std::uint32_t size() const { return static_cast<std::uint32_t>(lengths_.size()); }
   Sequence operator[](std::uint32_t i) const;
   std::span<const std::uint32_t> lengths() const { return lengths_; }
-  std::span<const std::uint32_t> label_counts() const { return label_counts_; }
+  std::span<const std::uint32_t> target_counts() const { return target_counts_; }
   std::span<const SourceRange> ranges() const { return ranges_; }
   std::uint64_t tokens() const { return tokens_; }
-  std::uint64_t labels() const { return labels_; }
+  std::uint64_t target_tokens() const { return target_tokens_; }
   // "file:line" of an example.
   std::string where(std::uint32_t i) const;
 
@@ -70,9 +70,9 @@ class Dataset {
   std::vector<std::uint64_t> first_lines_;  // of each shard
   std::vector<std::string> paths_;          // of each shard's file
   std::vector<Location> locations_;
-  std::vector<std::uint32_t> lengths_, label_counts_;
+  std::vector<std::uint32_t> lengths_, target_counts_;
   std::vector<SourceRange> ranges_;
-  std::uint64_t tokens_ = 0, labels_ = 0;
+  std::uint64_t tokens_ = 0, target_tokens_ = 0;
 };
 
 }  // namespace mgpu::data

@@ -19,26 +19,27 @@ namespace mgpu::data {
 
 struct LoaderOptions {
   int rank = 0, world = 1;
-  std::int64_t max_items = 1;   // per micro-batch: the per-device batch size
-  std::int64_t micros = 0;      // the least number of micro-batches per step
-  double quadratic = 0;         // see cost_of
-  std::int64_t first_step = 0;  // the first step to prepare
-  std::int64_t end_step = 0;    // one past the last step to prepare
-  std::size_t ahead = 2;        // steps to prefetch, at least 1
+  std::int64_t max_items = 1;          // per micro-batch: the per-device batch size
+  std::int64_t min_micro_batches = 0;  // the least number of micro-batches per step
+  double quadratic = 0;                // see cost_of
+  std::int64_t first_step = 0;         // the first step to prepare
+  std::int64_t end_step = 0;           // one past the last step to prepare
+  std::size_t prefetch_steps = 2;      // steps to prefetch, at least 1
   // The relative speed of each rank for a step; empty: all equal. Called once per step, in order,
-  // on the loader's thread, up to ahead + 1 steps early. It must return the same on all ranks:
-  // measurements of step k may be used from step k + ahead + 4 on.
+  // on the loader's thread, up to prefetch_steps + 1 steps early. It must return the same on all
+  // ranks: measurements of step k may be used from step k + prefetch_steps + 4 on.
   std::function<std::vector<double>(std::int64_t step)> weights;
 };
 
 // This rank's work for one step, and the totals over all ranks.
 struct StepBatches {
   std::int64_t step = 0, epoch = 0, index = 0;
-  std::vector<Batch> micros;  // the same number on every rank
-  // Totals over all ranks. The sum of losses is divided by `labels`, which needs no communication.
-  std::int64_t labels = 0, tokens = 0, examples = 0;
-  std::vector<double> costs;            // of each rank's share
-  std::vector<std::int64_t> labels_of;  // of each rank's share
+  std::vector<Batch> micro_batches;  // the same number on every rank
+  // Totals over all ranks. The sum of losses is divided by `target_tokens`, which needs no
+  // communication.
+  std::int64_t target_tokens = 0, tokens = 0, examples = 0;
+  std::vector<double> costs;                     // of each rank's share
+  std::vector<std::int64_t> rank_target_tokens;  // of each rank's share
 };
 
 // This rank's work for a step. A pure function; the loader's thread calls it.

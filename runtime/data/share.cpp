@@ -74,7 +74,7 @@ Shares share(std::span<const double> costs, const ShareOptions& options) {
     throw std::logic_error("share: world and max_items must be at least 1");
   std::vector<Recipient> ranks = ranks_of(options);
   const std::int64_t micros = std::max<std::int64_t>(
-      {1, options.micros, micro_batches_needed(costs.size(), ranks, options.max_items)});
+      {1, options.min_micro_batches, micro_batches_needed(costs.size(), ranks, options.max_items)});
 
   std::vector<std::uint32_t> all(costs.size());
   std::iota(all.begin(), all.end(), 0U);

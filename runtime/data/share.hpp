@@ -8,9 +8,9 @@ namespace mgpu::data {
 
 struct ShareOptions {
   int world = 1;
-  std::int64_t max_items = 1;   // per micro-batch
-  std::int64_t micros = 0;      // the least number of micro-batches per rank
-  std::vector<double> weights;  // relative speed of each rank; empty: all equal
+  std::int64_t max_items = 1;          // per micro-batch
+  std::int64_t min_micro_batches = 0;  // the least number of micro-batches per rank
+  std::vector<double> weights;         // relative speed of each rank; empty: all equal
 };
 
 // Which rank computes what in a step: shares[rank][micro] lists the items by their index in the

@@ -49,7 +49,7 @@ data::Batch lay_out(std::span<const Member> members, const std::vector<Question>
       batch.targets.back() = made[i];
       if (i + 1 < made.size()) add(made[i]);
     }
-    batch.labels += static_cast<std::int64_t>(made.size());
+    batch.target_tokens += static_cast<std::int64_t>(made.size());
     batch.longest = std::max(batch.longest,
                              static_cast<std::int32_t>(batch.tokens.size()) - batch.starts.back());
   }

@@ -72,7 +72,7 @@ data::Batch lay_out_texts(const std::vector<const std::vector<std::int32_t>*>& t
     while (last > 0 && (*text)[last] == padding) --last;
     if ((*text)[last] == padding) last = 0;
     batch.targets[begin + last] = 0;
-    ++batch.labels;
+    ++batch.target_tokens;
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   return batch;

@@ -25,15 +25,15 @@ EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const 
   options.rank = comm.rank();
   options.world = comm.world();
   options.max_items = per_device;
-  options.micros = 1;
+  options.min_micro_batches = 1;
   StepRecord record(learner.options().shards.device, comm.world());
   EvaluationResult result;
   const auto at_once = static_cast<std::size_t>(per_device * comm.world());
   for (std::size_t begin = 0; begin < items.size(); begin += at_once) {
     const auto end = std::min(begin + at_once, items.size());
     const auto batches = data::batches_of(dataset, slice(items, begin, end), options, {});
-    for (const auto& micro : batches.micros) learner.evaluate(micro, record);
-    result.labels += batches.labels;
+    for (const auto& micro : batches.micro_batches) learner.evaluate(micro, record);
+    result.labels += batches.target_tokens;
     result.examples += batches.examples;
     ++result.batches;
   }

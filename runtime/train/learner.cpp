@@ -28,7 +28,7 @@ std::uint64_t chance(std::uint64_t seed, std::int64_t step, int rank, std::size_
 
 std::int64_t own_labels(const data::StepBatches& batches) {
   std::int64_t sum = 0;
-  for (const auto& micro : batches.micros) sum += micro.labels;
+  for (const auto& micro : batches.micro_batches) sum += micro.target_tokens;
   return sum;
 }
 
@@ -49,11 +49,12 @@ void Learner::begin() {
 // What a label's loss is multiplied by, so that the sum over ranks is what was asked for.
 double Learner::scale_of(const data::StepBatches& batches) const {
   if (options_.weigh_by_labels)
-    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.labels));
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
   const double own = static_cast<double>(std::max<std::int64_t>(1, own_labels(batches)));
   if (options_.sum_over_ranks || options_.shards.reduce == parallel::Reduce::median) return 1 / own;
-  const auto voters = std::count_if(batches.labels_of.begin(), batches.labels_of.end(),
-                                    [](std::int64_t labels) { return labels > 0; });
+  const auto voters =
+      std::count_if(batches.rank_target_tokens.begin(), batches.rank_target_tokens.end(),
+                    [](std::int64_t labels) { return labels > 0; });
   return 1 / (own * static_cast<double>(std::max<std::int64_t>(1, voters)));
 }
 
@@ -61,19 +62,19 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
                          const Wishes& wishes) {
   if (options_.shards.reduce == parallel::Reduce::median) {
     std::vector<bool> voters;
-    for (const auto labels : batches.labels_of) voters.push_back(labels > 0);
+    for (const auto labels : batches.rank_target_tokens) voters.push_back(labels > 0);
     shards_.set_voters(std::move(voters));
   }
   const double scale = scale_of(batches);
   const auto micro = [&](std::size_t number, StepRecord& record) {
     const auto sums =
-        transformer_.train(to_device(batches.micros[number], options_.shards.device), scale,
+        transformer_.train(to_device(batches.micro_batches[number], options_.shards.device), scale,
                            chance(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   };
-  return step(batches.micros.size(), micro, learning_rate, wishes);
+  return step(batches.micro_batches.size(), micro, learning_rate, wishes);
 }
 
 StepRecord Learner::step(std::size_t micros, const Micro& micro, double learning_rate,

@@ -24,7 +24,7 @@ model::DeviceBatch to_device(const data::Batch& batch, at::Device device) {
     return host_tensor(values, gpu).to(device, /*non_blocking=*/true);
   };
   std::vector<std::int64_t> labelled;
-  labelled.reserve(static_cast<std::size_t>(batch.labels));
+  labelled.reserve(static_cast<std::size_t>(batch.target_tokens));
   for (std::size_t i = 0; i < batch.targets.size(); ++i)
     if (batch.targets[i] != data::kNoTarget) labelled.push_back(static_cast<std::int64_t>(i));
 

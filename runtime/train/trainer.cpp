@@ -32,10 +32,10 @@ void Trainer::start_loader() {
   options.rank = contract_.rank;
   options.world = contract_.world_size;
   options.max_items = batch_.per_device;
-  options.micros = batch_.accumulation;
+  options.min_micro_batches = batch_.accumulation;
   options.first_step = progress_.step;
   options.end_step = total_steps_;
-  options.ahead = kAhead;
+  options.prefetch_steps = kAhead;
   options.weights = [pacer = pacer_.get()](std::int64_t step) { return pacer->weights(step); };
   loader_ = std::make_unique<data::Loader>(train_data_->dataset, *plan_, options);
   next_ = loader_->next();
@@ -53,8 +53,14 @@ bool Trainer::train_epoch() {
     next_ = loader_->next();
     settle();  // the step before this one, while this one is computed
     const double epoch_now = epoch_after(batches);
-    in_flight_ = InFlight{std::move(record), batches.step,  batches.labels, batches.tokens,
-                          batches.examples,  batches.costs, rate,           epoch_now};
+    in_flight_ = InFlight{std::move(record),
+                          batches.step,
+                          batches.target_tokens,
+                          batches.tokens,
+                          batches.examples,
+                          batches.costs,
+                          rate,
+                          epoch_now};
     progress_.step = batches.step + 1;
     if (const auto every = config_.consistency_check_steps;
         every > 0 && progress_.step % every == 0)

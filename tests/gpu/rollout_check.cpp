@@ -52,7 +52,7 @@ data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
         batch.tokens.push_back(tokens[i]);
         batch.positions.push_back(static_cast<int>(i));
         batch.targets.push_back(i + 1 >= first ? tokens[i + 1] : data::kNoTarget);
-        if (i + 1 >= first) ++batch.labels;
+        if (i + 1 >= first) ++batch.target_tokens;
       }
     }
   batch.starts.push_back(static_cast<int>(batch.tokens.size()));
@@ -108,12 +108,12 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
         most = std::isnan(off) ? off : std::max(most, off);
         sum += off;
       }
-  const double mean = sum / static_cast<double>(batch.labels);
+  const double mean = sum / static_cast<double>(batch.target_tokens);
   const bool good = most <= wanted.most && mean <= wanted.mean;
   printf(
       "%-5s %-34s %ld tokens: log-probs off by %.2e at most (limit %.0e), %.2e on average (%.0e)\n",
-      good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.labels), most, wanted.most, mean,
-      wanted.mean);
+      good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.target_tokens), most, wanted.most,
+      mean, wanted.mean);
   return good;
 }
 

@@ -47,7 +47,7 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
   }
   b.starts.push_back(static_cast<int>(b.tokens.size()));
   b.longest = static_cast<int>(longest);
-  b.labels = static_cast<long>(b.tokens.size()) - sequences;
+  b.target_tokens = static_cast<long>(b.tokens.size()) - sequences;
   return b;
 }
 
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   model::Transformer transformer(config, options);
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
   const auto sent = train::to_device(host, device);
-  const double labels = static_cast<double>(host.labels * number("micros") * comm->world());
+  const double labels = static_cast<double>(host.target_tokens * number("micros") * comm->world());
 
   double begin = 0;
   at::Tensor loss;
@@ -125,7 +125,8 @@ int main(int argc, char** argv) {
     if (step < 3 || step + 1 == warm + steps) {
       if (comm->rank() == 0)
         printf("step %ld loss %.5f norm %.5f\n", step,
-               loss.item<float>() / static_cast<double>(host.labels * micros), norm.item<float>());
+               loss.item<float>() / static_cast<double>(host.target_tokens * micros),
+               norm.item<float>());
     }
   }
   train::wait_for(device);

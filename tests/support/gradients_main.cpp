@@ -31,7 +31,7 @@ data::Batch read_rows(const std::string& file) {
       batch.tokens.push_back(ids[i]);
       batch.positions.push_back(static_cast<std::int32_t>(i));
       batch.targets.push_back(i + 1 < ids.size() ? labels[i + 1] : data::kNoTarget);
-      batch.labels += batch.targets.back() != data::kNoTarget ? 1 : 0;
+      batch.target_tokens += batch.targets.back() != data::kNoTarget ? 1 : 0;
     }
   }
   batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
   std::vector<std::pair<std::string, at::Tensor>> results;
   results.emplace_back("logits", transformer.logits(batch, shards));
   shards.begin_micro(true, true);
-  const double scale = 1.0 / static_cast<double>(rows.labels);
+  const double scale = 1.0 / static_cast<double>(rows.target_tokens);
   const auto sums = transformer.train(batch, scale, 1, shards);
   shards.finish_gradients();
   results.emplace_back("loss", sums.loss.mul(scale).reshape({1}));

@@ -35,8 +35,8 @@ Sequences sequences_of(const Batch& batch) {
                 {batch.targets.begin() + begin, batch.targets.begin() + end}});
   }
   REQUIRE(batch.longest == longest);
-  REQUIRE(batch.labels == std::count_if(batch.targets.begin(), batch.targets.end(),
-                                        [](auto t) { return t != kNoTarget; }));
+  REQUIRE(batch.target_tokens == std::count_if(batch.targets.begin(), batch.targets.end(),
+                                               [](auto t) { return t != kNoTarget; }));
   return out;
 }
 
@@ -55,11 +55,11 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
     for (auto& step : seen.steps) {
       const auto batches = loader.next();
       REQUIRE(batches);
-      for (const Batch& micro : batches->micros) {
-        if (micro.labels == 0 && micro.tokens.size() == 1) continue;  // a rank without work
+      for (const Batch& micro : batches->micro_batches) {
+        if (micro.target_tokens == 0 && micro.tokens.size() == 1) continue;  // a rank without work
         step.merge(sequences_of(micro));
       }
-      seen.labels.push_back(batches->labels);
+      seen.labels.push_back(batches->target_tokens);
     }
     CHECK_FALSE(loader.next());
   }
@@ -83,11 +83,11 @@ TEST_CASE("targets are the labels of the next token and stay within their sequen
   CHECK(batch.positions == std::vector<std::int32_t>{0, 1, 0, 1, 2});
   CHECK(batch.starts == std::vector<std::int32_t>{0, 2, 5});
   CHECK(batch.longest == 3);
-  CHECK(batch.labels == 2);
+  CHECK(batch.target_tokens == 2);
 
   const Batch empty = collate(dataset, {});
   CHECK(empty.tokens.size() == 1);
-  CHECK(empty.labels == 0);
+  CHECK(empty.target_tokens == 0);
   CHECK(sequences_of(empty).size() == 1);
 }
 
@@ -141,9 +141,9 @@ TEST_CASE("a run resumed at a step equals an uninterrupted run", "[loader]") {
   const std::int64_t total = schedule.total_steps(3);
   const Seen straight = run(dataset, options, {.max_items = 8, .end_step = total});
   for (std::int64_t first = 1; first < total; first += 3) {
-    const Seen resumed =
-        run(dataset, options,
-            {.world = 3, .max_items = 2, .first_step = first, .end_step = total, .ahead = 1});
+    const Seen resumed = run(
+        dataset, options,
+        {.world = 3, .max_items = 2, .first_step = first, .end_step = total, .prefetch_steps = 1});
     CHECK(std::equal(resumed.steps.begin(), resumed.steps.end(), straight.steps.begin() + first,
                      straight.steps.end()));
   }
@@ -188,7 +188,7 @@ TEST_CASE("an exception on the loader's thread is thrown by the next() of its st
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
   Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
-                {.end_step = 4, .ahead = 4, .weights = [](std::int64_t step) {
+                {.end_step = 4, .prefetch_steps = 4, .weights = [](std::int64_t step) {
                    if (step == 2) throw std::runtime_error("no weights for step 2");
                    return std::vector<double>{1};
                  }});
@@ -215,7 +215,7 @@ TEST_CASE("weights are requested in order and a bounded number of steps ahead", 
   std::int64_t furthest = 0;
   {
     Loader loader(dataset, Schedule(dataset.lengths(), all_of(40), {.global_batch = 2}),
-                  {.end_step = 20, .ahead = 3, .weights = [&](std::int64_t step) {
+                  {.end_step = 20, .prefetch_steps = 3, .weights = [&](std::int64_t step) {
                      asked.push_back(step);
                      furthest = std::max(furthest, step - read.load());
                      return std::vector<double>{1};

@@ -76,7 +76,7 @@ TEST_CASE("rows become examples in file order", "[prepare]") {
   CHECK(texts(prepared.dataset) == std::vector<std::string>{"one<eos>", "two<eos>"});
   CHECK(prepared.dataset.where(1) == fixture.dir.path("a.jsonl") + ":3");
   CHECK(prepared.dataset.lengths()[0] == 4);
-  CHECK(prepared.dataset.label_counts()[0] == 3);
+  CHECK(prepared.dataset.target_counts()[0] == 3);
   REQUIRE(prepared.reports.size() == 1);
   CHECK(prepared.reports[0].rows == 2);
   CHECK(prepared.reports[0].kept == 2);
@@ -267,7 +267,7 @@ TEST_CASE("examples are cut to max_length, and dropped if no label is left", "[p
       {"prompt": "12345", "completion": "678"}
       {"prompt": "", "completion": ""})");
   CHECK(texts(prepared.dataset) == std::vector<std::string>{"1+1=2<eos>", "123456", "123456"});
-  const auto counts = prepared.dataset.label_counts();
+  const auto counts = prepared.dataset.target_counts();
   CHECK(std::vector<std::uint32_t>(counts.begin(), counts.end()) ==
         std::vector<std::uint32_t>{2, 2, 1});
   const SourceReport& report = prepared.reports[0];
@@ -275,7 +275,7 @@ TEST_CASE("examples are cut to max_length, and dropped if no label is left", "[p
         2);  // a prompt that fills max_length, and a single token, which is never a target
   CHECK(report.truncated == 2);
   CHECK(report.kept == 3);
-  CHECK(prepared.dataset.labels() == 5);
+  CHECK(prepared.dataset.target_tokens() == 5);
   fixture.options.max_length = 1;
   CHECK_THROWS_WITH(fixture.again(), Contains("no example is left") && Contains("max_length 1"));
 }

@@ -36,7 +36,7 @@ TEST_CASE("every item of a step is assigned once, within the size of a micro-bat
       {{64, 4, 0}, {7, 4, 4}, {1, 1, 0}, {0, 2, 2}}));
   const bool weighted = GENERATE(false, true);
   CAPTURE(world, items, max_items, weighted);
-  ShareOptions options{.world = world, .max_items = max_items, .micros = micros};
+  ShareOptions options{.world = world, .max_items = max_items, .min_micro_batches = micros};
   if (weighted)
     for (int r = 0; r < world; ++r) options.weights.push_back(r == 1 ? 0 : 1 + r);
   const Shares shares = share(some_costs(items), options);
