@@ -27,17 +27,17 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
   for (const auto& rank : shares) {
     double& sum = out.costs.emplace_back(0);
     std::int64_t& labels = out.rank_target_tokens.emplace_back(0);
-    for (const auto& micro : rank) {
-      for (const std::uint32_t item : micro) {
+    for (const auto& micro_batch : rank) {
+      for (const std::uint32_t item : micro_batch) {
         sum += costs[item];
         for (const std::uint32_t example : step.items[item])
           labels += dataset.target_counts()[example];
       }
     }
   }
-  for (const auto& micro : shares[static_cast<std::size_t>(options.rank)]) {
+  for (const auto& micro_batch : shares[static_cast<std::size_t>(options.rank)]) {
     std::vector<std::uint32_t> examples;
-    for (const std::uint32_t item : micro)
+    for (const std::uint32_t item : micro_batch)
       examples.insert(examples.end(), step.items[item].begin(), step.items[item].end());
     out.micro_batches.push_back(collate(dataset, examples));
   }

@@ -73,16 +73,16 @@ Shares share(std::span<const double> costs, const ShareOptions& options) {
   if (options.world < 1 || options.max_items < 1)
     throw std::logic_error("share: world and max_items must be at least 1");
   std::vector<Recipient> ranks = ranks_of(options);
-  const std::int64_t micros = std::max<std::int64_t>(
+  const std::int64_t micro_batches = std::max<std::int64_t>(
       {1, options.min_micro_batches, micro_batches_needed(costs.size(), ranks, options.max_items)});
 
   std::vector<std::uint32_t> all(costs.size());
   std::iota(all.begin(), all.end(), 0U);
-  assign(all, costs, static_cast<std::size_t>(micros * options.max_items), ranks);
+  assign(all, costs, static_cast<std::size_t>(micro_batches * options.max_items), ranks);
 
   Shares shares;
   for (const Recipient& rank : ranks) {
-    std::vector<Recipient> batches(static_cast<std::size_t>(micros));
+    std::vector<Recipient> batches(static_cast<std::size_t>(micro_batches));
     assign(rank.items, costs, static_cast<std::size_t>(options.max_items), batches);
     auto& out = shares.emplace_back();
     for (Recipient& batch : batches) out.push_back(std::move(batch.items));

@@ -13,8 +13,8 @@ struct ShareOptions {
   std::vector<double> weights;         // relative speed of each rank; empty: all equal
 };
 
-// Which rank computes what in a step: shares[rank][micro] lists the items by their index in the
-// step. All ranks have the same number of micro-batches; some may be empty.
+// Which rank computes what in a step: shares[rank][micro_batch] lists the items by their index in
+// the step. All ranks have the same number of micro-batches; some may be empty.
 using Shares = std::vector<std::vector<std::vector<std::uint32_t>>>;
 
 // Distributes the items of a step by cost so that all ranks finish at about the same time: the most

@@ -42,7 +42,7 @@ Sequences sequences_of(const Batch& batch) {
 
 struct Seen {
   std::vector<Sequences> steps;
-  std::vector<std::int64_t> labels;
+  std::vector<std::int64_t> target_tokens;
 };
 
 // What all ranks together compute in each step.
@@ -51,15 +51,16 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
   seen.steps.resize(static_cast<std::size_t>(loading.end_step - loading.first_step));
   for (loading.rank = 0; loading.rank < loading.world; ++loading.rank) {
     Loader loader(dataset, Schedule(dataset.lengths(), all_of(dataset.size()), options), loading);
-    seen.labels.clear();
+    seen.target_tokens.clear();
     for (auto& step : seen.steps) {
       const auto batches = loader.next();
       REQUIRE(batches);
-      for (const Batch& micro : batches->micro_batches) {
-        if (micro.target_tokens == 0 && micro.tokens.size() == 1) continue;  // a rank without work
-        step.merge(sequences_of(micro));
+      for (const Batch& micro_batch : batches->micro_batches) {
+        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1)
+          continue;  // a rank without work
+        step.merge(sequences_of(micro_batch));
       }
-      seen.labels.push_back(batches->target_tokens);
+      seen.target_tokens.push_back(batches->target_tokens);
     }
     CHECK_FALSE(loader.next());
   }
@@ -108,27 +109,27 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
     for (const auto& [tokens, targets] : alone.steps[step])
       labels +=
           std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoTarget; });
-    CHECK(labels == alone.labels[step]);
+    CHECK(labels == alone.target_tokens[step]);
   }
   CHECK(sequences == 2 * dataset.size());
 
   for (int world = 1; world <= 8; ++world)
-    for (std::int64_t micros = 1; micros <= 4; ++micros) {
+    for (std::int64_t micro_batches = 1; micro_batches <= 4; ++micro_batches) {
       LoaderOptions loading{
           .world = world,
-          .max_items = (options.global_batch + world * micros - 1) / (world * micros),
+          .max_items = (options.global_batch + world * micro_batches - 1) / (world * micro_batches),
           .quadratic = 0.01,
           .end_step = total};
-      if (micros == 3)
+      if (micro_batches == 3)
         loading.weights = [&](std::int64_t step) {
           std::vector<double> weights;
           for (int r = 0; r < world; ++r) weights.push_back(1 + (step + r) % 3);
           return weights;
         };
-      CAPTURE(world, micros);
+      CAPTURE(world, micro_batches);
       const Seen seen = run(dataset, options, loading);
       CHECK(seen.steps == alone.steps);
-      CHECK(seen.labels == alone.labels);
+      CHECK(seen.target_tokens == alone.target_tokens);
     }
 }
 
@@ -158,11 +159,11 @@ TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
   while (auto a = first.next()) {
     auto b = second.next();
     REQUIRE(b);
-    REQUIRE(a->micros.size() == b->micros.size());
-    for (std::size_t m = 0; m < a->micros.size(); ++m) {
-      CHECK(a->micros[m].tokens == b->micros[m].tokens);
-      CHECK(a->micros[m].targets == b->micros[m].targets);
-      CHECK(a->micros[m].starts == b->micros[m].starts);
+    REQUIRE(a->micro_batches.size() == b->micro_batches.size());
+    for (std::size_t m = 0; m < a->micro_batches.size(); ++m) {
+      CHECK(a->micro_batches[m].tokens == b->micro_batches[m].tokens);
+      CHECK(a->micro_batches[m].targets == b->micro_batches[m].targets);
+      CHECK(a->micro_batches[m].starts == b->micro_batches[m].starts);
     }
   }
 }

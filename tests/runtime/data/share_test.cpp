@@ -22,8 +22,8 @@ std::vector<double> loads(const Shares& shares, const std::vector<double>& costs
   std::vector<double> out;
   for (const auto& rank : shares) {
     out.push_back(0);
-    for (const auto& micro : rank)
-      for (const auto item : micro) out.back() += costs[item];
+    for (const auto& micro_batch : rank)
+      for (const auto item : micro_batch) out.back() += costs[item];
   }
   return out;
 }
@@ -32,11 +32,12 @@ std::vector<double> loads(const Shares& shares, const std::vector<double>& costs
 
 TEST_CASE("every item of a step is assigned once, within the size of a micro-batch", "[share]") {
   const int world = GENERATE(1, 2, 3, 4, 5, 8);
-  const auto [items, max_items, micros] = GENERATE(table<std::size_t, std::int64_t, std::int64_t>(
-      {{64, 4, 0}, {7, 4, 4}, {1, 1, 0}, {0, 2, 2}}));
+  const auto [items, max_items, micro_batches] =
+      GENERATE(table<std::size_t, std::int64_t, std::int64_t>(
+          {{64, 4, 0}, {7, 4, 4}, {1, 1, 0}, {0, 2, 2}}));
   const bool weighted = GENERATE(false, true);
   CAPTURE(world, items, max_items, weighted);
-  ShareOptions options{.world = world, .max_items = max_items, .min_micro_batches = micros};
+  ShareOptions options{.world = world, .max_items = max_items, .min_micro_batches = micro_batches};
   if (weighted)
     for (int r = 0; r < world; ++r) options.weights.push_back(r == 1 ? 0 : 1 + r);
   const Shares shares = share(some_costs(items), options);
@@ -45,14 +46,14 @@ TEST_CASE("every item of a step is assigned once, within the size of a micro-bat
   std::vector<std::uint32_t> seen;
   for (const auto& rank : shares) {
     CHECK(rank.size() == shares[0].size());
-    CHECK(rank.size() >= static_cast<std::size_t>(std::max<std::int64_t>(1, micros)));
-    for (const auto& micro : rank) {
-      CHECK(micro.size() <= static_cast<std::size_t>(max_items));
-      seen.insert(seen.end(), micro.begin(), micro.end());
+    CHECK(rank.size() >= static_cast<std::size_t>(std::max<std::int64_t>(1, micro_batches)));
+    for (const auto& micro_batch : rank) {
+      CHECK(micro_batch.size() <= static_cast<std::size_t>(max_items));
+      seen.insert(seen.end(), micro_batch.begin(), micro_batch.end());
     }
   }
   if (weighted && world > 1)
-    for (const auto& micro : shares[1]) CHECK(micro.empty());
+    for (const auto& micro_batch : shares[1]) CHECK(micro_batch.empty());
   std::sort(seen.begin(), seen.end());
   std::vector<std::uint32_t> all(items);
   std::iota(all.begin(), all.end(), 0U);
@@ -64,7 +65,7 @@ TEST_CASE("a full step takes exactly the configured number of micro-batches", "[
   const Shares shares = share(some_costs(24), {.world = 2, .max_items = 3});
   for (const auto& rank : shares) {
     CHECK(rank.size() == 4);
-    for (const auto& micro : rank) CHECK(micro.size() == 3);
+    for (const auto& micro_batch : rank) CHECK(micro_batch.size() == 3);
   }
 }
 
