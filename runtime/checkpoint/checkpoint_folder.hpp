@@ -43,8 +43,7 @@ class CheckpointDraft {
 struct FoundCheckpoint {
   std::string path;  // empty: none found
   std::int64_t step = 0;
-  std::vector<std::string>
-      skipped;  // newer checkpoints that cannot be used, with the reason, one line each
+  std::vector<std::string> skipped;  // newer, unusable checkpoints: a line with the reason each
 };
 
 // The newest checkpoint in a folder whose files are all exactly as saved. `usable`, if given, is

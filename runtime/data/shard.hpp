@@ -30,7 +30,7 @@ namespace mgpu::data {
 //   ..   (tokens+7)/8    bit i % 8 of byte i / 8: whether token i has a label
 //   ..   4 x tokens      ids
 //   ..   4 x tokens      labels, if there are any
-//   ..   notes' bytes    notes, a line each: "bad" or "lost", a space, the line, a space, a text
+//   ..   notes' bytes    notes, one per line: "bad" or "lost", a space, the line, a space, a text
 
 struct ShardNote {
   bool bad = false;        // false: a prompt that lost its end

@@ -23,8 +23,7 @@ struct StepReport {
   int world = 1;
   std::int64_t memory_bytes = 0;  // peak memory in use on the fullest GPU
   std::int64_t memory_total = 0;
-  double comm_share =
-      -1;  // share of the time, 0 to 1, in which only communication ran; below 0: unknown
+  double comm_share = -1;  // share of time, 0 to 1, with communication only; below 0: unknown
   std::int64_t skipped_steps = 0;  // in the whole run, because the gradient was not finite
   std::map<std::string, double> extra = {};
 };

@@ -23,8 +23,7 @@ struct AddedToken {
   bool rstrip = false;       // also matches the white space after it
   bool normalized = false;   // searched in the normalized text, not in the original
   bool special = false;
-  std::string
-      decoded;  // the text used for decoding, normalized if `normalized`; set by AddedTokens
+  std::string decoded;  // its text for decoding; AddedTokens sets and normalizes it
 };
 
 // A part of the text, or an added token found in it.

@@ -17,12 +17,10 @@ namespace mgpu::text {
 
 struct BpeOptions {
   std::optional<std::string> unk_token;
-  bool fuse_unk = false;  // consecutive unknown characters become one token
-  bool byte_fallback =
-      false;  // an unknown character becomes the tokens of its bytes, such as <0x0A>
-  bool ignore_merges =
-      false;                // a word that is in the vocabulary becomes that token without merging
-  bool byte_level = false;  // words are bytes; the vocabulary uses the letters of byte_alphabet.hpp
+  bool fuse_unk = false;       // consecutive unknown characters become one token
+  bool byte_fallback = false;  // an unknown character becomes its bytes: <0x0A>
+  bool ignore_merges = false;  // a word in the vocabulary is one token, unmerged
+  bool byte_level = false;     // words are bytes; tokens use the letters of byte_alphabet.hpp
 };
 
 // Byte pair encoding of words.
@@ -83,8 +81,7 @@ class Bpe {
   IntMap<Merged> merges_;
   std::array<std::int32_t, 256> byte_ids_;      // of the byte's letter, or of the ASCII character
   std::array<std::int32_t, 256> fallback_ids_;  // of <0x00> to <0xFF>
-  bool splits_at_marks_ =
-      false;  // no token contains U+2581 after another character, so words can be split before it
+  bool splits_at_marks_ = false;                // no token has a U+2581 after another character
 };
 
 }  // namespace mgpu::text

@@ -56,8 +56,7 @@ Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions l
       const auto batches = loader.next();
       REQUIRE(batches);
       for (const Batch& micro_batch : batches->micro_batches) {
-        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1)
-          continue;  // a rank without work
+        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1) continue;  // no work
         step.merge(sequences_of(micro_batch));
       }
       seen.target_tokens.push_back(batches->target_tokens);

@@ -271,8 +271,7 @@ TEST_CASE("examples are cut to max_length, and dropped if no label is left", "[p
   CHECK(std::vector<std::uint32_t>(counts.begin(), counts.end()) ==
         std::vector<std::uint32_t>{2, 2, 1});
   const SourceReport& report = prepared.reports[0];
-  CHECK(report.dropped ==
-        2);  // a prompt that fills max_length, and a single token, which is never a target
+  CHECK(report.dropped == 2);  // a prompt of max_length tokens, and a row of one token
   CHECK(report.truncated == 2);
   CHECK(report.kept == 3);
   CHECK(prepared.dataset.target_tokens() == 5);
