@@ -211,7 +211,7 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
   return gone;
 }
 
-std::vector<std::string> remove_leftovers(const std::string& output_dir) {
+std::vector<std::string> remove_unfinished_saves(const std::string& output_dir) {
   std::vector<std::string> gone;
   std::error_code error;
   for (fs::directory_iterator at(output_dir, error), end; !error && at != end; at.increment(error))

@@ -60,6 +60,6 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
 
 // Removes files and folders that killed saves and removals left behind. No save may run in the
 // folder at the same time.
-std::vector<std::string> remove_leftovers(const std::string& output_dir);
+std::vector<std::string> remove_unfinished_saves(const std::string& output_dir);
 
 }  // namespace mgpu::checkpoint

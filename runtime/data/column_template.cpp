@@ -49,7 +49,7 @@ std::string ColumnTemplate::fill(const Json& row) const {
     const auto found = row.find(piece.text);
     if (found == row.end() || found->is_null())
       throw RowError(fmt::format("the column \"{}\" of the prompt_template is {}",
-                                 shown(piece.text), found == row.end() ? "missing" : "null"));
+                                 printable(piece.text), found == row.end() ? "missing" : "null"));
     out += found->is_string() ? found->get_ref<const std::string&>() : found->dump();
   }
   return out;

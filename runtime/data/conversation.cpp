@@ -57,9 +57,9 @@ AlpacaRow alpaca_of(const Json& row) {
 const std::string& text_of(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end())
-    throw RowError(fmt::format("the column \"{}\" is missing", shown(column)));
+    throw RowError(fmt::format("the column \"{}\" is missing", printable(column)));
   if (!found->is_string())
-    throw RowError(fmt::format("the column \"{}\" must be a string, not {}", shown(column),
+    throw RowError(fmt::format("the column \"{}\" must be a string, not {}", printable(column),
                                found->is_null() ? "null" : found->type_name()));
   return found->get_ref<const std::string&>();
 }
@@ -67,10 +67,10 @@ const std::string& text_of(const Json& row, const std::string& column) {
 Json messages_of(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end())
-    throw RowError(fmt::format("the column \"{}\" is missing", shown(column)));
+    throw RowError(fmt::format("the column \"{}\" is missing", printable(column)));
   if (!found->is_array() || found->empty())
     throw RowError(
-        fmt::format("the column \"{}\" must be a non-empty list of messages", shown(column)));
+        fmt::format("the column \"{}\" must be a non-empty list of messages", printable(column)));
   Json messages = *found;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Json& each = messages[i];
@@ -79,7 +79,7 @@ Json messages_of(const Json& row, const std::string& column) {
       rename(each, "value", "content");
     }
     if (!each.is_object() || !each.contains("role") || !each["role"].is_string())
-      throw RowError(fmt::format("message {} of \"{}\" has no role", i + 1, shown(column)));
+      throw RowError(fmt::format("message {} of \"{}\" has no role", i + 1, printable(column)));
   }
   return messages;
 }

@@ -212,7 +212,7 @@ void RowReader::mask_prompt(const std::vector<std::int32_t>& prompt, Example& ex
       std::mismatch(prompt.begin(), prompt.end(), example.ids.begin(), example.ids.end());
   const auto common = static_cast<std::size_t>(left - prompt.begin());
   if (left != prompt.end())
-    example.lost_prompt = shown(encoder_.decode(std::span(prompt).subspan(common)));
+    example.lost_prompt = printable(encoder_.decode(std::span(prompt).subspan(common)));
   if (options_.completion_only_loss.value_or(true))
     std::fill_n(example.labels.begin(), common, kNoTarget);
 }

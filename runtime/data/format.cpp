@@ -44,7 +44,7 @@ Format named(std::string name) {
   if (found == kNames.end())
     throw std::runtime_error(fmt::format(
         "unknown dataset format {}; need one of auto, columns (with prompt_template), {}",
-        shown(name), kFormats));
+        printable(name), kFormats));
   return found->format;
 }
 
@@ -75,7 +75,7 @@ Format format_of(const Json& first_row, const RowOptions& options) {
 
   std::string columns;
   for (const auto& [name, value] : first_row.items())
-    if (columns.size() < 300) columns += (columns.empty() ? "" : ", ") + shown(name, 40);
+    if (columns.size() < 300) columns += (columns.empty() ? "" : ", ") + printable(name, 40);
   throw std::runtime_error(
       fmt::format("cannot detect the dataset format from the columns {}; the formats are {}; for "
                   "other columns set prompt_template, such as \"{{question}} {{answer}}\", or set "

@@ -30,7 +30,7 @@ std::size_t character_length(std::string_view text);
 
 // Makes untrusted text safe for a message: one line of valid UTF-8 without control characters, cut
 // after about `limit` bytes, never inside a character.
-std::string shown(std::string_view text, std::size_t limit = 60);
+std::string printable(std::string_view text, std::size_t limit = 60);
 
 // True if the line has only spaces, tabs and carriage returns.
 bool blank(std::string_view line);

@@ -56,7 +56,7 @@ class Parser {
   Json document() {
     skip_blanks();
     if (peek() != '{')
-      throw RowError(fmt::format("not a JSON object: {}", shown(text_.substr(at_))));
+      throw RowError(fmt::format("not a JSON object: {}", printable(text_.substr(at_))));
     Json value = parse_value(0);
     skip_blanks();
     if (at_ != text_.size()) fail("unexpected content after the object");
@@ -71,7 +71,7 @@ class Parser {
   [[noreturn]] void fail(std::string_view what) const {
     if (at_ >= text_.size()) throw RowError(fmt::format("invalid JSON: the line ends; {}", what));
     throw RowError(fmt::format("invalid JSON at byte {}: {}, near {}", at_ + 1, what,
-                               shown(text_.substr(at_), 30)));
+                               printable(text_.substr(at_), 30)));
   }
 
   void skip_blanks() {
@@ -128,7 +128,8 @@ class Parser {
       if (members.size() >= kMaxKeys)
         throw RowError(fmt::format("an object has more than {} keys", kMaxKeys));
       for (const auto& member : members)
-        if (member.first == key) throw RowError(fmt::format("duplicate key \"{}\"", shown(key)));
+        if (member.first == key)
+          throw RowError(fmt::format("duplicate key \"{}\"", printable(key)));
       skip_blanks();
       if (!take(':')) fail("expected ':' after a key");
       skip_blanks();
@@ -255,7 +256,7 @@ class Parser {
     T value{};
     const auto result = std::from_chars(number.data(), number.data() + number.size(), value);
     if (result.ec != std::errc() && !underflows<T>(number))
-      throw RowError(fmt::format("the number {} does not fit into 64 bits", shown(number)));
+      throw RowError(fmt::format("the number {} does not fit into 64 bits", printable(number)));
     return value;
   }
 

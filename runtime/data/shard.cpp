@@ -104,7 +104,7 @@ void ShardWriter::add_bad(std::uint64_t line, std::string_view what) {
 }
 
 void ShardWriter::note(const char* kind, std::uint64_t line, std::string_view text) {
-  notes_ += fmt::format("{} {} {}\n", kind, line, shown(text, 500));
+  notes_ += fmt::format("{} {} {}\n", kind, line, printable(text, 500));
 }
 
 std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const {

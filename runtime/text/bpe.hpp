@@ -26,8 +26,7 @@ struct BpeOptions {
 // Byte pair encoding of words.
 class Bpe {
  public:
-  using Merge =
-      std::pair<std::string_view, std::string_view>;  // in order of priority, highest first
+  using Merge = std::pair<std::string_view, std::string_view>;  // highest priority first
 
   // Scratch memory for encoding. Each thread that encodes needs its own.
   class Workspace {

@@ -201,7 +201,7 @@ TEST_CASE("only files that killed saves left behind are removed", "[checkpoint]"
   fs::create_directory(dir.path(".hidden"));
   for (const char* name : {".x.tmp-", ".x.tmp-1", ".x.tmp-1-y", "x.tmp-1-2", ".tmp-1-2"})
     write_file(dir.path(name), "somebody's");
-  auto gone = remove_leftovers(dir.root());
+  auto gone = remove_unfinished_saves(dir.root());
   std::sort(gone.begin(), gone.end());
   CHECK(gone ==
         Names{dir.path(".checkpoint-2.tmp-123-0"), dir.path(".model.safetensors.tmp-123-4")});

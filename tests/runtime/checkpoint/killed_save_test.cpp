@@ -62,6 +62,6 @@ TEST_CASE("whenever a save is killed, the newest checkpoint is complete", "[chec
     step = found.step;
   }
   CHECK(step > 20);  // it was not killed before it had saved anything
-  remove_leftovers(dir.root());
+  remove_unfinished_saves(dir.root());
   CHECK(find_newest_complete(dir.root()).step == step);
 }
