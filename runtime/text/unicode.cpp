@@ -182,7 +182,7 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
-bool surely_nfc(std::string_view text) {
+bool passes_nfc_quick_check(std::string_view text) {
   std::size_t at = 0;
   while ((at = skip_ascii(text, at)) < text.size()) {
     const CodePoint c = code_point_at(text, at);

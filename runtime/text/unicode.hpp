@@ -29,7 +29,7 @@ std::string to_valid_utf8(std::string_view bytes);
 bool is_white_space(char32_t c);
 
 // True if a quick check shows that the text is NFC.
-bool surely_nfc(std::string_view text);
+bool passes_nfc_quick_check(std::string_view text);
 
 // Normalization form C as Hugging Face's tokenizers compute it, independent of the Unicode version
 // of our library: code points that are newer than their tables stay unchanged and in place.
