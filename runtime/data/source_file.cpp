@@ -46,8 +46,8 @@ SourceFile::SourceFile(const std::string& path, int threads) : path_(path) {
   first_lines_.assign(pieces, 0);
   for_each_index(pieces, threads, [&](std::size_t i) {
     const std::string_view block = bytes.substr(i * size, size);
-    // SHA-256 of the whole file would be 10 times slower on CPUs without SHA instructions, and a
-    // collision between one's own files is no attack.
+    // SHA-256 of the whole file would be 10 times slower on CPUs without SHA instructions, and
+    // collisions between a user's own files are not an attack.
     digests[i] = fmt::format("{:016x}{:016x}", checksum(block), checksum(block, kOtherSeed));
     starts_[i] = line_start(bytes, i * size);
     first_lines_[i] = line_feeds_in(block);

@@ -20,7 +20,7 @@ std::string tf_record(std::string_view bytes);
 std::string version_event(double time);
 std::string scalar_event(double time, std::int64_t step, std::string_view tag, double value);
 std::string text_event(double time, std::int64_t step, std::string_view tag, std::string_view text);
-// Tells TensorBoard to discard earlier events in the folder from `step` on.
+// Makes TensorBoard discard earlier events in the folder from `step` on.
 std::string restart_event(double time, std::int64_t step);
 
 // "events.out.tfevents.<time>.<host>.<pid>.0": TensorBoard searches for such names and sorts by

@@ -20,8 +20,7 @@ struct LogEntry {
 // A value that is not finite is null in JSON and NaN here.
 class LogHistory {
  public:
-  // Reads a JSON array of that form. Throws if it is not an array; skips values that are not
-  // numbers.
+  // Reads such a JSON array. Throws if it is not an array; skips values that are not numbers.
   static LogHistory from_json(const std::string& text);
   // Reads the lines of metrics.jsonl up to this step. Empty if the file cannot be read.
   static LogHistory from_metrics(const std::string& path, std::int64_t last_step);

@@ -26,8 +26,8 @@ struct Rendered {
 };
 
 // A model's chat template. It renders the same text, byte for byte, as transformers'
-// apply_chat_template. Several threads may use it at once. Errors begin with "chat template line L:
-// ".
+// apply_chat_template. Several threads may use it at once. Every error begins with "chat template
+// line L: ".
 class ChatTemplate {
  public:
   using Json = nlohmann::ordered_json;

@@ -7,7 +7,7 @@
 
 #include "runtime/text/jinja/eval.hpp"
 
-// RAII guards that change the interpreter's state inside a construct and restore it afterwards.
+// Guards that change the interpreter's state inside a construct and restore it afterwards.
 namespace mgpu::text::jinja {
 
 class Interpreter::Depth {
