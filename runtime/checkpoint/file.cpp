@@ -24,8 +24,8 @@ using rendezvous::UniqueFd;
 namespace {
 
 // Linux writes at most 2 GiB per call; smaller pieces let signals be handled in time.
-constexpr std::size_t kLongestWrite = std::size_t{64} << 20;
-constexpr std::size_t kLongestCopy = std::size_t{1} << 30;
+constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
+constexpr std::size_t kMaxCopy = std::size_t{1} << 30;
 
 // A unique hidden name in the folder of `path`; it contains the process id.
 std::string temporary_beside(const std::string& path) {
@@ -36,7 +36,7 @@ std::string temporary_beside(const std::string& path) {
   return (target.parent_path() / name).string();
 }
 
-std::string advice(const std::string& path, int error) {
+std::string remedy(const std::string& path, int error) {
   switch (error) {
     case ENOSPC: {
       struct statvfs space{};
@@ -73,7 +73,7 @@ std::string advice(const std::string& path, int error) {
 
 void throw_write_error(const std::string& verb, const std::string& path, int error) {
   throw std::runtime_error(fmt::format("cannot {} {}: {}{}", verb, path,
-                                       rendezvous::error_text(error), advice(path, error)));
+                                       rendezvous::error_text(error), remedy(path, error)));
 }
 
 std::string folder_of(const std::string& path) {
@@ -146,7 +146,7 @@ void OutputFile::fail(const std::string& verb, int error) const {
 
 void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kLongestWrite),
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite),
                                      static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("write", errno);
@@ -169,7 +169,7 @@ void OutputFile::copy_from(const std::string& path) {
   const UniqueFd from(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!from) throw_errno("cannot open " + path);
   while (true) {
-    const auto copied = ::copy_file_range(from.get(), nullptr, fd_.get(), nullptr, kLongestCopy, 0);
+    const auto copied = ::copy_file_range(from.get(), nullptr, fd_.get(), nullptr, kMaxCopy, 0);
     if (copied == 0) return;
     if (copied > 0 || errno == EINTR) continue;
     if (errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)

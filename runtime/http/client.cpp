@@ -14,7 +14,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 
-constexpr std::uint64_t kMostAnswer = 256 << 20;
+constexpr std::uint64_t kMaxResponse = 256 << 20;
 
 // One connection. Each operation ends with its result or at the deadline.
 class Connection {
@@ -26,25 +26,25 @@ class Connection {
     const auto found = asio::ip::tcp::resolver(io_).resolve(address.host, address.port, failure);
     if (failure)
       throw Unreachable(fmt::format("cannot resolve {}: {}", address.host, failure.message()));
-    finish("connect", [&](auto done) { stream_.async_connect(found, done); });
+    run_operation("connect", [&](auto done) { stream_.async_connect(found, done); });
   }
 
   void send(beast::http::request<beast::http::string_body>& request) {
-    finish("send", [&](auto done) { beast::http::async_write(stream_, request, done); });
+    run_operation("send", [&](auto done) { beast::http::async_write(stream_, request, done); });
   }
 
   Response read() {
     beast::flat_buffer buffer;
     beast::http::response_parser<beast::http::string_body> parser;
-    parser.body_limit(kMostAnswer);
-    finish("read its answer",
-           [&](auto done) { beast::http::async_read(stream_, buffer, parser, done); });
+    parser.body_limit(kMaxResponse);
+    run_operation("read its answer",
+                  [&](auto done) { beast::http::async_read(stream_, buffer, parser, done); });
     return {parser.get().result_int(), std::move(parser.get().body())};
   }
 
  private:
   template <class Begin>
-  void finish(const char* what, const Begin& begin) {
+  void run_operation(const char* what, const Begin& begin) {
     beast::error_code failure;
     begin([&](beast::error_code e, auto&&...) { failure = e; });
     io_.restart();
