@@ -39,7 +39,7 @@ std::optional<std::int64_t> number_in(std::string_view text) {
   return step;
 }
 
-// The step of "checkpoint-8", or of ".checkpoint-8.old", which a save that replaced it put aside.
+// The step of "checkpoint-8", or of ".checkpoint-8.old", its name while a save replaces it.
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (name.starts_with('.') && name.ends_with(kAside))
     name = name.substr(1, name.size() - 1 - kAside.size());
@@ -47,7 +47,7 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return number_in(name.substr(kPrefix.size()));
 }
 
-// ".checkpoint-8.tmp-4711-0", a draft, or ".config.json.tmp-4711-3", a file on its way.
+// ".checkpoint-8.tmp-4711-0", a draft, or ".config.json.tmp-4711-3", a file being written.
 bool is_temporary(std::string_view name) {
   const auto mark = name.rfind(kTemporary);
   if (!name.starts_with('.') || mark == name.npos || mark == 0) return false;
@@ -62,7 +62,7 @@ struct Candidate {
   std::string path;
 };
 
-// What looks like a checkpoint, newest first.
+// All folders that are named like a checkpoint, newest first.
 std::vector<Candidate> candidates(const std::string& output_dir) {
   std::vector<Candidate> found;
   std::error_code error;
@@ -78,7 +78,8 @@ std::vector<Candidate> candidates(const std::string& output_dir) {
   return found;
 }
 
-// Gone in one step as far as anybody who looks for checkpoints can see.
+// Removes a checkpoint: renaming it to a hidden name first makes it disappear atomically for
+// readers.
 void remove_checkpoint(const std::string& path, std::int64_t step) {
   const std::string doomed = (fs::path(path).parent_path() / temporary_name(step)).string();
   if (::rename(path.c_str(), doomed.c_str()) != 0) throw_write_error("remove", path, errno);
@@ -87,7 +88,7 @@ void remove_checkpoint(const std::string& path, std::int64_t step) {
   if (error) throw_write_error("remove", doomed, error.value());
 }
 
-// Renames a folder over another, which is never missing longer than the file system demands.
+// Renames a folder over another. The target is missing only as long as the file system requires.
 void put_in_place(const std::string& from, const std::string& to, std::int64_t step) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
   if (errno != ENOTEMPTY && errno != EEXIST) throw_write_error("create", to, errno);
@@ -129,7 +130,7 @@ std::vector<FileRecord> CheckpointDraft::records(const std::vector<FileRecord>& 
   for (const FileRecord& record : known)
     if (!told.emplace(record.name, record).second)
       throw std::runtime_error(
-          fmt::format("cannot save {}: two writers of {}", path_, record.name));
+          fmt::format("cannot save {}: there are two writers of {}", path_, record.name));
 
   std::vector<FileRecord> all;
   for (const auto& entry : fs::recursive_directory_iterator(path_)) {
@@ -152,8 +153,7 @@ std::vector<FileRecord> CheckpointDraft::records(const std::vector<FileRecord>& 
   }
   if (!told.empty())
     throw std::runtime_error(
-        fmt::format("cannot save {}: {} is not there; do all ranks write to "
-                    "the same file system?",
+        fmt::format("cannot save {}: {} is missing; all ranks must write to the same file system",
                     path_, told.begin()->first));
   std::ranges::sort(all, {}, &FileRecord::name);
   return all;
@@ -179,7 +179,7 @@ FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads,
       if (usable) usable(read_manifest(path));
       const Manifest manifest = verify(path, threads);
       if (manifest.step != step)
-        throw std::runtime_error(fmt::format("it is of step {}", manifest.step));
+        throw std::runtime_error(fmt::format("its manifest is of step {}", manifest.step));
       found.path = path;
       found.step = step;
       return found;
@@ -199,7 +199,7 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
       read_manifest(candidate.path);
       ours.push_back(std::move(candidate));
     } catch (const std::exception&) {
-      continue;  // not whole, or not ours: find_newest_complete tells
+      continue;  // incomplete or not ours: find_newest_complete reports it
     }
   auto left = static_cast<std::int64_t>(ours.size());
   for (std::size_t i = ours.size(); i-- > 1 && left > limit;) {
@@ -211,7 +211,7 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
   return gone;
 }
 
-std::vector<std::string> remove_leftovers(const std::string& output_dir) {
+std::vector<std::string> remove_unfinished_saves(const std::string& output_dir) {
   std::vector<std::string> gone;
   std::error_code error;
   for (fs::directory_iterator at(output_dir, error), end; !error && at != end; at.increment(error))

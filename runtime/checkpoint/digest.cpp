@@ -33,7 +33,7 @@ void take_stripe(std::array<std::uint64_t, 4>& lanes, const std::byte* stripe) {
   for (int i = 0; i < 4; ++i) lanes[i] = mixed(lanes[i], load<std::uint64_t>(stripe + 8 * i));
 }
 
-// The bytes behind the last whole stripe: by eights, a four, by ones.
+// The bytes after the last full stripe: 8 at a time, then 4, then single bytes.
 std::uint64_t with_tail(std::uint64_t hash, std::span<const std::byte> tail) {
   for (; tail.size() >= 8; tail = tail.subspan(8))
     hash = std::rotl(hash ^ mixed(0, load<std::uint64_t>(tail.data())), 27) * kPrime1 + kPrime4;
@@ -49,19 +49,19 @@ std::uint64_t with_tail(std::uint64_t hash, std::span<const std::byte> tail) {
 }  // namespace
 
 void Digest::update(std::span<const std::byte> bytes) {
-  const std::size_t held = length_ % kStripe;
+  const std::size_t pending = length_ % kStripe;
   length_ += bytes.size();
-  if (held != 0) {
-    const std::size_t taken = std::min(kStripe - held, bytes.size());
-    std::copy_n(bytes.begin(), taken, held_.begin() + static_cast<std::ptrdiff_t>(held));
+  if (pending != 0) {
+    const std::size_t taken = std::min(kStripe - pending, bytes.size());
+    std::copy_n(bytes.begin(), taken, pending_.begin() + static_cast<std::ptrdiff_t>(pending));
     bytes = bytes.subspan(taken);
-    if (held + taken < kStripe) return;
-    take_stripe(lanes_, held_.data());
+    if (pending + taken < kStripe) return;
+    take_stripe(lanes_, pending_.data());
   }
-  auto lanes = lanes_;  // in registers: the compiler cannot know that `bytes` is not this object
+  auto lanes = lanes_;  // in registers, because `bytes` might alias this object
   for (; bytes.size() >= kStripe; bytes = bytes.subspan(kStripe)) take_stripe(lanes, bytes.data());
   lanes_ = lanes;
-  std::copy(bytes.begin(), bytes.end(), held_.begin());
+  std::copy(bytes.begin(), bytes.end(), pending_.begin());
 }
 
 std::uint64_t Digest::value() const {
@@ -71,7 +71,7 @@ std::uint64_t Digest::value() const {
            std::rotl(lanes_[3], 18);
     for (const std::uint64_t lane : lanes_) hash = (hash ^ mixed(0, lane)) * kPrime1 + kPrime4;
   }
-  hash = with_tail(hash + length_, std::span(held_).first(length_ % kStripe));
+  hash = with_tail(hash + length_, std::span(pending_).first(length_ % kStripe));
   hash = (hash ^ (hash >> 33)) * kPrime2;
   hash = (hash ^ (hash >> 29)) * kPrime3;
   return hash ^ (hash >> 32);

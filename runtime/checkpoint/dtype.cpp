@@ -59,7 +59,7 @@ int bits_of(DType dtype) {
 std::size_t size_of(DType dtype) {
   const int bits = bits_of(dtype);
   if (bits % 8 != 0)
-    throw std::runtime_error(fmt::format("elements of {} are no whole bytes", name_of(dtype)));
+    throw std::runtime_error(fmt::format("elements of {} are not whole bytes", name_of(dtype)));
   return static_cast<std::size_t>(bits) / 8;
 }
 
@@ -91,7 +91,8 @@ std::optional<std::uint64_t> bytes_needed(DType dtype, std::span<const std::int6
   bool overflow = false;
   for (const std::int64_t side : shape) {
     if (side < 0) return std::nullopt;
-    // Goes on after an overflow: a later 0 makes the tensor empty, but such a shape is a lie too.
+    // Continues after an overflow: a later 0 would make the tensor empty, but such a shape is
+    // invalid too.
     overflow |= __builtin_mul_overflow(bits, static_cast<std::uint64_t>(side), &bits);
   }
   if (overflow || bits % 8 != 0) return std::nullopt;
@@ -99,9 +100,10 @@ std::optional<std::uint64_t> bytes_needed(DType dtype, std::span<const std::int6
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {
-  constexpr std::size_t kMostSides = 8;  // more than any tensor of a model has
+  constexpr std::size_t kMostSides = 8;  // more dimensions than any tensor of a model
   if (shape.size() <= kMostSides) return fmt::format("[{}]", fmt::join(shape, ", "));
-  return fmt::format("[{}, ... {} sides]", fmt::join(shape.first(kMostSides), ", "), shape.size());
+  return fmt::format("[{}, ... {} dimensions]", fmt::join(shape.first(kMostSides), ", "),
+                     shape.size());
 }
 
 }  // namespace mgpu::checkpoint

@@ -9,7 +9,7 @@
 
 namespace mgpu::checkpoint {
 
-// The types of elements that safetensors knows, under the names its files use in lower case.
+// The element types of safetensors; the names are those of its files, in lower case.
 enum class DType {
   boolean,
   u8,
@@ -34,16 +34,17 @@ enum class DType {
 };
 
 int bits_of(DType dtype);
-std::size_t size_of(DType dtype);  // bytes of one element; throws for types of less than a byte
+std::size_t size_of(DType dtype);  // bytes of one element; throws for types smaller than a byte
 
 std::string_view name_of(DType dtype);                    // "BF16"
-std::optional<DType> dtype_named(std::string_view name);  // of a safetensors header
+std::optional<DType> dtype_named(std::string_view name);  // from a safetensors header
 
-// As config.json and torch call them: "bfloat16". Empty for types that torch has no plain name for.
+// The name in config.json and torch: "bfloat16". Empty for types without a plain torch name.
 std::string_view torch_name_of(DType dtype);
 std::optional<DType> dtype_of_torch(std::string_view name);  // also "torch.bfloat16"
 
-// Bytes of a tensor, or nothing where that overflows, has a negative side or ends within a byte.
+// The size of a tensor in bytes; nothing if it overflows, has a negative dimension or is not a
+// whole number of bytes.
 std::optional<std::uint64_t> bytes_needed(DType dtype, std::span<const std::int64_t> shape);
 
 std::string shape_text(std::span<const std::int64_t> shape);  // "[32000, 128]", for messages

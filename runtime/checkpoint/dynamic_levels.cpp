@@ -7,8 +7,8 @@
 namespace mgpu::checkpoint {
 namespace {
 
-// 2^bits + 1 points from 0.1 to 1; the last half is counted from the end and each is rounded once,
-// as torch.linspace does.
+// 2^bits + 1 points from 0.1 to 1. The second half is computed from the end and each point is
+// rounded once, as in torch.linspace.
 std::vector<float> boundaries(int bits) {
   const int parts = 1 << bits;
   const float step = (1.0f - 0.1f) / static_cast<float>(parts);
@@ -19,8 +19,8 @@ std::vector<float> boundaries(int bits) {
   return points;
 }
 
-// Seven decades, each cut twice as fine as the one below it. The bit that a sign would take cuts
-// them finer.
+// Seven decades, each divided twice as finely as the one below it. Without a sign, its bit doubles
+// the resolution.
 std::array<float, 256> make_levels(bool with_negatives) {
   std::vector<float> levels = {0.0f, 1.0f};
   for (int decade = 0; decade < 7; ++decade) {

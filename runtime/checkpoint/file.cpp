@@ -23,11 +23,11 @@ using rendezvous::UniqueFd;
 
 namespace {
 
-// Linux writes at most 2 GiB a call; smaller pieces let a signal through in time.
-constexpr std::size_t kLongestWrite = std::size_t{64} << 20;
-constexpr std::size_t kLongestCopy = std::size_t{1} << 30;
+// Linux writes at most 2 GiB per call; smaller pieces let signals be handled in time.
+constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
+constexpr std::size_t kMaxCopy = std::size_t{1} << 30;
 
-// A name beside `path` that nobody else uses: hidden, and telling whose it was.
+// A unique hidden name in the folder of `path`; it contains the process id.
 std::string temporary_beside(const std::string& path) {
   static std::atomic<unsigned> count = 0;
   const std::filesystem::path target(path);
@@ -36,7 +36,7 @@ std::string temporary_beside(const std::string& path) {
   return (target.parent_path() / name).string();
 }
 
-std::string advice(const std::string& path, int error) {
+std::string remedy(const std::string& path, int error) {
   switch (error) {
     case ENOSPC: {
       struct statvfs space{};
@@ -59,9 +59,9 @@ std::string advice(const std::string& path, int error) {
     case EEXIST:
       return "; a file is in its way: choose another output_dir";
     case ENOENT:
-      return "; there can be no such folder, or it was removed: choose another output_dir";
+      return "; the folder was removed or cannot exist: choose another output_dir";
     case EFBIG:
-      return "; files may not get that long here: see `ulimit -f`";
+      return "; the limit on file sizes is reached: see `ulimit -f`";
     case EIO:
       return "; the disk or the server behind it is failing: see `dmesg`";
     default:
@@ -73,7 +73,7 @@ std::string advice(const std::string& path, int error) {
 
 void throw_write_error(const std::string& verb, const std::string& path, int error) {
   throw std::runtime_error(fmt::format("cannot {} {}: {}{}", verb, path,
-                                       rendezvous::error_text(error), advice(path, error)));
+                                       rendezvous::error_text(error), remedy(path, error)));
 }
 
 std::string folder_of(const std::string& path) {
@@ -101,13 +101,13 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) throw_errno("cannot open " + path);
   struct stat info{};
-  if (::fstat(fd.get(), &info) != 0) throw_errno("cannot look at " + path);
+  if (::fstat(fd.get(), &info) != 0) throw_errno("cannot stat " + path);
   if (!S_ISREG(info.st_mode)) throw std::runtime_error(path + " is not a file");
   const auto size = static_cast<std::size_t>(info.st_size);
-  if (size == 0) return;  // an empty mapping is an error to mmap
+  if (size == 0) return;  // mmap rejects an empty mapping
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (at == MAP_FAILED) throw_errno("cannot map " + path);
-  ::madvise(at, size, MADV_SEQUENTIAL);  // tensors are long: read far ahead
+  ::madvise(at, size, MADV_SEQUENTIAL);  // tensors are large: read far ahead
   bytes_ = {static_cast<const std::byte*>(at), size};
 }
 
@@ -122,7 +122,7 @@ OutputFile::OutputFile(std::string path, std::uint64_t size)
     : path_(std::move(path)), temporary_(temporary_beside(path_)) {
   fd_.reset(::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd_) fail("create", errno);
-  // Only what will be true of the writes as well: many file systems just cannot reserve.
+  // Report only errors that the writes will have too: many file systems cannot reserve space.
   if (size > 0 && ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     const int error = errno;
@@ -146,7 +146,7 @@ void OutputFile::fail(const std::string& verb, int error) const {
 
 void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kLongestWrite),
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite),
                                      static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("write", errno);
@@ -169,12 +169,12 @@ void OutputFile::copy_from(const std::string& path) {
   const UniqueFd from(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!from) throw_errno("cannot open " + path);
   while (true) {
-    const auto copied = ::copy_file_range(from.get(), nullptr, fd_.get(), nullptr, kLongestCopy, 0);
+    const auto copied = ::copy_file_range(from.get(), nullptr, fd_.get(), nullptr, kMaxCopy, 0);
     if (copied == 0) return;
     if (copied > 0 || errno == EINTR) continue;
     if (errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
       fail("write", errno);
-    break;  // not between these two file systems, or not in this kernel
+    break;  // not supported between these file systems or by this kernel
   }
   auto offset = static_cast<std::uint64_t>(::lseek(from.get(), 0, SEEK_CUR));
   write_at(offset, MappedFile(path).bytes().subspan(offset));
@@ -211,7 +211,7 @@ void make_writable_folder(const std::string& path) {
 std::string read_file(const std::string& path, std::size_t limit) {
   const MappedFile file(path);
   if (file.bytes().size() > limit)
-    throw std::runtime_error(fmt::format("{} has {}; at most {} are read", path,
+    throw std::runtime_error(fmt::format("{} has {}; the limit is {}", path,
                                          human_size(file.bytes().size()), human_size(limit)));
   return std::string(text_of(file.bytes()));
 }
@@ -224,7 +224,7 @@ void sync_file(const std::string& path) {
 void sync_folder(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) throw_write_error("open", path, errno);
-  // Some network file systems have no fsync of folders; they order names themselves.
+  // Some network file systems do not support fsync of folders; they order renames themselves.
   if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
     throw_write_error("write", path, errno);
 }

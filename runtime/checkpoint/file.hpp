@@ -10,8 +10,8 @@
 
 namespace mgpu::checkpoint {
 
-// A file as its bytes, read-only, for as long as this lives. Whoever truncates the file meanwhile
-// kills its readers with SIGBUS; files that are replaced by rename are safe.
+// A file mapped read-only while this object lives. If another process truncates the file, readers
+// die of SIGBUS; replacing it by rename is safe.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -27,12 +27,13 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// A file that appears under its name only when it is whole: it is written beside it under a
-// temporary name, and commit() makes it durable and renames it. Without commit() nothing is left
-// behind and an older file of that name is as it was. Errors name the path and what to do.
+// A file that appears under its name only when it is complete: it is written under a temporary name
+// in the same folder, and commit() fsyncs and renames it. Without commit(), no file is left behind
+// and an older file of that name is unchanged. Errors name the path and what to do.
 class OutputFile {
  public:
-  // Reserves the size at once where the file system can, so that a full disk is told early.
+  // Reserves the size at once if the file system supports it, so that a full disk is reported
+  // early.
   explicit OutputFile(std::string path, std::uint64_t size = 0);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -40,7 +41,7 @@ class OutputFile {
 
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
-  // Appends a whole file; where the file system can, the two share their blocks until one changes.
+  // Appends a whole file. If the file system supports it, the two share blocks until one changes.
   void copy_from(const std::string& path);
   void commit();
 
@@ -53,19 +54,19 @@ class OutputFile {
   rendezvous::UniqueFd fd_;
 };
 
-void write_file(const std::string& path, std::string_view bytes);  // by way of an OutputFile
+void write_file(const std::string& path, std::string_view bytes);  // through an OutputFile
 std::string read_file(const std::string& path, std::size_t limit);
-void copy_file(const std::string& from, const std::string& to);  // by way of an OutputFile
+void copy_file(const std::string& from, const std::string& to);  // through an OutputFile
 
-// Makes the folder if it is not there. Throws, naming it, if nothing can be written into it.
+// Creates the folder if it does not exist. Throws an error that names it if it is not writable.
 void make_writable_folder(const std::string& path);
 
-// What was written into the file, or which names were given to the folder, survives a power cut.
+// fsyncs the contents of a file, or the entries of a folder, so that they survive a power failure.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& path);
 
-// "cannot write PATH: No space left on device; free some space ...". Of the errors that people
-// meet when they save, says what to do.
+// "cannot write PATH: No space left on device; free some space ...". For common errors, the message
+// says what to do.
 [[noreturn]] void throw_write_error(const std::string& verb, const std::string& path, int error);
 
 std::string folder_of(const std::string& path);  // "." for a bare name

@@ -8,8 +8,8 @@
 
 namespace mgpu::checkpoint {
 
-// Elements of F32, BF16 or F16, at any address, as floats, and back rounded to the nearest even.
-// Throws for other types.
+// Converts elements of F32, BF16 or F16, at any alignment, to floats, and back with rounding to
+// nearest even. Throws for other types.
 std::vector<float> to_floats(DType dtype, std::span<const std::byte> bytes);
 std::vector<std::byte> from_floats(DType dtype, std::span<const float> values);
 

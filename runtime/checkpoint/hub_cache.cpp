@@ -29,7 +29,7 @@ bool is_word(std::string_view text) {
   return !text.empty() && text.front() != '.' && std::ranges::all_of(text, plain);
 }
 
-// "org/name" or "name", as the Hub allows them.
+// "org/name" or "name", as the Hub allows.
 bool is_hub_id(const std::string& name) {
   const auto slash = name.find('/');
   if (slash == name.npos) return is_word(name);
@@ -51,11 +51,11 @@ std::string download(const std::string& name, const std::string& revision) {
   return fmt::format("hf download {} --revision {}", name, revision);
 }
 
-// The first file that the snapshot should have and has not; "" if it is whole.
+// The first file that is missing from the snapshot; "" if it is complete.
 std::string missing_file(const fs::path& snapshot) {
   std::error_code ignored;
   const auto there = [&](const std::string& name) { return fs::exists(snapshot / name, ignored); };
-  // A link whose blob is gone: named before what its absence leads to.
+  // Report a link whose blob is gone before the files that are missing because of it.
   for (const auto& entry : fs::directory_iterator(snapshot, ignored))
     if (!fs::exists(entry.path(), ignored)) return entry.path().filename().string();
   const bool adapter = there("adapter_config.json");
@@ -65,7 +65,7 @@ std::string missing_file(const fs::path& snapshot) {
   if (there(stem + ".safetensors")) return "";
   if (!there(index))
     return there("pytorch_model.bin") || there("pytorch_model.bin.index.json")
-               ? ""  // whole in its way; Weights tells that it is the wrong one
+               ? ""  // complete, but in pickle format, which Weights reports
                : stem + ".safetensors";
   const std::string path = (snapshot / index).string();
   for (const auto& [tensor, file] : parse_weight_index(read_file(path, 100'000'000), path))
@@ -85,7 +85,7 @@ std::string commit_of(const fs::path& repository, const std::string& name,
   std::string commit = read_file(reference.string(), 1000);
   commit.erase(commit.find_last_not_of(" \n\r\t") + 1);
   if (!is_commit(commit))
-    throw std::runtime_error(fmt::format("{} holds no commit id; download the model again: {}",
+    throw std::runtime_error(fmt::format("{} contains no commit id; download the model again: {}",
                                          reference.string(), download(name, revision)));
   return commit;
 }
@@ -109,16 +109,15 @@ std::string resolve_model(const std::string& name, const std::string& revision) 
   if (!is_hub_id(name))
     throw std::runtime_error(fmt::format("{} is neither a folder nor a Hub id", name));
   if (!is_reference(revision))
-    throw std::runtime_error(fmt::format("'{}' is no revision of {}", revision, name));
+    throw std::runtime_error(fmt::format("'{}' is not a valid revision of {}", revision, name));
 
   std::string folder = "models--" + name;
   if (const auto slash = folder.find('/'); slash != folder.npos) folder.replace(slash, 1, "--");
   const fs::path repository = fs::path(hub_cache()) / folder;
   if (!fs::is_directory(repository, ignored))
     throw std::runtime_error(
-        fmt::format("{} is no folder here and not in the cache {}; download "
-                    "it: {}",
-                    name, hub_cache(), download(name, revision)));
+        fmt::format("{} is neither a local folder nor in the cache {}; download it: {}", name,
+                    hub_cache(), download(name, revision)));
   const fs::path snapshot = repository / "snapshots" / commit_of(repository, name, revision);
   if (!fs::is_directory(snapshot, ignored))
     throw std::runtime_error(fmt::format("{} is not in the cache; download it: {}",

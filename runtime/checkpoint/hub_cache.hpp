@@ -4,12 +4,12 @@
 
 namespace mgpu::checkpoint {
 
-// The folder of a model or adapter: `name` itself if it is one, else the snapshot of that Hub id
-// in the local cache (HF_HUB_CACHE, HF_HOME/hub, or ~/.cache/huggingface/hub). `revision`: a
-// branch, a tag or a whole commit id. Nothing is downloaded: what is missing, wholly or in part,
-// is named with the command that fetches it.
+// The folder of a model or adapter: `name` itself if it is a folder, else the snapshot of that Hub
+// id in the local cache (HF_HUB_CACHE, HF_HOME/hub, or ~/.cache/huggingface/hub). `revision`: a
+// branch, a tag or a full commit id. Downloads nothing: if the model is missing or incomplete,
+// throws an error with the command that downloads it.
 std::string resolve_model(const std::string& name, const std::string& revision = "main");
 
-std::string hub_cache();  // where it looks
+std::string hub_cache();  // the cache folder
 
 }  // namespace mgpu::checkpoint

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kLongestFile = 100'000'000;
 constexpr std::size_t kLongestQuote = 120;
 
-// "1:23" of the byte at which the parser gave up.
+// "LINE:COLUMN" of the byte at which the parser stopped.
 std::string line_and_column(std::string_view text, std::size_t byte) {
   std::size_t line = 1, column = 1;
   for (const char c : text.substr(0, byte > 0 ? byte - 1 : 0)) {
@@ -27,28 +27,28 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
   return fmt::format("{}:{}", line, column);
 }
 
-// nlohmann's words for what is wrong, without its numbers and without the text it had just read.
-std::string words_of(const nlohmann::json::exception& e) {
-  std::string_view words = e.what();
+// nlohmann's description of the error, without its error number and without the text it last read.
+std::string parser_message(const nlohmann::json::exception& e) {
+  std::string_view message = e.what();
   for (const std::string_view before : {"] ", ": "})
-    if (const auto at = words.find(before); at != words.npos)
-      words.remove_prefix(at + before.size());
-  words = words.substr(0, words.find("; last read"));
-  const std::string safe = in_quotes(words);
+    if (const auto at = message.find(before); at != message.npos)
+      message.remove_prefix(at + before.size());
+  message = message.substr(0, message.find("; last read"));
+  const std::string safe = in_quotes(message);
   return safe.substr(1, safe.size() - 2);
 }
 
-// Keys of the objects that are open, to refuse one that comes twice.
-class KeyGuard {
+// Rejects duplicate keys. Keeps the keys of the currently open objects.
+class DuplicateKeyCheck {
  public:
-  explicit KeyGuard(const std::string& file) : file_(file) {}
+  explicit DuplicateKeyCheck(const std::string& file) : file_(file) {}
 
   bool operator()(int, Json::parse_event_t event, Json& value) {
     if (event == Json::parse_event_t::object_start) open_.emplace_back();
     if (event == Json::parse_event_t::object_end) open_.pop_back();
     if (event == Json::parse_event_t::key &&
         !open_.back().insert(value.get_ref<const std::string&>()).second)
-      throw std::runtime_error(fmt::format("{}: key {} comes twice in one object", file_,
+      throw std::runtime_error(fmt::format("{}: duplicate key {} in one object", file_,
                                            in_quotes(value.get_ref<const std::string&>())));
     return true;
   }
@@ -84,13 +84,13 @@ std::string brief(const Json& value) {
 
 Json parse_json(std::string_view text, const std::string& file) {
   try {
-    KeyGuard guard(file);
+    DuplicateKeyCheck guard(file);
     return Json::parse(text, std::ref(guard));
   } catch (const Json::parse_error& e) {
-    throw std::runtime_error(fmt::format("{}:{}: this is not JSON: {}", file,
-                                         line_and_column(text, e.byte), words_of(e)));
+    throw std::runtime_error(fmt::format("{}:{}: invalid JSON: {}", file,
+                                         line_and_column(text, e.byte), parser_message(e)));
   } catch (const Json::exception& e) {
-    throw std::runtime_error(fmt::format("{}: this is not JSON: {}", file, words_of(e)));
+    throw std::runtime_error(fmt::format("{}: invalid JSON: {}", file, parser_message(e)));
   }
 }
 

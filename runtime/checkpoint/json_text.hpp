@@ -10,21 +10,21 @@ namespace mgpu::checkpoint {
 
 using Json = nlohmann::json;
 
-// Both throw with the file's name, the line and the column where the text is not JSON, is not
-// UTF-8, or says a key twice.
+// Both throw if the text is not JSON, is not UTF-8 or has a duplicate key. The message has the file
+// name, and the line and column if known.
 Json parse_json(std::string_view text, const std::string& file);
 Json read_json(const std::string& path);
 
-// Text of strangers in quotes, fit for a message of one line: without control characters, cut if
-// it is long.
+// Untrusted text in quotes, safe for a one-line message: without control characters, cut if it is
+// long.
 std::string in_quotes(std::string_view text);
-std::string brief(const Json& value);  // a value in a message: the scalar, "a list", "an object"
+std::string brief(const Json& value);  // a value for a message: the scalar, "a list", "an object"
 
-// One object of a file. Getters throw with the file, the key and what was wanted if the value is
-// something else. A value of null counts as absent, as in the files that Python writes.
+// One JSON object of a file. If a value has the wrong type, getters throw with the file, the key
+// and the expected type. A null value counts as absent, as in files written by Python.
 class Fields {
  public:
-  // `object` must outlive this; `where` is what messages begin with: "config.json: rope_scaling".
+  // `object` must outlive this. `where` is the beginning of messages: "config.json: rope_scaling".
   Fields(const Json& object, std::string where);
 
   bool has(const char* key) const;

@@ -23,7 +23,7 @@ constexpr std::int64_t kVersion = 1;
 constexpr const char* kSeal = "manifest_xxh64";
 constexpr std::int64_t kMost = INT64_MAX;
 
-// The checksum of a manifest is that of its text in one line, without the checksum.
+// The checksum of a manifest covers its text on one line, without the checksum itself.
 std::string seal_of(Json json) {
   json.erase(kSeal);
   return digest_of(bytes_of(json.dump()));
@@ -37,7 +37,7 @@ bool stays_inside(const std::string& name) {
 
 FileRecord parse_record(const std::string& name, const Json& value, const std::string& file) {
   const Fields fields(value, fmt::format("{}: files: {}", file, in_quotes(name)));
-  if (!stays_inside(name)) throw std::runtime_error(fields.where() + " is no name of a file");
+  if (!stays_inside(name)) throw std::runtime_error(fields.where() + " is not a valid file name");
   return {.name = name,
           .size = static_cast<std::uint64_t>(fields.integer("size", 0, kMost)),
           .digest = fields.string("xxh64")};
@@ -57,8 +57,8 @@ void check_bytes(const std::string& folder, const FileRecord& record) {
   const FileRecord now = record_of(folder, record.name);
   if (now.digest != record.digest)
     throw std::runtime_error(
-        fmt::format("{} has changed since it was saved (xxh64 {}, then {}); "
-                    "the disk or somebody flipped bits in it",
+        fmt::format("{} has changed since it was saved (xxh64 is {}, was {}): the disk is failing "
+                    "or another program changed it",
                     (fs::path(folder) / record.name).string(), now.digest, record.digest));
 }
 
@@ -82,9 +82,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   if (top.string("format") != kFormat) top.fail("format", in_quotes(kFormat));
   if (top.integer("version", 1, kMost) != kVersion)
     throw std::runtime_error(
-        fmt::format("{}: format version {} was written by a newer program; "
-                    "this one reads {}",
-                    file, brief(json["version"]), kVersion));
+        fmt::format("{}: format version {} is not supported; this program reads version {}", file,
+                    brief(json["version"]), kVersion));
   if (top.string(kSeal) != seal_of(json))
     throw std::runtime_error(file + " has changed since it was saved");
 
@@ -105,9 +104,8 @@ Manifest read_manifest(const std::string& folder) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw std::runtime_error(
-        fmt::format("{} has no {}: its save was never finished, or another "
-                    "program wrote it",
-                    folder, kManifestName));
+        fmt::format("{} has no {}: its save did not finish, or another program wrote it", folder,
+                    kManifestName));
   return parse_manifest(read_file(path.string(), 100'000'000), path.string());
 }
 

@@ -12,7 +12,7 @@ namespace mgpu::checkpoint {
 
 namespace {
 
-// Names are short; a pattern that needs more steps than this would never end.
+// Names are short; a pattern that needs more steps than this backtracks without end.
 constexpr std::uint32_t kMostSteps = 1'000'000;
 
 std::string words_of(int error) {
@@ -46,7 +46,7 @@ NamePattern::NamePattern(const std::string& pattern)
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                     PCRE2_UTF | PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &place, nullptr);
   if (!code_->code)
-    throw std::runtime_error(fmt::format("pattern {} is broken at character {}: {}",
+    throw std::runtime_error(fmt::format("invalid pattern {} at character {}: {}",
                                          in_quotes(pattern), place + 1, words_of(error)));
   code_->found = pcre2_match_data_create_from_pattern(code_->code, nullptr);
   code_->limits = pcre2_match_context_create(nullptr);
@@ -62,7 +62,7 @@ bool NamePattern::matches(std::string_view name) const {
                                  name.size(), 0, 0, code_->found, code_->limits);
   if (result >= 0) return true;
   if (result == PCRE2_ERROR_NOMATCH) return false;
-  throw std::runtime_error(fmt::format("pattern {} cannot be matched with {}: {}",
+  throw std::runtime_error(fmt::format("pattern {} cannot be matched against {}: {}",
                                        in_quotes(pattern_), in_quotes(name), words_of(result)));
 }
 

@@ -6,10 +6,10 @@
 
 namespace mgpu::checkpoint {
 
-// A regular expression in Python's words that is to match a whole name of a module.
+// A regular expression in Python's syntax that must match a whole module name.
 class NamePattern {
  public:
-  explicit NamePattern(const std::string& pattern);  // throws naming pattern and place
+  explicit NamePattern(const std::string& pattern);  // throws with the pattern and the position
   NamePattern(NamePattern&&) noexcept;
   ~NamePattern();
 

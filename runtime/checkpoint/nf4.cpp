@@ -13,7 +13,7 @@ namespace mgpu::checkpoint {
 
 namespace {
 
-constexpr float kLeastScale = 1e-38f;  // a block of zeros is divided by this
+constexpr float kLeastScale = 1e-38f;  // avoids division by zero for a block of zeros
 
 constexpr std::array<float, 15> midpoints() {
   std::array<float, 15> between{};
@@ -72,7 +72,7 @@ Nf4Tensor quantize_nf4(std::span<const float> values, std::vector<std::int64_t> 
   Nf4Tensor tensor{.dtype = dtype, .shape = std::move(shape)};
   if (bytes_needed(DType::f32, tensor.shape) != values.size() * sizeof(float))
     throw std::runtime_error(
-        fmt::format("{} values are not of shape {}", values.size(), shape_text(tensor.shape)));
+        fmt::format("{} values do not fit the shape {}", values.size(), shape_text(tensor.shape)));
   tensor.packed.assign((values.size() + 1) / 2, 0);
   for (std::size_t at = 0; at < values.size(); at += kNf4Block) {
     const auto block = values.subspan(at, std::min<std::size_t>(kNf4Block, values.size() - at));
@@ -82,13 +82,14 @@ Nf4Tensor quantize_nf4(std::span<const float> values, std::vector<std::int64_t> 
     tensor.scales.push_back(largest);
     const float scale = std::max(largest, kLeastScale), inverse = 1.0f / scale;
     for (std::size_t i = 0; i < block.size(); ++i) {
-      // The last part of a tensor is divided, whole blocks are multiplied: the other side does so.
+      // The last partial block is divided and full blocks are multiplied, to match bitsandbytes bit
+      // for bit.
       const float scaled = std::clamp(whole ? block[i] * inverse : block[i] / scale, -1.0f, 1.0f);
       tensor.packed[(at + i) / 2] |=
           static_cast<std::uint8_t>(nf4_index(scaled) << ((at + i) % 2 == 0 ? 4 : 0));
     }
   }
-  // What pads an odd tensor is a zero.
+  // A tensor with an odd number of elements is padded with a zero.
   if (values.size() % 2 != 0) tensor.packed.back() |= static_cast<std::uint8_t>(nf4_index(0));
   if (nested) {
     tensor.nested = nest(tensor.scales);

@@ -12,10 +12,10 @@
 
 namespace mgpu::checkpoint {
 
-// bitsandbytes' NF4, computed on the CPU: the reference that kernels are held to, and the reader
-// and writer of its tensors. A tensor is flat; every `kNf4Block` elements share a scale, the
-// largest of their magnitudes; an element is the index of a level in 4 bits, two to a byte, the
-// first in the high half.
+// bitsandbytes' NF4, computed on the CPU: the reference for testing the kernels, and the reader and
+// writer of its tensors. A tensor is flat. Every `kNf4Block` elements share a scale, which is the
+// largest of their magnitudes. An element is the 4-bit index of a level; two elements share a byte,
+// the first in the high half.
 inline constexpr std::int64_t kNf4Block = 64;
 inline constexpr std::int64_t kNestedBlock = 256;
 
@@ -37,10 +37,10 @@ inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
                                                      1.0f};
 
 // The index of the level for an element divided by its block's scale: the number of midpoints
-// between levels that lie below it.
+// between adjacent levels that are below it.
 int nf4_index(float scaled);
 
-// Scales in 8 bits, as codes of dynamic_levels(): level * nested[i / 256] + offset.
+// 8-bit scales, as codes of dynamic_levels(): level * nested[i / 256] + offset.
 struct NestedScales {
   std::vector<std::uint8_t> indices;
   std::vector<float> scales;
@@ -49,11 +49,11 @@ struct NestedScales {
 };
 
 struct Nf4Tensor {
-  DType dtype = DType::bf16;  // of the tensor before
+  DType dtype = DType::bf16;  // of the original tensor
   std::vector<std::int64_t> shape;
   std::vector<std::uint8_t> packed;
-  std::vector<float> scales;           // a block each; empty if they are nested
-  std::optional<NestedScales> nested;  // "double quantisation"
+  std::vector<float> scales;           // one per block; empty if nested
+  std::optional<NestedScales> nested;  // "double quantization"
 };
 
 // Throws if a value is not finite.
@@ -63,8 +63,8 @@ Nf4Tensor quantize_nf4(std::span<const float> values, std::vector<std::int64_t> 
 std::vector<float> block_scales(const Nf4Tensor& tensor);
 std::vector<float> dequantize_nf4(const Nf4Tensor& tensor);  // not yet rounded to dtype
 
-// A tensor and the others beside it as they lie in a checkpoint: NAME, NAME.absmax,
-// NAME.quant_map, NAME.quant_state.bitsandbytes__nf4, and those of nested scales.
+// The tensors that store a 4-bit tensor in a checkpoint: NAME, NAME.absmax, NAME.quant_map,
+// NAME.quant_state.bitsandbytes__nf4, and those of nested scales.
 struct NamedBytes {
   TensorPlan plan;
   std::vector<std::byte> bytes;
@@ -73,7 +73,7 @@ std::vector<NamedBytes> nf4_parts(const std::string& name, const Nf4Tensor& tens
 
 bool is_nf4(const Weights& weights, const std::string& name);
 
-// Throws naming the part that is missing or does not fit the others.
+// Throws an error that names the part that is missing or does not fit the others.
 Nf4Tensor read_nf4(const Weights& weights, const std::string& name);
 
 }  // namespace mgpu::checkpoint

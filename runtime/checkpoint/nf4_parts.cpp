@@ -26,7 +26,7 @@ std::int64_t length(const auto& all) {
   return static_cast<std::int64_t>(all.size());
 }
 
-// What is not a tensor, as bytes of JSON.
+// The values that are not tensors, as bytes of JSON.
 std::string state_text(const Nf4Tensor& tensor) {
   Json state = {{"quant_type", "nf4"},
                 {"blocksize", kNf4Block},
@@ -40,7 +40,7 @@ std::string state_text(const Nf4Tensor& tensor) {
   return state.dump();
 }
 
-// The parts of one tensor, read with what they must be.
+// Reads and validates the parts of one tensor.
 class Parts {
  public:
   Parts(const Weights& weights, const std::string& name) : weights_(weights), name_(name) {}
@@ -54,7 +54,7 @@ class Parts {
     return found;
   }
 
-  // `count` elements of any shape.
+  // Requires `count` elements, in any shape.
   TensorView view(const char* part, DType dtype, std::uint64_t count) const {
     TensorView found = view(part, dtype);
     const std::uint64_t there = found.bytes.size() / size_of(dtype);
@@ -65,7 +65,7 @@ class Parts {
   std::vector<float> floats(const char* part, std::uint64_t count) const {
     std::vector<float> values = to_floats(DType::f32, view(part, DType::f32, count).bytes);
     for (const float value : values)
-      if (!std::isfinite(value)) fail(part, fmt::format("holds {}", value));
+      if (!std::isfinite(value)) fail(part, fmt::format("contains {}", value));
     return values;
   }
 
@@ -164,7 +164,7 @@ Nf4Tensor read_nf4(const Weights& weights, const std::string& name) {
   const Parts parts(weights, name);
   const State state = read_state(parts);
   const auto count = bytes_needed(DType::u8, state.shape);
-  if (!count) parts.fail(kState, "has the impossible shape " + shape_text(state.shape));
+  if (!count) parts.fail(kState, "has the invalid shape " + shape_text(state.shape));
   const auto blocks_of = [](std::uint64_t n, std::uint64_t block) {
     return n / block + (n % block != 0);
   };

@@ -11,16 +11,16 @@
 
 namespace mgpu::checkpoint {
 
-// A LoRA adapter as adapter_config.json describes it.
+// A LoRA adapter as described by adapter_config.json.
 struct LoraConfig {
   std::string base_model;  // base_model_name_or_path
-  std::string revision;    // of it; empty: none is told
+  std::string revision;    // of the base model; empty: unknown
   std::int64_t r = 8;
   double alpha = 8;
   double dropout = 0;
-  std::vector<std::string> target_modules;   // names or ends of names; empty: see target_pattern
-  std::string target_pattern;                // "all-linear", or a pattern for the whole name
-  std::vector<std::string> modules_to_save;  // trained and saved whole
+  std::vector<std::string> target_modules;  // names or suffixes of names; empty: see target_pattern
+  std::string target_pattern;  // "all-linear", or a pattern that must match the whole name
+  std::vector<std::string> modules_to_save;  // trained and saved in full
   bool use_rslora = false;
   std::map<std::string, std::int64_t> rank_pattern;  // pattern of names -> r
   std::map<std::string, double> alpha_pattern;
@@ -28,9 +28,9 @@ struct LoraConfig {
   friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
 };
 
-// Throws naming the file and the key for what is not plain LoRA of linear layers (DoRA, biases,
-// chosen layers, initialisations that change the base, ...). Keys of newer versions of peft are
-// refused as soon as they are set to anything.
+// Throws an error with the file and the key for anything but plain LoRA of linear layers (DoRA,
+// biases, selected layers, initializations that change the base model, ...). Unknown keys, for
+// example of newer versions of PEFT, are rejected if they are set.
 LoraConfig parse_lora_config(std::string_view text, const std::string& file);
 std::string lora_config_text(const LoraConfig& config);
 
@@ -44,34 +44,35 @@ struct LoraTarget {
   friend bool operator==(const LoraTarget&, const LoraTarget&) = default;
 };
 
-// The layers of a model that the adapter changes, in the model's order. Throws naming what the
-// config asks for and the model has not. `model`: all its parameters; "all-linear" leaves out the
-// head.
+// The layers of a model that the adapter changes, in the model's order. Throws an error that names
+// a target that the model does not have. `model`: all parameters of the model. "all-linear"
+// excludes the head.
 std::vector<LoraTarget> lora_targets(const LoraConfig& config,
                                      const std::vector<TensorShape>& model);
 
-// The parameters that are trained and saved whole, under the model's names.
+// The parameters that are trained and saved in full, under the model's names.
 std::vector<TensorShape> saved_parameters(const LoraConfig& config,
                                           const std::vector<TensorShape>& model);
 
-// What a key of adapter_model.safetensors stands for.
+// The meaning of a key in adapter_model.safetensors.
 struct AdapterKey {
   enum class Part { lora_a, lora_b, whole };
   Part part = Part::whole;
-  std::string name;  // the module of lora_a and lora_b, else the parameter
+  std::string name;  // the module for lora_a and lora_b, else the parameter
 
   friend bool operator==(const AdapterKey&, const AdapterKey&) = default;
 };
 
 std::string adapter_key(const AdapterKey& key);
-AdapterKey parse_adapter_key(std::string_view name);  // throws naming the key
+AdapterKey parse_adapter_key(std::string_view name);  // throws with the key
 
-// Every tensor of adapter_model.safetensors: A [rank, in] and B [out, rank] of each target, then
-// the parameters that are saved whole.
+// All tensors of adapter_model.safetensors: A [rank, in] and B [out, rank] of each target, then the
+// parameters that are saved in full.
 std::vector<TensorShape> adapter_plan(const LoraConfig& config,
                                       const std::vector<TensorShape>& model);
 
-// Throws naming a tensor that the adapter's file lacks, has in another shape or has too much.
+// Throws an error that names a tensor of the adapter file that is missing, has another shape or is
+// unexpected.
 void check_adapter(const Weights& adapter, const LoraConfig& config,
                    const std::vector<TensorShape>& model);
 

@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::int64_t kMostRank = 1 << 20;
 
-// Keys that say nothing about what is computed, whatever their value.
-const std::set<std::string, std::less<>> kSilent = {
+// Keys that never affect what is computed.
+const std::set<std::string, std::less<>> kIgnoredKeys = {
     "auto_mapping", "inference_mode",    "megatron_core",
     "peft_version", "qalora_group_size", "task_type",
 };
-const std::set<std::string, std::less<>> kRead = {
+const std::set<std::string, std::less<>> kSupportedKeys = {
     "alpha_pattern",
     "base_model_name_or_path",
     "bias",
@@ -36,20 +36,20 @@ const std::set<std::string, std::less<>> kRead = {
     "use_rslora",
 };
 
-bool says_something(const Json& value) {
+bool is_set(const Json& value) {
   return !(value.is_null() || value == false || (value.is_structured() && value.empty()));
 }
 
-void refuse_the_rest(const Json& json, const Fields& top) {
+void reject_unsupported_keys(const Json& json, const Fields& top) {
   for (const auto& [key, value] : json.items())
-    if (!kSilent.contains(key) && !kRead.contains(key) && says_something(value))
-      throw std::runtime_error(
-          fmt::format("{}: {} is not supported: only plain LoRA is", top.where(), in_quotes(key)));
+    if (!kIgnoredKeys.contains(key) && !kSupportedKeys.contains(key) && is_set(value))
+      throw std::runtime_error(fmt::format("{}: {} is not supported; only plain LoRA is supported",
+                                           top.where(), in_quotes(key)));
   if (top.string("peft_type") != "LORA") top.fail("peft_type", "'LORA'");
   if (top.string("bias", "none") != "none")
     top.fail("bias", "'none': trained biases are not supported");
   if (!top.has("init_lora_weights")) return;
-  // The others, as pissa, subtract from the base what they put into the adapter.
+  // Other values, such as pissa, subtract the adapter's initial value from the base weights.
   const Json& start = top.at("init_lora_weights");
   if (!start.is_boolean() && start != "gaussian")
     top.fail("init_lora_weights", "true, false or 'gaussian'");
@@ -82,7 +82,7 @@ double finite(const Fields& fields, const char* key) {
   return value;
 }
 
-// 16 rather than 16.0, as peft declares it.
+// Writes 16 rather than 16.0, because PEFT declares an integer.
 Json number_text(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(value);
   return value;
@@ -93,7 +93,7 @@ Json number_text(double value) {
 LoraConfig parse_lora_config(std::string_view text, const std::string& file) {
   const Json json = parse_json(text, file);
   const Fields top(json, file);
-  refuse_the_rest(json, top);
+  reject_unsupported_keys(json, top);
   LoraConfig config{.base_model = top.string("base_model_name_or_path", ""),
                     .revision = top.string("revision", ""),
                     .r = top.integer("r", 1, kMostRank),

@@ -18,7 +18,7 @@ constexpr std::string_view kPartA = ".lora_A.weight", kPartB = ".lora_B.weight";
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kHead = "lm_head";
 
-// "q_proj" names every module that ends in it, "layers.0.self_attn.q_proj" one.
+// "q_proj" matches every module with this suffix, "layers.0.self_attn.q_proj" only one.
 bool names(std::string_view end, std::string_view module) {
   return module == end || (module.ends_with(end) && module.size() > end.size() &&
                            module[module.size() - end.size() - 1] == '.');
@@ -32,7 +32,7 @@ std::string_view last_part(std::string_view module) {
   return module.substr(module.rfind('.') + 1);
 }
 
-// Embeddings are matrices too, but look rows up.
+// Embeddings are matrices too, but not linear layers.
 bool is_linear(const TensorShape& tensor) {
   return tensor.shape.size() == 2 && tensor.name.ends_with(kWeight) &&
          last_part(module_of(tensor.name)) != "embed_tokens";
@@ -50,7 +50,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Which modules a config's target_modules mean.
+// Matches modules against a config's target_modules.
 class Targets {
  public:
   explicit Targets(const LoraConfig& config) : config_(config) {
@@ -68,7 +68,7 @@ class Targets {
     return found != config_.target_modules.end();
   }
 
-  // A target that has named no linear layer so far, for the person who misspelt it.
+  // A target that has not matched any linear layer, so that typos are reported.
   const std::string* unused() const {
     for (const std::string& end : config_.target_modules)
       if (!used_.contains(end)) return &end;
@@ -82,8 +82,8 @@ class Targets {
   std::set<std::string> used_;
 };
 
-// The value for a module in rank_pattern or alpha_pattern. In the file the first pattern that
-// fits counts, but the order of an object's keys is not to be relied on.
+// The value for a module in rank_pattern or alpha_pattern. PEFT uses the first matching pattern in
+// the file, but the order of an object's keys is not reliable.
 template <class Value>
 Value in_pattern(const std::map<std::string, Value>& patterns, const std::string& module,
                  Value otherwise, const char* key) {
@@ -92,7 +92,7 @@ Value in_pattern(const std::map<std::string, Value>& patterns, const std::string
     if (!NamePattern("(.*\\.)?(" + pattern + ")").matches(module)) continue;
     if (found && *found != value)
       throw std::runtime_error(
-          fmt::format("{}: several patterns with different values fit {}", key, module));
+          fmt::format("{}: several patterns with different values match {}", key, module));
     found = value;
   }
   return found.value_or(otherwise);
@@ -115,8 +115,8 @@ std::vector<LoraTarget> lora_targets(const LoraConfig& config,
       if (last_part(module) == "embed_tokens" && config.target_pattern.empty() &&
           targets.contain(module))
         throw std::runtime_error(
-            "target_modules: adapters of embed_tokens are not supported; name "
-            "it in modules_to_save to train it whole");
+            "target_modules: adapters of embed_tokens are not supported; list it in "
+            "modules_to_save to train it in full");
       continue;
     }
     if (!targets.contain(module) || is_saved_whole(config, module)) continue;
@@ -131,13 +131,11 @@ std::vector<LoraTarget> lora_targets(const LoraConfig& config,
   }
   if (const std::string* unused = targets.unused())
     throw std::runtime_error(
-        fmt::format("target_modules: {} is no linear layer of this model; it "
-                    "has {}",
+        fmt::format("target_modules: {} is not a linear layer of this model; it has {}",
                     in_quotes(*unused), list_of_linears(model)));
   if (all.empty())
     throw std::runtime_error(
-        fmt::format("target_modules: {} fits no linear layer of this model; "
-                    "it has {}",
+        fmt::format("target_modules: {} matches no linear layer of this model; it has {}",
                     in_quotes(config.target_pattern), list_of_linears(model)));
   return all;
 }
@@ -152,7 +150,7 @@ std::vector<TensorShape> saved_parameters(const LoraConfig& config,
             saved, [&](const TensorShape& tensor) { return names(end, module_of(tensor.name)); }))
       throw std::runtime_error(fmt::format(
           "modules_to_save: {} has no parameters of its own in this model{}", in_quotes(end),
-          end == kHead ? "; its head is tied to the embedding, name embed_tokens" : ""));
+          end == kHead ? "; its head is tied to the embedding: use embed_tokens" : ""));
   return saved;
 }
 
@@ -174,8 +172,9 @@ AdapterKey parse_adapter_key(std::string_view name) {
   };
   if (rest.ends_with(kPartA)) return {AdapterKey::Part::lora_a, without(kPartA)};
   if (rest.ends_with(kPartB)) return {AdapterKey::Part::lora_b, without(kPartB)};
-  if (rest.find("lora_magnitude_vector") != rest.npos) refuse("is DoRA's, which is not supported");
-  if (rest.find("lora_") != rest.npos) refuse("is of a kind of adapter that is not supported");
+  if (rest.find("lora_magnitude_vector") != rest.npos)
+    refuse("belongs to DoRA, which is not supported");
+  if (rest.find("lora_") != rest.npos) refuse("belongs to a kind of adapter that is not supported");
   if (module_of(rest) == rest) refuse("names no parameter");
   return {AdapterKey::Part::whole, std::string(rest)};
 }
@@ -202,7 +201,7 @@ void check_adapter(const Weights& adapter, const LoraConfig& config,
   }
   for (const std::string& name : adapter.names()) {
     if (wanted.contains(name)) continue;
-    const AdapterKey key = parse_adapter_key(name);  // says it if it knows what it is
+    const AdapterKey key = parse_adapter_key(name);  // throws if it recognizes an unsupported kind
     throw std::runtime_error(
         fmt::format("adapter: tensor {} is for {}, which adapter_config.json "
                     "does not name",

@@ -18,7 +18,7 @@ namespace mgpu::checkpoint {
 
 using Metadata = std::map<std::string, std::string>;
 
-// A tensor that is to be written.
+// A tensor to be written.
 struct TensorPlan {
   std::string name;
   DType dtype = DType::f32;
@@ -27,7 +27,7 @@ struct TensorPlan {
   friend bool operator==(const TensorPlan&, const TensorPlan&) = default;
 };
 
-// A tensor of a file. Its bytes are [begin, end) of the data behind the header.
+// A tensor of a file. Its bytes are [begin, end) of the data after the header.
 struct TensorEntry {
   std::string name;
   DType dtype = DType::f32;
@@ -35,18 +35,18 @@ struct TensorEntry {
   std::size_t begin = 0, end = 0;
 };
 
-// What the header says, once it has been found to be true of a file of that length.
+// The contents of a header that was validated against the length of the file.
 struct SafetensorsLayout {
   std::vector<TensorEntry> entries;  // in the order of their bytes
   Metadata metadata;
   std::size_t data_begin = 0;
 };
 
-// Checks everything about the bytes of a file but the values: entries lie within it, without
-// holes or overlaps, and are as long as dtype and shape say. Throws naming file and tensor.
+// Validates the layout of a file, not the values: all entries lie within the data, without gaps or
+// overlaps, and their length matches dtype and shape. Throws an error with the file and the tensor.
 SafetensorsLayout read_layout(std::span<const std::byte> file, const std::string& name);
 
-// A .safetensors file, mapped read-only. Tensors may lie at any address: copy, do not cast.
+// A .safetensors file, mapped read-only. Tensors may be unaligned: copy, do not cast.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -60,10 +60,10 @@ class SafetensorsFile {
  private:
   MappedFile file_;
   SafetensorsLayout layout_;
-  std::unordered_map<std::string_view, std::size_t> index_;  // names are those of layout_
+  std::unordered_map<std::string_view, std::size_t> index_;  // keys point into layout_
 };
 
-// What became of a file that was written: for the manifest.
+// The manifest's record of a written file.
 struct FileRecord {
   std::string name;  // relative to the checkpoint's folder
   std::uint64_t size = 0;
@@ -72,19 +72,19 @@ struct FileRecord {
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
 
-// Writes a .safetensors file whose tensors are known beforehand, and whose bytes come in any order
-// and in any pieces. Types of longer elements come first, so that all are aligned. The file
-// appears under its name with finish(); a writer that goes without it leaves nothing.
+// Writes a .safetensors file whose tensors are known in advance and whose bytes arrive in any order
+// and in any pieces. Types with larger elements come first, so that all tensors are aligned. The
+// file appears under its name in finish(); a writer destroyed before that leaves no file.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorPlan> plan,
                     const Metadata& metadata = {{"format", "pt"}});
 
-  // Bytes of a tensor from `offset` on. Bytes that were written before are an error.
+  // Writes bytes of a tensor from `offset` on. Writing a byte twice is an error.
   void write(std::string_view name, std::span<const std::byte> bytes, std::uint64_t offset = 0);
 
-  // Makes the file durable under its name. Throws, naming the tensor, if bytes are missing. The
-  // record's name is the file's without its folder.
+  // fsyncs the file and gives it its name. Throws an error that names the tensor if bytes are
+  // missing. The record's name is the file name without the folder.
   FileRecord finish();
 
   std::uint64_t size() const { return size_; }
@@ -92,8 +92,8 @@ class SafetensorsWriter {
  private:
   struct Slot {
     TensorPlan plan;
-    std::uint64_t begin = 0, end = 0;                // within the file
-    std::map<std::uint64_t, std::uint64_t> written;  // begin -> end, of what is there
+    std::uint64_t begin = 0, end = 0;                // offsets in the file
+    std::map<std::uint64_t, std::uint64_t> written;  // begin -> end of the ranges written so far
   };
 
   void lay_out(std::vector<TensorPlan> plan, const Metadata& metadata);
@@ -105,9 +105,9 @@ class SafetensorsWriter {
   std::vector<Slot> slots_;
   std::unordered_map<std::string_view, std::size_t> index_;
   std::uint64_t size_ = 0;
-  std::optional<OutputFile> file_;  // once it is known how long it gets
+  std::optional<OutputFile> file_;  // created when its size is known
   Digest digest_;
-  std::uint64_t digested_ = 0;  // the file's first bytes that digest_ has seen
+  std::uint64_t digested_ = 0;  // length of the prefix that digest_ covers
 };
 
 }  // namespace mgpu::checkpoint

@@ -30,8 +30,8 @@ std::uint64_t header_length(std::span<const std::byte> file, const std::string& 
   std::uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);
   if (length > kLongestHeader)
-    fail(name, fmt::format("a header of {} bytes; at most {} are allowed, so this is no "
-                           "safetensors file or a broken one",
+    fail(name, fmt::format("the header has {} bytes, but at most {} are allowed: not a safetensors "
+                           "file, or a corrupt one",
                            length, kLongestHeader));
   if (length > file.size() - kPrefix)
     fail(name, fmt::format("truncated: the header has {} bytes, the file {}", length, file.size()));
@@ -91,7 +91,7 @@ void check_length(const TensorEntry& entry, const std::string& file) {
   const auto needed = bytes_needed(entry.dtype, entry.shape);
   if (!needed)
     fail(file, entry.name,
-         fmt::format("shape {} of {} is no possible size", shape_text(entry.shape),
+         fmt::format("shape {} of {} has an invalid size", shape_text(entry.shape),
                      name_of(entry.dtype)));
   if (*needed != entry.end - entry.begin)
     fail(
@@ -100,7 +100,7 @@ void check_length(const TensorEntry& entry, const std::string& file) {
                     shape_text(entry.shape), *needed, entry.end - entry.begin));
 }
 
-// The entries, in order, are to cover the data exactly.
+// Checks that the entries, in order, cover the data exactly.
 void check_cover(const std::vector<TensorEntry>& entries, std::uint64_t data,
                  const std::string& file) {
   std::uint64_t at = 0;
@@ -136,7 +136,7 @@ SafetensorsLayout read_layout(std::span<const std::byte> file, const std::string
     else
       layout.entries.push_back(entry_of(key, value, name));
   }
-  // Empty tensors come before the one that begins where they lie.
+  // Empty tensors come before the tensor that begins at the same offset.
   std::ranges::stable_sort(layout.entries, {}, [](const TensorEntry& entry) {
     return std::pair(entry.begin, entry.end);
   });

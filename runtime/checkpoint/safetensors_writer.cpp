@@ -14,10 +14,10 @@ namespace mgpu::checkpoint {
 
 namespace {
 
-// Short enough to be still in the cache when it is written after it was added up.
+// Small enough to stay in the CPU cache between checksumming and writing.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// A string of JSON, with its quotes.
+// A JSON string with quotes.
 std::string json_string(const std::string& path, const std::string& text) {
   try {
     return Json(text).dump();
@@ -60,7 +60,7 @@ void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& me
   for (TensorPlan& tensor : plan) {
     const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
     if (!bytes || *bytes > INT64_MAX - at)
-      fail(path_, tensor.name, "impossible shape " + shape_text(tensor.shape));
+      fail(path_, tensor.name, "invalid shape " + shape_text(tensor.shape));
     json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}},)",
                         json_string(path_, tensor.name), name_of(tensor.dtype),
                         fmt::join(tensor.shape, ","), at, at + *bytes);
@@ -69,7 +69,7 @@ void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& me
   }
   if (json.back() == ',') json.pop_back();
   json += '}';
-  json.resize((json.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
+  json.resize((json.size() + 7) / 8 * 8, ' ');  // aligns the data
 
   static_assert(std::endian::native == std::endian::little);
   const std::uint64_t length = json.size();
@@ -81,7 +81,7 @@ void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& me
     slot.begin += header_.size();
     slot.end += header_.size();
     if (slot.plan.name == "__metadata__" || !index_.emplace(slot.plan.name, i).second)
-      fail(path_, slot.plan.name, "this name is taken");
+      fail(path_, slot.plan.name, "the name is already used");
   }
 }
 
@@ -91,7 +91,7 @@ void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint6
   const bool before = next != slot.written.begin() && std::prev(next)->second > begin;
   if (after || before)
     fail(path_, slot.plan.name,
-         fmt::format("bytes {} to {} are written twice", begin - slot.begin, end - slot.begin));
+         fmt::format("bytes {} to {} were written twice", begin - slot.begin, end - slot.begin));
   if (next != slot.written.end() && next->first == end) {
     end = next->second;
     next = slot.written.erase(next);
@@ -105,7 +105,7 @@ void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint6
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes,
                               std::uint64_t offset) {
   const auto found = index_.find(name);
-  if (found == index_.end()) fail(path_, std::string(name), "it was not announced");
+  if (found == index_.end()) fail(path_, std::string(name), "it is not in the plan");
   Slot& slot = slots_[found->second];
   const std::uint64_t length = slot.end - slot.begin;
   if (offset > length || bytes.size() > length - offset)
@@ -129,7 +129,7 @@ void SafetensorsWriter::put(std::uint64_t at, std::span<const std::byte> bytes) 
   }
 }
 
-// What came out of order was not added up when it was written; it still is in the page cache.
+// Bytes written out of order are not in the checksum yet; they are still in the page cache.
 void SafetensorsWriter::digest_the_rest() {
   std::vector<std::byte> piece(std::min<std::uint64_t>(kPiece, size_ - digested_));
   while (digested_ < size_) {

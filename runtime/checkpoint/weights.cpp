@@ -21,21 +21,20 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == name.npos;
 }
 
-// What a folder without safetensors holds instead, and how it is turned into one.
+// Reports what a folder without safetensors contains instead, and how to convert it.
 [[noreturn]] void refuse(const std::string& folder, const std::string& stem) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) throw std::runtime_error(folder + " is not a folder");
-  for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
-    if (fs::exists(fs::path(folder) / pickle, ignored))
+  for (const char* pickle_file : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (fs::exists(fs::path(folder) / pickle_file, ignored))
       throw std::runtime_error(fmt::format(
-          "{} holds {} only, whose pickle format is not read; convert it once: python3 -c \"from "
+          "{} has only {}, whose pickle format is not supported; convert it once: python3 -c "
+          "\"from "
           "transformers import AutoModelForCausalLM as M; M.from_pretrained('{}', dtype='auto')"
           ".save_pretrained('{}-safetensors')\"",
-          folder, pickle, folder, folder));
-  throw std::runtime_error(
-      fmt::format("{} holds neither {}.safetensors nor "
-                  "{}.safetensors.index.json",
-                  folder, stem, stem));
+          folder, pickle_file, folder, folder));
+  throw std::runtime_error(fmt::format(
+      "{} has neither {}.safetensors nor {}.safetensors.index.json", folder, stem, stem));
 }
 
 }  // namespace
@@ -50,8 +49,7 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
   for (const auto& [tensor, value] : map.items()) {
     if (!value.is_string() || !is_plain_name(value.get<std::string>()))
       throw std::runtime_error(
-          fmt::format("{}: weight_map: {} must be the name of a file beside "
-                      "it, not {}",
+          fmt::format("{}: weight_map: {} must be the name of a file in the same folder, not {}",
                       file, in_quotes(tensor), brief(value)));
     files.emplace(tensor, value.get<std::string>());
   }
@@ -80,15 +78,13 @@ void Weights::open_shards(const std::string& index) {
     const std::string path = (fs::path(folder_) / shard).string();
     std::error_code ignored;
     if (!fs::exists(path, ignored))
-      throw std::runtime_error(
-          fmt::format("{} is missing, which {} names; download or save the "
-                      "model again",
-                      path, index));
+      throw std::runtime_error(fmt::format(
+          "{} is missing, but {} lists it; download or save the model again", path, index));
     add(SafetensorsFile(path), &wanted);
   }
   for (const auto& [tensor, file] : wanted)
     if (!where_.contains(tensor))
-      throw std::runtime_error(fmt::format("{} says that tensor {} is in {}, but it is not", index,
+      throw std::runtime_error(fmt::format("{} lists tensor {} in {}, but it is not there", index,
                                            in_quotes(tensor), file));
 }
 
@@ -105,7 +101,7 @@ void Weights::add(SafetensorsFile file, const std::map<std::string, std::string>
     if (!wanted) continue;
     const auto told = wanted->find(entry.name);
     if (told != wanted->end() && told->second != name)
-      throw std::runtime_error(fmt::format("tensor {} is in {}, but the index says in {}",
+      throw std::runtime_error(fmt::format("tensor {} is in {}, but the index lists it in {}",
                                            in_quotes(entry.name), shard.path(), told->second));
   }
 }
@@ -128,9 +124,9 @@ TensorView Weights::get(std::string_view name) const {
 TensorView Weights::get(const TensorShape& expected) const {
   TensorView found = get(expected.name);
   if (found.shape != expected.shape)
-    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but {} is wanted", found.file,
-                                         in_quotes(expected.name), shape_text(found.shape),
-                                         shape_text(expected.shape)));
+    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but {} is required",
+                                         found.file, in_quotes(expected.name),
+                                         shape_text(found.shape), shape_text(expected.shape)));
   return found;
 }
 
@@ -148,7 +144,7 @@ std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
   for (TensorPlan& tensor : plan) {
     const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
     if (!bytes)
-      throw std::runtime_error(fmt::format("tensor {}: impossible shape {}", in_quotes(tensor.name),
+      throw std::runtime_error(fmt::format("tensor {}: invalid shape {}", in_quotes(tensor.name),
                                            shape_text(tensor.shape)));
     if (!shards.back().empty() && (length > longest || *bytes > longest - length)) {
       shards.emplace_back();
@@ -171,8 +167,8 @@ WeightsWriter::WeightsWriter(std::string folder, std::vector<TensorPlan> plan,
     for (const TensorPlan& tensor : shards[i]) {
       total_ += *bytes_needed(tensor.dtype, tensor.shape);
       if (!shard_of_.emplace(tensor.name, i).second)
-        throw std::runtime_error(
-            fmt::format("cannot write {}: tensor {} comes twice", folder_, in_quotes(tensor.name)));
+        throw std::runtime_error(fmt::format("cannot write {}: tensor {} is listed twice", folder_,
+                                             in_quotes(tensor.name)));
     }
     files_.push_back(std::make_unique<SafetensorsWriter>(
         (fs::path(folder_) / file_names_.back()).string(), std::move(shards[i])));
@@ -184,7 +180,7 @@ void WeightsWriter::write(std::string_view name, std::span<const std::byte> byte
   const auto found = shard_of_.find(name);
   if (found == shard_of_.end())
     throw std::runtime_error(
-        fmt::format("cannot write {}: tensor {} was not announced", folder_, in_quotes(name)));
+        fmt::format("cannot write {}: tensor {} is not in the plan", folder_, in_quotes(name)));
   files_[found->second]->write(name, bytes, offset);
 }
 

@@ -15,7 +15,7 @@
 
 namespace mgpu::checkpoint {
 
-// A tensor as a model's shape asks for it.
+// A tensor that a model requires.
 struct TensorShape {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -23,28 +23,28 @@ struct TensorShape {
   friend bool operator==(const TensorShape&, const TensorShape&) = default;
 };
 
-// A tensor of a folder, for as long as the Weights live that it came from.
+// A tensor of a folder. Valid as long as the Weights it came from.
 struct TensorView {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
-  std::string file;  // that holds it
+  std::string file;  // that contains it
 };
 
-// weight_map of a model.safetensors.index.json: tensor -> file beside it. Throws naming what is
-// wrong; file names that leave the folder are refused.
+// The weight_map of a model.safetensors.index.json: tensor -> file in the same folder. Throws an
+// error that names the problem; file names outside the folder are rejected.
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
                                                       const std::string& file);
 
-// All tensors of a folder in Hugging Face's layout: one model.safetensors, or shards with an
-// index. Files are mapped; a tensor is read when its bytes are touched.
+// All tensors of a folder in Hugging Face's layout: one model.safetensors, or shards with an index.
+// Files are mapped, so a tensor is read when its bytes are accessed.
 class Weights {
  public:
   // `stem`: "model", or "adapter_model" for PEFT's.
   explicit Weights(const std::string& folder, const std::string& stem = "model");
 
   std::optional<TensorView> find(std::string_view name) const;
-  // Throw, naming tensor and folder, if it is missing or of another shape.
+  // Throw an error with the tensor and the folder if it is missing or has another shape.
   TensorView get(std::string_view name) const;
   TensorView get(const TensorShape& expected) const;
 
@@ -62,13 +62,13 @@ class Weights {
 
 inline constexpr std::uint64_t kShardSize = 5'000'000'000;
 
-// Tensors by shard, in the order given: a shard is closed before it would get longer than
-// `longest`; a tensor that is longer by itself has one of its own.
+// Splits tensors into shards, in the given order. A shard is closed before it would exceed
+// `longest` bytes; a tensor larger than that gets its own shard.
 std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
                                                   std::uint64_t longest);
 
-// Writes a folder that Weights and transformers read. All files are reserved at once, so that a
-// full disk is told before anything is computed.
+// Writes a folder that Weights and transformers can read. Reserves all files at once, so that a
+// full disk is reported before anything is computed.
 class WeightsWriter {
  public:
   WeightsWriter(std::string folder, std::vector<TensorPlan> plan,
@@ -76,7 +76,7 @@ class WeightsWriter {
 
   void write(std::string_view name, std::span<const std::byte> bytes, std::uint64_t offset = 0);
 
-  // The files appear under their names, the index last. Records are for the manifest.
+  // Gives the files their names, the index last. Returns the records for the manifest.
   std::vector<FileRecord> finish();
 
  private:

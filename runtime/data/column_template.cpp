@@ -22,9 +22,10 @@ ColumnTemplate::ColumnTemplate(std::string_view source) {
     }
     const std::size_t end = c == '{' ? source.find_first_of("{}", i + 1) : source.npos;
     if (end == source.npos || source[end] != '}' || end == i + 1)
-      throw std::runtime_error(fmt::format(
-          "prompt_template: the brace at byte {} is no {{column}}; write {{{{ or }}}} for a brace",
-          i));
+      throw std::runtime_error(
+          fmt::format("prompt_template: the brace at byte {} is not part of a {{column}}; write "
+                      "{{{{ or }}}} for a literal brace",
+                      i));
     pieces_.push_back({std::move(text), false});
     pieces_.push_back({std::string(source.substr(i + 1, end - i - 1)), true});
     text.clear();
@@ -48,7 +49,7 @@ std::string ColumnTemplate::fill(const Json& row) const {
     const auto found = row.find(piece.text);
     if (found == row.end() || found->is_null())
       throw RowError(fmt::format("the column \"{}\" of the prompt_template is {}",
-                                 shown(piece.text), found == row.end() ? "missing" : "null"));
+                                 printable(piece.text), found == row.end() ? "missing" : "null"));
     out += found->is_string() ? found->get_ref<const std::string&>() : found->dump();
   }
   return out;

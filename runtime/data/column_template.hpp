@@ -8,15 +8,16 @@
 
 namespace mgpu::data {
 
-// A text with the columns of a row put in: "{question} = {answer}". "{{" and "}}" are braces.
+// A template that is filled with the columns of a row: "{question} = {answer}". "{{" and "}}" are
+// literal braces.
 class ColumnTemplate {
  public:
-  // Throws std::runtime_error for a brace without its partner or an empty name.
+  // Throws std::runtime_error for an unmatched brace or an empty column name.
   explicit ColumnTemplate(std::string_view source);
 
   bool names(std::string_view column) const;
-  // Strings as they are, everything else as JSON. Throws RowError for a column that the row lacks
-  // or that is null.
+  // Inserts strings unchanged and all other values as JSON. Throws RowError if a column is missing
+  // or null.
   std::string fill(const Json& row) const;
 
  private:

@@ -32,21 +32,21 @@ Json message(const std::string& role, const std::string& content) {
 }
 
 struct AlpacaRow {
-  std::string system_text, question;
+  std::string system_text, user_text;
   std::vector<std::pair<std::string, std::string>> history;
 };
 
 AlpacaRow alpaca_of(const Json& row) {
   AlpacaRow out{.system_text = optional_text(row, "system"),
-                .question = text_of(row, "instruction")};
+                .user_text = text_of(row, "instruction")};
   if (const std::string input = optional_text(row, "input"); !input.empty())
-    out.question += "\n" + input;
+    out.user_text += "\n" + input;
   if (absent(row, "history")) return out;
   const Json& history = row["history"];
-  if (!history.is_array()) throw RowError("the column \"history\" is no list");
+  if (!history.is_array()) throw RowError("the column \"history\" must be a list");
   for (const Json& turn : history) {
     if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string())
-      throw RowError("the column \"history\" is no list of [question, answer]");
+      throw RowError("the column \"history\" must be a list of [question, answer] pairs");
     out.history.emplace_back(turn[0].get<std::string>(), turn[1].get<std::string>());
   }
   return out;
@@ -57,9 +57,9 @@ AlpacaRow alpaca_of(const Json& row) {
 const std::string& text_of(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end())
-    throw RowError(fmt::format("the column \"{}\" is missing", shown(column)));
+    throw RowError(fmt::format("the column \"{}\" is missing", printable(column)));
   if (!found->is_string())
-    throw RowError(fmt::format("the column \"{}\" is {}, no string", shown(column),
+    throw RowError(fmt::format("the column \"{}\" must be a string, not {}", printable(column),
                                found->is_null() ? "null" : found->type_name()));
   return found->get_ref<const std::string&>();
 }
@@ -67,9 +67,10 @@ const std::string& text_of(const Json& row, const std::string& column) {
 Json messages_of(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end())
-    throw RowError(fmt::format("the column \"{}\" is missing", shown(column)));
+    throw RowError(fmt::format("the column \"{}\" is missing", printable(column)));
   if (!found->is_array() || found->empty())
-    throw RowError(fmt::format("the column \"{}\" is no list of messages", shown(column)));
+    throw RowError(
+        fmt::format("the column \"{}\" must be a non-empty list of messages", printable(column)));
   Json messages = *found;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Json& each = messages[i];
@@ -78,7 +79,7 @@ Json messages_of(const Json& row, const std::string& column) {
       rename(each, "value", "content");
     }
     if (!each.is_object() || !each.contains("role") || !each["role"].is_string())
-      throw RowError(fmt::format("message {} of \"{}\" has no role", i + 1, shown(column)));
+      throw RowError(fmt::format("message {} of \"{}\" has no role", i + 1, printable(column)));
   }
   return messages;
 }
@@ -91,8 +92,8 @@ Json sharegpt_messages(const Json& row, bool map_roles) {
       if (role == "human") role = "user";
       if (role == "gpt") role = "assistant";
     }
-  const std::string rules = optional_text(row, "system");
-  if (!rules.empty()) messages.insert(messages.begin(), message("system", rules));
+  const std::string system_text = optional_text(row, "system");
+  if (!system_text.empty()) messages.insert(messages.begin(), message("system", system_text));
   return messages;
 }
 
@@ -104,7 +105,7 @@ Turns alpaca_turns(const Json& row) {
     turns.prompt.push_back(message("user", question));
     turns.prompt.push_back(message("assistant", answer));
   }
-  turns.prompt.push_back(message("user", alpaca.question));
+  turns.prompt.push_back(message("user", alpaca.user_text));
   turns.completion.push_back(message("assistant", text_of(row, "output")));
   return turns;
 }
@@ -130,23 +131,23 @@ Json tools_of(const Json& row) {
   if (absent(row, "tools")) return nullptr;
   const Json& tools = row["tools"];
   if (tools.is_array()) return tools;
-  if (!tools.is_string()) throw RowError("the column \"tools\" is neither a list nor a string");
-  // parse_row takes objects only: a wrapping gives lists the same checks.
+  if (!tools.is_string()) throw RowError("the column \"tools\" must be a list or a string");
+  // parse_row accepts objects only, so the list is wrapped to get the same checks.
   Json parsed;
   try {
     parsed = parse_row("{\"tools\":" + tools.get_ref<const std::string&>() + "}");
   } catch (const RowError& e) {
-    throw RowError(fmt::format("the string in the column \"tools\": {}", e.what()));
+    throw RowError(fmt::format("the string in the column \"tools\" is invalid: {}", e.what()));
   }
   if (parsed.size() != 1 || (!parsed["tools"].is_array() && !parsed["tools"].is_null()))
-    throw RowError("the string in the column \"tools\" is no list");
+    throw RowError("the string in the column \"tools\" must contain a list");
   return parsed["tools"];
 }
 
 Json template_extra_of(const Json& row) {
   if (absent(row, "chat_template_kwargs")) return Json::object();
   const Json& extra = row["chat_template_kwargs"];
-  if (!extra.is_object()) throw RowError("the column \"chat_template_kwargs\" is no object");
+  if (!extra.is_object()) throw RowError("the column \"chat_template_kwargs\" must be an object");
   return extra;
 }
 

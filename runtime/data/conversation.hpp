@@ -6,33 +6,34 @@
 
 namespace mgpu::data {
 
-// A prompt and what the model is to answer, both lists of {"role", "content", ...}.
+// A prompt and the expected answer, both lists of {"role", "content", ...}.
 struct Turns {
   Json prompt = Json::array();
   Json completion = Json::array();
 };
 
-// The string in a column. Throws RowError where it is missing or something else.
+// The string in a column. Throws RowError if the column is missing or not a string.
 const std::string& text_of(const Json& row, const std::string& column);
 
-// The list of messages in a column, every one an object with a role. `from` and `value` are read
-// as `role` and `content`. Throws RowError for anything else, and for an empty list.
+// The list of messages in a column, each an object with a role. `from` and `value` are accepted in
+// place of `role` and `content`. Throws RowError for anything else and for an empty list.
 Json messages_of(const Json& row, const std::string& column);
 
-// ShareGPT's `conversations`, with a `system` column put before them. `map_roles`: human and gpt
-// become user and assistant.
+// ShareGPT's `conversations`, preceded by the row's `system` column if there is one. With
+// `map_roles`, human and gpt become user and assistant.
 Json sharegpt_messages(const Json& row, bool map_roles);
 
-// An Alpaca row as a conversation; input follows the instruction on a line of its own.
+// An Alpaca row as a conversation. The input follows the instruction on its own line.
 Turns alpaca_turns(const Json& row);
 
-// An Alpaca row as the text that Stanford's Alpaca was trained on; the completion is `output`.
+// The prompt of an Alpaca row in the text format that Stanford's Alpaca was trained on. The
+// completion is the column `output`.
 std::string alpaca_prompt(const Json& row);
 
-// The row's `tools`: a list, or a string that holds one; null where there are none.
+// The row's `tools`, given as a list or as a string that contains one. Null if there are none.
 Json tools_of(const Json& row);
 
-// The row's `chat_template_kwargs`; an empty object where there are none.
+// The row's `chat_template_kwargs`, or an empty object.
 Json template_extra_of(const Json& row);
 
 }  // namespace mgpu::data

@@ -27,19 +27,19 @@ Dataset::Dataset(std::vector<TokenizedSource> sources, std::int64_t max_length,
           continue;
         }
         if (length < whole) ++report.truncated;
-        places_.push_back(
+        locations_.push_back(
             {static_cast<std::uint32_t>(shards_.size()), static_cast<std::uint32_t>(i)});
         lengths_.push_back(static_cast<std::uint32_t>(length));
-        label_counts_.push_back(labels);
+        target_counts_.push_back(labels);
         report.tokens += length;
-        labels_ += labels;
+        target_tokens_ += labels;
       }
       shards_.push_back(std::move(shard));
       first_lines_.push_back(sources[s].first_lines[p]);
       paths_.push_back(sources[s].path);
     }
     if (lengths_.size() > std::numeric_limits<std::uint32_t>::max())
-      throw std::runtime_error("the data has more than 4294967295 examples");
+      throw std::runtime_error("the dataset has more than 4294967295 examples");
     range.count = size() - range.first;
     report.kept = range.count;
     tokens_ += report.tokens;
@@ -48,16 +48,16 @@ Dataset::Dataset(std::vector<TokenizedSource> sources, std::int64_t max_length,
 }
 
 Sequence Dataset::operator[](std::uint32_t i) const {
-  const Place place = places_[i];
-  Sequence sequence = shards_[place.shard][place.index];
+  const Location location = locations_[i];
+  Sequence sequence = shards_[location.shard][location.index];
   sequence.ids = sequence.ids.first(lengths_[i]);
   return sequence;
 }
 
 std::string Dataset::where(std::uint32_t i) const {
-  const Place place = places_.at(i);
-  return fmt::format("{}:{}", paths_[place.shard],
-                     first_lines_[place.shard] + shards_[place.shard].line(place.index));
+  const Location location = locations_.at(i);
+  return fmt::format("{}:{}", paths_[location.shard],
+                     first_lines_[location.shard] + shards_[location.shard].line(location.index));
 }
 
 }  // namespace mgpu::data

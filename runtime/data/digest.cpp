@@ -21,8 +21,8 @@ std::string sha256(std::string_view bytes) {
   return out;
 }
 
-// Four independent lanes keep the multiplier busy. Each step of a lane is a bijection of the lane
-// for a given word and of the word for a given lane, and so is the end of the lanes.
+// Four independent lanes keep the multiplier busy. Each step is a bijection of the lane for a given
+// word and of the word for a given lane, and so is the final combination of the lanes.
 std::uint64_t checksum(std::string_view bytes, std::uint64_t seed) {
   const std::uint64_t odd = 0xD6E8FEB86659FD93 ^ seed << 1;
   const auto step = [odd](std::uint64_t lane, std::uint64_t word) {

@@ -16,35 +16,34 @@ namespace {
 std::int32_t id_in(const Json& value, const char* column, std::int64_t vocabulary) {
   const std::int64_t limit = vocabulary > 0 ? vocabulary : std::int64_t{1} << 31;
   if (!value.is_number_integer())
-    throw RowError(fmt::format("\"{}\" holds something that is no integer", column));
+    throw RowError(fmt::format("\"{}\" must contain only integers", column));
   const auto id = value.get<std::int64_t>();
   if (id < 0 || id >= limit || (value.is_number_unsigned() && value.get<std::uint64_t>() >> 63))
-    throw RowError(
-        fmt::format("\"{}\" holds {}; ids are from 0 to {}", column, value.dump(), limit - 1));
+    throw RowError(fmt::format("\"{}\" contains {}; ids must be from 0 to {}", column, value.dump(),
+                               limit - 1));
   return static_cast<std::int32_t>(id);
 }
 
 const Json& list_in(const Json& row, const char* column) {
   const auto found = row.find(column);
   if (found == row.end() || !found->is_array())
-    throw RowError(
-        fmt::format("the column \"{}\" is {}", column, found == row.end() ? "missing" : "no list"));
+    throw RowError(fmt::format("the column \"{}\" is {}", column,
+                               found == row.end() ? "missing" : "not a list"));
   return *found;
 }
 
 void check_lengths(std::size_t ids, std::size_t others, const char* column) {
   if (ids != others)
-    throw RowError(
-        fmt::format("\"{}\" has {} entries where input_ids has {}", column, others, ids));
+    throw RowError(fmt::format("\"{}\" has {} entries, but input_ids has {}", column, others, ids));
 }
 
-// Takes the label of every token away where the column of zeros and ones says 0.
-void mask_by(const Json& row, const char* column, Example& example) {
+// Removes the label of every token whose entry in the column of zeros and ones is 0.
+void apply_mask_column(const Json& row, const char* column, Example& example) {
   const Json& mask = list_in(row, column);
   check_lengths(example.ids.size(), mask.size(), column);
   for (std::size_t i = 0; i < mask.size(); ++i) {
     if (mask[i] != 0 && mask[i] != 1 && !mask[i].is_boolean())
-      throw RowError(fmt::format("\"{}\" holds something other than 0 and 1", column));
+      throw RowError(fmt::format("\"{}\" must contain only 0 and 1", column));
     if (mask[i] == 0 || mask[i] == false) example.labels[i] = kNoTarget;
   }
 }
@@ -59,7 +58,7 @@ bool has_value(const Json& row, const char* column) {
   return found != row.end() && !found->is_null();
 }
 
-Example learn_all(std::vector<std::int32_t> ids) {
+Example train_on_all(std::vector<std::int32_t> ids) {
   Example example{.ids = std::move(ids)};
   example.labels = example.ids;
   return example;
@@ -81,24 +80,24 @@ RowReader::RowReader(Format format, RowOptions options, bool conversational, con
       eos_(encoder.eos()) {
   if (conversational_ && !encoder_.has_template())
     throw std::runtime_error(
-        "its rows are conversations and the tokenizer has no chat template; name one with "
-        "chat_template");
+        "its rows are conversations, but the tokenizer has no chat template; set chat_template");
   if (options_.assistant_only_loss && !conversational_ && format_ != Format::tokens)
-    throw std::runtime_error(fmt::format(
-        "assistant_only_loss is for conversations, and its rows are {}", name_of(format_)));
+    throw std::runtime_error(
+        fmt::format("assistant_only_loss requires conversations, but its rows have the format {}",
+                    name_of(format_)));
   if (format_ == Format::columns) {
     if (options_.prompt_template.empty())
-      throw std::runtime_error("dataset_format columns needs a prompt_template");
+      throw std::runtime_error("dataset_format columns requires prompt_template");
     template_.emplace(options_.prompt_template);
   }
   const bool one_text =
       format_ == Format::messages || format_ == Format::sharegpt || format_ == Format::text;
   if (options_.completion_only_loss.value_or(false) && one_text)
     notes_.push_back(
-        fmt::format("completion_only_loss has nothing to act on: rows of {} have no completion",
+        fmt::format("completion_only_loss has no effect: rows of format {} have no completion",
                     name_of(format_)));
   if (!conversational_ && format_ != Format::tokens && eos_.empty())
-    notes_.emplace_back("the tokenizer has no eos token: texts are not ended by one");
+    notes_.emplace_back("the tokenizer has no eos token: none is appended to texts");
   if (format_ == Format::sharegpt && options_.map_sharegpt_roles)
     notes_.emplace_back("ShareGPT's roles human and gpt are read as user and assistant");
 }
@@ -148,29 +147,30 @@ Example RowReader::read_tokens(const Json& row) const {
     return example;
   }
   if (has_value(row, "completion_mask") && options_.completion_only_loss.value_or(true))
-    mask_by(row, "completion_mask", example);
+    apply_mask_column(row, "completion_mask", example);
   if (has_value(row, "assistant_masks"))
-    mask_by(row, "assistant_masks", example);
+    apply_mask_column(row, "assistant_masks", example);
   else if (options_.assistant_only_loss)
-    throw RowError("assistant_only_loss needs labels or assistant_masks beside input_ids");
+    throw RowError(
+        "assistant_only_loss requires labels or assistant_masks in addition to input_ids");
   return example;
 }
 
 Example RowReader::read_text(std::string text) const {
-  end_text(text);
-  return learn_all(encoder_.encode(text, true));
+  append_eos(text);
+  return train_on_all(encoder_.encode(text, true));
 }
 
 Example RowReader::read_pair(const std::string& prompt, std::string completion) const {
-  end_text(completion);
-  Example example = learn_all(encoder_.encode(prompt + completion, true));
+  append_eos(completion);
+  Example example = train_on_all(encoder_.encode(prompt + completion, true));
   mask_prompt(encoder_.encode(prompt, true), example);
   return example;
 }
 
 Example RowReader::read_chat(const Json& row, const Json& messages) const {
   MarkedIds chat = encode_chat(row, messages);
-  Example example = learn_all(std::move(chat.ids));
+  Example example = train_on_all(std::move(chat.ids));
   if (options_.assistant_only_loss) mask_unmarked(chat.marked, example);
   return example;
 }
@@ -180,14 +180,14 @@ Example RowReader::read_chat_pair(const Json& row, const Json& prompt,
   Json both = prompt;
   both.insert(both.end(), completion.begin(), completion.end());
   MarkedIds chat = encode_chat(row, both);
-  Example example = learn_all(std::move(chat.ids));
+  Example example = train_on_all(std::move(chat.ids));
   if (options_.assistant_only_loss) mask_unmarked(chat.marked, example);
   const std::string alone = encoder_.render(prompt, tools_of(row), true, template_extra_of(row));
   mask_prompt(encoder_.encode(alone, false), example);
   return example;
 }
 
-// The ids of a conversation; marked only where assistant_only_loss asks for it.
+// The ids of a conversation. `marked` is filled only with assistant_only_loss.
 MarkedIds RowReader::encode_chat(const Json& row, const Json& messages) const {
   const Json tools = tools_of(row);
   const Json extra = template_extra_of(row);
@@ -197,22 +197,22 @@ MarkedIds RowReader::encode_chat(const Json& row, const Json& messages) const {
   MarkedIds out = encoder_.encode_marked(chat.text, chat.assistant);
   if (std::find(out.marked.begin(), out.marked.end(), true) == out.marked.end())
     throw RowError(
-        "assistant_only_loss, and the chat template marks no token of the assistant's: the row "
-        "has no turn of the assistant's, or the template no {% generation %}");
+        "assistant_only_loss: the chat template marks no assistant token: the row has no assistant "
+        "turn, or the template has no {% generation %}");
   return out;
 }
 
-void RowReader::end_text(std::string& text) const {
+void RowReader::append_eos(std::string& text) const {
   if (!text.ends_with(eos_)) text += eos_;
 }
 
-// The completion starts where the ids of the prompt alone and of both together part.
+// The completion starts where the ids of both together differ from those of the prompt alone.
 void RowReader::mask_prompt(const std::vector<std::int32_t>& prompt, Example& example) const {
   const auto [left, _] =
       std::mismatch(prompt.begin(), prompt.end(), example.ids.begin(), example.ids.end());
   const auto common = static_cast<std::size_t>(left - prompt.begin());
   if (left != prompt.end())
-    example.lost_prompt = shown(encoder_.decode(std::span(prompt).subspan(common)));
+    example.lost_prompt = printable(encoder_.decode(std::span(prompt).subspan(common)));
   if (options_.completion_only_loss.value_or(true))
     std::fill_n(example.labels.begin(), common, kNoTarget);
 }

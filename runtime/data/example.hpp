@@ -11,27 +11,27 @@
 
 namespace mgpu::data {
 
-// One row as the model sees it, whole: cutting to max_length comes later. labels[i] is what the
-// model is to say at the place of ids[i]: ids[i] itself as a rule, or kNoTarget.
+// One row as token ids, not yet cut to max_length. labels[i] is the token to predict at the
+// position of ids[i]: usually ids[i] itself, or kNoTarget.
 struct Example {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> labels;
-  // The end of the prompt that the model does not see, because prompt and completion together are
-  // encoded otherwise than the prompt alone.
+  // The end of the prompt that is not encoded as prompt, because prompt and completion together are
+  // encoded differently from the prompt alone.
   std::optional<std::string> lost_prompt;
 };
 
-// Turns the rows of one file into examples. May be used by several threads at once.
+// Turns the rows of one file into examples. Several threads may use it at once.
 class RowReader {
  public:
-  // Throws std::runtime_error where the options ask for what the format cannot give.
-  // `conversational`: whether a prompt and completion are lists of messages.
+  // Throws std::runtime_error if the options do not fit the format. `conversational`: whether
+  // prompt and completion are lists of messages.
   RowReader(Format format, RowOptions options, bool conversational, const Encoder& encoder);
 
-  // Throws RowError, or what the encoder throws, for a row that does not hold what the format says.
+  // Throws RowError, or the encoder's exception, for a row that does not fit the format.
   Example read(const Json& row) const;
 
-  // What was understood otherwise than a person may expect, a line each.
+  // Notes about interpretations that the user may not expect, one line each.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -42,7 +42,7 @@ class RowReader {
   Example read_chat_pair(const Json& row, const Json& prompt, const Json& completion) const;
 
   MarkedIds encode_chat(const Json& row, const Json& messages) const;
-  void end_text(std::string& text) const;
+  void append_eos(std::string& text) const;
   void mask_prompt(const std::vector<std::int32_t>& prompt, Example& example) const;
 
   Format format_;
@@ -54,7 +54,8 @@ class RowReader {
   std::vector<std::string> notes_;
 };
 
-// Whether a prompt-completion row, or an Alpaca row with this encoder, is a conversation.
+// Whether a row is read as a conversation: this depends on the row for prompt_completion, and on
+// the encoder for alpaca.
 bool is_conversational(Format format, const Json& row, const Encoder& encoder);
 
 }  // namespace mgpu::data

@@ -14,7 +14,7 @@ struct Name {
   std::string_view name;
   Format format;
 };
-// The first name of a format is the one we say.
+// The first name of a format is the one used in messages.
 constexpr std::array kNames = {
     Name{"tokens", Format::tokens},
     Name{"columns", Format::columns},
@@ -42,14 +42,13 @@ Format named(std::string name) {
   const auto found =
       std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.name == name; });
   if (found == kNames.end())
-    throw std::runtime_error(
-        fmt::format("no dataset format is called {}; there are auto, columns (with a "
-                    "prompt_template), {}",
-                    shown(name), kFormats));
+    throw std::runtime_error(fmt::format(
+        "unknown dataset format {}; need one of auto, columns (with prompt_template), {}",
+        printable(name), kFormats));
   return found->format;
 }
 
-bool says_from(const Json& conversations) {
+bool has_from_key(const Json& conversations) {
   return conversations.is_array() && !conversations.empty() && conversations[0].is_object() &&
          conversations[0].contains("from");
 }
@@ -70,17 +69,18 @@ Format format_of(const Json& first_row, const RowOptions& options) {
   if (has("prompt") && has("completion")) return Format::prompt_completion;
   if (has("messages")) return Format::messages;
   if (has("conversations"))
-    return says_from(first_row["conversations"]) ? Format::sharegpt : Format::messages;
+    return has_from_key(first_row["conversations"]) ? Format::sharegpt : Format::messages;
   if (has(options.text_field)) return Format::text;
   if (has("instruction") && has("output")) return Format::alpaca;
 
   std::string columns;
   for (const auto& [name, value] : first_row.items())
-    if (columns.size() < 300) columns += (columns.empty() ? "" : ", ") + shown(name, 40);
-  throw std::runtime_error(fmt::format(
-      "no format fits the columns {}; the formats are {}; for others write a prompt_template such "
-      "as \"{{question}} {{answer}}\" or name the column of text with dataset_text_field",
-      columns.empty() ? "(none)" : columns, kFormats));
+    if (columns.size() < 300) columns += (columns.empty() ? "" : ", ") + printable(name, 40);
+  throw std::runtime_error(
+      fmt::format("cannot detect the dataset format from the columns {}; the formats are {}; for "
+                  "other columns set prompt_template, such as \"{{question}} {{answer}}\", or set "
+                  "dataset_text_field to the text column",
+                  columns.empty() ? "(none)" : columns, kFormats));
 }
 
 }  // namespace mgpu::data

@@ -9,32 +9,33 @@
 
 namespace mgpu::data {
 
-// What the rows of a file are. docs/data.md shows a row of each.
+// The row format of a file. docs/data.md shows a row of each format.
 enum class Format {
-  tokens,             // input_ids, and labels or masks
-  columns,            // any columns, put together by a prompt_template
-  prompt_completion,  // prompt and completion, both text or both lists of messages
+  tokens,             // input_ids with labels or masks
+  columns,            // any columns, combined by a prompt_template
+  prompt_completion,  // prompt and completion, both strings or both lists of messages
   messages,           // messages: a list of {"role", "content"}
   sharegpt,           // conversations: a list of {"from", "value"}
-  text,               // one column of text
+  text,               // one text column
   alpaca,             // instruction, input, output, system, history
 };
 
-// How rows are read. Everything in it changes what comes out, so all of it is in the cache's key.
+// How rows are read. Every option affects the resulting tokens, so all of them are part of the
+// cache key.
 struct RowOptions {
   std::string format = "auto";
   std::string text_field = "text";
   std::string prompt_template;               // "{column}" placeholders; empty: none
-  std::optional<bool> completion_only_loss;  // none: where there is a completion
+  std::optional<bool> completion_only_loss;  // none: on for rows with a completion
   bool assistant_only_loss = false;
-  bool map_sharegpt_roles = true;  // human is user, gpt is assistant; TRL leaves them as they are
-  std::int64_t vocabulary = 0;     // ids in rows are below it; 0: not checked
+  bool map_sharegpt_roles = true;  // human becomes user, gpt becomes assistant; TRL keeps them
+  std::int64_t vocabulary = 0;     // ids in rows must be below this; 0: not checked
 };
 
 std::string_view name_of(Format format);
 
-// The format that the options name, or else the one that the columns of a file's first row fit.
-// Throws std::runtime_error that names those columns and the formats there are.
+// The format that the options name, or else the one that matches the columns of the file's first
+// row. If none matches, throws std::runtime_error that lists the columns and the available formats.
 Format format_of(const Json& first_row, const RowOptions& options);
 
 }  // namespace mgpu::data

@@ -15,23 +15,23 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
   for (std::size_t i = 0; i < step.items.size(); ++i)
     costs.push_back(cost_of(step.items[i], dataset.lengths(), options.quadratic));
   for (const std::uint32_t example : step.items.examples) {
-    out.target_tokens += dataset.label_counts()[example];
+    out.target_tokens += dataset.target_counts()[example];
     out.tokens += dataset.lengths()[example];
     ++out.examples;
   }
 
   const Shares shares = share(costs, {.world = options.world,
                                       .max_items = options.max_items,
-                                      .micro_batches = options.micro_batches,
+                                      .min_micro_batches = options.min_micro_batches,
                                       .weights = std::move(weights)});
   for (const auto& rank : shares) {
     double& sum = out.costs.emplace_back(0);
-    std::int64_t& target_tokens = out.target_tokens_of.emplace_back(0);
+    std::int64_t& labels = out.rank_target_tokens.emplace_back(0);
     for (const auto& micro_batch : rank) {
       for (const std::uint32_t item : micro_batch) {
         sum += costs[item];
         for (const std::uint32_t example : step.items[item])
-          target_tokens += dataset.label_counts()[example];
+          labels += dataset.target_counts()[example];
       }
     }
   }
@@ -58,7 +58,7 @@ void Loader::run(const std::stop_token& stop, Schedule schedule) {
       if (options_.weights) weights = options_.weights(step);
       StepBatches batches = batches_of(dataset_, schedule.at(step), options_, std::move(weights));
       std::unique_lock lock(mutex_);
-      const std::size_t most = std::max<std::size_t>(options_.ahead, 1);
+      const std::size_t most = std::max<std::size_t>(options_.prefetch_steps, 1);
       if (!changed_.wait(lock, stop, [&] { return ready_.size() < most; })) return;
       ready_.push_back(std::move(batches));
       changed_.notify_all();

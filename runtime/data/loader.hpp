@@ -19,41 +19,42 @@ namespace mgpu::data {
 
 struct LoaderOptions {
   int rank = 0, world = 1;
-  std::int64_t max_items = 1;      // of a micro-batch: the per-device batch size
-  std::int64_t micro_batches = 0;  // at least so many a step
-  double quadratic = 0;            // see cost_of
-  std::int64_t first_step = 0;     // where to go on
-  std::int64_t end_step = 0;       // the first that is not wanted
-  std::size_t ahead = 2;           // steps prepared before they are asked for, at least 1
-  // How fast the ranks are, for a step; empty: all alike. Called once a step, in order, on the
-  // loader's thread, up to ahead + 1 steps early. All ranks have to be told the same: let what is
-  // measured at step k act on step k + ahead + 4.
+  std::int64_t max_items = 1;          // per micro-batch: the per-device batch size
+  std::int64_t min_micro_batches = 0;  // the least number of micro-batches per step
+  double quadratic = 0;                // see cost_of
+  std::int64_t first_step = 0;         // the first step to prepare
+  std::int64_t end_step = 0;           // one past the last step to prepare
+  std::size_t prefetch_steps = 2;      // steps to prefetch, at least 1
+  // The relative speed of each rank for a step; empty: all equal. Called once per step, in order,
+  // on the loader's thread, up to prefetch_steps + 1 steps early. It must return the same on all
+  // ranks: measurements of step k may be used from step k + prefetch_steps + 4 on.
   std::function<std::vector<double>(std::int64_t step)> weights;
 };
 
-// One step's work of this rank, and what all ranks together compute.
+// This rank's work for one step, and the totals over all ranks.
 struct StepBatches {
   std::int64_t step = 0, epoch = 0, index = 0;
-  std::vector<Batch> micro_batches;  // as many at every rank
-  // Over all ranks: what to divide the sum of losses by, without asking the others.
+  std::vector<Batch> micro_batches;  // the same number on every rank
+  // Totals over all ranks. The sum of losses is divided by `target_tokens`, which needs no
+  // communication.
   std::int64_t target_tokens = 0, tokens = 0, examples = 0;
-  std::vector<double> costs;                   // of each rank's share
-  std::vector<std::int64_t> target_tokens_of;  // of each rank's share
+  std::vector<double> costs;                     // of each rank's share
+  std::vector<std::int64_t> rank_target_tokens;  // of each rank's share
 };
 
-// What this rank does at a step: pure, and what the loader's thread calls.
+// This rank's work for a step. A pure function; the loader's thread calls it.
 StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOptions& options,
                        std::vector<double> weights);
 
-// Prepares the coming steps on a thread of its own, a bounded number ahead. The thread ends with
-// the loader, which waits for the step in hand. The data set has to outlive it.
+// Prepares the next steps on its own thread, a bounded number ahead. The destructor stops the
+// thread and waits for the step in preparation. The dataset must outlive the loader.
 class Loader {
  public:
   Loader(const Dataset& dataset, Schedule schedule, LoaderOptions options);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next step, or none behind the last. Throws what went wrong while it was prepared.
+  // The next step, or nullopt after the last one. Rethrows an exception of its preparation.
   std::optional<StepBatches> next();
 
  private:
@@ -66,7 +67,7 @@ class Loader {
   std::deque<StepBatches> ready_;
   std::exception_ptr error_;
   bool ended_ = false;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, because it uses the other members
 };
 
 }  // namespace mgpu::data

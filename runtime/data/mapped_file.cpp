@@ -22,8 +22,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) throw_errno(fmt::format("cannot stat {}", path.string()));
   if (!S_ISREG(status.st_mode))
-    throw std::runtime_error(fmt::format("cannot read {}: it is no regular file", path.string()));
-  if (status.st_size == 0) return;  // an empty mapping is an error to mmap
+    throw std::runtime_error(
+        fmt::format("cannot read {}: it is not a regular file", path.string()));
+  if (status.st_size == 0) return;  // mmap rejects an empty mapping
 
   const auto size = static_cast<std::size_t>(status.st_size);
   void* const start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);

@@ -6,8 +6,8 @@
 
 namespace mgpu::data {
 
-// A regular file, mapped to be read; unmapped when destroyed. Views into it live as long as it.
-// Throws where the file cannot be opened, or is a folder or a device.
+// A regular file, mapped read-only and unmapped when destroyed. Views into it are valid as long as
+// it lives. Throws if the file cannot be opened, or is a folder or a device.
 class MappedFile {
  public:
   MappedFile() = default;

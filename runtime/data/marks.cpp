@@ -11,7 +11,7 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using IdRange = std::pair<std::size_t, std::size_t>;  // [begin, end) of the tokens
 
-// The ranges, if the text can be cut at the spans' ends without another encoding.
+// Finds the token ranges if cutting the text at the ends of the spans does not change its encoding.
 bool ranges_of_pieces(const Coder& coder, std::string_view text, const ByteSpans& spans,
                       const Ids& ids, std::vector<IdRange>& out) {
   std::size_t at = 0, token = 0;
@@ -34,7 +34,7 @@ bool ranges_of_pieces(const Coder& coder, std::string_view text, const ByteSpans
   return advance(text.size()) && token == ids.size();
 }
 
-// Bytes that the ids decode to, without a character at the end that is not yet whole.
+// The number of bytes that the ids decode to, without an incomplete character at the end.
 std::size_t decoded_size(const Coder& coder, std::span<const std::int32_t> ids) {
   const std::string text = coder.decode(ids);
   constexpr std::string_view kUnknown = "\xEF\xBF\xBD";
@@ -43,7 +43,8 @@ std::size_t decoded_size(const Coder& coder, std::span<const std::int32_t> ids) 
   return whole.size();
 }
 
-// The least number of first ids that decode to `size` bytes at least, or to more than that.
+// The length of the shortest prefix of the ids that decodes to at least `size` bytes, or with
+// `beyond` to more than `size`.
 std::size_t ids_until(const Coder& coder, const Ids& ids, std::size_t size, bool beyond) {
   std::size_t low = 0, high = ids.size();
   while (low < high) {
@@ -59,7 +60,7 @@ std::size_t ids_until(const Coder& coder, const Ids& ids, std::size_t size, bool
 
 std::vector<IdRange> ranges_by_decoding(const Coder& coder, std::string_view text,
                                         const ByteSpans& spans, const Ids& ids) {
-  // Both sides of the comparison are decoded, so what the tokenizer normalises does not matter.
+  // Both sides of the comparison are decoded, so the tokenizer's normalization does not matter.
   const auto size_before = [&](std::size_t at) {
     return decoded_size(coder, coder.encode(text.substr(0, at)));
   };

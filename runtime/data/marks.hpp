@@ -10,15 +10,15 @@
 
 namespace mgpu::data {
 
-// The two directions of a tokenizer, without special tokens put before or behind.
+// A tokenizer's encode and decode functions. No special tokens are added.
 struct Coder {
   std::function<std::vector<std::int32_t>(std::string_view)> encode;
   std::function<std::string(std::span<const std::int32_t>)> decode;
 };
 
-// Encodes a text and finds the tokens that spans of it lie in, for a tokenizer that does not tell
-// where its tokens come from. Where the pieces between the spans' ends, encoded alone, make up the
-// whole, that is all; otherwise each end is looked for in what the first tokens decode to.
+// Encodes a text and marks the tokens that overlap the spans, for a tokenizer that does not report
+// token offsets. If the text can be cut at the ends of the spans without changing its encoding, the
+// pieces give the tokens. Otherwise each end is located by decoding prefixes of the tokens.
 MarkedIds encode_marked(const Coder& coder, std::string_view text, const ByteSpans& spans);
 
 }  // namespace mgpu::data

@@ -13,7 +13,7 @@ namespace mgpu::data {
 
 namespace {
 
-// What a stream of random numbers is for.
+// The purpose of a random number stream.
 enum Purpose : std::uint64_t { kSplit = 1, kOrder = 2, kShare = 3 };
 
 std::uint64_t copies(const Selection& s) {
@@ -26,7 +26,7 @@ std::uint64_t extra(const Selection& s) {
       std::llround(fraction * static_cast<double>(s.examples.size())));
 }
 
-// The share of a source's examples that this epoch sees once more.
+// Adds the share of a source's examples that this epoch contains once more.
 void append_extra(const Selection& selection, std::uint64_t source, std::uint64_t seed,
                   std::int64_t epoch, std::vector<std::uint32_t>& out) {
   const std::uint64_t count = extra(selection);
@@ -50,8 +50,9 @@ Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint6
   for (const SourceRange& range : ranges) all += range.count;
   const bool fraction = val_set_size < 1;
   if (!(val_set_size >= 0) || (!fraction && val_set_size != std::floor(val_set_size)))
-    throw std::runtime_error(fmt::format(
-        "val_set_size is {}; it is a fraction below 1 or a number of rows", val_set_size));
+    throw std::runtime_error(
+        fmt::format("val_set_size is {}; it must be a fraction below 1 or a whole number of rows",
+                    val_set_size));
   const double wanted =
       fraction ? std::ceil(val_set_size * static_cast<double>(all) - 1e-6) : val_set_size;
   if (wanted > 0 && wanted >= static_cast<double>(all))

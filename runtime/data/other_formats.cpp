@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A word of the shell, quoted where it has to be.
+// Quotes a word for the shell.
 std::string shell_word(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-// A path given to Python as an argument, so that it needs no quoting of Python's.
+// The path is passed to Python as an argument, so it needs no quoting for Python.
 std::string datasets_command(std::string_view kind, const std::string& path) {
   const std::string to = fs::path(path).replace_extension(".jsonl").string();
   return fmt::format(
@@ -34,8 +34,8 @@ std::string datasets_command(std::string_view kind, const std::string& path) {
 }
 
 [[noreturn]] void refuse(const std::string& path, std::string_view is, const std::string& command) {
-  throw std::runtime_error(
-      fmt::format("{} is {}; rows are read from JSONL, so run: {}", path, is, command));
+  throw std::runtime_error(fmt::format(
+      "{} is {}, but only JSONL in UTF-8 is supported; convert it with: {}", path, is, command));
 }
 
 std::string beginning_of(const std::string& path) {
@@ -54,10 +54,11 @@ std::string beginning_of(const std::string& path) {
   if (file_name || slashes > 1 || path.empty())
     throw std::runtime_error(fmt::format("cannot open {}: No such file or directory", path));
   const std::string to = fs::path(path).filename().string() + ".jsonl";
-  throw std::runtime_error(fmt::format(
-      "{} is no file here; if it is a data set of the Hub, run: python3 -c 'import sys, datasets; "
-      "datasets.load_dataset(sys.argv[1], split=\"train\").to_json(sys.argv[2])' {} {}",
-      path, shell_word(path), shell_word(to)));
+  throw std::runtime_error(
+      fmt::format("cannot open {}: no such file; if it is a dataset of the Hugging Face Hub, "
+                  "download it with: python3 -c 'import sys, datasets; "
+                  "datasets.load_dataset(sys.argv[1], split=\"train\").to_json(sys.argv[2])' {} {}",
+                  path, shell_word(path), shell_word(to)));
 }
 
 [[noreturn]] void refuse_folder(const std::string& path) {
@@ -68,9 +69,8 @@ std::string beginning_of(const std::string& path) {
   std::string list;
   for (const std::string& file : files)
     if (list.size() < 200) list += (list.empty() ? "" : ", ") + file;
-  throw std::runtime_error(
-      fmt::format("{} is a folder; name the files in it{}", path,
-                  files.empty() ? " (there is no .jsonl file among them)" : ": " + list));
+  throw std::runtime_error(fmt::format("{} is a folder; give the names of the files in it{}", path,
+                                       files.empty() ? " (it has no .jsonl file)" : ": " + list));
 }
 
 void refuse_by_contents(const std::string& path) {
@@ -97,7 +97,7 @@ void refuse_other_formats(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) refuse_absent(path);
-    return;  // opening it says why
+    return;  // opening the file will report why
   }
   if (S_ISDIR(status.st_mode)) refuse_folder(path);
   const std::string ending = fs::path(path).extension().string();

@@ -10,39 +10,40 @@ namespace {
 
 constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-// Open bins by the room they have left. Finding the least room that is enough looks through a
-// bit for each room there may be.
-class Rooms {
+// The bins that are not full, indexed by their free space. A bit per possible amount of free space
+// makes it fast to find the smallest sufficient amount.
+class FreeSpaceIndex {
  public:
-  explicit Rooms(std::uint32_t capacity) : newest_(capacity + 1, kNone), some_(capacity / 64 + 1) {}
+  explicit FreeSpaceIndex(std::uint32_t capacity)
+      : newest_(capacity + 1, kNone), occupied_(capacity / 64 + 1) {}
 
-  // The bin with the least room of at least `length`, taken out, or kNone.
+  // Removes and returns the bin with the least free space of at least `length`, or kNone.
   std::uint32_t take(std::uint32_t length) {
     std::size_t word = length / 64;
-    std::uint64_t bits = some_[word] & ~std::uint64_t{0} << length % 64;
+    std::uint64_t bits = occupied_[word] & ~std::uint64_t{0} << length % 64;
     while (bits == 0) {
-      if (++word == some_.size()) return kNone;
-      bits = some_[word];
+      if (++word == occupied_.size()) return kNone;
+      bits = occupied_[word];
     }
-    const auto room =
+    const auto space =
         static_cast<std::uint32_t>(word * 64) + static_cast<std::uint32_t>(std::countr_zero(bits));
-    const std::uint32_t bin = newest_[room];
-    newest_[room] = older_[bin];
-    if (newest_[room] == kNone) some_[word] &= ~(std::uint64_t{1} << room % 64);
+    const std::uint32_t bin = newest_[space];
+    newest_[space] = older_[bin];
+    if (newest_[space] == kNone) occupied_[word] &= ~(std::uint64_t{1} << space % 64);
     return bin;
   }
 
-  void put(std::uint32_t bin, std::uint32_t room) {
+  void put(std::uint32_t bin, std::uint32_t space) {
     if (bin >= older_.size()) older_.resize(bin + 1, kNone);
-    older_[bin] = newest_[room];
-    newest_[room] = bin;
-    some_[room / 64] |= std::uint64_t{1} << room % 64;
+    older_[bin] = newest_[space];
+    newest_[space] = bin;
+    occupied_[space / 64] |= std::uint64_t{1} << space % 64;
   }
 
  private:
-  std::vector<std::uint32_t> newest_;  // of each room, the bin that came last
-  std::vector<std::uint32_t> older_;   // of each bin, the one before it with the same room
-  std::vector<std::uint64_t> some_;
+  std::vector<std::uint32_t> newest_;  // per amount of free space: the bin that was added last
+  std::vector<std::uint32_t> older_;   // per bin: the one added before it with the same free space
+  std::vector<std::uint64_t> occupied_;
 };
 
 void pack_window(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
@@ -50,26 +51,26 @@ void pack_window(std::span<const std::uint32_t> order, std::span<const std::uint
   std::vector<std::uint32_t> sorted(order.begin(), order.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; });
-  Rooms rooms(capacity);
-  std::vector<std::uint32_t> left;  // room in each bin
+  FreeSpaceIndex free_space(capacity);
+  std::vector<std::uint32_t> space_left;  // free space in each bin
   std::vector<std::uint32_t> bin_of(sorted.size());
   std::vector<std::uint32_t> counts;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::uint32_t length = lengths[sorted[i]];
     if (length > capacity) throw std::logic_error("an example is longer than a bin");
-    std::uint32_t bin = rooms.take(length);
+    std::uint32_t bin = free_space.take(length);
     if (bin == kNone) {
-      bin = static_cast<std::uint32_t>(left.size());
-      left.push_back(capacity);
+      bin = static_cast<std::uint32_t>(space_left.size());
+      space_left.push_back(capacity);
       counts.push_back(0);
     }
-    left[bin] -= length;
-    rooms.put(bin, left[bin]);
+    space_left[bin] -= length;
+    free_space.put(bin, space_left[bin]);
     bin_of[i] = bin;
     ++counts[bin];
   }
 
-  std::vector<std::uint32_t> next;  // where the next example of each bin goes
+  std::vector<std::uint32_t> next;  // index for the next example of each bin
   auto end = static_cast<std::uint32_t>(out.examples.size());
   for (const std::uint32_t count : counts) {
     next.push_back(end);

@@ -7,10 +7,10 @@
 
 namespace mgpu::data {
 
-// What a step counts: single examples, or bins of examples that share a length.
+// The items of a step: single examples, or bins of examples packed together.
 struct Items {
   std::vector<std::uint32_t> examples;
-  std::vector<std::uint32_t> starts{0};  // of each item among the examples, and the end
+  std::vector<std::uint32_t> starts{0};  // where each item begins in `examples`, and the end
 
   std::size_t size() const { return starts.size() - 1; }
   std::span<const std::uint32_t> operator[](std::size_t i) const {
@@ -22,16 +22,17 @@ struct Items {
   }
 };
 
-// Every example an item of its own.
+// Makes every example its own item.
 Items singles(std::span<const std::uint32_t> order);
 
-// Bins of at most `capacity` tokens by best-fit decreasing: of every `window` examples of the
-// order, the longest first, each into the fullest bin that has room. No example is cut or lost;
-// `lengths` are of all examples, and none that is packed is above the capacity.
+// Packs examples into bins of at most `capacity` tokens by best-fit decreasing: within every
+// `window` examples of the order, the longest first, each into the fullest bin with enough space.
+// No example is cut or lost. `lengths` has the lengths of all examples; a packed example must not
+// exceed the capacity.
 Items pack(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
            std::uint32_t capacity, std::size_t window = 16384);
 
-// The items of `items` in the order that `order` names them.
+// The items in the given order of indices.
 Items rearranged(const Items& items, std::span<const std::uint32_t> order);
 
 }  // namespace mgpu::data

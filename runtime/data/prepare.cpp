@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Part of every key; a change of what rows become, or of the shard's layout, makes it another.
+// Part of every cache key. Increase it when the tokens of a row or the layout of shards change.
 constexpr const char* kVersion = "1";
 constexpr std::size_t kRowsTriedForFormat = 100;
 
-// One file on its way: how its rows are read, and where its pieces lie.
-struct Job {
+// One source file: how its rows are read, and where its pieces are cached.
+struct SourcePlan {
   SourceFile file;
   double weight;
   Format format;
@@ -37,11 +37,11 @@ struct Job {
 };
 
 struct Work {
-  const Job* job;
+  const SourcePlan* plan;
   std::size_t piece;
 };
 
-// The first row that can be read decides what the rows of a file are.
+// The first valid row decides the format of the file.
 Json first_row_of(const SourceFile& file) {
   std::optional<std::string> first_error;
   std::size_t tried = 0;
@@ -58,8 +58,7 @@ Json first_row_of(const SourceFile& file) {
       }
     }
   }
-  throw std::runtime_error(first_error ? *first_error
-                                       : fmt::format("{} holds no rows", file.path()));
+  throw std::runtime_error(first_error ? *first_error : fmt::format("{} has no rows", file.path()));
 }
 
 std::string key_of(const SourceFile& file, Format format, const RowOptions& options,
@@ -78,10 +77,12 @@ std::string key_of(const SourceFile& file, Format format, const RowOptions& opti
   return sha256(parts.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-Job job_for(const Source& source, const PrepareOptions& options, const Encoder& encoder) {
+SourcePlan plan_source(const Source& source, const PrepareOptions& options,
+                       const Encoder& encoder) {
   if (!(source.weight > 0 && source.weight <= 1e6))
     throw std::runtime_error(
-        fmt::format("the weight of {} is {}; it has to be above 0", source.path, source.weight));
+        fmt::format("the weight of {} is {}; it must be above 0 and at most 1000000", source.path,
+                    source.weight));
   SourceFile file(source.path, options.threads);
   const Json row = first_row_of(file);
   try {
@@ -101,25 +102,25 @@ Job job_for(const Source& source, const PrepareOptions& options, const Encoder& 
 }
 
 std::string tokenize(const Work& work, bool skip_bad_rows) {
-  const Job& job = *work.job;
+  const SourcePlan& plan = *work.plan;
   ShardWriter writer;
-  std::string_view rest = job.file.piece(work.piece);
+  std::string_view rest = plan.file.piece(work.piece);
   for (std::uint64_t line = 0; !rest.empty(); ++line) {
     const std::string_view row = take_line(rest);
     if (blank(row)) continue;
     try {
-      writer.add(job.reader.read(parse_row(row)), line);
-    } catch (const std::runtime_error& e) {  // ours, the tokenizer's or the template's
+      writer.add(plan.reader.read(parse_row(row)), line);
+    } catch (const std::runtime_error& e) {  // of the row, the tokenizer or the template
       if (!skip_bad_rows)
-        throw std::runtime_error(fmt::format("{}:{}: {}", job.file.path(),
-                                             job.file.first_line(work.piece) + line, e.what()));
+        throw std::runtime_error(fmt::format("{}:{}: {}", plan.file.path(),
+                                             plan.file.first_line(work.piece) + line, e.what()));
       writer.add_bad(line, e.what());
     }
   }
-  return writer.finish(job.key, work.piece);
+  return writer.finish(plan.key, work.piece);
 }
 
-void store(const fs::path& path, const std::string& bytes) {
+void write_shard(const fs::path& path, const std::string& bytes) {
   try {
     std::error_code error;
     fs::create_directories(path.parent_path(), error);
@@ -129,49 +130,49 @@ void store(const fs::path& path, const std::string& bytes) {
     write_atomically(path, bytes);
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(
-        fmt::format("{}; name another folder for tokens with dataset_prepared_path", e.what()));
+        fmt::format("{}; set dataset_prepared_path to another folder", e.what()));
   }
 }
 
 std::optional<Shard> usable_shard(const Work& work) {
-  const fs::path path = work.job->path_of(work.piece);
+  const fs::path path = work.plan->path_of(work.piece);
   if (!fs::exists(path)) return std::nullopt;
   try {
-    return Shard(path, work.job->key, work.piece);
+    return Shard(path, work.plan->key, work.piece);
   } catch (const ShardError&) {
-    return std::nullopt;  // made anew, over it
+    return std::nullopt;  // tokenized again and replaced
   }
 }
 
-Shard made_shard(const Work& work, const PrepareOptions& options) {
+Shard load_or_tokenize(const Work& work, const PrepareOptions& options) {
   if (auto shard = usable_shard(work)) return std::move(*shard);
-  const fs::path path = work.job->path_of(work.piece);
+  const fs::path path = work.plan->path_of(work.piece);
   const std::string bytes = tokenize(work, options.skip_bad_rows);
-  store(path, bytes);
-  return Shard(path, work.job->key, work.piece);
+  write_shard(path, bytes);
+  return Shard(path, work.plan->key, work.piece);
 }
 
-// A shard that another part has made.
-Shard awaited_shard(const Work& work, const PrepareOptions& options) {
-  const fs::path path = work.job->path_of(work.piece);
-  const auto deadline = std::chrono::steady_clock::now() + options.seen_within;
+// Waits for a shard that another part has written.
+Shard wait_for_shard(const Work& work, const PrepareOptions& options) {
+  const fs::path path = work.plan->path_of(work.piece);
+  const auto deadline = std::chrono::steady_clock::now() + options.visible_within;
   while (!fs::exists(path)) {
     if (std::chrono::steady_clock::now() >= deadline)
       throw std::runtime_error(
-          fmt::format("{} is not there although every rank has done its part; is the folder shared "
-                      "by all nodes? Name one that is with dataset_prepared_path",
+          fmt::format("{} is missing although all ranks have finished tokenizing; set "
+                      "dataset_prepared_path to a folder that is shared by all nodes",
                       path.string()));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    // Listing the folder makes a network file system look again.
+    // Listing the folder makes a network file system refresh its view.
     std::error_code ignored;
-    for (fs::directory_iterator it(work.job->folder, ignored), end; it != end && !ignored;
+    for (fs::directory_iterator it(work.plan->folder, ignored), end; it != end && !ignored;
          it.increment(ignored)) {
     }
   }
-  return Shard(path, work.job->key, work.piece);
+  return Shard(path, work.plan->key, work.piece);
 }
 
-// What a process that was killed while it wrote has left behind.
+// Removes files that a process left behind when it was killed while writing.
 void remove_stale_files(const fs::path& folder) {
   std::error_code ignored;
   const auto now = fs::file_time_type::clock::now();
@@ -182,17 +183,17 @@ void remove_stale_files(const fs::path& folder) {
       fs::remove(it->path(), ignored);
 }
 
-SourceReport report_of(const Job& job, const std::vector<Shard>& shards) {
-  SourceReport report{.path = job.file.path(), .format = std::string(name_of(job.format))};
-  report.notes = job.reader.notes();
+SourceReport report_of(const SourcePlan& plan, const std::vector<Shard>& shards) {
+  SourceReport report{.path = plan.file.path(), .format = std::string(name_of(plan.format))};
+  report.notes = plan.reader.notes();
   for (std::size_t piece = 0; piece < shards.size(); ++piece) {
     const Shard& shard = shards[piece];
     report.rows += shard.rows();
     report.bad += shard.bad();
     report.lost += shard.lost();
     for (const ShardNote& note : shard.notes()) {
-      const std::string text = fmt::format("{}:{}: {}", job.file.path(),
-                                           job.file.first_line(piece) + note.line, note.text);
+      const std::string text = fmt::format("{}:{}: {}", plan.file.path(),
+                                           plan.file.first_line(piece) + note.line, note.text);
       if (note.bad && report.bad_rows.size() < 8) report.bad_rows.push_back(text);
       if (!note.bad && report.lost_prompt.empty()) report.lost_prompt = text;
     }
@@ -200,27 +201,27 @@ SourceReport report_of(const Job& job, const std::vector<Shard>& shards) {
   return report;
 }
 
-void check(const SourceReport& report, bool skip_bad_rows) {
+void check_bad_rows(const SourceReport& report, bool skip_bad_rows) {
   if (report.bad == 0) return;
   if (!skip_bad_rows) throw std::runtime_error(report.bad_rows.front());
   if (report.bad == report.rows)
     throw std::runtime_error(
-        fmt::format("every row is bad; the first: {}", report.bad_rows.front()));
+        fmt::format("all rows are bad; the first: {}", report.bad_rows.front()));
 }
 
-// The shards of this part's pieces first, then, behind the barrier, those of the others.
-std::vector<Shard> all_shards(const std::vector<Work>& work, const PrepareOptions& options) {
+// Makes the shards of this part's pieces, and after the barrier opens those of the other parts.
+std::vector<Shard> prepare_shards(const std::vector<Work>& work, const PrepareOptions& options) {
   std::vector<std::optional<Shard>> shards(work.size());
   const auto parts = static_cast<std::size_t>(options.parts);
   const auto part = static_cast<std::size_t>(options.part);
   const std::size_t own = work.size() / parts + (part < work.size() % parts ? 1 : 0);
   for_each_index(own, options.threads, [&](std::size_t i) {
     const std::size_t at = part + i * parts;
-    shards[at] = made_shard(work[at], options);
+    shards[at] = load_or_tokenize(work[at], options);
   });
   if (options.barrier) options.barrier();
   for_each_index(work.size(), options.threads, [&](std::size_t at) {
-    if (!shards[at]) shards[at] = awaited_shard(work[at], options);
+    if (!shards[at]) shards[at] = wait_for_shard(work[at], options);
   });
   std::vector<Shard> out;
   for (auto& shard : shards) out.push_back(std::move(*shard));
@@ -232,38 +233,38 @@ std::vector<Shard> all_shards(const std::vector<Work>& work, const PrepareOption
 Prepared prepare(const std::vector<Source>& sources, const PrepareOptions& options,
                  const Encoder& encoder) {
   if (options.part < 0 || options.part >= options.parts || (options.parts > 1 && !options.barrier))
-    throw std::logic_error("prepare: part is below parts, and several parts need a barrier");
-  std::vector<Job> jobs;
-  jobs.reserve(sources.size());
+    throw std::logic_error(
+        "prepare: part must be below parts, and several parts require a barrier");
+  std::vector<SourcePlan> plans;
+  plans.reserve(sources.size());
   std::vector<Work> work;
   for (const Source& source : sources) {
-    const Job& job = jobs.emplace_back(job_for(source, options, encoder));
-    remove_stale_files(job.folder);
-    for (std::size_t piece = 0; piece < job.file.pieces(); ++piece) work.push_back({&job, piece});
+    const SourcePlan& plan = plans.emplace_back(plan_source(source, options, encoder));
+    remove_stale_files(plan.folder);
+    for (std::size_t piece = 0; piece < plan.file.pieces(); ++piece) work.push_back({&plan, piece});
   }
 
-  std::vector<Shard> shards = all_shards(work, options);
+  std::vector<Shard> shards = prepare_shards(work, options);
   std::vector<TokenizedSource> tokenized;
   std::vector<SourceReport> reports;
   auto next = shards.begin();
-  for (const Job& job : jobs) {
-    const auto pieces = job.file.pieces();
-    TokenizedSource source{.path = job.file.path(), .weight = job.weight};
+  for (const SourcePlan& plan : plans) {
+    const auto pieces = plan.file.pieces();
+    TokenizedSource source{.path = plan.file.path(), .weight = plan.weight};
     source.shards.assign(std::move_iterator(next),
                          std::move_iterator(next + static_cast<std::ptrdiff_t>(pieces)));
     next += static_cast<std::ptrdiff_t>(pieces);
     for (std::size_t piece = 0; piece < pieces; ++piece)
-      source.first_lines.push_back(job.file.first_line(piece));
-    reports.push_back(report_of(job, source.shards));
-    check(reports.back(), options.skip_bad_rows);
+      source.first_lines.push_back(plan.file.first_line(piece));
+    reports.push_back(report_of(plan, source.shards));
+    check_bad_rows(reports.back(), options.skip_bad_rows);
     tokenized.push_back(std::move(source));
   }
 
   Dataset dataset(std::move(tokenized), options.max_length, reports);
   if (dataset.size() == 0)
     throw std::runtime_error(fmt::format(
-        "no example is left: none of the rows has a label within max_length {}; the first file is "
-        "{}",
+        "no example is left: no row has a target token within max_length {}; the first file is {}",
         options.max_length, sources.empty() ? "(none)" : sources[0].path));
   return {.dataset = std::move(dataset), .reports = std::move(reports)};
 }

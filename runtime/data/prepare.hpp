@@ -15,34 +15,35 @@ namespace mgpu::data {
 
 struct Source {
   std::string path;
-  double weight = 1;  // how many times its rows are seen in an epoch
+  double weight = 1;  // how many times an epoch contains its rows
 };
 
 struct PrepareOptions {
-  std::filesystem::path cache;  // a folder that all parts see; made if it is not there
+  std::filesystem::path cache;  // a folder shared by all parts; created if missing
   RowOptions rows;
   std::int64_t max_length = 0;  // 0: no limit
-  bool skip_bad_rows = false;   // else the first is an error
-  int threads = 0;              // of this part; 0: one a usable core
+  bool skip_bad_rows = false;   // otherwise the first bad row is an error
+  int threads = 0;              // of this part; 0: one per usable core
 
   // The work is divided among processes: this one is `part` of `parts`. `barrier` returns when all
-  // parts have called it; needed where there are several. How long it waits is the caller's affair.
+  // parts have called it and is required if there are several parts. The caller decides how long it
+  // waits.
   int part = 0, parts = 1;
   std::function<void()> barrier;
-  // How long a file that another part has written may take to be seen here (network file systems).
-  std::chrono::milliseconds seen_within = std::chrono::seconds(30);
+  // How long a file written by another part may take to become visible here (network file systems).
+  std::chrono::milliseconds visible_within = std::chrono::seconds(30);
 };
 
 struct Prepared {
   Dataset dataset;
-  std::vector<SourceReport> reports;  // one a source
+  std::vector<SourceReport> reports;  // one per source
 };
 
-// Tokenises all files, or takes what an earlier run left in the cache: the pieces of a file lie
-// under the digest of its contents, the encoder and the options, and a piece that is missing, torn
-// or damaged is made anew. All parts return the same data set. Throws for files that cannot be
-// read, a bad row (unless they are skipped: the first of this part's in the order of the rows), a
-// file whose rows are all bad, and data that leaves no example.
+// Tokenizes all files, or uses the cache of an earlier run. The pieces of a file are cached under
+// the digest of its contents, the encoder and the options. A piece that is missing, torn or damaged
+// is tokenized again. All parts return the same dataset. Throws for a file that cannot be read, for
+// a bad row unless bad rows are skipped (the first of this part's rows), for a file whose rows are
+// all bad, and if no example is left.
 Prepared prepare(const std::vector<Source>& sources, const PrepareOptions& options,
                  const Encoder& encoder);
 

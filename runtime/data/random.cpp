@@ -8,7 +8,7 @@ namespace mgpu::data {
 
 namespace {
 
-// SplitMix64's finaliser: every bit of the input moves every bit of the output.
+// SplitMix64's finalizer: every input bit affects every output bit.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
@@ -26,7 +26,8 @@ std::uint64_t Random::next() {
 }
 
 std::uint64_t Random::below(std::uint64_t limit) {
-  // The high half of a product is even but for the few lowest products, which are drawn again.
+  // The high half of the product is uniform except for a few of the lowest products; those are
+  // drawn again.
   __extension__ using Wide = unsigned __int128;
   const std::uint64_t uneven = (0 - limit) % limit;
   while (true) {

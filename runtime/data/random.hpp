@@ -6,20 +6,20 @@
 
 namespace mgpu::data {
 
-// A stream of numbers that is the same on every machine and with every standard library, named by
-// a few numbers: the seed, what it is for, the epoch.
+// A random number generator with the same output on every machine and with every standard library.
+// Its seed is a list of numbers: the recipe's seed, the purpose, the epoch.
 class Random {
  public:
   Random(std::initializer_list<std::uint64_t> name);
 
   std::uint64_t next();
-  std::uint64_t below(std::uint64_t limit);  // each equally likely; limit is above 0
+  std::uint64_t below(std::uint64_t limit);  // uniform in [0, limit); limit must be above 0
 
  private:
   std::uint64_t state_ = 0;
 };
 
-// After this the first `count` values are a random choice of all, in random order.
+// Moves a random choice of all values, in random order, to the first `count` places.
 void shuffle_first(std::span<std::uint32_t> values, std::size_t count, Random& random);
 
 inline void shuffle(std::span<std::uint32_t> values, Random& random) {

@@ -20,8 +20,8 @@ std::vector<std::string> lines_of(const SourceReport& report, std::int64_t max_l
                     report.bad_rows.front());
   if (report.lost > 0)
     lines.push_back(counted(report.lost, report,
-                            "whose prompt's end is learnt too, being one token with what follows "
-                            "it; the first: ") +
+                            "with the end of the prompt in the loss, because one token spans "
+                            "prompt and completion; the first: ") +
                     report.lost_prompt);
   if (report.truncated > 0)
     lines.push_back(
@@ -29,7 +29,7 @@ std::vector<std::string> lines_of(const SourceReport& report, std::int64_t max_l
   if (report.dropped > 0)
     lines.push_back(
         counted(report.dropped, report,
-                fmt::format("left out: no label within max_length {}", max_length).c_str()));
+                fmt::format("dropped: no target token within max_length {}", max_length).c_str()));
   return lines;
 }
 

@@ -7,8 +7,8 @@
 
 namespace mgpu::data {
 
-// What a person has to know of a file whose rows did not all become examples as they are, a line
-// each with how many and, where it helps, the first. None if there is nothing to tell.
+// Lines for the user about rows of a file that were skipped, cut, dropped or read differently: each
+// with the count and, where useful, the first such row. Empty if there is nothing to report.
 std::vector<std::string> lines_of(const SourceReport& report, std::int64_t max_length);
 
 }  // namespace mgpu::data

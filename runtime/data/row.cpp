@@ -24,7 +24,7 @@ std::size_t character_length(std::string_view text) {
   return length;
 }
 
-std::string shown(std::string_view text, std::size_t limit) {
+std::string printable(std::string_view text, std::size_t limit) {
   std::string out;
   while (!text.empty()) {
     if (out.size() >= limit) return out + "...";

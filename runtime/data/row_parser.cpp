@@ -1,5 +1,6 @@
-// Four times as quick as the package's own parser on rows of text, and stricter: equal keys, depth
-// and numbers that do not fit are told, not settled in silence.
+// A JSON parser for rows. It is four times as fast as nlohmann's parser on rows of text, and
+// stricter: it reports duplicate keys, deep nesting and numbers that do not fit instead of silently
+// accepting them.
 
 #include <array>
 #include <charconv>
@@ -19,11 +20,12 @@ namespace mgpu::data {
 
 namespace {
 
-constexpr int kDeepest = 200;
-// Looking for a key among its sisters is linear here; no row of training data has more.
-constexpr std::size_t kMostKeys = 4096;
+constexpr int kMaxDepth = 200;
+// The search for duplicate keys is linear; no row of training data has more keys.
+constexpr std::size_t kMaxKeys = 4096;
 
-// What a string may hold as it stands: ASCII but for quotes, backslashes and control characters.
+// The bytes a string may contain unescaped: ASCII except quotes, backslashes and control
+// characters.
 constexpr std::array<bool, 256> kPlain = [] {
   std::array<bool, 256> plain{};
   for (std::size_t c = 0x20; c < 0x80; ++c) plain[c] = c != '"' && c != '\\';
@@ -53,21 +55,23 @@ class Parser {
 
   Json document() {
     skip_blanks();
-    if (peek() != '{') throw RowError(fmt::format("no JSON object: {}", shown(text_.substr(at_))));
+    if (peek() != '{')
+      throw RowError(fmt::format("not a JSON object: {}", printable(text_.substr(at_))));
     Json value = parse_value(0);
     skip_blanks();
-    if (at_ != text_.size()) fail("something follows the object");
+    if (at_ != text_.size()) fail("unexpected content after the object");
     return value;
   }
 
  private:
-  // Zero at the end: no JSON has one outside of a string, and within it would be an error too.
+  // Returns zero at the end: JSON has no zero byte outside of strings, and inside one it is an
+  // error too.
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
   [[noreturn]] void fail(std::string_view what) const {
-    if (at_ >= text_.size()) throw RowError(fmt::format("no JSON: the line ends; {}", what));
-    throw RowError(fmt::format("no JSON at byte {}: {}, near {}", at_ + 1, what,
-                               shown(text_.substr(at_), 30)));
+    if (at_ >= text_.size()) throw RowError(fmt::format("invalid JSON: the line ends; {}", what));
+    throw RowError(fmt::format("invalid JSON at byte {}: {}, near {}", at_ + 1, what,
+                               printable(text_.substr(at_), 30)));
   }
 
   void skip_blanks() {
@@ -107,7 +111,7 @@ class Parser {
   }
 
   void check_depth(int depth) const {
-    if (depth > kDeepest) throw RowError(fmt::format("nested deeper than {} levels", kDeepest));
+    if (depth > kMaxDepth) throw RowError(fmt::format("nested deeper than {} levels", kMaxDepth));
   }
 
   Json parse_object(int depth) {
@@ -121,13 +125,13 @@ class Parser {
       skip_blanks();
       if (peek() != '"') fail("expected a key in quotes");
       std::string key = parse_string();
-      if (members.size() >= kMostKeys)
-        throw RowError(fmt::format("an object has more than {} keys", kMostKeys));
+      if (members.size() >= kMaxKeys)
+        throw RowError(fmt::format("an object has more than {} keys", kMaxKeys));
       for (const auto& member : members)
         if (member.first == key)
-          throw RowError(fmt::format("the key \"{}\" is there twice", shown(key)));
+          throw RowError(fmt::format("duplicate key \"{}\"", printable(key)));
       skip_blanks();
-      if (!take(':')) fail("expected ':' behind a key");
+      if (!take(':')) fail("expected ':' after a key");
       skip_blanks();
       members.emplace_back(std::move(key), parse_value(depth));
       skip_blanks();
@@ -165,7 +169,7 @@ class Parser {
       if (c == '\\') {
         parse_escape(out);
       } else if (c < 0x20) {
-        fail("a control character in a string has to be escaped");
+        fail("a control character in a string must be escaped");
       } else {
         const std::size_t length = character_length(text_.substr(at_));
         if (length == 0) fail("invalid UTF-8");
@@ -181,7 +185,7 @@ class Parser {
     const char name = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
     if (name == 'u') return append_utf8(parse_code_point(), out);
     const std::size_t found = kNames.find(name);
-    if (found == kNames.npos) fail("an unknown escape in a string");
+    if (found == kNames.npos) fail("unknown escape in a string");
     out += kValues[found];
     at_ += 2;
   }
@@ -191,18 +195,18 @@ class Parser {
     if (high < 0xD800 || high > 0xDFFF) return high;
     const bool followed = text_.substr(at_).starts_with("\\u");
     const std::uint32_t low = high < 0xDC00 && followed ? parse_four_digits() : 0;
-    if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair stands before this");
+    if (low < 0xDC00 || low > 0xDFFF) fail("incomplete surrogate pair before this");
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
   }
 
-  // The number of "\u" and four hexadecimal digits.
+  // Reads "\u" and four hexadecimal digits.
   std::uint32_t parse_four_digits() {
     const std::string_view digits = text_.substr(at_ + 2, 4);
     std::uint32_t value = 0;
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (digits.size() < 4 || error != std::errc() || end != digits.data() + 4)
-      fail("expected four hexadecimal digits behind \\u");
+      fail("expected four hexadecimal digits after \\u");
     at_ += 6;
     return value;
   }
@@ -225,7 +229,7 @@ class Parser {
     bool whole = true;
     if (take('.')) {
       whole = false;
-      if (skip_digits() == 0) fail("expected digits behind the point");
+      if (skip_digits() == 0) fail("expected digits after the decimal point");
     }
     if (peek() == 'e' || peek() == 'E') {
       whole = false;
@@ -239,9 +243,10 @@ class Parser {
                     : Json(converted<std::uint64_t>(number));
   }
 
-  // Too near to zero for a double, which from_chars reports like too large: zero then, as usual.
+  // True for a number too close to zero for a double. from_chars reports it like one that is too
+  // large; it becomes zero, as in other parsers.
   template <class T>
-  static bool vanishes(std::string_view number) {
+  static bool underflows(std::string_view number) {
     return std::is_same_v<T, double> &&
            std::abs(std::strtod(std::string(number).c_str(), nullptr)) < 1;
   }
@@ -250,8 +255,8 @@ class Parser {
   static T converted(std::string_view number) {
     T value{};
     const auto result = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (result.ec != std::errc() && !vanishes<T>(number))
-      throw RowError(fmt::format("the number {} does not fit into 64 bits", shown(number)));
+    if (result.ec != std::errc() && !underflows<T>(number))
+      throw RowError(fmt::format("the number {} does not fit into 64 bits", printable(number)));
     return value;
   }
 

@@ -17,7 +17,7 @@ namespace {
 enum Purpose : std::uint64_t { kBins = 11, kGroups = 12 };
 constexpr std::size_t kBatchesPerGroup = 50;
 
-std::int64_t divided_up(std::int64_t a, std::int64_t b) {
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
@@ -28,9 +28,9 @@ Schedule::Schedule(std::span<const std::uint32_t> lengths, std::vector<Selection
     : lengths_(lengths),
       selections_(std::make_shared<const std::vector<Selection>>(std::move(selections))),
       options_(options) {
-  if (options_.global_batch < 1) throw std::runtime_error("the global batch is below 1");
+  if (options_.global_batch < 1) throw std::runtime_error("the global batch must be at least 1");
   if (options_.packing && options_.capacity == 0)
-    throw std::runtime_error("packing needs a max_length");
+    throw std::runtime_error("packing requires max_length");
   const std::uint64_t size = epoch_size(*selections_);
   if (size == 0) throw std::runtime_error("an epoch has no examples");
   if (size >= 0xFFFFFFFF)
@@ -49,7 +49,8 @@ std::int64_t Schedule::steps_in(std::int64_t epoch) {
 
 std::int64_t Schedule::total_steps(double epochs) {
   if (!(epochs >= 0 && epochs <= 1e9))
-    throw std::runtime_error(fmt::format("the number of epochs is {}", epochs));
+    throw std::runtime_error(
+        fmt::format("the number of epochs is {}; it must be from 0 to 1e9", epochs));
   const auto whole = static_cast<std::int64_t>(epochs);
   const double part = epochs - static_cast<double>(whole);
   std::int64_t steps = first_step_of(whole);
@@ -60,10 +61,11 @@ std::int64_t Schedule::total_steps(double epochs) {
 }
 
 std::int64_t Schedule::first_step_of(std::int64_t epoch) {
-  if (!options_.packing) return epoch * divided_up(items_in(0), options_.global_batch);
+  if (!options_.packing) return epoch * ceil_divide(items_in(0), options_.global_batch);
   while (static_cast<std::int64_t>(first_steps_.size()) <= epoch) {
     const auto last = static_cast<std::int64_t>(first_steps_.size()) - 1;
-    first_steps_.push_back(first_steps_.back() + divided_up(items_in(last), options_.global_batch));
+    first_steps_.push_back(first_steps_.back() +
+                           ceil_divide(items_in(last), options_.global_batch));
   }
   return first_steps_[static_cast<std::size_t>(epoch)];
 }
@@ -99,7 +101,7 @@ Items Schedule::make_plan(std::int64_t epoch) const {
   if (!options_.packing)
     return singles(options_.group_by_length ? grouped_order(order, epoch) : order);
   const Items bins = pack(order, lengths_, options_.capacity);
-  // Packing leaves a window's long examples in front.
+  // Packing puts the long examples of a window first, so the bins are shuffled.
   std::vector<std::uint32_t> places(bins.size());
   std::iota(places.begin(), places.end(), 0U);
   if (options_.shuffle) {
@@ -109,8 +111,8 @@ Items Schedule::make_plan(std::int64_t epoch) const {
   return rearranged(bins, places);
 }
 
-// Sorts within groups of many batches, cuts them into batches, and mixes the batches, so that
-// lengths do not fall in the course of an epoch. The short last batch stays the last.
+// Sorts by length within groups of many batches, splits them into batches and shuffles the batches,
+// so that lengths do not decrease over an epoch. A smaller last batch stays last.
 std::vector<std::uint32_t> Schedule::grouped_order(std::span<const std::uint32_t> order,
                                                    std::int64_t epoch) const {
   const auto batch = static_cast<std::size_t>(options_.global_batch);

@@ -12,15 +12,15 @@ namespace mgpu::data {
 
 struct ScheduleOptions {
   std::uint64_t seed = 42;
-  std::int64_t global_batch = 1;  // items of a step over all ranks; with packing, bins
+  std::int64_t global_batch = 1;  // items per step over all ranks; with packing, bins
   bool shuffle = true;
   bool packing = false;
-  std::uint32_t capacity = 0;  // tokens of a bin; needed for packing
-  // Without packing: the examples of a step are about equally long.
+  std::uint32_t capacity = 0;  // tokens per bin; required for packing
+  // Without packing: gives the examples of a step similar lengths.
   bool group_by_length = false;
 };
 
-// One optimizer step's examples, over all ranks.
+// The examples of one optimizer step over all ranks.
 struct Step {
   std::int64_t step = 0;   // since training began
   std::int64_t epoch = 0;  // from 0
@@ -28,19 +28,19 @@ struct Step {
   Items items;
 };
 
-// Says which examples form which step. It knows of no ranks and no time: the answer depends on the
-// data, the options and the step, so a run that goes on at step k, at any world size, asks for step
-// k. Keeps the plan of one epoch (O(examples) to make); not for several threads at once, but
-// copies are cheap. `lengths` (of all examples) has to outlive it.
+// Decides which examples form which step. The result depends on the data, the options and the step
+// only, not on ranks or time. So a run that resumes at step k, with any world size, requests step
+// k. Keeps the plan of one epoch, which takes O(examples) to compute. Not thread-safe, but copies
+// are cheap. `lengths` (of all examples) must outlive it.
 class Schedule {
  public:
   Schedule(std::span<const std::uint32_t> lengths, std::vector<Selection> selections,
            ScheduleOptions options);
 
-  // With packing, epochs differ a little in their number of bins.
+  // With packing, the number of bins differs slightly between epochs.
   std::int64_t items_in(std::int64_t epoch);
   std::int64_t steps_in(std::int64_t epoch);  // items / global batch, rounded up
-  // Steps of so many epochs; a part of an epoch is rounded up to whole steps.
+  // The number of steps in `epochs` epochs. A fraction of an epoch is rounded up to whole steps.
   std::int64_t total_steps(double epochs);
 
   Step at(std::int64_t step);
@@ -57,7 +57,7 @@ class Schedule {
   ScheduleOptions options_;
   std::int64_t planned_epoch_ = -1;
   std::shared_ptr<const Items> plan_;
-  std::vector<std::int64_t> first_steps_{0};  // of the epochs known so far, and of the one behind
+  std::vector<std::int64_t> first_steps_{0};  // of the epochs planned so far, and of the next one
 };
 
 }  // namespace mgpu::data

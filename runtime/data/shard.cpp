@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kMagic = "mgpuTOK1";
 constexpr std::size_t kKeyBytes = 64;
-constexpr std::size_t kMostNotes = 8;
+constexpr std::size_t kMaxNotes = 8;
 
 struct Header {
   std::array<char, 8> magic{};
@@ -25,12 +25,12 @@ struct Header {
   std::array<char, kKeyBytes> key{};
   std::uint64_t piece = 0;
   std::uint64_t examples = 0, tokens = 0, rows = 0, bad = 0, lost = 0, note_bytes = 0;
-  std::uint64_t own_labels = 0;
+  std::uint64_t explicit_labels = 0;
 };
 static_assert(sizeof(Header) == 144);
 constexpr std::size_t kSummedFrom = offsetof(Header, key);
 
-// Where the sections lie; the one description that writer and reader share.
+// The offsets of the sections, shared by writer and reader.
 struct Layout {
   std::uint64_t starts = sizeof(Header), label_counts, lines, mask, ids, labels, notes, end;
 
@@ -43,7 +43,7 @@ struct Layout {
     mask = behind(lines, h.examples * 4);
     ids = behind(mask, (h.tokens + 7) / 8);
     labels = behind(ids, h.tokens * 4);
-    notes = behind(labels, h.own_labels ? h.tokens * 4 : 0);
+    notes = behind(labels, h.explicit_labels ? h.tokens * 4 : 0);
     end = notes + h.note_bytes;
   }
 };
@@ -62,13 +62,15 @@ Header checked_header(const std::filesystem::path& path, std::string_view bytes,
                       std::string_view key, std::uint64_t piece) {
   const auto refuse = [&](const char* why) { throw ShardError(path.string() + " " + why); };
   Header header;
-  if (bytes.size() < sizeof(header)) refuse("is torn");
+  if (bytes.size() < sizeof(header)) refuse("is truncated");
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (std::string_view(header.magic.data(), kMagic.size()) != kMagic) refuse("is no token cache");
+  if (std::string_view(header.magic.data(), kMagic.size()) != kMagic)
+    refuse("is not a token cache");
   if (std::string_view(header.key.data(), kKeyBytes) != key || header.piece != piece)
     refuse("belongs to other data");
   if (header.sum != checksum(bytes.substr(kSummedFrom))) refuse("is damaged");
-  // The sum is right, so we wrote it; the bounds keep the arithmetic of the layout in range.
+  // The checksum matches, so mgpu-train wrote the file; the bounds protect the layout arithmetic
+  // from overflow.
   if (header.examples > bytes.size() || header.tokens > bytes.size() ||
       header.note_bytes > bytes.size() || Layout(header).end != bytes.size())
     refuse("is damaged");
@@ -83,7 +85,7 @@ void ShardWriter::add(const Example& example, std::uint64_t line) {
   for (std::size_t i = 0; i < example.ids.size(); ++i) {
     if (example.labels[i] == kNoTarget) continue;
     if (i > 0) ++labels;
-    if (example.labels[i] != example.ids[i]) own_labels_ = true;
+    if (example.labels[i] != example.ids[i]) explicit_labels_ = true;
   }
   ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
   labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
@@ -92,17 +94,17 @@ void ShardWriter::add(const Example& example, std::uint64_t line) {
   lines_.push_back(static_cast<std::uint32_t>(line));
   if (!example.lost_prompt) return;
   ++lost_;
-  if (lost_ <= kMostNotes) note("lost", line, *example.lost_prompt);
+  if (lost_ <= kMaxNotes) note("lost", line, *example.lost_prompt);
 }
 
 void ShardWriter::add_bad(std::uint64_t line, std::string_view what) {
   ++rows_;
   ++bad_;
-  if (bad_ <= kMostNotes) note("bad", line, what);
+  if (bad_ <= kMaxNotes) note("bad", line, what);
 }
 
 void ShardWriter::note(const char* kind, std::uint64_t line, std::string_view text) {
-  notes_ += fmt::format("{} {} {}\n", kind, line, shown(text, 500));
+  notes_ += fmt::format("{} {} {}\n", kind, line, printable(text, 500));
 }
 
 std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const {
@@ -113,8 +115,8 @@ std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const
                 .bad = bad_,
                 .lost = lost_,
                 .note_bytes = notes_.size(),
-                .own_labels = own_labels_ ? 1U : 0U};
-  if (key.size() != kKeyBytes) throw std::logic_error("a cache key is 64 digits");
+                .explicit_labels = explicit_labels_ ? 1U : 0U};
+  if (key.size() != kKeyBytes) throw std::logic_error("a cache key must have 64 digits");
   std::copy(kMagic.begin(), kMagic.end(), header.magic.begin());
   std::copy(key.begin(), key.end(), header.key.begin());
 
@@ -129,7 +131,7 @@ std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const
       byte = static_cast<char>(static_cast<unsigned char>(byte) | 1U << i % 8);
     }
   put(out, layout.ids, ids_);
-  if (own_labels_) put(out, layout.labels, labels_);
+  if (explicit_labels_) put(out, layout.labels, labels_);
   std::copy(notes_.begin(), notes_.end(), out.begin() + static_cast<std::ptrdiff_t>(layout.notes));
 
   std::memcpy(out.data(), &header, sizeof(header));
@@ -151,7 +153,7 @@ Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint6
   lines_ = {section<std::uint32_t>(bytes, layout.lines), header.examples};
   mask_ = section<std::uint8_t>(bytes, layout.mask);
   ids_ = section<std::int32_t>(bytes, layout.ids);
-  if (header.own_labels) labels_ = section<std::int32_t>(bytes, layout.labels);
+  if (header.explicit_labels) labels_ = section<std::int32_t>(bytes, layout.labels);
   notes_ = bytes.substr(layout.notes, header.note_bytes);
 }
 

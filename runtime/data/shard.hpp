@@ -19,9 +19,9 @@ namespace mgpu::data {
 //
 //   at   size            what
 //   0    8               "mgpuTOK1"
-//   8    8               checksum of all bytes behind this one, with the length of the file
+//   8    8               checksum of all bytes after this field, with the length of the file
 //   16   64              key: SHA-256 of contents, tokenizer and options, in hexadecimal digits
-//   80   8               number of the piece
+//   80   8               index of the piece
 //   88   8 x 6           examples, tokens, rows, bad rows, rows with a lost prompt, notes' bytes
 //   136  8               1: labels follow the tokens; 0: a label is its token or none
 //   144  8 x (examples+1)  where each example begins among the tokens, and the end
@@ -30,15 +30,15 @@ namespace mgpu::data {
 //   ..   (tokens+7)/8    bit i % 8 of byte i / 8: whether token i has a label
 //   ..   4 x tokens      ids
 //   ..   4 x tokens      labels, if there are any
-//   ..   notes' bytes    notes, a line each: "bad" or "lost", a space, the line, a space, a text
+//   ..   notes' bytes    notes, one per line: "bad" or "lost", a space, the line, a space, a text
 
 struct ShardNote {
-  bool bad = false;        // else a prompt that lost its end
-  std::uint64_t line = 0;  // from the first line of the piece, which is 0
+  bool bad = false;        // false: a prompt that lost its end
+  std::uint64_t line = 0;  // counted from 0, the first line of the piece
   std::string text;
 };
 
-// Collects what a shard holds and lays it out.
+// Collects the examples of a shard and lays out its file.
 class ShardWriter {
  public:
   void add(const Example& example, std::uint64_t line);
@@ -49,25 +49,25 @@ class ShardWriter {
   void note(const char* kind, std::uint64_t line, std::string_view text);
 
   std::uint64_t rows_ = 0, bad_ = 0, lost_ = 0;
-  bool own_labels_ = false;
+  bool explicit_labels_ = false;
   std::vector<std::uint64_t> starts_{0};
   std::vector<std::uint32_t> label_counts_, lines_;
   std::vector<std::int32_t> ids_, labels_;
   std::string notes_;
 };
 
-// A shard's file is missing, torn, damaged or another's; the message says which.
+// A shard file is missing, torn, damaged or belongs to other data; the message says which.
 class ShardError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The tokens of one example and their labels; valid as long as the shard.
+// The tokens of one example and their labels; valid as long as the shard lives.
 struct Sequence {
   std::span<const std::int32_t> ids;
   const std::uint8_t* mask = nullptr;    // of the whole shard
-  std::uint64_t first = 0;               // of `ids` among its tokens
-  const std::int32_t* labels = nullptr;  // of the whole shard, or none
+  std::uint64_t first = 0;               // index of ids[0] among the shard's tokens
+  const std::int32_t* labels = nullptr;  // of the whole shard, or null
 
   std::int32_t label(std::size_t i) const {
     const std::uint64_t at = first + i;
@@ -76,7 +76,7 @@ struct Sequence {
   }
 };
 
-// A shard's file, mapped. Opening reads all of it once, to compare the checksum.
+// A mapped shard file. Opening it reads the whole file once to verify the checksum.
 class Shard {
  public:
   Shard(const std::filesystem::path& path, std::string_view key, std::uint64_t piece);
@@ -84,7 +84,8 @@ class Shard {
   std::size_t size() const { return label_counts_.size(); }
   Sequence operator[](std::size_t i) const;
   std::uint32_t label_count(std::size_t i) const { return label_counts_[i]; }
-  // Labels among the first `length` tokens of an example, without the one of its first token.
+  // The number of labels among the first `length` tokens of an example, without that of the first
+  // token.
   std::uint32_t label_count(std::size_t i, std::size_t length) const;
   std::uint32_t line(std::size_t i) const { return lines_[i]; }
 
@@ -104,7 +105,7 @@ class Shard {
   std::string_view notes_;
 };
 
-// Writes a file whole or not at all: to another name, through to the disk, renamed.
+// Writes a file completely or not at all: to a temporary name, fsynced, then renamed.
 void write_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace mgpu::data

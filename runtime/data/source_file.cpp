@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kSmallestPiece = std::size_t{256} << 10;
 constexpr std::size_t kLargestPiece = std::size_t{64} << 20;
-constexpr std::size_t kPieces = 256;  // aimed at for files between the two
+constexpr std::size_t kPieces = 256;  // target for files between the two sizes
 constexpr std::uint64_t kOtherSeed = 0x5851F42D4C957F2D;
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
 
@@ -25,7 +25,7 @@ std::uint64_t line_feeds_in(std::string_view text) {
   return count;
 }
 
-// Where the first line begins that starts at or behind a cut.
+// The start of the first line that begins at or after a cut.
 std::size_t line_start(std::string_view bytes, std::size_t cut) {
   if (cut == 0) return bytes.starts_with(kBom) ? kBom.size() : 0;
   const std::size_t end = bytes.find('\n', cut - 1);
@@ -46,8 +46,8 @@ SourceFile::SourceFile(const std::string& path, int threads) : path_(path) {
   first_lines_.assign(pieces, 0);
   for_each_index(pieces, threads, [&](std::size_t i) {
     const std::string_view block = bytes.substr(i * size, size);
-    // SHA-256 of all would be 10 times slower than this where the CPU has no instruction for it,
-    // and nobody gains by a collision of his own files.
+    // SHA-256 of the whole file would be 10 times slower on CPUs without SHA instructions, and
+    // collisions between a user's own files are not an attack.
     digests[i] = fmt::format("{:016x}{:016x}", checksum(block), checksum(block, kOtherSeed));
     starts_[i] = line_start(bytes, i * size);
     first_lines_[i] = line_feeds_in(block);

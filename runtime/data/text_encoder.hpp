@@ -13,10 +13,11 @@
 
 namespace mgpu::data {
 
-// A model's tokenizer and chat template. The tokenizer has to outlive it and not change.
+// A model's tokenizer and chat template. The tokenizer must outlive it and must not change.
 class TextEncoder : public Encoder {
  public:
-  // `chat_template`: the source of one that replaces the tokenizer's own; empty: the tokenizer's.
+  // `chat_template`: source of a template that replaces the tokenizer's own; empty: use the
+  // tokenizer's.
   explicit TextEncoder(const text::Tokenizer& tokenizer, const std::string& chat_template = {});
 
   std::vector<std::int32_t> encode(std::string_view text, bool special) const override;

@@ -27,7 +27,7 @@ void write_all(int fd, std::string_view bytes, const std::string& name) {
   }
 }
 
-// Gone unless it was renamed.
+// A temporary file, removed by the destructor unless it was renamed.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::filesystem::path& near) : name_(near.string() + ".XXXXXX") {
@@ -58,7 +58,7 @@ class TemporaryFile {
 void write_atomically(const std::filesystem::path& path, std::string_view bytes) {
   TemporaryFile file(path);
   write_all(file.fd(), bytes, file.name());
-  // mkostemp lets the owner alone read; other users' jobs may share the cache.
+  // mkostemp allows only the owner to read; other users' jobs may share the cache.
   if (::fchmod(file.fd(), 0644) != 0 || ::fsync(file.fd()) != 0)
     throw_errno(fmt::format("cannot write {}", file.name()));
   file.rename_to(path);

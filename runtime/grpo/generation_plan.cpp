@@ -130,7 +130,7 @@ std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64
 std::vector<std::vector<std::vector<Place>>> deal(std::span<const double> costs, int world,
                                                   std::int64_t per_device) {
   const auto shares = data::share(
-      costs, {.world = world, .max_items = per_device, .micro_batches = 0, .weights = {}});
+      costs, {.world = world, .max_items = per_device, .min_micro_batches = 0, .weights = {}});
   const auto cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
   std::vector<std::vector<std::vector<Place>>> dealt;
   for (const auto& rank : shares) {

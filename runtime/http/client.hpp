@@ -4,51 +4,52 @@
 #include <stdexcept>
 #include <string>
 
-// A client of HTTP/1.1 servers. A connection serves one question, so a server that was restarted is
-// not noticed. Safe to use from several threads.
+// An HTTP/1.1 client. Every request opens its own connection, so restarts of the server do no harm.
+// Thread-safe.
 namespace mgpu::http {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Where a server is.
+// The address of a server.
 struct Address {
-  std::string host;  // a name or an address, IPv6 without its brackets
+  std::string host;  // a name or an IP address, IPv6 without brackets
   std::string port = "80";
-  std::string path;  // as it stands in the URL, with its slash; empty: none was said
+  std::string path;  // from the URL, with its leading slash; empty: none given
 
   std::string url() const;
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// Of http://HOST[:PORT][/PATH]; nothing else is spoken. Throws std::runtime_error whose text says
-// what the address is to look like.
+// Parses http://HOST[:PORT][/PATH]; other schemes are not supported. Throws std::runtime_error that
+// shows the required form.
 Address address_of(const std::string& url);
 
-struct Question {
+struct Request {
   std::string path = "/";
   std::string body{};  // JSON
   bool post = true;    // else GET, without a body
 };
 
-struct Answer {
+struct Response {
   unsigned status = 0;
   std::string body{};
 };
 
-// Nobody answered, or the connection broke: another try may help.
+// The server could not be reached, or the connection broke. A retry may succeed.
 class Unreachable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The deadline came before the answer.
-class Late : public std::runtime_error {
+// The deadline passed before the response arrived.
+class TimedOut : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What the server at `address` says to the question; the address's own path is not looked at.
-// Throws Unreachable or Late, whose text needs the server's name before it.
-Answer ask(const Address& address, const Question& question, Deadline deadline);
+// Sends the request to the server at `address` and returns its response. The path in `address` is
+// ignored. Throws Unreachable or TimedOut; the caller puts the server's name in front of the
+// message.
+Response send_request(const Address& address, const Request& request, Deadline deadline);
 
 }  // namespace mgpu::http

@@ -83,8 +83,8 @@ std::string CompletionsLog::table(const Generation& generation,
   const auto count = std::min(static_cast<std::size_t>(shown_), generation.samples.size());
   for (std::size_t i = 0; i < count; ++i) {
     const auto& sample = generation.samples[i];
-    rows.push_back({data::shown(questions[sample.question].text, kShownText),
-                    data::shown(sample.text, kShownText)});
+    rows.push_back({data::printable(questions[sample.question].text, kShownText),
+                    data::printable(sample.text, kShownText)});
     for (const auto& reward : sample.rewards)
       rows.back().push_back(reward ? fmt::format("{:.3g}", *reward) : "-");
     rows.back().push_back(fmt::format("{:.3g}", sample.advantage));

@@ -43,27 +43,27 @@ Caller::Caller(http::Address server, Patience patience)
   url_ = server_.url();
 }
 
-http::Answer Caller::get_once(const std::string& path, milliseconds limit) const {
-  return http::ask(server_, {.path = prefix_ + path, .post = false}, after(limit));
+http::Response Caller::get_once(const std::string& path, milliseconds limit) const {
+  return http::send_request(server_, {.path = prefix_ + path, .post = false}, after(limit));
 }
 
-http::Answer Caller::get(const std::string& path, milliseconds limit) const {
+http::Response Caller::get(const std::string& path, milliseconds limit) const {
   return ask({.path = prefix_ + path, .post = false}, path, limit);
 }
 
-http::Answer Caller::post(const std::string& path, const json& body, milliseconds limit) const {
+http::Response Caller::post(const std::string& path, const json& body, milliseconds limit) const {
   return ask({.path = prefix_ + path, .body = body.dump()}, path, limit);
 }
 
-http::Answer Caller::ask(const http::Question& question, const std::string& path,
-                         milliseconds limit) const {
+http::Response Caller::ask(const http::Request& question, const std::string& path,
+                           milliseconds limit) const {
   auto pause = patience_.pause;
   const auto end = after(limit);  // of all tries
   for (int left = patience_.tries - 1;; --left) {
     try {
-      auto answer = http::ask(server_, question, end);
+      auto answer = http::send_request(server_, question, end);
       if (left == 0 || !may_pass(answer.status)) return answer;
-    } catch (const http::Late&) {
+    } catch (const http::TimedOut&) {
       throw std::runtime_error(fmt::format("{}{} did not answer within {} s; look at its log", url_,
                                            path, limit.count() / 1000));
     } catch (const http::Unreachable& e) {
@@ -76,12 +76,12 @@ http::Answer Caller::ask(const http::Question& question, const std::string& path
   }
 }
 
-std::string Caller::complaint(const std::string& path, const http::Answer& answer) const {
+std::string Caller::complaint(const std::string& path, const http::Response& answer) const {
   return fmt::format("{}{} answered with status {}: {}", url_, path, answer.status,
                      message_in(answer.body));
 }
 
-json Caller::json_of(const std::string& path, const http::Answer& answer) const {
+json Caller::json_of(const std::string& path, const http::Response& answer) const {
   if (answer.status != 200) throw std::runtime_error(complaint(path, answer));
   auto said = json::parse(answer.body, nullptr, false);
   if (said.is_discarded())

@@ -27,22 +27,23 @@ class Caller {
 
   // The answer, whatever its status. Throw std::runtime_error naming server and path when there is
   // none within the limit.
-  http::Answer get(const std::string& path, milliseconds limit) const;
-  http::Answer post(const std::string& path, const nlohmann::json& body, milliseconds limit) const;
+  http::Response get(const std::string& path, milliseconds limit) const;
+  http::Response post(const std::string& path, const nlohmann::json& body,
+                      milliseconds limit) const;
 
-  // The same once: throws http::Unreachable or http::Late.
-  http::Answer get_once(const std::string& path, milliseconds limit) const;
+  // The same once: throws http::Unreachable or http::TimedOut.
+  http::Response get_once(const std::string& path, milliseconds limit) const;
 
   // What an answer with status 200 says. Throws naming server, path, status and what the server
   // said of it for any other, and for what is no JSON.
-  nlohmann::json json_of(const std::string& path, const http::Answer& answer) const;
+  nlohmann::json json_of(const std::string& path, const http::Response& answer) const;
 
   // "http://HOST:PORT/PATH answered with status 404: no such model".
-  std::string complaint(const std::string& path, const http::Answer& answer) const;
+  std::string complaint(const std::string& path, const http::Response& answer) const;
 
  private:
-  http::Answer ask(const http::Question& question, const std::string& path,
-                   milliseconds limit) const;
+  http::Response ask(const http::Request& question, const std::string& path,
+                     milliseconds limit) const;
 
   http::Address server_;
   std::string url_, prefix_;

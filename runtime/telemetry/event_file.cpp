@@ -25,7 +25,7 @@ void put_fixed(std::string& out, Number number) {
   for (std::size_t i = 0; i < sizeof number; ++i) out += static_cast<char>(number >> 8 * i & 0xFF);
 }
 
-// The few kinds of protobuf field that Event needs.
+// The protobuf field types that Event needs.
 void put_varint(std::string& out, std::uint64_t number) {
   for (; number >= 0x80; number >>= 7) out += static_cast<char>(number | 0x80);
   out += static_cast<char>(number);
@@ -143,8 +143,8 @@ std::string event_file_name(double time) {
                      ::getpid());
 }
 
-EventFile::EventFile(const std::string& folder, double time, const Complain& complain)
-    : file_(folder + "/" + event_file_name(time), complain) {
+EventFile::EventFile(const std::string& folder, double time, const ErrorCallback& on_error)
+    : file_(folder + "/" + event_file_name(time), on_error) {
   add(version_event(time));
 }
 

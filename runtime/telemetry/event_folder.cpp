@@ -23,7 +23,7 @@ std::string date_and_host(double time) {
   return fmt::format("{}_{}", date, host);
 }
 
-// A name is one folder, whatever is in it.
+// Turns a run name into the name of a single folder.
 std::string as_folder(std::string name) {
   std::replace(name.begin(), name.end(), '/', '_');
   return name == "." || name == ".." ? "_" : name;
@@ -59,8 +59,8 @@ std::string newest_with_events(const std::string& runs) {
 std::string event_folder(const std::string& output_dir, const std::string& logging_dir,
                          const std::string& run_name, bool resumed, double time) {
   if (!logging_dir.empty()) return logging_dir;
-  const char* told = std::getenv("TENSORBOARD_LOGGING_DIR");
-  if (told && *told) return told;
+  const char* variable = std::getenv("TENSORBOARD_LOGGING_DIR");
+  if (variable && *variable) return variable;
   const auto runs = output_dir + "/runs";
   if (resumed)
     if (auto newest = newest_with_events(runs); !newest.empty()) return newest;

@@ -4,9 +4,9 @@
 
 namespace mgpu::telemetry {
 
-// Where TensorBoard's files of a run go: to `logging_dir`, else to $TENSORBOARD_LOGGING_DIR, else
-// below output_dir/runs, where a resumed run goes on in the newest folder that has events and a new
-// one makes its own: `run_name`, or month, time and host as transformers names them.
+// The folder for a run's TensorBoard files: `logging_dir`, else $TENSORBOARD_LOGGING_DIR, else a
+// folder in output_dir/runs. There, a resumed run continues in the newest folder that has events,
+// and a new run uses a new folder, named `run_name`, or by date, time and host like transformers.
 std::string event_folder(const std::string& output_dir, const std::string& logging_dir,
                          const std::string& run_name, bool resumed, double time);
 

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr auto kReplace = json::error_handler_t::replace;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Whole numbers are written as such, as far as a double holds every one of them.
+// Writes whole numbers without a fraction, up to the size where a double is exact.
 json number(double value) {
   if (std::floor(value) == value && std::fabs(value) < 9e15)
     return static_cast<std::int64_t>(value);
@@ -40,14 +40,14 @@ LogEntry entry_of(const json& object) {
   LogEntry entry;
   for (const auto& [name, value] : object.items()) {
     if (!value.is_number() && !value.is_null()) continue;
-    const double told = value.is_null() ? kNaN : value.get<double>();
+    const double number_or_nan = value.is_null() ? kNaN : value.get<double>();
     if (name == "step")
-      // Hostile or from another program: a step must fit.
-      entry.step = std::fabs(told) < 9e15 ? static_cast<std::int64_t>(told) : 0;
+      // The value may come from another program: a step must fit into 64 bits.
+      entry.step = std::fabs(number_or_nan) < 9e15 ? static_cast<std::int64_t>(number_or_nan) : 0;
     else if (name == "epoch")
-      entry.epoch = told;
+      entry.epoch = number_or_nan;
     else
-      entry.values[name] = told;
+      entry.values[name] = number_or_nan;
   }
   return entry;
 }
@@ -62,7 +62,7 @@ json or_null(const std::optional<Value>& value) {
 LogHistory LogHistory::from_json(const std::string& text) {
   const auto all = json::parse(text, nullptr, false);
   if (!all.is_array())
-    throw std::runtime_error("log_history of trainer_state.json is not an array of objects");
+    throw std::runtime_error("log_history of trainer_state.json must be an array of objects");
   LogHistory history;
   for (const auto& one : all)
     if (one.is_object()) history.add(entry_of(one));

@@ -16,29 +16,29 @@ struct LogEntry {
   Values values;
 };
 
-// All that was logged in a run, also before it was resumed, as trainer_state.json's log_history
-// has it. A value that is no number is null in JSON, and NaN here.
+// Everything that a run logged, also before it was resumed: the log_history of trainer_state.json.
+// A value that is not finite is null in JSON and NaN here.
 class LogHistory {
  public:
-  // From a JSON array of that form; what is none is an error, what is no number is passed over.
+  // Reads such a JSON array. Throws if it is not an array; skips values that are not numbers.
   static LogHistory from_json(const std::string& text);
-  // From the file metrics.jsonl, of lines up to this step; none when it cannot be read.
+  // Reads the lines of metrics.jsonl up to this step. Empty if the file cannot be read.
   static LogHistory from_metrics(const std::string& path, std::int64_t last_step);
 
   void add(LogEntry entry) { entries_.push_back(std::move(entry)); }
-  // Forgets what came after this step.
+  // Removes the entries after this step.
   void cut(std::int64_t last_step);
 
   std::string to_json(int indent = -1) const;
   const std::vector<LogEntry>& entries() const { return entries_; }
-  // Step and value wherever this name was logged.
+  // Step and value of every entry that has this name.
   std::vector<std::pair<double, double>> series(const std::string& name) const;
 
  private:
   std::vector<LogEntry> entries_;
 };
 
-// The rest of what transformers keeps in trainer_state.json.
+// The other values that transformers keeps in trainer_state.json.
 struct TrainerState {
   std::int64_t global_step = 0;
   std::int64_t max_steps = 0;
@@ -55,7 +55,7 @@ struct TrainerState {
   std::optional<std::string> best_model_checkpoint = {};
 };
 
-// The text of trainer_state.json, which transformers reads.
+// The text of trainer_state.json, readable by transformers.
 std::string trainer_state_json(const TrainerState& state, const LogHistory& history);
 
 }  // namespace mgpu::telemetry

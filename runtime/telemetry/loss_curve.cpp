@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kWidth = 800, kHeight = 480;
 constexpr double kLeft = 70, kRight = 780, kTop = 50, kBottom = 425;
-constexpr std::size_t kMostPoints = 2000;  // more than there are pixels
+constexpr std::size_t kMaxPoints = 2000;  // more than the width in pixels
 
 constexpr const char* kTrainColour = "#1f77b4";
 constexpr const char* kEvalColour = "#d62728";
@@ -21,7 +21,7 @@ struct Range {
   double share(double value) const { return (value - low) / (high - low); }
 };
 
-// The raw reports without their highest and lowest hundredth: spikes are cut off.
+// The points without their highest and lowest hundredth, so that spikes do not set the range.
 Points without_spikes(Points points) {
   const auto cut = static_cast<std::ptrdiff_t>(points.size() / 100);
   std::sort(points.begin(), points.end(),
@@ -53,7 +53,7 @@ std::string escaped(const std::string& text) {
     else if (c == '&')
       safe += "&amp;";
     else if (static_cast<unsigned char>(c) >= 0x20)
-      safe += c;  // XML has no way to write control characters
+      safe += c;  // XML cannot represent control characters
   }
   return safe;
 }
@@ -65,10 +65,10 @@ Points finite(const Points& points) {
   return kept;
 }
 
-// Of each stretch its lowest and its highest point, so that spikes stay to be seen.
+// Reduces the points to the lowest and the highest of each interval, so that spikes stay visible.
 Points thinned(const Points& points) {
-  if (points.size() <= kMostPoints) return points;
-  const std::size_t stretch = (2 * points.size() + kMostPoints - 1) / kMostPoints;
+  if (points.size() <= kMaxPoints) return points;
+  const std::size_t stretch = (2 * points.size() + kMaxPoints - 1) / kMaxPoints;
   const auto by_value = [](const auto& a, const auto& b) { return a.second < b.second; };
   Points kept;
   for (std::size_t i = 0; i < points.size(); i += stretch) {
@@ -91,7 +91,7 @@ std::string path_of(const Points& points, const Frame& frame) {
   return path;
 }
 
-// As many places as a difference of `step` needs.
+// Formats a value with as many decimals as ticks `step` apart need.
 std::string tick_text(double value, double step) {
   if (std::fabs(value) >= 1e6) return fmt::format("{:g}", value);
   const int places = std::clamp(-static_cast<int>(std::floor(std::log10(step) + 1e-9)), 0, 12);
@@ -177,7 +177,7 @@ std::vector<double> round_ticks(double low, double high, int most) {
     }
   std::vector<double> ticks;
   const double first = std::ceil(low / step - 1e-9);
-  // Multiplied out each time: adding up would drift off the round numbers.
+  // Multiplies each time, because repeated addition would drift off the round numbers.
   for (int i = 0; i <= most && (first + i) * step <= high + 1e-9 * step; ++i)
     ticks.push_back((first + i) * step);
   return ticks;
@@ -187,7 +187,7 @@ Points smoothed(const Points& points) {
   const Points given = finite(points);
   if (given.empty()) return {};
   const double reach = std::max((given.back().first - given.front().first) / 60, 1e-9);
-  const auto fade = [&](std::size_t i) {  // between a point and the one before it
+  const auto fade = [&](std::size_t i) {  // weight between a point and the previous one
     return std::exp(-std::max(given[i].first - given[i - 1].first, 0.0) / reach);
   };
   const std::size_t count = given.size();
@@ -197,7 +197,7 @@ Points smoothed(const Points& points) {
     sums[i] = sum = (i > 0 ? sum * fade(i) : 0) + given[i].second;
     weights[i] = weight = (i > 0 ? weight * fade(i) : 0) + 1;
   }
-  // And from the other side, where each point is new.
+  // And from the other side, without counting the point itself twice.
   sum = weight = 0;
   Points smooth(count);
   for (std::size_t i = count; i-- > 0;) {

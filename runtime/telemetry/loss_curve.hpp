@@ -8,16 +8,16 @@ namespace mgpu::telemetry {
 
 using Points = std::vector<std::pair<double, double>>;  // step and value, in the order of steps
 
-// Values between which and at which an axis from `low` to `high` is marked: 1, 2 or 5 times a power
-// of ten apart, at most `most` of them.
+// Tick marks for an axis from `low` to `high`: 1, 2 or 5 times a power of ten apart, at most `most`
+// of them.
 std::vector<double> round_ticks(double low, double high, int most);
 
-// What lies around each point on average, its weight falling off to both sides at the same pace
-// however far apart the points are; values that are no numbers are left out.
+// A weighted average around each point. The weight decreases with the distance to both sides,
+// however far apart the points are. Values that are not finite are left out.
 Points smoothed(const Points& points);
 
-// The losses of a run as a picture: every report thin, smoothed thick, evaluations as dots. Empty
-// when there is no number to show.
+// The loss curve of a run as SVG: reported values thin, smoothed values thick, evaluations as dots.
+// Empty if there is no finite value to show.
 std::string loss_curve_svg(const std::string& title, const Points& train, const Points& eval);
 
 }  // namespace mgpu::telemetry

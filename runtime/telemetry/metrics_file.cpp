@@ -22,7 +22,7 @@ Json head(const char* event, std::int64_t step, double time) {
   return {{"event", event}, {"step", step}, {"time", time}};
 }
 
-// Counts are whole numbers, and told as such.
+// Writes whole numbers without a fraction.
 Json number(double value) {
   if (std::floor(value) == value && std::fabs(value) < 9e15)
     return static_cast<std::int64_t>(value);
@@ -76,16 +76,16 @@ std::string wandb_line(std::int64_t step, double epoch, const Values& values, do
   return line_of(object);
 }
 
-Kept lines_to_keep(const std::string& path, std::int64_t last_step, const char* step_key) {
-  Kept kept;
+KeptLines lines_to_keep(const std::string& path, std::int64_t last_step, const char* step_key) {
+  KeptLines kept;
   std::ifstream in(path, std::ios::binary);
   bool keeping = true;
   for (std::string line; std::getline(in, line);) {
-    const bool whole = !in.eof();  // it ends with a newline
+    const bool whole = !in.eof();  // the line ends with a newline
     if (keeping && whole) {
       const auto object = nlohmann::json::parse(line, nullptr, false);
       const auto step = object.is_object() ? object.find(step_key) : object.end();
-      // Lines of somebody else's stay where they are.
+      // Lines of other programs are kept.
       keeping = !object.is_object() || step == object.end() || !step->is_number() ||
                 step->get<double>() <= static_cast<double>(last_step);
     }

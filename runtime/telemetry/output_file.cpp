@@ -20,7 +20,7 @@ namespace {
 
 using rendezvous::error_text;
 
-// Keeps SIGPIPE from this thread while it lives, without touching what the process does with it.
+// Blocks SIGPIPE in this thread while it lives, without changing the process's handler.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -48,7 +48,7 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-bool wait_for_room(int fd) {
+bool wait_until_writable(int fd) {
   pollfd one{fd, POLLOUT, 0};
   return ::poll(&one, 1, 1000) == 1 && (one.revents & POLLOUT);
 }
@@ -63,7 +63,7 @@ bool write_all(int fd, std::string_view bytes) {
       bytes.remove_prefix(static_cast<std::size_t>(n));
     else if (n < 0 && errno == EINTR)
       continue;
-    else if (n < 0 && errno == EAGAIN && wait_for_room(fd))
+    else if (n < 0 && errno == EAGAIN && wait_until_writable(fd))
       continue;
     else
       return false;
@@ -71,14 +71,14 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-OutputFile::OutputFile(std::string path, const Complain& complain, std::int64_t keep)
-    : path_(std::move(path)), complain_(complain) {
+OutputFile::OutputFile(std::string path, const ErrorCallback& on_error, std::int64_t keep)
+    : path_(std::move(path)), on_error_(on_error) {
   fd_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd_) {
-    complain_once("open", errno);
+    report_once("open", errno);
     return;
   }
-  if (keep >= 0 && ::ftruncate(fd_.get(), keep) != 0) complain_once("cut", errno);
+  if (keep >= 0 && ::ftruncate(fd_.get(), keep) != 0) report_once("truncate", errno);
   struct stat now{};
   if (::fstat(fd_.get(), &now) == 0) size_ = now.st_size;
 }
@@ -90,18 +90,18 @@ void OutputFile::append(std::string_view record) {
     return;
   }
   const int error = errno;
-  // What was written of it goes; where that is impossible (a device) there is nothing to spoil.
+  // Remove the part that was written. A device cannot be truncated, but has no file to damage.
   if (::ftruncate(fd_.get(), size_) != 0) errno = 0;
-  complain_once("write", error);
+  report_once("write", error);
 }
 
-void OutputFile::complain_once(const std::string& what, int error) {
-  if (std::exchange(complained_, true) || !complain_) return;
-  complain_(
-      fmt::format("cannot {} {}: {}; training goes on without it", what, path_, error_text(error)));
+void OutputFile::report_once(const std::string& what, int error) {
+  if (std::exchange(reported_, true) || !on_error_) return;
+  on_error_(fmt::format("cannot {} {}: {}; training continues without it", what, path_,
+                        error_text(error)));
 }
 
-void replace_file(const std::string& path, std::string_view text, const Complain& complain) {
+void replace_file(const std::string& path, std::string_view text, const ErrorCallback& on_error) {
   const auto part = path + ".part";
   rendezvous::UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   bool good = fd && write_all(fd.get(), text);
@@ -112,13 +112,13 @@ void replace_file(const std::string& path, std::string_view text, const Complain
   }
   if (good) return;
   if (fd) ::unlink(part.c_str());
-  complain(fmt::format("cannot write {}: {}", path, error_text(error)));
+  on_error(fmt::format("cannot write {}: {}", path, error_text(error)));
 }
 
-void make_folder(const std::string& path, const Complain& complain) {
+void make_folder(const std::string& path, const ErrorCallback& on_error) {
   std::error_code error;
   if (!path.empty()) std::filesystem::create_directories(path, error);
-  if (error) complain(fmt::format("cannot make the folder {}: {}", path, error.message()));
+  if (error) on_error(fmt::format("cannot create the folder {}: {}", path, error.message()));
 }
 
 }  // namespace mgpu::telemetry

@@ -9,39 +9,39 @@
 
 namespace mgpu::telemetry {
 
-// Told in one line what could not be done. Telemetry goes on without it.
-using Complain = std::function<void(const std::string&)>;
+// Receives a one-line message about what failed. Telemetry continues without it.
+using ErrorCallback = std::function<void(const std::string&)>;
 
-// Writes all of it, and says whether that went well. A reader that is gone is no signal, and one
-// that does not read holds a non-blocking descriptor up for a second at most.
+// Writes all bytes and returns whether that succeeded. A closed pipe raises no signal. With a
+// non-blocking descriptor whose reader does not read, it waits a second at most.
 bool write_all(int fd, std::string_view bytes);
 
-// A file that grows record by record and holds whole records only, whatever happens: one that did
-// not fit is taken back. Never throws; the first thing that goes wrong is told, once, and later
-// records are still tried, for a disk may be given room again.
+// A file that grows record by record and never keeps part of a record: a record that cannot be
+// written completely is removed. Never throws. Only the first error is reported, but later records
+// are still tried, because space may become free.
 class OutputFile {
  public:
   OutputFile() = default;
-  // Goes on at the end of the file, or behind the first `keep` bytes.
-  OutputFile(std::string path, const Complain& complain, std::int64_t keep = -1);
+  // Appends to the end of the file, or after its first `keep` bytes.
+  OutputFile(std::string path, const ErrorCallback& on_error, std::int64_t keep = -1);
 
   void append(std::string_view record);
   const std::string& path() const { return path_; }
 
  private:
-  void complain_once(const std::string& what, int error);
+  void report_once(const std::string& what, int error);
 
   std::string path_;
-  Complain complain_;
+  ErrorCallback on_error_;
   rendezvous::UniqueFd fd_;
   std::int64_t size_ = 0;
-  bool complained_ = false;
+  bool reported_ = false;
 };
 
-// Puts a whole file in the place of another, or leaves that one as it was and says why.
-void replace_file(const std::string& path, std::string_view text, const Complain& complain);
+// Replaces a file atomically, or leaves it unchanged and reports why.
+void replace_file(const std::string& path, std::string_view text, const ErrorCallback& on_error);
 
-// Makes the folder and those above it, or says why not.
-void make_folder(const std::string& path, const Complain& complain);
+// Creates the folder and its parents, or reports why that failed.
+void make_folder(const std::string& path, const ErrorCallback& on_error);
 
 }  // namespace mgpu::telemetry

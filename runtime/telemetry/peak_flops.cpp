@@ -9,11 +9,11 @@ namespace mgpu::telemetry {
 namespace {
 
 struct Model {
-  std::vector<std::string_view> words;  // all of them are in the name
+  std::vector<std::string_view> words;  // the name must contain all of them
   double tflops;
 };
 
-// The first that fits counts: of models that share a word the longer name comes first.
+// The first match is used, so for models that share a word the longer name comes first.
 const std::vector<Model>& models() {
   static const std::vector<Model> all = {
       {{"gb200"}, 2500},

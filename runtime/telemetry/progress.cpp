@@ -10,8 +10,8 @@ namespace mgpu::telemetry {
 namespace {
 
 constexpr double kSpike = 5;
-constexpr int kReportsBeforeSpikes = 3;  // the first steps' norms say nothing yet
-constexpr double kWeight = 0.1;          // of the newest in a moving average
+constexpr int kReportsBeforeSpikes = 3;  // the norms of the first steps are not typical
+constexpr double kWeight = 0.1;          // weight of the newest value in a moving average
 constexpr double kGiB = 1 << 30;
 
 constexpr const char* kBold = "\033[1m";
@@ -23,7 +23,7 @@ void move_average(double& average, double value, bool first) {
   average = first ? value : average + kWeight * (value - average);
 }
 
-// A part of the line. Of those that do not fit the ones of the highest rank go first.
+// A part of the line. If the line is too long, the part with the highest rank is left out first.
 struct Part {
   int rank;
   std::string text;
@@ -36,7 +36,7 @@ std::string number(double value) {
   return fmt::format("{:.3e}", value);
 }
 
-// Three digits that count, never as a power of ten.
+// Three significant digits, never in exponential notation.
 std::string three_digits(double value) {
   const int places = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   return fmt::format("{:.{}f}", value, places);
@@ -56,9 +56,9 @@ std::string memory_text(const StepReport& report) {
                      three_digits(static_cast<double>(report.memory_total) / kGiB));
 }
 
-std::vector<Part> parts_of(const StepReport& report, const Outlook& outlook) {
+std::vector<Part> parts_of(const StepReport& report, const ProgressEstimate& estimate) {
   const Rates rates = rates_of(report);
-  const bool alarm = outlook.spike || !std::isfinite(report.grad_norm);
+  const bool alarm = estimate.spike || !std::isfinite(report.grad_norm);
   std::vector<Part> parts = {
       {0, step_text(report)},
       {11, fmt::format("epoch {:.2f}", report.epoch), kDim},
@@ -69,7 +69,7 @@ std::vector<Part> parts_of(const StepReport& report, const Outlook& outlook) {
   if (report.seconds > 0) {
     parts.push_back({3, short_count(rates.tokens_per_second) + " tok/s"});
     if (report.label_tokens != report.tokens)
-      parts.push_back({10, short_count(rates.label_tokens_per_second) + " labels/s", kDim});
+      parts.push_back({10, short_count(rates.label_tokens_per_second) + " target tok/s", kDim});
   }
   if (rates.tflops_per_gpu > 0)
     parts.push_back({6, three_digits(rates.tflops_per_gpu) + " TFLOP/s/GPU"});
@@ -79,7 +79,7 @@ std::vector<Part> parts_of(const StepReport& report, const Outlook& outlook) {
     parts.push_back({9, fmt::format("comm {:.0f}%", 100 * report.comm_share)});
   if (report.skipped_steps > 0)
     parts.push_back({2, fmt::format("skipped {}", report.skipped_steps), kRed});
-  if (outlook.eta_seconds >= 0) parts.push_back({2, "eta " + short_time(outlook.eta_seconds)});
+  if (estimate.eta_seconds >= 0) parts.push_back({2, "eta " + short_time(estimate.eta_seconds)});
   return parts;
 }
 
@@ -91,10 +91,10 @@ std::size_t width_of(const std::vector<Part>& parts) {
 
 }  // namespace
 
-Outlook Pace::next(const StepReport& report) {
-  Outlook outlook{.eta_seconds = -1};
+ProgressEstimate ProgressEstimator::update(const StepReport& report) {
+  ProgressEstimate estimate{.eta_seconds = -1};
   if (std::isfinite(report.grad_norm)) {
-    outlook.spike = reports_ >= kReportsBeforeSpikes && report.grad_norm > kSpike * norm_;
+    estimate.spike = reports_ >= kReportsBeforeSpikes && report.grad_norm > kSpike * norm_;
     move_average(norm_, report.grad_norm, reports_ == 0);
     ++reports_;
   }
@@ -103,14 +103,14 @@ Outlook Pace::next(const StepReport& report) {
     move_average(step_seconds_, report.seconds / static_cast<double>(steps), step_seconds_ == 0);
   if (steps > 0) last_step_ = report.step;
   if (report.total_steps > 0 && step_seconds_ > 0)
-    outlook.eta_seconds = step_seconds_ * static_cast<double>(std::max<std::int64_t>(
-                                              0, report.total_steps - report.step));
-  return outlook;
+    estimate.eta_seconds = step_seconds_ * static_cast<double>(std::max<std::int64_t>(
+                                               0, report.total_steps - report.step));
+  return estimate;
 }
 
-std::string progress_line(const StepReport& report, const Outlook& outlook, std::size_t width,
-                          bool colour) {
-  auto parts = parts_of(report, outlook);
+std::string progress_line(const StepReport& report, const ProgressEstimate& estimate,
+                          std::size_t width, bool colour) {
+  auto parts = parts_of(report, estimate);
   while (width > 0 && parts.size() > 1 && width_of(parts) > width)
     parts.erase(std::max_element(parts.begin(), parts.end(),
                                  [](const Part& a, const Part& b) { return a.rank < b.rank; }));

@@ -8,17 +8,17 @@
 
 namespace mgpu::telemetry {
 
-// What follows from a report only with those before it.
-struct Outlook {
+// Estimates that need the earlier reports too.
+struct ProgressEstimate {
   bool spike = false;      // the gradient norm is over five times its moving average
-  double eta_seconds = 0;  // until the last step; below 0: not known
+  double eta_seconds = 0;  // until the last step; below 0: unknown
 };
 
-// Watches the reports of a run go by.
-class Pace {
+// Computes the estimates from the reports of a run, in order.
+class ProgressEstimator {
  public:
-  explicit Pace(std::int64_t steps_done = 0) : last_step_(steps_done) {}
-  Outlook next(const StepReport& report);
+  explicit ProgressEstimator(std::int64_t steps_done = 0) : last_step_(steps_done) {}
+  ProgressEstimate update(const StepReport& report);
 
  private:
   std::int64_t last_step_;
@@ -27,10 +27,10 @@ class Pace {
   double norm_ = 0;
 };
 
-// One line about a report, at most `width` columns wide (0: as wide as it gets): what matters
-// least is left out first. Colours are escape sequences, which take no columns.
-std::string progress_line(const StepReport& report, const Outlook& outlook, std::size_t width = 0,
-                          bool colour = false);
+// One line for a report, at most `width` columns wide (0: no limit): the least important parts are
+// left out first. Colors are escape sequences, which take no columns.
+std::string progress_line(const StepReport& report, const ProgressEstimate& estimate,
+                          std::size_t width = 0, bool colour = false);
 
 // "842", "37.2k", "1.25M".
 std::string short_count(double number);

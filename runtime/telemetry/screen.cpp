@@ -16,8 +16,8 @@ constexpr const char* kEraseLine = "\r\033[K";
 std::size_t columns_of(int fd) {
   winsize size{};
   if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* told = std::getenv("COLUMNS");
-  const long columns = told ? std::strtol(told, nullptr, 10) : 0;
+  const char* variable = std::getenv("COLUMNS");
+  const long columns = variable ? std::strtol(variable, nullptr, 10) : 0;
   return columns > 0 && columns < 10000 ? static_cast<std::size_t>(columns) : 80;
 }
 
@@ -41,14 +41,14 @@ void Screen::print(const std::string& text) {
   write(drawn_.empty() ? whole : kEraseLine + whole + drawn_);
 }
 
-void Screen::leave_line() {
+void Screen::finish_line() {
   if (drawn_.empty()) return;
   drawn_.clear();
   write("\n");
 }
 
 void Screen::write(const std::string& text) {
-  if (!lost_) lost_ = !write_all(options_.fd, text);
+  if (!failed_) failed_ = !write_all(options_.fd, text);
 }
 
 bool is_terminal(int fd) {

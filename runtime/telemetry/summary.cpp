@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr double kGiB = 1 << 30;
 
-// As Python writes a time span: 1:02:03.45.
+// A duration in Python's format: 1:02:03.45.
 std::string clock_text(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e12) return "-";
   const auto hundredths = std::llround(seconds * 100);
@@ -65,7 +65,7 @@ std::string summary_text(const Summary& summary) {
     text +=
         fmt::format("  {:<{}} = {:>{}}\n", name, name_width, value_text(name, value), value_width);
   if (summary.peak_memory_bytes > 0 && summary.planned_memory_bytes > 0)
-    text += fmt::format("  the plan's memory is {:+.1f} % off the measured peak\n",
+    text += fmt::format("  planned memory differs from the measured peak by {:+.1f} %\n",
                         100.0 * (static_cast<double>(summary.planned_memory_bytes) /
                                      static_cast<double>(summary.peak_memory_bytes) -
                                  1));
@@ -73,15 +73,15 @@ std::string summary_text(const Summary& summary) {
 }
 
 void write_results(const std::string& folder, const Values& train, const Values& last_eval,
-                   const Complain& complain) {
-  replace_file(folder + "/train_results.json", dump(json_of(train)), complain);
+                   const ErrorCallback& on_error) {
+  replace_file(folder + "/train_results.json", dump(json_of(train)), on_error);
   const auto path = folder + "/all_results.json";
   std::ifstream in(path);
   const std::string before{std::istreambuf_iterator<char>(in), {}};
   json all = json::parse(before, nullptr, false);
   if (!all.is_object()) all = json::object();
   for (const auto* values : {&last_eval, &train}) all.update(json_of(*values));
-  replace_file(path, dump(all), complain);
+  replace_file(path, dump(all), on_error);
 }
 
 }  // namespace mgpu::telemetry

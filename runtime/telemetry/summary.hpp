@@ -7,12 +7,13 @@
 
 namespace mgpu::telemetry {
 
-// What a run came to, in the form and names of transformers' "***** train metrics *****".
+// The results of a run, in the format and with the names of transformers' "***** train metrics
+// *****".
 std::string summary_text(const Summary& summary);
 
-// Writes train_results.json, and all_results.json with these and the last evaluation's values
-// beside what other programs have put there.
+// Writes train_results.json, and adds its values and those of the last evaluation to
+// all_results.json. Values of other programs in all_results.json are kept.
 void write_results(const std::string& folder, const Values& train, const Values& last_eval,
-                   const Complain& complain);
+                   const ErrorCallback& on_error);
 
 }  // namespace mgpu::telemetry

@@ -30,14 +30,14 @@ bool has(const std::vector<std::string>& names, const char* name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Lines without what would move a terminal's cursor.
+// Replaces control characters that could move a terminal's cursor.
 std::string printable(std::string text) {
   for (char& c : text)
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = ' ';
   return text;
 }
 
-// TensorBoard's text page is Markdown; indented lines are shown as they are.
+// TensorBoard's text page is Markdown, which shows indented lines unchanged.
 std::string as_markdown(const std::string& text) {
   std::istringstream in(text);
   std::string indented;
@@ -57,17 +57,17 @@ std::string evaluation_text(std::int64_t step, const Values& values) {
 struct Telemetry::Outputs {
   explicit Outputs(const Options& options)
       : screen({options.fd, options.terminal, options.width, options.colour}),
-        pace(options.resume_step),
+        estimator(options.resume_step),
         clock(options.clock ? options.clock : system_clock),
         step(options.resume_step) {}
 
   void open_metrics(const std::string& path, std::int64_t resume_step) {
-    Kept kept{-1, 0};
+    KeptLines kept{-1, 0};
     if (resume_step > 0)
       kept = lines_to_keep(path, resume_step);
     else if (const auto aside = set_aside(path); !aside.empty())
-      screen.print(fmt::format("the metrics of an earlier run are in {}", aside));
-    metrics = OutputFile(path, complain, kept.bytes);
+      screen.print(fmt::format("moved the metrics of an earlier run to {}", aside));
+    metrics = OutputFile(path, on_error, kept.bytes);
     if (resume_step > 0) metrics.append(resume_line(resume_step, kept.dropped, clock()));
   }
 
@@ -75,15 +75,15 @@ struct Telemetry::Outputs {
     const bool resumed = options.resume_step > 0;
     const auto folder =
         event_folder(options.output_dir, options.logging_dir, options.run_name, resumed, clock());
-    make_folder(folder, complain);
-    events.emplace(folder, clock(), complain);
+    make_folder(folder, on_error);
+    events.emplace(folder, clock(), on_error);
     if (resumed) events->add(restart_event(clock(), options.resume_step + 1));
     if (!options.config.empty())
       events->add(text_event(clock(), options.resume_step, "args/text_summary",
                              as_markdown(options.config)));
   }
 
-  // To all that shows curves.
+  // Logs to TensorBoard and wandb.
   void log(std::int64_t at, double epoch, const Values& values) {
     if (events) {
       for (const auto& [name, value] : values)
@@ -93,11 +93,11 @@ struct Telemetry::Outputs {
     if (wandb) wandb->add(at, epoch, values, clock());
   }
 
-  Complain complain = [this](const std::string& what) {
+  ErrorCallback on_error = [this](const std::string& what) {
     screen.print(printable("telemetry: " + what));
   };
   Screen screen;
-  Pace pace;
+  ProgressEstimator estimator;
   std::function<double()> clock;
   std::int64_t step;
   OutputFile metrics;
@@ -110,49 +110,49 @@ Telemetry::Telemetry(Options options) : options_(std::move(options)) {
   if (options_.rank != 0) return;
   if (options_.output_dir.empty()) options_.output_dir = ".";
   outputs_ = std::make_unique<Outputs>(options_);
-  guarded([&] { make_folder(options_.output_dir, outputs_->complain); });
-  guarded([&] { load_history(); });
-  guarded([&] {
+  report_errors([&] { make_folder(options_.output_dir, outputs_->on_error); });
+  report_errors([&] { load_history(); });
+  report_errors([&] {
     outputs_->open_metrics(options_.output_dir + "/metrics.jsonl", options_.resume_step);
   });
-  guarded([&] {
+  report_errors([&] {
     if (has(options_.report_to, "tensorboard")) outputs_->open_events(options_);
   });
-  guarded([&] {
+  report_errors([&] {
     if (!has(options_.report_to, "wandb")) return;
     auto& wandb = outputs_->wandb;
     wandb.emplace(options_.output_dir, options_.run_name, options_.resume_step, outputs_->clock(),
-                  outputs_->complain);
-    outputs_->screen.print(wandb->advice());
+                  outputs_->on_error);
+    outputs_->screen.print(wandb->upload_hint());
   });
 }
 
 Telemetry::~Telemetry() = default;
 
-void Telemetry::guarded(const std::function<void()>& work) {
+void Telemetry::report_errors(const std::function<void()>& work) {
   if (!outputs_) return;
   try {
     work();
   } catch (const std::exception& failure) {
-    outputs_->complain(failure.what());
+    outputs_->on_error(failure.what());
   }
 }
 
 void Telemetry::load_history() {
   if (options_.resume_step <= 0) return;
-  // What the file says, should the checkpoint's be of no use.
+  // The history from metrics.jsonl is used if that of the checkpoint is unusable.
   history_ = LogHistory::from_metrics(options_.output_dir + "/metrics.jsonl", options_.resume_step);
   if (!options_.log_history.empty()) history_ = LogHistory::from_json(options_.log_history);
   history_.cut(options_.resume_step);
 }
 
 void Telemetry::step(const StepReport& report) {
-  guarded([&] {
+  report_errors([&] {
     auto& out = *outputs_;
     out.step = report.step;
-    const Outlook outlook = out.pace.next(report);
+    const ProgressEstimate estimate = out.estimator.update(report);
     out.screen.draw([&](std::size_t width, bool colour) {
-      return progress_line(report, outlook, width, colour);
+      return progress_line(report, estimate, width, colour);
     });
     out.metrics.append(train_line(report, out.clock()));
     auto values = logged_values(report);
@@ -164,7 +164,7 @@ void Telemetry::step(const StepReport& report) {
 
 void Telemetry::evaluation(std::int64_t step, double epoch,
                            const std::map<std::string, double>& metrics) {
-  guarded([&] {
+  report_errors([&] {
     auto& out = *outputs_;
     const auto values = eval_values(metrics);
     out.step = step;
@@ -177,25 +177,25 @@ void Telemetry::evaluation(std::int64_t step, double epoch,
 }
 
 void Telemetry::note(const std::string& text) {
-  guarded([&] {
+  report_errors([&] {
     outputs_->screen.print(printable(text));
     outputs_->metrics.append(note_line(outputs_->step, text, outputs_->clock()));
   });
 }
 
 void Telemetry::finish(const Summary& summary) {
-  guarded([&] {
+  report_errors([&] {
     auto& out = *outputs_;
     const auto values = summary_values(summary);
-    out.screen.leave_line();
+    out.screen.finish_line();
     out.screen.print(summary_text(summary));
     out.metrics.append(
         values_line(event::kSummary, summary.step, summary.epoch, values, out.clock()));
     history_.add({summary.step, summary.epoch, values});
     out.log(summary.step, summary.epoch, values);
-    write_results(options_.output_dir, values, out.last_eval, out.complain);
+    write_results(options_.output_dir, values, out.last_eval, out.on_error);
   });
-  guarded([&] {
+  report_errors([&] {
     if (options_.plot_loss) plot();
   });
 }
@@ -205,7 +205,7 @@ void Telemetry::plot() {
                                   history_.series("loss"), history_.series("eval_loss"));
   if (svg.empty()) return;
   const auto path = options_.output_dir + "/training_loss.svg";
-  replace_file(path, svg, [&](const std::string& what) { outputs_->complain(what); });
+  replace_file(path, svg, [&](const std::string& what) { outputs_->on_error(what); });
 }
 
 }  // namespace mgpu::telemetry

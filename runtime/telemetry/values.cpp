@@ -8,7 +8,7 @@
 namespace mgpu::telemetry {
 namespace {
 
-// Each of them is told by measured_values.
+// The names that measured_values uses.
 constexpr std::array<std::string_view, 12> kMeasured = {"tokens",
                                                         "label_tokens",
                                                         "seconds",

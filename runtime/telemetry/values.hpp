@@ -10,25 +10,25 @@ namespace mgpu::telemetry {
 
 using Values = std::map<std::string, double>;
 
-// What transformers' trainers log of a step, by their names: loss, grad_norm, learning_rate, and
-// whatever the recipe adds.
+// The values of a step that transformers' trainers log, under the same names: loss, grad_norm,
+// learning_rate, and values that the recipe adds.
 Values logged_values(const StepReport& report);
 
-// What is measured beside it: tokens per second, TFLOP/s, memory and the like. What is not known is
-// left out.
+// Additional measurements: tokens per second, TFLOP/s, memory and so on. Unknown values are left
+// out.
 Values measured_values(const StepReport& report);
 
 // Whether measured_values uses this name.
 bool is_measured(const std::string& name);
 
-// The names of an evaluation as transformers has them: each begins with "eval_".
+// The values of an evaluation under transformers' names, which begin with "eval_".
 Values eval_values(const Values& metrics);
 
-// The end of a run: train_runtime, train_samples_per_second, train_steps_per_second, train_loss,
-// total_flos, epoch and more.
+// The values of a run's summary: train_runtime, train_samples_per_second, train_steps_per_second,
+// train_loss, total_flos, epoch and more.
 Values summary_values(const Summary& summary);
 
-// "train/loss", "eval/loss": what TensorBoard and wandb call a value that a log calls "loss",
+// The name of a value in TensorBoard and wandb: "train/loss" for "loss", "eval/loss" for
 // "eval_loss".
 std::string tag_of(const std::string& name);
 

@@ -12,7 +12,7 @@
 namespace mgpu::telemetry {
 namespace {
 
-// A string of JSON is one of Python too, as long as all beyond ASCII stays as it is.
+// A JSON string is also a Python string, as long as non-ASCII characters are not escaped.
 std::string python_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -20,20 +20,20 @@ std::string python_string(const std::string& text) {
 }  // namespace
 
 WandbExport::WandbExport(const std::string& folder, const std::string& run_name,
-                         std::int64_t resume_step, double time, const Complain& complain) {
+                         std::int64_t resume_step, double time, const ErrorCallback& on_error) {
   const auto path = folder + "/wandb-history.jsonl";
   const auto program = folder + "/wandb-sync.py";
   const bool resumed = resume_step > 0 && std::filesystem::exists(program);
   if (!resumed) {
     set_aside(path);
     const auto id = fmt::format("mgpu-{:x}-{}", static_cast<std::int64_t>(time * 1000), ::getpid());
-    replace_file(program, wandb_sync_program(id, run_name), complain);
+    replace_file(program, wandb_sync_program(id, run_name), on_error);
   }
   const std::int64_t keep = resumed ? lines_to_keep(path, resume_step, "_step").bytes : -1;
-  history_ = OutputFile(path, complain, keep);
-  advice_ = fmt::format(
-      "wandb: nothing is sent from here; where wandb is installed and logged in, now or later: "
-      "python {}",
+  history_ = OutputFile(path, on_error, keep);
+  upload_hint_ = fmt::format(
+      "wandb: metrics are written to files only; to upload them, run on a machine where wandb is "
+      "installed and logged in: python {}",
       program);
 }
 

@@ -8,24 +8,25 @@
 
 namespace mgpu::telemetry {
 
-// A run for wandb, without wandb: wandb-history.jsonl with a line for each time something was
-// logged, and beside it wandb-sync.py, which sends them. Never throws.
+// Prepares a run for wandb without using wandb: wandb-history.jsonl has a line for every log call,
+// and wandb-sync.py next to it uploads them. Never throws.
 class WandbExport {
  public:
-  // `resume_step` > 0 goes on behind that step, in the same wandb run.
+  // With `resume_step` > 0, continues the same wandb run after that step.
   WandbExport(const std::string& folder, const std::string& run_name, std::int64_t resume_step,
-              double time, const Complain& complain);
+              double time, const ErrorCallback& on_error);
 
   void add(std::int64_t step, double epoch, const Values& values, double time);
-  // What to tell a person.
-  const std::string& advice() const { return advice_; }
+  // A message for the user that says how to upload.
+  const std::string& upload_hint() const { return upload_hint_; }
 
  private:
   OutputFile history_;
-  std::string advice_;
+  std::string upload_hint_;
 };
 
-// The Python program. Started again while a run goes on, it continues the wandb run of this id.
+// The Python program wandb-sync.py. If it is run again during training, it continues the wandb run
+// with this id.
 std::string wandb_sync_program(const std::string& id, const std::string& run_name);
 
 }  // namespace mgpu::telemetry

@@ -128,8 +128,8 @@ void AddedTokens::split(std::string_view text, bool normalized, bool at_start,
     const std::size_t end =
         token.rstrip ? after_white_space(text, std::max(found.end, done)) : found.end;
     if (begin < end) pieces.push_back({{}, token.id});
-    // A token that is itself white space is found again within what rstrip took: so it is in HF's
-    // tokenizers, and the ids must be theirs.
+    // A token that is itself white space can be found again within the white space matched by
+    // rstrip. HF's tokenizers behave the same way, and the ids must be equal.
     done = end;
   }
   if (done < text.size()) pieces.push_back({text.substr(done), -1, at_start && done == 0});

@@ -18,51 +18,53 @@ namespace mgpu::text {
 struct AddedToken {
   std::string content;
   std::int32_t id = -1;
-  bool single_word = false;  // not within a word
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
-  bool normalized = false;   // looked for after normalisation, not before
+  bool single_word = false;  // matches only where it is not part of a word
+  bool lstrip = false;       // also matches the white space before it
+  bool rstrip = false;       // also matches the white space after it
+  bool normalized = false;   // searched in the normalized text, not in the original
   bool special = false;
-  std::string decoded;  // what decoding begins with: normalised, if it is; set by AddedTokens
+  std::string decoded;  // its text for decoding; AddedTokens sets and normalizes it
 };
 
-// A stretch of text, or an added token that stood there.
+// A part of the text, or an added token found in it.
 struct Piece {
   std::string_view text;
   std::int32_t id = -1;
-  bool at_start = false;  // of the whole text
+  bool at_start = false;  // at the start of the whole text
 };
 
-// Finds many words at once: at the leftmost place, the longest.
+// Searches for many words at once: finds the leftmost match, and of several there the longest.
 class Finder {
  public:
-  void add(std::string_view word, std::int32_t id);  // one added before gives way
+  void add(std::string_view word,
+           std::int32_t id);  // replaces the id of a word that was added before
   struct Found {
     std::size_t begin = 0, end = 0;
     std::int32_t id = -1;
   };
-  // The next one at or after `from`; of id -1 if there is none.
+  // The next match at or after `from`; its id is -1 if there is none.
   Found find(std::string_view text, std::size_t from) const;
 
  private:
   IntMap<std::int32_t> steps_;            // (node, byte) -> node
-  std::vector<std::int32_t> ids_ = {-1};  // of nodes at which a word ends
+  std::vector<std::int32_t> ids_ = {-1};  // of nodes where a word ends
   std::array<bool, 256> begins_{};
 };
 
-// The tokens that are cut out of text before the model sees it.
+// The tokens that are extracted from the text before the model encodes the rest.
 class AddedTokens {
  public:
-  // A token with the same content or id gives way.
+  // Replaces a token with the same content or id.
   void add(AddedToken token);
-  // To be called after the last add: prepares split().
+  // Prepares split(). Must be called after the last add().
   void prepare(const Normalizer& normalizer);
 
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(std::int32_t id) const;
   std::int32_t end() const;  // highest id + 1
 
-  // Appends the pieces of text: for `normalized` text by the tokens that are looked for there.
+  // Splits the text at the added tokens that apply to it (`normalized` or original text) and
+  // appends the pieces.
   void split(std::string_view text, bool normalized, bool at_start,
              std::vector<Piece>& pieces) const;
 

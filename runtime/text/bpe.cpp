@@ -11,13 +11,13 @@
 namespace mgpu::text {
 namespace {
 
-constexpr std::string_view kMark = "\u2581";  // SentencePiece's space
+constexpr std::string_view kMark = "\u2581";  // SentencePiece's mark for a space
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
 }
 
-// The end of the part that begins at `from`: before the next mark that follows something else.
+// The end of the part that begins at `from`: before the next mark that follows another character.
 std::size_t part_end(std::string_view word, std::size_t from) {
   std::size_t at = from;
   while (word.substr(at).starts_with(kMark)) at += kMark.size();
@@ -29,7 +29,7 @@ std::size_t part_end(std::string_view word, std::size_t from) {
 Bpe::Bpe(Vocabulary vocabulary, std::span<const Merge> merges, BpeOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)), merges_(merges.size()) {
   find_first_ids();
-  cuts_at_marks_ =
+  splits_at_marks_ =
       !options_.byte_level && !options_.ignore_merges && vocabulary_.find(kMark).has_value();
   for (std::size_t i = 0; i < merges.size(); ++i) {
     add_merge(merges[i], static_cast<std::uint32_t>(i));
@@ -52,21 +52,20 @@ void Bpe::add_merge(const Merge& merge, std::uint32_t rank) {
   const std::string both = std::string(left) + std::string(right);
   const auto id_of = [&](std::string_view token) {
     if (const auto id = vocabulary_.find(token)) return *id;
-    throw std::runtime_error(
-        fmt::format("merge {} (\"{}\" and \"{}\") needs the token \"{}\", which "
-                    "the vocabulary lacks",
-                    rank, left, right, token));
+    throw std::runtime_error(fmt::format(
+        "merge {} (\"{}\" and \"{}\") needs the token \"{}\", which is not in the vocabulary", rank,
+        left, right, token));
   };
   const std::int32_t left_id = id_of(left);
   const std::int32_t right_id = id_of(right);
-  merges_[pair_key(left_id, right_id)] = {rank, id_of(both)};  // of two, the last counts
-  if (cuts_at_marks_ && part_end(both, 0) != both.size()) cuts_at_marks_ = false;
+  merges_[pair_key(left_id, right_id)] = {rank, id_of(both)};  // the last of two entries is used
+  if (splits_at_marks_ && part_end(both, 0) != both.size()) splits_at_marks_ = false;
 }
 
 void Bpe::encode(std::string_view word, Workspace& workspace,
                  std::vector<std::int32_t>& ids) const {
-  if (!cuts_at_marks_) return encode_part(word, workspace, ids);
-  // Nothing merges across these cuts, so the parts can be encoded, and remembered, one by one.
+  if (!splits_at_marks_) return encode_part(word, workspace, ids);
+  // No merge crosses these cuts, so the parts can be encoded and cached separately.
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t end = part_end(word, at);
     encode_part(word.substr(at, end - at), workspace, ids);
@@ -132,7 +131,7 @@ void Bpe::add_letter(std::string_view letter, Workspace& workspace, Unknown& unk
     symbols.push_back({*id, 0, 0});
     return;
   }
-  // Bytes overtake a run of unknown characters before them, as they do in HF's tokenizers.
+  // The tokens of bytes come before a preceding run of unknown characters, as in HF's tokenizers.
   if (options_.byte_fallback && add_fallback(letter, workspace)) return;
   if (!options_.unk_token) return;
   if (unknown.pending && !options_.fuse_unk) symbols.push_back({unk_id(), 0, 0});
@@ -150,13 +149,12 @@ bool Bpe::add_fallback(std::string_view letter, Workspace& workspace) const {
 
 std::int32_t Bpe::unk_id() const {
   if (const auto id = vocabulary_.find(*options_.unk_token)) return *id;
-  throw std::runtime_error(
-      fmt::format("the text has a character that the vocabulary lacks, and so it does the "
-                  "unk_token \"{}\"",
-                  *options_.unk_token));
+  throw std::runtime_error(fmt::format(
+      "the text has a character that is not in the vocabulary, and neither is the unk_token \"{}\"",
+      *options_.unk_token));
 }
 
-void Bpe::consider(std::int32_t at, Workspace& workspace) const {
+void Bpe::push_candidate(std::int32_t at, Workspace& workspace) const {
   const auto& left = workspace.symbols_[at];
   if (left.next < 0) return;
   const std::int32_t right = workspace.symbols_[left.next].id;
@@ -165,7 +163,7 @@ void Bpe::consider(std::int32_t at, Workspace& workspace) const {
   }
 }
 
-// Merges the most urgent pair, of equals the leftmost, until no pair can be merged.
+// Merges the pair with the highest priority, the leftmost of several, until no pair can be merged.
 void Bpe::merge(Workspace& workspace) const {
   auto& symbols = workspace.symbols_;
   auto& heap = workspace.heap_;
@@ -174,12 +172,12 @@ void Bpe::merge(Workspace& workspace) const {
   };
   heap.clear();
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
-    consider(static_cast<std::int32_t>(i), workspace);
+    push_candidate(static_cast<std::int32_t>(i), workspace);
   }
   std::make_heap(heap.begin(), heap.end(), later);
   const auto consider_later = [&](std::int32_t at) {
     const std::size_t before = heap.size();
-    consider(at, workspace);
+    push_candidate(at, workspace);
     if (heap.size() > before) std::push_heap(heap.begin(), heap.end(), later);
   };
 

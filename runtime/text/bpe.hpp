@@ -17,23 +17,23 @@ namespace mgpu::text {
 
 struct BpeOptions {
   std::optional<std::string> unk_token;
-  bool fuse_unk = false;       // unknown characters in a row are one token
-  bool byte_fallback = false;  // an unknown character becomes its bytes' tokens, <0x0A>
-  bool ignore_merges = false;  // a word that is a token is that token
-  bool byte_level = false;  // words come as bytes, the vocabulary is in byte_alphabet.hpp's letters
+  bool fuse_unk = false;       // consecutive unknown characters become one token
+  bool byte_fallback = false;  // an unknown character becomes its bytes: <0x0A>
+  bool ignore_merges = false;  // a word in the vocabulary is one token, unmerged
+  bool byte_level = false;     // words are bytes; tokens use the letters of byte_alphabet.hpp
 };
 
 // Byte pair encoding of words.
 class Bpe {
  public:
-  using Merge = std::pair<std::string_view, std::string_view>;  // the more urgent come first
+  using Merge = std::pair<std::string_view, std::string_view>;  // highest priority first
 
-  // What encoding writes into; one for each thread that encodes at the time.
+  // Scratch memory for encoding. Each thread that encodes needs its own.
   class Workspace {
    private:
     friend class Bpe;
     struct Symbol {
-      std::int32_t id, previous, next;  // id -1: merged into the one before
+      std::int32_t id, previous, next;  // id -1: merged into the previous symbol
     };
     struct Candidate {
       std::uint32_t rank;
@@ -44,7 +44,7 @@ class Bpe {
     std::vector<Candidate> heap_;
   };
 
-  // Throws if a merge is of tokens, or makes a token, that the vocabulary lacks.
+  // Throws if a merge uses or makes a token that is not in the vocabulary.
   Bpe(Vocabulary vocabulary, std::span<const Merge> merges, BpeOptions options);
 
   // Appends the ids of a word. Throws if it needs an unk_token that is not in the vocabulary.
@@ -57,7 +57,7 @@ class Bpe {
     std::uint32_t rank = 0;
     std::int32_t id = 0;
   };
-  // A run of unknown characters that waits for its end.
+  // Whether a run of unknown characters has not ended yet.
   struct Unknown {
     bool pending = false;
   };
@@ -73,14 +73,14 @@ class Bpe {
   bool add_fallback(std::string_view letter, Workspace& workspace) const;
   std::int32_t unk_id() const;
   void merge(Workspace& workspace) const;
-  void consider(std::int32_t at, Workspace& workspace) const;
+  void push_candidate(std::int32_t at, Workspace& workspace) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;
   IntMap<Merged> merges_;
-  std::array<std::int32_t, 256> byte_ids_;      // of a byte's letter, or of an ASCII character
+  std::array<std::int32_t, 256> byte_ids_;      // of the byte's letter, or of the ASCII character
   std::array<std::int32_t, 256> fallback_ids_;  // of <0x00> to <0xFF>
-  bool cuts_at_marks_ = false;  // no token joins what stands before a U+2581 with it
+  bool splits_at_marks_ = false;                // no token has a U+2581 after another character
 };
 
 }  // namespace mgpu::text

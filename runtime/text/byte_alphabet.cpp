@@ -5,7 +5,7 @@
 namespace mgpu::text {
 namespace {
 
-constexpr char32_t kFirstSpare = 0x100;  // bytes that do not print have letters from here on
+constexpr char32_t kFirstSpare = 0x100;  // non-printable bytes get letters from here on
 
 bool prints(unsigned byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;

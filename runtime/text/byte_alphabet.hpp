@@ -8,10 +8,10 @@
 
 namespace mgpu::text {
 
-// GPT-2's way of writing any byte as a printable character: what byte-level vocabularies are in.
+// GPT-2's mapping from each byte to a printable character, which byte-level vocabularies use.
 const std::array<std::string, 256>& byte_letters();
 
-// The byte that a letter stands for.
+// The byte that a letter represents.
 std::optional<std::uint8_t> byte_of_letter(char32_t letter);
 
 std::string to_byte_letters(std::string_view bytes);

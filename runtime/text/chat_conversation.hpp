@@ -9,7 +9,8 @@
 
 namespace mgpu::text {
 
-// A conversation as the template's language knows it, made once for all its renderings.
+// A conversation as values of the template language. Converted once and used for all its
+// renderings.
 struct ChatTemplate::Conversation {
   Conversation(const Json& messages, const Json& tools, const Json& extra, const Tokens& tokens,
                const jinja::Limits& limits);

@@ -13,26 +13,27 @@ using jinja::Budget;
 using jinja::Dict;
 using jinja::Value;
 
-// No chat has it, so nothing that a template writes begins or ends with part of it by chance.
-constexpr const char* kStandIn = "\x01\x02stand-in\x02\x01";
+// A text that no chat contains, so the template's output does not begin or end with part of it by
+// chance.
+constexpr const char* kPlaceholder = "\x01\x02stand-in\x02\x01";
 
 struct NoSpan : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 [[noreturn]] void no_span(std::size_t turn, std::string_view why) {
-  throw NoSpan(fmt::format(
-      "chat template: no span can be told for assistant message {}: {}; mark what the assistant "
-      "says with {{% generation %}} in the template",
-      turn + 1, why));
+  throw NoSpan(
+      fmt::format("chat template: cannot locate assistant message {} in the text: {}; mark the "
+                  "assistant's text with {{% generation %}} in the template",
+                  turn + 1, why));
 }
 
-// A message that says something else.
-Value stand_in(const char* role, std::size_t work) {
+// A message with placeholder content.
+Value placeholder_message(const char* role, std::size_t work) {
   Budget budget(work);
   Dict message;
   message.set(Value("role"), Value(role), budget);
-  message.set(Value("content"), Value(kStandIn), budget);
+  message.set(Value("content"), Value(kPlaceholder), budget);
   return Value(std::move(message));
 }
 
@@ -51,8 +52,8 @@ std::size_t common_suffix(std::string_view a, std::string_view b) {
                                   a.rbegin());
 }
 
-// The length of the longest end of `tail` that `text` begins with (by the failure function of
-// Knuth, Morris and Pratt, in linear time).
+// The length of the longest suffix of `tail` that is a prefix of `text` (Knuth-Morris-Pratt, linear
+// time).
 std::size_t longest_overlap(std::string_view tail, std::string_view text) {
   text = text.substr(0, tail.size());
   std::vector<std::size_t> shorter(text.size() + 1, 0);
@@ -72,53 +73,54 @@ std::size_t longest_overlap(std::string_view tail, std::string_view text) {
 
 }  // namespace
 
-// Where the assistant's words begin in the whole conversation. As a rule that is where the
-// generation prompt ends. Else it is where the header ends that the template writes for an
-// assistant who says something else there: a prompt may go on (to open the reasoning, say) where
-// earlier turns do not, and it may lack what only a first message gets.
+// Finds where the assistant's text begins in the whole conversation. Usually that is the end of the
+// generation prompt. Otherwise it is the end of the header that the template writes for an
+// assistant message with placeholder content: the generation prompt may be longer than the header
+// of an earlier turn (when it opens the reasoning, for example), or may lack text that only a first
+// message gets.
 std::size_t ChatTemplate::find_start(const Conversation& conversation, const std::string& whole,
                                      std::size_t turn) const {
   const std::string prompt = render_first(conversation, turn, true).text;
   if (whole.starts_with(prompt)) return prompt.size();
   const std::string before = render_first(conversation, turn, false).text;
-  if (!whole.starts_with(before)) no_span(turn, "the template rewrites what stands before it");
+  if (!whole.starts_with(before)) no_span(turn, "the template changes the text before it");
   if (!prompt.starts_with(before))
-    no_span(turn, "the generation prompt changes what stands before it");
+    no_span(turn, "the generation prompt changes the text before it");
 
-  const std::string_view asked = std::string_view(prompt).substr(before.size());
+  const std::string_view generation_prompt = std::string_view(prompt).substr(before.size());
   const auto header_of = [&](const char* role) {
-    const Value other = stand_in(role, limits_->work);
+    const Value other = placeholder_message(role, limits_->work);
     const std::string text =
         render_first(conversation, conversation.messages.size(), false, &other, turn).text;
-    const std::size_t words = text.find(kStandIn);
-    if (words == text.npos || !text.starts_with(before)) return std::string();
-    return text.substr(before.size(), words - before.size());
+    const std::size_t content_begin = text.find(kPlaceholder);
+    if (content_begin == text.npos || !text.starts_with(before)) return std::string();
+    return text.substr(before.size(), content_begin - before.size());
   };
   const std::string header = header_of("assistant");
-  std::size_t length = common_prefix(header, asked);
-  if (header.ends_with(asked))
+  std::size_t length = common_prefix(header, generation_prompt);
+  if (header.ends_with(generation_prompt))
     length = header.size();
-  else if (length < header.size() && length <= common_prefix(header_of("user"), asked))
-    length = 0;  // no more than any turn begins with
+  else if (length < header.size() && length <= common_prefix(header_of("user"), generation_prompt))
+    length = 0;  // it is only the beginning that all turns share
   const std::string_view rest = std::string_view(whole).substr(before.size());
   if (length == 0 || !rest.starts_with(std::string_view(header).substr(0, length)))
     no_span(turn, "it does not begin with the generation prompt");
   return before.size() + length;
 }
 
-// What the template writes for the messages up to the turn, as the turn's last, ends as the turn
-// does in the whole conversation; how much of it is there again tells where the turn ends.
+// Finds where the turn ends. Rendered with the turn as the last message, the text ends with the
+// turn; the overlap of its end with the whole conversation gives the turn's length.
 std::pair<std::size_t, std::size_t> ChatTemplate::find_turn(const Conversation& conversation,
                                                             const std::string& whole,
                                                             std::size_t turn) const {
   const std::size_t begin = find_start(conversation, whole, turn);
   if (turn + 1 == conversation.messages.size()) return {begin, whole.size()};
   const std::string latest = render_first(conversation, turn + 1, false).text;
-  const Value other_words = stand_in("assistant", limits_->work);
-  const std::string other = render_first(conversation, turn + 1, false, &other_words, turn).text;
-  // At least what the template writes behind any words must be left of the message.
-  const std::size_t words = other.find(kStandIn);
-  const std::size_t mark = words == other.npos ? 1 : common_suffix(latest, other);
+  const Value placeholder = placeholder_message("assistant", limits_->work);
+  const std::string other = render_first(conversation, turn + 1, false, &placeholder, turn).text;
+  // The overlap must include at least what the template writes after any message content.
+  const std::size_t content_begin = other.find(kPlaceholder);
+  const std::size_t mark = content_begin == other.npos ? 1 : common_suffix(latest, other);
   const std::size_t length = longest_overlap(latest, std::string_view(whole).substr(begin));
   if (length == 0 || length < mark)
     no_span(turn, "the template rewrites it once other messages follow");
@@ -132,8 +134,8 @@ Rendered ChatTemplate::render_with_assistant(const Json& messages, const Json& t
   auto result = render_first(conversation, count, false);
   if (result.misplaced_generation)
     throw std::runtime_error(
-        "chat template: a {% generation %} inside a macro or a {% set %} block has no place in the "
-        "text; move it to where the text is written");
+        "chat template: {% generation %} inside a macro or a {% set %} block has no position in "
+        "the text; move it to where the text is written");
   Rendered rendered{std::move(result.text), std::move(result.generation)};
   if (marks_assistant()) return rendered;
   for (std::size_t turn = 0; turn < count; ++turn) {

@@ -39,9 +39,7 @@ ChatTemplate::Conversation::Conversation(const Json& messages_json, const Json& 
         fmt::format("tools must be a JSON array or null, not {}", tools_json.type_name()));
   if (!extra.is_null() && !extra.is_object())
     throw std::runtime_error(
-        fmt::format("a chat template's further variables must be a JSON "
-                    "object, not {}",
-                    extra.type_name()));
+        fmt::format("chat_template_kwargs must be a JSON object, not {}", extra.type_name()));
   try {
     messages = messages_of(messages_json, budget);
     tools = from_json(tools_json, budget);
@@ -59,11 +57,10 @@ ChatTemplate::Conversation::Conversation(const Json& messages_json, const Json& 
 void ChatTemplate::Conversation::set(const std::string& name, Value value) {
   for (const char* own : {"messages", "tools", "add_generation_prompt"})
     if (name == own)
-      throw std::runtime_error(
-          fmt::format("'{}' cannot be among a chat template's further variables", name));
-  for (auto& [known, held] : variables) {
+      throw std::runtime_error(fmt::format("'{}' cannot be set by chat_template_kwargs", name));
+  for (auto& [known, value_of_name] : variables) {
     if (known != name) continue;
-    held = std::move(value);
+    value_of_name = std::move(value);
     return;
   }
   variables.emplace_back(name, std::move(value));

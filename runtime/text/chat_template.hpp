@@ -19,19 +19,20 @@ class Value;
 
 struct Rendered {
   std::string text;
-  // Byte spans [begin, end) of what stands between {% generation %} and {% endgeneration %}, in
-  // order; one may be empty. None where a macro or a {% set %} block holds such a mark, since its
-  // text may end up anywhere.
+  // Byte spans [begin, end) of the text between {% generation %} and {% endgeneration %}, in order;
+  // a span may be empty. There are none if a macro or a {% set %} block contains such a mark,
+  // because its text may be written anywhere.
   std::vector<std::pair<std::size_t, std::size_t>> assistant;
 };
 
-// A model's chat template: what transformers' apply_chat_template renders, byte for byte. May be
-// used by several threads at once. Errors begin "chat template line L: ".
+// A model's chat template. It renders the same text, byte for byte, as transformers'
+// apply_chat_template. Several threads may use it at once. Every error begins with "chat template
+// line L: ".
 class ChatTemplate {
  public:
   using Json = nlohmann::ordered_json;
 
-  // A token without text is undefined in the template.
+  // A token with an empty text is undefined in the template.
   struct Tokens {
     std::string bos, eos, pad, unk;
   };
@@ -44,24 +45,24 @@ class ChatTemplate {
 
   const std::string& source() const { return source_; }
 
-  // messages: an array of {role, content, ...}; tools: an array, or null for none; extra: further
-  // variables of the template (chat_template_kwargs), which win over all others but messages,
-  // tools and add_generation_prompt.
+  // messages: an array of {role, content, ...}. tools: an array, or null for none. extra:
+  // additional variables of the template (chat_template_kwargs). They override all variables except
+  // messages, tools and add_generation_prompt.
   Rendered render(const Json& messages, const Json& tools, bool add_generation_prompt,
                   const Json& extra = {}) const;
 
   bool marks_assistant() const;  // the template has {% generation %}
 
-  // The spans of what the assistant says, its end-of-turn mark included: the template's own marks;
-  // without marks each assistant message's, from the end of the generation prompt before it to
-  // where the message ends. A message that the template shows differently once others follow it
-  // (with its reasoning taken out, say) counts with what is left of it. Throws where no span can
-  // be told, and names the message.
+  // Also returns the spans of the assistant's text, including its end-of-turn mark. The template's
+  // own marks are used if it has any. Otherwise there is a span for each assistant message, from
+  // the end of the generation prompt to the end of the message. If the template writes a message
+  // differently once other messages follow (without its reasoning, for example), the span covers
+  // what is left of it. If a span cannot be determined, throws an error that names the message.
   Rendered render_with_assistant(const Json& messages, const Json& tools,
                                  const Json& extra = {}) const;
 
  private:
-  // What stays the same from one prefix of a conversation to the next.
+  // The values shared by the renderings of all prefixes of a conversation.
   struct Conversation;
   jinja::Result render_first(const Conversation& conversation, std::size_t count,
                              bool add_generation_prompt, const jinja::Value* replaced = nullptr,

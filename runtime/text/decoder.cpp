@@ -23,7 +23,7 @@ std::string joined(const std::vector<std::string>& tokens, std::string_view betw
   return text;
 }
 
-// A token with a character that is no byte's letter stands for itself.
+// A token with a character that is not a byte's letter stays unchanged.
 void append_bytes_of(const std::string& token, std::string& bytes) {
   const std::size_t before = bytes.size();
   for (std::size_t at = 0; at < token.size();) {
@@ -49,13 +49,13 @@ int hex_digit(char c) {
 // "<0x0A>" is byte 10.
 std::optional<char> byte_token(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
-  const int high = token[3] == '+' ? 0 : hex_digit(token[3]);  // as Rust reads numbers
+  const int high = token[3] == '+' ? 0 : hex_digit(token[3]);  // Rust's parser accepts a plus sign
   const int low = hex_digit(token[4]);
   if (high < 0 || low < 0) return std::nullopt;
   return static_cast<char>(high * 16 + low);
 }
 
-// Runs of byte tokens become text, or one U+FFFD a byte where they are none.
+// Runs of byte tokens become text, or one U+FFFD per byte if they are not valid UTF-8.
 std::vector<std::string> with_bytes_as_text(std::vector<std::string> tokens) {
   std::vector<std::string> out;
   std::string bytes;

@@ -11,13 +11,12 @@
 
 namespace mgpu::text {
 
-// What tokenizer.json's "decoder" does with tokens to make text of them: ByteLevel, Replace,
-// ByteFallback, Fuse, Strip, Metaspace, or a Sequence of them. Without one, tokens are joined with
-// spaces.
+// The "decoder" of tokenizer.json, which turns tokens into text: ByteLevel, Replace, ByteFallback,
+// Fuse, Strip, Metaspace, or a Sequence of them. Without a decoder, tokens are joined with spaces.
 class Decoder {
  public:
   Decoder() = default;
-  // Refuses other types by name.
+  // Throws an error that names any other type.
   explicit Decoder(const nlohmann::json& description);
 
   std::string decode(std::vector<std::string> tokens) const;

@@ -30,7 +30,7 @@ inline std::uint64_t hash_of(std::string_view text) {
   return mixed(hash ^ rest);
 }
 
-// A map from 64-bit keys, written once and read often. The key ~0 is not allowed.
+// A hash map with 64-bit keys, optimized for lookups. The key ~0 is not allowed.
 template <class Value>
 class IntMap {
  public:
@@ -41,7 +41,8 @@ class IntMap {
     return slot.key == key ? &slot.value : nullptr;
   }
 
-  // The value of a key, a new one if the key is new. Holds until the next insertion.
+  // The value of a key; inserts a new value if the key is new. The reference is valid until the
+  // next insertion.
   Value& operator[](std::uint64_t key) {
     std::size_t place = place_of(key);
     if (slots_[place].key == key) return slots_[place].value;

@@ -18,7 +18,8 @@ const nlohmann::json* field(const nlohmann::json& object, const char* name) {
 bool bool_field(const nlohmann::json& object, const char* name, bool otherwise) {
   const auto* const value = field(object, name);
   if (!value) return otherwise;
-  if (!value->is_boolean()) throw std::runtime_error(fmt::format("\"{}\" must be a bool", name));
+  if (!value->is_boolean())
+    throw std::runtime_error(fmt::format("\"{}\" must be true or false", name));
   return value->get<bool>();
 }
 

@@ -7,12 +7,12 @@
 
 namespace mgpu::text {
 
-// Fields of one object of tokenizer.json. A field that is absent or null gives the default; one of
-// another type is refused with its name and its owner's.
+// Fields of one object of tokenizer.json. An absent or null field gives the default. A field of
+// another type throws an error with its name.
 bool bool_field(const nlohmann::json& object, const char* name, bool otherwise);
 std::string string_field(const nlohmann::json& object, const char* name);
 
-// The list under a name; one that is absent or no list is refused.
+// The list under a name. Throws if it is absent or not a list.
 const nlohmann::json& list_field(const nlohmann::json& object, const char* name);
 
 // The object's "type".

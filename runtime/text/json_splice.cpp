@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-// Walks over JSON that a parser has found well-formed; at() past the end is a mistake all the same.
+// Scans JSON that a parser has already validated. Still throws if it would read past the end.
 class Scanner {
  public:
   explicit Scanner(std::string_view json) : json_(json) { skip_blanks(); }
@@ -29,7 +29,7 @@ class Scanner {
   void skip_blanks() {
     while (at_ < json_.size() && kBlanks.find(json_[at_]) != std::string_view::npos) ++at_;
   }
-  // The string as it is written, escapes and all.
+  // The string as written, including escapes.
   std::string_view string() {
     const std::size_t begin = at_ + 1;
     for (step(); here() != '"'; step()) {
@@ -51,7 +51,7 @@ class Scanner {
     } while (depth > 0);
     while (at_ < json_.size() &&
            std::string_view(",]} \t\r\n").find(json_[at_]) == std::string_view::npos) {
-      ++at_;  // the rest of a number or a word
+      ++at_;  // the rest of a number or a literal
     }
   }
 
@@ -69,7 +69,7 @@ struct Span {
   std::size_t begin = 0, end = 0;
 };
 
-// Where the value of a key of the outermost object stands; nothing, if there is no such key.
+// The position of a key's value in the outermost object; nothing if there is no such key.
 Span value_of(std::string_view json, std::string_view key, std::size_t& inside) {
   Scanner scan(json);
   Span found;
@@ -83,7 +83,7 @@ Span value_of(std::string_view json, std::string_view key, std::size_t& inside) 
     scan.skip_blanks();
     const std::size_t begin = scan.at();
     scan.skip_value();
-    if (name == key) found = {begin, scan.at()};  // of two, the last counts
+    if (name == key) found = {begin, scan.at()};  // the last of two equal keys is used
     scan.skip_blanks();
     if (scan.here() == ',') scan.step();
   }
@@ -106,7 +106,7 @@ std::string with_appended(std::string_view json, std::string_view key,
   if (old == "null") {
     return out.replace(value.begin, old.size(), fmt::format("[{}]", fmt::join(entries, ",")));
   }
-  // Each entry goes on a line of its own where the ones before do.
+  // Each new entry gets its own line if the existing ones do.
   const std::size_t last = json.find_last_not_of(kBlanks, value.end - 2);
   const bool empty = last == value.begin;
   const std::size_t first = json.find_first_not_of(kBlanks, value.begin + 1);

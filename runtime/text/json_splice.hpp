@@ -6,9 +6,9 @@
 
 namespace mgpu::text {
 
-// Well-formed JSON, an object, with entries added at the end of the list or object that stands
-// under a key; all else stays as it is, byte for byte. An entry is JSON, in an object with its key.
-// A key that is absent or null is given a list.
+// Returns a JSON object with entries appended to the list or object under a key. All other bytes
+// stay unchanged. The input must be well-formed. An entry is JSON; for an object it includes its
+// key. If the key is absent or null, it gets a new list.
 std::string with_appended(std::string_view json, std::string_view key,
                           std::span<const std::string> entries);
 

@@ -15,7 +15,7 @@ Metaspace read_metaspace(const nlohmann::json& description) {
   if (read.mark.empty() || code_point_at(read.mark, 0).size != read.mark.size()) {
     throw std::runtime_error("\"replacement\" must be one character");
   }
-  if (!description.contains("prepend_scheme")) {  // as files were before that field
+  if (!description.contains("prepend_scheme")) {  // files written before that field existed
     const bool prefixed = bool_field(description, "add_prefix_space", true);
     read.prefix = prefixed ? Metaspace::Prefix::always : Metaspace::Prefix::never;
     return read;

@@ -6,8 +6,8 @@
 
 namespace mgpu::text {
 
-// Metaspace, as pre-tokenizer and as decoder: spaces are written as a mark, and text may get one
-// more in front.
+// Metaspace, used as pre-tokenizer and as decoder: spaces are replaced by a mark, and one may be
+// added before the text.
 struct Metaspace {
   enum class Prefix { always, first, never };
 

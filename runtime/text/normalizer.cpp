@@ -32,7 +32,7 @@ std::string_view Normalizer::apply(std::string_view text, std::string& buffer) c
   for (const Step& step : steps_) {
     switch (step.kind) {
       case Kind::nfc:
-        if (surely_nfc(text)) continue;
+        if (passes_nfc_quick_check(text)) continue;
         buffer = nfc(text);
         break;
       case Kind::prepend:

@@ -10,15 +10,15 @@
 
 namespace mgpu::text {
 
-// What tokenizer.json's "normalizer" does to text before it is split: NFC, Prepend, Replace, or a
-// Sequence of them.
+// The "normalizer" of tokenizer.json, which changes text before it is split: NFC, Prepend, Replace,
+// or a Sequence of them.
 class Normalizer {
  public:
-  Normalizer() = default;  // leaves text as it is
-  // Refuses other types by name.
+  Normalizer() = default;  // leaves text unchanged
+  // Throws an error that names any other type.
   explicit Normalizer(const nlohmann::json& description);
 
-  // The normalised text: `text` itself, or what was put into `buffer`.
+  // Returns the normalized text: `text` itself, or a view of `buffer`.
   std::string_view apply(std::string_view text, std::string& buffer) const;
 
  private:

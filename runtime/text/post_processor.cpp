@@ -18,7 +18,7 @@ const nlohmann::json& ids_of(const nlohmann::json& special_tokens, const std::st
     if (found != special_tokens.end() && found->is_object()) return list_field(*found, "ids");
   }
   throw std::runtime_error(
-      fmt::format("TemplateProcessing uses \"{}\" and does not say its ids", name));
+      fmt::format("TemplateProcessing uses \"{}\" but does not list its ids", name));
 }
 
 }  // namespace
@@ -46,24 +46,26 @@ void PostProcessor::read_template(const nlohmann::json& description) {
     if (piece.is_object() && piece.contains("Sequence")) {
       const auto& sequence = piece["Sequence"];
       if (past_text || !sequence.is_object() || string_field(sequence, "id") != "A") {
-        throw std::runtime_error("TemplateProcessing of one text must have Sequence A once");
+        throw std::runtime_error(
+            "TemplateProcessing of one text must contain Sequence A exactly once");
       }
       past_text = true;
       continue;
     }
     if (!piece.is_object() || !piece.contains("SpecialToken") ||
         !piece["SpecialToken"].is_object() || special_tokens == description.end()) {
-      throw std::runtime_error("TemplateProcessing must be of Sequence and SpecialToken");
+      throw std::runtime_error("TemplateProcessing must consist of Sequence and SpecialToken");
     }
     auto& ids = past_text ? around.after : around.before;
     for (const auto& id : ids_of(*special_tokens, string_field(piece["SpecialToken"], "id"))) {
       if (!id.is_number_unsigned() || id > Vocabulary::kHighestId) {
-        throw std::runtime_error("TemplateProcessing has an id that is none");
+        throw std::runtime_error("TemplateProcessing has an invalid id");
       }
       ids.push_back(id.get<std::int32_t>());
     }
   }
-  if (!past_text) throw std::runtime_error("TemplateProcessing of one text leaves the text out");
+  if (!past_text)
+    throw std::runtime_error("TemplateProcessing of one text does not contain the text");
   steps_.push_back(std::move(around));
 }
 

@@ -7,12 +7,12 @@
 
 namespace mgpu::text {
 
-// What tokenizer.json's "post_processor" puts around the ids of one text when special tokens are
-// asked for: TemplateProcessing, ByteLevel (which changes no ids), or a Sequence of them.
+// The "post_processor" of tokenizer.json, which adds special tokens around the ids of one text:
+// TemplateProcessing, ByteLevel (which changes no ids), or a Sequence of them.
 class PostProcessor {
  public:
   PostProcessor() = default;
-  // Refuses other types by name.
+  // Throws an error that names any other type.
   explicit PostProcessor(const nlohmann::json& description);
 
   void apply(std::vector<std::int32_t>& ids) const;

@@ -12,14 +12,14 @@
 namespace mgpu::text {
 namespace {
 
-// GPT-2's pattern, the one of ByteLevel with use_regex.
+// GPT-2's pattern, used by ByteLevel with use_regex.
 constexpr std::string_view kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Digits goes by Unicode 17.
+// Digits uses Unicode 17.
 constexpr std::string_view kDigits = R"([\p{N}\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6}])";
 
-// Calls part(begin, end, match) for the matches and what lies between them, in order.
+// Calls part(begin, end, match) for the matches and the text between them, in order.
 template <class Each>
 void for_each_part(const Pattern& pattern, std::string_view text, Each part) {
   std::size_t done = 0;

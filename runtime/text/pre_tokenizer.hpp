@@ -12,7 +12,7 @@
 
 namespace mgpu::text {
 
-// Takes words one after the other.
+// Receives words one by one.
 class WordSink {
  public:
   virtual void word(std::string_view text) = 0;
@@ -21,20 +21,21 @@ class WordSink {
   ~WordSink() = default;
 };
 
-// What tokenizer.json's "pre_tokenizer" does: cuts normalised text into the words that the model
-// encodes each by itself. Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, and a
-// Sequence of them in which ByteLevel is the last.
+// The "pre_tokenizer" of tokenizer.json, which splits normalized text into words that the model
+// encodes separately: Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, or a
+// Sequence of them with ByteLevel last.
 class PreTokenizer {
  public:
   PreTokenizer() = default;  // all text is one word
-  // Refuses other types by name.
+  // Throws an error that names any other type.
   explicit PreTokenizer(const nlohmann::json& description);
 
-  // Words that the model sees in the letters of byte_alphabet.hpp; split() leaves them as bytes.
+  // Whether the model expects words in the letters of byte_alphabet.hpp. split() still passes
+  // bytes.
   bool byte_level() const { return byte_level_; }
 
-  // Hands out the words in order; none is empty. `at_start` says that the text begins where the
-  // whole input does.
+  // Passes the words to the sink in order; none is empty. `at_start`: the text is at the start of
+  // the whole input.
   void split(std::string_view text, bool at_start, WordSink& sink) const;
 
  private:

@@ -13,7 +13,7 @@ constexpr std::size_t kJitStack = 1 << 20;
 constexpr std::uint32_t kOptions =
     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
 
-// What a thread's searches write into: made once a thread, shared by all patterns.
+// The match data of a thread: created once per thread and shared by all patterns.
 struct Workspace {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
@@ -88,7 +88,7 @@ void Regex::compile(const std::string& pattern) {
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), kOptions,
                             &error, &at, context.get()));
   if (!code_) throw std::runtime_error(fmt::format("{} (at byte {})", message_of(error), at));
-  // Without JIT, as in a build of PCRE2 that has none, the interpreter gives the same matches.
+  // If PCRE2 was built without JIT, the interpreter finds the same matches.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
 
@@ -109,7 +109,7 @@ bool Regex::find(std::string_view text, std::size_t from, Match& match) const {
   const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(mine.match);
   if (bounds[0] > bounds[1] || bounds[0] < from) {
     throw std::runtime_error(
-        fmt::format("the tokenizer's pattern sets its match backwards, at byte {}", from));
+        fmt::format("the tokenizer's pattern moves its match backwards, at byte {}", from));
   }
   match = {bounds[0], bounds[1]};
   return true;

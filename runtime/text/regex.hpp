@@ -16,23 +16,24 @@ struct Match {
   std::size_t end = 0;
 };
 
-// The pattern in PCRE2's words: tokenizer files are written for Oniguruma, whose classes are those
-// of Unicode 16 and whose ^ and $ are at every line. What the two understand differently and cannot
-// be rewritten is refused by name.
+// Translates a pattern to PCRE2's syntax. Tokenizer files are written for Oniguruma, whose classes
+// are those of Unicode 16 and whose ^ and $ match at every line. Throws an error that names any
+// construct that cannot be translated with the same meaning.
 std::string to_pcre2(std::string_view pattern);
 
-// The inside of a bracket class that matches what \w matches in the patterns of added tokens.
+// The contents of a bracket class that matches the same characters as \w in patterns of added
+// tokens.
 std::string word_class();
 
-// A pattern of a tokenizer file, compiled. Any number of threads may search with it at once.
+// A compiled pattern of a tokenizer file. Any number of threads may search with it at once.
 class Regex {
  public:
-  // Throws with the pattern and what is wrong with it.
+  // Throws an error with the pattern and the reason.
   explicit Regex(std::string_view pattern);
-  static Regex literal(std::string_view text);        // exactly this text
-  static Regex of_pcre2(const std::string& pattern);  // without rewriting
+  static Regex literal(std::string_view text);        // matches exactly this text
+  static Regex of_pcre2(const std::string& pattern);  // without translation
 
-  // The next match at or after `from` in well-formed UTF-8, false if there is none.
+  // Finds the next match at or after `from` in well-formed UTF-8. Returns false if there is none.
   bool find(std::string_view text, std::size_t from, Match& match) const;
 
  private:
@@ -45,8 +46,8 @@ class Regex {
   std::unique_ptr<pcre2_real_code_8, Free> code_;
 };
 
-// Calls each(match) for all matches, left to right. An empty match right at the end of the match
-// before does not count.
+// Calls each(match) for all matches, left to right. Ignores an empty match at the end of the
+// previous match.
 template <class Each>
 void for_each_match(const Regex& regex, std::string_view text, Each each) {
   std::size_t from = 0;

@@ -10,7 +10,8 @@
 namespace mgpu::text {
 namespace {
 
-// The ranges of a category that the library's tables may lack, as the inside of a bracket class.
+// The ranges of a category that the library's tables may not have, as the contents of a bracket
+// class.
 std::string additions(std::string_view category) {
   std::string ranges;
   for (const auto& range : assigned_after_unicode_14()) {
@@ -21,19 +22,20 @@ std::string additions(std::string_view category) {
   return ranges;
 }
 
-// ASCII is named beside the property: a class looks it up in a bitmap, which is much faster.
+// ASCII is listed in addition to the property, because PCRE2 looks it up in a bitmap, which is much
+// faster.
 std::string property_class(std::string_view name) {
   const std::string_view ascii = name == "L" ? "a-zA-Z" : name == "N" || name == "Nd" ? "0-9" : "";
   const bool category = name.size() <= 2 && !name.empty() && name != "L&";
   return fmt::format("{}\\p{{{}}}{}", ascii, name, category ? additions(name) : "");
 }
 
-std::string word_of_patterns() {
+std::string pattern_word_class() {
   return "a-zA-Z0-9_\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" +
          additions("L") + additions("M") + additions("Nd");
 }
 
-// Reads a pattern once, left to right, and writes it anew.
+// Translates a pattern in one pass from left to right.
 class Translation {
  public:
   explicit Translation(std::string_view pattern) : in_(pattern) {}
@@ -71,7 +73,7 @@ class Translation {
     } else if (c == '(' && peek(1) == '?') {
       options();
     } else if (c == '}' && peek(1) == '+' && closes_interval()) {
-      refuse("{n,m}+");  // possessive there, a repeat of a repeat where the pattern comes from
+      refuse("{n,m}+");  // possessive in PCRE2, a repeated repeat in Oniguruma
     } else {
       copy(1);
     }
@@ -84,7 +86,7 @@ class Translation {
     return i > 0 && i < at_ && in_[i - 1] == '{';
   }
 
-  // (?m) lets the dot match a newline; there it is called s.
+  // In Oniguruma, (?m) lets the dot match a newline; in PCRE2 that is (?s).
   void options() {
     std::size_t end = at_ + 2;
     while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) {
@@ -133,7 +135,7 @@ class Translation {
         break;
       case 'w':
       case 'W':
-        set(word_of_patterns(), c == 'W');
+        set(pattern_word_class(), c == 'W');
         break;
       case 'b':
       case 'B':
@@ -145,7 +147,7 @@ class Translation {
         return;
       case 'h':
       case 'H':
-        refuse(fmt::format("\\{}", c));  // a hex digit there, a blank here
+        refuse(fmt::format("\\{}", c));  // a hex digit in Oniguruma, white space in PCRE2
       case 'u':
         unicode_escape();
         return;
@@ -164,7 +166,7 @@ class Translation {
       out_ += in_.substr(at_, 2);
       return;
     }
-    const std::string w = "[" + word_of_patterns() + "]";
+    const std::string w = "[" + pattern_word_class() + "]";
     out_ += c == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", w)
                      : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", w);
   }
@@ -180,7 +182,7 @@ class Translation {
       name.remove_prefix(1);
     }
     if (in_class_ && negated) {
-      out_ += fmt::format("\\P{{{}}}", name);  // as new as the library's Unicode, no newer
+      out_ += fmt::format("\\P{{{}}}", name);  // limited to the library's Unicode version
     } else {
       set(property_class(name), negated);
     }

@@ -12,12 +12,12 @@ namespace mgpu::text {
 
 // tokenizer.json's "pattern": {"String": ...} or {"Regex": ...}.
 struct Pattern {
-  std::string literal;  // not empty: matches exactly this
+  std::string literal;  // if not empty: matches exactly this text
   std::optional<Regex> regex;
 };
 Pattern read_pattern(const nlohmann::json& description);
 
-// The Replace of normalisers and decoders: every match becomes the same text.
+// The Replace of normalizers and decoders: replaces every match by the same text.
 class Replacement {
  public:
   Replacement() = default;

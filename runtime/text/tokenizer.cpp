@@ -28,7 +28,7 @@ using nlohmann::json;
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kConfig = "tokenizer_config.json";
 
-// Workspaces that wait for the next call of encode: as many as calls ever ran at once.
+// Idle workspaces for the next calls of encode: as many as ever ran at once.
 class Workspaces {
  public:
   std::unique_ptr<Bpe::Workspace> take() {
@@ -91,7 +91,7 @@ struct Tokenizer::Parts {
     for (AddedToken& token : read_added_tokens(part(file.rest(), "added_tokens"))) {
       if (!token.content.empty()) add(std::move(token), kTokenizer);
     }
-    // transformers goes by these where the two differ.
+    // transformers uses these if the two files differ.
     for (const AddedToken& token : config.added_tokens) {
       if (!token.content.empty()) add(token, kConfig);
     }
@@ -106,14 +106,14 @@ struct Tokenizer::Parts {
     if (const AddedToken* const found = added.find(id)) return &found->content;
     return bpe.vocabulary().token(id);
   }
-  // As HF's decoding asks: by text, which for a normalised token is no longer its name.
+  // HF's decoding looks tokens up by text, which for a normalized token differs from its name.
   bool special(const std::string& token) const {
     const AddedToken* const found = added.find(token);
     return found && found->special;
   }
   std::int32_t end() const { return std::max(bpe.vocabulary().end(), added.end()); }
 
-  // The id that HF's tokenizers give an added token, whatever its file says.
+  // The id that HF's tokenizers give an added token, regardless of the id in the file.
   std::int32_t id_for(const std::string& content) const {
     if (const auto known = id_of(content)) return *known;
     const auto tokens = static_cast<std::int32_t>(bpe.vocabulary().count());
@@ -124,9 +124,8 @@ struct Tokenizer::Parts {
     const std::int32_t id = id_for(token.content);
     if (token.id != id) {
       throw std::runtime_error(fmt::format(
-          "{}: added token \"{}\" has id {}, but its place in the vocabulary is {}, where "
-          "Hugging Face's tokenizers put it",
-          from, token.content, token.id, id));
+          "{}: added token \"{}\" has id {}, but Hugging Face's tokenizers give it id {}", from,
+          token.content, token.id, id));
     }
     const std::string* const other = bpe.vocabulary().token(id);
     if (other && *other != token.content) {
@@ -248,7 +247,8 @@ std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
 
 const std::string& Tokenizer::token_of(std::int32_t id) const {
   if (const std::string* const token = parts_->token(id)) return *token;
-  throw std::runtime_error(fmt::format("id {} is no token, the highest is {}", id, size() - 1));
+  throw std::runtime_error(
+      fmt::format("id {} is not a token; the highest id is {}", id, size() - 1));
 }
 
 std::int32_t Tokenizer::size() const {
@@ -273,7 +273,7 @@ const std::string& Tokenizer::unk_token() const {
   return parts_->config.unk_token;
 }
 
-// An empty name is no token.
+// An empty name means that there is no such token.
 std::optional<std::int32_t> Tokenizer::bos_id() const {
   return bos_token().empty() ? std::nullopt : id_of(bos_token());
 }

@@ -12,15 +12,15 @@
 
 namespace mgpu::text {
 
-// A Hugging Face tokenizer of the BPE kind: the same ids and the same text as HF's. What a file
-// asks for beyond that is refused by name when it is read. "truncation" and "padding" of the file
-// are not applied, as transformers does not apply them either.
+// A Hugging Face BPE tokenizer with the same ids and the same text as the original. Loading a file
+// with an unsupported feature throws an error that names it. "truncation" and "padding" of the file
+// are not applied, and transformers does not apply them either.
 //
-// All const functions may be called from any number of threads at once.
+// Any number of threads may call const functions at once.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, and tokenizer_config.json, special_tokens_map.json and
-  // chat_template.jinja where they are there.
+  // Reads tokenizer.json and, if they exist, tokenizer_config.json, special_tokens_map.json and
+  // chat_template.jinja.
   static Tokenizer load(const std::filesystem::path& folder);
   static Tokenizer parse(std::string_view tokenizer_json,
                          std::string_view tokenizer_config_json = {});
@@ -29,18 +29,18 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Throws for text that is not UTF-8, naming the byte.
+  // Throws for text that is not UTF-8; the message has the position of the byte.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
-  // Ids that are no token are left out; bytes that are no text become U+FFFD.
+  // Unknown ids are left out. Bytes that are not valid UTF-8 become U+FFFD.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<std::int32_t> id_of(std::string_view token) const;
-  const std::string& token_of(std::int32_t id) const;  // throws if the id is no token
-  std::int32_t size() const;                           // highest id + 1, added tokens counted
+  const std::string& token_of(std::int32_t id) const;  // throws if the id is unknown
+  std::int32_t size() const;                           // highest id + 1, including added tokens
   bool special(std::int32_t id) const;
 
-  // The tokens that tokenizer_config.json, else special_tokens_map.json, name; empty if none. An id
-  // is missing where the name is, and where the vocabulary does not know the token.
+  // The special tokens named by tokenizer_config.json, else by special_tokens_map.json; empty if
+  // none. There is no id if there is no such token or it is not in the vocabulary.
   const std::string& bos_token() const;
   const std::string& eos_token() const;
   const std::string& pad_token() const;
@@ -50,17 +50,17 @@ class Tokenizer {
   std::optional<std::int32_t> pad_id() const;
   std::optional<std::int32_t> unk_id() const;
 
-  // chat_template.jinja, else tokenizer_config.json's "chat_template", of several the "default";
-  // empty if there is none.
+  // chat_template.jinja, else the "chat_template" of tokenizer_config.json (if there are several,
+  // the one named "default"); empty if there is none.
   const std::string& chat_template() const;
 
-  // Makes tokens of these texts. What is an added token already stays as it is, what the model
-  // knows keeps its id, others get the next ids.
+  // Adds these texts as tokens. Existing added tokens stay unchanged, texts in the vocabulary keep
+  // their id, and others get the next free ids.
   void add_tokens(const std::vector<std::string>& tokens, bool special);
 
-  // Writes files(); what was not read is not written.
+  // Writes files(). Files that were not read are not written.
   void save(const std::filesystem::path& folder) const;
-  // The files as they were read, byte for byte, with added tokens appended: name and content.
+  // The files by name, byte for byte as they were read, with added tokens appended.
   const std::map<std::string, std::string>& files() const;
 
  private:

@@ -32,7 +32,7 @@ json parsed(const std::map<std::string, std::string>& files, const std::string& 
   return content;
 }
 
-// A token is written as its text or as an object with it.
+// A token is written as its text or as an object that contains it.
 std::string token_in(const json& object, const std::string& key, const char* file) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return {};
@@ -69,7 +69,7 @@ std::vector<AddedToken> added_tokens_of(const json& config) {
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || !token.is_object()) {
       throw std::runtime_error(
-          fmt::format("\"added_tokens_decoder\" has \"{}\" in place of an id and its token", key));
+          fmt::format("\"added_tokens_decoder\": \"{}\" must be an id with its token", key));
     }
     list.push_back(token);
     list.back()["id"] = id;

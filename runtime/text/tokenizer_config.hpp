@@ -8,14 +8,14 @@
 
 namespace mgpu::text {
 
-// What the files beside tokenizer.json say.
+// The contents of the files next to tokenizer.json.
 struct TokenizerConfig {
   std::string bos_token, eos_token, pad_token, unk_token;
   std::string chat_template;
   std::vector<AddedToken> added_tokens;  // "added_tokens_decoder", by id
 };
 
-// From the files of a folder, by name; any may be missing. Throws with the file's name.
+// Reads the files of a folder, given by name; any may be missing. Errors contain the file's name.
 TokenizerConfig read_tokenizer_config(const std::map<std::string, std::string>& files);
 
 }  // namespace mgpu::text

@@ -9,8 +9,8 @@
 
 namespace mgpu::text {
 
-// Takes the events of the JSON parser: half a million strings of a vocabulary would be slow to hold
-// as JSON values.
+// Handles the events of the JSON parser. Keeping half a million strings of a vocabulary as JSON
+// values would be slow.
 class TokenizerFileReader {
  public:
   using json = nlohmann::json;
@@ -24,7 +24,7 @@ class TokenizerFileReader {
 
   bool number_unsigned(std::uint64_t x) {
     if (mode_ != Mode::vocabulary) return value(json(x));
-    // The vocabulary refuses what is out of its bounds.
+    // The vocabulary checks the range.
     file_.vocabulary_.add(std::move(token_), x > INT64_MAX ? -1 : static_cast<std::int64_t>(x));
     return true;
   }
@@ -75,7 +75,7 @@ class TokenizerFileReader {
   }
 
   bool parse_error(std::size_t at, const std::string&, const json::exception& error) {
-    throw std::runtime_error(fmt::format("no JSON at byte {}: {}", at, error.what()));
+    throw std::runtime_error(fmt::format("invalid JSON at byte {}: {}", at, error.what()));
   }
 
  private:
@@ -135,7 +135,7 @@ class TokenizerFileReader {
   }
 
   bool open(json&& x) {
-    if (++depth_ > kDeepest) throw std::runtime_error("JSON is nested too deep");
+    if (++depth_ > kDeepest) throw std::runtime_error("JSON is nested too deeply");
     open_.push_back(place(std::move(x)));
     return true;
   }
@@ -153,9 +153,9 @@ class TokenizerFileReader {
   TokenizerFile& file_;
   Mode mode_ = Mode::rest;
   std::size_t depth_ = 0;
-  std::vector<json*> open_;  // the containers that are being read, outermost first
+  std::vector<json*> open_;  // the open containers, outermost first
   std::string key_, top_key_, second_key_;
-  std::string token_;  // whose id comes next
+  std::string token_;  // the token whose id comes next
   int halves_ = 0;
 };
 

@@ -13,20 +13,21 @@
 
 namespace mgpu::text {
 
-// tokenizer.json, read but not yet understood: its two long parts apart from the rest.
+// tokenizer.json, parsed but not yet interpreted. Its two large parts, vocabulary and merges, are
+// separate from the rest.
 class TokenizerFile {
  public:
-  // Throws for what is not JSON or has a vocabulary or merges of another shape.
+  // Throws if it is not JSON, or if the vocabulary or the merges have another structure.
   explicit TokenizerFile(std::string_view json);
 
   const nlohmann::json& rest() const { return rest_; }  // without model.vocab and model.merges
   Vocabulary take_vocabulary() { return std::move(vocabulary_); }
-  std::vector<Bpe::Merge> merges() const;  // views into this
+  std::vector<Bpe::Merge> merges() const;  // views into this object
 
  private:
   friend class TokenizerFileReader;
   struct MergeText {
-    std::size_t begin, middle, end;  // the right half begins at the middle
+    std::size_t begin, middle, end;  // the right token begins at `middle`
   };
 
   nlohmann::json rest_;
@@ -35,7 +36,8 @@ class TokenizerFile {
   std::vector<MergeText> merges_;
 };
 
-// The options of the model; refuses what is no BPE or needs what we do not have, by name.
+// The options of the model. Throws an error that names the feature if the model is not BPE or is
+// not supported.
 BpeOptions read_bpe_options(const nlohmann::json& model);
 
 // The tokens of "added_tokens", in order.

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files of a tokenizer. The last ones hold the vocabulary in older forms: we do not read them,
-// but other programs do, so they go where the tokenizer goes.
+// The files of a tokenizer. The last ones contain the vocabulary in older formats. We do not use
+// them, but other programs do, so they are saved with the tokenizer.
 constexpr const char* kNames[] = {"tokenizer.json",
                                   "tokenizer_config.json",
                                   "special_tokens_map.json",
@@ -44,10 +44,10 @@ void write_file(const fs::path& path, const std::string& content) {
 
 Tokenizer Tokenizer::load(const fs::path& folder) {
   if (!fs::exists(folder / kNames[0])) {
-    throw std::runtime_error(fmt::format(
-        "no tokenizer.json in {}; tokenizers in other forms can be converted by loading them in "
-        "transformers and saving them",
-        folder.string()));
+    throw std::runtime_error(
+        fmt::format("no tokenizer.json in {}; to convert a tokenizer of another format, load it "
+                    "with transformers and save it",
+                    folder.string()));
   }
   std::map<std::string, std::string> files;
   for (const char* const name : kNames) {

@@ -23,7 +23,7 @@ unsigned char byte_at(std::string_view text, std::size_t at) {
 }
 
 struct Sequence {
-  std::size_t size = 1;  // bytes of the code point, or of the maximal part that is wrong
+  std::size_t size = 1;  // bytes of the code point, or of the maximal ill-formed part
   bool valid = false;
 };
 
@@ -54,8 +54,8 @@ std::size_t skip_ascii(std::string_view text, std::size_t at) {
   return at;
 }
 
-// What a code point means to composition. Inert ones neither change, nor move, nor compose with
-// what stands before them, so that text can be normalised piece by piece between them.
+// The role of a code point in composition. An inert code point does not change, move or compose
+// with earlier ones, so text can be normalized separately between inert code points.
 enum class Role : std::uint8_t { inert, active, newcomer };
 
 constexpr char32_t kRoles = 0x30000;  // above, every code point is inert
@@ -110,7 +110,7 @@ void append_composed(std::string_view text, std::string& to) {
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, &std::free);
   if (size < 0) {
     throw std::runtime_error(
-        fmt::format("cannot normalise {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));
+        fmt::format("cannot normalize {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));
   }
   to.append(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size));
 }
@@ -182,7 +182,7 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
-bool surely_nfc(std::string_view text) {
+bool passes_nfc_quick_check(std::string_view text) {
   std::size_t at = 0;
   while ((at = skip_ascii(text, at)) < text.size()) {
     const CodePoint c = code_point_at(text, at);
@@ -195,8 +195,8 @@ bool surely_nfc(std::string_view text) {
 std::string nfc(std::string_view text) {
   std::string composed;
   composed.reserve(text.size() + text.size() / 8);
-  std::size_t copied = 0;  // all before is in `composed`
-  std::size_t base = 0;    // where a starter stands that what follows may compose with
+  std::size_t copied = 0;  // everything before it is in `composed`
+  std::size_t base = 0;    // position of the starter that later code points may compose with
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
     const Role role = role_of(c.value);

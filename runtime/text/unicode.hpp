@@ -7,8 +7,8 @@
 
 namespace mgpu::text {
 
-// Where the first byte stands that is no part of well-formed UTF-8 (surrogates and overlong forms
-// are not), or nothing.
+// The position of the first byte that is not part of well-formed UTF-8 (surrogates and overlong
+// forms are invalid), or nothing.
 std::optional<std::size_t> first_invalid_utf8(std::string_view bytes);
 
 struct CodePoint {
@@ -16,23 +16,23 @@ struct CodePoint {
   std::size_t size = 0;  // in bytes
 };
 
-// The code point at, or before, a place in well-formed UTF-8; the place must leave one to read.
+// The code point at, or before, a position in well-formed UTF-8. There must be one.
 CodePoint code_point_at(std::string_view text, std::size_t at);
 CodePoint code_point_before(std::string_view text, std::size_t end);
 
 void append_utf8(char32_t value, std::string& to);
 
-// Bytes as text: every maximal part that is not well-formed becomes U+FFFD.
+// Converts bytes to valid UTF-8: every maximal ill-formed part becomes U+FFFD.
 std::string to_valid_utf8(std::string_view bytes);
 
 // Unicode's White_Space.
 bool is_white_space(char32_t c);
 
-// Whether the text needs no look at all to be known as NFC.
-bool surely_nfc(std::string_view text);
+// True if a quick check shows that the text is NFC.
+bool passes_nfc_quick_check(std::string_view text);
 
-// The normalisation form C as Hugging Face's tokenizers compute it, whatever Unicode version our
-// own tables have: code points newer than theirs stay as and where they are.
+// Normalization form C as Hugging Face's tokenizers compute it, independent of the Unicode version
+// of our library: code points that are newer than their tables stay unchanged and in place.
 std::string nfc(std::string_view text);
 
 }  // namespace mgpu::text

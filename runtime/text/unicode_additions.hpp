@@ -15,11 +15,11 @@ struct CategoryRange {
 };
 
 // The code points that Unicode 15, 15.1 and 16 assigned, with their general category. Pre-tokenizer
-// patterns mean Unicode 16's categories; a library may know Unicode 14's only.
+// patterns use Unicode 16's categories, but a library may have those of Unicode 14 only.
 std::span<const CategoryRange> assigned_after_unicode_14();
 
-// The code points of Unicode 14 with a combining class or a composition that the normaliser of
-// Hugging Face's tokenizers does not know.
+// The code points of Unicode 14 with a combining class or a composition that the normalizer of
+// Hugging Face's tokenizers does not have.
 std::span<const CodePointRange> unknown_to_nfc();
 
 }  // namespace mgpu::text

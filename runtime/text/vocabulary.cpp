@@ -20,7 +20,7 @@ void Vocabulary::reserve(std::size_t tokens) {
 void Vocabulary::add(std::string token, std::int64_t id) {
   if (id < 0 || id > kHighestId) {
     throw std::runtime_error(
-        fmt::format("token \"{}\" has id {}, ids are 0 to {}", token, id, kHighestId));
+        fmt::format("token \"{}\" has id {}; ids must be from 0 to {}", token, id, kHighestId));
   }
   const auto at = static_cast<std::size_t>(id);
   if (at < taken_.size() && taken_[at]) {
@@ -32,7 +32,7 @@ void Vocabulary::add(std::string token, std::int64_t id) {
   Slot& slot = slots_[place_of(token, hash)];
   if (slot.id >= 0) {
     throw std::runtime_error(
-        fmt::format("token \"{}\" is there twice, as {} and as {}", token, slot.id, id));
+        fmt::format("duplicate token \"{}\" with ids {} and {}", token, slot.id, id));
   }
   slot = {static_cast<std::uint32_t>(hash), static_cast<std::int32_t>(id)};
   if (at >= tokens_.size()) {

@@ -8,18 +8,18 @@
 
 namespace mgpu::text {
 
-// Token texts and their ids, both ways. Ids may leave gaps.
+// Maps token texts to ids and ids to texts. Ids may have gaps.
 class Vocabulary {
  public:
   static constexpr std::int32_t kHighestId =
-      (1 << 22) - 1;  // a bound for what a file can make us allocate
+      (1 << 22) - 1;  // limits the memory that a file can make us allocate
 
   void reserve(std::size_t tokens);
-  // Throws if the token or the id is there already, or the id is out of bounds.
+  // Throws if the token or the id exists already, or if the id is out of range.
   void add(std::string token, std::int64_t id);
 
   std::optional<std::int32_t> find(std::string_view token) const;
-  // The token, nullptr if the id is not taken.
+  // The token, or nullptr if the id is not used.
   const std::string* token(std::int32_t id) const;
 
   std::size_t count() const { return count_; }

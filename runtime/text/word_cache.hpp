@@ -8,15 +8,15 @@
 
 namespace mgpu::text {
 
-// Remembers the ids of short words. Bounded: when it is full it forgets everything.
+// A cache of the ids of short words. Its size is bounded: when full, it is cleared.
 class WordCache {
  public:
-  static constexpr std::size_t kLongest = 64;  // bytes; longer words come back too rarely
+  static constexpr std::size_t kLongest = 64;  // bytes; longer words are repeated too rarely
 
-  // The ids, nullptr data if the word is not known. Holds until the next put.
+  // The ids; data() is nullptr if the word is not cached. Valid until the next put.
   std::span<const std::int32_t> find(std::string_view word, std::uint64_t hash) const;
 
-  // The word must not be in it.
+  // The word must not be cached yet.
   void put(std::string_view word, std::uint64_t hash, std::span<const std::int32_t> ids);
 
  private:

@@ -25,7 +25,7 @@ EvaluationResult evaluate(Learner& learner, const data::Dataset& dataset, const 
   options.rank = comm.rank();
   options.world = comm.world();
   options.max_items = per_device;
-  options.micro_batches = 1;
+  options.min_micro_batches = 1;
   StepRecord record(learner.options().shards.device, comm.world());
   EvaluationResult result;
   const auto at_once = static_cast<std::size_t>(per_device * comm.world());

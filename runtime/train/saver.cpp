@@ -217,7 +217,7 @@ std::string Saver::find() {
   const auto& wanted = config_.resume_from_checkpoint;
   std::string path;
   const bool first = learner_.comm().rank() == 0;
-  if (first) checkpoint::remove_leftovers(config_.output_dir);
+  if (first) checkpoint::remove_unfinished_saves(config_.output_dir);
   if (first && wanted != "no") {
     if (wanted != "auto" && wanted != "true") {
       checkpoint::verify(wanted);

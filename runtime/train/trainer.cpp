@@ -32,10 +32,10 @@ void Trainer::start_loader() {
   options.rank = contract_.rank;
   options.world = contract_.world_size;
   options.max_items = batch_.per_device;
-  options.micro_batches = batch_.accumulation;
+  options.min_micro_batches = batch_.accumulation;
   options.first_step = progress_.step;
   options.end_step = total_steps_;
-  options.ahead = kAhead;
+  options.prefetch_steps = kAhead;
   options.weights = [pacer = pacer_.get()](std::int64_t step) { return pacer->weights(step); };
   loader_ = std::make_unique<data::Loader>(train_data_->dataset, *plan_, options);
   next_ = loader_->next();

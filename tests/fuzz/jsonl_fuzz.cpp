@@ -46,7 +46,7 @@ Json checked_row(std::string_view line) {
     const std::string_view what = e.what();
     check_message(what);
     bool stricter = false;
-    for (const char* const word : {"twice", "deeper", "does not fit", "more than"})
+    for (const char* const word : {"duplicate", "deeper", "does not fit", "more than"})
       stricter = stricter || what.find(word) != what.npos;
     // The package treats a zero byte as the end, and skips a BOM.
     stricter = stricter || line.find('\0') != line.npos || line.starts_with("\xEF\xBB\xBF");

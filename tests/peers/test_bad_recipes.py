@@ -52,13 +52,13 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(1, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
 
     def test_empty_dataset(self):
-        self.refused(1, "empty.jsonl holds no rows",
+        self.refused(1, "empty.jsonl has no rows",
                      dataset_name=str(write_rows(self.dir / "empty.jsonl", [])))
 
     def test_bad_rows(self):
-        for bad, what in (('{"input_ids": [1, 2', "no JSON"), ("[1, 2]", "object"),
-                          ('{"input_ids": [1, 999]}', "holds 999"),
-                          ('{"input_ids": [1, -7]}', "holds -7"),
+        for bad, what in (('{"input_ids": [1, 2', "invalid JSON"), ("[1, 2]", "object"),
+                          ('{"input_ids": [1, 999]}', "contains 999"),
+                          ('{"input_ids": [1, -7]}', "contains -7"),
                           ('{"input_ids": [1, 2], "labels": [1]}', "labels")):
             with self.subTest(bad):
                 run = self.refused(1, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
@@ -73,7 +73,7 @@ class BadRecipes(trainer.TrainerTest):
         self.assertEqual(run.column("epoch"), [1])
 
     def test_missing_model(self):
-        self.refused(1, "no-such-model is no folder", model_name_or_path="no-such-model")
+        self.refused(1, "no-such-model is neither a local folder", model_name_or_path="no-such-model")
 
     def test_truncated_weights(self):
         weights = self.model / "model.safetensors"
@@ -102,7 +102,7 @@ class BadRecipes(trainer.TrainerTest):
         rows[3]["input_ids"][2:4] = rows[3]["labels"][2:4] = [300, 319]
         self.train(2, dataset_name=str(write_rows(self.dir / "high.jsonl", rows)), max_steps=1)
         rows[3]["input_ids"][2] = 320
-        self.refused(1, "holds 320; ids are from 0 to 319",
+        self.refused(1, "contains 320; ids must be from 0 to 319",
                      dataset_name=str(write_rows(self.dir / "high.jsonl", rows)))
 
     def test_what_becomes_of_rows_is_told_and_counted(self):
@@ -113,7 +113,7 @@ class BadRecipes(trainer.TrainerTest):
         run = self.train(2, dataset_name=str(write_rows(self.dir / "some.jsonl", rows)),
                          max_length=16, max_steps=1)
         for line in ("some.jsonl: 2 of 17 rows cut to max_length 16",
-                     "some.jsonl: 1 of 17 rows left out: no label within max_length 16"):
+                     "some.jsonl: 1 of 17 rows dropped: no target token within max_length 16"):
             self.assertIn(line, run.notes)
             self.assertEqual(run.out.count(line), 1)
         done = subprocess.run(

@@ -52,7 +52,7 @@ std::optional<Value> character(const Text& text, const Value& index, Budget& bud
   return Value(text.text.substr(byte, character_at(text.text, byte).length), text.safe);
 }
 
-// value[index] where Python has it.
+// value[index] as in Python.
 std::optional<Value> own_item(const Value& value, const Value& index, Budget& budget) {
   if (const auto* dict = value.dict()) {
     if (index.dict() || index.is(Sequence::Kind::list)) return {};  // cannot be a key
@@ -64,7 +64,7 @@ std::optional<Value> own_item(const Value& value, const Value& index, Budget& bu
   return {};
 }
 
-// The positions that start:stop:step picks of `size` things, as Python's slice.indices.
+// The positions that start:stop:step selects from `size` items, like Python's slice.indices.
 Range bounds(std::size_t size, const Value& start, const Value& stop, Integer step) {
   const auto count = static_cast<Integer>(size);
   const Integer lowest = step < 0 ? -1 : 0, highest = step < 0 ? count - 1 : count;
@@ -122,7 +122,7 @@ std::optional<Value> own_attribute(const Value& value, std::string_view name) {
 
 Value attribute_of(const Value& value, std::string_view name, Budget& budget) {
   budget.spend(1);
-  // A key that hides no method is by far the most frequent case.
+  // A key that is not also the name of a method is by far the most common case.
   if (auto found = own_attribute(value, name)) return *found;
   if (const auto* dict = value.dict()) {
     const Value* found = dict->find(name);

@@ -8,8 +8,8 @@
 
 namespace mgpu::text::jinja {
 
-// The arguments of one call, matched to the parameters' names; fails as Python does where they do
-// not fit. Borrows the arguments.
+// Matches the arguments of a call to parameter names. Fails like Python if they do not fit. Keeps
+// pointers to the arguments.
 class Parameters {
  public:
   Parameters(std::string_view callee, const Arguments& given,

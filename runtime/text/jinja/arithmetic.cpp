@@ -13,7 +13,7 @@ namespace {
 constexpr Integer kSmallest = std::numeric_limits<std::int64_t>::min();
 constexpr Integer kLargest = std::numeric_limits<std::int64_t>::max();
 
-// Of such numbers neither sums nor remainders overflow 128 bits.
+// Sums and remainders of such numbers do not overflow 128 bits.
 Integer limited(Integer value) {
   constexpr Integer kMost = static_cast<Integer>(1) << 100;
   if (value < -kMost || value > kMost)
@@ -21,7 +21,7 @@ Integer limited(Integer value) {
   return value;
 }
 
-// Of two 64-bit numbers no operator overflows 128 bits.
+// No operator on two 64-bit numbers overflows 128 bits.
 Integer small(Integer value) {
   if (value < kSmallest || value > kLargest)
     throw Failure("arithmetic with integers of more than 64 bits is not supported");

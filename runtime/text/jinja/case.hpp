@@ -5,7 +5,7 @@
 
 namespace mgpu::text::jinja {
 
-// A character's full case mappings, without regard to what stands around it.
+// A character's full case mappings, independent of its context.
 std::u32string upper_case(char32_t code);
 std::u32string title_case(char32_t code);
 std::u32string lower_case(char32_t code);

@@ -169,12 +169,12 @@ Value Interpreter::value_of(const Binary& node) {
   return apply(node.op, left, right, budget_);
 }
 
-Value Interpreter::value_of(const Logic& node) {
+Value Interpreter::value_of(const BooleanOperation& node) {
   Value left = evaluate(*node.left);
   return left.truth() == node.all ? evaluate(*node.right) : left;
 }
 
-Value Interpreter::value_of(const Joined& node) {
+Value Interpreter::value_of(const Concatenation& node) {
   std::string out;
   for (const auto& each : node.parts) out += to_text(evaluate(*each), budget_);
   budget_.spend_bytes(out.size());
@@ -215,7 +215,7 @@ Value Interpreter::value_of(const Compared& node) {
   return {true};
 }
 
-Value Interpreter::value_of(const Choice& node) {
+Value Interpreter::value_of(const Conditional& node) {
   if (evaluate(*node.test).truth()) return evaluate(*node.yes);
   if (node.no) return evaluate(*node.no);
   return Value::undefined(fmt::format(

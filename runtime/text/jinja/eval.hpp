@@ -11,18 +11,19 @@
 
 namespace mgpu::text::jinja {
 
-// What a template may use before its rendering ends with an error.
+// The limits of a rendering. Exceeding one is an error.
 struct Limits {
   std::size_t work = 50'000'000;  // steps: see Budget
   std::size_t output = std::size_t{256} << 20;
   int depth = 600;  // of calls and nested expressions
 };
 
-// The names that a part of the template has set. Looked up from the inside out.
+// The variables set in a part of the template. Names are looked up from the innermost scope
+// outwards.
 struct Scope {
   Scope* outer = nullptr;
   std::vector<std::pair<std::string_view, Value>> variables{};
-  bool kept = false;  // a macro may still look here when the part is over
+  bool kept = false;  // a macro may still use this scope after the part has ended
 
   const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);
@@ -33,7 +34,8 @@ struct Macro {
   Scope* scope = nullptr;  // where it was defined
 };
 
-// What came of a template. A mark inside a macro or a captured part has no place in the text.
+// The result of rendering a template. `misplaced_generation`: a {% generation %} is inside a macro
+// or a captured block, so it has no position in the text.
 struct Result {
   std::string text;
   std::vector<std::pair<std::size_t, std::size_t>> generation;
@@ -72,7 +74,7 @@ class Interpreter {
   Value value_of(const Item& node);
   Value value_of(const Slice& node);
   Value value_of(const Call& node);
-  Value value_of(const Hole&) { return hole_; }
+  Value value_of(const BlockText&) { return block_text_; }
   Value value_of(const Filtered& node);
   Value value_of(const Tested& node);
   Value value_of(const ListDisplay& node);
@@ -80,10 +82,10 @@ class Interpreter {
   Value value_of(const Negation& node) { return {!evaluate(*node.operand).truth()}; }
   Value value_of(const Sign& node) { return negate(evaluate(*node.operand), node.minus); }
   Value value_of(const Binary& node);
-  Value value_of(const Logic& node);
-  Value value_of(const Joined& node);
+  Value value_of(const BooleanOperation& node);
+  Value value_of(const Concatenation& node);
   Value value_of(const Compared& node);
-  Value value_of(const Choice& node);
+  Value value_of(const Conditional& node);
   bool compare_with(Comparison how, const Value& left, const Value& right);
   Arguments evaluate(const CallArguments& arguments);
 
@@ -116,7 +118,7 @@ class Interpreter {
   int line_ = 1;
   int depth_ = 0;
   Scope* scope_ = nullptr;
-  Value hole_;
+  Value block_text_;
   Result result_;
   std::string* out_ = &result_.text;
   bool in_generation_ = false;

@@ -15,7 +15,7 @@ namespace mgpu::text::jinja {
 
 namespace {
 
-// The value as text that stays safe if it was.
+// The value as text; a safe text stays safe.
 Text soft(Interpreter& interpreter, const Value& value) {
   return {to_text(value, interpreter.budget()), value.text() && value.text()->safe};
 }
@@ -28,7 +28,7 @@ Value changed(Interpreter& interpreter, const Value& self, const Arguments& argu
   return {change(text.text), text.safe};
 }
 
-// The filter's own idea of a title: white space, hyphens and opening brackets begin a word.
+// The rule of the filter `title`: a word begins after white space, hyphens and opening brackets.
 std::string title_words(std::string_view text) {
   const auto separates = [](char32_t code) {
     return is_space(code) ||

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kDigits = "0123456789";
 
-// Walks a text of the "%s and %(name)s" kind.
+// Formats a text in percent style: "%s and %(name)s".
 class Percent {
  public:
   Percent(const Text& text, const Value& arguments, Budget& budget)
@@ -28,7 +28,7 @@ class Percent {
       if (percent < source_.size()) conversion();
     }
     using enum Sequence::Kind;
-    // What could be looked up by name need not be used.
+    // Arguments that can be looked up by name may stay unused.
     const bool named = by_name_ || arguments_.dict() || arguments_.undefined() ||
                        arguments_.is(list) || arguments_.is(range);
     if (!named && taken_ < count())
@@ -161,7 +161,7 @@ class Percent {
   std::string out_;
 };
 
-// Walks a text of the "{} and {name.part[0]!r:>8}" kind.
+// Formats a text in str.format style: "{} and {name.part[0]!r:>8}".
 class Braces {
  public:
   Braces(const Text& text, const Arguments& arguments, Budget& budget)

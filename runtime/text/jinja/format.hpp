@@ -6,8 +6,8 @@
 
 namespace mgpu::text::jinja {
 
-// How one value is written: the part after the colon in str.format, the letters after % in the
-// older kind.
+// How a value is formatted: the part after the colon in str.format, or the characters after % in
+// percent formatting.
 struct FormatSpec {
   std::string fill = " ";
   char align = 0;  // < > ^ =, or 0 for the value's own

@@ -7,7 +7,7 @@
 
 #include "runtime/text/jinja/eval.hpp"
 
-// What the interpreter puts on while it is inside something, and takes off again behind it.
+// Guards that change the interpreter's state inside a construct and restore it afterwards.
 namespace mgpu::text::jinja {
 
 class Interpreter::Depth {
@@ -25,7 +25,7 @@ class Interpreter::Depth {
   Interpreter& interpreter_;
 };
 
-// What is written goes to a text of its own.
+// Redirects output to its own text.
 class Interpreter::Capture {
  public:
   explicit Capture(Interpreter& interpreter)
@@ -41,7 +41,8 @@ class Interpreter::Capture {
   std::string* outer_;
 };
 
-// A scope inside another, which the interpreter keeps to the end where a macro was defined in it.
+// A nested scope. If a macro was defined in it, the interpreter keeps it until the end of
+// rendering.
 class Interpreter::NewScope {
  public:
   NewScope(Interpreter& interpreter, Scope* outer)

@@ -31,7 +31,7 @@ Value range(Interpreter& interpreter, const Value&, const Arguments& arguments) 
                          {start, stop, step});
 }
 
-// The pairs that dict() and namespace() are made of.
+// The key-value pairs passed to dict() or namespace().
 Dict pairs(Interpreter& interpreter, const Arguments& arguments, const char* name) {
   auto& budget = interpreter.budget();
   if (arguments.positional.size() > 1)
@@ -82,7 +82,7 @@ Value strftime_now(Interpreter& interpreter, const Value&, const Arguments& argu
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   ::localtime_r(&now, &local);
-  // A mark at the end tells an empty result from a buffer that is too small.
+  // A character at the end distinguishes an empty result from a buffer that is too small.
   std::string out(format.size() * 64 + 64, '\0');
   const std::size_t size = std::strftime(out.data(), out.size(), (format + "|").c_str(), &local);
   if (size == 0) throw Failure("strftime_now's result is too long");

@@ -19,7 +19,7 @@ bool begins_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80) != 0;
 }
 
-// Newlines are one kind, and the last one is not part of the template.
+// All newlines become "\n", and the last one is not part of the template.
 std::string normalized(std::string_view source) {
   std::string out;
   for (std::size_t at = 0; at < source.size(); ++at) {
@@ -70,7 +70,7 @@ class Lexer {
     return source_.npos;
   }
 
-  // Adds the text before a tag, less what the tag takes of it.
+  // Adds the text before a tag, without the white space that the tag removes.
   void add_text(std::string_view text, char sign, bool takes_indent) {
     if (sign == '-') {
       text = strip_space(text, false, true);
@@ -109,7 +109,8 @@ class Lexer {
     line_starting_ = source_[at_ - 1] == '\n';
   }
 
-  // Behind a closing delimiter: "-" takes white space, else a block or comment takes one newline.
+  // After a closing delimiter, "-" removes white space; otherwise a block or comment removes one
+  // newline.
   void close(char sign, bool takes_newline) {
     if (sign == '-')
       skip_space();
@@ -126,7 +127,7 @@ class Lexer {
     close(before == '-' || before == '+' ? before : '\0', true);
   }
 
-  // The bytes of "{% raw %}" if that is what stands here.
+  // The length of "{% raw %}" if it begins here.
   std::size_t raw_begin(char sign) const {
     std::size_t at = at_ + (sign ? 3 : 2);
     at = skip_from(at);
@@ -166,7 +167,7 @@ class Lexer {
     fail_at(line, "a raw block is not closed");
   }
 
-  // The tokens up to the closing delimiter, which does not count within brackets.
+  // The tokens up to the closing delimiter, which is not recognized within brackets.
   void inside(bool block) {
     const int line = line_;
     const std::string_view delimiter = block ? "%}" : "}}";
@@ -238,7 +239,7 @@ class Lexer {
   std::size_t at_ = 0;
   int line_ = 1;
   bool line_starting_ = true;
-  std::string brackets_;  // the closing ones that are due
+  std::string brackets_;  // the closing brackets that are still expected
   std::vector<Token> tokens_;
 };
 

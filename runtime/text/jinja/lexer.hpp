@@ -22,7 +22,7 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind = TokenKind::end;
-  std::string text{};  // of a string: what it means
+  std::string text{};  // for a string: its value, without quotes and escapes
   int line = 0;
 
   bool is(TokenKind other, std::string_view content) const {
@@ -30,13 +30,13 @@ struct Token {
   }
 };
 
-// Takes a template apart as Jinja does with trim_blocks and lstrip_blocks: the newline after a
-// block tag and the blanks before it on its line go, and "-" next to a delimiter takes all white
-// space. Comments are gone and raw blocks are text. The last token is of kind end.
-// Throws a runtime_error that begins "chat template line L: ".
+// Tokenizes a template like Jinja with trim_blocks and lstrip_blocks: the newline after a block tag
+// and the blanks before it on its line are removed, and "-" next to a delimiter removes all white
+// space. Comments are removed and raw blocks become text. The last token is of kind end. Throws a
+// runtime_error that begins with "chat template line L: ".
 std::vector<Token> tokenize(std::string_view source);
 
-// The error of a line, with control characters shown so that the message stays one line.
+// Throws the error for a line. Control characters are escaped so that the message stays one line.
 [[noreturn]] void fail_at(int line, std::string_view message);
 
 }  // namespace mgpu::text::jinja

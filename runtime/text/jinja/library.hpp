@@ -4,8 +4,8 @@
 
 #include "runtime/text/jinja/value.hpp"
 
-// The filters, tests and global functions that every template has: Jinja's, and what transformers
-// adds to them.
+// The filters, tests and global functions available in every template: Jinja's and those that
+// transformers adds.
 namespace mgpu::text::jinja {
 
 struct Entry {
@@ -13,10 +13,10 @@ struct Entry {
   Function function;
 };
 
-// Null where there is none of that name.
+// Null if there is none with that name.
 const Entry* find_filter(std::string_view name);
-const Entry* find_text_filter(std::string_view name);  // the part of them that makes texts
-const Entry* find_list_filter(std::string_view name);  // the part that works on elements
+const Entry* find_text_filter(std::string_view name);  // filters that return texts
+const Entry* find_list_filter(std::string_view name);  // filters that work on elements
 const Entry* find_test(std::string_view name);
 const Entry* find_global(std::string_view name);
 

@@ -16,7 +16,7 @@ int digit_of(char c) {
   return small >= 'a' && small <= 'f' ? small - 'a' + 10 : 99;
 }
 
-// The end of digits that single underscores may group.
+// The end of a run of digits that may contain single underscores.
 std::size_t skip_digits(std::string_view source, std::size_t at, int base) {
   const auto is_digit = [&](std::size_t i) {
     return i < source.size() && digit_of(source[i]) < base;
@@ -60,7 +60,7 @@ std::pair<TokenKind, std::size_t> scan_number(std::string_view source, std::size
       return {TokenKind::integer, skip_digits(source, first, base) - at};
   }
   if (peek(at) != '0') return {TokenKind::integer, whole - at};
-  end = at + 1;  // 007 is 00 and 7, which no parser takes
+  end = at + 1;  // 007 becomes 00 and 7, which the parser rejects
   while (peek(end) == '0' || (peek(end) == '_' && peek(end + 1) == '0')) ++end;
   return {TokenKind::integer, end - at};
 }

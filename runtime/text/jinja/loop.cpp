@@ -20,16 +20,16 @@ Value has_changed(Interpreter& interpreter, const Value& self, const Arguments& 
 }  // namespace
 
 bool Loop::reach(std::size_t index) {
-  if (!admits_) return index < elements_->size();
+  if (!condition_) return index < elements_->size();
   while (admitted_.size() <= index && looked_at_ < elements_->size()) {
     const std::size_t position = looked_at_++;
-    if (admits_((*elements_)[position])) admitted_.push_back(position);
+    if (condition_((*elements_)[position])) admitted_.push_back(position);
   }
   return index < admitted_.size();
 }
 
 const Value* Loop::at(std::size_t index) const {
-  return &(*elements_)[admits_ ? admitted_[index] : index];
+  return &(*elements_)[condition_ ? admitted_[index] : index];
 }
 
 bool Loop::advance() {
@@ -37,18 +37,18 @@ bool Loop::advance() {
 }
 
 std::size_t Loop::length() {
-  if (!admits_) return elements_->size();
+  if (!condition_) return elements_->size();
   reach(std::numeric_limits<std::size_t>::max() - 1);
   return admitted_.size();
 }
 
 void Loop::finish() {
   last_changed_.reset();
-  if (!admits_) return;
+  if (!condition_) return;
   std::vector<Value> kept;
   for (const std::size_t position : admitted_) kept.push_back((*elements_)[position]);
   elements_ = std::make_shared<const std::vector<Value>>(std::move(kept));
-  admits_ = nullptr;
+  condition_ = nullptr;
 }
 
 bool Loop::changed(const std::vector<Value>& values, Budget& budget) {
@@ -69,7 +69,7 @@ std::optional<Value> Loop::attribute(std::string_view name, const Value& self) {
     return Value(static_cast<Integer>(length()) - static_cast<Integer>(index_));
   if (name == "revindex0")
     return Value(static_cast<Integer>(length()) - static_cast<Integer>(index_) - 1);
-  if (name == "depth") return Value::integer(1);  // only recursive loops get deeper
+  if (name == "depth") return Value::integer(1);  // only recursive loops are deeper
   if (name == "depth0") return Value::integer(0);
   if (name == "previtem")
     return index_ == 0 ? Value::undefined("there is no previous item") : *at(index_ - 1);

@@ -64,7 +64,7 @@ std::optional<double> parse_real(std::string_view text) {
   const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (end.ptr != digits.data() + digits.size() || end.ec == std::errc::invalid_argument) return {};
   if (end.ec == std::errc::result_out_of_range) {
-    // Either too large or too small, which from_chars does not tell apart.
+    // Too large or too small: from_chars does not distinguish them.
     const std::size_t power = digits.find_first_of("eE");
     const bool tiny = power != digits.npos && digits.substr(power + 1).starts_with('-');
     value = tiny ? 0 : std::numeric_limits<double>::infinity();

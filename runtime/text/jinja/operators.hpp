@@ -9,20 +9,21 @@
 
 #include "runtime/text/jinja/value.hpp"
 
-// What Python's operators and built-in functions do with values. They throw Failure with Python's
-// words where Python raises.
+// Python's operators and built-in functions on values. Where Python raises, they throw Failure with
+// Python's message.
 namespace mgpu::text::jinja {
 
-// A number, which a bool is too.
+// A number. A bool counts as a number too.
 struct Number {
   bool real = false;
   Integer whole = 0;
-  double fraction = 0;  // of a real one
+  double fraction = 0;  // if real
 
   double as_double() const { return real ? fraction : static_cast<double>(whole); }
 };
 std::optional<Number> number_of(const Value& value);
-// An index, count or the like: the number, or a failure that names what it was for.
+// An index, a count or the like. Throws a Failure that names `what` if the value is not a whole
+// number.
 Integer whole_number(const Value& value, std::string_view what);
 Integer checked_integer(double value);
 
@@ -31,16 +32,16 @@ Value apply(Operator op, const Value& left, const Value& right, Budget& budget);
 Value negate(const Value& value, bool minus);
 
 bool equal(const Value& left, const Value& right, Budget& budget);
-// For <, > and their like; `op` is named when the two have no order.
+// For <, > and so on. `op` is named in the error if the two cannot be compared.
 std::partial_ordering compare(const Value& left, const Value& right, std::string_view op,
                               Budget& budget);
 bool contains(const Value& container, const Value& item, Budget& budget);
 
-// The elements of what can be iterated; a generator is used up by it.
+// The elements of an iterable value. This exhausts a generator.
 using Elements = std::shared_ptr<const std::vector<Value>>;
 Elements elements(const Value& value, Budget& budget);
 bool is_iterable(const Value& value);
-std::optional<std::size_t> length(const Value& value);  // nothing where Python has no len()
+std::optional<std::size_t> length(const Value& value);  // nothing if Python has no len() for it
 
 // str(), repr() and json.dumps().
 std::string to_text(const Value& value, Budget& budget);

@@ -29,8 +29,8 @@ std::unique_ptr<const Statement> Parser::make_statement(int line, Node node) {
   return std::make_unique<const Statement>(Statement{line, std::move(node)});
 }
 
-// What stands before a tag with one of the names, which becomes the current token; without names,
-// before the end.
+// Parses everything before a tag with one of the names, which becomes the current token; without
+// names, everything before the end.
 Body Parser::body(std::initializer_list<std::string_view> ends) {
   const Nesting nesting(*this);
   const int line = current().line;
@@ -159,7 +159,7 @@ std::unique_ptr<const Statement> Parser::parse_set(int line) {
     return make_statement(line, Set{std::move(where), std::move(value)});
   }
   SetBlock node{.target = std::move(where)};
-  node.value = filters(make(line, Hole{}, {}));
+  node.value = filters(make(line, BlockText{}, {}));
   expect_block_end();
   node.body = body({"endset"});
   next();
@@ -186,7 +186,7 @@ std::vector<Parameter> Parser::parameters() {
   return all;
 }
 
-// A body that is a function of its own: break and continue mean loops inside it only.
+// Parses a body that is its own function: break and continue refer to loops inside it only.
 void Parser::macro_body(MacroDefinition& macro, std::string_view end) {
   expect_block_end();
   auto* const outer_macro = std::exchange(macro_, &macro);
@@ -217,7 +217,7 @@ std::unique_ptr<const Statement> Parser::parse_call(int line) {
 
 std::unique_ptr<const Statement> Parser::parse_filter_block(int line) {
   FilterBlock node;
-  node.value = filters(filter(make(line, Hole{}, {})));
+  node.value = filters(filter(make(line, BlockText{}, {})));
   expect_block_end();
   node.body = body({"endfilter"});
   next();

@@ -11,9 +11,10 @@
 
 namespace mgpu::text::jinja {
 
-// Parses a template; throws a runtime_error that begins "chat template line L: ". What Jinja has
-// and chat templates do not use (include, import, extends, block, recursive loops) is refused by
-// name, and so are filters and tests that are not known, unless an if stands before their use.
+// Parses a template. Throws a runtime_error that begins with "chat template line L: ". Jinja
+// features that chat templates do not use (include, import, extends, block, recursive loops) and
+// unknown filters and tests are rejected by name; unknown filters and tests are allowed under a
+// condition.
 Template parse_template(std::string_view source);
 
 // Walks the tokens of one template.
@@ -43,7 +44,8 @@ class Parser {
   Target target();
   Target single_target();
 
-  // Expressions (parser_expressions.cpp), each with those that bind tighter inside.
+  // Expressions (parser_expressions.cpp); each function also parses the operators that bind
+  // tighter.
   ExpressionPtr expression() { return choice(); }
   ExpressionPtr expression_list(bool with_choice);  // a, b makes a tuple
   ExpressionPtr choice();
@@ -56,14 +58,14 @@ class Parser {
   ExpressionPtr product();
   ExpressionPtr power();
   ExpressionPtr unary(bool with_filters);
-  // What stands for itself (parser_primary.cpp)
+  // Primary expressions (parser_primary.cpp)
   ExpressionPtr primary();
   ExpressionPtr name_or_constant();
   ExpressionPtr number();
   ExpressionPtr parenthesized();
   ExpressionPtr list_display();
   ExpressionPtr dict_display();
-  // What follows it (parser_postfix.cpp)
+  // Postfix operators (parser_postfix.cpp)
   ExpressionPtr postfix(ExpressionPtr object);
   ExpressionPtr dotted(ExpressionPtr object);
   ExpressionPtr subscript(ExpressionPtr object);
@@ -92,7 +94,7 @@ class Parser {
   std::string expect_any_name();
   [[noreturn]] void unexpected(std::string_view wanted) const;
 
-  // How deep the parser is in brackets and blocks; the machine's stack has an end.
+  // Limits the nesting of brackets and blocks, because the stack is limited.
   class Nesting {
    public:
     explicit Nesting(Parser& parser);
@@ -105,11 +107,11 @@ class Parser {
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;       // that break and continue can mean here
-  int conditions_ = 0;  // that may keep what is written here from being evaluated
+  int loops_ = 0;       // enclosing loops that break and continue can refer to
+  int conditions_ = 0;  // enclosing conditions that may prevent evaluation
   std::vector<std::pair<int, std::string>> unknown_;  // filters and tests, and their lines
   bool generation_ = false;
-  MacroDefinition* macro_ = nullptr;  // the one whose body this is
+  MacroDefinition* macro_ = nullptr;  // the macro whose body is being parsed
 };
 
 }  // namespace mgpu::text::jinja

@@ -31,7 +31,7 @@ ExpressionPtr Parser::make(int line, Node node, std::initializer_list<const Expr
   for (const auto* each : below) depth = std::max(depth, depth_of(*each));
   return deepened(line, depth, {.node = std::move(node)});
 }
-template ExpressionPtr Parser::make(int, Hole, std::initializer_list<const ExpressionPtr*>);
+template ExpressionPtr Parser::make(int, BlockText, std::initializer_list<const ExpressionPtr*>);
 
 int Parser::deepest(const CallArguments& arguments) const {
   int depth = std::max(depth_of(arguments.more_positional), depth_of(arguments.more_named));
@@ -62,9 +62,9 @@ ExpressionPtr Parser::choice() {
   const std::size_t unknown = unknown_.size();
   auto value = disjunction();
   while (is_name("if")) {
-    unknown_.resize(unknown);  // what was unknown may never be evaluated
+    unknown_.resize(unknown);  // unknown names there may never be evaluated
     const int line = next().line;
-    Choice node{.yes = std::move(value)};
+    Conditional node{.yes = std::move(value)};
     ++conditions_;
     node.test = disjunction();
     if (skip_name("else")) node.no = choice();
@@ -81,7 +81,8 @@ ExpressionPtr Parser::disjunction() {
     const int line = next().line;
     auto right = conjunction();
     const int depth = std::max(depth_of(left), depth_of(right));
-    left = deepened(line, depth, {.node = Logic{std::move(left), std::move(right), false}});
+    left =
+        deepened(line, depth, {.node = BooleanOperation{std::move(left), std::move(right), false}});
   }
   return left;
 }
@@ -92,7 +93,8 @@ ExpressionPtr Parser::conjunction() {
     const int line = next().line;
     auto right = negation();
     const int depth = std::max(depth_of(left), depth_of(right));
-    left = deepened(line, depth, {.node = Logic{std::move(left), std::move(right), true}});
+    left =
+        deepened(line, depth, {.node = BooleanOperation{std::move(left), std::move(right), true}});
   }
   return left;
 }
@@ -153,7 +155,7 @@ ExpressionPtr Parser::concatenation() {
   auto first = product();
   if (!is_sign("~")) return first;
   int depth = depth_of(first);
-  Joined node;
+  Concatenation node;
   node.parts.push_back(std::move(first));
   while (skip_sign("~")) {
     node.parts.push_back(product());

@@ -20,7 +20,7 @@ Value path_part(std::string_view part) {
   return digits ? Value::integer(std::stoul(std::string(part))) : Value(part);
 }
 
-// Sorts pairs of key and value by key, as Python: stable, also when the order is reversed.
+// Sorts pairs of key and value by key, like Python: stable, also in reverse order.
 void sort_by_key(std::vector<std::pair<Value, Value>>& pairs, bool reverse, Budget& budget) {
   std::stable_sort(pairs.begin(), pairs.end(), [&](const auto& a, const auto& b) {
     return reverse ? compare(b.first, a.first, "<", budget) < 0
@@ -36,7 +36,7 @@ std::vector<std::pair<Value, Value>> keyed(const Value& values, const SortKey& k
   return pairs;
 }
 
-// Whatever is false counts as having no elements, also where it could have none.
+// A false value counts as having no elements, even if it is not iterable.
 Elements elements_if_true(const Value& value, Budget& budget) {
   return elements(value.truth() ? value : Value::list({}, budget), budget);
 }

@@ -2,14 +2,14 @@
 
 #include "runtime/text/jinja/value.hpp"
 
-// The filters that sort, pick and map elements, by themselves or by an attribute.
+// The filters that sort, select and map elements, by value or by an attribute.
 namespace mgpu::text::jinja {
 
-// What a dotted path such as "function.name" or 0 leads to, item by item. Where one of them is not
-// there, the other value is taken for it, if there is one, and the path goes on from that.
+// The value at a dotted path such as "function.name" or 0, resolved item by item. If an item is
+// missing and `other` is given, the path continues from `other`.
 Value path_of(const Value& item, const Value& path, Budget& budget, const Value* other = nullptr);
 
-// By what elements are compared: an attribute or none, texts without regard to case or with it.
+// How elements are compared: by an attribute or by value, case-sensitive or not.
 struct SortKey {
   Value attribute;
   bool case_sensitive = false;

@@ -78,7 +78,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
     attributes.emplace_back(target.attribute, value);
 }
 
-// One element after the other; whether there was any.
+// Runs the body for each element. Returns whether there was any.
 bool Interpreter::iterate(const For& node, Loop& loop, const Value& shown) {
   Scope* const outer = scope_;
   bool any = false;
@@ -96,14 +96,14 @@ bool Interpreter::iterate(const For& node, Loop& loop, const Value& shown) {
 Interpreter::Flow Interpreter::execute(const For& node) {
   const auto items = elements(evaluate(*node.elements), budget_);
   Scope* const outer = scope_;
-  Loop::Condition admits;
+  Loop::Condition condition;
   if (node.condition)
-    admits = [this, outer, &node](const Value& item) {
+    condition = [this, outer, &node](const Value& item) {
       const NewScope scope(*this, outer);
       assign(node.target, item);
       return evaluate(*node.condition).truth();
     };
-  const auto loop = std::make_shared<Loop>(items, std::move(admits));
+  const auto loop = std::make_shared<Loop>(items, std::move(condition));
   struct Finish {
     Loop& loop;
     ~Finish() { loop.finish(); }
@@ -125,9 +125,9 @@ Interpreter::Flow Interpreter::execute(const SetBlock& node) {
     const NewScope scope(*this, scope_);
     text = Value(captured(node.body));
   }
-  const Value outer = std::exchange(hole_, text);
+  const Value outer = std::exchange(block_text_, text);
   const Value value = evaluate(*node.value);
-  hole_ = outer;
+  block_text_ = outer;
   assign(node.target, value);
   return Flow::next;
 }
@@ -138,9 +138,9 @@ Interpreter::Flow Interpreter::execute(const FilterBlock& node) {
     const NewScope scope(*this, scope_);
     text = Value(captured(node.body));
   }
-  const Value outer = std::exchange(hole_, text);
+  const Value outer = std::exchange(block_text_, text);
   emit(to_text(evaluate(*node.value), budget_));
-  hole_ = outer;
+  block_text_ = outer;
   return Flow::next;
 }
 

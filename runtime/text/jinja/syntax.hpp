@@ -9,8 +9,8 @@
 #include "runtime/text/jinja/library.hpp"
 #include "runtime/text/jinja/operators.hpp"
 
-// A parsed template: what the parser makes and the interpreter walks. Nothing in it changes once
-// it is parsed, so that several threads can render it.
+// The syntax tree of a template, made by the parser and walked by the interpreter. It is immutable
+// after parsing, so several threads can render it.
 namespace mgpu::text::jinja {
 
 struct Expression;
@@ -42,7 +42,7 @@ struct Call {
   ExpressionPtr callee;
   CallArguments arguments;
 };
-struct Hole {};  // what a filter block's or set block's body came to
+struct BlockText {};  // the rendered body of a filter block or set block
 struct Filtered {
   ExpressionPtr subject;
   std::string name;
@@ -71,11 +71,11 @@ struct Binary {
   Operator op;
   ExpressionPtr left, right;
 };
-struct Logic {
+struct BooleanOperation {
   ExpressionPtr left, right;
   bool all = true;  // and; else or
 };
-struct Joined {
+struct Concatenation {
   std::vector<ExpressionPtr> parts;  // with ~
 };
 enum class Comparison { equal, unequal, less, less_equal, greater, greater_equal, in, not_in };
@@ -83,22 +83,23 @@ struct Compared {
   ExpressionPtr first;
   std::vector<std::pair<Comparison, ExpressionPtr>> rest;
 };
-struct Choice {
+struct Conditional {
   ExpressionPtr test, yes, no;  // no may be null
 };
 
 struct Expression {
   int line = 0;
   int depth = 0;  // of the tree below
-  std::variant<Literal, Variable, Attribute, Item, Slice, Call, Hole, Filtered, Tested, ListDisplay,
-               DictDisplay, Negation, Sign, Binary, Logic, Joined, Compared, Choice>
+  std::variant<Literal, Variable, Attribute, Item, Slice, Call, BlockText, Filtered, Tested,
+               ListDisplay, DictDisplay, Negation, Sign, Binary, BooleanOperation, Concatenation,
+               Compared, Conditional>
       node;
 };
 
 struct Statement;
 using Body = std::vector<std::unique_ptr<const Statement>>;
 
-// What is assigned to: a name, a namespace's attribute, or several of them.
+// The target of an assignment: a name, a namespace's attribute, or several of them.
 struct Target {
   std::string name;
   std::string attribute;
@@ -129,7 +130,7 @@ struct Set {
 };
 struct SetBlock {
   Target target;
-  ExpressionPtr value;  // of a Hole
+  ExpressionPtr value;  // contains a BlockText
   Body body;
 };
 struct Parameter {
@@ -147,7 +148,7 @@ struct CallBlock {
   ExpressionPtr call;
 };
 struct FilterBlock {
-  ExpressionPtr value;  // of a Hole
+  ExpressionPtr value;  // contains a BlockText
   Body body;
 };
 struct With {

@@ -10,7 +10,7 @@ namespace mgpu::text::jinja {
 
 namespace {
 
-// A test of the value alone.
+// A test without arguments.
 template <bool (*holds)(const Value&)>
 Value plain(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters given("the test", arguments, {});
@@ -57,7 +57,8 @@ bool is_escaped(const Value& value) {
   return value.text() && value.text()->safe;
 }
 
-// What has a length and items, as Jinja sees it: dictionaries and what is not there, too.
+// Whether Jinja sees the value as a sequence, that is, with a length and items. This includes
+// dictionaries and undefined values.
 bool is_sequence(const Value& value) {
   using enum Sequence::Kind;
   return value.text() || value.dict() || value.undefined() || value.is(list) || value.is(tuple) ||
@@ -118,7 +119,7 @@ Value is_in(Interpreter& interpreter, const Value& self, const Arguments& argume
   return {contains(given[0], self, interpreter.budget())};
 }
 
-// Identity: of what is shared, the same thing; of small values, which Python shares, equality.
+// Identity: the same object for shared values, equality for small values, which Python shares.
 Value same_as(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("sameas", arguments, {"other"}, 1);
   const Value& other = given[0];

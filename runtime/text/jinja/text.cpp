@@ -16,7 +16,7 @@ struct CodeRange {
   char32_t first, last;
 };
 
-// Unicode's Other_Uppercase and Other_Lowercase: cased, and no letters of that category.
+// Unicode's Other_Uppercase and Other_Lowercase: cased characters outside the categories Lu and Ll.
 constexpr CodeRange kOtherUpper[] = {
     {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
 constexpr CodeRange kOtherLower[] = {
@@ -55,7 +55,7 @@ void append_all(std::string& text, const std::u32string& codes) {
   for (const char32_t code : codes) append_character(text, code);
 }
 
-// Whether a capital sigma there is written as the one that ends a word.
+// Whether a capital sigma at this position becomes a final sigma in lower case.
 bool ends_word(std::u32string_view text, std::size_t at) {
   std::size_t before = at;
   while (before > 0 && is_case_ignorable(text[before - 1])) --before;
@@ -164,7 +164,7 @@ std::string_view strip_space(std::string_view text, bool left, bool right) {
       if (is_space(code)) append_character(all, code);
     return all;
   }();
-  // Most text neither begins nor ends with space: look before the set is unpacked.
+  // Most text neither begins nor ends with such characters, so check before unpacking the set.
   const auto plain = [](char c) { return static_cast<unsigned char>(c) < 0x80 && !is_space(c); };
   if (!text.empty() && left && plain(text.front())) left = false;
   if (!text.empty() && right && plain(text.back())) right = false;

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
-// Python's view of a string, over UTF-8: characters are code points. A byte that is no UTF-8 counts
-// as one character that is like no other, and is kept as it is.
+// Python's string functions on UTF-8: characters are code points. A byte that is not valid UTF-8
+// counts as one character that equals no other, and is kept unchanged.
 namespace mgpu::text::jinja {
 
 struct Character {
-  char32_t code = 0;       // 0xDC00 + the byte where it is no UTF-8
+  char32_t code = 0;       // 0xDC00 + the byte if it is not valid UTF-8
   std::size_t length = 0;  // in bytes, at least 1
 };
 
@@ -20,7 +20,7 @@ void append_character(std::string& text, char32_t code);
 
 std::size_t count_characters(std::string_view text);
 std::vector<std::string_view> split_characters(std::string_view text);
-// The byte where a character begins; the text's size for the one past the last.
+// The byte offset of a character; the text's size for the position after the last.
 std::size_t byte_of_character(std::string_view text, std::size_t index);
 
 bool is_space(char32_t code);  // str.isspace, which is also \s
@@ -38,7 +38,7 @@ std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string swap_case(std::string_view text);
 std::string capitalize(std::string_view text);  // str.capitalize
-std::string title(std::string_view text);       // str.title; the filter of that name is another one
+std::string title(std::string_view text);       // str.title; the filter `title` behaves differently
 bool is_upper(std::string_view text);
 bool is_lower(std::string_view text);
 

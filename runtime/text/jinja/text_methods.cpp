@@ -49,7 +49,7 @@ Value join(Interpreter& interpreter, const Value& self, const Arguments& argumen
   bool first = true;
   const auto all = elements(given[0], budget);
   for (const auto& item : *all) {
-    const bool safe = self.text()->safe;  // Markup's join takes anything, and escapes it
+    const bool safe = self.text()->safe;  // Markup's join accepts any value and escapes it
     const auto* part = item.text();
     if (!part && !safe)
       throw Failure(
@@ -88,7 +88,7 @@ Value padded(Interpreter& interpreter, const Value& self, const Arguments& argum
   if (count_characters(spec.fill) != 1)
     throw Failure("The fill character must be exactly one character long");
   const std::size_t size = count_characters(text);
-  // str.center puts the odd one on the left where the width is odd.
+  // str.center puts the extra fill character on the left if the width is odd.
   if (align == '^' && spec.width > size && ((spec.width - size) & spec.width & 1) != 0)
     return {
         spec.fill + format_value(self, {.fill = spec.fill, .align = '^', .width = spec.width - 1},

@@ -6,8 +6,8 @@
 
 namespace mgpu::text::jinja {
 
-// The methods of Python's str; null where it has none of that name. Those that templates do not
-// use fail by name when they are called.
+// The methods of Python's str; null if it has none with that name. Methods that templates do not
+// use throw an error with their name when called.
 const Method* find_text_method(std::string_view name);
 
 // text.replace(from, to, count), also the filter; a negative count is all.

@@ -15,11 +15,11 @@ namespace mgpu::text::jinja {
 
 namespace {
 
-// The part of a text that start and end arguments leave, and where it begins.
+// The part of a text selected by start and end arguments, and where it begins.
 struct Window {
   std::string_view text;
   std::size_t first_character = 0;
-  bool valid = true;  // a start behind the end leaves nothing, not even an empty text
+  bool valid = true;  // a start after the end selects nothing, not even an empty text
 };
 
 Window window(std::string_view text, const Parameters& given, Budget& budget) {
@@ -85,8 +85,8 @@ std::vector<std::string_view> words(std::string_view text) {
   return parts;
 }
 
-// The first or last of the words become one part again where there are too many, with the white
-// space on its far side.
+// If there are too many words, the first or last of them are joined into one part again, with the
+// white space on the outer side.
 std::vector<std::string_view> split_words(std::string_view text, std::size_t most,
                                           bool from_right) {
   auto parts = words(text);
@@ -131,7 +131,8 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     budget.spend_bytes(found - at + to.size());
     at = found + from.size();
     if (!from.empty()) continue;
-    if (at == text.size()) return out;  // nothing is found between all characters and at both ends
+    if (at == text.size())
+      return out;  // an empty text is found between all characters and at both ends
     const std::size_t length = character_at(text, at).length;
     out.append(text, at, length);
     at += length;

@@ -2,10 +2,10 @@
 
 #include "runtime/text/jinja/value.hpp"
 
-// The methods of str that look for parts of a text.
+// The methods of str that search in a text.
 namespace mgpu::text::jinja {
 
-// The text of an argument, or a failure that names the method.
+// The text of an argument. Throws a Failure that names the method if it is not a text.
 const std::string& text_argument(const Value& value, std::string_view method);
 
 Value starts_with(Interpreter& interpreter, const Value& self, const Arguments& arguments);

@@ -15,12 +15,13 @@
 
 namespace mgpu::text::jinja {
 
-// What went wrong, without the template's line: who reads or renders the template adds it.
+// An error without the template's line, which the parser or the interpreter adds.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How much a template may do. A step is about one node evaluated, one element or 16 bytes made.
+// The work a template may do. A step is roughly one evaluated node, one element or 16 bytes of
+// output.
 class Budget {
  public:
   explicit Budget(std::size_t steps) : left_(steps), all_(steps) {}
@@ -38,7 +39,7 @@ class Budget {
   std::size_t left_, all_;
 };
 
-using Integer = __int128;  // Python's have no limit; JSON has 64 bits of either sign
+using Integer = __int128;  // unlimited in Python; JSON has signed and unsigned 64 bits
 
 class Value;
 class Interpreter;
@@ -59,13 +60,13 @@ struct Range {
   Integer start = 0, stop = 0, step = 1;
 };
 
-// All that is iterated by position. Shared, and never changed but for a generator's next.
+// A value that is iterated by position. Shared and immutable, except for a generator's `next`.
 struct Sequence {
   enum class Kind { list, tuple, range, generator, keys, values, items };
 
   Kind kind = Kind::list;
   std::vector<Value> items;
-  std::size_t next = 0;  // of a generator: what is already taken
+  std::size_t next = 0;  // for a generator: the number of items already taken
   Range range{};
   int depth = 0;
 };
@@ -83,7 +84,7 @@ class Dict {
   std::size_t position(std::string_view key) const;
 
   std::vector<std::pair<Value, Value>> entries_;
-  std::unordered_map<std::string_view, std::size_t> index_;  // of text keys, once there are many
+  std::unordered_map<std::string_view, std::size_t> index_;  // for text keys, once there are many
   int depth_ = 0;
 };
 
@@ -94,8 +95,8 @@ struct Arguments {
 using Function = Value (*)(Interpreter&, const Value& self, const Arguments&);
 struct Callable;
 
-// A value of the template language. Copies share what they hold; nothing but a namespace and a
-// generator changes once it is made, as in Jinja's immutable sandbox.
+// A value of the template language. Copies share their contents. As in Jinja's immutable sandbox,
+// only namespaces and generators can change.
 class Value {
  public:
   using Shared = std::shared_ptr<Sequence>;
@@ -126,7 +127,7 @@ class Value {
   const Type* get() const {
     return std::get_if<Type>(&storage_);
   }
-  // The thing pointed to, or null where the value is of another kind.
+  // The contents, or null if the value is of another kind.
   const Undefined* undefined() const { return pointer<std::shared_ptr<const Undefined>>(); }
   const Text* text() const { return pointer<std::shared_ptr<const Text>>(); }
   Sequence* sequence() const { return pointer<Shared>(); }
@@ -137,9 +138,9 @@ class Value {
   bool is_none() const { return get<None>() != nullptr; }
   bool is(Sequence::Kind kind) const { return sequence() && sequence()->kind == kind; }
 
-  int depth() const;  // of the values inside values
+  int depth() const;  // nesting depth of the values
   bool truth() const;
-  const char* type_name() const;  // as Python calls it
+  const char* type_name() const;  // the name of its Python type
 
  private:
   template <class Pointer>
@@ -155,20 +156,20 @@ struct Callable {
   std::string name;
   Function function = nullptr;
   Value self{};
-  const Macro* macro = nullptr;  // in place of the function
+  const Macro* macro = nullptr;  // used instead of the function
 };
 
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
 };
 
-// The depth of values inside values, if the machine's stack bears it.
+// Returns the nesting depth of a value. Throws if it is too deep for the stack.
 int check_depth(int depth);
 
-// Fails where Python could not use the value as a key.
+// Throws if Python could not use the value as a key.
 void require_hashable(const Value& value);
 
-// Fails as Python does where a value that is not there is used.
+// Throws like Python if an undefined value is used.
 void require_defined(const Value& value);
 
 Value from_json(const nlohmann::ordered_json& json, Budget& budget);

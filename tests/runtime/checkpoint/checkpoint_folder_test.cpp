@@ -41,7 +41,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a published checkpoint is whole and alone", "[checkpoint]") {
+TEST_CASE("a published checkpoint is complete and leaves no other files", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   const std::string path = save(dir, 8);
   CHECK(names_in(dir.root()) == Names{"checkpoint-8"});
@@ -62,7 +62,7 @@ TEST_CASE("a draft that is not published leaves nothing", "[checkpoint]") {
   CHECK(names_in(dir.root()).empty());
 }
 
-TEST_CASE("a checkpoint of the same step is replaced as a whole", "[checkpoint]") {
+TEST_CASE("a checkpoint of the same step is replaced completely", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   save(dir, 8, "older");
   const std::string path = save(dir, 8, "newer");
@@ -70,19 +70,19 @@ TEST_CASE("a checkpoint of the same step is replaced as a whole", "[checkpoint]"
   CHECK(read_file(path + "/a", 100) == "newer");
 }
 
-TEST_CASE("what the writers tell is checked against what is there", "[checkpoint]") {
+TEST_CASE("the records of the writers are checked against the files", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   CheckpointDraft draft(dir.root(), 1);
   write_file(draft.path() + "/a", "xyz");
   CHECK_THROWS_WITH(draft.publish({{"rank3", 1, ""}}, {}),
-                    Contains("rank3 is not there; do all ranks write to the same file system?"));
+                    Contains("rank3 is missing; all ranks must write to the same file system"));
   CHECK_THROWS_WITH(draft.publish({{"a", 4, ""}}, {}), Contains("a has 3 bytes, but 4 were"));
   CHECK_THROWS_WITH(draft.publish({{"a", 3, ""}, {"a", 3, ""}}, {}), Contains("two writers of a"));
   const OutputFile unfinished(draft.path() + "/b");
   CHECK_THROWS_WITH(draft.publish({}, {}), Contains("b.tmp-") && Contains("did not finish"));
 }
 
-TEST_CASE("any flipped bit of a checkpoint is found and the file named", "[checkpoint]") {
+TEST_CASE("any flipped bit of a checkpoint is detected and the file is named", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   const std::string path = save(dir, 8);
   SECTION("in a file") {
@@ -95,7 +95,7 @@ TEST_CASE("any flipped bit of a checkpoint is found and the file named", "[check
     for (std::size_t at = 0; at + 1 < size; ++at) {
       flip_bit(path + "/manifest.json", at);
       if (std::isspace(static_cast<unsigned char>(before[at]))) {
-        // Blanks mean nothing: such a file is either the same manifest or no JSON at all.
+        // Whitespace does not matter: such a file is either the same manifest or not JSON.
       } else {
         CAPTURE(at, before[at]);
         CHECK_THROWS_WITH(verify(path), Contains("manifest.json"));
@@ -114,14 +114,14 @@ TEST_CASE("any flipped bit of a checkpoint is found and the file named", "[check
   }
 }
 
-TEST_CASE("a manifest whose names leave the folder is refused", "[checkpoint]") {
+TEST_CASE("a manifest with names outside the folder is rejected", "[checkpoint]") {
   const std::string name = GENERATE("../a", "/a", "", "a/../../b", "..", "a/", "./a");
   CAPTURE(name);
   const std::string text = manifest_text({.step = 1, .files = {{name, 1, "x"}}});
-  CHECK_THROWS_WITH(parse_manifest(text, "m"), Contains("is no name of a file"));
+  CHECK_THROWS_WITH(parse_manifest(text, "m"), Contains("is not a valid file name"));
 }
 
-TEST_CASE("the newest whole checkpoint is found, and why newer ones were not taken",
+TEST_CASE("the newest complete checkpoint is found, with the reasons why newer ones were skipped",
           "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   CHECK(find_newest_complete(dir.root()).path.empty());
@@ -139,13 +139,12 @@ TEST_CASE("the newest whole checkpoint is found, and why newer ones were not tak
   const auto found = find_newest_complete(dir.root());
   CHECK(found.step == 10);
   REQUIRE(found.skipped.size() == 3);
-  CHECK_THAT(found.skipped[0], Contains("checkpoint-400 is skipped: it is of step 300"));
+  CHECK_THAT(found.skipped[0], Contains("checkpoint-400 is skipped: its manifest is of step 300"));
   CHECK_THAT(found.skipped[1], Contains("checkpoint-200 is skipped") && Contains("no manifest"));
   CHECK_THAT(found.skipped[2], Contains("checkpoint-100 is skipped") && Contains("has changed"));
 }
 
-TEST_CASE("a checkpoint that the caller cannot use is passed over with the reason",
-          "[checkpoint]") {
+TEST_CASE("a checkpoint that the caller cannot use is skipped with the reason", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   save(dir, 9);
   save(dir, 10);
@@ -156,7 +155,7 @@ TEST_CASE("a checkpoint that the caller cannot use is passed over with the reaso
   CHECK(found.skipped == Names{dir.path("checkpoint-10") + " is skipped: it is not mine"});
 }
 
-TEST_CASE("a checkpoint that was put aside by a killed save is found", "[checkpoint]") {
+TEST_CASE("a checkpoint that a killed save renamed to .old is found", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   fs::rename(save(dir, 8), dir.path(".checkpoint-8.old"));
   CHECK(find_newest_complete(dir.root()).path == dir.path(".checkpoint-8.old"));
@@ -164,7 +163,7 @@ TEST_CASE("a checkpoint that was put aside by a killed save is found", "[checkpo
   CHECK(find_newest_complete(dir.root()).path == dir.path("checkpoint-8"));
 }
 
-TEST_CASE("rotation keeps the newest, the best and what is not ours", "[checkpoint]") {
+TEST_CASE("rotation keeps the newest, the best and folders of other programs", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   for (const int step : {9, 10, 20, 100}) save(dir, step);
   fs::create_directory(dir.path("checkpoint-1"));
@@ -183,7 +182,7 @@ TEST_CASE("rotation keeps the newest, the best and what is not ours", "[checkpoi
     rotate(dir.root(), 1, {10});
     CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-10", "checkpoint-100"});
   }
-  SECTION("one with an old best and what was just saved beside a later step") {
+  SECTION("one with an old best and a new save of an earlier step than the newest") {
     rotate(dir.root(), 1, {10, 20});
     CHECK(names_in(dir.root()) ==
           Names{"checkpoint-1", "checkpoint-10", "checkpoint-100", "checkpoint-20"});
@@ -194,7 +193,7 @@ TEST_CASE("rotation keeps the newest, the best and what is not ours", "[checkpoi
   }
 }
 
-TEST_CASE("leftovers of killed saves are removed and nothing else", "[checkpoint]") {
+TEST_CASE("only files that killed saves left behind are removed", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   save(dir, 1);
   fs::create_directories(dir.path(".checkpoint-2.tmp-123-0/deep"));
@@ -202,7 +201,7 @@ TEST_CASE("leftovers of killed saves are removed and nothing else", "[checkpoint
   fs::create_directory(dir.path(".hidden"));
   for (const char* name : {".x.tmp-", ".x.tmp-1", ".x.tmp-1-y", "x.tmp-1-2", ".tmp-1-2"})
     write_file(dir.path(name), "somebody's");
-  auto gone = remove_leftovers(dir.root());
+  auto gone = remove_unfinished_saves(dir.root());
   std::sort(gone.begin(), gone.end());
   CHECK(gone ==
         Names{dir.path(".checkpoint-2.tmp-123-0"), dir.path(".model.safetensors.tmp-123-4")});

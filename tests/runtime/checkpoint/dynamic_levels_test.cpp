@@ -7,7 +7,7 @@
 
 using namespace mgpu::checkpoint;
 
-TEST_CASE("dynamic levels are 256, ascending, with 0 and 1", "[levels]") {
+TEST_CASE("there are 256 dynamic levels in ascending order, including 0 and 1", "[levels]") {
   for (const auto* levels : {&dynamic_levels(), &positive_dynamic_levels()}) {
     CHECK(std::adjacent_find(levels->begin(), levels->end(), std::greater_equal<>()) ==
           levels->end());

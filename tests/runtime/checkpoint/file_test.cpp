@@ -22,10 +22,10 @@ TEST_CASE("an output file appears when it is committed and not before", "[file]"
   CHECK_FALSE(std::filesystem::exists(path));
   file.commit();
   CHECK(read_file(path, 10) == "helloworld");
-  CHECK_THROWS_WITH(read_file(path, 9), Contains("has 10 bytes; at most 9 bytes are read"));
+  CHECK_THROWS_WITH(read_file(path, 9), Contains("has 10 bytes; the limit is 9 bytes"));
 }
 
-TEST_CASE("files are opened as files only", "[file]") {
+TEST_CASE("only regular files can be opened", "[file]") {
   const TempDir dir(TempDir::in_memory());
   CHECK_THROWS_WITH(MappedFile(dir.root()), Contains("is not a file"));
   CHECK_THROWS_WITH(MappedFile(dir.path("gone")), Contains("gone: No such file"));
@@ -33,7 +33,7 @@ TEST_CASE("files are opened as files only", "[file]") {
   CHECK(MappedFile(dir.path("empty")).bytes().empty());
 }
 
-TEST_CASE("a new file has the permissions that the umask leaves", "[file]") {
+TEST_CASE("a new file has the permissions that the umask allows", "[file]") {
   const TempDir dir(TempDir::in_memory());
   const mode_t before = ::umask(027);
   write_file(dir.path("f"), "x");
@@ -43,20 +43,20 @@ TEST_CASE("a new file has the permissions that the umask leaves", "[file]") {
   CHECK((info.st_mode & 0777) == 0640);
 }
 
-TEST_CASE("sizes are written for people", "[file]") {
+TEST_CASE("sizes are formatted with units", "[file]") {
   CHECK(human_size(999) == "999 bytes");
   CHECK(human_size(5'000'000'000) == "5.00 GB");
   CHECK(human_size(UINT64_MAX) == "18.45 EB");
 }
 
-TEST_CASE("the folder of a bare name is the one we are in", "[file]") {
+TEST_CASE("the folder of a bare name is the current folder", "[file]") {
   CHECK(folder_of("a") == ".");
   CHECK(folder_of("a/b") == "a");
   CHECK(folder_of("/a") == "/");
 }
 
-TEST_CASE("a copy is whole, its own, and in place of an older file", "[file]") {
-  // Within a file system, and from one into another, where the kernel may not copy by itself.
+TEST_CASE("a copy is complete, independent and replaces an older file", "[file]") {
+  // Within a file system, and from one to another, where the kernel may not support copying.
   const TempDir memory(TempDir::in_memory()), disk;
   std::string content(3'000'001, 'x');
   content.back() = 'y';
@@ -78,7 +78,7 @@ TEST_CASE("a copy is whole, its own, and in place of an older file", "[file]") {
   CHECK_FALSE(std::filesystem::exists(disk.path("new")));
 }
 
-TEST_CASE("a folder that cannot be made or written into is named with what to do", "[file]") {
+TEST_CASE("a folder that cannot be created or written is reported with a remedy", "[file]") {
   const TempDir dir(TempDir::in_memory());
   make_writable_folder(dir.path("a/b"));
   CHECK(std::filesystem::is_directory(dir.path("a/b")));
@@ -87,7 +87,7 @@ TEST_CASE("a folder that cannot be made or written into is named with what to do
   CHECK_THROWS_WITH(make_writable_folder(dir.path("file/out")),
                     Contains("cannot create the folder " + dir.path("file/out")) &&
                         Contains("a file is in its way: choose another output_dir"));
-  if (::geteuid() == 0) return;  // who may write anywhere
+  if (::geteuid() == 0) return;  // root may write anywhere
   ::chmod(dir.path("a").c_str(), 0500);
   CHECK_THROWS_WITH(make_writable_folder(dir.path("a")),
                     Contains("cannot write into the folder " + dir.path("a")) &&

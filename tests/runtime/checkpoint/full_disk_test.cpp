@@ -21,8 +21,8 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-// What `work` throws in a process of its own, whose limits, user and mounts it may change. "" if
-// it throws nothing, "not here" if it says so by returning false.
+// Runs `work` in its own process, whose limits, user and mounts it may change, and returns the
+// message that it throws: "" if it throws nothing, "not here" if it returns false.
 std::string thrown_elsewhere(const std::function<bool()>& work) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -55,14 +55,14 @@ void save(const std::string& output_dir, std::int64_t step, std::size_t bytes) {
   draft.publish(writer.finish(), {});
 }
 
-// A file system of a megabyte over `folder`, for this process only.
+// Mounts a file system of one megabyte over `folder`, for this process only.
 bool mount_small(const std::string& folder) {
   return ::unshare(CLONE_NEWNS) == 0 &&
          ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          ::mount("small", folder.c_str(), "tmpfs", 0, "size=1m") == 0;
 }
 
-// After a save that failed: what was there before is, and the half save is not.
+// Checks that after a failed save the older checkpoint is intact and the partial one is gone.
 void check_only_first(const std::string& folder) {
   const std::filesystem::directory_iterator files(folder);
   if (std::distance(begin(files), end(files)) != 1) throw std::runtime_error("something is left");
@@ -71,7 +71,7 @@ void check_only_first(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a full disk is told before anything is written, and the older save stays",
+TEST_CASE("a full disk is reported before anything is written, and the older save stays",
           "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   std::string first;
@@ -92,7 +92,8 @@ TEST_CASE("a full disk is told before anything is written, and the older save st
                        Contains("free some space"));
 }
 
-TEST_CASE("a disk that gets full while small files are written is told too", "[checkpoint][fork]") {
+TEST_CASE("a disk that becomes full while small files are written is reported too",
+          "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   const std::string text = thrown_elsewhere([&] {
     if (!mount_small(dir.root())) return false;
@@ -111,7 +112,7 @@ TEST_CASE("a disk that gets full while small files are written is told too", "[c
   CHECK_THAT(text, Contains("cannot write") && Contains("No space left on device"));
 }
 
-TEST_CASE("a limit on the length of files is named", "[checkpoint][fork]") {
+TEST_CASE("a limit on file sizes is reported", "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   const std::string text = thrown_elsewhere([&] {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -129,7 +130,7 @@ TEST_CASE("a limit on the length of files is named", "[checkpoint][fork]") {
   CHECK_THAT(text, Contains("File too large") && Contains("ulimit -f"));
 }
 
-TEST_CASE("a folder that may not be written is named", "[checkpoint][fork]") {
+TEST_CASE("a folder without write permission is reported", "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   ::chmod(dir.root().c_str(), 0555);
   const std::string text = thrown_elsewhere([&] {
@@ -143,7 +144,7 @@ TEST_CASE("a folder that may not be written is named", "[checkpoint][fork]") {
                        Contains("Permission denied") && Contains("choose another output_dir"));
 }
 
-TEST_CASE("a file system that is mounted read-only is named", "[checkpoint][fork]") {
+TEST_CASE("a read-only file system is reported", "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   const std::string text = thrown_elsewhere([&] {
     if (!mount_small(dir.root()) ||

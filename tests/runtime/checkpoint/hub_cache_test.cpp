@@ -17,7 +17,7 @@ namespace {
 
 const std::string kCommit(40, 'a');
 
-// A variable of the environment for as long as this lives.
+// Sets an environment variable while this object lives.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -31,7 +31,7 @@ class Variable {
   std::string before_;
 };
 
-// A cache with one model, as huggingface_hub lays it out: names link to blobs.
+// A cache with one model in huggingface_hub's layout: names link to blobs.
 struct Cache {
   TempDir dir{TempDir::in_memory()};
   Variable set{"HF_HUB_CACHE", dir.root().string()};
@@ -56,7 +56,7 @@ struct Cache {
 
 }  // namespace
 
-TEST_CASE("a folder is itself", "[hub]") {
+TEST_CASE("the path of a folder resolves to itself", "[hub]") {
   const TempDir dir(TempDir::in_memory());
   CHECK(resolve_model(dir.root()) == dir.root());
   write_file(dir.path("file"), "");
@@ -64,16 +64,16 @@ TEST_CASE("a folder is itself", "[hub]") {
   CHECK_THROWS_WITH(resolve_model(dir.path("gone")), Contains("neither a folder nor a Hub id"));
 }
 
-TEST_CASE("a Hub id is the snapshot of its revision in the cache", "[hub]") {
+TEST_CASE("a Hub id resolves to the snapshot of its revision in the cache", "[hub]") {
   const Cache cache;
   CHECK(resolve_model("org/name", GENERATE(as<std::string>(), "main", "refs/pr/1", kCommit)) ==
         cache.snapshot);
 }
 
-TEST_CASE("what is not in the cache is told with the command that fetches it", "[hub]") {
+TEST_CASE("a model that is not in the cache is reported with the download command", "[hub]") {
   const Cache cache;
   CHECK_THROWS_WITH(resolve_model("org/other", "v2"),
-                    Contains("org/other is no folder here and not in the cache") &&
+                    Contains("org/other is neither a local folder nor in the cache") &&
                         Contains("hf download org/other --revision v2"));
   CHECK_THROWS_WITH(resolve_model("gpt2"), Contains("hf download gpt2 --revision main"));
   CHECK_THROWS_WITH(resolve_model("org/name", "v2"),
@@ -81,10 +81,10 @@ TEST_CASE("what is not in the cache is told with the command that fetches it", "
                         Contains("hf download org/name --revision v2"));
   CHECK_THROWS_WITH(resolve_model("org/name", std::string(40, 'b')), Contains("bbbb is not in"));
   write_file((cache.repository / "refs/main").string(), "../../etc");
-  CHECK_THROWS_WITH(resolve_model("org/name"), Contains("holds no commit id"));
+  CHECK_THROWS_WITH(resolve_model("org/name"), Contains("contains no commit id"));
 }
 
-TEST_CASE("a download that was not finished is named", "[hub]") {
+TEST_CASE("an incomplete download is reported", "[hub]") {
   const Cache cache;
   SECTION("a blob is missing") {
     fs::remove(cache.repository / "blobs/model.safetensors");
@@ -114,15 +114,16 @@ TEST_CASE("a download that was not finished is named", "[hub]") {
   }
 }
 
-TEST_CASE("names and revisions that leave the cache are refused", "[hub]") {
+TEST_CASE("names and revisions outside the cache are rejected", "[hub]") {
   const Cache cache;
   const std::string name = GENERATE("../x", "org/../x", "a/b/c", "a/.b", "", "a b", "org/n;ls");
   CHECK_THROWS_WITH(resolve_model(name), Contains("neither a folder nor a Hub id"));
   const std::string revision = GENERATE("../main", "/main", "", "a/../../b", "x;ls", "a b");
-  CHECK_THROWS_WITH(resolve_model("org/name", revision), Contains("is no revision of org/name"));
+  CHECK_THROWS_WITH(resolve_model("org/name", revision),
+                    Contains("is not a valid revision of org/name"));
 }
 
-TEST_CASE("the cache is where huggingface_hub has it", "[hub]") {
+TEST_CASE("the cache folder is that of huggingface_hub", "[hub]") {
   const Variable home("HOME", "/home/u"), cache("XDG_CACHE_HOME", ""), hub("HF_HUB_CACHE", "");
   {
     const Variable hf("HF_HOME", "/hf");

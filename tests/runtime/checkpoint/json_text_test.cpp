@@ -7,28 +7,28 @@
 using namespace mgpu::checkpoint;
 using Catch::Matchers::Contains;
 
-TEST_CASE("broken JSON is told with file, line and column", "[json]") {
+TEST_CASE("invalid JSON is reported with file, line and column", "[json]") {
   CHECK_THROWS_WITH(parse_json("{\n  \"a\": nul\n}", "c.json"),
-                    Contains("c.json:2:") && Contains("not JSON"));
+                    Contains("c.json:2:") && Contains("invalid JSON"));
   CHECK_THROWS_WITH(parse_json("", "c.json"), Contains("c.json:1:1"));
   CHECK_THROWS_WITH(parse_json("{\"a\": \"\xff\"}", "c.json"), Contains("UTF-8"));
   CHECK_THROWS_WITH(parse_json("{} x", "c.json"), Contains("c.json:1:4"));
   CHECK_THROWS_WITH(parse_json("{\"a\": 1e999}", "c.json"), Contains("c.json"));
 }
 
-TEST_CASE("a key that comes twice in one object is refused", "[json]") {
+TEST_CASE("a duplicate key is rejected", "[json]") {
   CHECK_THROWS_WITH(parse_json(R"({"a": {"b": 1, "b": 2}})", "c.json"),
-                    "c.json: key 'b' comes twice in one object");
+                    "c.json: duplicate key 'b' in one object");
   CHECK(parse_json(R"({"a": {"a": 1}, "b": {"a": 1}})", "c.json").size() == 2);
 }
 
-TEST_CASE("a quote in a message is one line and not long", "[json]") {
+TEST_CASE("quoted text in a message is one short line", "[json]") {
   CHECK(in_quotes("a\nb\x01") == "'a\\x0ab\\x01'");
   const std::string cut = in_quotes(std::string(119, 'a') + "\xc3\xa4\xc3\xa4");
-  CHECK(cut == "'" + std::string(119, 'a') + "...'");  // no half of a character
+  CHECK(cut == "'" + std::string(119, 'a') + "...'");  // no partial character
 }
 
-TEST_CASE("fields name file, key and what they found instead", "[json]") {
+TEST_CASE("errors of fields name the file, the key and the wrong value", "[json]") {
   const Json json = parse_json(
       R"({"n": 3, "s": "x", "f": 0.5, "no": null, "big": 18446744073709551615, "l": ["a", 1]})",
       "c.json");

@@ -15,8 +15,8 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-// Saves checkpoint after checkpoint, tells each on `told` once it is published, and never ends.
-// Every third replaces the one before it.
+// Saves checkpoints in an endless loop and writes each step to `told` once it is published. Every
+// third save replaces the previous one.
 [[noreturn]] void save_for_ever(const std::string& output_dir, std::int64_t step, int told) {
   const std::vector<std::byte> bytes(40'000, std::byte{7});
   for (int i = 0;; ++i) {
@@ -31,7 +31,7 @@ namespace {
   }
 }
 
-// The last step that the saver told before it was killed.
+// The last step that the saver reported before it was killed.
 std::int64_t last_told(int fd, std::int64_t before) {
   for (std::int64_t step; ::read(fd, &step, sizeof step) == sizeof step;) before = step;
   return before;
@@ -39,7 +39,7 @@ std::int64_t last_told(int fd, std::int64_t before) {
 
 }  // namespace
 
-TEST_CASE("whenever a save is killed, the newest checkpoint is whole", "[checkpoint][fork]") {
+TEST_CASE("whenever a save is killed, the newest checkpoint is complete", "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   std::mt19937 random(20240607);
   std::int64_t step = 0, told = 0;
@@ -61,7 +61,7 @@ TEST_CASE("whenever a save is killed, the newest checkpoint is whole", "[checkpo
     CHECK(found.step >= told);
     step = found.step;
   }
-  CHECK(step > 20);  // it was not killed before it could do anything
-  remove_leftovers(dir.root());
+  CHECK(step > 20);  // it was not killed before it had saved anything
+  remove_unfinished_saves(dir.root());
   CHECK(find_newest_complete(dir.root()).step == step);
 }

@@ -41,7 +41,7 @@ NamedBytes& part(std::vector<NamedBytes>& parts, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("an element is the level nearest to it, the lower one in the middle", "[nf4]") {
+TEST_CASE("an element becomes the nearest level, and the lower one at a midpoint", "[nf4]") {
   for (int i = 0; i < 16; ++i) CHECK(nf4_index(kNf4Levels[static_cast<std::size_t>(i)]) == i);
   CHECK(nf4_index(0.03979014977812767f) == 7);
   CHECK(nf4_index(std::nextafter(0.03979014977812767f, 1.0f)) == 8);
@@ -72,14 +72,14 @@ TEST_CASE("nested scales lie close to the scales", "[nf4]") {
     CHECK(std::abs(near[i] - plain[i]) <= nested.nested->scales[i / 256] * 0.011f);
 }
 
-TEST_CASE("what is not finite cannot be quantised", "[nf4]") {
+TEST_CASE("values that are not finite cannot be quantized", "[nf4]") {
   std::vector<float> values(64, 1.0f);
   values[GENERATE(0u, 63u)] = GENERATE(INFINITY, NAN);
   CHECK_THROWS_WITH(quantize_nf4(values, {64}, DType::f32, false), Contains("in 4 bits"));
   CHECK_THROWS_WITH(quantize_nf4(values, {63}, DType::f32, false), Contains("of shape [63]"));
 }
 
-TEST_CASE("a tensor in 4 bits is read as it is written", "[nf4]") {
+TEST_CASE("a 4-bit tensor survives writing and reading", "[nf4]") {
   const TempDir dir(TempDir::in_memory());
   const bool nested = GENERATE(false, true);
   const auto shape = GENERATE(std::vector<std::int64_t>{300, 70}, std::vector<std::int64_t>{3, 3},
@@ -98,7 +98,7 @@ TEST_CASE("a tensor in 4 bits is read as it is written", "[nf4]") {
   CHECK(dequantize_nf4(read) == dequantize_nf4(tensor));
 }
 
-TEST_CASE("parts that do not fit together are named", "[nf4]") {
+TEST_CASE("parts that do not fit together are reported by name", "[nf4]") {
   const TempDir dir(TempDir::in_memory());
   auto parts = small_parts(GENERATE(false, true));
   const bool nested = parts.size() == 6;
@@ -145,13 +145,13 @@ TEST_CASE("parts that do not fit together are named", "[nf4]") {
     replace_in_state("nf4", "fp4");
     CHECK_THROWS_WITH(read(), Contains("quant_type must be 'nf4', not 'fp4'"));
   }
-  SECTION("an impossible shape") {
+  SECTION("an invalid shape") {
     replace_in_state("[2,48]", "[4611686018427387904,48]");
-    CHECK_THROWS_WITH(read(), Contains("impossible shape"));
+    CHECK_THROWS_WITH(read(), Contains("invalid shape"));
   }
 }
 
-TEST_CASE("floats of 16 bits are rounded to the nearest even", "[floats]") {
+TEST_CASE("16-bit floats are rounded to nearest even", "[floats]") {
   const std::vector<float> values = {1.0f, -0.1f, 1.00390625f, 1.01171875f, 65504.0f, 1e-8f};
   CHECK(to_floats(DType::bf16, from_floats(DType::bf16, values)) ==
         std::vector<float>{1.0f, -0.10009765625f, 1.0f, 1.015625f, 65536.0f,

@@ -43,7 +43,7 @@ const std::string kD0 = "model.layers.0.mlp.down_proj", kD1 = "model.layers.1.ml
 
 }  // namespace
 
-TEST_CASE("an adapter's config is read as it is written", "[peft]") {
+TEST_CASE("an adapter's config survives writing and reading", "[peft]") {
   LoraConfig config{.base_model = "org/base",
                     .revision = "v1",
                     .r = 4,
@@ -59,14 +59,14 @@ TEST_CASE("an adapter's config is read as it is written", "[peft]") {
   CHECK(parse_lora_config(lora_config_text(config), "a") == config);
 }
 
-TEST_CASE("what is not plain LoRA is refused by its key", "[peft]") {
+TEST_CASE("anything but plain LoRA is rejected with its key", "[peft]") {
   struct Case {
     const char* key;
     Json value;
     const char* message;
   };
   const auto [key, value, message] = GENERATE(values<Case>({
-      {"use_dora", true, "'use_dora' is not supported: only plain LoRA is"},
+      {"use_dora", true, "'use_dora' is not supported; only plain LoRA is"},
       {"layers_to_transform", {0}, "'layers_to_transform'"},
       {"something_new", "x", "'something_new'"},
       {"bias", "lora_only", "bias must be 'none'"},
@@ -87,7 +87,7 @@ TEST_CASE("what is not plain LoRA is refused by its key", "[peft]") {
   CHECK_NOTHROW(parse(json));
 }
 
-TEST_CASE("targets are ends of names, all linear layers or a pattern", "[peft]") {
+TEST_CASE("targets are suffixes of names, all linear layers or a pattern", "[peft]") {
   CHECK(modules({.target_modules = {"q_proj"}}) == Names{kQ0, kQ1});
   CHECK(modules({.target_modules = {"1.self_attn.q_proj", "lm_head"}}) == Names{kQ1, "lm_head"});
   CHECK(modules({.target_pattern = "all-linear"}) == Names{kQ0, kD0, kQ1, kD1});
@@ -96,12 +96,12 @@ TEST_CASE("targets are ends of names, all linear layers or a pattern", "[peft]")
         Names{kQ0, kQ1});
 }
 
-TEST_CASE("targets that the model has not are named", "[peft]") {
+TEST_CASE("targets that the model does not have are reported", "[peft]") {
   CHECK_THROWS_WITH(
       modules({.target_modules = {"q_proj", "proj"}}),
-      Contains("'proj' is no linear layer of this model; it has down_proj, lm_head,"));
-  CHECK_THROWS_WITH(modules({.target_pattern = "q_proj"}), Contains("'q_proj' fits no linear"));
-  CHECK_THROWS_WITH(modules({.target_pattern = "("}), Contains("pattern '(' is broken at"));
+      Contains("'proj' is not a linear layer of this model; it has down_proj, lm_head,"));
+  CHECK_THROWS_WITH(modules({.target_pattern = "q_proj"}), Contains("'q_proj' matches no linear"));
+  CHECK_THROWS_WITH(modules({.target_pattern = "("}), Contains("invalid pattern '(' at"));
   CHECK_THROWS_WITH(modules({.target_pattern = "(.+)+(.+)+(.+)+[QZ]"}), Contains("cannot be"));
   CHECK_THROWS_WITH(modules({.target_modules = {"embed_tokens"}}), Contains("modules_to_save"));
   CHECK_THROWS_WITH(saved_parameters({.modules_to_save = {"score"}}, kModel),
@@ -132,7 +132,7 @@ TEST_CASE("rank and scale follow the patterns", "[peft]") {
   CHECK_THROWS_WITH(lora_targets(config, kModel), Contains("rank_pattern: several patterns"));
 }
 
-TEST_CASE("keys of the adapter's file are peft's", "[peft]") {
+TEST_CASE("keys of the adapter file are those of PEFT", "[peft]") {
   using Part = AdapterKey::Part;
   CHECK(adapter_key({Part::lora_a, kQ0}) ==
         "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
@@ -145,7 +145,7 @@ TEST_CASE("keys of the adapter's file are peft's", "[peft]") {
   CHECK_THROWS_WITH(parse_adapter_key("base_model.model."), Contains("no parameter"));
 }
 
-TEST_CASE("an adapter's tensors are checked one by one against its config", "[peft]") {
+TEST_CASE("every tensor of an adapter is checked against its config", "[peft]") {
   const LoraConfig config{
       .r = 2, .target_modules = {"0.self_attn.q_proj"}, .modules_to_save = {"lm_head"}};
   const auto plan = adapter_plan(config, kModel);

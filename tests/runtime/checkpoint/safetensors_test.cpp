@@ -35,7 +35,7 @@ std::vector<std::byte> counted(std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("a header is read as it says", "[safetensors]") {
+TEST_CASE("a valid header is read", "[safetensors]") {
   const auto read = layout(file_text(
       R"({"b":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"__metadata__":{"format":"pt"},)"
       R"("a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
@@ -51,7 +51,7 @@ TEST_CASE("a header is read as it says", "[safetensors]") {
   CHECK(read.metadata == Metadata{{"format", "pt"}});
 }
 
-TEST_CASE("a file that is not what its header says is refused by name", "[safetensors]") {
+TEST_CASE("a file that does not match its header is rejected with its name", "[safetensors]") {
   struct Case {
     std::string text, message;
   };
@@ -60,7 +60,7 @@ TEST_CASE("a file that is not what its header says is refused by name", "[safete
       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "at most 100000000 are allowed"},
       {file_text("{}", 0).substr(0, 9), "f: truncated: the header has 2 bytes, the file 9"},
       {file_text(" {}", 0), "does not begin with '{'"},
-      {file_text("{\"a\":", 0), "f (header):1:6: this is not JSON"},
+      {file_text("{\"a\":", 0), "f (header):1:6: invalid JSON"},
       {file_text("{\"a\xff\":1}", 0), "UTF-8"},
       {file_text(R"({"a":1})", 0), "f: tensor 'a': must be an object, not 1"},
       {file_text(one("F33", "[1]", "[0,4]"), 4), "tensor 'a': unknown dtype 'F33'"},
@@ -71,9 +71,9 @@ TEST_CASE("a file that is not what its header says is refused by name", "[safete
       {file_text(one("F32", "[1]", "[4,0]"), 4), "end at 0 before they begin at 4"},
       {file_text(one("F32", "[2]", "[0,4]"), 4), "F32 of shape [2] takes 8 bytes, but "},
       {file_text(one("F32", "[4611686018427387904,4611686018427387904]", "[0,0]"), 0),
-       "no possible size"},
-      {file_text(one("F32", "[9223372036854775807,8,0]", "[0,0]"), 0), "no possible size"},
-      {file_text(one("F4", "[3]", "[0,1]"), 1), "no possible size"},
+       "an invalid size"},
+      {file_text(one("F32", "[9223372036854775807,8,0]", "[0,0]"), 0), "an invalid size"},
+      {file_text(one("F4", "[3]", "[0,1]"), 1), "an invalid size"},
       {file_text(one("F32", "[2]", "[0,8]"), 7), "tensor 'a': truncated: it ends at byte 8"},
       {file_text(one("F32", "[1]", "[4,8]"), 8), "tensor 'a': 4 bytes before it belong to no"},
       {file_text(one("F32", "[1]", "[0,4]"), 6), "f: the last 2 bytes belong to no tensor"},
@@ -84,14 +84,14 @@ TEST_CASE("a file that is not what its header says is refused by name", "[safete
       {file_text(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                  R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                  1),
-       "key 'a' comes twice"},
+       "duplicate key 'a'"},
       {file_text(R"({"__metadata__":{"a":1}})", 0), "__metadata__: 'a' must be a string, not 1"},
   }));
   CAPTURE(message);
   CHECK_THROWS_WITH(layout(text), Contains(message));
 }
 
-TEST_CASE("what is written in any order and in pieces is read again", "[safetensors]") {
+TEST_CASE("tensors written in any order and in pieces are read back", "[safetensors]") {
   const TempDir dir(TempDir::in_memory());
   const std::string path = dir.path("m.safetensors");
   const auto odd = counted(5), wide = counted(24), half = counted(12);
@@ -106,16 +106,16 @@ TEST_CASE("what is written in any order and in pieces is read again", "[safetens
   writer.write("wide", std::span(wide).first(10));
   writer.write("wide", std::span(wide).subspan(14), 14);
   CHECK_THROWS_WITH(writer.write("wide", std::span(wide).subspan(13, 1), 13),
-                    Contains("tensor 'wide': bytes 13 to 14 are written twice"));
+                    Contains("tensor 'wide': bytes 13 to 14 were written twice"));
   CHECK_THROWS_WITH(writer.write("wide", wide, 1), Contains("do not fit into its 24"));
-  CHECK_THROWS_WITH(writer.write("tall", wide), Contains("'tall': it was not announced"));
+  CHECK_THROWS_WITH(writer.write("tall", wide), Contains("'tall': it is not in the plan"));
   CHECK_FALSE(std::filesystem::exists(path));
   CHECK_THROWS_WITH(writer.finish(), Contains("'half': 12 of its 12 bytes were never written"));
   writer.write("half", half);
   const FileRecord record = writer.finish();
 
   const SafetensorsFile file(path);
-  CHECK(file.entries()[0].name == "wide");  // longest elements first
+  CHECK(file.entries()[0].name == "wide");  // largest elements first
   CHECK(file.metadata().at("say") == "\"hi\"\n");
   const auto same = [&](const char* name, const std::vector<std::byte>& bytes) {
     const auto got = file.bytes(*file.find(name));
@@ -132,7 +132,7 @@ TEST_CASE("what is written in any order and in pieces is read again", "[safetens
   CHECK(record == FileRecord{"m.safetensors", text.size(), digest_of(bytes_of(text))});
 }
 
-TEST_CASE("a writer that does not finish leaves the older file and nothing else", "[safetensors]") {
+TEST_CASE("a writer that does not finish leaves only the older file", "[safetensors]") {
   const TempDir dir(TempDir::in_memory());
   write_file(dir.path("m.safetensors"), "older");
   {
@@ -144,13 +144,13 @@ TEST_CASE("a writer that does not finish leaves the older file and nothing else"
   CHECK(std::distance(begin(files), end(files)) == 1);
 }
 
-TEST_CASE("a plan that cannot be written is refused by the tensor's name", "[safetensors]") {
+TEST_CASE("a plan that cannot be written is rejected with the tensor's name", "[safetensors]") {
   const TempDir dir(TempDir::in_memory());
   const auto plan = [&](std::vector<TensorPlan> tensors) {
     SafetensorsWriter(dir.path("m"), std::move(tensors));
   };
   CHECK_THROWS_WITH(plan({{"a", DType::u8, {1}}, {"a", DType::u8, {1}}}), Contains("'a'"));
-  CHECK_THROWS_WITH(plan({{"a", DType::f32, {INT64_MAX, 4}}}), Contains("impossible shape"));
+  CHECK_THROWS_WITH(plan({{"a", DType::f32, {INT64_MAX, 4}}}), Contains("invalid shape"));
   CHECK_THROWS_WITH(plan({{"a\xff", DType::u8, {1}}}), Contains("not UTF-8"));
   CHECK_THROWS_WITH(plan({{"__metadata__", DType::u8, {1}}}), Contains("taken"));
 }

@@ -17,7 +17,7 @@ void write_one(const std::string& path, const std::string& tensor, std::int64_t 
   writer.finish();
 }
 
-// A folder whose index says a in 1, b in 2.
+// A folder whose index lists a in 1 and b in 2.
 void write_index(const TempDir& dir, const std::string& map) {
   write_file(dir.path("model.safetensors.index.json"), R"({"weight_map": )" + map + "}");
 }
@@ -54,7 +54,7 @@ TEST_CASE("weights are split into shards of at most the given size", "[weights]"
   for (const char* name : {"c", "b", "a"})
     writer.write(name, bytes_of(std::string(name[0] == 'c' ? 1 : 3, name[0])));
   writer.write("long", bytes_of("123456789"));
-  CHECK_THROWS_WITH(writer.write("d", {}), Contains("'d' was not announced"));
+  CHECK_THROWS_WITH(writer.write("d", {}), Contains("'d' is not in the plan"));
   const auto records = writer.finish();
   CHECK(files_in(dir.root()) == std::vector<std::string>{"model-00001-of-00003.safetensors",
                                                          "model-00002-of-00003.safetensors",
@@ -69,7 +69,7 @@ TEST_CASE("weights are split into shards of at most the given size", "[weights]"
     CHECK(record.digest == digest_of(bytes_of(read_file(dir.path(record.name), 1000))));
 }
 
-TEST_CASE("a tensor that is missing or of another shape is named", "[weights]") {
+TEST_CASE("a tensor that is missing or has another shape is reported by name", "[weights]") {
   const TempDir dir(TempDir::in_memory());
   write_one(dir.path("model.safetensors"), "a");
   const Weights weights(dir.root());
@@ -77,45 +77,46 @@ TEST_CASE("a tensor that is missing or of another shape is named", "[weights]") 
   CHECK_FALSE(weights.find("b"));
   CHECK_THROWS_WITH(weights.get("b"), Contains("tensor 'b' is missing"));
   CHECK_THROWS_WITH(weights.get(TensorShape{"a", {2, 2}}),
-                    Contains("tensor 'a' has shape [4], but [2, 2] is wanted"));
+                    Contains("tensor 'a' has shape [4], but [2, 2] is required"));
 }
 
-TEST_CASE("an index that does not fit its shards is told", "[weights]") {
+TEST_CASE("an index that does not match its shards is rejected", "[weights]") {
   const TempDir dir(TempDir::in_memory());
   write_one(dir.path("1"), "a");
   write_one(dir.path("2"), "b");
   SECTION("a shard is missing") {
     write_index(dir, R"({"a": "1", "b": "3"})");
-    CHECK_THROWS_WITH(Weights(dir.root()), Contains("/3 is missing, which"));
+    CHECK_THROWS_WITH(Weights(dir.root()), Contains("/3 is missing, but"));
   }
-  SECTION("a tensor is in another shard than it says") {
+  SECTION("a tensor is in another shard than listed") {
     write_index(dir, R"({"a": "2", "b": "1"})");
-    CHECK_THROWS_WITH(Weights(dir.root()), Contains("but the index says in"));
+    CHECK_THROWS_WITH(Weights(dir.root()), Contains("but the index lists it in"));
   }
-  SECTION("a tensor is nowhere") {
+  SECTION("a listed tensor is missing") {
     write_index(dir, R"({"a": "1", "c": "2"})");
-    CHECK_THROWS_WITH(Weights(dir.root()), Contains("says that tensor 'c' is in 2, but it is not"));
+    CHECK_THROWS_WITH(Weights(dir.root()), Contains("lists tensor 'c' in 2, but it is not there"));
   }
-  SECTION("a tensor is in two") {
+  SECTION("a tensor is in two shards") {
     write_one(dir.path("2"), "a");
     write_index(dir, R"({"a": "1", "b": "2"})");
     CHECK_THROWS_WITH(Weights(dir.root()), Contains("tensor 'a' is in two files"));
   }
-  SECTION("a shard lies elsewhere") {
+  SECTION("a shard is in another folder") {
     write_index(dir, GENERATE(R"({"a": "../1"})", R"({"a": "/1"})", R"({"a": ""})", R"({"a": 1})"));
-    CHECK_THROWS_WITH(Weights(dir.root()), Contains("must be the name of a file beside it"));
+    CHECK_THROWS_WITH(Weights(dir.root()),
+                      Contains("must be the name of a file in the same folder"));
   }
-  SECTION("there is no map") {
+  SECTION("the index has no weight_map") {
     write_file(dir.path("model.safetensors.index.json"), "{}");
     CHECK_THROWS_WITH(Weights(dir.root()), Contains("weight_map is missing"));
   }
 }
 
-TEST_CASE("a folder without safetensors is refused with what to do", "[weights]") {
+TEST_CASE("a folder without safetensors is rejected with a remedy", "[weights]") {
   const TempDir dir(TempDir::in_memory());
-  CHECK_THROWS_WITH(Weights(dir.root()), Contains("holds neither model.safetensors nor"));
+  CHECK_THROWS_WITH(Weights(dir.root()), Contains("has neither model.safetensors nor"));
   CHECK_THROWS_WITH(Weights(dir.path("gone")), Contains("gone is not a folder"));
   write_file(dir.path("pytorch_model.bin"), "PK");
   CHECK_THROWS_WITH(Weights(dir.root()),
-                    Contains("holds pytorch_model.bin only") && Contains("save_pretrained("));
+                    Contains("has only pytorch_model.bin") && Contains("save_pretrained("));
 }

@@ -22,8 +22,8 @@ std::string all(const Example& example) {
   return ToyEncoder().decode(example.ids);
 }
 
-// The tokens with a label.
-std::string learned(const Example& example) {
+// The text of the tokens that have a label.
+std::string target_text(const Example& example) {
   std::vector<std::int32_t> ids;
   REQUIRE(example.labels.size() == example.ids.size());
   for (std::size_t i = 0; i < example.ids.size(); ++i)
@@ -33,7 +33,7 @@ std::string learned(const Example& example) {
 
 }  // namespace
 
-TEST_CASE("the columns of a row tell its format", "[format]") {
+TEST_CASE("the columns of a row determine its format", "[format]") {
   struct Case {
     std::string row;
     Format format;
@@ -52,77 +52,77 @@ TEST_CASE("the columns of a row tell its format", "[format]") {
   CHECK(format_of(parse_row(row), {}) == format);
 }
 
-TEST_CASE("columns that fit no format are named with the formats there are", "[format]") {
+TEST_CASE("an error for unknown columns lists the columns and the formats", "[format]") {
   CHECK_THROWS_WITH(
       format_of(parse_row(R"({"question": 1, "answer": 2})"), {}),
       Contains("question, answer") && Contains("prompt_completion") && Contains("prompt_template"));
   CHECK_THROWS_WITH(format_of(parse_row(R"({"prompt": ""})"), {}), Contains("columns prompt;"));
   CHECK_THROWS_WITH(format_of(parse_row(R"({"text": ""})"), {.format = "jsonn"}),
-                    Contains("no dataset format is called jsonn"));
+                    Contains("unknown dataset format jsonn"));
   CHECK(format_of(parse_row(R"({"x": ""})"), {.format = "prompt-completion"}) ==
         Format::prompt_completion);
   CHECK(format_of(parse_row(R"({"x": ""})"), {.text_field = "x"}) == Format::text);
   CHECK(format_of(parse_row(R"({"x": ""})"), {.prompt_template = "{x}"}) == Format::columns);
 }
 
-TEST_CASE("a text ends with one eos and is learned whole", "[example]") {
-  CHECK(learned(read(R"({"text": "hello"})")) == "hello<eos>");
-  CHECK(learned(read(R"({"text": "hello<eos>"})")) == "hello<eos>");
-  CHECK(learned(read(R"({"text": ""})")) == "<eos>");
+TEST_CASE("a text ends with one eos and all of it is trained on", "[example]") {
+  CHECK(target_text(read(R"({"text": "hello"})")) == "hello<eos>");
+  CHECK(target_text(read(R"({"text": "hello<eos>"})")) == "hello<eos>");
+  CHECK(target_text(read(R"({"text": ""})")) == "<eos>");
   ToyEncoder bos;
   bos.bos = true;
-  CHECK(learned(read(R"({"text": "x"})", {}, bos)) == "<bos>x<eos>");
+  CHECK(target_text(read(R"({"text": "x"})", {}, bos)) == "<bos>x<eos>");
   ToyEncoder no_eos;
   no_eos.with_eos = false;
-  CHECK(learned(read(R"({"text": "x"})", {}, no_eos)) == "x");
+  CHECK(target_text(read(R"({"text": "x"})", {}, no_eos)) == "x");
 }
 
-TEST_CASE("of a prompt and completion, the completion is learned", "[example]") {
+TEST_CASE("of a prompt and completion, only the completion is trained on", "[example]") {
   const std::string row = R"({"prompt": "1+1=", "completion": "2"})";
   CHECK(all(read(row)) == "1+1=2<eos>");
-  CHECK(learned(read(row)) == "2<eos>");
-  CHECK(learned(read(row, {.completion_only_loss = true})) == "2<eos>");
-  CHECK(learned(read(row, {.completion_only_loss = false})) == "1+1=2<eos>");
+  CHECK(target_text(read(row)) == "2<eos>");
+  CHECK(target_text(read(row, {.completion_only_loss = true})) == "2<eos>");
+  CHECK(target_text(read(row, {.completion_only_loss = false})) == "1+1=2<eos>");
   CHECK_FALSE(read(row).lost_prompt);
-  CHECK(learned(read(R"({"prompt": "p", "completion": "c<eos>"})")) == "c<eos>");
+  CHECK(target_text(read(R"({"prompt": "p", "completion": "c<eos>"})")) == "c<eos>");
 }
 
-TEST_CASE("the completion starts where the ids part", "[example]") {
+TEST_CASE("the completion starts where the ids differ from those of the prompt", "[example]") {
   const Example example = read(R"({"prompt": "xa", "completion": "b"})");
   CHECK(example.ids == std::vector<std::int32_t>{'x', ToyEncoder::kAb, ToyEncoder::kEos});
-  CHECK(learned(example) == "ab<eos>");
+  CHECK(target_text(example) == "ab<eos>");
   REQUIRE(example.lost_prompt);
   CHECK(*example.lost_prompt == "a");
 }
 
-TEST_CASE("a conversation is learned whole, or what the assistant says", "[example]") {
+TEST_CASE("a conversation is trained on whole, or only the assistant's messages", "[example]") {
   const std::string row = R"({"messages": [{"role": "user", "content": "Hi"},
       {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "?"},
       {"role": "assistant", "content": "!"}]})";
-  CHECK(learned(read(row)) == "<user>Hi<end><assistant>Ho<end><user>?<end><assistant>!<end>");
-  CHECK(learned(read(row, {.assistant_only_loss = true})) == "Ho<end>!<end>");
+  CHECK(target_text(read(row)) == "<user>Hi<end><assistant>Ho<end><user>?<end><assistant>!<end>");
+  CHECK(target_text(read(row, {.assistant_only_loss = true})) == "Ho<end>!<end>");
   CHECK_THROWS_WITH(
       read(R"({"messages": [{"role": "user", "content": "Hi"}]})", {.assistant_only_loss = true}),
-      Contains("marks no token of the assistant's"));
+      Contains("marks no assistant token"));
 }
 
-TEST_CASE("a conversational prompt and completion meet in the generation prompt", "[example]") {
+TEST_CASE("a conversational completion begins after the generation prompt", "[example]") {
   const std::string row = R"({
       "prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
                  {"role": "user", "content": "c"}],
       "completion": [{"role": "assistant", "content": "d"}, {"role": "tool", "content": "e"},
                      {"role": "assistant", "content": "f"}]})";
-  CHECK(learned(read(row)) == "d<end><tool>e<end><assistant>f<end>");
-  SECTION("both masks apply where both are asked for") {
-    CHECK(learned(read(row, {.assistant_only_loss = true})) == "d<end>f<end>");
+  CHECK(target_text(read(row)) == "d<end><tool>e<end><assistant>f<end>");
+  SECTION("both masks apply if both are set") {
+    CHECK(target_text(read(row, {.assistant_only_loss = true})) == "d<end>f<end>");
   }
-  SECTION("without completion_only_loss the assistant's turns of the prompt are learned too") {
-    CHECK(learned(read(row, {.completion_only_loss = false, .assistant_only_loss = true})) ==
+  SECTION("without completion_only_loss the assistant's turns in the prompt are trained on too") {
+    CHECK(target_text(read(row, {.completion_only_loss = false, .assistant_only_loss = true})) ==
           "b<end>d<end>f<end>");
   }
 }
 
-TEST_CASE("tools and template arguments of a row reach the template", "[example]") {
+TEST_CASE("tools and template arguments of a row are passed to the template", "[example]") {
   const std::string chat = R"("messages": [{"role": "user", "content": ""}])";
   const std::string tools = R"([{"name":"f"}])";
   CHECK(all(read("{" + chat + R"(, "tools": [{"name": "f"}]})")) ==
@@ -133,44 +133,47 @@ TEST_CASE("tools and template arguments of a row reach the template", "[example]
         "<user><end>");
   CHECK(all(read("{" + chat + R"(, "chat_template_kwargs": {"enable_thinking": false}})")) ==
         "<extra {\"enable_thinking\":false}><user><end>");
-  CHECK_THROWS_WITH(read("{" + chat + R"(, "tools": "[1"})"), Contains("\"tools\": no JSON"));
-  CHECK_THROWS_WITH(read("{" + chat + R"(, "tools": "[],\"x\":1"})"), Contains("is no list"));
-  CHECK_THROWS_WITH(read("{" + chat + R"(, "tools": 1})"), Contains("neither a list nor"));
-  CHECK_THROWS_WITH(read("{" + chat + R"(, "chat_template_kwargs": []})"), Contains("no object"));
+  CHECK_THROWS_WITH(read("{" + chat + R"(, "tools": "[1"})"),
+                    Contains("\"tools\" is invalid: invalid JSON"));
+  CHECK_THROWS_WITH(read("{" + chat + R"(, "tools": "[],\"x\":1"})"),
+                    Contains("must contain a list"));
+  CHECK_THROWS_WITH(read("{" + chat + R"(, "tools": 1})"), Contains("must be a list or a string"));
+  CHECK_THROWS_WITH(read("{" + chat + R"(, "chat_template_kwargs": []})"),
+                    Contains("must be an object"));
 }
 
-TEST_CASE("ShareGPT's rows are conversations with other names", "[example]") {
+TEST_CASE("ShareGPT rows are conversations with other key names", "[example]") {
   const std::string row = R"({"conversations": [{"from": "human", "value": "q"},
       {"from": "gpt", "value": "a"}], "system": "s"})";
   CHECK(all(read(row)) == "<system>s<end><user>q<end><assistant>a<end>");
-  CHECK(learned(read(row, {.assistant_only_loss = true})) == "a<end>");
+  CHECK(target_text(read(row, {.assistant_only_loss = true})) == "a<end>");
   CHECK(all(read(row, {.map_sharegpt_roles = false})) == "<system>s<end><human>q<end><gpt>a<end>");
   CHECK_THROWS_WITH(read(R"({"conversations": [{"from": "human", "role": "user", "value": ""}]})"),
                     Contains("both \"from\" and \"role\""));
 }
 
-TEST_CASE("Alpaca's rows are conversations where there is a template", "[example]") {
+TEST_CASE("Alpaca rows are conversations if there is a chat template", "[example]") {
   const std::string row = R"({"instruction": "Add.", "input": "1 2", "output": "3",
       "system": "s", "history": [["q", "a"]]})";
   const Example chat = read(row);
   CHECK(all(chat) ==
         "<system>s<end><user>q<end><assistant>a<end><user>Add.\n1 2<end><assistant>3<end>");
-  CHECK(learned(chat) == "3<end>");
-  SECTION("and Stanford's text where there is none") {
+  CHECK(target_text(chat) == "3<end>");
+  SECTION("and Stanford's text if there is none") {
     ToyEncoder plain;
     plain.with_template = false;
     CHECK(all(read(row, {}, plain)) ==
           "s\n\n### Instruction:\nq\n\n### Response:\na\n\n### Instruction:\nAdd.\n\n"
           "### Input:\n1 2\n\n### Response:\n3<eos>");
-    CHECK(learned(read(row, {}, plain)) == "3<eos>");
+    CHECK(target_text(read(row, {}, plain)) == "3<eos>");
     CHECK_THAT(all(read(R"({"instruction": "i", "output": "o"})", {}, plain)),
                Catch::Matchers::StartsWith("Below is an instruction that describes a task. Write"));
   }
   CHECK_THROWS_WITH(read(R"({"instruction": "i", "output": "o", "history": [["q"]]})"),
-                    Contains("no list of [question, answer]"));
+                    Contains("must be a list of [question, answer] pairs"));
 }
 
-TEST_CASE("pre-tokenised rows are taken as they are", "[example]") {
+TEST_CASE("pre-tokenized rows are used unchanged", "[example]") {
   const Example plain = read(R"({"input_ids": [5, 6, 7]})");
   CHECK(plain.ids == std::vector<std::int32_t>{5, 6, 7});
   CHECK(plain.labels == plain.ids);
@@ -180,63 +183,67 @@ TEST_CASE("pre-tokenised rows are taken as they are", "[example]") {
       R"({"input_ids": [5, 6, 7], "completion_mask": [0, 1, 1], "assistant_masks": [1, 1, 0]})");
   CHECK(masked.labels == std::vector<std::int32_t>{kNoTarget, 6, kNoTarget});
 
-  CHECK_THROWS_WITH(read(R"({"input_ids": [5], "labels": [5, 6]})"), Contains("2 entries where"));
-  CHECK_THROWS_WITH(read(R"({"input_ids": [-1]})"), Contains("holds -1"));
-  CHECK_THROWS_WITH(read(R"({"input_ids": [1.0]})"), Contains("no integer"));
+  CHECK_THROWS_WITH(read(R"({"input_ids": [5], "labels": [5, 6]})"),
+                    Contains("has 2 entries, but"));
+  CHECK_THROWS_WITH(read(R"({"input_ids": [-1]})"), Contains("contains -1"));
+  CHECK_THROWS_WITH(read(R"({"input_ids": [1.0]})"), Contains("only integers"));
   CHECK_THROWS_WITH(read(R"({"input_ids": [10]})", {.vocabulary = 10}), Contains("from 0 to 9"));
-  CHECK_THROWS_WITH(read(R"({"input_ids": [18446744073709551615]})"), Contains("holds 184467"));
-  CHECK_THROWS_WITH(read(R"({"input_ids": [1], "labels": [-1]})"), Contains("\"labels\" holds -1"));
+  CHECK_THROWS_WITH(read(R"({"input_ids": [18446744073709551615]})"), Contains("contains 184467"));
+  CHECK_THROWS_WITH(read(R"({"input_ids": [1], "labels": [-1]})"),
+                    Contains("\"labels\" contains -1"));
   CHECK_THROWS_WITH(read(R"({"input_ids": [1], "completion_mask": [2]})"), Contains("0 and 1"));
   CHECK_THROWS_WITH(read(R"({"input_ids": [1]})", {.assistant_only_loss = true}),
-                    Contains("needs labels or assistant_masks"));
+                    Contains("requires labels or assistant_masks"));
 }
 
-TEST_CASE("a prompt_template puts columns into a text", "[example]") {
+TEST_CASE("a prompt_template inserts columns into a text", "[example]") {
   RowOptions options{.prompt_template = "Q: {q} {{{n}}} A: {a}"};
-  CHECK(learned(read(R"({"q": "why", "n": 1.5, "a": ["x"]})", options)) ==
+  CHECK(target_text(read(R"({"q": "why", "n": 1.5, "a": ["x"]})", options)) ==
         "Q: why {1.5} A: [\"x\"]<eos>");
   CHECK_THROWS_WITH(read(R"({"q": "why", "n": 1})", options),
                     Contains("\"a\"") && Contains("missing"));
   CHECK_THROWS_WITH(read(R"({"q": "why", "n": 1, "a": null})", options), Contains("is null"));
-  SECTION("a completion that it does not name is what is learned") {
-    CHECK(learned(read(R"({"q": "why", "completion": "so"})", {.prompt_template = "{q}? "})) ==
+  SECTION("only a completion column that it does not name is trained on") {
+    CHECK(target_text(read(R"({"q": "why", "completion": "so"})", {.prompt_template = "{q}? "})) ==
           "so<eos>");
   }
-  SECTION("its braces have to match") {
+  SECTION("its braces must match") {
     const auto bad = GENERATE(as<std::string>(), "{", "}", "a{b", "{}", "{a{b}}", "a}b");
     CAPTURE(bad);
-    CHECK_THROWS_WITH(ColumnTemplate(bad), Contains("is no {column}"));
+    CHECK_THROWS_WITH(ColumnTemplate(bad), Contains("is not part of a {column}"));
   }
 }
 
-TEST_CASE("a row that lacks what its format needs is refused", "[example]") {
+TEST_CASE("a row that does not fit its format is rejected", "[example]") {
   struct Case {
     std::string format, row, what;
   };
   const auto [format, row, what] = GENERATE(values<Case>({
-      {"text", R"({"text": 5})", "\"text\" is number, no string"},
-      {"text", R"({"text": null})", "\"text\" is null"},
+      {"text", R"({"text": 5})", "\"text\" must be a string, not number"},
+      {"text", R"({"text": null})", "\"text\" must be a string, not null"},
       {"text", R"({"x": ""})", "\"text\" is missing"},
-      {"messages", R"({"messages": []})", "no list of messages"},
+      {"messages", R"({"messages": []})", "must be a non-empty list of messages"},
       {"messages", R"({"messages": [{"content": "x"}]})", "message 1 of \"messages\" has no role"},
       {"messages", R"({"messages": ["x"]})", "has no role"},
-      {"prompt_completion", R"({"prompt": "x", "completion": []})", "\"completion\" is array"},
-      {"prompt_completion", R"({"prompt": [{"role": "user"}], "completion": "x"})", "no list of"},
+      {"prompt_completion", R"({"prompt": "x", "completion": []})",
+       "\"completion\" must be a string, not array"},
+      {"prompt_completion", R"({"prompt": [{"role": "user"}], "completion": "x"})",
+       "must be a non-empty list of"},
       {"alpaca", R"({"instruction": "x"})", "\"output\" is missing"},
-      {"tokens", R"({"input_ids": "x"})", "no list"},
+      {"tokens", R"({"input_ids": "x"})", "is not a list"},
   }));
   CAPTURE(row);
   CHECK_THROWS_WITH(read(row, {.format = format}), Contains(what));
 }
 
-TEST_CASE("options that a format cannot meet are refused at once", "[example]") {
+TEST_CASE("options that do not fit the format are rejected at once", "[example]") {
   const ToyEncoder encoder;
   CHECK_THROWS_WITH(RowReader(Format::text, {.assistant_only_loss = true}, false, encoder),
-                    Contains("assistant_only_loss is for conversations"));
+                    Contains("assistant_only_loss requires conversations"));
   ToyEncoder plain;
   plain.with_template = false;
   CHECK_THROWS_WITH(RowReader(Format::messages, {}, true, plain), Contains("no chat template"));
   CHECK_THROWS_WITH(RowReader(Format::columns, {}, false, encoder), Contains("prompt_template"));
   CHECK_THAT(RowReader(Format::text, {.completion_only_loss = true}, false, encoder).notes().at(0),
-             Contains("completion_only_loss has nothing to act on"));
+             Contains("completion_only_loss has no effect"));
 }

@@ -15,7 +15,7 @@ namespace {
 
 using Sequences = std::multiset<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>>;
 
-// The sequences of a batch with their targets; checks what holds for every batch.
+// Returns the sequences of a batch with their targets, and checks the invariants of a batch.
 Sequences sequences_of(const Batch& batch) {
   REQUIRE(batch.tokens.size() == batch.targets.size());
   REQUIRE(batch.tokens.size() == batch.positions.size());
@@ -42,25 +42,24 @@ Sequences sequences_of(const Batch& batch) {
 
 struct Seen {
   std::vector<Sequences> steps;
-  std::vector<std::int64_t> labels;
+  std::vector<std::int64_t> target_tokens;
 };
 
-// What all ranks together compute, step by step.
+// What all ranks together compute in each step.
 Seen run(const Dataset& dataset, const ScheduleOptions& options, LoaderOptions loading) {
   Seen seen;
   seen.steps.resize(static_cast<std::size_t>(loading.end_step - loading.first_step));
   for (loading.rank = 0; loading.rank < loading.world; ++loading.rank) {
     Loader loader(dataset, Schedule(dataset.lengths(), all_of(dataset.size()), options), loading);
-    seen.labels.clear();
+    seen.target_tokens.clear();
     for (auto& step : seen.steps) {
       const auto batches = loader.next();
       REQUIRE(batches);
       for (const Batch& micro_batch : batches->micro_batches) {
-        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1)
-          continue;  // an empty share
+        if (micro_batch.target_tokens == 0 && micro_batch.tokens.size() == 1) continue;  // no work
         step.merge(sequences_of(micro_batch));
       }
-      seen.labels.push_back(batches->target_tokens);
+      seen.target_tokens.push_back(batches->target_tokens);
     }
     CHECK_FALSE(loader.next());
   }
@@ -109,7 +108,7 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
     for (const auto& [tokens, targets] : alone.steps[step])
       labels +=
           std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kNoTarget; });
-    CHECK(labels == alone.labels[step]);
+    CHECK(labels == alone.target_tokens[step]);
   }
   CHECK(sequences == 2 * dataset.size());
 
@@ -129,11 +128,11 @@ TEST_CASE("a step's content does not depend on world, micro-batches or weights",
       CAPTURE(world, micro_batches);
       const Seen seen = run(dataset, options, loading);
       CHECK(seen.steps == alone.steps);
-      CHECK(seen.labels == alone.labels);
+      CHECK(seen.target_tokens == alone.target_tokens);
     }
 }
 
-TEST_CASE("a run that goes on at a step equals the one that never stopped", "[loader]") {
+TEST_CASE("a run resumed at a step equals an uninterrupted run", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(90, 64));
   ScheduleOptions options{.seed = 3, .global_batch = 8};
@@ -142,9 +141,9 @@ TEST_CASE("a run that goes on at a step equals the one that never stopped", "[lo
   const std::int64_t total = schedule.total_steps(3);
   const Seen straight = run(dataset, options, {.max_items = 8, .end_step = total});
   for (std::int64_t first = 1; first < total; first += 3) {
-    const Seen resumed =
-        run(dataset, options,
-            {.world = 3, .max_items = 2, .first_step = first, .end_step = total, .ahead = 1});
+    const Seen resumed = run(
+        dataset, options,
+        {.world = 3, .max_items = 2, .first_step = first, .end_step = total, .prefetch_steps = 1});
     CHECK(std::equal(resumed.steps.begin(), resumed.steps.end(), straight.steps.begin() + first,
                      straight.steps.end()));
   }
@@ -168,7 +167,7 @@ TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
   }
 }
 
-TEST_CASE("an evaluation sees every example once over all ranks", "[loader]") {
+TEST_CASE("an evaluation covers every example once over all ranks", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(31, 64));
   const int world = GENERATE(1, 2, 4, 8);
@@ -185,11 +184,11 @@ TEST_CASE("an evaluation sees every example once over all ranks", "[loader]") {
   CHECK(first.size() == 31);
 }
 
-TEST_CASE("what goes wrong on the loader's thread is thrown in its turn", "[loader]") {
+TEST_CASE("an exception on the loader's thread is thrown by the next() of its step", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
   Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
-                {.end_step = 4, .ahead = 4, .weights = [](std::int64_t step) {
+                {.end_step = 4, .prefetch_steps = 4, .weights = [](std::int64_t step) {
                    if (step == 2) throw std::runtime_error("no weights for step 2");
                    return std::vector<double>{1};
                  }});
@@ -199,7 +198,7 @@ TEST_CASE("what goes wrong on the loader's thread is thrown in its turn", "[load
   CHECK_THROWS_WITH(loader.next(), "no weights for step 2");
 }
 
-TEST_CASE("a loader that is not read to its end goes away", "[loader]") {
+TEST_CASE("a loader that is not read to the end can be destroyed", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(100, 64));
   const int read = GENERATE(0, 1, 3);
@@ -208,7 +207,7 @@ TEST_CASE("a loader that is not read to its end goes away", "[loader]") {
   for (int i = 0; i < read; ++i) CHECK(loader.next());
 }
 
-TEST_CASE("weights are asked for in order and a bounded time ahead", "[loader]") {
+TEST_CASE("weights are requested in order and a bounded number of steps ahead", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(40, 64));
   std::atomic<std::int64_t> read{0};
@@ -216,7 +215,7 @@ TEST_CASE("weights are asked for in order and a bounded time ahead", "[loader]")
   std::int64_t furthest = 0;
   {
     Loader loader(dataset, Schedule(dataset.lengths(), all_of(40), {.global_batch = 2}),
-                  {.end_step = 20, .ahead = 3, .weights = [&](std::int64_t step) {
+                  {.end_step = 20, .prefetch_steps = 3, .weights = [&](std::int64_t step) {
                      asked.push_back(step);
                      furthest = std::max(furthest, step - read.load());
                      return std::vector<double>{1};

@@ -17,12 +17,12 @@ Coder coder_of(const ToyEncoder& encoder) {
 
 }  // namespace
 
-TEST_CASE("marks are those of an encoder that knows where its tokens come from", "[marks]") {
+TEST_CASE("the marks equal those of an encoder with token offsets", "[marks]") {
   const ToyEncoder encoder;
   std::mt19937 random(1);
   int merged = 0;
   for (int round = 0; round < 2000; ++round) {
-    // Only a and b: many ends of spans fall inside of the token "ab".
+    // Only a and b, so many ends of spans fall inside the token "ab".
     std::string text;
     for (std::size_t i = random() % 30; i > 0; --i) text += random() % 8 ? "ab"[random() % 2] : '.';
     ByteSpans spans;
@@ -42,7 +42,7 @@ TEST_CASE("marks are those of an encoder that knows where its tokens come from",
   CHECK(merged > 100);
 }
 
-TEST_CASE("marks survive an encoder that rewrites the text", "[marks]") {
+TEST_CASE("marks are correct with an encoder that rewrites the text", "[marks]") {
   // Puts a space before every text, as Llama-2's does, and writes "ss" for "z".
   const Coder coder{
       .encode =

@@ -30,7 +30,7 @@ TEST_CASE("random numbers are the same on every machine", "[random]") {
   CHECK(again.next() == first[0]);
   CHECK(other.next() != first[0]);
   CHECK(swapped.next() != first[0]);
-  // Written down once: a checkpoint made elsewhere goes on here.
+  // Fixed values: a checkpoint from another machine must resume with the same numbers.
   CHECK(first[0] == 5681476404939625046U);
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("a shuffle has every permutation about equally often", "[random]") {
   for (const auto& [order, count] : seen) CHECK(std::abs(count - 1000) < 150);
 }
 
-TEST_CASE("an epoch sees every example once, in an order of its own", "[order]") {
+TEST_CASE("an epoch contains every example once, in its own order", "[order]") {
   const auto selections = all_of(1000);
   const auto first = epoch_order(selections, 42, 0, true);
   const auto second = epoch_order(selections, 42, 1, true);
@@ -66,7 +66,8 @@ TEST_CASE("an epoch sees every example once, in an order of its own", "[order]")
   CHECK(epoch_order(selections, 42, 5, false) == selections[0].examples);
 }
 
-TEST_CASE("weights repeat the examples of a source, and share out what is left", "[order]") {
+TEST_CASE("the integer part of a weight repeats a source and the fraction adds a share of it",
+          "[order]") {
   std::vector<Selection> selections = {{.examples = {0, 1, 2}, .weight = 2},
                                        {.examples = {3, 4, 5, 6}, .weight = 0.25},
                                        {.examples = {7, 8}, .weight = 1.5}};
@@ -81,7 +82,7 @@ TEST_CASE("weights repeat the examples of a source, and share out what is left",
                      {0, 8}, {1, 8}, {2, 8}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 6}, {8, 6}});
 }
 
-TEST_CASE("a split takes each example for one side", "[order]") {
+TEST_CASE("a split puts each example on one side", "[order]") {
   const std::vector<SourceRange> ranges = {{.first = 0, .count = 70, .weight = 2},
                                            {.first = 70, .count = 30, .weight = 1}};
   const auto [size, expected] =
@@ -100,7 +101,7 @@ TEST_CASE("a split takes each example for one side", "[order]") {
   if (expected > 5) CHECK(split(ranges, size, 43).validation != s.validation);
 }
 
-TEST_CASE("a split that leaves nothing to train on is refused", "[order]") {
+TEST_CASE("a split that leaves nothing to train on is rejected", "[order]") {
   const std::vector<SourceRange> ranges = {{.first = 0, .count = 10}};
   CHECK_THROWS_WITH(split(ranges, 10, 1), Contains("leaves none to train on"));
   CHECK_THROWS_WITH(split(ranges, -0.5, 1), Contains("val_set_size"));

@@ -23,7 +23,7 @@ std::uint64_t tokens(std::span<const std::uint32_t> item, const std::vector<std:
   return sum;
 }
 
-// Best-fit decreasing as it is written down: look at every bin.
+// A plain implementation of best-fit decreasing that looks at every bin.
 std::vector<std::vector<std::uint32_t>> plain_best_fit(std::vector<std::uint32_t> order,
                                                        const std::vector<std::uint32_t>& lengths,
                                                        std::uint64_t capacity) {
@@ -44,7 +44,7 @@ std::vector<std::vector<std::uint32_t>> plain_best_fit(std::vector<std::uint32_t
 
 }  // namespace
 
-TEST_CASE("packing loses, splits and repeats nothing", "[packing]") {
+TEST_CASE("packing does not lose, split or repeat examples", "[packing]") {
   const std::uint32_t capacity = GENERATE(64U, 65U, 1000U, 4096U);
   const std::size_t window = GENERATE(as<std::size_t>(), 1, 100, 5000);
   CAPTURE(capacity, window);
@@ -59,13 +59,13 @@ TEST_CASE("packing loses, splits and repeats nothing", "[packing]") {
   }
 }
 
-TEST_CASE("packing fills bins as best-fit decreasing does", "[packing]") {
+TEST_CASE("packing fills bins like best-fit decreasing", "[packing]") {
   const unsigned seed = GENERATE(range(1U, 20U));
   const auto lengths = some_lengths(200, 300, seed);
   const Items items = pack(straight(200), lengths, 300);
   const auto plain = plain_best_fit(straight(200), lengths, 300);
   REQUIRE(items.size() == plain.size());
-  // Bins with the same room are alike to best fit: compare how full they are.
+  // Best fit may choose any of several bins with the same free space, so compare how full they are.
   std::vector<std::uint64_t> ours, theirs;
   for (std::size_t i = 0; i < items.size(); ++i) ours.push_back(tokens(items[i], lengths));
   for (const auto& bin : plain) theirs.push_back(tokens(bin, lengths));
@@ -74,7 +74,7 @@ TEST_CASE("packing fills bins as best-fit decreasing does", "[packing]") {
   CHECK(ours == theirs);
 }
 
-TEST_CASE("packing leaves next to nothing empty", "[packing]") {
+TEST_CASE("packing leaves almost no free space", "[packing]") {
   const auto lengths = some_lengths(20000, 2048);
   const Items items = pack(straight(20000), lengths, 2048);
   const double used = static_cast<double>(tokens(straight(20000), lengths)) /
@@ -82,7 +82,7 @@ TEST_CASE("packing leaves next to nothing empty", "[packing]") {
   CHECK(used > 0.99);
 }
 
-TEST_CASE("an example longer than a bin is a mistake of the caller's", "[packing]") {
+TEST_CASE("an example longer than a bin is a caller's error", "[packing]") {
   const std::vector<std::uint32_t> lengths = {65};
   CHECK_THROWS_AS(pack(straight(1), lengths, 64), std::logic_error);
 }

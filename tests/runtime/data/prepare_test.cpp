@@ -27,7 +27,7 @@ std::vector<std::string> texts(const Dataset& dataset) {
   return out;
 }
 
-// Every example's tokens with its length in front: quicker than texts.
+// Every example's tokens, preceded by its length: faster than texts().
 std::vector<std::int32_t> all_ids(const Dataset& dataset) {
   std::vector<std::int32_t> out;
   for (std::uint32_t i = 0; i < dataset.size(); ++i) {
@@ -54,7 +54,7 @@ std::vector<fs::path> cached_files(const TempDir& dir) {
   return out;
 }
 
-struct Room {
+struct PrepareFixture {
   TempDir dir{TempDir::in_memory()};
   ToyEncoder encoder;
   PrepareOptions options{.cache = dir.path("cache")};
@@ -68,15 +68,15 @@ struct Room {
 
 }  // namespace
 
-TEST_CASE("rows become examples in their order", "[prepare]") {
-  Room room;
-  const Prepared prepared = room.run(R"({"text": "one"}
+TEST_CASE("rows become examples in file order", "[prepare]") {
+  PrepareFixture fixture;
+  const Prepared prepared = fixture.run(R"({"text": "one"}
 
     {"text": "two"})");
   CHECK(texts(prepared.dataset) == std::vector<std::string>{"one<eos>", "two<eos>"});
-  CHECK(prepared.dataset.where(1) == room.dir.path("a.jsonl") + ":3");
+  CHECK(prepared.dataset.where(1) == fixture.dir.path("a.jsonl") + ":3");
   CHECK(prepared.dataset.lengths()[0] == 4);
-  CHECK(prepared.dataset.label_counts()[0] == 3);
+  CHECK(prepared.dataset.target_counts()[0] == 3);
   REQUIRE(prepared.reports.size() == 1);
   CHECK(prepared.reports[0].rows == 2);
   CHECK(prepared.reports[0].kept == 2);
@@ -84,47 +84,47 @@ TEST_CASE("rows become examples in their order", "[prepare]") {
   CHECK(prepared.reports[0].format == "text");
 }
 
-TEST_CASE("what was tokenised once is not tokenised again", "[prepare]") {
-  Room room;
-  const auto first = all_ids(room.run(many_rows(5000)).dataset);
-  const int calls = room.encoder.encoded;
+TEST_CASE("a file is tokenized only once", "[prepare]") {
+  PrepareFixture fixture;
+  const auto first = all_ids(fixture.run(many_rows(5000)).dataset);
+  const int calls = fixture.encoder.encoded;
   CHECK(calls == 5000);
-  CHECK((all_ids(room.again().dataset) == first));
-  CHECK(room.encoder.encoded == calls);
+  CHECK((all_ids(fixture.again().dataset) == first));
+  CHECK(fixture.encoder.encoded == calls);
 
-  SECTION("also under another name") {
-    fs::rename(room.dir.path("a.jsonl"), room.dir.path("b.jsonl"));
-    prepare({{room.dir.path("b.jsonl"), 2}}, room.options, room.encoder);
-    CHECK(room.encoder.encoded == calls);
+  SECTION("also if the file is renamed") {
+    fs::rename(fixture.dir.path("a.jsonl"), fixture.dir.path("b.jsonl"));
+    prepare({{fixture.dir.path("b.jsonl"), 2}}, fixture.options, fixture.encoder);
+    CHECK(fixture.encoder.encoded == calls);
   }
   SECTION("also with another max_length") {
-    room.options.max_length = 50;
-    CHECK(room.again().dataset.lengths()[100] == 50);
-    CHECK(room.encoder.encoded == calls);
+    fixture.options.max_length = 50;
+    CHECK(fixture.again().dataset.lengths()[100] == 50);
+    CHECK(fixture.encoder.encoded == calls);
   }
   SECTION("but with another tokenizer") {
-    room.encoder.bos = true;
-    room.again();
-    CHECK(room.encoder.encoded == 2 * calls);
+    fixture.encoder.bos = true;
+    fixture.again();
+    CHECK(fixture.encoder.encoded == 2 * calls);
   }
   SECTION("but with other options that matter") {
-    room.options.rows.vocabulary = 300;
-    room.again();
-    CHECK(room.encoder.encoded == 2 * calls);
+    fixture.options.rows.vocabulary = 300;
+    fixture.again();
+    CHECK(fixture.encoder.encoded == 2 * calls);
   }
   SECTION("but with other contents") {
-    room.run(many_rows(5000) + "{\"text\": \"\"}\n");
-    CHECK(room.encoder.encoded == 2 * calls + 1);
+    fixture.run(many_rows(5000) + "{\"text\": \"\"}\n");
+    CHECK(fixture.encoder.encoded == 2 * calls + 1);
   }
 }
 
-TEST_CASE("a missing, torn or damaged piece of the cache is made anew", "[prepare]") {
-  Room room;
-  const auto first = all_ids(room.run(many_rows(5000)).dataset);
-  const auto files = cached_files(room.dir);
+TEST_CASE("a missing, torn or damaged piece of the cache is tokenized again", "[prepare]") {
+  PrepareFixture fixture;
+  const auto first = all_ids(fixture.run(many_rows(5000)).dataset);
+  const auto files = cached_files(fixture.dir);
   REQUIRE(files.size() > 3);
   const std::string good = contents(files[2]);
-  const int calls = room.encoder.encoded;
+  const int calls = fixture.encoder.encoded;
   SECTION("missing") {
     fs::remove(files[2]);
   }
@@ -142,66 +142,68 @@ TEST_CASE("a missing, torn or damaged piece of the cache is made anew", "[prepar
   SECTION("another piece's") {
     fs::copy_file(files[1], files[2], fs::copy_options::overwrite_existing);
   }
-  CHECK((all_ids(room.again().dataset) == first));
-  CHECK(room.encoder.encoded > calls);
-  CHECK(room.encoder.encoded < 2 * calls);
+  CHECK((all_ids(fixture.again().dataset) == first));
+  CHECK(fixture.encoder.encoded > calls);
+  CHECK(fixture.encoder.encoded < 2 * calls);
   CHECK(contents(files[2]) == good);
 }
 
 TEST_CASE("the cache is the same for any number of ranks and threads", "[prepare]") {
-  Room alone;
+  PrepareFixture alone;
   alone.options.threads = 1;
   const auto expected = all_ids(alone.run(many_rows(6000)).dataset);
 
   const int parts = GENERATE(2, 3, 8);
-  Room room;
-  write(room.dir.path("a.jsonl"), many_rows(6000));
+  PrepareFixture fixture;
+  write(fixture.dir.path("a.jsonl"), many_rows(6000));
   std::barrier barrier(parts);
   std::vector<std::vector<std::int32_t>> seen(parts);
   {
     std::vector<std::jthread> ranks;
     for (int part = 0; part < parts; ++part)
       ranks.emplace_back([&, part] {
-        PrepareOptions options = room.options;
+        PrepareOptions options = fixture.options;
         options.part = part;
         options.parts = parts;
         options.threads = 2;
         options.barrier = [&] { barrier.arrive_and_wait(); };
-        seen[part] = all_ids(prepare({{room.dir.path("a.jsonl")}}, options, room.encoder).dataset);
+        seen[part] =
+            all_ids(prepare({{fixture.dir.path("a.jsonl")}}, options, fixture.encoder).dataset);
       });
   }
   for (const auto& each : seen) CHECK((each == expected));
-  CHECK(room.encoder.encoded == 6000);  // every row once, by one of them
-  const auto ours = cached_files(room.dir), theirs = cached_files(alone.dir);
+  CHECK(fixture.encoder.encoded == 6000);  // every row once, by one of them
+  const auto ours = cached_files(fixture.dir), theirs = cached_files(alone.dir);
   REQUIRE(ours.size() == theirs.size());
   for (std::size_t i = 0; i < ours.size(); ++i) CHECK((contents(ours[i]) == contents(theirs[i])));
 }
 
-TEST_CASE("a folder that ranks do not share is found out, not waited for", "[prepare]") {
-  Room room;
-  write(room.dir.path("a.jsonl"), many_rows(5000));
-  room.options.parts = 2;
-  room.options.barrier = [] {};
-  room.options.seen_within = std::chrono::milliseconds(50);
-  CHECK_THROWS_WITH(room.again(), Contains("shared by all nodes"));
-  room.options.barrier = nullptr;
-  CHECK_THROWS_AS(room.again(), std::logic_error);
+TEST_CASE("a cache folder that is not shared by all ranks is reported after a time limit",
+          "[prepare]") {
+  PrepareFixture fixture;
+  write(fixture.dir.path("a.jsonl"), many_rows(5000));
+  fixture.options.parts = 2;
+  fixture.options.barrier = [] {};
+  fixture.options.visible_within = std::chrono::milliseconds(50);
+  CHECK_THROWS_WITH(fixture.again(), Contains("shared by all nodes"));
+  fixture.options.barrier = nullptr;
+  CHECK_THROWS_AS(fixture.again(), std::logic_error);
 }
 
-TEST_CASE("a file of another part's that comes late is waited for", "[prepare]") {
-  Room other;
+TEST_CASE("prepare waits for a file that another part writes late", "[prepare]") {
+  PrepareFixture other;
   const auto expected = all_ids(other.run(many_rows(5000)).dataset);
-  Room room;
-  write(room.dir.path("a.jsonl"), many_rows(5000));
-  room.options.parts = 2;
+  PrepareFixture fixture;
+  write(fixture.dir.path("a.jsonl"), many_rows(5000));
+  fixture.options.parts = 2;
   std::jthread late;
-  room.options.barrier = [&] {
+  fixture.options.barrier = [&] {
     late = std::jthread([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      // As a part writes them: under another name first, then renamed.
-      fs::copy(other.dir.path("cache"), room.dir.path("coming"), fs::copy_options::recursive);
-      for (const auto& folder : fs::directory_iterator(room.dir.path("coming"))) {
-        const auto to = fs::path(room.dir.path("cache")) / folder.path().filename();
+      // As a part writes them: under a temporary name, then renamed.
+      fs::copy(other.dir.path("cache"), fixture.dir.path("coming"), fs::copy_options::recursive);
+      for (const auto& folder : fs::directory_iterator(fixture.dir.path("coming"))) {
+        const auto to = fs::path(fixture.dir.path("cache")) / folder.path().filename();
         fs::create_directories(to);
         for (const auto& file : fs::directory_iterator(folder))
           if (!fs::exists(to / file.path().filename()))
@@ -209,88 +211,92 @@ TEST_CASE("a file of another part's that comes late is waited for", "[prepare]")
       }
     });
   };
-  CHECK((all_ids(room.again().dataset) == expected));
+  CHECK((all_ids(fixture.again().dataset) == expected));
 }
 
-TEST_CASE("a bad row is named, or skipped and counted", "[prepare]") {
-  Room room;
+TEST_CASE("a bad row is reported, or skipped and counted", "[prepare]") {
+  PrepareFixture fixture;
   std::string rows = many_rows(4000);
   const auto lines = std::count(rows.begin(), rows.end(), '\n');
   rows += "{\"text\": 5}\n{\"text\": \"\xff\"}\n" + many_rows(10);
-  CHECK_THROWS_WITH(room.run(rows),
-                    Contains(fmt::format("a.jsonl:{}: the column \"text\" is number", lines + 1)));
-  room.options.skip_bad_rows = true;
-  const Prepared prepared = room.again();
+  CHECK_THROWS_WITH(
+      fixture.run(rows),
+      Contains(fmt::format("a.jsonl:{}: the column \"text\" must be a string", lines + 1)));
+  fixture.options.skip_bad_rows = true;
+  const Prepared prepared = fixture.again();
   CHECK(prepared.dataset.size() == 4010);
   const SourceReport& report = prepared.reports[0];
   CHECK(report.rows == 4012);
   CHECK(report.bad == 2);
   REQUIRE(report.bad_rows.size() == 2);
-  CHECK_THAT(report.bad_rows[1], Contains(fmt::format("a.jsonl:{}: no JSON", lines + 2)));
+  CHECK_THAT(report.bad_rows[1], Contains(fmt::format("a.jsonl:{}: invalid JSON", lines + 2)));
 
   SECTION("also when it was skipped before") {
-    room.options.skip_bad_rows = false;
-    const int calls = room.encoder.encoded;
-    CHECK_THROWS_WITH(room.again(), Contains(fmt::format("a.jsonl:{}: the column", lines + 1)));
-    CHECK(room.encoder.encoded == calls);
+    fixture.options.skip_bad_rows = false;
+    const int calls = fixture.encoder.encoded;
+    CHECK_THROWS_WITH(fixture.again(), Contains(fmt::format("a.jsonl:{}: the column", lines + 1)));
+    CHECK(fixture.encoder.encoded == calls);
   }
-  SECTION("and what the encoder refuses is a bad row too") {
-    CHECK(room.run(R"({"messages": [{"role": "user", "content": ""}]}
+  SECTION("and a row that the encoder rejects is bad too") {
+    CHECK(fixture
+              .run(R"({"messages": [{"role": "user", "content": ""}]}
                       {"messages": [{"role": "unknown", "content": ""}]})")
               .reports[0]
               .bad_rows.at(0) ==
-          room.dir.path("a.jsonl") + ":2: the template knows no role unknown");
+          fixture.dir.path("a.jsonl") + ":2: the template knows no role unknown");
   }
 }
 
-TEST_CASE("a file without a good row is refused even where bad rows are skipped", "[prepare]") {
-  Room room;
-  room.options.skip_bad_rows = true;
-  CHECK_THROWS_WITH(room.run("{\"text\": 5}\n{\"text\": 6}\n"), Contains("every row is bad"));
-  CHECK_THROWS_WITH(room.run("x\ny\n"), Contains("a.jsonl:1: no JSON object: x"));
-  CHECK_THROWS_WITH(room.run(" \n\r\n"), Contains("holds no rows"));
-  CHECK_THROWS_WITH(room.run(""), Contains("holds no rows"));
-  CHECK_THROWS_WITH(room.run("{\"q\": 5}\n"), Contains("no format fits the columns q"));
+TEST_CASE("a file without a valid row is rejected even if bad rows are skipped", "[prepare]") {
+  PrepareFixture fixture;
+  fixture.options.skip_bad_rows = true;
+  CHECK_THROWS_WITH(fixture.run("{\"text\": 5}\n{\"text\": 6}\n"), Contains("all rows are bad"));
+  CHECK_THROWS_WITH(fixture.run("x\ny\n"), Contains("a.jsonl:1: not a JSON object: x"));
+  CHECK_THROWS_WITH(fixture.run(" \n\r\n"), Contains("has no rows"));
+  CHECK_THROWS_WITH(fixture.run(""), Contains("has no rows"));
+  CHECK_THROWS_WITH(fixture.run("{\"q\": 5}\n"),
+                    Contains("cannot detect the dataset format from the columns q"));
 }
 
-TEST_CASE("examples are cut to max_length, and dropped where no label is left", "[prepare]") {
-  Room room;
-  room.options.max_length = 6;
-  const Prepared prepared = room.run(R"({"prompt": "1+1=", "completion": "2"}
+TEST_CASE("examples are cut to max_length, and dropped if no label is left", "[prepare]") {
+  PrepareFixture fixture;
+  fixture.options.max_length = 6;
+  const Prepared prepared = fixture.run(R"({"prompt": "1+1=", "completion": "2"}
       {"prompt": "1234", "completion": "56789"}
       {"prompt": "123456", "completion": "7"}
       {"prompt": "12345", "completion": "678"}
       {"prompt": "", "completion": ""})");
   CHECK(texts(prepared.dataset) == std::vector<std::string>{"1+1=2<eos>", "123456", "123456"});
-  const auto counts = prepared.dataset.label_counts();
+  const auto counts = prepared.dataset.target_counts();
   CHECK(std::vector<std::uint32_t>(counts.begin(), counts.end()) ==
         std::vector<std::uint32_t>{2, 2, 1});
   const SourceReport& report = prepared.reports[0];
-  CHECK(report.dropped == 2);  // a prompt that fills it all, and one token that nothing predicts
+  CHECK(report.dropped == 2);  // a prompt of max_length tokens, and a row of one token
   CHECK(report.truncated == 2);
   CHECK(report.kept == 3);
-  CHECK(prepared.dataset.labels() == 5);
-  room.options.max_length = 1;
-  CHECK_THROWS_WITH(room.again(), Contains("no example is left") && Contains("max_length 1"));
+  CHECK(prepared.dataset.target_tokens() == 5);
+  fixture.options.max_length = 1;
+  CHECK_THROWS_WITH(fixture.again(), Contains("no example is left") && Contains("max_length 1"));
 }
 
-TEST_CASE("prompts that lose their end are counted and the first is shown", "[prepare]") {
-  Room room;
-  const Prepared prepared = room.run(R"({"prompt": "x", "completion": "y"}
+TEST_CASE("prompts that lose their end are counted and the first is reported", "[prepare]") {
+  PrepareFixture fixture;
+  const Prepared prepared = fixture.run(R"({"prompt": "x", "completion": "y"}
       {"prompt": "a", "completion": "b"}
       {"prompt": "aa", "completion": "b"})");
   CHECK(prepared.reports[0].lost == 2);
-  CHECK(prepared.reports[0].lost_prompt == room.dir.path("a.jsonl") + ":2: a");
+  CHECK(prepared.reports[0].lost_prompt == fixture.dir.path("a.jsonl") + ":2: a");
 }
 
-TEST_CASE("several files keep their weights, formats and places", "[prepare]") {
-  Room room;
-  write(room.dir.path("a.jsonl"), R"({"text": "a"})");
-  write(room.dir.path("b.jsonl"), R"({"messages": [{"role": "user", "content": "b"}]})"
-                                  "\n"
-                                  R"({"messages": [{"role": "user", "content": "c"}]})");
-  const Prepared prepared = prepare(
-      {{room.dir.path("a.jsonl"), 2}, {room.dir.path("b.jsonl"), 0.5}}, room.options, room.encoder);
+TEST_CASE("several files keep their weights, formats and positions", "[prepare]") {
+  PrepareFixture fixture;
+  write(fixture.dir.path("a.jsonl"), R"({"text": "a"})");
+  write(fixture.dir.path("b.jsonl"), R"({"messages": [{"role": "user", "content": "b"}]})"
+                                     "\n"
+                                     R"({"messages": [{"role": "user", "content": "c"}]})");
+  const Prepared prepared =
+      prepare({{fixture.dir.path("a.jsonl"), 2}, {fixture.dir.path("b.jsonl"), 0.5}},
+              fixture.options, fixture.encoder);
   CHECK(texts(prepared.dataset) ==
         std::vector<std::string>{"a<eos>", "<user>b<end>", "<user>c<end>"});
   const auto ranges = prepared.dataset.ranges();
@@ -298,25 +304,25 @@ TEST_CASE("several files keep their weights, formats and places", "[prepare]") {
   CHECK(ranges[0].weight == 2);
   CHECK(ranges[1].first == 1);
   CHECK(ranges[1].count == 2);
-  CHECK(prepared.dataset.where(2) == room.dir.path("b.jsonl") + ":2");
-  CHECK_THROWS_WITH(prepare({{room.dir.path("a.jsonl"), 0}}, room.options, room.encoder),
+  CHECK(prepared.dataset.where(2) == fixture.dir.path("b.jsonl") + ":2");
+  CHECK_THROWS_WITH(prepare({{fixture.dir.path("a.jsonl"), 0}}, fixture.options, fixture.encoder),
                     Contains("weight"));
-  CHECK_THROWS_WITH(prepare({{room.dir.path("a.jsonl"), NAN}}, room.options, room.encoder),
+  CHECK_THROWS_WITH(prepare({{fixture.dir.path("a.jsonl"), NAN}}, fixture.options, fixture.encoder),
                     Contains("weight"));
 }
 
-TEST_CASE("a cache that cannot be written is named", "[prepare]") {
-  Room room;
-  write(room.dir.path("file"), "");
-  room.options.cache = room.dir.path("file/cache");
-  CHECK_THROWS_WITH(room.run(many_rows(3)), Contains("file/cache") &&
-                                                Contains("dataset_prepared_path") &&
-                                                !Contains("filesystem error"));
+TEST_CASE("a cache folder that cannot be written is reported", "[prepare]") {
+  PrepareFixture fixture;
+  write(fixture.dir.path("file"), "");
+  fixture.options.cache = fixture.dir.path("file/cache");
+  CHECK_THROWS_WITH(fixture.run(many_rows(3)), Contains("file/cache") &&
+                                                   Contains("dataset_prepared_path") &&
+                                                   !Contains("filesystem error"));
 }
 
-TEST_CASE("a full disk is named, and leaves nothing behind", "[prepare]") {
-  Room room;
-  write(room.dir.path("a.jsonl"), many_rows(3000));
+TEST_CASE("a full disk is reported and leaves no files behind", "[prepare]") {
+  PrepareFixture fixture;
+  write(fixture.dir.path("a.jsonl"), many_rows(3000));
   // A limit on the size of files fails in write as a full disk does, but for the errno.
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -326,25 +332,25 @@ TEST_CASE("a full disk is named, and leaves nothing behind", "[prepare]") {
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
   std::string what;
   try {
-    room.again();
+    fixture.again();
   } catch (const std::runtime_error& e) {
     what = e.what();
   }
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, old);
   CHECK_THAT(what, Contains("cannot write") && Contains("File too large"));
-  CHECK(cached_files(room.dir).empty());
+  CHECK(cached_files(fixture.dir).empty());
 }
 
-TEST_CASE("what a killed run left unfinished is swept after a day", "[prepare]") {
-  Room room;
-  room.run(many_rows(3));
-  const fs::path folder = cached_files(room.dir).at(0).parent_path();
+TEST_CASE("unfinished files of a killed run are removed after a day", "[prepare]") {
+  PrepareFixture fixture;
+  fixture.run(many_rows(3));
+  const fs::path folder = cached_files(fixture.dir).at(0).parent_path();
   write(folder / "00000.tokens.abcdef", "torn");
   write(folder / "00000.tokens.ghijkl", "being written");
   fs::last_write_time(folder / "00000.tokens.abcdef",
                       fs::file_time_type::clock::now() - std::chrono::hours(25));
-  room.again();
+  fixture.again();
   CHECK_FALSE(fs::exists(folder / "00000.tokens.abcdef"));
   CHECK(fs::exists(folder / "00000.tokens.ghijkl"));
   CHECK(fs::exists(folder / "00000.tokens"));

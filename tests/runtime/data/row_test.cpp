@@ -6,12 +6,12 @@
 using namespace mgpu::data;
 using Catch::Matchers::Contains;
 
-TEST_CASE("a row keeps its keys in the order of the file", "[row]") {
+TEST_CASE("a row keeps its keys in file order", "[row]") {
   const Json row = parse_row(R"({"z": 1, "a": {"y": [true, null, -2, 1.5], "b": "x"}, "m": ""})");
   CHECK(row.dump() == R"({"z":1,"a":{"y":[true,null,-2,1.5],"b":"x"},"m":""})");
 }
 
-TEST_CASE("rows are read as the JSON package reads them", "[row]") {
+TEST_CASE("rows are parsed as by nlohmann::json", "[row]") {
   const std::string line = GENERATE(
       R"({"a":[0,-0,1,-1,1.5,-2.5e3,1E+2,1e-400,9223372036854775807,-9223372036854775808,)"
       R"(18446744073709551615]})",
@@ -28,19 +28,19 @@ TEST_CASE("a line ends with CRLF as well as with LF", "[row]") {
   CHECK(parse_row("  {\"a\": \"\\u00e9\\ud83d\\ude00\"}\r")["a"] == "\u00e9\U0001F600");
 }
 
-TEST_CASE("what is no object, or no JSON, is said", "[row]") {
+TEST_CASE("a line that is not a JSON object is rejected with the reason", "[row]") {
   struct Case {
     std::string line, what;
   };
   const auto [line, what] = GENERATE(values<Case>({
-      {"[1]", "no JSON object: [1]"},
-      {"null", "no JSON object"},
-      {"", "no JSON object"},
-      {"{\"a\": 1", "no JSON: the line ends; expected ',' or '}'"},
-      {"{\"a\": 1} {\"b\": 2}", "no JSON at byte"},
-      {"{\"a\": 01}", "no JSON at byte"},
-      {"{\"a\": NaN}", "no JSON at byte"},
-      {"{\"a\": 1,}", "no JSON at byte"},
+      {"[1]", "not a JSON object: [1]"},
+      {"null", "not a JSON object"},
+      {"", "not a JSON object"},
+      {"{\"a\": 1", "invalid JSON: the line ends; expected ',' or '}'"},
+      {"{\"a\": 1} {\"b\": 2}", "invalid JSON at byte"},
+      {"{\"a\": 01}", "invalid JSON at byte"},
+      {"{\"a\": NaN}", "invalid JSON at byte"},
+      {"{\"a\": 1,}", "invalid JSON at byte"},
       {"{\"a\": \"\xff\"}", "UTF-8"},
       {"{\"a\": \"\xed\xa0\x80\"}", "UTF-8"},
       {"{\"a\": \"\\ud800\"}", "surrogate"},
@@ -53,14 +53,14 @@ TEST_CASE("what is no object, or no JSON, is said", "[row]") {
       {"{\"a\": \"\\", "unknown escape"},
       {"{\"a\": \"b", "the line ends; expected '\"'"},
       {"{\"a\": .5}", "expected a value"},
-      {"{\"a\": 1.}", "digits behind the point"},
+      {"{\"a\": 1.}", "digits after the decimal point"},
       {"{\"a\": 1e}", "digits of an exponent"},
       {"{\"a\": tru}", "expected a value"},
       {"{a: 1}", "expected a key in quotes"},
       {"{\"a\" 1}", "expected ':'"},
       {"{\"a\": 99999999999999999999}", "99999999999999999999 does not fit into 64 bits"},
-      {"{\"a\": 1, \"b\": 2, \"a\": 1}", "the key \"a\" is there twice"},
-      {"{\"a\": {\"b\": [{\"c\": 1, \"c\": 2}]}}", "the key \"c\" is there twice"},
+      {"{\"a\": 1, \"b\": 2, \"a\": 1}", "duplicate key \"a\""},
+      {"{\"a\": {\"b\": [{\"c\": 1, \"c\": 2}]}}", "duplicate key \"c\""},
   }));
   CAPTURE(line);
   CHECK_THROWS_WITH(parse_row(line), Contains(what));
@@ -69,7 +69,7 @@ TEST_CASE("what is no object, or no JSON, is said", "[row]") {
 TEST_CASE("a message about a row is one short line of valid UTF-8", "[row]") {
   try {
     parse_row("{\"a\nb\xff" + std::string(100000, 'x'));
-    FAIL("no JSON, and accepted");
+    FAIL("invalid JSON was accepted");
   } catch (const RowError& e) {
     const std::string what = e.what();
     CHECK(what.size() < 400);
@@ -78,7 +78,7 @@ TEST_CASE("a message about a row is one short line of valid UTF-8", "[row]") {
   }
 }
 
-TEST_CASE("deep nesting is refused and costs no stack", "[row]") {
+TEST_CASE("deep nesting is rejected without using the stack", "[row]") {
   const auto nested = [](int depth) {
     return "{\"a\":" + std::string(depth, '[') + std::string(depth, ']') + "}";
   };
@@ -87,12 +87,12 @@ TEST_CASE("deep nesting is refused and costs no stack", "[row]") {
   CHECK_THROWS_WITH(parse_row(nested(1000000)), Contains("nested deeper than 200"));
 }
 
-TEST_CASE("shown text is cut between characters", "[row]") {
-  CHECK(shown("abc") == "abc");
-  CHECK(shown("a\tb\x7f") == "a\\x09b\\x7f");
-  CHECK(shown("\u00e9\u00e9\u00e9", 3) == "\u00e9\u00e9...");
-  CHECK(shown("\xc3") == "\\xc3");
-  CHECK(shown("\xc0\x80\xf4\x90\x80\x80") == "\\xc0\\x80\\xf4\\x90\\x80\\x80");
+TEST_CASE("text in messages is cut between characters", "[row]") {
+  CHECK(printable("abc") == "abc");
+  CHECK(printable("a\tb\x7f") == "a\\x09b\\x7f");
+  CHECK(printable("\u00e9\u00e9\u00e9", 3) == "\u00e9\u00e9...");
+  CHECK(printable("\xc3") == "\\xc3");
+  CHECK(printable("\xc0\x80\xf4\x90\x80\x80") == "\\xc0\\x80\\xf4\\x90\\x80\\x80");
 }
 
 TEST_CASE("lines are taken one by one", "[row]") {

@@ -27,7 +27,8 @@ ScheduleOptions options_of(int kind) {
 
 }  // namespace
 
-TEST_CASE("an epoch's steps hold every example once, and the last may be short", "[schedule]") {
+TEST_CASE("the steps of an epoch contain every example once, and the last may be smaller",
+          "[schedule]") {
   const auto lengths = some_lengths(1003, 512);
   const ScheduleOptions options = options_of(GENERATE(0, 1, 2, 3, 4));
   Schedule schedule(lengths, all_of(1003), options);
@@ -51,7 +52,7 @@ TEST_CASE("an epoch's steps hold every example once, and the last may be short",
   CHECK(schedule.total_steps(3) == step);
 }
 
-TEST_CASE("any step can be asked for at any time", "[schedule]") {
+TEST_CASE("steps can be requested in any order", "[schedule]") {
   const auto lengths = some_lengths(400, 512);
   const ScheduleOptions options = options_of(GENERATE(0, 1, 2, 3, 4));
   Schedule straight(lengths, all_of(400), options);
@@ -73,7 +74,7 @@ TEST_CASE("steps differ from epoch to epoch and from seed to seed", "[schedule]"
   CHECK(Schedule(lengths, all_of(500), options).at(0).items.examples != first);
 }
 
-TEST_CASE("a part of an epoch is rounded up to whole steps", "[schedule]") {
+TEST_CASE("a fraction of an epoch is rounded up to whole steps", "[schedule]") {
   const auto lengths = some_lengths(100, 512);
   Schedule schedule(lengths, all_of(100), {.global_batch = 8});
   CHECK(schedule.steps_in(0) == 13);
@@ -83,7 +84,8 @@ TEST_CASE("a part of an epoch is rounded up to whole steps", "[schedule]") {
   CHECK(schedule.total_steps(2.1) == 28);
 }
 
-TEST_CASE("steps grouped by length are even inside and mixed outside", "[schedule]") {
+TEST_CASE("with group_by_length, lengths are similar within a step and steps are shuffled",
+          "[schedule]") {
   const auto lengths = some_lengths(6400, 2048);
   Schedule schedule(lengths, all_of(6400), {.global_batch = 32, .group_by_length = true});
   Schedule plain(lengths, all_of(6400), {.global_batch = 32});
@@ -100,7 +102,7 @@ TEST_CASE("steps grouped by length are even inside and mixed outside", "[schedul
     return sum / 200;
   };
   CHECK(spread(schedule) < spread(plain) / 10);
-  // Long and short steps take turns: the first half of an epoch is not longer than the second.
+  // Long and short steps are mixed: the first half of an epoch is not longer than the second.
   double halves[2] = {0, 0};
   for (std::int64_t step = 0; step < 200; ++step)
     for (const std::uint32_t example : schedule.at(step).items.examples)
@@ -109,7 +111,7 @@ TEST_CASE("steps grouped by length are even inside and mixed outside", "[schedul
   CHECK(halves[1] / halves[0] < 1.3);
 }
 
-TEST_CASE("a schedule of nothing is refused", "[schedule]") {
+TEST_CASE("a schedule without examples is rejected", "[schedule]") {
   const std::vector<std::uint32_t> none;
   CHECK_THROWS(Schedule(none, {}, {.global_batch = 1}));
   CHECK_THROWS(Schedule(none, all_of(3), {.global_batch = 0}));

@@ -35,7 +35,7 @@ std::string written(const std::vector<Example>& examples) {
 
 }  // namespace
 
-TEST_CASE("a shard gives back what was put in", "[shard]") {
+TEST_CASE("a shard returns the examples that were written", "[shard]") {
   const TempDir dir(TempDir::in_memory());
   const auto examples = some_examples(GENERATE(false, true));
   write_atomically(dir.path("s"), written(examples));
@@ -62,7 +62,7 @@ TEST_CASE("a shard gives back what was put in", "[shard]") {
   CHECK(std::filesystem::file_size(dir.path("s")) == written(examples).size());
 }
 
-TEST_CASE("a shard that is torn, damaged or another's is refused", "[shard]") {
+TEST_CASE("a shard that is torn, damaged or of other data is rejected", "[shard]") {
   const TempDir dir(TempDir::in_memory());
   const std::string good = written(some_examples(true));
   const auto opening = [&](const std::string& bytes) {
@@ -83,7 +83,7 @@ TEST_CASE("a shard that is torn, damaged or another's is refused", "[shard]") {
   CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 4), Contains("other data"));
 }
 
-TEST_CASE("a file is written whole or not at all", "[shard]") {
+TEST_CASE("a file is written completely or not at all", "[shard]") {
   const TempDir dir(TempDir::in_memory());
   write_atomically(dir.path("s"), "old");
   write_atomically(dir.path("s"), "new");

@@ -30,14 +30,14 @@ std::vector<double> loads(const Shares& shares, const std::vector<double>& costs
 
 }  // namespace
 
-TEST_CASE("every item of a step is computed once, within the bounds of memory", "[share]") {
+TEST_CASE("every item of a step is assigned once, within the size of a micro-batch", "[share]") {
   const int world = GENERATE(1, 2, 3, 4, 5, 8);
   const auto [items, max_items, micro_batches] =
       GENERATE(table<std::size_t, std::int64_t, std::int64_t>(
           {{64, 4, 0}, {7, 4, 4}, {1, 1, 0}, {0, 2, 2}}));
   const bool weighted = GENERATE(false, true);
   CAPTURE(world, items, max_items, weighted);
-  ShareOptions options{.world = world, .max_items = max_items, .micro_batches = micro_batches};
+  ShareOptions options{.world = world, .max_items = max_items, .min_micro_batches = micro_batches};
   if (weighted)
     for (int r = 0; r < world; ++r) options.weights.push_back(r == 1 ? 0 : 1 + r);
   const Shares shares = share(some_costs(items), options);
@@ -60,7 +60,7 @@ TEST_CASE("every item of a step is computed once, within the bounds of memory", 
   CHECK(seen == all);
 }
 
-TEST_CASE("a full step takes exactly the micro-batches of the configuration", "[share]") {
+TEST_CASE("a full step takes exactly the configured number of micro-batches", "[share]") {
   // 2 ranks x 4 micro-batches x 3 items
   const Shares shares = share(some_costs(24), {.world = 2, .max_items = 3});
   for (const auto& rank : shares) {
@@ -91,10 +91,10 @@ TEST_CASE("a rank that is twice as fast gets twice the cost", "[share]") {
   CHECK(std::abs(each[1] / each[2] - 1) < 0.05);
 }
 
-TEST_CASE("weights have to be one a rank", "[share]") {
+TEST_CASE("there must be one weight per rank", "[share]") {
   const auto bad = GENERATE(values<std::vector<double>>({{1}, {1, -1}, {0, 0}, {1, NAN}}));
   CHECK_THROWS_WITH(share(some_costs(4), {.world = 2, .weights = bad}),
-                    Contains("one a rank of 2"));
+                    Contains("invalid for 2 ranks"));
 }
 
 TEST_CASE("cost grows with tokens and with the square of each length", "[share]") {

@@ -12,7 +12,7 @@ using namespace mgpu::data;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
-TEST_CASE("the pieces of a file are its lines, each once, with their numbers", "[source]") {
+TEST_CASE("the pieces of a file contain each line once, with its line number", "[source]") {
   const TempDir dir(TempDir::in_memory());
   const std::string file = dir.path("a.jsonl");
   const std::string bom = GENERATE(as<std::string>(), "", "\xEF\xBB\xBF");
@@ -37,7 +37,7 @@ TEST_CASE("the pieces of a file are its lines, each once, with their numbers", "
   CHECK((joined == text));
 }
 
-TEST_CASE("the digest is that of the contents", "[source]") {
+TEST_CASE("the digest depends on the contents only", "[source]") {
   const TempDir dir(TempDir::in_memory());
   std::string text(9000000, 'x');
   write(dir.path("a"), text);
@@ -51,7 +51,7 @@ TEST_CASE("the digest is that of the contents", "[source]") {
   CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST_CASE("a checksum notices every changed bit and every cut", "[digest]") {
+TEST_CASE("a checksum detects every changed bit and every cut", "[digest]") {
   std::string bytes;
   for (int i = 0; i < 133; ++i) bytes += static_cast<char>(i * 31);
   const std::uint64_t sum = checksum(bytes);
@@ -65,7 +65,7 @@ TEST_CASE("a checksum notices every changed bit and every cut", "[digest]") {
   CHECK(checksum(bytes + '\0') != sum);
 }
 
-TEST_CASE("files of other formats are refused with the command that converts them", "[source]") {
+TEST_CASE("files of other formats are rejected with the command that converts them", "[source]") {
   const TempDir dir(TempDir::in_memory());
   struct Case {
     std::string name, bytes, what;
@@ -85,7 +85,7 @@ TEST_CASE("files of other formats are refused with the command that converts the
   CHECK_THROWS_WITH(SourceFile(dir.path(name), 1), Contains(what) && Contains(dir.path(name)));
 }
 
-TEST_CASE("paths that are no file are told apart", "[source]") {
+TEST_CASE("missing files, Hub datasets, folders and devices have different messages", "[source]") {
   const TempDir dir(TempDir::in_memory());
   CHECK_THROWS_WITH(SourceFile(dir.path("none.jsonl"), 1), Contains("No such file or directory"));
   CHECK_THROWS_WITH(
@@ -96,16 +96,16 @@ TEST_CASE("paths that are no file are told apart", "[source]") {
   write(dir.path("a.jsonl"), "");
   CHECK_THROWS_WITH(SourceFile(dir.root().string(), 1),
                     Contains("is a folder") && Contains("a.jsonl, b.jsonl"));
-  CHECK_THROWS_WITH(SourceFile("/dev/null", 1), Contains("no regular file"));
+  CHECK_THROWS_WITH(SourceFile("/dev/null", 1), Contains("not a regular file"));
 }
 
-TEST_CASE("a quote in a path stays within the command's quotes", "[source]") {
+TEST_CASE("a quote in a path is escaped in the command", "[source]") {
   const TempDir dir(TempDir::in_memory());
   write(dir.path("it's.csv"), "");
   CHECK_THROWS_WITH(SourceFile(dir.path("it's.csv"), 1), Contains("/it'\\''s.csv'"));
 }
 
-TEST_CASE("work in parallel is done once, and the first mistake is told", "[parallel]") {
+TEST_CASE("parallel work is done once, and the first error is rethrown", "[parallel]") {
   const int threads = GENERATE(0, 1, 4);
   std::vector<std::atomic<int>> done(100);
   for_each_index(100, threads, [&](std::size_t i) { ++done[i]; });
@@ -116,5 +116,5 @@ TEST_CASE("work in parallel is done once, and the first mistake is told", "[para
                                        if (i % 10 == 7) throw std::runtime_error(std::to_string(i));
                                      }),
                       "7");
-  for_each_index(0, threads, [](std::size_t) { FAIL("there is nothing to do"); });
+  for_each_index(0, threads, [](std::size_t) { FAIL("called without work"); });
 }

@@ -27,7 +27,7 @@ inline std::string contents(const std::string& path) {
   return text;
 }
 
-// Lengths as data sets have them: many short, some long.
+// Lengths like those of real datasets: many short, some long.
 inline std::vector<std::uint32_t> some_lengths(std::size_t count, std::uint32_t longest,
                                                unsigned seed = 1) {
   std::mt19937 random(seed);
@@ -44,8 +44,8 @@ inline std::vector<data::Selection> all_of(std::uint32_t count, double weight = 
   return {selection};
 }
 
-// A data set of pre-tokenised rows; row i has lengths[i] tokens, the first of them i, and labels
-// behind its first third.
+// A dataset of pre-tokenized rows. Row i has lengths[i] tokens, the first of which is i, and labels
+// after its first third.
 inline data::Dataset dataset_of(const TempDir& dir, const std::vector<std::uint32_t>& lengths,
                                 std::int64_t max_length = 0) {
   std::string rows;

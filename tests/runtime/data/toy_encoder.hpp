@@ -13,11 +13,12 @@
 
 namespace mgpu::tests {
 
-// One id a byte, a few words that are one id, and a template that is easy to read:
+// An encoder with one id per byte, a few words that are one id, and a template that is easy to
+// read:
 //
 //   <user>How?<end><assistant>So.<end>
 //
-// "ab" is one id too, so that a prompt ending in "a" is cut otherwise before a "b".
+// "ab" is one id too, so that a prompt ending in "a" is tokenized differently before a "b".
 class ToyEncoder : public data::Encoder {
  public:
   static constexpr std::int32_t kAb = 256, kEos = 257, kBos = 258, kEnd = 259;

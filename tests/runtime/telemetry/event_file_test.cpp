@@ -34,7 +34,7 @@ TEST_CASE("a TFRecord has its length and both masked checksums", "[events]") {
   CHECK(number_at(15) == masked_crc32c("abc"));
 }
 
-TEST_CASE("events are written as protobuf writes them", "[events]") {
+TEST_CASE("events have protobuf's encoding", "[events]") {
   // wall_time = 1.0
   const auto time = "\x09\0\0\0\0\0\0\xF0\x3F"s;
   CHECK(version_event(1) == time +

@@ -26,30 +26,30 @@ LogHistory sample() {
 
 }  // namespace
 
-TEST_CASE("log_history has transformers' form", "[history]") {
+TEST_CASE("log_history has transformers' format", "[history]") {
   CHECK(json::parse(sample().to_json()) == json::parse(R"([
     {"epoch": 0.5, "grad_norm": 0.25, "learning_rate": 1e-5, "loss": 1.5, "step": 10},
     {"epoch": 0.5, "eval_loss": 1.25, "step": 10},
     {"epoch": 1.0, "grad_norm": 0.5, "learning_rate": 0.0, "loss": null, "step": 20}])"));
 }
 
-TEST_CASE("log_history is read back as it was", "[history]") {
+TEST_CASE("log_history survives writing and reading", "[history]") {
   const auto again = LogHistory::from_json(sample().to_json());
   CHECK(again.to_json() == sample().to_json());
   CHECK(std::isnan(again.entries()[2].values.at("loss")));
 }
 
-TEST_CASE("a log_history of another program is read as far as it makes sense", "[history]") {
+TEST_CASE("invalid entries in another program's log_history are skipped", "[history]") {
   const auto history = LogHistory::from_json(
       R"([{"step": 1e300, "loss": 1, "note": "x"}, 7, {"loss": 2, "epoch": 1}])");
   REQUIRE(history.entries().size() == 2);
   CHECK(history.entries()[0].step == 0);
   CHECK(history.entries()[0].values == Values{{"loss", 1}});
-  CHECK_THROWS_WITH(LogHistory::from_json("{}"), Catch::Matchers::Contains("not an array"));
-  CHECK_THROWS_WITH(LogHistory::from_json("[1"), Catch::Matchers::Contains("not an array"));
+  CHECK_THROWS_WITH(LogHistory::from_json("{}"), Catch::Matchers::Contains("must be an array"));
+  CHECK_THROWS_WITH(LogHistory::from_json("[1"), Catch::Matchers::Contains("must be an array"));
 }
 
-TEST_CASE("a history is cut behind the step that a run is resumed from", "[history]") {
+TEST_CASE("a history is cut after the step that a run resumes from", "[history]") {
   auto history = sample();
   history.cut(10);
   REQUIRE(history.entries().size() == 2);
@@ -58,7 +58,7 @@ TEST_CASE("a history is cut behind the step that a run is resumed from", "[histo
   CHECK(history.series("nothing").empty());
 }
 
-TEST_CASE("without a checkpoint's history that of metrics.jsonl is taken", "[history]") {
+TEST_CASE("without a checkpoint's history, metrics.jsonl is used", "[history]") {
   TempDir dir(TempDir::in_memory());
   auto report = report_at(10);
   report.extra = {{"mean_token_accuracy", 0.75}};

@@ -66,7 +66,7 @@ TEST_CASE("the picture shows training, evaluation and their last values", "[curv
   CHECK_THAT(svg, !Contains("nan"));
 }
 
-TEST_CASE("a picture is made of as much as there is", "[curve]") {
+TEST_CASE("the picture shows whatever data there is", "[curve]") {
   CHECK(loss_curve_svg("none", {}, {}).empty());
   CHECK(loss_curve_svg("none", {{1, kNaN}}, {}).empty());
   CHECK_THAT(loss_curve_svg("one", {{1, 2}}, {}), Contains(">train 2.0000<"));
@@ -79,6 +79,6 @@ TEST_CASE("a long run's picture stays small and keeps its spikes", "[curve]") {
   points[123456].second = 40;
   const auto svg = loss_curve_svg("long", points, {});
   CHECK(svg.size() < 100'000);
-  // Far above the frame, which is cut to what the smoothed curve needs.
+  // The spike is far above the frame, whose range follows the smoothed curve.
   CHECK_THAT(svg, Contains(",-"));
 }

@@ -27,7 +27,7 @@ TEST_CASE("a line of metrics.jsonl has what was trained, how fast, and counts as
   CHECK(line.find("\"tokens\":40000,") != line.npos);
 }
 
-TEST_CASE("what is not known is not in a line", "[metrics]") {
+TEST_CASE("unknown values are not in a line", "[metrics]") {
   const auto object = json::parse(train_line({.step = 1, .loss = NAN}, 0));
   CHECK(object["loss"].is_null());
   for (const char* name : {"mfu", "tflops_per_gpu", "tokens_per_second", "memory_bytes",
@@ -35,11 +35,11 @@ TEST_CASE("what is not known is not in a line", "[metrics]") {
     CHECK_FALSE(object.contains(name));
 }
 
-TEST_CASE("text that is no UTF-8 is told all the same", "[metrics]") {
+TEST_CASE("text that is not UTF-8 is written as valid JSON", "[metrics]") {
   CHECK(json::parse(note_line(3, "caf\xE9", 0))["text"] == "caf\xEF\xBF\xBD");
 }
 
-TEST_CASE("a resumed run keeps the lines up to its step, whole ones only", "[metrics]") {
+TEST_CASE("a resumed run keeps the complete lines up to its step", "[metrics]") {
   TempDir dir(TempDir::in_memory());
   const auto path = dir.path("metrics.jsonl");
   const auto kept_of = [&](const std::string& text, std::int64_t step) {
@@ -61,7 +61,7 @@ TEST_CASE("a resumed run keeps the lines up to its step, whole ones only", "[met
   CHECK(lines_to_keep(path, 2).bytes == 0);
 }
 
-TEST_CASE("an earlier run's file is put aside under a free name", "[metrics]") {
+TEST_CASE("an earlier run's file is renamed to a free name", "[metrics]") {
   TempDir dir(TempDir::in_memory());
   const auto path = dir.path("metrics.jsonl");
   CHECK(set_aside(path).empty());
@@ -76,7 +76,7 @@ TEST_CASE("an earlier run's file is put aside under a free name", "[metrics]") {
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("a line for wandb has its names and only numbers", "[metrics]") {
+TEST_CASE("a line for wandb has wandb's names and only finite numbers", "[metrics]") {
   const auto line = wandb_line(7, 0.5, {{"loss", 2}, {"eval_loss", 3}, {"grad_norm", NAN}}, 12.5);
   CHECK(json::parse(line) == json::parse(R"({"_step": 7, "_timestamp": 12.5, "train/epoch": 0.5,
     "train/global_step": 7, "train/loss": 2.0, "eval/loss": 3.0})"));

@@ -18,7 +18,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Files of this process cannot grow beyond this while it lives: a disk that is full.
+// Simulates a full disk: while it lives, files of this process cannot grow beyond the limit.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {
@@ -39,10 +39,10 @@ class FullDisk {
 
 }  // namespace
 
-TEST_CASE("a record that does not fit is taken back and told once", "[output]") {
+TEST_CASE("a record that does not fit is removed, and reported once", "[output]") {
   TempDir dir(TempDir::in_memory());
-  std::vector<std::string> complaints;
-  OutputFile file(dir.path("log"), [&](const std::string& what) { complaints.push_back(what); });
+  std::vector<std::string> errors;
+  OutputFile file(dir.path("log"), [&](const std::string& what) { errors.push_back(what); });
   file.append("12345678\n");
   {
     const FullDisk full(16);
@@ -52,30 +52,30 @@ TEST_CASE("a record that does not fit is taken back and told once", "[output]") 
   }
   file.append("again\n");
   CHECK(read_text(dir.path("log")) == "12345678\nagain\n");
-  REQUIRE(complaints.size() == 1);
-  CHECK_THAT(complaints[0], Contains("cannot write " + dir.path("log")));
-  CHECK_THAT(complaints[0], Contains("training goes on without it"));
+  REQUIRE(errors.size() == 1);
+  CHECK_THAT(errors[0], Contains("cannot write " + dir.path("log")));
+  CHECK_THAT(errors[0], Contains("training continues without it"));
 }
 
-TEST_CASE("a device that is full is told once", "[output]") {
-  std::vector<std::string> complaints;
-  OutputFile file("/dev/full", [&](const std::string& what) { complaints.push_back(what); });
+TEST_CASE("a full device is reported once", "[output]") {
+  std::vector<std::string> errors;
+  OutputFile file("/dev/full", [&](const std::string& what) { errors.push_back(what); });
   file.append("x");
   file.append("x");
-  REQUIRE(complaints.size() == 1);
-  CHECK_THAT(complaints[0], Contains("No space left on device"));
+  REQUIRE(errors.size() == 1);
+  CHECK_THAT(errors[0], Contains("No space left on device"));
 }
 
-TEST_CASE("a file that cannot be opened is told once and takes records all the same", "[output]") {
-  std::vector<std::string> complaints;
-  OutputFile file("/nope/log", [&](const std::string& what) { complaints.push_back(what); });
+TEST_CASE("a file that cannot be opened is reported once and ignores records", "[output]") {
+  std::vector<std::string> errors;
+  OutputFile file("/nope/log", [&](const std::string& what) { errors.push_back(what); });
   file.append("x");
-  CHECK(complaints ==
-        std::vector<std::string>{"cannot open /nope/log: No such file or directory; training goes "
-                                 "on without it"});
+  CHECK(errors ==
+        std::vector<std::string>{
+            "cannot open /nope/log: No such file or directory; training continues without it"});
 }
 
-TEST_CASE("a file is gone on with behind the bytes that are kept", "[output]") {
+TEST_CASE("appending continues after the bytes that are kept", "[output]") {
   TempDir dir(TempDir::in_memory());
   write_text(dir.path("log"), "one\ntwo\n");
   OutputFile file(dir.path("log"), [](const std::string& what) { FAIL(what); }, 4);
@@ -83,14 +83,14 @@ TEST_CASE("a file is gone on with behind the bytes that are kept", "[output]") {
   CHECK(read_text(dir.path("log")) == "one\nthree\n");
 }
 
-TEST_CASE("a file that cannot be replaced stays as it was", "[output]") {
+TEST_CASE("a file that cannot be replaced stays unchanged", "[output]") {
   TempDir dir(TempDir::in_memory());
   write_text(dir.path("results"), "old");
   std::string told;
-  const auto complain = [&](const std::string& what) { told = what; };
+  const auto on_error = [&](const std::string& what) { told = what; };
   {
     const FullDisk full(4);
-    replace_file(dir.path("results"), "new and longer", complain);
+    replace_file(dir.path("results"), "new and longer", on_error);
   }
   CHECK(read_text(dir.path("results")) == "old");
   CHECK_THAT(told, Contains("cannot write " + dir.path("results")));
@@ -99,7 +99,7 @@ TEST_CASE("a file that cannot be replaced stays as it was", "[output]") {
   CHECK(read_text(dir.path("results")) == "new and longer");
 }
 
-TEST_CASE("a reader that is gone is no signal", "[output]") {
+TEST_CASE("writing to a closed pipe raises no signal", "[output]") {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   ::close(ends[0]);

@@ -9,35 +9,35 @@ using namespace mgpu::telemetry;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
-TEST_CASE("the progress line has all a person watches", "[progress]") {
+TEST_CASE("the progress line shows all values of a report", "[progress]") {
   CHECK(progress_line(report_at(120), {.eta_seconds = 725}) ==
         "step 120/400 30%  epoch 1.20  loss 0.0167  lr 2.00e-05  norm 0.5000  20.0k tok/s  "
-        "5.00k labels/s  494 TFLOP/s/GPU  MFU 50.0%  mem 61.0/80.0 GiB  comm 8%  eta 12m05s");
+        "5.00k target tok/s  494 TFLOP/s/GPU  MFU 50.0%  mem 61.0/80.0 GiB  comm 8%  eta 12m05s");
 }
 
-TEST_CASE("what is not known is not in the line", "[progress]") {
+TEST_CASE("unknown values are not in the line", "[progress]") {
   CHECK(progress_line({.step = 3, .loss = 1, .grad_norm = 2}, {.eta_seconds = -1}) ==
         "step 3  epoch 0.00  loss 1.0000  lr 0.00e+00  norm 2.0000");
 }
 
-TEST_CASE("a narrow line leaves out what matters least", "[progress]") {
+TEST_CASE("a narrow line leaves out the least important parts", "[progress]") {
   const auto report = report_at(120);
-  const Outlook outlook{.eta_seconds = 725};
-  CHECK(progress_line(report, outlook, 80) ==
+  const ProgressEstimate estimate{.eta_seconds = 725};
+  CHECK(progress_line(report, estimate, 80) ==
         "step 120/400 30%  loss 0.0167  norm 0.5000  20.0k tok/s  eta 12m05s");
-  CHECK(progress_line(report, outlook, 20) == "step 120/400 30%");
-  CHECK(progress_line(report, outlook, 5) == "step ");
+  CHECK(progress_line(report, estimate, 20) == "step 120/400 30%");
+  CHECK(progress_line(report, estimate, 5) == "step ");
   for (std::size_t width = 1; width < 200; ++width) {
-    const auto line = progress_line(report, outlook, width);
+    const auto line = progress_line(report, estimate, width);
     CHECK(line.size() <= width);
     CHECK(line.starts_with(std::string("step 120/400 30%").substr(0, width)));
   }
 }
 
-TEST_CASE("colours take no columns", "[progress]") {
-  const Outlook outlook{.eta_seconds = 725};
-  const auto plain = progress_line(report_at(120), outlook, 60);
-  auto coloured = progress_line(report_at(120), outlook, 60, true);
+TEST_CASE("colors take no columns", "[progress]") {
+  const ProgressEstimate estimate{.eta_seconds = 725};
+  const auto plain = progress_line(report_at(120), estimate, 60);
+  auto coloured = progress_line(report_at(120), estimate, 60, true);
   CHECK_THAT(coloured, Contains("\033[1mloss 0.0167\033[0m"));
   for (auto at = coloured.find('\033'); at != coloured.npos; at = coloured.find('\033'))
     coloured.erase(at, coloured.find('m', at) + 1 - at);
@@ -45,47 +45,47 @@ TEST_CASE("colours take no columns", "[progress]") {
 }
 
 TEST_CASE("a gradient norm five times its average is marked", "[progress]") {
-  Pace pace;
+  ProgressEstimator estimator;
   auto report = report_at(1);
   for (int step = 1; step <= 10; ++step) {
     report.step = step;
-    CHECK_FALSE(pace.next(report).spike);
+    CHECK_FALSE(estimator.update(report).spike);
   }
   report.step = 11;
   report.grad_norm = 2.4;
-  CHECK_FALSE(pace.next(report).spike);
+  CHECK_FALSE(estimator.update(report).spike);
   report.step = 12;
   report.grad_norm = 5;
-  const auto outlook = pace.next(report);
-  CHECK(outlook.spike);
-  CHECK_THAT(progress_line(report, outlook), Contains("norm 5.0000!"));
+  const auto estimate = estimator.update(report);
+  CHECK(estimate.spike);
+  CHECK_THAT(progress_line(report, estimate), Contains("norm 5.0000!"));
 }
 
-TEST_CASE("a norm that is no number is marked and leaves the average alone", "[progress]") {
-  Pace pace;
+TEST_CASE("a norm that is not finite is marked and does not change the average", "[progress]") {
+  ProgressEstimator estimator;
   auto report = report_at(1);
   for (int step = 1; step <= 5; ++step) {
     report.step = step;
-    pace.next(report);
+    estimator.update(report);
   }
   report.grad_norm = NAN;
   report.skipped_steps = 1;
-  const auto outlook = pace.next(report);
-  CHECK_THAT(progress_line(report, outlook), Contains("norm nan!"));
-  CHECK_THAT(progress_line(report, outlook), Contains("skipped 1"));
+  const auto estimate = estimator.update(report);
+  CHECK_THAT(progress_line(report, estimate), Contains("norm nan!"));
+  CHECK_THAT(progress_line(report, estimate), Contains("skipped 1"));
   report.grad_norm = 5;
-  CHECK(pace.next(report).spike);
+  CHECK(estimator.update(report).spike);
 }
 
-TEST_CASE("the time left is counted in steps of this run", "[progress]") {
-  Pace pace(100);  // resumed
+TEST_CASE("the remaining time is estimated from the steps of this run", "[progress]") {
+  ProgressEstimator estimator(100);  // resumed
   auto report = report_at(110);
   report.seconds = 20;
-  CHECK(pace.next(report).eta_seconds == 580);
+  CHECK(estimator.update(report).eta_seconds == 580);
   report.step = 400;
-  CHECK(pace.next(report).eta_seconds == 0);
+  CHECK(estimator.update(report).eta_seconds == 0);
   report.total_steps = 0;
-  CHECK(pace.next(report).eta_seconds < 0);
+  CHECK(estimator.update(report).eta_seconds < 0);
 }
 
 TEST_CASE("numbers and times are short", "[progress]") {

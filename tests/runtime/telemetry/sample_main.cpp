@@ -1,4 +1,5 @@
-// Writes what a run of 40 steps writes, resumed at step 20 after 30: telemetry_sample DIR.
+// Writes the files of a run of 40 steps that was resumed at step 20 after reaching step 30:
+// telemetry_sample DIR.
 #include <fstream>
 #include <limits>
 

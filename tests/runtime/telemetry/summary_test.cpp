@@ -30,7 +30,7 @@ Summary sample() {
 
 }  // namespace
 
-TEST_CASE("the summary is a table in transformers' names", "[summary]") {
+TEST_CASE("the summary is a table with transformers' names", "[summary]") {
   CHECK(summary_text(sample()) ==
         "***** train metrics *****\n"
         "  epoch                         =          1\n"
@@ -46,21 +46,21 @@ TEST_CASE("the summary is a table in transformers' names", "[summary]") {
         "  train_steps_per_second        =     2.9980\n"
         "  train_tflops_per_gpu          =    20.0120\n"
         "  train_tokens_per_second       =  7495.1280\n"
-        "  the plan's memory is +10.0 % off the measured peak\n");
+        "  planned memory differs from the measured peak by +10.0 %\n");
 }
 
-TEST_CASE("a summary of next to nothing has no rates", "[summary]") {
+TEST_CASE("a summary without values has no rates", "[summary]") {
   const auto text = summary_text({});
   CHECK_THAT(text, Contains("train_runtime = 0:00:00.00\n"));
   CHECK_THAT(text, !Contains("per_second"));
   CHECK_THAT(text, !Contains("memory"));
 }
 
-TEST_CASE("results are written in transformers' files", "[summary]") {
+TEST_CASE("results are written to transformers' files", "[summary]") {
   TempDir dir(TempDir::in_memory());
   write_text(dir.path("all_results.json"), R"({"predict_loss": 4, "train_loss": 9})");
-  const auto complain = [](const std::string& what) { FAIL(what); };
-  write_results(dir.root(), summary_values(sample()), {{"eval_loss", 0.5}}, complain);
+  const auto on_error = [](const std::string& what) { FAIL(what); };
+  write_results(dir.root(), summary_values(sample()), {{"eval_loss", 0.5}}, on_error);
   const auto train = json::parse(read_text(dir.path("train_results.json")));
   CHECK(train["train_runtime"] == 133.42);
   CHECK(train["train_samples_per_second"] == 191.875);
@@ -73,7 +73,7 @@ TEST_CASE("results are written in transformers' files", "[summary]") {
   CHECK(all["eval_loss"] == 0.5);
 }
 
-TEST_CASE("results of before that are no JSON are written anew", "[summary]") {
+TEST_CASE("an all_results.json that is not JSON is replaced", "[summary]") {
   TempDir dir(TempDir::in_memory());
   write_text(dir.path("all_results.json"), "{\"half");
   write_results(dir.root(), {{"train_loss", 1}}, {}, [](const std::string& what) { FAIL(what); });

@@ -27,7 +27,7 @@ inline std::vector<nlohmann::json> json_lines(const std::string& path) {
   return all;
 }
 
-// One GPU of two at half of an H100's peak.
+// A report of two GPUs, each at half of an H100's peak.
 inline telemetry::StepReport report_at(std::int64_t step) {
   return {.step = step,
           .total_steps = 400,

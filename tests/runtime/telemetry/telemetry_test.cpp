@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A folder, and a file that stands for stdout.
-struct Place {
+// A temporary folder, and a file in place of stdout.
+struct TelemetryFixture {
   TempDir dir{TempDir::in_memory()};
   mgpu::rendezvous::UniqueFd out{
       ::open(dir.path("stdout").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
@@ -36,10 +36,11 @@ struct Place {
 
 }  // namespace
 
-TEST_CASE("a run is told in a file line by line, and ends with its files", "[telemetry]") {
-  Place place;
+TEST_CASE("a run prints plain lines to a file and writes its result files at the end",
+          "[telemetry]") {
+  TelemetryFixture fixture;
   {
-    Telemetry telemetry(place.options());
+    Telemetry telemetry(fixture.options());
     telemetry.note("8 = 2 x 4");
     telemetry.step(report_at(10));
     telemetry.evaluation(10, 0.1, {{"loss", 1.5}});
@@ -47,26 +48,26 @@ TEST_CASE("a run is told in a file line by line, and ends with its files", "[tel
     telemetry.finish({.step = 20, .epoch = 0.2, .train_loss = 0.15, .train_runtime = 4});
     CHECK(telemetry.history().entries().size() == 4);
   }
-  const auto shown = place.shown();
+  const auto shown = fixture.shown();
   CHECK_THAT(shown, Contains("8 = 2 x 4\nstep 10/400 2%  epoch 0.10  loss 0.2000  "));
   CHECK_THAT(shown, Contains("\nevaluation at step 10:  loss 1.5\nstep 20/400 5%"));
   CHECK_THAT(shown, Contains("\n***** train metrics *****\n"));
   CHECK_THAT(shown, !Contains("\033"));
   CHECK_THAT(shown, !Contains("\r"));
-  const auto lines = json_lines(place.file("metrics.jsonl"));
+  const auto lines = json_lines(fixture.file("metrics.jsonl"));
   REQUIRE(lines.size() == 5);
   const std::vector<std::string> events{"note", "train", "eval", "train", "summary"};
   for (std::size_t i = 0; i < 5; ++i) CHECK(lines[i]["event"] == events[i]);
   CHECK(lines[2]["eval_loss"] == 1.5);
-  CHECK(fs::exists(place.file("training_loss.svg")));
-  CHECK(fs::exists(place.file("train_results.json")));
-  CHECK_FALSE(fs::exists(place.file("runs")));
-  CHECK_FALSE(fs::exists(place.file("wandb-history.jsonl")));
+  CHECK(fs::exists(fixture.file("training_loss.svg")));
+  CHECK(fs::exists(fixture.file("train_results.json")));
+  CHECK_FALSE(fs::exists(fixture.file("runs")));
+  CHECK_FALSE(fs::exists(fixture.file("wandb-history.jsonl")));
 }
 
-TEST_CASE("on a terminal one line is drawn again and what stays goes above it", "[telemetry]") {
-  Place place;
-  auto options = place.options();
+TEST_CASE("on a terminal one line is redrawn and permanent lines appear above it", "[telemetry]") {
+  TelemetryFixture fixture;
+  auto options = fixture.options();
   options.terminal = true;
   options.width = 50;
   {
@@ -76,32 +77,33 @@ TEST_CASE("on a terminal one line is drawn again and what stays goes above it", 
     telemetry.step(report_at(20));
   }
   const std::string first = "step 10/400 2%  loss 0.2000  eta 1m18s";
-  CHECK(place.shown() == "\r\033[K" + first + "\r\033[Ka [2Jb\n" + first +
-                             "\r\033[Kstep 20/400 5%  loss 0.1000  eta 1m16s\n");
+  CHECK(fixture.shown() == "\r\033[K" + first + "\r\033[Ka [2Jb\n" + first +
+                               "\r\033[Kstep 20/400 5%  loss 0.1000  eta 1m16s\n");
 }
 
 TEST_CASE("only rank 0 shows and writes anything", "[telemetry]") {
-  Place place;
-  auto options = place.options({"tensorboard", "wandb"});
+  TelemetryFixture fixture;
+  auto options = fixture.options({"tensorboard", "wandb"});
   options.rank = 1;
   Telemetry telemetry(options);
   telemetry.step(report_at(10));
   telemetry.evaluation(10, 0.1, {{"loss", 1}});
   telemetry.note("hello");
   telemetry.finish({});
-  CHECK(place.shown().empty());
-  CHECK_FALSE(fs::exists(place.dir.path("out")));
+  CHECK(fixture.shown().empty());
+  CHECK_FALSE(fs::exists(fixture.dir.path("out")));
   CHECK(telemetry.history().entries().empty());
 }
 
-TEST_CASE("a resumed run goes on in the files and drops what is trained again", "[telemetry]") {
-  Place place;
+TEST_CASE("a resumed run appends to the files and drops the steps that are trained again",
+          "[telemetry]") {
+  TelemetryFixture fixture;
   {
-    Telemetry telemetry(place.options({"tensorboard", "wandb"}));
+    Telemetry telemetry(fixture.options({"tensorboard", "wandb"}));
     for (const int step : {10, 20, 30}) telemetry.step(report_at(step));
   }
-  const auto program = read_text(place.file("wandb-sync.py"));
-  auto options = place.options({"tensorboard", "wandb"});
+  const auto program = read_text(fixture.file("wandb-sync.py"));
+  auto options = fixture.options({"tensorboard", "wandb"});
   options.resume_step = 20;
   {
     Telemetry telemetry(options);
@@ -109,93 +111,93 @@ TEST_CASE("a resumed run goes on in the files and drops what is trained again", 
     telemetry.step(report_at(30));
     CHECK(telemetry.history().series("loss").size() == 3);
   }
-  const auto lines = json_lines(place.file("metrics.jsonl"));
+  const auto lines = json_lines(fixture.file("metrics.jsonl"));
   REQUIRE(lines.size() == 4);
   CHECK(lines[1]["step"] == 20);
   CHECK(lines[2]["event"] == "resume");
   CHECK(lines[2]["dropped_lines"] == 1);
   CHECK(lines[3]["step"] == 30);
-  const auto wandb = json_lines(place.file("wandb-history.jsonl"));
+  const auto wandb = json_lines(fixture.file("wandb-history.jsonl"));
   REQUIRE(wandb.size() == 3);
   CHECK(wandb[2]["_step"] == 30);
-  CHECK(read_text(place.file("wandb-sync.py")) == program);
-  CHECK(std::distance(fs::directory_iterator(place.file("runs")), {}) == 1);
+  CHECK(read_text(fixture.file("wandb-sync.py")) == program);
+  CHECK(std::distance(fs::directory_iterator(fixture.file("runs")), {}) == 1);
 }
 
-TEST_CASE("a resumed run takes the checkpoint's history", "[telemetry]") {
-  Place place;
-  auto options = place.options();
+TEST_CASE("a resumed run uses the checkpoint's history", "[telemetry]") {
+  TelemetryFixture fixture;
+  auto options = fixture.options();
   options.resume_step = 20;
   options.log_history = R"([{"step": 5, "loss": 3}, {"step": 25, "loss": 2}])";
   CHECK(Telemetry(options).history().series("loss") ==
         std::vector<std::pair<double, double>>{{5, 3}});
   options.log_history = "{";
   CHECK(Telemetry(options).history().entries().empty());
-  CHECK_THAT(place.shown(), Contains("telemetry: log_history of trainer_state.json is not"));
+  CHECK_THAT(fixture.shown(), Contains("telemetry: log_history of trainer_state.json must be"));
 }
 
 TEST_CASE("a new run keeps an earlier one's metrics", "[telemetry]") {
-  Place place;
+  TelemetryFixture fixture;
   {
-    Telemetry(place.options()).step(report_at(10));
+    Telemetry(fixture.options()).step(report_at(10));
   }
   {
-    Telemetry(place.options()).step(report_at(20));
+    Telemetry(fixture.options()).step(report_at(20));
   }
-  CHECK(json_lines(place.file("metrics.jsonl.1"))[0]["step"] == 10);
-  CHECK(json_lines(place.file("metrics.jsonl"))[0]["step"] == 20);
-  CHECK_THAT(place.shown(), Contains("the metrics of an earlier run are in "));
+  CHECK(json_lines(fixture.file("metrics.jsonl.1"))[0]["step"] == 10);
+  CHECK(json_lines(fixture.file("metrics.jsonl"))[0]["step"] == 20);
+  CHECK_THAT(fixture.shown(), Contains("moved the metrics of an earlier run to "));
 }
 
-TEST_CASE("training does not die of a folder that cannot be made", "[telemetry]") {
-  Place place;
-  auto options = place.options({"tensorboard", "wandb"});
-  write_text(place.dir.path("out"), "a file");
+TEST_CASE("a folder that cannot be created does not stop training", "[telemetry]") {
+  TelemetryFixture fixture;
+  auto options = fixture.options({"tensorboard", "wandb"});
+  write_text(fixture.dir.path("out"), "a file");
   Telemetry telemetry(options);
   telemetry.step(report_at(10));
   telemetry.step(report_at(20));
   telemetry.finish({});
-  const auto shown = place.shown();
-  CHECK_THAT(shown, Contains("telemetry: cannot make the folder"));
+  const auto shown = fixture.shown();
+  CHECK_THAT(shown, Contains("telemetry: cannot create the folder"));
   CHECK_THAT(shown, Contains("step 20/400"));
   const auto first = shown.find("metrics.jsonl");
   CHECK(first != shown.npos);
   CHECK(shown.find("metrics.jsonl", first + 1) == shown.npos);
 }
 
-TEST_CASE("training does not die of a full disk, which is told once", "[telemetry]") {
-  Place place;
-  fs::create_directory(place.dir.path("out"));
-  fs::create_symlink("/dev/full", place.file("metrics.jsonl"));
-  Telemetry telemetry(place.options());
+TEST_CASE("a full disk does not stop training and is reported once", "[telemetry]") {
+  TelemetryFixture fixture;
+  fs::create_directory(fixture.dir.path("out"));
+  fs::create_symlink("/dev/full", fixture.file("metrics.jsonl"));
+  Telemetry telemetry(fixture.options());
   for (const int step : {10, 20, 30}) telemetry.step(report_at(step));
-  const auto shown = place.shown();
+  const auto shown = fixture.shown();
   CHECK_THAT(shown, Contains("step 30/400"));
   const auto first = shown.find("No space left on device");
   CHECK(first != shown.npos);
   CHECK(shown.find("No space left on device", first + 1) == shown.npos);
 }
 
-TEST_CASE("wandb gets a file and the words how to send it", "[telemetry]") {
-  Place place;
-  Telemetry telemetry(place.options({"wandb"}));
+TEST_CASE("with wandb, a file is written and a message explains how to upload it", "[telemetry]") {
+  TelemetryFixture fixture;
+  Telemetry telemetry(fixture.options({"wandb"}));
   telemetry.step(report_at(10));
-  CHECK_THAT(place.shown(), Contains("python " + place.file("wandb-sync.py") + "\n"));
-  CHECK(json_lines(place.file("wandb-history.jsonl"))[0]["train/loss"] == 0.2);
-  CHECK_THAT(read_text(place.file("wandb-sync.py")), Contains("name=\"test\""));
+  CHECK_THAT(fixture.shown(), Contains("python " + fixture.file("wandb-sync.py") + "\n"));
+  CHECK(json_lines(fixture.file("wandb-history.jsonl"))[0]["train/loss"] == 0.2);
+  CHECK_THAT(read_text(fixture.file("wandb-sync.py")), Contains("name=\"test\""));
 }
 
-TEST_CASE("TensorBoard's folder is the one that was asked for", "[telemetry]") {
-  Place place;
-  auto options = place.options({"tensorboard"});
+TEST_CASE("TensorBoard's folder follows run_name or logging_dir", "[telemetry]") {
+  TelemetryFixture fixture;
+  auto options = fixture.options({"tensorboard"});
   SECTION("by run name") {
     options.run_name = "../a";
     Telemetry telemetry(options);
-    CHECK(fs::exists(place.file("runs/.._a")));
+    CHECK(fs::exists(fixture.file("runs/.._a")));
   }
   SECTION("by logging_dir") {
-    options.logging_dir = place.dir.path("tb");
+    options.logging_dir = fixture.dir.path("tb");
     Telemetry telemetry(options);
-    CHECK(std::distance(fs::directory_iterator(place.dir.path("tb")), {}) == 1);
+    CHECK(std::distance(fs::directory_iterator(fixture.dir.path("tb")), {}) == 1);
   }
 }

@@ -15,7 +15,7 @@ TEST_CASE("rates are of all ranks, TFLOP/s of one GPU", "[values]") {
   CHECK(rates.mfu == 0.5);
 }
 
-TEST_CASE("a report of no time has no rates", "[values]") {
+TEST_CASE("a report without a duration has no rates", "[values]") {
   auto report = report_at(1);
   report.seconds = 0;
   CHECK(rates_of(report).tokens_per_second == 0);
@@ -23,7 +23,7 @@ TEST_CASE("a report of no time has no rates", "[values]") {
   CHECK_FALSE(measured_values(report).contains("tokens_per_second"));
 }
 
-TEST_CASE("every measured name is known as one", "[values]") {
+TEST_CASE("is_measured is true for every name of measured_values", "[values]") {
   for (const auto& [name, value] : measured_values(report_at(1))) {
     CAPTURE(name);
     CHECK(is_measured(name));
@@ -31,7 +31,7 @@ TEST_CASE("every measured name is known as one", "[values]") {
   CHECK_FALSE(is_measured("loss"));
 }
 
-TEST_CASE("tags are those of transformers", "[values]") {
+TEST_CASE("tags have transformers' names", "[values]") {
   CHECK(tag_of("loss") == "train/loss");
   CHECK(tag_of("eval_loss") == "eval/loss");
   CHECK(tag_of("test_loss") == "test/loss");
@@ -44,7 +44,7 @@ TEST_CASE("an evaluation's values get their prefix once", "[values]") {
         Values{{"eval_loss", 1}, {"eval_runtime", 2}});
 }
 
-TEST_CASE("peaks are known by the names that drivers tell", "[values]") {
+TEST_CASE("peaks are found by the names that drivers report", "[values]") {
   struct Case {
     const char* name;
     double tflops;

@@ -34,7 +34,8 @@ Ids encode(const Bpe& model, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("the most urgent pair is merged first, of equals the leftmost", "[bpe]") {
+TEST_CASE("the pair with the highest priority is merged first, the leftmost of equal ones",
+          "[bpe]") {
   const Bpe model = bpe({"a", "b", "c", "ab", "bc", "aa"}, {{"b", "c"}, {"a", "b"}, {"a", "a"}});
   CHECK(encode(model, "abc") == Ids{0, 4});
   CHECK(encode(model, "aab") == Ids{0, 3});
@@ -42,17 +43,17 @@ TEST_CASE("the most urgent pair is merged first, of equals the leftmost", "[bpe]
   CHECK(encode(model, "") == Ids{});
 }
 
-TEST_CASE("of a merge that is there twice the last counts", "[bpe]") {
+TEST_CASE("of a duplicate merge the last is used", "[bpe]") {
   const Bpe model = bpe({"a", "b", "c", "ab", "bc"}, {{"a", "b"}, {"b", "c"}, {"a", "b"}});
   CHECK(encode(model, "abc") == Ids{0, 4});
 }
 
-TEST_CASE("a long word takes no longer by the square of its length", "[bpe]") {
+TEST_CASE("encoding a long word does not take quadratic time", "[bpe]") {
   const Bpe model = bpe({"a", "aa", "aaaa"}, {{"a", "a"}, {"aa", "aa"}});
   CHECK(encode(model, std::string(1'000'000, 'a')) == Ids(250'000, 2));
 }
 
-TEST_CASE("unknown characters become one token each, or one in all", "[bpe]") {
+TEST_CASE("unknown characters become one token each, or one token in total", "[bpe]") {
   const std::vector<std::string> tokens = {"<unk>", "a"};
   CHECK(encode(bpe(tokens, {}, {.unk_token = "<unk>"}), "xéayz") == Ids{0, 0, 1, 0, 0});
   CHECK(encode(bpe(tokens, {}, {.unk_token = "<unk>", .fuse_unk = true}), "xéayz") == Ids{0, 1, 0});
@@ -64,20 +65,20 @@ TEST_CASE("an unknown character falls back to its bytes if all have tokens", "[b
   const Bpe model = bpe({"<unk>", "a", "<0xC3>", "<0xA9>"}, {},
                         {.unk_token = "<unk>", .fuse_unk = true, .byte_fallback = true});
   CHECK(encode(model, "aé") == Ids{1, 2, 3});
-  CHECK(encode(model, "xyé") == Ids{2, 3, 0});  // the bytes overtake, as in HF's tokenizers
+  CHECK(encode(model, "xyé") == Ids{2, 3, 0});  // the bytes come first, as in HF's tokenizers
 }
 
 TEST_CASE("a byte-level word is encoded by its bytes' letters", "[bpe]") {
   const std::vector<std::string> tokens = {"Ġ", "a", "Ã", "©", "Ã©", "Ġa©"};
   CHECK(encode(bpe(tokens, {{"Ã", "©"}}, {.byte_level = true}), " aé") == Ids{0, 1, 4});
 
-  SECTION("and is one token, if it is known, where merges are ignored") {
+  SECTION("and with ignore_merges a known word is one token") {
     const BpeOptions options{.ignore_merges = true, .byte_level = true};
     CHECK(encode(bpe(tokens, {}, options), " a\xA9") == Ids{5});
   }
 }
 
-TEST_CASE("words that merge across SentencePiece's space are not cut there", "[bpe]") {
+TEST_CASE("words are not split at SentencePiece's space if a merge crosses it", "[bpe]") {
   const std::vector<std::string> tokens = {"▁", "a", "▁a", "a▁", "▁▁"};
   const Bpe apart = bpe(tokens, {{"▁", "▁"}, {"▁", "a"}});
   CHECK(encode(apart, "▁a▁▁▁a") == Ids{2, 4, 2});
@@ -85,16 +86,16 @@ TEST_CASE("words that merge across SentencePiece's space are not cut there", "[b
   CHECK(encode(across, "▁a▁a") == Ids{0, 3, 1});
 }
 
-TEST_CASE("a vocabulary that contradicts itself or its merges is refused", "[bpe]") {
+TEST_CASE("a vocabulary that is inconsistent with itself or its merges is rejected", "[bpe]") {
   Vocabulary made = vocabulary({"a"});
   CHECK_THROWS_WITH(made.add("b", 0), Contains("\"a\" and \"b\" have the same id 0"));
-  CHECK_THROWS_WITH(made.add("a", 1), Contains("\"a\" is there twice, as 0 and as 1"));
+  CHECK_THROWS_WITH(made.add("a", 1), Contains("duplicate token \"a\" with ids 0 and 1"));
   CHECK_THROWS_WITH(made.add("c", -1), Contains("has id -1"));
-  CHECK_THROWS_WITH(made.add("c", std::int64_t{1} << 40), Contains("ids are 0 to"));
+  CHECK_THROWS_WITH(made.add("c", std::int64_t{1} << 40), Contains("ids must be from 0 to"));
   CHECK_THROWS_WITH(bpe({"a", "b"}, {{"a", "b"}}), Contains("merge 0") && Contains("\"ab\""));
 }
 
-TEST_CASE("a cache that is full forgets and goes on", "[bpe]") {
+TEST_CASE("a full cache is cleared and used again", "[bpe]") {
   WordCache cache;
   for (int i = 0; i < 100'000; ++i) {
     const std::string word = std::to_string(i);

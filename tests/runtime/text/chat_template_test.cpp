@@ -17,7 +17,7 @@ constexpr const char* kChatMl =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-// Shows reasoning in the last turn only, and opens it in the generation prompt.
+// A template that shows reasoning in the last turn only, and opens it in the generation prompt.
 constexpr const char* kReasoning =
     "{% for m in messages %}<{{ m.role }}>"
     "{% if m.role == 'assistant' and loop.last %}<think>{{ m.thought }}</think>{% endif %}"
@@ -42,7 +42,7 @@ using Parts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a conversation becomes text, with a prompt for the answer when asked", "[chat]") {
+TEST_CASE("a conversation becomes text, with a generation prompt if requested", "[chat]") {
   const ChatTemplate chat(kChatMl, {});
   const Json question = {turn("user", "Hi")};
   CHECK(chat.render(question, {}, false).text == "<|im_start|>user\nHi<|im_end|>\n");
@@ -50,7 +50,7 @@ TEST_CASE("a conversation becomes text, with a prompt for the answer when asked"
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST_CASE("a template is given the tokens, the tools and whatever else is passed", "[chat]") {
+TEST_CASE("a template receives the tokens, the tools and additional variables", "[chat]") {
   const ChatTemplate chat(
       "{{ bos_token }}|{{ eos_token is defined }}|{{ tools is none }}|{{ documents is none }}|"
       "{{ enable_thinking }}",
@@ -61,20 +61,20 @@ TEST_CASE("a template is given the tokens, the tools and whatever else is passed
         "<B>|False|False|True|");
 }
 
-TEST_CASE("what is no conversation is refused", "[chat]") {
+TEST_CASE("an invalid conversation is rejected", "[chat]") {
   const ChatTemplate chat(kChatMl, {});
   CHECK_THROWS_WITH(chat.render(Json::object(), {}, false), Contains("must be a JSON array"));
   CHECK_THROWS_WITH(chat.render({1, 2}, {}, false), Contains("chat message 1 must be"));
   CHECK_THROWS_WITH(chat.render(kTalk, "tools", false), Contains("tools must be"));
   CHECK_THROWS_WITH(chat.render(kTalk, {}, false, {{"messages", 1}}),
-                    Contains("'messages' cannot be among"));
+                    Contains("'messages' cannot be set by"));
   std::string deep(400, '[');
   const Json nested = Json::parse(deep + std::string(400, ']'));
   CHECK_THROWS_WITH(chat.render({{{"role", "user"}, {"content", nested}}}, {}, false),
                     Contains("nested more than"));
 }
 
-TEST_CASE("the template's own marks are the assistant's spans, in bytes", "[chat]") {
+TEST_CASE("the template's own marks give the assistant's spans, in bytes", "[chat]") {
   const ChatTemplate chat(
       "{% for m in messages %}é{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
       "{{ m.content }}.{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
@@ -84,7 +84,7 @@ TEST_CASE("the template's own marks are the assistant's spans, in bytes", "[chat
   CHECK(spoken(chat.render_with_assistant(kTalk, {})) == Parts{"Hello ü.", "So long."});
 }
 
-TEST_CASE("a mark inside a macro has no place and is refused when it matters", "[chat]") {
+TEST_CASE("a mark inside a macro is rejected when spans are requested", "[chat]") {
   const ChatTemplate chat(
       "{% macro m(x) %}head{% generation %}{{ x }}{% endgeneration %}{% endmacro %}{{ m('a') }}",
       {});
@@ -104,13 +104,13 @@ TEST_CASE("without marks the spans are found by rendering the turns one by one",
     const Json twice = {turn("user", "Hi"), turn("assistant", "a"), turn("assistant", "a")};
     CHECK(spoken(chat.render_with_assistant(twice, {})) == Parts{"a<|im_end|>\n", "a<|im_end|>\n"});
   }
-  SECTION("an empty answer is its end-of-turn mark") {
+  SECTION("the span of an empty answer is its end-of-turn mark") {
     const Json empty = {turn("user", "Hi"), turn("assistant", ""), turn("user", "")};
     CHECK(spoken(chat.render_with_assistant(empty, {})) == Parts{"<|im_end|>\n"});
   }
 }
 
-TEST_CASE("a turn that later loses its reasoning counts with what is left", "[chat]") {
+TEST_CASE("the span of a turn that later loses its reasoning covers what is left", "[chat]") {
   const ChatTemplate chat(kReasoning, {});
   Json talk = kTalk;
   talk[2]["thought"] = "greet";
@@ -119,13 +119,13 @@ TEST_CASE("a turn that later loses its reasoning counts with what is left", "[ch
         Parts{"Hello ü</>", "<think>part</think>So long</>"});
   CHECK(spoken(chat.render_with_assistant(talk, {}, {{"open", true}})) ==
         Parts{"Hello ü</>", "part</think>So long</>"});
-  SECTION("also where the answer looks like the prompt's reasoning") {
+  SECTION("also if the answer looks like the prompt's reasoning") {
     talk[2]["content"] = "<thin";
     CHECK(spoken(chat.render_with_assistant(talk, {}, {{"open", true}}))[0] == "<thin</>");
   }
 }
 
-TEST_CASE("a template that rewrites what was said has no spans to tell", "[chat]") {
+TEST_CASE("spans cannot be determined for a template that rewrites earlier messages", "[chat]") {
   const ChatTemplate counted(
       "{{ messages|length }}{% for m in messages %}{{ m.content }}{% endfor %}", {});
   CHECK_THROWS_WITH(counted.render_with_assistant(kTalk, {}),

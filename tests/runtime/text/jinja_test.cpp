@@ -33,7 +33,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("an expression is what Python makes of it", "[jinja]") {
+TEST_CASE("expressions evaluate as in Python", "[jinja]") {
   const auto [source, expected] = GENERATE(values<Case>({
       {"{{ 1 + 2 * 3 - 4 / 2 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }}", "5.0 3 -4 2"},
       {"{{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 2 ** -1 }}", "64 4 0.5"},
@@ -57,7 +57,7 @@ TEST_CASE("an expression is what Python makes of it", "[jinja]") {
   CHECK(render(source) == expected);
 }
 
-TEST_CASE("tojson keeps the order of keys and writes as Python's json does", "[jinja]") {
+TEST_CASE("tojson keeps the order of keys and formats like Python's json", "[jinja]") {
   const Json given = {{"v", Json::parse(R"({"z": 1, "a": [1.0, null, "ü\n"], "e": {}, "l": []})")}};
   CHECK(render("{{ v|tojson }}", given) ==
         R"({"z": 1, "a": [1.0, null, "ü\n"], "e": {}, "l": []})");
@@ -70,7 +70,7 @@ TEST_CASE("tojson keeps the order of keys and writes as Python's json does", "[j
   CHECK(render("{{ v|tojson }}", {{"v", 18446744073709551615U}}) == "18446744073709551615");
 }
 
-TEST_CASE("white space goes where Jinja's trim_blocks and lstrip_blocks take it", "[jinja]") {
+TEST_CASE("white space is removed as by Jinja's trim_blocks and lstrip_blocks", "[jinja]") {
   const auto [source, expected] = GENERATE(values<Case>({
       {"  {% if yes %}\n  a\n  {% endif %}\nb", "  a\nb"},
       {"x  {% if yes %}\n y{% endif %}", "x   y"},
@@ -87,7 +87,7 @@ TEST_CASE("white space goes where Jinja's trim_blocks and lstrip_blocks take it"
   CHECK(render(source) == expected);
 }
 
-TEST_CASE("a loop knows where it is, and what it sets stays inside", "[jinja]") {
+TEST_CASE("a loop has its position, and variables set inside stay inside", "[jinja]") {
   CHECK(
       render("{% for i in list %}{{ loop.index }}{{ i }}{{ ',' if not loop.last }}{% endfor %}") ==
       "13,21,32");
@@ -102,7 +102,7 @@ TEST_CASE("a loop knows where it is, and what it sets stays inside", "[jinja]") 
              "{{ ns.n }}") == "6");
 }
 
-TEST_CASE("a macro sees where it was defined, not where it is called", "[jinja]") {
+TEST_CASE("a macro uses the scope of its definition, not of its call", "[jinja]") {
   CHECK(render("{% macro m(a, b=a) %}{{ a }}{{ b }}{{ i }}{% endmacro %}"
                "{% for i in list %}{{ m(i) }} {% endfor %}") == "33 11 22 ");
   CHECK(render("{% macro m() %}{{ later }}{% endmacro %}{% set later = 5 %}{{ m() }}") == "5");
@@ -114,13 +114,13 @@ TEST_CASE("a macro sees where it was defined, not where it is called", "[jinja]"
       "<1!>");
 }
 
-TEST_CASE("an iterator that a filter made is used up by its first use", "[jinja]") {
+TEST_CASE("an iterator made by a filter is exhausted by its first use", "[jinja]") {
   CHECK(render("{% set g = people|map(attribute='name') %}{{ g|join(',') }}{{ g|join(',') }}"
                "{{ 'still true' if g }}") == "Ann,bobstill true");
   CHECK_THROWS_WITH(render("{{ people|map(attribute='name') }}"), Contains("has no text"));
 }
 
-TEST_CASE("an error names the template's line and what is wrong", "[jinja]") {
+TEST_CASE("an error names the template's line and the reason", "[jinja]") {
   const auto [source, expected] = GENERATE(values<Case>({
       {"a\n{{ missing.x }}", "chat template line 2: 'missing' is undefined"},
       {"{{ people[0].job.title }}", "chat template line 1: 'dict object' has no attribute 'job'"},
@@ -147,7 +147,7 @@ TEST_CASE("an error names the template's line and what is wrong", "[jinja]") {
   CHECK_THROWS_WITH(render(source), expected);
 }
 
-TEST_CASE("a filter that is not known is no error where it is not used", "[jinja]") {
+TEST_CASE("an unknown filter is not an error if it is not used", "[jinja]") {
   CHECK(
       render("{% if not yes %}{{ n|nonsense }}{% endif %}{{ 1|nonsense if not yes else 'ok' }}") ==
       "ok");
@@ -177,7 +177,7 @@ TEST_CASE("a hostile template ends with an error", "[jinja]") {
   CHECK_THROWS_WITH(within(source, limits), Contains(expected));
 }
 
-TEST_CASE("a template that is nested too deep for the machine's stack is refused", "[jinja]") {
+TEST_CASE("a template that is nested too deeply for the stack is rejected", "[jinja]") {
   const auto many = [](const std::string& part, int times) {
     std::string all;
     for (int i = 0; i < times; ++i) all += part;
@@ -190,7 +190,7 @@ TEST_CASE("a template that is nested too deep for the machine's stack is refused
   CHECK_THROWS_WITH(render("{{ n" + many("|abs", 5000) + " }}"), Contains("steps"));
 }
 
-TEST_CASE("text that is no UTF-8 passes through as it is", "[jinja]") {
+TEST_CASE("text that is not UTF-8 passes through unchanged", "[jinja]") {
   CHECK(render("{{ v[1:] }}{{ v|upper }}{{ v|trim }}", {{"v", "a\xff\xc3 b"}}) ==
         "\xff\xc3 bA\xff\xc3 Ba\xff\xc3 b");
 }

@@ -34,7 +34,7 @@ json split_at_dash(const std::string& behavior, bool invert) {
 
 }  // namespace
 
-TEST_CASE("text is split as the behavior says", "[pre_tokenizer]") {
+TEST_CASE("text is split according to the behavior", "[pre_tokenizer]") {
   struct Case {
     const char* behavior;
     bool invert;
@@ -52,7 +52,7 @@ TEST_CASE("text is split as the behavior says", "[pre_tokenizer]") {
   CHECK(split(split_at_dash(behavior, invert), "a--b-") == expected);
 }
 
-TEST_CASE("a sequence splits what is left by the one before", "[pre_tokenizer]") {
+TEST_CASE("a sequence splits the words of the previous step", "[pre_tokenizer]") {
   const json sequence = {{"type", "Sequence"},
                          {"pretokenizers",
                           {split_at_dash("Removed", false),
@@ -65,7 +65,7 @@ TEST_CASE("a sequence splits what is left by the one before", "[pre_tokenizer]")
       "pre_tokenizer Digits after ByteLevel is not supported");
 }
 
-TEST_CASE("Metaspace marks spaces and what begins", "[pre_tokenizer]") {
+TEST_CASE("Metaspace marks spaces and the beginning", "[pre_tokenizer]") {
   const auto metaspace = [](const char* scheme) {
     return json{{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
   };
@@ -76,13 +76,13 @@ TEST_CASE("Metaspace marks spaces and what begins", "[pre_tokenizer]") {
   CHECK(split(metaspace("never"), "a b") == Strings{"a", "▁b"});
 }
 
-TEST_CASE("words and white space are told apart", "[pre_tokenizer]") {
+TEST_CASE("words and white space are separated", "[pre_tokenizer]") {
   CHECK(split({{"type", "Whitespace"}}, "a.b  c!") == Strings{"a", ".", "b", "c", "!"});
   CHECK(split({{"type", "WhitespaceSplit"}}, " a.b\u3000c ") == Strings{"a.b", "c"});
   CHECK(split({{"type", "Digits"}}, "a12b") == Strings{"a", "12", "b"});
 }
 
-TEST_CASE("decoders make text of tokens", "[decoder]") {
+TEST_CASE("decoders turn tokens into text", "[decoder]") {
   const auto decode = [](const json& description, const Strings& tokens) {
     return Decoder(json::parse(description.dump())).decode(tokens);
   };

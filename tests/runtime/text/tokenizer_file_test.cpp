@@ -25,7 +25,7 @@ std::string read(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("what a tokenizer file asks for and we do not have is refused by name", "[tokenizer]") {
+TEST_CASE("an unsupported feature of a tokenizer file is rejected by name", "[tokenizer]") {
   struct Case {
     const char* pointer;
     json value;
@@ -47,8 +47,8 @@ TEST_CASE("what a tokenizer file asks for and we do not have is refused by name"
       {"/pre_tokenizer/type", "BertPreTokenizer", "pre_tokenizer type BertPreTokenizer"},
       {"/decoder/type", "WordPiece", "decoder type WordPiece is not supported"},
       {"/post_processor", {{"type", "RobertaProcessing"}}, "post_processor type RobertaProcessing"},
-      {"/added_tokens/0/id", 300, "added token \"<|end|>\" has id 300, but its place"},
-      {"/added_tokens/0/lstrip", 1, "\"lstrip\" must be a bool"},
+      {"/added_tokens/0/id", 300, "added token \"<|end|>\" has id 300, but Hugging Face's"},
+      {"/added_tokens/0/lstrip", 1, "\"lstrip\" must be true or false"},
       {"/pre_tokenizer",
        {{"type", "Split"}, {"pattern", {{"Regex", "("}}}, {"behavior", "Isolated"}},
        "cannot use the pattern ("},
@@ -59,8 +59,9 @@ TEST_CASE("what a tokenizer file asks for and we do not have is refused by name"
   CHECK_THROWS_WITH(tokenizer(file), Contains(why));
 }
 
-TEST_CASE("what is not JSON is refused with its place", "[tokenizer]") {
-  CHECK_THROWS_WITH(Tokenizer::parse("{\"model\": "), Contains("tokenizer.json: no JSON at byte"));
+TEST_CASE("invalid JSON is rejected with its position", "[tokenizer]") {
+  CHECK_THROWS_WITH(Tokenizer::parse("{\"model\": "),
+                    Contains("tokenizer.json: invalid JSON at byte"));
   CHECK_THROWS_WITH(Tokenizer::parse("[]"), Contains("must be an object"));
   CHECK_THROWS_WITH(Tokenizer::parse("{}"), Contains("\"model\" must be an object"));
   CHECK_THROWS_WITH(Tokenizer::parse(std::string(100000, '[')), Contains("too deep"));
@@ -68,7 +69,7 @@ TEST_CASE("what is not JSON is refused with its place", "[tokenizer]") {
                     Contains("tokenizer_config.json"));
 }
 
-TEST_CASE("the configuration names tokens and the chat template", "[tokenizer]") {
+TEST_CASE("the special tokens and the chat template come from the configuration", "[tokenizer]") {
   const Tokenizer t = tokenizer(byte_level_file(), {{"bos_token", nullptr},
                                                     {"eos_token", {{"content", "<|end|>"}}},
                                                     {"pad_token", "<pad>"},
@@ -88,7 +89,7 @@ TEST_CASE("the configuration names tokens and the chat template", "[tokenizer]")
   CHECK(tokenizer(byte_level_file()).chat_template().empty());
 }
 
-TEST_CASE("added_tokens_decoder decides where the two files differ", "[tokenizer]") {
+TEST_CASE("added_tokens_decoder wins if the two files differ", "[tokenizer]") {
   const auto config = [](const char* id, const char* content, bool special) {
     return json{{"added_tokens_decoder", {{id, {{"content", content}, {"special", special}}}}}};
   };
@@ -98,7 +99,7 @@ TEST_CASE("added_tokens_decoder decides where the two files differ", "[tokenizer
                     Contains("tokenizer_config.json: added token \"<|end|>\" has id 257"));
 }
 
-TEST_CASE("a tokenizer is saved as it was read", "[tokenizer]") {
+TEST_CASE("a tokenizer is saved unchanged", "[tokenizer]") {
   const TempDir dir(TempDir::in_memory());
   std::filesystem::create_directories(dir.path("in/additional_chat_templates"));
   const std::map<std::string, std::string> files = {
@@ -116,7 +117,7 @@ TEST_CASE("a tokenizer is saved as it was read", "[tokenizer]") {
   t.save(dir.path("out"));
   for (const auto& [name, content] : files) CHECK(read(dir.path("out/" + name)) == content);
 
-  SECTION("and with the tokens that were added") {
+  SECTION("and with added tokens") {
     t.add_tokens({"<new>", "ab", "<|end|>", "<new>"}, false);
     CHECK(t.id_of("<new>") == 259);
     CHECK(t.size() == 260);
@@ -130,7 +131,7 @@ TEST_CASE("a tokenizer is saved as it was read", "[tokenizer]") {
   }
 }
 
-TEST_CASE("a folder without a tokenizer is named", "[tokenizer]") {
+TEST_CASE("a folder without a tokenizer is reported", "[tokenizer]") {
   const TempDir dir(TempDir::in_memory());
   CHECK_THROWS_WITH(Tokenizer::load(dir.root()),
                     Contains("no tokenizer.json in " + dir.root().string()));
@@ -146,7 +147,7 @@ TEST_CASE("an empty token cannot be added", "[tokenizer]") {
   CHECK(t.size() == 259);
 }
 
-TEST_CASE("entries are appended to JSON and the rest stays as it is", "[tokenizer]") {
+TEST_CASE("entries are appended to JSON and the rest stays unchanged", "[tokenizer]") {
   struct Case {
     const char *json, *expected;
   };

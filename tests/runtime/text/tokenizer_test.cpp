@@ -21,7 +21,7 @@ TEST_CASE("a byte-level tokenizer encodes and decodes", "[tokenizer]") {
   CHECK(t.decode(Ids{'a', 258}, true) == "a");
 }
 
-TEST_CASE("text that is not UTF-8 is refused with its place", "[tokenizer]") {
+TEST_CASE("text that is not UTF-8 is rejected with the position", "[tokenizer]") {
   CHECK_THROWS_WITH(tokenizer(byte_level_file()).encode("abc\xFFz", true),
                     "text is not UTF-8 at byte 3");
 }
@@ -34,13 +34,13 @@ TEST_CASE("tokens and ids are found both ways", "[tokenizer]") {
   CHECK_FALSE(t.id_of("nope"));
   CHECK(t.token_of(257) == "abc");
   CHECK(t.token_of(258) == "<|end|>");
-  CHECK_THROWS_WITH(t.token_of(259), "id 259 is no token, the highest is 258");
-  CHECK_THROWS_WITH(t.token_of(-1), Contains("id -1 is no token"));
+  CHECK_THROWS_WITH(t.token_of(259), "id 259 is not a token; the highest id is 258");
+  CHECK_THROWS_WITH(t.token_of(-1), Contains("id -1 is not a token"));
   CHECK(t.special(258));
   CHECK_FALSE(t.special(257));
 }
 
-TEST_CASE("the model is kept from added tokens", "[tokenizer]") {
+TEST_CASE("added tokens are not passed to the model", "[tokenizer]") {
   json file = byte_level_file();
   const auto flags = GENERATE(values<std::pair<json, Ids>>({
       {json::object(), {'x', ' ', 259, ' ', 259, 'y'}},
@@ -55,7 +55,7 @@ TEST_CASE("the model is kept from added tokens", "[tokenizer]") {
   CHECK(tokenizer(file).encode("x ab aby", false) == expected);
 }
 
-TEST_CASE("the longest of the leftmost added tokens is taken", "[tokenizer]") {
+TEST_CASE("the longest of the leftmost added tokens is used", "[tokenizer]") {
   json file = byte_level_file();
   for (const char* const content : {"<a", "<a>", "a>b"}) {
     file["added_tokens"].push_back(
@@ -64,7 +64,7 @@ TEST_CASE("the longest of the leftmost added tokens is taken", "[tokenizer]") {
   CHECK(tokenizer(file).encode("<a>b<ax", false) == Ids{260, 'b', 259, 'x'});
 }
 
-TEST_CASE("normalised added tokens are looked for after normalisation", "[tokenizer]") {
+TEST_CASE("normalized added tokens are searched after normalization", "[tokenizer]") {
   json file = byte_level_file();
   file["added_tokens"].push_back(added_token(259, "e\u0301", {{"normalized", true}}));
   file["added_tokens"].push_back(added_token(260, "u\u0301"));
@@ -74,7 +74,7 @@ TEST_CASE("normalised added tokens are looked for after normalisation", "[tokeni
   CHECK(t.encode("\u00fa", false) == Ids{0xC3, 0xBA});
 }
 
-TEST_CASE("special tokens are put around text by the template", "[tokenizer]") {
+TEST_CASE("the post-processor's template adds special tokens around the text", "[tokenizer]") {
   json file = byte_level_file();
   file["post_processor"] = {
       {"type", "Sequence"},
@@ -91,7 +91,7 @@ TEST_CASE("special tokens are put around text by the template", "[tokenizer]") {
   CHECK(t.encode("ab", false) == Ids{256});
 }
 
-TEST_CASE("a Llama-2 tokenizer falls back to bytes and gives the text back", "[tokenizer]") {
+TEST_CASE("a Llama-2 tokenizer falls back to bytes and decodes to the same text", "[tokenizer]") {
   json vocab = {{"<unk>", 0}};
   for (int byte = 0; byte < 256; ++byte) vocab[fmt::format("<0x{:02X}>", byte)] = byte + 1;
   for (const char* const token : {"▁", "h", "i", "▁h", "▁hi"}) vocab[token] = vocab.size();
@@ -122,7 +122,7 @@ TEST_CASE("a Llama-2 tokenizer falls back to bytes and gives the text back", "[t
   CHECK(t.decode(Ids{261, 0xC3 + 1}, false) == "hi\uFFFD");
 }
 
-TEST_CASE("any number of threads may encode at once", "[tokenizer]") {
+TEST_CASE("several threads can encode at once", "[tokenizer]") {
   const Tokenizer t = tokenizer(byte_level_file());
   const std::string text = "ab abc cab é 12 ab\n";
   const Ids expected = t.encode(text, false);

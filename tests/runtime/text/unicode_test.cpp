@@ -29,14 +29,14 @@ TEST_CASE("the first byte that is not UTF-8 is found", "[unicode]") {
   CHECK(first_invalid_utf8(bytes) == expected);
 }
 
-TEST_CASE("each maximal part of what is not UTF-8 becomes one replacement character", "[unicode]") {
+TEST_CASE("each maximal ill-formed part becomes one replacement character", "[unicode]") {
   CHECK(to_valid_utf8("a\xE6\x97z") == "a\uFFFDz");
   CHECK(to_valid_utf8("\xFF\xFE") == "\uFFFD\uFFFD");
   CHECK(to_valid_utf8("\xED\xA0\x80") == "\uFFFD\uFFFD\uFFFD");
   CHECK(to_valid_utf8("\xF0\x9F\x98\x80\xF0\x9F\x98") == "\U0001F600\uFFFD");
 }
 
-TEST_CASE("code points are read forwards, backwards and written", "[unicode]") {
+TEST_CASE("code points are read forwards and backwards, and written", "[unicode]") {
   std::string text;
   for (const char32_t c : {U'a', U'\u00e9', U'\u65e5', U'\U0001F600'}) append_utf8(c, text);
   CHECK(text == "aé日\U0001F600");
@@ -46,7 +46,7 @@ TEST_CASE("code points are read forwards, backwards and written", "[unicode]") {
   CHECK(code_point_before(text, 1).value == U'a');
 }
 
-TEST_CASE("text is composed", "[unicode]") {
+TEST_CASE("NFC composes text", "[unicode]") {
   struct Case {
     std::string text, expected;
   };
@@ -67,15 +67,15 @@ TEST_CASE("text is composed", "[unicode]") {
   CHECK(nfc(text) == expected);
 }
 
-TEST_CASE("only text that may change is looked at closely", "[unicode]") {
-  CHECK(surely_nfc("plain"));
-  CHECK(surely_nfc("na\u00efve 日本語 한국어 \U0001F600"));
-  CHECK_FALSE(surely_nfc("e\u0301"));
-  CHECK_FALSE(surely_nfc("\u212b"));
-  CHECK_FALSE(surely_nfc("\u1100\u1161"));
+TEST_CASE("passes_nfc_quick_check is false only for text that may change", "[unicode]") {
+  CHECK(passes_nfc_quick_check("plain"));
+  CHECK(passes_nfc_quick_check("na\u00efve 日本語 한국어 \U0001F600"));
+  CHECK_FALSE(passes_nfc_quick_check("e\u0301"));
+  CHECK_FALSE(passes_nfc_quick_check("\u212b"));
+  CHECK_FALSE(passes_nfc_quick_check("\u1100\u1161"));
 }
 
-TEST_CASE("code points newer than HF's normaliser stay where they are", "[unicode]") {
+TEST_CASE("code points newer than HF's normalizer stay in place", "[unicode]") {
   // U+0898 has combining class 220 since Unicode 14: it would go before U+0301, of class 230.
   CHECK(nfc("a\u0301\u0898") == "\u00e1\u0898");
   CHECK(nfc("a\u0898\u0301") == "a\u0898\u0301");
@@ -83,7 +83,7 @@ TEST_CASE("code points newer than HF's normaliser stay where they are", "[unicod
   CHECK(nfc("\U00011935\U00011930") == "\U00011935\U00011930");
 }
 
-TEST_CASE("every byte has a letter of its own", "[unicode]") {
+TEST_CASE("every byte has its own letter", "[unicode]") {
   CHECK(to_byte_letters(" a\n\xC3") == "ĠaĊÃ");
   for (unsigned byte = 0; byte < 256; ++byte) {
     const std::string& letter = byte_letters()[byte];
