@@ -23,7 +23,7 @@ auth::Digest code_of(std::string_view key, std::uint64_t number, std::string_vie
 
 std::string nonce_from(const std::string& hex) {
   std::string nonce = auth::from_hex(hex);
-  if (nonce.size() != kNonceBytes) throw ProtocolError("a greeting without a proper nonce");
+  if (nonce.size() != kNonceBytes) throw ProtocolError("a handshake message with an invalid nonce");
   return nonce;
 }
 
@@ -44,35 +44,36 @@ void AuthenticatedChannel::receive(std::string_view bytes, std::vector<Heard>& h
 
 void AuthenticatedChannel::take_preamble() {
   const auto magic = std::string_view(preamble_).substr(0, kProtocolMagic.size());
-  if (!kProtocolMagic.starts_with(magic)) throw ProtocolError("it does not speak our protocol");
+  if (!kProtocolMagic.starts_with(magic))
+    throw ProtocolError("it does not speak the mgpu-run protocol");
   if (preamble_.size() <= kProtocolMagic.size()) return;
   frames_.limit(kGreetingLimit);
   const auto theirs = static_cast<std::uint8_t>(preamble_.back());
   if (theirs != kProtocolVersion)
     throw Mismatch(
-        fmt::format("{} speaks version {} of the agents' protocol and this mgpu-run version {}; "
+        fmt::format("{} speaks version {} of the mgpu-run protocol, but this node version {}; "
                     "run the same mgpu-run on all nodes",
                     other_, theirs, kProtocolVersion));
 }
 
 void AuthenticatedChannel::take(std::string_view body, std::vector<Heard>& heard) {
   if (open_) {
-    if (body.size() <= kCodeBytes) throw ProtocolError("a frame without a code");
+    if (body.size() <= kCodeBytes) throw ProtocolError("a frame without an authentication code");
     const auto content = body.substr(0, body.size() - kCodeBytes);
     const auto code = code_of(key_in_, frames_in_++, content);
     if (!auth::equal(body.substr(content.size()), {code.data(), kCodeBytes}))
-      throw ProtocolError("a frame whose code is wrong");
+      throw ProtocolError("a frame with a wrong authentication code");
     body = content;
     if (body.front() == kBeatMark) {
       auto beat = decode_heartbeat(body.substr(1), key_in_);
-      if (!beat) throw ProtocolError("a sign of life that is none");
+      if (!beat) throw ProtocolError("an invalid heartbeat");
       heard.emplace_back(*beat);
       return;
     }
   }
   Message message = decode(body);
   const bool greeting = message.index() <= Message(Proof{}).index();
-  if (open_ && greeting) throw ProtocolError("a second greeting");
+  if (open_ && greeting) throw ProtocolError("a second handshake");
   if (open_ || std::holds_alternative<Refusal>(message))
     heard.emplace_back(std::move(message));
   else
@@ -133,20 +134,20 @@ AgentChannel::AgentChannel(Credentials credentials, std::string job, std::string
 
 void AgentChannel::greet(Message&& message) {
   const auto* challenge = std::get_if<Challenge>(&message);
-  if (!challenge || proven_) throw ProtocolError("a greeting out of order");
+  if (!challenge || proven_) throw ProtocolError("a handshake message out of order");
   const std::string leader_nonce = nonce_from(challenge->nonce);
   std::string secret = credentials_.secret;
   if (credentials_.unseal) {
     if (challenge->sealed.empty())
       throw Mismatch(
-          "the leader uses another way to prove who may join (a token or "
-          "--insecure); give all nodes the same");
+          "the leader uses another authentication method (a token or --insecure); use the "
+          "same one on all nodes");
     secret = credentials_.unseal(challenge->sealed);
   }
   if (!auth::equal(challenge->proof, proof(secret, "leader", nonce_, leader_nonce, job_))) {
-    refuse({.status = 2, .why = "its token is not this job's"});
+    refuse({.status = 2, .why = "the leader's token differs from the agent's"});
     throw Mismatch(
-        fmt::format("the token of {} is not ours; give all nodes the same "
+        fmt::format("the token of {} differs from this node's; give all nodes the same "
                     "--rdzv-token-file or MGPU_RDZV_TOKEN",
                     who_));
   }
@@ -164,11 +165,11 @@ void LeaderChannel::greet(Message&& message) {
     const bool any_job = hello_.purpose == "status" && hello_.job.empty();
     if (hello_.job != job_ && !any_job) {
       refuse({.status = 2,
-              .why = fmt::format("this is the job {}, not {}; use the same --rdzv-id on all nodes, "
+              .why = fmt::format("this is job {}, not {}; use the same --rdzv-id on all nodes, "
                                  "or another port for each job",
                                  shown(job_), shown(hello_.job))});
       throw ProtocolError(
-          fmt::format("it wants to join the job {}, this is {}", shown(hello_.job), shown(job_)));
+          fmt::format("it requested job {}, but this is job {}", shown(hello_.job), shown(job_)));
     }
     const std::string agent_nonce = nonce_from(hello_.nonce);
     nonce_ = auth::random_bytes(kNonceBytes);
@@ -180,14 +181,15 @@ void LeaderChannel::greet(Message&& message) {
     return;
   }
   const auto* claim = std::get_if<Proof>(&message);
-  if (!claim || !nonce_) throw ProtocolError("a greeting out of order");
+  if (!claim || !nonce_) throw ProtocolError("a handshake message out of order");
   const std::string agent_nonce = nonce_from(hello_.nonce);
   if (!auth::equal(claim->proof,
                    proof(credentials_.secret, "agent", agent_nonce, *nonce_, hello_.job))) {
     refuse({.status = 2,
-            .why = "the token is not this job's; give all nodes the same --rdzv-token-file or "
-                   "MGPU_RDZV_TOKEN"});
-    throw ProtocolError("it does not know this job's token");
+            .why =
+                "the token differs from this job's; give all nodes the same --rdzv-token-file or "
+                "MGPU_RDZV_TOKEN"});
+    throw ProtocolError("its token differs from this job's");
   }
   open(credentials_.secret, agent_nonce, *nonce_, false);
 }

@@ -48,9 +48,9 @@ UniqueFd open_datagrams(int port) {
     address.ss_family = static_cast<sa_family_t>(family);
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
     if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
-      throw_errno(fmt::format("cannot take the UDP port {}", port));
+      throw_errno(fmt::format("cannot bind UDP port {}", port));
   }
-  throw_errno(fmt::format("cannot take the UDP port {}", port));
+  throw_errno(fmt::format("cannot bind UDP port {}", port));
 }
 
 bool watch_fd(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t name) {
@@ -187,7 +187,7 @@ void Connections::take(Peer& peer, std::string_view bytes) {
   if (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
       !peer.messages.take(static_cast<double>(heard.size()), now)) {
     const auto why =
-        fmt::format("more than {} messages or {} MiB a second", settings_.messages.a_second(),
+        fmt::format("more than {} messages or {} MiB per second", settings_.messages.a_second(),
                     settings_.bytes.a_second() / (1 << 20));
     peer.talk.refuse({.status = 1, .why = why});
     return turn_away(peer, "it sends " + why);
@@ -200,7 +200,7 @@ void Connections::take(Peer& peer, std::string_view bytes) {
       peer.pulse.hear(*beat, steady_now());
       peer.talk.send(peer.pulse.next(peer.session, steady_now()));
     } else if (auto& message = std::get<Message>(item); std::holds_alternative<Refusal>(message)) {
-      return turn_away(peer, "it says: " + std::get<Refusal>(message).why);
+      return turn_away(peer, "it refused: " + std::get<Refusal>(message).why);
     } else {
       callbacks_.message(peer.id, std::move(message));
     }
@@ -276,7 +276,7 @@ void Connections::part(Peer& peer, Parting how) {
 // Tells it why before the connection is closed.
 void Connections::turn_away(Peer& peer, const std::string& why) {
   const auto address = ask_address(::getpeername, peer.socket.get());
-  callbacks_.turned_away(fmt::format("turned away {}: {}", address, why));
+  callbacks_.turned_away(fmt::format("rejected a connection from {}: {}", address, why));
   peer.closing = true;
   peer.since = steady_now();
   if (peer.introduced) callbacks_.gone(peer.id, Parting::broken);
@@ -341,7 +341,7 @@ void Connections::tick(Nanoseconds now) {
       if (now - peer->since > kLastWords) part(*peer, Parting::broken);
     } else if (!peer->introduced) {
       if (now - peer->since > settings_.introduction)
-        turn_away(*peer, "it did not introduce itself in time");
+        turn_away(*peer, "it did not complete the handshake in time");
     } else if (all_were_heard && now - peer->pulse.last_heard() > settings_.keep_alive) {
       part(*peer, Parting::silent);
     } else if (now >= peer->next_beat) {

@@ -50,11 +50,11 @@ class Reader {
   }
 
  private:
-  // Why it is missed: " and WORLD_SIZE is".
+  // Why the variable is expected: " although WORLD_SIZE=4 is".
   std::string beside(const char* missing) const {
     for (const char* name : {kRank, kWorldSize, kLocalRank})
       if (const char* value = get_(name); name != missing && value && *value)
-        return fmt::format(" and {}={} is", name, value);
+        return fmt::format(" although {}={} is", name, value);
     return {};
   }
 

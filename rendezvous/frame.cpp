@@ -25,7 +25,7 @@ bool FrameReader::next(std::string_view& body) {
   std::uint32_t size = 0;
   for (std::size_t i = 0; i < kFrameHead; ++i)
     size |= static_cast<std::uint32_t>(static_cast<unsigned char>(kept_[i])) << (8 * i);
-  if (size > limit_) throw ProtocolError(fmt::format("a frame of {} bytes", size));
+  if (size > limit_) throw ProtocolError(fmt::format("a frame of {} bytes is too long", size));
   if (kept_.size() < kFrameHead + size) return false;
   body = std::string_view(kept_).substr(kFrameHead, size);
   used_ = kFrameHead + size;

@@ -107,7 +107,7 @@ Message parse(std::string_view name, const json& object) {
     fields(message, [&](const char* field, auto& value) { read(object, field, value); });
     return message;
   } else {
-    throw ProtocolError(fmt::format("a message of the unknown kind {}", shown(name, 32)));
+    throw ProtocolError(fmt::format("a message of unknown type {}", shown(name, 32)));
   }
 }
 
@@ -126,14 +126,13 @@ std::string encode(const Message& message) {
 Message decode(std::string_view text) {
   // No message nests; a depth limit keeps a hostile one from filling our stack.
   const auto flat = [](int depth, json::parse_event_t, json&) {
-    if (depth > 2) throw ProtocolError("a message that nests");
+    if (depth > 2) throw ProtocolError("a nested message");
     return true;
   };
   const json object = json::parse(text, flat, false);
-  if (!object.is_object()) throw ProtocolError("a message that is no JSON object");
+  if (!object.is_object()) throw ProtocolError("a message that is not a JSON object");
   const auto kind = object.find("is");
-  if (kind == object.end() || !kind->is_string())
-    throw ProtocolError("a message that does not say what it is");
+  if (kind == object.end() || !kind->is_string()) throw ProtocolError("a message without a type");
   return parse(kind->get_ref<const std::string&>(), object);
 }
 

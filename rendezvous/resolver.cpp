@@ -121,7 +121,7 @@ void Resolver::resolve(const std::string& host, Done done) {
       auto answer = std::make_shared<Answer>();
       answer->ready.reset(::eventfd(0, EFD_CLOEXEC));
       UniqueFd ours(::fcntl(answer->ready.get(), F_DUPFD_CLOEXEC, 0));
-      if (!ours) throw_errno("cannot make an eventfd");
+      if (!ours) throw_errno("cannot create an eventfd");
       running = std::make_unique<LookUp>(io_, answer, ours.get());
       ours.release();
       start_thread(host, std::move(answer));

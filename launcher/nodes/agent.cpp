@@ -36,7 +36,8 @@ void Agent::redirect(const std::string& host, int port, const std::string& probl
   if (settings_.host == host && settings_.port == port) return;
   settings_.host = host;
   settings_.port = port;
-  if (state_ == State::joined) return lose(host.empty() ? problem : "another node leads now");
+  if (state_ == State::joined)
+    return lose(host.empty() ? problem : "another node is the leader now");
   if (state_ != State::seeking && state_ != State::calling && state_ != State::greeting) return;
   drop();
   pause_ = {};
@@ -82,7 +83,8 @@ void Agent::on_bytes(std::string_view bytes) {
 void Agent::on_message(rendezvous::Message&& message) {
   if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message)) {
     shut();
-    callbacks_.end(refusal->status, fmt::format("{} refuses: {}", leader_text(), refusal->why));
+    callbacks_.end(refusal->status, fmt::format("the leader at {} rejected this node: {}",
+                                                leader_text(), refusal->why));
   } else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     this->welcome(*welcome);
   } else if (const auto* notice = std::get_if<rendezvous::Notice>(&message)) {
@@ -234,7 +236,7 @@ void Agent::arm_beats() {
 void Agent::on_beat_timer() {
   const auto now = steady_now();
   if (now >= pulse_.heard_until() + settings_.keep_alive)
-    return lose(fmt::format("nothing was heard of it for {:g} s",
+    return lose(fmt::format("no heartbeat from it for {:g} s",
                             std::chrono::duration<double>(settings_.keep_alive).count()));
   if (now < next_beat_) return;
   next_beat_ = now + beat_interval_;

@@ -81,7 +81,7 @@ void Agent::call_next() {
   call_timer_.expires_after(kCallTimeout);
   call_timer_.async_wait([this, call](const error_code& cancelled) {
     if (cancelled || call != call_) return;
-    failed_to_call(state_ == State::greeting ? "something listens there that does not answer"
+    failed_to_call(state_ == State::greeting ? "the port is open but nothing answers"
                                              : "no answer");
   });
   stream_.async_connect(leader_, [this, call](const error_code& refused) {
@@ -101,7 +101,7 @@ void Agent::on_connected(const error_code& failed) {
   const auto call = call_;
   call_timer_.async_wait([this, call](const error_code& cancelled) {
     if (!cancelled && call == call_)
-      failed_to_call("something listens there that does not answer as an mgpu-run");
+      failed_to_call("what listens there does not answer like mgpu-run");
   });
   talk_ = std::make_unique<rendezvous::AgentChannel>(settings_.credentials, settings_.job, "agent",
                                                      leader_text());
@@ -123,8 +123,8 @@ void Agent::try_again() {
   const auto since = now - std::max(told_at_, began_);
   if (told_at_.count() == 0 ? since > kFirstComplaint : since > kComplainEvery) {
     told_at_ = now;
-    callbacks_.say(fmt::format("cannot reach the leader{} yet ({}); trying on for {:.0f} s",
-                               where(), last_problem_,
+    callbacks_.say(fmt::format("cannot reach the leader{} yet ({}); retrying for {:.0f} s", where(),
+                               last_problem_,
                                std::chrono::duration<double>(give_up_at_ - now).count()));
   }
   pause_ = std::clamp<std::chrono::milliseconds>(pause_ * 2, kShortestPause, kLongestPause);
@@ -145,7 +145,7 @@ void Agent::give_up() {
   shut();
   callbacks_.end(
       kCouldNotMeet,
-      fmt::format("could not meet the leader{} within {:g} s: {}", where(),
+      fmt::format("could not reach the leader{} within {:g} s: {}", where(),
                   std::chrono::duration<double>(settings_.join_timeout).count(), last_problem_));
 }
 

@@ -130,11 +130,11 @@ void ClusterMember::elected(const Election::Seen& seen) {
     our_address_ = address_towards(plan_.etcd->endpoints);
     if (our_address_.empty())
       return job_over(2,
-                      "cannot tell by which address other nodes reach this one; say it with "
-                      "--local-addr");
+                      "cannot determine the address at which other nodes reach this one; set it "
+                      "with --local-addr");
   }
   if (!seen.us && leader_) {
-    callbacks_.say("this node leads no more: another does, or etcd cannot be asked");
+    callbacks_.say("this node is no longer the leader: another node is, or etcd cannot be reached");
     leader_.reset();
   }
   if (!seen.us && !our_address_.empty() && !election_->stands()) stand();
@@ -143,11 +143,12 @@ void ClusterMember::elected(const Election::Seen& seen) {
     saved.reset();  // of an older job of this id
   if (saved && incarnation_ == 0) incarnation_ = saved->incarnation;
   if (saved && saved->incarnation != incarnation_)
-    return job_over(1, fmt::format("another job of the id {} runs now", node_.job));
+    return job_over(1, fmt::format("another job with the id {} is running now", node_.job));
   if (seen.us && !leader_ && !take_over(saved, seen.term)) return;
   const MasterAddress at = split_endpoint(seen.leader.empty() ? ":0" : seen.leader);
-  agent_.redirect(seen.leader.empty() ? "" : at.host, at.port,
-                  seen.problem.empty() ? "no node leads" : fmt::format("etcd: {}", seen.problem));
+  agent_.redirect(
+      seen.leader.empty() ? "" : at.host, at.port,
+      seen.problem.empty() ? "no node is the leader" : fmt::format("etcd: {}", seen.problem));
   // Whoever hears the leader is told more by it.
   if (saved && saved->ended && !agent_.joined()) job_over(*saved->ended, "the job has ended");
 }

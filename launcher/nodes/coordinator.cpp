@@ -61,19 +61,22 @@ Coordinator::Actions Coordinator::take() {
 
 Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join, LeaderTime now) {
   if (phase_ == Phase::over) {
-    actions_.emplace_back(SendMessage{id, Refusal{1, "the job is over"}});
+    actions_.emplace_back(SendMessage{id, Refusal{1, "the job has ended"}});
     actions_.emplace_back(Dismiss{id});
     return take();
   }
   if (join.node_rank >= settings_.max_nodes) {
     actions_.emplace_back(SendMessage{
-        id, Refusal{2, fmt::format("node rank {} does not fit into --nnodes {}: it must be 0 to {}",
-                                   join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
+        id, Refusal{2, fmt::format(
+                           "node rank {} is out of range: --nnodes is {}, so it must be 0 to {}",
+                           join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
     actions_.emplace_back(Dismiss{id});
     return take();
   }
   if (!may_be(join)) {
-    actions_.emplace_back(SendMessage{id, Refusal{2, "a node with such numbers cannot be"}});
+    actions_.emplace_back(SendMessage{id, Refusal{2,
+                                                  "invalid join request: a number of ranks, rounds "
+                                                  "or restarts, or a port, is out of range"}});
     actions_.emplace_back(Dismiss{id});
     return take();
   }
@@ -110,9 +113,9 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
   }
   if (phase_ != Phase::running) return take();
   if (signo != 0)
-    stop_round(fmt::format("{} is told to stop", node.join.host), id, now, signo);
+    stop_round(fmt::format("{} was asked to stop", node.join.host), id, now, signo);
   else
-    stop_round(fmt::format("a rank of {} has failed", node.join.host), id, now);
+    stop_round(fmt::format("a rank on {} failed", node.join.host), id, now);
   return take();
 }
 
@@ -131,7 +134,7 @@ Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderT
   found->second.since = now;
   found->second.end = end;
   if (phase_ == Phase::running && end.outcome != "done")
-    stop_round(fmt::format("the ranks of {} have {}", host_of(id),
+    stop_round(fmt::format("the ranks on {} {}", host_of(id),
                            end.outcome == "failed" ? "failed" : "stopped"),
                id, now);
   check_round_over(now);
@@ -180,10 +183,11 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool su
   node.dead_by = surely_over ? now : last_heard + settings_.keep_alive + settings_.grace;
   std::string wait;
   if (node.dead_by > now)
-    wait = fmt::format(" within {:.1f} s, when its ranks are surely gone",
+    wait = fmt::format(" within {:.1f} s, when its ranks have certainly ended",
                        in_seconds(node.dead_by - now));
-  actions_.emplace_back(PrintLine{fmt::format(
-      "node {} ({}) is lost: {}; the others stop and go on{}", node.place, host, how, wait)});
+  actions_.emplace_back(
+      PrintLine{fmt::format("node {} ({}) is lost: {}; the other nodes stop and continue{}",
+                            node.place, host, how, wait)});
   if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now);
   check_round_over(now);
   return take();
@@ -207,7 +211,7 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
   if (phase_ == Phase::gathering) {
     consider(now);
     if (phase_ == Phase::gathering && now >= join_deadline_ && here() < settings_.min_nodes)
-      finish(kCouldNotMeet, fmt::format("the nodes did not meet within {:g} s: {}",
+      finish(kCouldNotMeet, fmt::format("not enough nodes joined within {:g} s: {}",
                                         in_seconds(settings_.join_timeout), missing()));
   }
   tell_waiting(now);
@@ -257,7 +261,7 @@ void Coordinator::consider(LeaderTime now) {
     if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
     disturbed_at_ = std::min(disturbed_at_, now);
     actions_.emplace_back(
-        PrintLine{fmt::format("{} joins; all stop and form a new round", newcomer)});
+        PrintLine{fmt::format("{} joins; all nodes stop and form a new round", newcomer)});
     return stop_round(fmt::format("{} joins", newcomer), 0, now);
   }
   if (phase_ != Phase::gathering) return;
@@ -319,7 +323,7 @@ void Coordinator::settle_disputes(LeaderTime now) {
                                      wanted, taker)}});
       actions_.emplace_back(Dismiss{id});
       actions_.emplace_back(PrintLine{
-          fmt::format("{} asked for node rank {}, which {} has", node.join.host, wanted, taker)});
+          fmt::format("rejected {}: node rank {} is taken by {}", node.join.host, wanted, taker)});
       refused.push_back(id);
     } else {
       continue;

@@ -16,7 +16,7 @@ void Coordinator::tell_waiting(LeaderTime now) {
   told_at_ = now;
   const bool runs = phase_ == Phase::running;
   const std::string text =
-      runs ? "the job is full; this node is a spare that takes the place of one that is lost"
+      runs ? "the job has all its nodes; this node is a spare and replaces the next lost node"
            : missing();
   for (const auto& [id, node] : nodes_)
     if (node.part == Part::waiting) actions_.emplace_back(SendMessage{id, Notice{text}});
@@ -24,9 +24,9 @@ void Coordinator::tell_waiting(LeaderTime now) {
 
 std::string Coordinator::missing() const {
   const auto here = candidates();
-  std::string text = fmt::format("{} of {} nodes {} here", here.size(), settings_.min_nodes,
-                                 here.size() == 1 ? "is" : "are");
-  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes)) text += ", last call for more";
+  std::string text = fmt::format("{} of {} nodes joined", here.size(), settings_.min_nodes);
+  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes))
+    text += ", last call for more nodes";
   if (here.size() > 8) return text;
   for (const NodeId id : here)
     text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);

@@ -24,7 +24,7 @@ rendezvous::Credentials by_munge() {
     auto opened = munge->decode(sealed);
     if (opened.uid != ::geteuid())
       throw std::runtime_error(
-          fmt::format("the leader runs as user {}, we as {}", opened.uid, ::geteuid()));
+          fmt::format("the leader runs as uid {}, this agent as uid {}", opened.uid, ::geteuid()));
     return opened.payload;
   };
   return {.secret = make_secret(), .seal = seal, .unseal = unseal};
@@ -42,12 +42,12 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
     try {
       return by_munge();
     } catch (const std::exception& problem) {
-      munge_says = fmt::format(" (munge cannot prove it: {})", problem.what());
+      munge_says = fmt::format(" (munge is unavailable: {})", problem.what());
     }
   }
   throw UsageError(
-      fmt::format("--nnodes {}: nothing says who may join{}; give all nodes one secret with "
-                  "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or let anybody join with --insecure",
+      fmt::format("--nnodes {}: no shared secret{}; give all nodes the same one with "
+                  "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or accept every node with --insecure",
                   options.max_nodes, munge_says));
 }
 

@@ -32,7 +32,7 @@ const char* describe(rendezvous::Connections::Parting how) {
     case rendezvous::Connections::Parting::silent:
       break;
   }
-  return "nothing was heard of it for the keep-alive";
+  return "no heartbeat within the keep-alive";
 }
 
 std::string text_of(const sockaddr& address) {
@@ -237,11 +237,11 @@ std::string Leader::words_for(NodeId node) const {
   if (history_.status == 0 || (leads != leads_.end() && leads->second)) return {};
   if (history_.attempts.empty() || !history_.attempts.back().first_failure ||
       history_.stop_signal != 0)
-    return fmt::format("{} (exit status {}); more on {}", history_.remark, history_.status,
-                       history_.host);
+    return fmt::format("{} (exit status {}); see the output on {}", history_.remark,
+                       history_.status, history_.host);
   const AttemptResult& last = history_.attempts.back();
   const RankResult& first = *last.first_failure;
-  return fmt::format("{} failed: rank {} on {}: {} (exit status {}); the table is on {}",
+  return fmt::format("{} failed: rank {} on {}: {} (exit status {}); see the table on {}",
                      history_.target, first.rank, first.host, last.cause.text, history_.status,
                      history_.host);
 }

@@ -75,7 +75,8 @@ std::string Munge::encode(const std::string& payload) const {
 }
 
 Munge::Decoded Munge::decode(const std::string& credential) const {
-  if (credential.size() > 2 * kMostBytes) throw std::runtime_error("munge: too long a credential");
+  if (credential.size() > 2 * kMostBytes)
+    throw std::runtime_error("munge: the credential is too long");
   const auto call =
       library_->find<int (*)(const char*, Context, void**, int*, uid_t*, gid_t*)>("munge_decode");
   Decoded decoded;
@@ -86,8 +87,7 @@ Munge::Decoded Munge::decode(const std::string& credential) const {
   // Of a credential that is out of date or was seen before the payload comes all the same.
   const Allocated<void> payload(bytes, &std::free);
   if (code != kSuccess)
-    throw std::runtime_error(
-        fmt::format("munge does not accept a credential: {}", library_->why(code)));
+    throw std::runtime_error(fmt::format("munge rejected a credential: {}", library_->why(code)));
   decoded.payload.assign(static_cast<const char*>(bytes), static_cast<std::size_t>(size));
   return decoded;
 }

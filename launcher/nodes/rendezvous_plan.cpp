@@ -112,11 +112,11 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
     const auto each = interval.value_or(std::chrono::seconds(5));
     if (std::chrono::duration<double>(each).count() * static_cast<double>(times) > kYear)
       throw UsageError(
-          "--rdzv-conf keep_alive_interval times keep_alive_max_attempt: more than a year");
+          "--rdzv-conf: keep_alive_interval times keep_alive_max_attempt is more than a year");
     rules.keep_alive = each * times;
   }
   if (rules.keep_alive < std::chrono::milliseconds(500))
-    throw UsageError("--rdzv-conf keep_alive_interval: need at least 0.5 s in all");
+    throw UsageError("--rdzv-conf keep_alive_interval: the keep-alive must be at least 0.5 s");
   rules.grace = options.grace;
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
   if (rules.by_rank) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
@@ -147,8 +147,8 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   if (options.standalone || options.max_nodes == 1) {
     if (options.node_rank > 0 && by_rank && !options.standalone)
       throw UsageError(
-          fmt::format("--node-rank {}: a job of one node has node rank 0 only; say "
-                      "how many nodes there are with --nnodes",
+          fmt::format("--node-rank {}: a job of one node has node rank 0 only; set "
+                      "the number of nodes with --nnodes",
                       options.node_rank));
     return std::nullopt;
   }
@@ -157,12 +157,13 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   if (by_rank) {
     const MasterAddress address = master_address(options);
     if (options.node_rank >= options.max_nodes)
-      throw UsageError(fmt::format("--node-rank {}: --nnodes {} has node ranks 0 to {}",
-                                   options.node_rank, options.max_nodes, options.max_nodes - 1));
+      throw UsageError(
+          fmt::format("--node-rank {} is out of range: --nnodes {} has node ranks 0 to {}",
+                      options.node_rank, options.max_nodes, options.max_nodes - 1));
     if (options.min_nodes != options.max_nodes)
       throw UsageError(
-          fmt::format("--nnodes {}:{}: a job whose size may change needs "
-                      "--rdzv-endpoint HOST:PORT, where its nodes meet",
+          fmt::format("--nnodes {}:{}: an elastic job needs a rendezvous endpoint; set it with "
+                      "--rdzv-endpoint HOST:PORT",
                       options.min_nodes, options.max_nodes));
     plan.host = address.host;
     plan.port = address.port != 0 ? address.port : kStaticPort;
@@ -172,7 +173,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   }
   if (options.rdzv_endpoint.empty())
     throw UsageError(
-        fmt::format("--nnodes {}:{}: say where the nodes meet, with --rdzv-endpoint "
+        fmt::format("--nnodes {}:{}: set the rendezvous endpoint with --rdzv-endpoint "
                     "HOST:PORT",
                     options.min_nodes, options.max_nodes));
   if (options.says("node-rank")) plan.node_rank = options.node_rank;

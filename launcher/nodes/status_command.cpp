@@ -51,8 +51,8 @@ Asked whom_to_ask(const Options& options) {
     asked.at = {address.host, address.port != 0 ? address.port : kPort};
   } else {
     throw UsageError(
-        fmt::format("status {}: no such job has been started on this machine by this "
-                    "user; say where its leader is with --rdzv-endpoint HOST:PORT",
+        fmt::format("status {}: this user has no such job on this machine; give the "
+                    "address of its leader with --rdzv-endpoint HOST:PORT",
                     rendezvous::shown(asked.job)));
   }
   const bool says = options.insecure || !options.rdzv_token_file.empty() ||
@@ -86,7 +86,7 @@ class Question {
     io_.run();
     if (!problem_.empty())
       throw std::runtime_error(
-          fmt::format("status: cannot ask the leader at {}: {}", who_, problem_));
+          fmt::format("status: cannot query the leader at {}: {}", who_, problem_));
     return answer_;
   }
 
@@ -106,7 +106,7 @@ class Question {
   }
   void read() {
     stream_.async_read_some(asio::buffer(bytes_), [this](const auto& failed, std::size_t got) {
-      if (failed) return fail("it closed the connection; is it an mgpu-run?");
+      if (failed) return fail("it closed the connection; is it mgpu-run?");
       try {
         take({bytes_.data(), got});
       } catch (const std::exception& problem) {
@@ -167,7 +167,7 @@ std::string table_of(const nlohmann::json& status) {
                   status.at("round").get<int>(), status.at("restarts").get<int>(),
                   status.at("max_restarts").get<int>(), status.at("leader").get<std::string>());
   if (status.contains("missing"))
-    text += fmt::format("waits: {}\n", status.at("missing").get<std::string>());
+    text += fmt::format("waiting: {}\n", status.at("missing").get<std::string>());
   std::vector<std::vector<std::string>> rows = {
       {"node", "host", "state", "for", "ranks", "address"}};
   for (const auto& node : status.at("nodes")) {
@@ -185,7 +185,7 @@ std::string status_text(const std::string& answer) {
   try {
     return table_of(nlohmann::json::parse(answer));
   } catch (const nlohmann::json::exception&) {
-    throw std::runtime_error("the leader's answer is not understood; use the same mgpu-run");
+    throw std::runtime_error("cannot parse the leader's answer; use the same version of mgpu-run");
   }
 }
 

@@ -31,7 +31,8 @@ std::string checked(std::string bytes, const std::string& from) {
     throw UsageError(
         fmt::format("{}: the token is empty; make one with: openssl rand -hex 32", from));
   if (bytes.size() > kLongest)
-    throw UsageError(fmt::format("{}: a token has at most {} bytes", from, kLongest));
+    throw UsageError(
+        fmt::format("{}: the token is too long; it may have at most {} bytes", from, kLongest));
   return bytes;
 }
 
@@ -40,14 +41,15 @@ void check_owner_and_mode(int fd, const std::string& path) {
   struct stat st{};
   if (::fstat(fd, &st) != 0)
     throw UsageError(fmt::format("token file {}: {}", path, error_text(errno)));
-  if (!S_ISREG(st.st_mode)) throw UsageError(fmt::format("token file {}: not a file", path));
+  if (!S_ISREG(st.st_mode))
+    throw UsageError(fmt::format("token file {}: not a regular file", path));
   if (st.st_uid != ::geteuid() && st.st_uid != 0)
-    throw UsageError(fmt::format("token file {}: it belongs to uid {}, and we are uid {}", path,
-                                 st.st_uid, ::geteuid()));
+    throw UsageError(fmt::format("token file {}: it belongs to uid {}, but mgpu-run runs as uid {}",
+                                 path, st.st_uid, ::geteuid()));
   if (st.st_mode & (S_IRWXG | S_IRWXO))
     throw UsageError(fmt::format(
-        "token file {}: others may use it (mode {:04o}); chmod 600 it, or for a Secret of "
-        "Kubernetes set defaultMode: 0400",
+        "token file {}: other users can access it (mode {:04o}); run chmod 600 on it, or set "
+        "defaultMode: 0400 for a Kubernetes Secret",
         path, st.st_mode & 07777));
 }
 

@@ -16,13 +16,13 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr const char* kNoEtcd = "no etcd v3 answers there";
+constexpr const char* kNoEtcd = "it does not answer like etcd v3";
 constexpr int kMostSignIns = 3;  // of one call
 constexpr auto kLongestPause = 1000ms;
 
 std::string stranger(const Exchange::Result& result) {
   if (result.body.find("HTTP request to an HTTPS server") != std::string::npos)
-    return "it speaks TLS; is it https://?";
+    return "it requires TLS; did you mean https://?";
   return fmt::format("{} (HTTP status {})", kNoEtcd, result.status);
 }
 
@@ -94,11 +94,11 @@ void Call::signed_in(const Exchange::Result& result) {
       return next_member(error.message);
     case Verdict::sign_in:
     case Verdict::refused:
-      return finish({.text = fmt::format("etcd at {} does not let the user {} in: {}",
-                                         members_.at(member_).url(), shown(members_.access().user),
-                                         error.message),
-                     .code = error.code,
-                     .lasting = true});
+      return finish(
+          {.text = fmt::format("etcd at {} rejected the user {}: {}", members_.at(member_).url(),
+                               shown(members_.access().user), error.message),
+           .code = error.code,
+           .lasting = true});
     case Verdict::not_an_etcd:
       return next_member(stranger(result));
   }
@@ -118,7 +118,8 @@ void Call::answered(const Exchange::Result& result) {
       std::uint64_t cluster = 0;
       if (!question_.understand(result.body, cluster)) return next_member(kNoEtcd);
       if (!members_.is_ours(cluster))
-        return next_member("it is of another etcd cluster than the member that answered first");
+        return next_member(
+            "it belongs to another etcd cluster than the member that answered first");
       return finish({});
     }
     case Verdict::next_member:
@@ -130,7 +131,7 @@ void Call::answered(const Exchange::Result& result) {
       members_.knows_no_users();
       return next_member(error.message);
     case Verdict::refused:
-      return finish({.text = fmt::format("etcd at {} refuses {}: {}", members_.at(member_).url(),
+      return finish({.text = fmt::format("etcd at {} rejected {}: {}", members_.at(member_).url(),
                                          question_.path, error.message),
                      .code = error.code,
                      .lasting = error.code == 7});
@@ -141,7 +142,7 @@ void Call::answered(const Exchange::Result& result) {
 
 void Call::sign_in_again(const std::string& why) {
   if (members_.access().user.empty())
-    return finish({.text = fmt::format("etcd at {} wants a user and a password: {}",
+    return finish({.text = fmt::format("etcd at {} requires a user and a password: {}",
                                        members_.at(member_).url(), why),
                    .code = 16,
                    .lasting = true});

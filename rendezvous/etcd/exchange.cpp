@@ -40,7 +40,7 @@ Exchange::Exchange(asio::io_context& io, Resolver& resolver, const TlsContext* t
 
 void Exchange::start(std::string request, std::chrono::milliseconds limit) {
   request_ = std::move(request);
-  waiting_for_ = "the look-up of its name did not end";
+  waiting_for_ = "its name did not resolve";
   timer_.expires_after(limit);
   timer_.async_wait([self = shared_from_this(), limit](const error_code& error) {
     const auto seconds = std::chrono::duration<double>(limit).count();
@@ -55,7 +55,7 @@ void Exchange::start(std::string request, std::chrono::milliseconds limit) {
                               const auto alive = weak.lock();
                               if (!alive || alive->over_) return;
                               if (!problem.empty())
-                                return alive->fail("its name cannot be looked up: " + problem);
+                                return alive->fail("cannot resolve its name: " + problem);
                               alive->connect(addresses, "");
                             });
   });
@@ -100,7 +100,7 @@ void Exchange::connected() {
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   try {
     if (endpoint_.tls) {
-      waiting_for_ = "connected, but no answer to TLS's first words";
+      waiting_for_ = "connected, but no answer to the TLS handshake";
       session_.emplace(*tls_, endpoint_.host);
       session_->send(std::exchange(request_, {}));
       send(session_->take_outgoing());
@@ -162,9 +162,9 @@ void Exchange::received(std::string_view bytes) {
 
 void Exchange::peer_closed() {
   if (session_ && !session_->established())
-    return fail("it closed the connection when TLS began; is it http://?");
+    return fail("it closed the connection during the TLS handshake; did you mean http://?");
   if (!session_ && !heard_)
-    return fail("it closed the connection without an answer; is it https://?");
+    return fail("it closed the connection without an answer; did you mean https://?");
   parser_.end();
   deliver();
 }

@@ -58,9 +58,9 @@ void ResponseParser::feed(std::string_view bytes) {
     const auto piece = bytes.substr(0, newline);
     head_bytes_ += piece.size() + 1;
     if (state_ != State::chunk_size && state_ != State::chunk_end && head_bytes_ > kMostHead)
-      refuse(status_ == 0 ? kNoHttp : "the head of its HTTP answer is too long");
+      refuse(status_ == 0 ? kNoHttp : "the header of its HTTP response is too long");
     line_.append(piece);
-    if (line_.size() > kMostHead) refuse("a line of its HTTP answer is too long");
+    if (line_.size() > kMostHead) refuse("a line of its HTTP response is too long");
     // Said at once: what greets with other words may go on without ever ending its line.
     if (state_ == State::status_line && !line_.starts_with(std::string_view("HTTP/1.").substr(
                                             0, std::min<std::size_t>(line_.size(), 7))))
@@ -82,7 +82,7 @@ void ResponseParser::read_line(std::string_view line) {
     case State::chunk_size:
       return begin_chunk(line);
     case State::chunk_end:
-      if (!line.empty()) refuse("a chunk of its HTTP answer is longer than it says");
+      if (!line.empty()) refuse("a chunk of its HTTP response is longer than announced");
       state_ = State::chunk_size;
       return;
     case State::trailers:
@@ -113,12 +113,12 @@ void ResponseParser::read_field(std::string_view line) {
   const auto name = lower(line.substr(0, colon));
   const auto value = trimmed(line.substr(colon + 1));
   if (name == "transfer-encoding") {
-    if (lower(value) != "chunked") refuse("it uses an HTTP encoding that we do not know");
+    if (lower(value) != "chunked") refuse("it uses an unsupported HTTP transfer encoding");
     chunked_ = true;
   } else if (name == "content-length") {
     std::uint64_t length = 0;
     if (!read_number(value, 10, length) || (has_length_ && length != left_))
-      refuse("its HTTP answer has no clear length");
+      refuse("its HTTP response has an invalid length");
     left_ = length;
     has_length_ = true;
   }
@@ -139,7 +139,7 @@ void ResponseParser::begin_body() {
 
 void ResponseParser::begin_chunk(std::string_view line) {
   if (!read_number(trimmed(line.substr(0, line.find(';'))), 16, left_))
-    refuse("a chunk of its HTTP answer has no clear length");
+    refuse("a chunk of its HTTP response has an invalid length");
   state_ = left_ == 0 ? State::trailers : State::chunk;
   if (state_ == State::trailers) head_bytes_ = 0;
 }
@@ -148,7 +148,7 @@ void ResponseParser::keep(std::string_view& bytes) {
   const bool bounded = state_ != State::body_to_end;
   const auto size = bounded ? static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size()))
                             : bytes.size();
-  if (body_.size() + size > kMostBody) refuse("its answer is too long");
+  if (body_.size() + size > kMostBody) refuse("its HTTP response is too long");
   body_.append(bytes.substr(0, size));
   bytes.remove_prefix(size);
   if (!bounded) return;

@@ -52,7 +52,7 @@ int no_passphrase(char*, int, int, void*) {
 std::string verify_problem(long code, const TlsFiles& files, const std::string& host) {
   switch (code) {
     case kExpired:
-      return "its certificate, or one that vouches for it, has expired";
+      return "its certificate, or one in its chain, has expired";
     case kNotYetValid:
       return "its certificate is not valid yet; are the clocks right?";
     case kSelfSigned:
@@ -60,9 +60,9 @@ std::string verify_problem(long code, const TlsFiles& files, const std::string& 
     case kNoIssuer:
     case kNoFirst:
       return files.ca.empty()
-                 ? "its certificate is of an authority that this system does not know; give the "
-                   "authority's certificate"
-                 : fmt::format("its certificate is not of the authority in {}", files.ca);
+                 ? "its certificate is from an authority that this system does not trust; set "
+                   "cacert=FILE to the authority's certificate"
+                 : fmt::format("its certificate is not from the authority in {}", files.ca);
     case kOtherName:
     case kOtherAddress:
       return fmt::format("its certificate is not for {}", host);
@@ -124,7 +124,7 @@ TlsSession::TlsSession(const TlsContext& context, const std::string& host)
                              : lib().X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) == 1;
   if (!taken) {
     lib().SSL_free(session_);
-    throw std::runtime_error("no certificate can be for this host");
+    throw std::runtime_error("no certificate can match this host");
   }
   if (is_name) lib().SSL_ctrl(session_, kSetServerName, 0, host_.data());
   lib().SSL_do_handshake(session_);  // the first words are ours
@@ -143,7 +143,7 @@ void TlsSession::fail() {
   }
   const auto words = reason();
   if (words == "wrong version number" || words == "packet length too long")
-    throw std::runtime_error("it does not speak TLS; is it http://?");
+    throw std::runtime_error("it does not speak TLS; did you mean http://?");
   throw std::runtime_error("TLS failed: " + words);
 }
 

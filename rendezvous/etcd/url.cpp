@@ -19,7 +19,7 @@ std::uint16_t parse_port(std::string_view piece, std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0)
-    refuse(piece, "the port is a number from 1 to 65535");
+    refuse(piece, "the port must be a number from 1 to 65535");
   return port;
 }
 
@@ -33,13 +33,14 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
   auto rest = piece;
   if (const auto colon = rest.find("://"); colon != std::string_view::npos) {
     const auto scheme = rest.substr(0, colon);
-    if (scheme != "http" && scheme != "https") refuse(piece, "it begins with http:// or https://");
+    if (scheme != "http" && scheme != "https")
+      refuse(piece, "it must begin with http:// or https://");
     endpoint.tls = scheme == "https";
     rest.remove_prefix(colon + 3);
   }
   if (rest.ends_with('/')) rest.remove_suffix(1);
   if (rest.find('@') != std::string_view::npos)
-    refuse("with user:password@", "give user and password as options of their own");
+    refuse("with user:password@", "set user and password with --rdzv-conf");
   if (rest.find_first_of("/?#") != std::string_view::npos)
     refuse(piece, "a path is not part of an endpoint");
   if (rest.starts_with('[')) {
@@ -47,7 +48,7 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
     if (close == std::string_view::npos) refuse(piece, "a ] is missing");
     endpoint.host = rest.substr(1, close - 1);
     rest.remove_prefix(close + 1);
-    if (!rest.empty() && !rest.starts_with(':')) refuse(piece, "after ] comes :PORT");
+    if (!rest.empty() && !rest.starts_with(':')) refuse(piece, "expected :PORT after ]");
     if (endpoint.host.find(':') == std::string::npos) refuse(piece, "[] is for IPv6 addresses");
   } else {
     const auto colon = rest.find(':');
@@ -57,7 +58,7 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
   }
   if (endpoint.host.empty()) refuse(piece, "it has no host");
   if (endpoint.host.size() > 253 || !std::ranges::all_of(endpoint.host, fits_in_host))
-    refuse(piece, "that is no name or address of a host");
+    refuse(piece, "invalid host name or address");
   if (!rest.empty()) endpoint.port = parse_port(piece, rest.substr(1));
   return endpoint;
 }

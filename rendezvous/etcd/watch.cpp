@@ -76,7 +76,7 @@ void Watch::received(std::string_view piece) {
   while (!piece.empty()) {
     const auto newline = piece.find('\n');
     line_.append(piece.substr(0, newline));
-    if (line_.size() > kLongestLine) return lost("etcd's list of changes is too long");
+    if (line_.size() > kLongestLine) return lost("a line of etcd's watch is too long");
     if (newline == std::string_view::npos) return;
     piece.remove_prefix(newline + 1);
     const auto line = std::exchange(line_, {});
@@ -89,7 +89,7 @@ void Watch::received(std::string_view piece) {
 bool Watch::read_line(std::string_view line) {
   const auto answer = WatchAnswer::parse(line);
   if (!answer) {
-    lost("what comes of a watch is not what etcd says");
+    lost("cannot parse a line of etcd's watch");
     return false;
   }
   if (answer->compact_revision != 0) {

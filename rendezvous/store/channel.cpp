@@ -33,7 +33,8 @@ Addresses resolve(const std::string& host, int port) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    throw StoreError(fmt::format("cannot find store {}:{}: {}", host, port, ::gai_strerror(error)));
+    throw StoreError(fmt::format("cannot resolve the host of store {}:{}: {}", host, port,
+                                 ::gai_strerror(error)));
   return {found, &::freeaddrinfo};
 }
 
@@ -106,7 +107,7 @@ bool Channel::readable_by(Deadline deadline) {
 void Channel::wait_until(short events) {
   const int answer = poll_until(socket_.get(), events, deadline_);
   if (answer < 0) fail(error_text(errno));
-  if (answer == 0) fail("no answer in time");
+  if (answer == 0) fail("no reply in time");
 }
 
 void Channel::send(std::string_view bytes) {

@@ -17,7 +17,7 @@ StoreClient::StoreClient(const std::string& host, int port, Milliseconds timeout
   put_number(request_, nonce);
   channel_.send(request_);
   if (channel_.number<std::uint32_t>() != nonce)
-    channel_.fail("another PING came back; is it a store?");
+    channel_.fail("wrong reply to PING; is it a store?");
 }
 
 void StoreClient::begin(Opcode opcode) {
@@ -190,15 +190,14 @@ void StoreClient::barrier(std::string_view key, std::int64_t world_size, Millise
 // Reads kStopWaiting, or takes the wait back at its deadline.
 void StoreClient::wait_for_release(Opcode opcode, std::string_view key, Milliseconds timeout) {
   if (channel_.readable_by(steady_clock::now() + timeout)) {
-    if (channel_.number<std::uint8_t>() != kStopWaiting) channel_.fail("a nonsense answer");
+    if (channel_.number<std::uint8_t>() != kStopWaiting) channel_.fail("invalid reply");
     return;
   }
   begin(Opcode::cancel_wait);
   channel_.send(request_);
   // The release may have been under way: then it comes first, and the wait has ended well.
   const bool released = channel_.number<std::uint8_t>() == kStopWaiting;
-  if (released && channel_.number<std::uint8_t>() != kWaitCanceled)
-    channel_.fail("a nonsense answer");
+  if (released && channel_.number<std::uint8_t>() != kWaitCanceled) channel_.fail("invalid reply");
   if (!released)
     throw StoreTimeout(fmt::format("store {}: {} {} did not end within {} s", channel_.server(),
                                    name_of(opcode), key,

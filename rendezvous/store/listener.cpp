@@ -20,8 +20,8 @@ constexpr int kOn = 1;
 constexpr int kOff = 0;
 
 const char* advice(int error) {
-  if (error == EADDRINUSE) return "; another program has it, choose another port or 0 for any";
-  if (error == EACCES) return "; ports below 1024 are for root, choose another or 0 for any";
+  if (error == EADDRINUSE) return "; another program uses it, choose another port or 0 for any";
+  if (error == EACCES) return "; ports below 1024 require root, choose another or 0 for any";
   return "";
 }
 

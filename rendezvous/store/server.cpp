@@ -68,9 +68,9 @@ StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
   listener_ = std::move(socket);
   port_ = port;
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) throw_errno("cannot make the store's epoll");
+  if (!epoll_) throw_errno("cannot create the store's epoll");
   alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!alarm_) throw_errno("cannot make the store's timer");
+  if (!alarm_) throw_errno("cannot create the store's timer");
   reserve_ = open_reserve();
   for (const int fd : {listener_.get(), alarm_.get()})
     if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN))

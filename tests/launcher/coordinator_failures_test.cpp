@@ -48,7 +48,7 @@ TEST_CASE("a failure stops all nodes and names the job's status", "[coordinator]
   job.failing(2);
   CHECK(job.phase() == "stopping");
   REQUIRE(job.who_was_told<Stop>() == Nodes{1, 3});
-  CHECK(job.told<Stop>()[0].second.why == "a rank of host2 has failed");
+  CHECK(job.told<Stop>()[0].second.why == "a rank on host2 failed");
   CHECK(job.told<Stop>()[0].second.signo == SIGTERM);
   CHECK(job.told<Stop>()[0].second.round == 0);
   job.fail(2, job.now, 7);
@@ -289,7 +289,7 @@ TEST_CASE("who leaves an elastic job is missed by nobody", "[coordinator]") {
   job.forget();
   job.failing(2, SIGTERM);
   CHECK(job.who_was_told<Stop>() == Nodes{1, 3});
-  CHECK(job.told<Stop>()[0].second.why == "host2 is told to stop");
+  CHECK(job.told<Stop>()[0].second.why == "host2 was asked to stop");
   job.leave(2, SIGTERM);
   job.end(1, "stopped");
   SECTION("") {

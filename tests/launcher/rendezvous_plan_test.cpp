@@ -118,9 +118,9 @@ TEST_CASE("what does not go together is told in a line", "[team]") {
   };
   const std::vector<Case> cases = {
       {{"--nnodes=2", "--node-rank=2", "--master-addr=h"},
-       "--node-rank 2: --nnodes 2 has node ranks 0 to 1"},
+       "--node-rank 2 is out of range: --nnodes 2 has node ranks 0 to 1"},
       {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: a job whose size"},
-      {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "say where the nodes meet, with --rdzv-endpoint"},
+      {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "set the rendezvous endpoint with --rdzv-endpoint"},
       {with("join_timout=3"), "unknown key; did you mean join_timeout?"},
       {with("qwertz=3"), "--rdzv-conf qwertz: unknown key"},
       {with("join_timeout=x"), "--rdzv-conf join_timeout=x: need seconds"},
@@ -130,7 +130,7 @@ TEST_CASE("what does not go together is told in a line", "[team]") {
       {with("join_timeout=1e99"), "need seconds"},
       {with("join_timeout=3s"), "need seconds"},
       {with("is_host=maybe"), "--rdzv-conf is_host=maybe: need true or false"},
-      {with("keep_alive_interval=0.1"), "need at least 0.5 s in all"},
+      {with("keep_alive_interval=0.1"), "the keep-alive must be at least 0.5 s"},
       {with("keep_alive_interval=30000000,keep_alive_max_attempt=30000000"), "more than a year"},
       {{"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=ftp://a"}, "--rdzv-endpoint: "},
   };

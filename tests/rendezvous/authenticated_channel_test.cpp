@@ -127,15 +127,16 @@ TEST_CASE("an agent that does not know the secret is told so and goes no further
     Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 1000);
     REQUIRE(sides.leader_heard.size() == 1);
     const auto& refusal = std::get<Refusal>(std::get<Message>(sides.leader_heard[0]));
-    CHECK(refusal.why == "its token is not this job's");
+    CHECK(refusal.why == "the leader's token differs from the agent's");
     CHECK_FALSE(sides.leader.is_open());
   }
 }
 
 TEST_CASE("a leader that does not know the secret is not believed", "[talk]") {
   Sides sides({.secret = "secret"}, "job", "agent", {.secret = ""});
-  CHECK_THROWS_WITH(sides.exchange(), Contains("the token of 10.0.0.1:29400 is not ours") &&
-                                          Contains("--rdzv-token-file"));
+  CHECK_THROWS_WITH(sides.exchange(),
+                    Contains("the token of 10.0.0.1:29400 differs from this node's") &&
+                        Contains("--rdzv-token-file"));
   CHECK_FALSE(sides.agent.is_open());
 }
 
@@ -149,18 +150,17 @@ TEST_CASE("an agent that goes on with a proof that is wrong is refused with a re
   const auto guess = GENERATE_COPY(std::string(), std::string(64, '0'), challenge.proof);
   CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), heard), ProtocolError);
   CHECK_FALSE(leader.is_open());
-  CHECK_THAT(said<Refusal>(leader.output(), 1).why, Contains("the token is not this job's"));
+  CHECK_THAT(said<Refusal>(leader.output(), 1).why, Contains("the token differs from this job's"));
 }
 
 TEST_CASE("the nodes of another job are refused on both sides with a message", "[talk]") {
   Sides sides({.secret = "secret"}, "another\x1b[31m");
-  CHECK_THROWS_WITH(sides.exchange(), "it wants to join the job another?[31m, this is job");
+  CHECK_THROWS_WITH(sides.exchange(), "it requested job another?[31m, but this is job job");
   Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1000);
   REQUIRE(sides.agent_heard.size() == 1);
   const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
   CHECK(refusal.status == 2);
-  CHECK_THAT(refusal.why,
-             Contains("this is the job job, not another?[31m") && Contains("--rdzv-id"));
+  CHECK_THAT(refusal.why, Contains("this is job job, not another?[31m") && Contains("--rdzv-id"));
 }
 
 TEST_CASE("who only asks how a job is need not know its name, but its secret", "[talk]") {
@@ -180,9 +180,8 @@ TEST_CASE("another version is told from the first bytes, on both sides", "[talk]
   Heard heard;
   const std::string newer = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion + 1);
   CHECK_THROWS_AS(sides.leader.receive(newer, heard), Mismatch);
-  CHECK_THROWS_WITH(
-      sides.agent.receive(newer, heard),
-      Contains("10.0.0.1:29400 speaks version 2") && Contains("this mgpu-run version 1"));
+  CHECK_THROWS_WITH(sides.agent.receive(newer, heard),
+                    Contains("10.0.0.1:29400 speaks version 2") && Contains("this node version 1"));
   CHECK(sides.leader.output() == kPreamble);
 }
 
@@ -196,7 +195,7 @@ TEST_CASE("a service that speaks otherwise is left at its first byte that does n
     sides.agent.receive("", heard);
     other = "?";
   }
-  CHECK_THROWS_WITH(sides.agent.receive(other, heard), "it does not speak our protocol");
+  CHECK_THROWS_WITH(sides.agent.receive(other, heard), "it does not speak the mgpu-run protocol");
 }
 
 TEST_CASE("a recorded conversation cannot be played to a leader again", "[talk]") {
@@ -207,7 +206,7 @@ TEST_CASE("a recorded conversation cannot be played to a leader again", "[talk]"
 
   LeaderChannel leader(sides.leaders, sides.job);
   Heard heard;
-  CHECK_THROWS_WITH(leader.receive(sides.to_leader, heard), "it does not know this job's token");
+  CHECK_THROWS_WITH(leader.receive(sides.to_leader, heard), "its token differs from this job's");
   CHECK(heard.empty());
   CHECK_FALSE(leader.is_open());
 
@@ -312,7 +311,7 @@ TEST_CASE("frames that are left out, swapped, repeated or turned around are noti
   }
   SECTION("without a code") {
     CHECK_THROWS_WITH(sides.leader.receive(std::string("\2\0\0\0{}", 6), heard),
-                      "a frame without a code");
+                      "a frame without an authentication code");
   }
 }
 
@@ -322,11 +321,11 @@ TEST_CASE("there is one greeting, in one order", "[talk]") {
   const auto hello = framed(Hello{.job = "job", .nonce = std::string(64, '0')});
   SECTION("a second hello") {
     CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, heard),
-                      "a greeting out of order");
+                      "a handshake message out of order");
   }
   SECTION("a proof before the hello") {
     CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), heard),
-                      "a greeting out of order");
+                      "a handshake message out of order");
   }
   SECTION("another message before the end of it") {
     CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), heard), ProtocolError);
@@ -337,7 +336,7 @@ TEST_CASE("there is one greeting, in one order", "[talk]") {
         GENERATE(std::string(), std::string(62, '0'), std::string(66, '0'), std::string(64, 'x'));
     CHECK_THROWS_WITH(
         sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), heard),
-        "a greeting without a proper nonce");
+        "a handshake message with an invalid nonce");
   }
   SECTION("the agent hears a hello") {
     CHECK_THROWS_AS(sides.agent.receive(kPreamble + hello, heard), ProtocolError);
@@ -345,7 +344,7 @@ TEST_CASE("there is one greeting, in one order", "[talk]") {
   SECTION("and a greeting in an open conversation") {
     sides.exchange();
     sides.agent.send(Hello{.job = "job", .nonce = std::string(64, '0')});
-    CHECK_THROWS_WITH(sides.exchange(), "a second greeting");
+    CHECK_THROWS_WITH(sides.exchange(), "a second handshake");
   }
   SECTION("no greeting is longer than a few KiB") {
     CHECK_THROWS_AS(sides.leader.receive(kPreamble + std::string("\1\x40\0\0", 4), heard),
@@ -389,7 +388,8 @@ TEST_CASE("a sealed secret comes from the leader to those who can open it", "[ta
   SECTION("from a leader that does not know how") {
     Sides sides({.unseal = unseal}, "job", "agent", {.secret = "made up"});
     CHECK_THROWS_AS(sides.exchange(), Mismatch);
-    CHECK_THROWS_WITH(Sides({.unseal = unseal}).exchange(), Contains("another way to prove"));
+    CHECK_THROWS_WITH(Sides({.unseal = unseal}).exchange(),
+                      Contains("another authentication method"));
   }
   SECTION("and is not handed to those who did not ask") {
     Sides sides({.secret = "made up"}, "job", "agent", {.secret = "made up", .seal = seal});

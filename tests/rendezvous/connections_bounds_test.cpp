@@ -18,7 +18,7 @@ TEST_CASE("whoever does not introduce himself in time is turned away", "[hub]") 
   agent.send_datagram(agent.next_beat());
   for (auto at = 5s; at <= 11s; at += 1s) room.hub->tick(now + at);
   CHECK(room.turned_away.size() == 2);
-  CHECK_THAT(room.turned_away.at(0), Contains("did not introduce itself in time"));
+  CHECK_THAT(room.turned_away.at(0), Contains("did not complete the handshake in time"));
   CHECK(room.until([&] { return silent.read(), slow.read(), silent.ended && slow.ended; }));
   SECTION("and let go of although he does not go") {
     room.hub->tick(steady_now() + 10s);
@@ -49,7 +49,8 @@ TEST_CASE("strangers are told nothing and are no peers to send to", "[hub]") {
   room.hub->send(1, Notice{"secret plans"});
   stranger.say("GET / HTTP/1.1\r\n\r\n");
   REQUIRE(room.until([&] { return !room.turned_away.empty(); }));
-  CHECK(room.turned_away[0] == "turned away 127.0.0.1: it does not speak our protocol");
+  CHECK(room.turned_away[0] ==
+        "rejected a connection from 127.0.0.1: it does not speak the mgpu-run protocol");
   CHECK(room.joined.empty());
   CHECK(room.gone.empty());
 }
@@ -80,7 +81,7 @@ TEST_CASE("a peer that floods is told so and turned away, the others live on", "
     for (int i = 0; i < 4; ++i) flood.talk.send(Notice{std::string(3 << 20, 'x')});
   }
   REQUIRE(room.until([&] { return flood.write_some(), flood.read(), flood.ended; }));
-  CHECK_THAT(room.turned_away.at(0), Contains("more than 1 messages or 0.0625 MiB a second"));
+  CHECK_THAT(room.turned_away.at(0), Contains("more than 1 messages or 0.0625 MiB per second"));
   CHECK(room.gone == Gone{{flood.id, Connections::Parting::broken}});
   CHECK_THAT(std::get<Refusal>(std::get<Message>(flood.heard.back())).why, Contains("0.0625 MiB"));
   agent.send(Notice{"I am well"});

@@ -60,7 +60,8 @@ TEST_CASE("how an agent went is told", "[hub]") {
     REQUIRE(room.until([&] { return !room.gone.empty(); }));
     CHECK(room.gone == Gone{{agent.id, Connections::Parting::broken}});
     REQUIRE(room.turned_away.size() == 1);
-    CHECK(room.turned_away[0] == "turned away 127.0.0.1: a frame without a code");
+    CHECK(room.turned_away[0] ==
+          "rejected a connection from 127.0.0.1: a frame without an authentication code");
   }
   SECTION("nothing comes of it") {
     const auto now = steady_now();

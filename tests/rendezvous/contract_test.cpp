@@ -122,7 +122,7 @@ TEST_CASE("half a place is a place that was told, and what is missing is named",
   CHECK(told({{"LOCAL_RANK", "0"}}));
   CHECK(told({{"WORLD_SIZE", "4"}}));
   CHECK_THROWS_WITH(read({{"WORLD_SIZE", "4"}}),
-                    "RANK is not set and WORLD_SIZE=4 is; start this program with mgpu-run");
+                    "RANK is not set although WORLD_SIZE=4 is; start this program with mgpu-run");
   CHECK_THROWS_WITH(read({{"RANK", "0"}, {"LOCAL_RANK", "0"}}),
-                    "WORLD_SIZE is not set and RANK=0 is; start this program with mgpu-run");
+                    "WORLD_SIZE is not set although RANK=0 is; start this program with mgpu-run");
 }

@@ -99,7 +99,7 @@ TEST_CASE("a peer cannot make us keep more than the limits", "[etcd]") {
     CHECK_THROWS_WITH(([&] {
                         for (int i = 0; i < 10'000; ++i) parser.feed("X: y\r\n");
                       }()),
-                      "the head of its HTTP answer is too long");
+                      "the header of its HTTP response is too long");
   }
   SECTION("in a body") {
     ResponseParser parser;

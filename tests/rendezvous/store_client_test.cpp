@@ -123,7 +123,7 @@ TEST_CASE("a store that is not there is named", "[store][client]") {
 TEST_CASE("a server that does not answer is given up at the deadline", "[store][client]") {
   const auto silent = listen_on_loopback(0);
   CHECK_THROWS_WITH(StoreClient("127.0.0.1", silent.port, 50ms),
-                    Contains("VALIDATE: no answer in time"));
+                    Contains("VALIDATE: no reply in time"));
 }
 
 TEST_CASE("a reset forgets all keys, ends all connections and keeps the port", "[store][client]") {
