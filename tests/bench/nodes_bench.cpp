@@ -120,7 +120,7 @@ class LeaderProcess {
                   {.announce =
                        [told = 0](std::string_view line) mutable {
                          const bool bad =
-                             line.find("is lost") != line.npos || line.find("turned") != line.npos;
+                             line.find("is lost") != line.npos || line.find("rejected") != line.npos;
                          if (bad && ++told <= 3) fmt::print(stderr, "leader: {}\n", line);
                        },
                    .over = [](int) {},
