@@ -38,14 +38,14 @@ class AuthenticatedChannel {
   AuthenticatedChannel& operator=(const AuthenticatedChannel&) = delete;
   virtual ~AuthenticatedChannel() = default;
 
-  using Heard = std::variant<Message, Heartbeat>;
+  using Received = std::variant<Message, Heartbeat>;
 
   // Takes bytes as they came and adds what they amount to. Messages of the greeting are dealt
   // with here and not passed on.
-  void receive(std::string_view bytes, std::vector<Heard>& heard);
+  void receive(std::string_view bytes, std::vector<Received>& received);
   // Both only once is_open().
   void send(const Message& message);
-  void send(const Heartbeat& beat);
+  void send(const Heartbeat& heartbeat);
   // Tells the other side why this ends, at any time.
   void refuse(const Refusal& refusal);
 
@@ -59,24 +59,24 @@ class AuthenticatedChannel {
 
  protected:
   // `other` is the other side for messages to people.
-  explicit AuthenticatedChannel(std::string other) : other_(std::move(other)) {
+  explicit AuthenticatedChannel(std::string peer_name) : peer_name_(std::move(peer_name)) {
     output_ = kProtocolMagic;
     output_ += static_cast<char>(kProtocolVersion);
   }
 
-  virtual void greet(Message&& message) = 0;
-  void put(const Message& message);
+  virtual void handle_handshake(Message&& message) = 0;
+  void send_plain(const Message& message);
   void open(std::string_view secret, std::string_view agent_nonce, std::string_view leader_nonce,
             bool agent);
-  static std::string proof(std::string_view secret, std::string_view who,
+  static std::string proof(std::string_view secret, std::string_view side,
                            std::string_view agent_nonce, std::string_view leader_nonce,
                            std::string_view job);
 
  private:
-  void take_preamble();
-  void take(std::string_view body, std::vector<Heard>& heard);
+  void check_preamble();
+  void handle_frame(std::string_view body, std::vector<Received>& received);
 
-  std::string other_, preamble_;
+  std::string peer_name_, preamble_;
   FrameReader frames_;
   std::string output_;
   bool open_ = false;
@@ -88,13 +88,14 @@ class AuthenticatedChannel {
 class AgentChannel : public AuthenticatedChannel {
  public:
   // `who` is the leader for messages to people, such as its address.
-  AgentChannel(Credentials credentials, std::string job, std::string purpose, std::string who);
+  AgentChannel(Credentials credentials, std::string job, std::string purpose,
+               std::string leader_name);
 
  private:
-  void greet(Message&& message) override;
+  void handle_handshake(Message&& message) override;
 
   Credentials credentials_;
-  std::string job_, purpose_, who_, nonce_;
+  std::string job_, purpose_, leader_name_, nonce_;
   bool proven_ = false;
 };
 
@@ -108,7 +109,7 @@ class LeaderChannel : public AuthenticatedChannel {
   const std::string& purpose() const { return hello_.purpose; }
 
  private:
-  void greet(Message&& message) override;
+  void handle_handshake(Message&& message) override;
 
   const Credentials& credentials_;
   const std::string& job_;

@@ -30,16 +30,16 @@ class Connections {
     std::string job;
     Credentials credentials;
     Nanoseconds keep_alive = std::chrono::seconds(5);
-    int port = 0;                       // for datagrams; the same as the store's
-    std::size_t most_strangers = 1024;  // connections that have not proven themselves
-    Nanoseconds introduction = std::chrono::seconds(10);  // the time they have for it
-    std::size_t most_unsent = 16 << 20;                   // bytes that a peer may leave unread
+    int port = 0;                    // for datagrams; the same as the store's
+    std::size_t max_pending = 1024;  // connections that have not proven themselves
+    Nanoseconds handshake_timeout = std::chrono::seconds(10);  // the time they have for it
+    std::size_t max_unsent = 16 << 20;                         // bytes that a peer may leave unread
     // What a peer may say. An agent says a few things in a round; its signs of life over the
     // stream are the most, 16 a second at the shortest keep-alive.
     RateLimit messages{100, 2000}, bytes{4 << 20, 32 << 20};
   };
 
-  enum class Parting {
+  enum class CloseReason {
     ended,   // closed its end: its process is over
     broken,  // the connection failed
     silent,  // nothing came for the keep-alive
@@ -48,8 +48,8 @@ class Connections {
   struct Callbacks {
     std::function<void(PeerId)> joined;  // has proven itself
     std::function<void(PeerId, Message&&)> message;
-    std::function<void(PeerId, Parting)> gone;  // not for those that we closed
-    std::function<void(const std::string& line)> turned_away;
+    std::function<void(PeerId, CloseReason)> gone;  // not for those that we closed
+    std::function<void(const std::string& line)> rejected;
   };
 
   Connections(Settings settings, Callbacks callbacks);
@@ -72,28 +72,28 @@ class Connections {
   void close(PeerId peer);
 
   struct PeerFacts {
-    std::string address;      // of the peer, numeric
-    std::string our_address;  // that it reached
+    std::string address;        // of the peer, numeric
+    std::string local_address;  // that it reached
     std::string purpose;
-    Nanoseconds last_heard{0};
+    Nanoseconds last_heartbeat{0};
   };
   PeerFacts facts(PeerId peer) const;
   std::size_t peers() const { return by_id_.size(); }
 
  private:
   struct Peer;
-  using Dying = std::vector<PeerId>;
+  using Dead = std::vector<PeerId>;
 
   bool poll_once();
   void read(Peer& peer);
-  void take(Peer& peer, std::string_view bytes);
-  void introduce(Peer& peer);
+  void handle_bytes(Peer& peer, std::string_view bytes);
+  void accept_agent(Peer& peer);
   void flush(Peer& peer);
-  void part(Peer& peer, Parting how);
-  void turn_away(Peer& peer, const std::string& why);
-  void bury();
-  void hear_datagrams();
-  void beat(Peer& peer, Nanoseconds now);
+  void drop(Peer& peer, CloseReason how);
+  void reject(Peer& peer, const std::string& why);
+  void remove_dead();
+  void receive_datagrams();
+  void send_heartbeat(Peer& peer, Nanoseconds now);
   Nanoseconds heartbeat_interval() const;
   Peer* find(PeerId peer) const;
 
@@ -105,8 +105,8 @@ class Connections {
   PeerId next_id_ = 1;
   std::unordered_map<PeerId, std::unique_ptr<Peer>> by_id_;
   std::unordered_map<std::uint64_t, PeerId> by_session_;
-  std::list<PeerId> strangers_;  // the oldest first
-  Dying dying_;
+  std::list<PeerId> pending_;  // the oldest first
+  Dead dead_;
   Nanoseconds last_tick_{0}, awake_since_{0};
 };
 

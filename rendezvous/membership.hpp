@@ -22,6 +22,6 @@ struct Candidate {
 // what was asked for.
 // Who was there keeps its place while there are so many; newcomers fill the gaps. In the first
 // round the leader's own node comes first.
-std::vector<std::uint64_t> arrange(std::vector<Candidate> candidates, int most);
+std::vector<std::uint64_t> assign_node_ranks(std::vector<Candidate> candidates, int max_nodes);
 
 }  // namespace mgpu::rendezvous

@@ -55,10 +55,10 @@ void fields(Stop& m, Visit&& field) {
 }
 template <class Visit>
 void fields(End& m, Visit&& field) {
-  field("status", m.status), field("words", m.words);
+  field("status", m.status), field("words", m.message);
 }
 template <class Visit>
-void fields(StatusAnswer& m, Visit&& field) {
+void fields(StatusReply& m, Visit&& field) {
   field("text", m.text);
 }
 template <class Visit>
@@ -83,7 +83,7 @@ void fields(Leave& m, Visit&& field) {
   field("signo", m.signo), field("why", m.why);
 }
 template <class Visit>
-void fields(StatusQuestion&, Visit&&) {}
+void fields(StatusRequest&, Visit&&) {}
 
 // The names stand in the order of the variant.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {

@@ -74,9 +74,9 @@ struct Stop {
 // The job is over.
 struct End {
   int status = 0;
-  std::string words;  // for people, may be empty
+  std::string message;  // for people, may be empty
 };
-struct StatusAnswer {
+struct StatusReply {
   std::string text;  // JSON
 };
 
@@ -116,10 +116,10 @@ struct Leave {
   int signo = 0;  // that it was told to stop with; 0: none
   std::string why;
 };
-struct StatusQuestion {};
+struct StatusRequest {};
 
 using Message = std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End,
-                             StatusAnswer, Join, Failing, NodeEnded, Leave, StatusQuestion>;
+                             StatusReply, Join, Failing, NodeEnded, Leave, StatusRequest>;
 
 // As one JSON object.
 std::string encode(const Message& message);

@@ -33,8 +33,8 @@ class Resolver {
   void forget(const std::string& host);  // what was found did not answer
 
  private:
-  struct LookUp;
-  struct Known {
+  struct Lookup;
+  struct CacheEntry {
     Addresses addresses;
     std::chrono::steady_clock::time_point until;
   };
@@ -42,8 +42,8 @@ class Resolver {
   void finish(const std::string& host);
 
   boost::asio::io_context& io_;
-  std::map<std::string, Known> known_;
-  std::map<std::string, std::unique_ptr<LookUp>> running_;
+  std::map<std::string, CacheEntry> cache_;
+  std::map<std::string, std::unique_ptr<Lookup>> lookups_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -65,7 +65,7 @@ class Agent {
   void released();
   // Says goodbye and is silent from then on; `done` when it is written, or cannot be.
   void leave(const rendezvous::Leave& leave, std::function<void()> done);
-  void shut();
+  void close();
 
   bool joined() const { return state_ == State::joined; }
   // A time of ours by the leader's clock.
@@ -77,62 +77,62 @@ class Agent {
 
  private:
   using Nanoseconds = rendezvous::Nanoseconds;
-  enum class State { seeking, calling, greeting, joined, cut_off, shut };
+  enum class State { resolving, connecting, handshaking, joined, cut_off, closed };
 
-  void seek();
+  void find_leader();
   void on_resolved(const rendezvous::Resolver::Addresses& addresses, const std::string& problem);
-  void call_next();
+  void connect_next();
   void on_connected(const boost::system::error_code& failed);
-  void failed_to_call(const std::string& why);
-  void try_again();
-  std::string where() const;
+  void connect_failed(const std::string& why);
+  void retry_later();
+  std::string target_text() const;
   std::string leader_text() const;
   // Asio leaves its sockets open across exec.
-  static void keep_from_ranks(int fd);
+  static void set_close_on_exec(int fd);
   void give_up();
 
   void read();
   void on_bytes(std::string_view bytes);
   void on_message(rendezvous::Message&& message);
-  void welcome(const rendezvous::Welcome& welcome);
+  void on_welcome(const rendezvous::Welcome& welcome);
   void write();
-  void failure_report(std::function<void()> done);
-  void lose(const std::string& why);
-  void drop();
+  void flush_then_close(std::function<void()> done);
+  void leader_lost(const std::string& why);
+  void disconnect();
 
-  void arm_beats();
-  void on_beat_timer();
-  void send_beat(Nanoseconds now);
-  void hear();
+  void arm_heartbeat_timer();
+  void on_heartbeat_timer();
+  void send_heartbeat(Nanoseconds now);
+  void receive_datagram();
 
   boost::asio::io_context& io_;
   Settings settings_;
   Callbacks callbacks_;
-  State state_ = State::seeking;
+  State state_ = State::resolving;
   rendezvous::Resolver resolver_;
   boost::asio::ip::tcp::socket stream_;
   boost::asio::ip::udp::socket datagrams_;
-  boost::asio::steady_timer call_timer_, beat_timer_;
-  std::uint64_t call_ = 0;  // which connection a completion belongs to
+  boost::asio::steady_timer connect_timer_, heartbeat_timer_;
+  std::uint64_t connection_id_ = 0;  // which connection a completion belongs to
 
   std::vector<Endpoint> candidates_;
   std::size_t next_candidate_ = 0;
   Endpoint leader_;
   std::string our_address_, leader_address_;
   std::string last_problem_;
-  Nanoseconds give_up_at_{0}, told_at_{0}, began_{0};
-  std::chrono::milliseconds pause_{0};
+  Nanoseconds give_up_at_{0}, noted_at_{0}, search_began_{0};
+  std::chrono::milliseconds retry_pause_{0};
 
-  std::unique_ptr<rendezvous::AgentChannel> talk_;
+  std::unique_ptr<rendezvous::AgentChannel> channel_;
   std::array<char, 64 << 10> bytes_{};
-  std::string writing_;
-  bool writes_ = false;
-  std::function<void()> written_;
+  std::string write_buffer_;
+  bool write_active_ = false;
+  std::function<void()> on_flushed_;
 
   std::uint64_t session_ = 0;
-  rendezvous::HeartbeatTracker pulse_;
-  Nanoseconds beat_interval_{0}, next_beat_{0}, next_stream_beat_{0};
-  Nanoseconds datagram_heard_{0};
+  rendezvous::HeartbeatTracker heartbeats_;
+  Nanoseconds heartbeat_interval_{0}, next_heartbeat_{0}, next_stream_heartbeat_{0};
+  Nanoseconds datagram_received_at_{0};
   std::array<char, 128> datagram_{};
   boost::asio::ip::udp::endpoint from_;
 };

@@ -27,7 +27,7 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
               .credentials = credentials_,
               .keep_alive = plan_.rules.keep_alive,
               .join_timeout = plan_.rules.join_timeout},
-             {.resolved = [this](auto& endpoints) { resolved(endpoints); },
+             {.resolved = [this](auto& endpoints) { add_leader_addresses(endpoints); },
               .introduce = [this] { return introduce(); },
               .begin =
                   [this](const auto& begin, const auto& address, int port) {
@@ -37,11 +37,11 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
                   },
               .stop = callbacks_.stop,
               .cut_off = callbacks_.cut_off,
-              .end = [this](int status, const auto& words) { job_over(status, words); },
+              .end = [this](int status, const auto& words) { end_job(status, words); },
               .lease = callbacks_.lease,
               .connected = callbacks_.connected,
               .say = callbacks_.say}),
-      stand_timer_(io) {}
+      election_timer_(io) {}
 
 void ClusterMember::start() {
   if (plan_.etcd) join_election();
@@ -50,7 +50,7 @@ void ClusterMember::start() {
 
 // Whoever owns the address leads: told by the addresses of this machine and by the port, which one
 // program can have.
-void ClusterMember::resolved(std::vector<Agent::Endpoint>& endpoints) {
+void ClusterMember::add_leader_addresses(std::vector<Agent::Endpoint>& endpoints) {
   const auto ours = interfaces();
   const auto is_ours = [&](const Agent::Endpoint& endpoint) {
     // Debian gives a host's own name an address that no interface shows, 127.0.1.1.
@@ -60,8 +60,8 @@ void ClusterMember::resolved(std::vector<Agent::Endpoint>& endpoints) {
     });
   };
   if (!leader_ && !election_ &&
-      plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
-      !lead(rules_here(), counts_))
+      plan_.runs_leader.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
+      !start_leader(local_rules(), counts_))
     return endpoints.clear();
   if (!leader_) return;
   std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
@@ -71,7 +71,7 @@ void ClusterMember::resolved(std::vector<Agent::Endpoint>& endpoints) {
 }
 
 // A leader that was killed here may have left a round that runs.
-Coordinator::Settings ClusterMember::rules_here() const {
+Coordinator::Settings ClusterMember::local_rules() const {
   Coordinator::Settings rules = plan_.rules;
   const auto trace = find_leader(node_.job, plan_.port);
   if (trace && trace->age < rules.keep_alive * 2 + rules.grace) rules.nodes_before = trace->nodes;
@@ -79,7 +79,7 @@ Coordinator::Settings ClusterMember::rules_here() const {
 }
 
 // True when there is a leader to call, here or elsewhere.
-bool ClusterMember::lead(const Coordinator::Settings& rules, const JobCounts& counts) {
+bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCounts& counts) {
   try {
     leader_ = std::make_unique<Leader>(
         io_,
@@ -92,7 +92,7 @@ bool ClusterMember::lead(const Coordinator::Settings& rules, const JobCounts& co
                          .port = plan_.port},
         Leader::Callbacks{
             .announce = callbacks_.say,
-            .over = [this](int status) { job_over(status, ""); },
+            .over = [this](int status) { end_job(status, ""); },
             .changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
     return true;
   } catch (const std::exception& problem) {
@@ -103,9 +103,9 @@ bool ClusterMember::lead(const Coordinator::Settings& rules, const JobCounts& co
       return false;
     }
     // Another agent on this machine may have been first.
-    if (!plan_.serves.value_or(false)) return true;
-    agent_.shut();
-    job_over(1, problem.what());
+    if (!plan_.runs_leader.value_or(false)) return true;
+    agent_.close();
+    end_job(1, problem.what());
     return false;
   }
 }
@@ -138,20 +138,21 @@ void ClusterMember::leave(int signo, const std::string& why) {
   agent_.leave({.signo = signo, .why = why}, [this, signo, joined] {
     if (leader_ && election_) return hand_over(128 + signo);
     // A leader of ours that hears it says itself what comes of the job.
-    if (!leader_ || !joined) job_over(128 + signo, "");
+    if (!leader_ || !joined) end_job(128 + signo, "");
   });
 }
 
-void ClusterMember::job_over(int status, const std::string& words) {
-  if (over_) return;
-  over_ = true;
+void ClusterMember::end_job(int status, const std::string& words) {
+  if (ended_) return;
+  ended_ = true;
   // Not from within the leader or the agent, which go when the job does.
   asio::post(io_, [this, status, words] { callbacks_.end(status, words); });
 }
 
 void ClusterMember::when_over(std::function<void()> done) {
-  agent_.shut();
-  end_election([this, done = std::move(done)] { leader_ ? leader_->when_alone(done) : done(); });
+  agent_.close();
+  end_election(
+      [this, done = std::move(done)] { leader_ ? leader_->when_agents_informed(done) : done(); });
 }
 
 std::string ClusterMember::interface() const {

@@ -62,11 +62,11 @@ class ClusterMember {
   std::string interface() const;
 
  private:
-  void resolved(std::vector<Agent::Endpoint>& endpoints);
-  Coordinator::Settings rules_here() const;
-  bool lead(const Coordinator::Settings& rules, const JobCounts& counts);
+  void add_leader_addresses(std::vector<Agent::Endpoint>& endpoints);
+  Coordinator::Settings local_rules() const;
+  bool start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
   rendezvous::Join introduce();
-  void job_over(int status, const std::string& words);
+  void end_job(int status, const std::string& words);
 
   // With etcd.
   struct Saved {  // what a leader must not lose
@@ -76,11 +76,11 @@ class ClusterMember {
     int left = 0;              // of these, those that have left it with nothing of theirs running
     std::optional<int> ended;  // with this status
   };
-  static std::string text_of(const Saved& saved);
-  static std::optional<Saved> read_state(const std::string& text);
+  static std::string state_json(const Saved& saved);
+  static std::optional<Saved> parse_state(const std::string& text);
   void join_election();
-  void stand();
-  void elected(const rendezvous::etcd::Election::Seen& seen);
+  void stand_for_election();
+  void on_election_status(const rendezvous::etcd::Election::Status& status);
   bool take_over(const std::optional<Saved>& saved, std::int64_t term);
   void save(const JobCounts& counts, int nodes);
   void hand_over(int status);
@@ -95,18 +95,18 @@ class ClusterMember {
   std::unique_ptr<Leader> leader_;
   Agent agent_;
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
-  boost::asio::steady_timer stand_timer_;
+  boost::asio::steady_timer election_timer_;
   std::string our_address_;
   std::string lead_problem_;
   bool any_port_ = false;
-  bool rests_ = false;  // does not stand for a moment
-  bool leaves_ = false;
+  bool backing_off_ = false;  // does not stand for a moment
+  bool leaving_ = false;
   // Which of the jobs of this id is ours: the term of its first leader; 0: not known yet.
   std::int64_t incarnation_ = 0;
   Saved last_saved_;
   JobCounts counts_;  // as our agent was told them
   int nodes_ = 0;     // of the last round that we were in
-  bool over_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace mgpu::launcher

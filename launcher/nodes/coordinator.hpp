@@ -64,7 +64,7 @@ class Coordinator {
   struct Settings {
     int min_nodes = 1;
     int max_nodes = 1;
-    bool by_rank = false;  // torchrun's static job: the end of one node's part ends the job
+    bool static_ranks = false;  // torchrun's static job: the end of one node's part ends the job
     LeaderTime keep_alive = std::chrono::seconds(5);
     LeaderTime grace = std::chrono::seconds(30);
     LeaderTime join_timeout = std::chrono::seconds(600);
@@ -83,7 +83,7 @@ class Coordinator {
   Actions ended(NodeId node, const rendezvous::NodeEnded& end, LeaderTime now);
   Actions leaves(NodeId node, const rendezvous::Leave& leave, LeaderTime now);
   // The conversation is over. `surely_over`: nothing of the job can be left there.
-  Actions gone(NodeId node, LeaderTime last_heard, bool surely_over, const std::string& how,
+  Actions gone(NodeId node, LeaderTime last_heartbeat, bool certainly_ended, const std::string& how,
                LeaderTime now);
   Actions tick(LeaderTime now);
   // When tick has something to do at the latest.
@@ -109,7 +109,8 @@ class Coordinator {
   std::string host_of(NodeId node) const;
 
  private:
-  static constexpr LeaderTime kTellEvery = std::chrono::seconds(1);  // those that wait, what for
+  static constexpr LeaderTime kNoticeInterval =
+      std::chrono::seconds(1);  // those that wait, what for
 
   enum class Phase { gathering, running, stopping, resting, over };
   enum class Part { waiting, disputing, in_round, ended };
@@ -117,38 +118,38 @@ class Coordinator {
     rendezvous::Join join;
     Part part = Part::waiting;
     LeaderTime since{0};
-    int place = -1;  // its node rank in the last round
+    int node_rank = -1;  // its node rank in the last round
     bool lost = false;
-    LeaderTime last_heard{0}, dead_by{0};
+    LeaderTime last_heartbeat{0}, dead_by{0};
     std::optional<rendezvous::NodeEnded> end;
   };
 
-  void consider(LeaderTime now);
-  void settle_disputes(LeaderTime now);
+  void maybe_start_round(LeaderTime now);
+  void resolve_disputes(LeaderTime now);
   std::optional<NodeId> holder_of(int node_rank, NodeId except) const;
-  void forget_others_counts();
-  void begin_round(LeaderTime now);
+  void reset_counts_if_all_new();
+  void start_round(LeaderTime now);
   void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
   void check_round_over(LeaderTime now);
   bool round_is_over(LeaderTime now) const;
-  void judge(LeaderTime now);
-  void gather(LeaderTime now);
+  void assess_round(LeaderTime now);
+  void start_gathering(LeaderTime now);
   void finish(int status, const std::string& why);
-  void forget_round();
-  void tell_waiting(LeaderTime now);
+  void reset_round();
+  void notify_waiting(LeaderTime now);
   void recount();
-  int here() const { return static_cast<int>(nodes_.size()) - apart_; }
+  int available_nodes() const { return static_cast<int>(nodes_.size()) - unavailable_; }
   std::vector<NodeId> candidates() const;
   std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures() const;
-  bool caused_from_outside(const rendezvous::NodeEnded& failure) const;
+  bool has_external_cause(const rendezvous::NodeEnded& failure) const;
   Decision decide(const rendezvous::NodeEnded& failure);
-  void let_go(NodeId id);
-  bool has_loss() const;
+  void remove_node(NodeId id);
+  bool has_lost_node() const;
   bool in_this_round(const Node& node) const;
   bool old_round_may_run(LeaderTime now) const;
-  bool is_back(const Node& node) const;
+  bool has_rejoined(const Node& node) const;
   bool ends_the_job(const Node& node) const;
-  Actions take();
+  Actions take_actions();
 
   Settings settings_;
   JobCounts counts_;
@@ -158,19 +159,19 @@ class Coordinator {
   std::map<int, NodeId> rank_holders_;  // who asked for a node rank first; may be gone by now
   // So that ten thousand that come and go one by one are not counted each time: nodes that are
   // lost or in dispute, that were in a lost leader's round, that have ranks of this round.
-  int apart_ = 0, back_ = 0, at_work_ = 0;
+  int unavailable_ = 0, rejoined_ = 0, working_ = 0;
   Actions actions_;
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;
   LeaderTime rest_until_{0};
-  LeaderTime ticked_{0};
-  LeaderTime told_at_{LeaderTime::min()};  // those that wait, what for
-  bool news_ = false;                      // that they have not been told
+  LeaderTime last_tick_{0};
+  LeaderTime noticed_at_{LeaderTime::min()};  // those that wait, what for
+  bool has_news_ = false;                     // that they have not been told
   // Nodes of a lost leader's last round that are not back may still run it: until they cannot any
   // more, no round begins.
   LeaderTime hold_until_{0};
   int nodes_before_ = 0;
-  bool formed_ = false;  // there was a round
+  bool had_round_ = false;  // there was a round
   int stop_signal_ = 0;
   std::string stop_why_;
   // When somebody left this round or was let in: what fails from then on does so for that.

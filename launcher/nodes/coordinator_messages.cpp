@@ -10,10 +10,10 @@ namespace mgpu::launcher {
 
 using rendezvous::Notice;
 
-void Coordinator::tell_waiting(LeaderTime now) {
-  if (!news_ || now < told_at_ + kTellEvery) return;
-  news_ = false;
-  told_at_ = now;
+void Coordinator::notify_waiting(LeaderTime now) {
+  if (!has_news_ || now < noticed_at_ + kNoticeInterval) return;
+  has_news_ = false;
+  noticed_at_ = now;
   const bool runs = phase_ == Phase::running;
   const std::string text =
       runs ? "the job has all its nodes; this node is a spare and replaces the next lost node"
@@ -31,7 +31,7 @@ std::string Coordinator::missing() const {
   for (const NodeId id : here)
     text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);
   if (!here.empty()) text += ")";
-  if (!settings_.by_rank) return text;
+  if (!settings_.static_ranks) return text;
   std::string ranks;
   for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
     if (std::none_of(here.begin(), here.end(),
@@ -74,7 +74,7 @@ std::vector<Coordinator::NodeView> Coordinator::view() const {
     views.push_back({.id = id,
                      .host = node.join.host,
                      .nproc = node.join.nproc,
-                     .node_rank = node.place,
+                     .node_rank = node.node_rank,
                      .state = std::move(state),
                      .since = node.since});
   }

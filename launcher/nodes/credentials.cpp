@@ -15,7 +15,7 @@ namespace {
 
 // The leader makes a secret of its own and hands it out sealed: only programs of our user can open
 // what is sealed, as munged tells whose a credential is.
-rendezvous::Credentials by_munge() {
+rendezvous::Credentials munge_credentials() {
   const char* socket = std::getenv(kMungeSocketVariable);
   const auto munge = std::make_shared<Munge>(socket ? socket : "");
   munge->decode(munge->encode("is munged there?"));
@@ -37,18 +37,18 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
   ::unsetenv(kTokenVariable);
   if (secret) return {.secret = std::move(secret->bytes)};
   if (options.insecure) return {};
-  std::string munge_says;
+  std::string munge_problem;
   if (options.cluster.kind == Cluster::Kind::slurm) {
     try {
-      return by_munge();
+      return munge_credentials();
     } catch (const std::exception& problem) {
-      munge_says = fmt::format(" (munge is unavailable: {})", problem.what());
+      munge_problem = fmt::format(" (munge is unavailable: {})", problem.what());
     }
   }
   throw UsageError(
       fmt::format("--nnodes {}: no shared secret{}; give all nodes the same one with "
                   "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or accept every node with --insecure",
-                  options.max_nodes, munge_says));
+                  options.max_nodes, munge_problem));
 }
 
 }  // namespace mgpu::launcher

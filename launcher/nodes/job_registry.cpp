@@ -41,19 +41,19 @@ std::string path_of(const std::string& job, const std::string& ending = ".job") 
   return fmt::format("{}/{}{}", in, name, ending);
 }
 
-std::string trace_of(const std::string& job, int port) {
+std::string trace_path(const std::string& job, int port) {
   return path_of(job, fmt::format(".{}.leader", port));
 }
 
 // In one piece, for us alone.
 void write_note(const std::string& path, const std::string& text) {
   if (path.empty()) return;
-  const std::string beside = fmt::format("{}.{}", path, ::getpid());
+  const std::string temporary = fmt::format("{}.{}", path, ::getpid());
   const rendezvous::UniqueFd fd(
-      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   const bool written =
       fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!written || ::rename(beside.c_str(), path.c_str()) != 0) ::unlink(beside.c_str());
+  if (!written || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
 }  // namespace
@@ -88,15 +88,15 @@ void forget_job(const std::string& job) {
 }
 
 void trace_leader(const std::string& job, int port, int nodes) {
-  write_note(trace_of(job, port), fmt::format("{}\n", nodes));
+  write_note(trace_path(job, port), fmt::format("{}\n", nodes));
 }
 
 void erase_leader(const std::string& job, int port) {
-  if (const std::string path = trace_of(job, port); !path.empty()) ::unlink(path.c_str());
+  if (const std::string path = trace_path(job, port); !path.empty()) ::unlink(path.c_str());
 }
 
 std::optional<LeaderTrace> find_leader(const std::string& job, int port) {
-  const std::string path = trace_of(job, port);
+  const std::string path = trace_path(job, port);
   struct stat st{};
   std::ifstream in(path);
   LeaderTrace trace;

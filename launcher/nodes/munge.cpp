@@ -14,7 +14,7 @@ namespace {
 using Context = void*;
 constexpr int kSuccess = 0;
 constexpr int kOptionSocket = 8;
-constexpr std::size_t kMostBytes = 64 << 10;
+constexpr std::size_t kMaxBytes = 64 << 10;
 
 // What the library allocated for us.
 template <class T>
@@ -63,7 +63,7 @@ Munge::Munge(const std::string& socket) : library_(std::make_unique<Library>()) 
 Munge::~Munge() = default;
 
 std::string Munge::encode(const std::string& payload) const {
-  if (payload.size() > kMostBytes) throw std::runtime_error("munge: the payload is too long");
+  if (payload.size() > kMaxBytes) throw std::runtime_error("munge: the payload is too long");
   const auto call = library_->find<int (*)(char**, Context, const void*, int)>("munge_encode");
   char* text = nullptr;
   const int code = call(&text, library_->context, payload.data(), static_cast<int>(payload.size()));
@@ -75,7 +75,7 @@ std::string Munge::encode(const std::string& payload) const {
 }
 
 Munge::Decoded Munge::decode(const std::string& credential) const {
-  if (credential.size() > 2 * kMostBytes)
+  if (credential.size() > 2 * kMaxBytes)
     throw std::runtime_error("munge: the credential is too long");
   const auto call =
       library_->find<int (*)(const char*, Context, void**, int*, uid_t*, gid_t*)>("munge_decode");

@@ -99,7 +99,7 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
   Coordinator::Settings rules;
   rules.min_nodes = options.min_nodes;
   rules.max_nodes = options.max_nodes;
-  rules.by_rank = is_static(options);
+  rules.static_ranks = is_static(options);
   rules.keep_alive = options.keep_alive;
   // As torchrun: a node is dead when so many signs in a row are missing.
   const auto interval = conf.seconds("keep_alive_interval");
@@ -119,7 +119,7 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
     throw UsageError("--rdzv-conf keep_alive_interval: the keep-alive must be at least 0.5 s");
   rules.grace = options.grace;
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
-  if (rules.by_rank) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
+  if (rules.static_ranks) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
   rules.last_call = conf.seconds("last_call_timeout").value_or(rules.last_call);
   rules.limits = {options.max_restarts, options.retry_delay};
   return rules;
@@ -143,9 +143,9 @@ rendezvous::etcd::Access etcd_access(const Options& options, const Conf& conf) {
 
 std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   const Conf conf(options.rdzv_conf);
-  const bool by_rank = is_static(options);
+  const bool static_ranks = is_static(options);
   if (options.standalone || options.max_nodes == 1) {
-    if (options.node_rank > 0 && by_rank && !options.standalone)
+    if (options.node_rank > 0 && static_ranks && !options.standalone)
       throw UsageError(
           fmt::format("--node-rank {}: a job of one node has node rank 0 only; set "
                       "the number of nodes with --nnodes",
@@ -154,7 +154,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   }
   RendezvousPlan plan;
   plan.rules = rules_of(options, conf);
-  if (by_rank) {
+  if (static_ranks) {
     const MasterAddress address = master_address(options);
     if (options.node_rank >= options.max_nodes)
       throw UsageError(
@@ -168,7 +168,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
     plan.host = address.host;
     plan.port = address.port != 0 ? address.port : kStaticPort;
     plan.node_rank = options.node_rank;
-    plan.serves = options.node_rank == 0;
+    plan.runs_leader = options.node_rank == 0;
     return plan;
   }
   if (options.rdzv_endpoint.empty())
@@ -187,7 +187,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   const MasterAddress endpoint = split_endpoint(options.rdzv_endpoint);
   plan.host = endpoint.host;
   plan.port = endpoint.port != 0 ? endpoint.port : kDynamicPort;
-  plan.serves = conf.flag("is_host");
+  plan.runs_leader = conf.flag("is_host");
   return plan;
 }
 

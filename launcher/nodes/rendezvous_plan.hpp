@@ -13,7 +13,7 @@ namespace mgpu::launcher {
 struct RendezvousPlan {
   std::string host;  // where the leader is
   int port = 0;
-  std::optional<bool> serves;  // whether we lead; unset: whoever has the address does
+  std::optional<bool> runs_leader;  // whether we lead; unset: whoever has the address does
   int node_rank = -1;
   int position = -1;  // in the scheduler's order
   Coordinator::Settings rules;

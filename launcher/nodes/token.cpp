@@ -22,7 +22,7 @@ namespace {
 using rendezvous::error_text;
 using rendezvous::UniqueFd;
 
-constexpr std::size_t kLongest = 4096;
+constexpr std::size_t kMaxTokenBytes = 4096;
 
 std::string checked(std::string bytes, const std::string& from) {
   if (bytes.ends_with('\n')) bytes.pop_back();
@@ -30,9 +30,9 @@ std::string checked(std::string bytes, const std::string& from) {
   if (bytes.empty())
     throw UsageError(
         fmt::format("{}: the token is empty; make one with: openssl rand -hex 32", from));
-  if (bytes.size() > kLongest)
-    throw UsageError(
-        fmt::format("{}: the token is too long; it may have at most {} bytes", from, kLongest));
+  if (bytes.size() > kMaxTokenBytes)
+    throw UsageError(fmt::format("{}: the token is too long; it may have at most {} bytes", from,
+                                 kMaxTokenBytes));
   return bytes;
 }
 
@@ -57,7 +57,7 @@ void check_owner_and_mode(int fd, const std::string& path) {
 std::string read_from(int fd, bool one_line, const std::string& from) {
   std::string bytes;
   std::array<char, 512> buffer;
-  while (bytes.size() <= kLongest + 2) {
+  while (bytes.size() <= kMaxTokenBytes + 2) {
     const ssize_t n = ::read(fd, buffer.data(), one_line ? 1 : buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw UsageError(fmt::format("{}: {}", from, error_text(errno)));

@@ -84,14 +84,14 @@ struct ErrorAnswer {
 };
 
 // What an answer means to the one who asked.
-enum class Verdict {
-  good,
-  next_member,  // this member cannot, another may
-  sign_in,      // with user and password, then once more
-  no_users,     // this etcd knows no users: ask without a token
-  refused,      // the request itself: every member would say the same
-  not_an_etcd,  // whatever answers there, it is no etcd v3
+enum class ResponseKind {
+  ok,
+  next_member,    // this member cannot, another may
+  sign_in,        // with user and password, then once more
+  auth_disabled,  // this etcd knows no users: ask without a token
+  rejected,       // the request itself: every member would say the same
+  not_etcd,       // whatever answers there, it is no etcd v3
 };
-Verdict judge(int status, std::string_view body, ErrorAnswer& error);
+ResponseKind classify(int status, std::string_view body, ErrorAnswer& error);
 
 }  // namespace mgpu::rendezvous::etcd

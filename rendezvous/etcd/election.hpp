@@ -45,16 +45,16 @@ class Election {
     std::chrono::seconds keep_state{300};
   };
 
-  struct Seen {
-    bool us = false;                   // we lead. Ask leading() before acting on it: time goes on
+  struct Status {
+    bool is_leader = false;            // we lead. Ask leading() before acting on it: time goes on
     std::string leader;                // the address of who leads; empty: nobody does
     std::int64_t term = 0;             // of this leader: larger than that of every leader before
     std::optional<std::string> state;  // what was saved last
-    std::string problem;   // why etcd cannot be asked, and so the rest may be old; empty: it can
-    bool lasting = false;  // the problem is one of user, password or rights
-    BootClock::time_point good_until;  // with a problem: when etcd answered last
+    std::string problem;     // why etcd cannot be asked, and so the rest may be old; empty: it can
+    bool permanent = false;  // the problem is one of user, password or rights
+    BootClock::time_point answered_at;  // with a problem: when etcd answered last
 
-    friend bool operator==(const Seen&, const Seen&) = default;
+    friend bool operator==(const Status&, const Status&) = default;
   };
 
   static constexpr std::size_t kLargestState = 512 << 10;
@@ -68,14 +68,16 @@ class Election {
 
   // Called from the loop, never from within a call of ours, for the first answer of etcd and for
   // every change after it.
-  void on_change(std::function<void(const Seen&)> on_change) { on_change_ = std::move(on_change); }
+  void on_change(std::function<void(const Status&)> on_change) {
+    on_change_ = std::move(on_change);
+  }
 
   void observe();  // begins to follow who leads
   // Observes, and stands for election with this "host:port" until we have led or resigned.
   // Nothing changes while we lead.
   void campaign(std::string address);
   // Whether we stand for election, or lead.
-  bool stands() const { return role_ != Role::observing; }
+  bool is_candidate() const { return role_ != Role::observing; }
   // Whether we lead at this moment. It may be what finds out that we do not.
   bool leading();
   // Saves a state in the place of the one before. done(false): it is not known to be saved; when we
@@ -93,76 +95,77 @@ class Election {
   }
 
  private:
-  enum class Role { observing, standing, asking, leading };
+  enum class Role { observing, candidate, requesting, leading };
   using Milliseconds = std::chrono::milliseconds;
 
   void read();
-  void have_read(const Client::Outcome<RangeAnswer>& outcome);
-  void follow(std::int64_t from_revision);
-  void changed();
-  void tell();
+  void on_read(const Client::Outcome<RangeAnswer>& outcome);
+  void start_watch(std::int64_t from_revision);
+  void on_view_changed();
+  void report();
 
-  void stand();
-  void ask_for_leadership();
-  void ask_with(std::int64_t lease);
-  void have_asked(const Client::Outcome<TransactionAnswer>& outcome);
-  void stand_again(const Problem& problem);
-  void lead(std::int64_t term);
-  void give_up(std::int64_t lease);
-  void lose();
-  void check_time();
+  void request_soon();
+  void request_leadership();
+  void write_leader_key(std::int64_t lease);
+  void on_leadership_answer(const Client::Outcome<TransactionAnswer>& outcome);
+  void retry_candidacy(const Problem& problem);
+  void become_leader(std::int64_t term);
+  void abandon(std::int64_t lease);
+  void lose_leadership();
+  void check_lease();
   void stop_timers();
-  void renew();
+  void schedule_renewal();
   void send_renewal();
-  void have_renewed(const Client::Outcome<LeaseAnswer>& outcome);
-  void have_confirmed(const Client::Outcome<LeaseAnswer>& renewal,
-                      const Client::Outcome<RangeAnswer>& reading);
-  void renew_again(const Problem& problem);
+  void on_renewed(const Client::Outcome<LeaseAnswer>& outcome);
+  void on_confirmed(const Client::Outcome<LeaseAnswer>& renewal,
+                    const Client::Outcome<RangeAnswer>& reading);
+  void retry_renewal(const Problem& problem);
 
   void grant_state_lease();
   void renew_state_lease();
-  void go_on_saving();
+  void start_next_save();
   void send_save();
-  void have_saved(const Client::Outcome<TransactionAnswer>& outcome);
-  void save_again();
-  void end_save(bool saved);
-  void end_saves();  // all, without success
+  void on_saved(const Client::Outcome<TransactionAnswer>& outcome);
+  void retry_save();
+  void finish_save(bool saved);
+  void fail_saves();  // all, without success
 
   Milliseconds time_left() const;  // of our lease, never 0
   Milliseconds reading_period() const;
-  bool is_gone(const KeyValue& leader) const;
+  bool is_abandoned(const KeyValue& leader) const;
   // For timers and posts: they may be on their way already when we are destroyed.
-  void at(boost::asio::steady_timer& timer, Milliseconds when, void (Election::*what)());
-  void later(std::function<void()> function);
+  void start_timer(boost::asio::steady_timer& timer, Milliseconds when, void (Election::*what)());
+  void post_later(std::function<void()> function);
 
   boost::asio::io_context& io_;
   Settings settings_;
   JobKeys keys_;
   Client client_;
   JobView view_;
-  std::function<void(const Seen&)> on_change_;
-  std::optional<Seen> told_;
+  std::function<void(const Status&)> on_change_;
+  std::optional<Status> reported_;
   std::string problem_;
-  bool lasting_ = false;
-  BootClock::time_point good_;  // when etcd answered last
+  bool permanent_ = false;
+  BootClock::time_point answered_at_;  // when etcd answered last
   bool observing_ = false;
   bool has_read_ = false;
   bool reading_ = false;
 
   boost::asio::steady_timer read_timer_;
   std::unique_ptr<Watch> watch_;
-  std::int64_t read_ = 0;      // the revision of the last reading
-  std::int64_t expected_ = 0;  // a change that the watch must have told by the next reading
+  std::int64_t read_revision_ = 0;  // the revision of the last reading
+  std::int64_t expected_revision_ =
+      0;  // a change that the watch must have told by the next reading
 
   Role role_ = Role::observing;
   std::string address_;
-  std::int64_t lease_ = 0;       // of our leadership, or of our try
-  std::int64_t lost_lease_ = 0;  // a leader key on it is one that we have given up
+  std::int64_t lease_ = 0;            // of our leadership, or of our try
+  std::int64_t abandoned_lease_ = 0;  // a leader key on it is one that we have given up
   std::int64_t term_ = 0;
   LeaseTimes times_;
-  boost::asio::steady_timer stand_timer_;
+  boost::asio::steady_timer request_timer_;
   boost::asio::steady_timer renew_timer_;
-  boost::asio::steady_timer end_timer_;  // of our lease
+  boost::asio::steady_timer lease_timer_;  // of our lease
 
   std::int64_t state_lease_ = 0;  // 0: none is known to be there
   std::chrono::seconds keep_state_;

@@ -22,7 +22,7 @@ using boost::system::error_code;
 
 namespace {
 
-std::string words_of(const error_code& error) {
+std::string describe_error(const error_code& error) {
   return error.category() == boost::system::system_category() ? error_text(error.value())
                                                               : error.message();
 }
@@ -40,12 +40,12 @@ Exchange::Exchange(asio::io_context& io, Resolver& resolver, const TlsContext* t
 
 void Exchange::start(std::string request, std::chrono::milliseconds limit) {
   request_ = std::move(request);
-  waiting_for_ = "its name did not resolve";
+  timeout_problem_ = "its name did not resolve";
   timer_.expires_after(limit);
   timer_.async_wait([self = shared_from_this(), limit](const error_code& error) {
     const auto seconds = std::chrono::duration<double>(limit).count();
     if (!error && !self->over_)
-      self->fail(fmt::format("{} within {:.3g} s", self->waiting_for_, seconds));
+      self->fail(fmt::format("{} within {:.3g} s", self->timeout_problem_, seconds));
   });
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->over_) return;
@@ -77,7 +77,7 @@ void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) 
   }
   const auto address = addresses.front();
   addresses.erase(addresses.begin());
-  waiting_for_ = "no connection";
+  timeout_problem_ = "no connection";
   error_code error;
   socket_.close(error);
   const auto protocol = address.is_v4() ? asio::ip::tcp::v4() : asio::ip::tcp::v6();
@@ -85,12 +85,12 @@ void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) 
   UniqueFd fd(::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return connect(std::move(addresses), error_text(errno));
   socket_.assign(protocol, fd.release(), error);
-  if (error) return connect(std::move(addresses), words_of(error));
+  if (error) return connect(std::move(addresses), describe_error(error));
   socket_.async_connect(
       {address, endpoint_.port},
       [self = shared_from_this(), rest = std::move(addresses)](const error_code& failed) mutable {
         if (self->over_) return;
-        if (failed) return self->connect(std::move(rest), words_of(failed));
+        if (failed) return self->connect(std::move(rest), describe_error(failed));
         self->connected();
       });
 }
@@ -100,12 +100,12 @@ void Exchange::connected() {
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   try {
     if (endpoint_.tls) {
-      waiting_for_ = "connected, but no answer to the TLS handshake";
+      timeout_problem_ = "connected, but no answer to the TLS handshake";
       session_.emplace(*tls_, endpoint_.host);
       session_->send(std::exchange(request_, {}));
       send(session_->take_outgoing());
     } else {
-      waiting_for_ = "connected, but no answer";
+      timeout_problem_ = "connected, but no answer";
       send(std::move(request_));
     }
   } catch (const std::exception& error) {
@@ -137,7 +137,7 @@ void Exchange::read() {
                             if (self->over_) return;
                             try {
                               if (error == asio::error::eof) return self->peer_closed();
-                              if (error) return self->fail(words_of(error));
+                              if (error) return self->fail(describe_error(error));
                               self->received({self->buffer_.data(), size});
                             } catch (const std::exception& problem) {
                               return self->fail(problem.what());
@@ -147,13 +147,13 @@ void Exchange::read() {
 }
 
 void Exchange::received(std::string_view bytes) {
-  heard_ = true;
+  received_any_ = true;
   if (!session_) {
     parser_.feed(bytes);
     return deliver();
   }
   const auto plain = session_->receive(bytes);
-  if (session_->established()) waiting_for_ = "connected, but no answer";
+  if (session_->established()) timeout_problem_ = "connected, but no answer";
   send(session_->take_outgoing());
   parser_.feed(plain);
   if (session_->closed() && !parser_.done()) parser_.end();
@@ -163,7 +163,7 @@ void Exchange::received(std::string_view bytes) {
 void Exchange::peer_closed() {
   if (session_ && !session_->established())
     return fail("it closed the connection during the TLS handshake; did you mean http://?");
-  if (!session_ && !heard_)
+  if (!session_ && !received_any_)
     return fail("it closed the connection without an answer; did you mean https://?");
   parser_.end();
   deliver();

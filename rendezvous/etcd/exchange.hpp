@@ -69,8 +69,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::string sending_;
   std::string queued_;  // to be sent after that
   Bytes buffer_;
-  const char* waiting_for_ = "";  // what the limit would end
-  bool heard_ = false;            // anything of the peer
+  const char* timeout_problem_ = "";  // what the limit would end
+  bool received_any_ = false;         // anything of the peer
   bool over_ = false;
 };
 

@@ -17,8 +17,8 @@ std::string http_post(std::string_view authority, std::string_view path, std::st
 // kMostHead, body bytes that nobody has taken by kMostBody.
 class ResponseParser {
  public:
-  static constexpr std::size_t kMostHead = 16 << 10;
-  static constexpr std::size_t kMostBody = 4 << 20;
+  static constexpr std::size_t kMaxHeadBytes = 16 << 10;
+  static constexpr std::size_t kMaxBodyBytes = 4 << 20;
 
   // These throw std::runtime_error with a few words about the peer, "it does not speak HTTP"; after
   // that only the destructor may be called. Bytes behind the response are ignored.
@@ -48,13 +48,13 @@ class ResponseParser {
   void read_field(std::string_view line);
   void begin_body();
   void begin_chunk(std::string_view line);
-  void keep(std::string_view& bytes);
+  void append_body(std::string_view& bytes);
 
   State state_ = State::status_line;
   std::string line_;  // the part of one that has come
   std::string body_;
   std::size_t head_bytes_ = 0;
-  std::uint64_t left_ = 0;  // of the body or chunk
+  std::uint64_t remaining_ = 0;  // of the body or chunk
   int status_ = 0;
   bool has_length_ = false;
   bool chunked_ = false;

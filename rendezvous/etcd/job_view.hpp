@@ -16,7 +16,7 @@
 namespace mgpu::rendezvous::etcd {
 
 // More than anybody has reason to put into a job's folder.
-inline constexpr int kMostJobKeys = 1000;
+inline constexpr int kMaxJobKeys = 1000;
 
 // Where a job's keys lie. Both hang on leases, so that nothing of a job stays for ever.
 //
@@ -47,7 +47,7 @@ class JobView {
   const std::optional<KeyValue>& leader() const { return leader_.known; }
   const std::optional<KeyValue>& state() const { return state_.known; }
   std::int64_t state_revision() const { return state_.known ? state_.known->mod_revision : 0; }
-  std::int64_t newest() const;  // revision of the last change that is known
+  std::int64_t newest_revision() const;  // revision of the last change that is known
 
  private:
   struct Slot {
@@ -68,7 +68,7 @@ class LeaseTimes {
  public:
   void confirmed(BootClock::time_point sent, std::chrono::seconds ttl);
 
-  bool holds(BootClock::time_point now) const { return now < until_; }
+  bool is_valid(BootClock::time_point now) const { return now < until_; }
   BootClock::time_point until() const { return until_; }
   BootClock::time_point renew_at() const { return renew_at_; }  // a third of the way
   std::chrono::seconds ttl() const { return ttl_; }
@@ -80,12 +80,12 @@ class LeaseTimes {
 };
 
 // Makes `address` the leader if there is none; finds leader and state either way.
-Transaction stand_for(const JobKeys& keys, const std::string& address, std::int64_t lease);
+Transaction leader_transaction(const JobKeys& keys, const std::string& address, std::int64_t lease);
 
 // Saves the state if the leader is still the one of `term` (its key's create revision) and the
 // state is still of `state_revision`: a request of a leader that was, or one that was under way for
 // long, changes nothing. Finds leader and state otherwise.
-Transaction save_in(const JobKeys& keys, std::int64_t term, std::int64_t state_revision,
-                    const std::string& state, std::int64_t lease);
+Transaction save_transaction(const JobKeys& keys, std::int64_t term, std::int64_t state_revision,
+                             const std::string& state, std::int64_t lease);
 
 }  // namespace mgpu::rendezvous::etcd

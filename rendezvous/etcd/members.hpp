@@ -40,15 +40,15 @@ class Members {
 
   std::size_t current() const { return current_; }
   // The member failed somebody; who comes next is asked the one behind it.
-  void leave(std::size_t member);
+  void mark_failed(std::size_t member);
 
   // False when the answer is of another cluster than the first was: two clusters would elect two
   // leaders. 0 is no cluster.
-  bool is_ours(std::uint64_t cluster);
+  bool is_same_cluster(std::uint64_t cluster);
 
-  bool must_sign_in() const { return !access_.user.empty() && !no_users_ && token.empty(); }
-  void knows_no_users() { no_users_ = true; }
-  void knows_users() { no_users_ = false; }
+  bool must_sign_in() const { return !access_.user.empty() && !auth_disabled_ && token.empty(); }
+  void set_auth_disabled() { auth_disabled_ = true; }
+  void set_auth_enabled() { auth_disabled_ = false; }
 
   const TlsContext* tls() const { return tls_ ? &*tls_ : nullptr; }
 
@@ -61,7 +61,7 @@ class Members {
   std::optional<TlsContext> tls_;
   std::size_t current_ = 0;
   std::uint64_t cluster_ = 0;
-  bool no_users_ = false;
+  bool auth_disabled_ = false;
 };
 
 // Why none of the members could be asked, each with what it said last.

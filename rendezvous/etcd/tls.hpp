@@ -34,7 +34,7 @@ class TlsContext {
 // address, with a certificate that the context trusts.
 class TlsSession {
  public:
-  static constexpr std::size_t kMostPending = 1 << 20;  // that receive() takes at once
+  static constexpr std::size_t kMaxPending = 1 << 20;  // that receive() takes at once
 
   // The context must outlive the session.
   TlsSession(const TlsContext& context, const std::string& host);
@@ -52,8 +52,8 @@ class TlsSession {
   bool closed() const { return closed_; }  // the peer has said that nothing will follow
 
  private:
-  void go_on();
-  void write_waiting();
+  void continue_handshake();
+  void write_pending();
   [[noreturn]] void fail();
 
   const TlsContext& context_;
@@ -61,7 +61,7 @@ class TlsSession {
   void* session_ = nullptr;  // SSL; it owns the two BIOs
   void* incoming_ = nullptr;
   void* outgoing_ = nullptr;
-  std::string waiting_;
+  std::string pending_;
   bool established_ = false;
   bool closed_ = false;
 };

@@ -7,7 +7,7 @@
 
 namespace mgpu::rendezvous::etcd {
 
-inline constexpr std::size_t kMostEndpoints = 64;
+inline constexpr std::size_t kMaxEndpoints = 64;
 
 // Where a member of etcd serves its clients.
 struct Endpoint {

@@ -35,17 +35,19 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  std::int64_t seen() const { return next_ - 1; }  // all changes up to this revision were told
+  std::int64_t last_revision() const {
+    return next_ - 1;
+  }  // all changes up to this revision were told
   std::size_t member() const { return member_; }
-  void move_on();  // to the member that is asked now
+  void reconnect();  // to the member that is asked now
 
  private:
   void connect();
-  void connect_later();
-  void ended(const Exchange::Result& result);
-  void received(std::string_view piece);
+  void reconnect_later();
+  void on_end(const Exchange::Result& result);
+  void on_piece(std::string_view piece);
   bool read_line(std::string_view line);
-  void lost(std::string why);
+  void report_lost(std::string why);
 
   Members& members_;
   std::string prefix_;

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kAttempt{5000};  // for one address, which may swallow what we send
+constexpr milliseconds kAttemptLimit{5000};  // for one address, which may swallow what we send
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -66,7 +66,7 @@ int connect_to(const addrinfo& address, Channel::Deadline deadline, UniqueFd& so
   return 0;
 }
 
-bool may_pass(int error) {
+bool is_transient(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH ||
          error == ENETUNREACH || error == ETIMEDOUT || error == EAGAIN;
 }
@@ -79,10 +79,10 @@ Channel::Channel(const std::string& host, int port, Deadline deadline)
   for (milliseconds pause{5};; pause = std::min(2 * pause, milliseconds(1000))) {
     int error = 0;
     for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
-      error = connect_to(*at, std::min(deadline, steady_clock::now() + kAttempt), socket_);
+      error = connect_to(*at, std::min(deadline, steady_clock::now() + kAttemptLimit), socket_);
       if (error == 0) return;
     }
-    if (!may_pass(error) || steady_clock::now() + pause >= deadline)
+    if (!is_transient(error) || steady_clock::now() + pause >= deadline)
       throw StoreError(fmt::format("cannot connect to store {}: {}", server_, error_text(error)));
     std::this_thread::sleep_for(pause);
   }

@@ -49,26 +49,26 @@ void Memory::store(std::string_view key, std::string_view value) {
   }
 }
 
-bool Memory::came(ClientId client) {
+bool Memory::key_arrived(ClientId client) {
   const auto wait = waits_.find(client);
   if (--wait->second.missing > 0) return false;
   waits_.erase(wait);
   return true;
 }
 
-void Memory::wake(std::string_view key, Released& released) {
+void Memory::release_waiters(std::string_view key, Released& released) {
   if (waiters_.empty()) return;
   const auto found = waiters_.find(key);
   if (found == waiters_.end()) return;
   for (const ClientId client : found->second)
-    if (came(client)) released.push_back(client);
+    if (key_arrived(client)) released.push_back(client);
   waiters_.erase(found);
 }
 
 Released Memory::set(std::string_view key, std::string_view value) {
   store(key, value);
   Released released;
-  wake(key, released);
+  release_waiters(key, released);
   return released;
 }
 
@@ -124,7 +124,7 @@ Released Memory::push(std::string_view key, std::string_view value) {
   auto next = clients.begin();
   while (next != clients.end() && released.empty()) {
     const ClientId client = *next++;
-    if (came(client)) released.push_back(client);
+    if (key_arrived(client)) released.push_back(client);
   }
   clients.erase(clients.begin(), next);
   if (clients.empty()) waiters_.erase(found);

@@ -96,8 +96,8 @@ class Memory {
   };
 
   void store(std::string_view key, std::string_view value);
-  void wake(std::string_view key, Released& released);
-  bool came(ClientId client);
+  void release_waiters(std::string_view key, Released& released);
+  bool key_arrived(ClientId client);
 
   ByKey<std::string> values_;
   ByKey<std::deque<std::string>> queues_;    // none is empty

@@ -24,15 +24,15 @@ struct ServerOptions {
   int port = 0;                   // 0: any that is free
 
   // How long a connection may take to say VALIDATE; a tenth of it once more than `crowd` have not.
-  std::chrono::milliseconds introduction{30'000};
-  std::size_t crowd = 256;
+  std::chrono::milliseconds validate_timeout{30'000};
+  std::size_t crowd_size = 256;
 
   // Asked about the peer of each connection before a byte of it is served; empty: all may come.
   std::function<bool(const sockaddr&)> admit = {};
 
   // Takes connections whose first byte is no store client's, with the bytes that came; empty:
   // they break the rules. They need not be admitted.
-  std::function<void(UniqueFd, std::string_view)> strangers = {};
+  std::function<void(UniqueFd, std::string_view)> other_protocol = {};
 };
 
 // The key/value store that c10d's TCPStore clients speak to. It is passive: it has no thread and
@@ -61,8 +61,8 @@ class StoreServer {
 
   struct Statistics {
     std::size_t connections = 0;
-    std::size_t newcomers = 0;    // of them, those that have not said VALIDATE
-    std::size_t turned_away = 0;  // broke the rules, were too slow, too many or not admitted
+    std::size_t unvalidated = 0;  // of them, those that have not said VALIDATE
+    std::size_t rejected = 0;     // broke the rules, were too slow, too many or not admitted
     std::size_t keys = 0;
     std::size_t bytes = 0;   // of keys and values
     std::size_t unsent = 0;  // bytes of replies that clients have not taken
@@ -71,28 +71,28 @@ class StoreServer {
 
  private:
   struct Connection;
-  struct Newcomer {
+  struct Unvalidated {
     int fd = -1;
     std::chrono::steady_clock::time_point since;
   };
 
   void serve(Connection& connection);
-  void meet(Connection& connection, std::string_view bytes);
-  void converse(Connection& connection, std::string_view bytes);
+  void identify(Connection& connection, std::string_view bytes);
+  void process(Connection& connection, std::string_view bytes);
   bool admits(int fd) const;
   void hand_over(Connection& connection, std::string_view bytes);
   void send(Connection& connection, std::string_view bytes);
   void flush(Connection& connection);
   void watch(Connection& connection);
-  void doom(Connection& connection);
-  void turn_away(Connection& connection);
-  void close_doomed();
+  void mark_for_close(Connection& connection);
+  void reject(Connection& connection);
+  void close_marked();
 
   bool accept_one();
   bool accept_with_reserve();
-  void welcome(UniqueFd socket, const sockaddr_storage& peer);
+  void accept_peer(UniqueFd socket, const sockaddr_storage& peer);
   void adopt(UniqueFd socket);
-  std::chrono::milliseconds patience_left() const;
+  std::chrono::milliseconds time_left() const;
   void set_alarm(std::chrono::milliseconds delay);
   void on_alarm();
 
@@ -105,13 +105,13 @@ class StoreServer {
   bool alarm_set_ = false;
 
   Memory memory_;
-  Turn turn_;
+  SessionOutput output_;
   std::vector<char> buffer_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by descriptor
-  std::vector<int> doomed_;
-  std::list<Newcomer> newcomers_;  // the oldest first
+  std::vector<int> closing_;
+  std::list<Unvalidated> unvalidated_;  // the oldest first
   std::size_t open_ = 0;
-  std::size_t turned_away_ = 0;
+  std::size_t rejected_ = 0;
 };
 
 }  // namespace mgpu::rendezvous::store

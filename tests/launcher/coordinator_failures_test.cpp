@@ -164,14 +164,14 @@ TEST_CASE("a lost node stops the others, who go on when it is surely gone", "[co
   job.join_all(3);
   job.now += 100s;
   job.forget();
-  const auto last_heard = job.now - 5s;
-  job.lose(3, last_heard);
+  const auto last_heartbeat = job.now - 5s;
+  job.lose(3, last_heartbeat);
   CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
   CHECK_THAT(job.all<PrintLine>().at(0).line,
              Contains("node 2 (host3) is lost: it is silent") && Contains("within 10.0 s"));
   job.end(1, "stopped");
   job.end(2, "stopped");
-  CHECK(job.coordinator.next_deadline() == last_heard + 15s);  // keep-alive and grace
+  CHECK(job.coordinator.next_deadline() == last_heartbeat + 15s);  // keep-alive and grace
   job.tick(9900ms);
   CHECK(job.opened().empty());
   job.tick(100ms);

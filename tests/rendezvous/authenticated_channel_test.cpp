@@ -8,7 +8,7 @@
 
 using namespace mgpu::rendezvous;
 using Catch::Matchers::Contains;
-using Heard = std::vector<AuthenticatedChannel::Heard>;
+using Received = std::vector<AuthenticatedChannel::Received>;
 
 namespace {
 
@@ -17,7 +17,7 @@ struct Sides {
   std::string job = "job";
   AgentChannel agent;
   LeaderChannel leader{leaders, job};
-  Heard agent_heard, leader_heard;
+  Received agent_heard, leader_heard;
   std::string to_leader, to_agent;  // all that went over the wire
 
   explicit Sides(Credentials agents = {.secret = "secret"}, std::string agents_job = "job",
@@ -33,17 +33,17 @@ struct Sides {
     }
   }
 
-  static void carry(AuthenticatedChannel& from, AuthenticatedChannel& to, Heard& heard,
+  static void carry(AuthenticatedChannel& from, AuthenticatedChannel& to, Received& received,
                     std::string& log, std::size_t piece) {
     const std::string bytes = std::exchange(from.output(), {});
     log += bytes;
     for (std::size_t at = 0; at < bytes.size(); at += piece)
-      to.receive(std::string_view(bytes).substr(at, piece), heard);
+      to.receive(std::string_view(bytes).substr(at, piece), received);
   }
 };
 
-std::string text_of(const AuthenticatedChannel::Heard& heard) {
-  return std::get<Notice>(std::get<Message>(heard)).text;
+std::string text_of(const AuthenticatedChannel::Received& received) {
+  return std::get<Notice>(std::get<Message>(received)).text;
 }
 
 std::string framed(const Message& message) {
@@ -144,11 +144,11 @@ TEST_CASE("an agent that goes on with a proof that is wrong is refused with a re
   const Credentials credentials{.secret = "secret"};
   const std::string job = "job";
   LeaderChannel leader(credentials, job);
-  Heard heard;
-  leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), heard);
+  Received received;
+  leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), received);
   const auto challenge = said<Challenge>(leader.output());
   const auto guess = GENERATE_COPY(std::string(), std::string(64, '0'), challenge.proof);
-  CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), heard), ProtocolError);
+  CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), received), ProtocolError);
   CHECK_FALSE(leader.is_open());
   CHECK_THAT(said<Refusal>(leader.output(), 1).why, Contains("the token differs from this job's"));
 }
@@ -177,10 +177,10 @@ TEST_CASE("who only asks how a job is need not know its name, but its secret", "
 
 TEST_CASE("another version is told from the first bytes, on both sides", "[talk]") {
   Sides sides;
-  Heard heard;
+  Received received;
   const std::string newer = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion + 1);
-  CHECK_THROWS_AS(sides.leader.receive(newer, heard), Mismatch);
-  CHECK_THROWS_WITH(sides.agent.receive(newer, heard),
+  CHECK_THROWS_AS(sides.leader.receive(newer, received), Mismatch);
+  CHECK_THROWS_WITH(sides.agent.receive(newer, received),
                     Contains("10.0.0.1:29400 speaks version 2") && Contains("this node version 1"));
   CHECK(sides.leader.output() == kPreamble);
 }
@@ -189,13 +189,14 @@ TEST_CASE("a service that speaks otherwise is left at its first byte that does n
   const auto* other = GENERATE("HTTP/1.1 400 Bad Request", "M", "MG", "MGPX", "SSH-2.0", "\n");
   CAPTURE(other);
   Sides sides;
-  Heard heard;
+  Received received;
   if (kProtocolMagic.starts_with(other)) {
-    sides.agent.receive(other, heard);
-    sides.agent.receive("", heard);
+    sides.agent.receive(other, received);
+    sides.agent.receive("", received);
     other = "?";
   }
-  CHECK_THROWS_WITH(sides.agent.receive(other, heard), "it does not speak the mgpu-run protocol");
+  CHECK_THROWS_WITH(sides.agent.receive(other, received),
+                    "it does not speak the mgpu-run protocol");
 }
 
 TEST_CASE("a recorded conversation cannot be played to a leader again", "[talk]") {
@@ -205,21 +206,21 @@ TEST_CASE("a recorded conversation cannot be played to a leader again", "[talk]"
   sides.exchange();
 
   LeaderChannel leader(sides.leaders, sides.job);
-  Heard heard;
-  CHECK_THROWS_WITH(leader.receive(sides.to_leader, heard), "its token differs from this job's");
-  CHECK(heard.empty());
+  Received received;
+  CHECK_THROWS_WITH(leader.receive(sides.to_leader, received), "its token differs from this job's");
+  CHECK(received.empty());
   CHECK_FALSE(leader.is_open());
 
   SECTION("nor to an agent") {
     AgentChannel agent({.secret = "secret"}, "job", "agent", "x");
-    CHECK_THROWS_AS(agent.receive(sides.to_agent, heard), Mismatch);
+    CHECK_THROWS_AS(agent.receive(sides.to_agent, received), Mismatch);
     CHECK_FALSE(agent.is_open());
   }
   SECTION("nor can a leader's challenge be given back to it as a proof") {
     LeaderChannel other(sides.leaders, sides.job);
-    other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), heard);
+    other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), received);
     const auto challenge = said<Challenge>(other.output());
-    CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), heard), ProtocolError);
+    CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), received), ProtocolError);
   }
 }
 
@@ -240,11 +241,11 @@ TEST_CASE("one changed bit of any frame is noticed", "[talk]") {
     auto copies = frames_of(std::exchange(fresh.agent.output(), {}));
     auto& changed = copies[which];
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
-    Heard heard;
+    Received received;
     CAPTURE(which, bit);
-    if (which == 1) fresh.leader.receive(copies[0], heard);
-    REQUIRE_THROWS_AS(fresh.leader.receive(changed, heard), ProtocolError);
-    REQUIRE(heard.size() == which);
+    if (which == 1) fresh.leader.receive(copies[0], received);
+    REQUIRE_THROWS_AS(fresh.leader.receive(changed, received), ProtocolError);
+    REQUIRE(received.size() == which);
   }
 }
 
@@ -292,54 +293,55 @@ TEST_CASE("frames that are left out, swapped, repeated or turned around are noti
   for (const char* text : {"one", "two", "three"}) sides.agent.send(Notice{text});
   const auto frames = frames_of(std::exchange(sides.agent.output(), {}));
   REQUIRE(frames.size() == 3);
-  Heard heard;
+  Received received;
   SECTION("left out") {
-    CHECK_THROWS_AS(sides.leader.receive(frames[1], heard), ProtocolError);
-    CHECK(heard.empty());
+    CHECK_THROWS_AS(sides.leader.receive(frames[1], received), ProtocolError);
+    CHECK(received.empty());
   }
   SECTION("swapped") {
-    sides.leader.receive(frames[0], heard);
-    CHECK_THROWS_AS(sides.leader.receive(frames[2], heard), ProtocolError);
+    sides.leader.receive(frames[0], received);
+    CHECK_THROWS_AS(sides.leader.receive(frames[2], received), ProtocolError);
   }
   SECTION("repeated") {
-    sides.leader.receive(frames[0], heard);
-    CHECK_THROWS_AS(sides.leader.receive(frames[0], heard), ProtocolError);
-    CHECK(heard.size() == 1);
+    sides.leader.receive(frames[0], received);
+    CHECK_THROWS_AS(sides.leader.receive(frames[0], received), ProtocolError);
+    CHECK(received.size() == 1);
   }
   SECTION("given back to who said it") {
-    CHECK_THROWS_AS(sides.agent.receive(frames[0], heard), ProtocolError);
+    CHECK_THROWS_AS(sides.agent.receive(frames[0], received), ProtocolError);
   }
   SECTION("without a code") {
-    CHECK_THROWS_WITH(sides.leader.receive(std::string("\2\0\0\0{}", 6), heard),
+    CHECK_THROWS_WITH(sides.leader.receive(std::string("\2\0\0\0{}", 6), received),
                       "a frame without an authentication code");
   }
 }
 
 TEST_CASE("there is one greeting, in one order", "[talk]") {
   Sides sides;
-  Heard heard;
+  Received received;
   const auto hello = framed(Hello{.job = "job", .nonce = std::string(64, '0')});
   SECTION("a second hello") {
-    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, heard),
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, received),
                       "a handshake message out of order");
   }
   SECTION("a proof before the hello") {
-    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), heard),
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), received),
                       "a handshake message out of order");
   }
   SECTION("another message before the end of it") {
-    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), heard), ProtocolError);
-    CHECK(heard.empty());
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), received),
+                    ProtocolError);
+    CHECK(received.empty());
   }
   SECTION("a nonce that is none") {
     const std::string nonce =
         GENERATE(std::string(), std::string(62, '0'), std::string(66, '0'), std::string(64, 'x'));
     CHECK_THROWS_WITH(
-        sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), heard),
+        sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), received),
         "a handshake message with an invalid nonce");
   }
   SECTION("the agent hears a hello") {
-    CHECK_THROWS_AS(sides.agent.receive(kPreamble + hello, heard), ProtocolError);
+    CHECK_THROWS_AS(sides.agent.receive(kPreamble + hello, received), ProtocolError);
   }
   SECTION("and a greeting in an open conversation") {
     sides.exchange();
@@ -347,7 +349,7 @@ TEST_CASE("there is one greeting, in one order", "[talk]") {
     CHECK_THROWS_WITH(sides.exchange(), "a second handshake");
   }
   SECTION("no greeting is longer than a few KiB") {
-    CHECK_THROWS_AS(sides.leader.receive(kPreamble + std::string("\1\x40\0\0", 4), heard),
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + std::string("\1\x40\0\0", 4), received),
                     ProtocolError);
   }
 }

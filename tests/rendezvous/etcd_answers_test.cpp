@@ -99,28 +99,29 @@ TEST_CASE("an answer says what is to be done next", "[etcd]") {
   struct Case {
     int status;
     const char* body;
-    Verdict verdict;
+    ResponseKind kind;
   };
-  const auto [status, body, verdict] = GENERATE(values<Case>({
-      {200, "{}", Verdict::good},
-      {401, R"({"error":"etcdserver: invalid auth token","code":16})", Verdict::sign_in},
-      {400, R"({"message":"etcdserver: user name is empty","code":3})", Verdict::sign_in},
-      {400, R"({"message":"etcdserver: authentication failed","code":3})", Verdict::refused},
+  const auto [status, body, kind] = GENERATE(values<Case>({
+      {200, "{}", ResponseKind::ok},
+      {401, R"({"error":"etcdserver: invalid auth token","code":16})", ResponseKind::sign_in},
+      {400, R"({"message":"etcdserver: user name is empty","code":3})", ResponseKind::sign_in},
+      {400, R"({"message":"etcdserver: authentication failed","code":3})", ResponseKind::rejected},
       {412, R"({"message":"etcdserver: authentication is not enabled","code":9})",
-       Verdict::no_users},
-      {412, R"({"message":"etcdserver: lease already exists","code":9})", Verdict::refused},
-      {404, R"({"message":"etcdserver: requested lease not found","code":5})", Verdict::refused},
-      {403, R"({"message":"etcdserver: permission denied","code":7})", Verdict::refused},
+       ResponseKind::auth_disabled},
+      {412, R"({"message":"etcdserver: lease already exists","code":9})", ResponseKind::rejected},
+      {404, R"({"message":"etcdserver: requested lease not found","code":5})",
+       ResponseKind::rejected},
+      {403, R"({"message":"etcdserver: permission denied","code":7})", ResponseKind::rejected},
       {503, R"({"error":{"grpc_code":14,"message":"etcdserver: no leader"}})",
-       Verdict::next_member},
-      {504, R"({"code":4,"message":"context deadline exceeded"})", Verdict::next_member},
-      {404, "Not Found", Verdict::not_an_etcd},
-      {500, "{}", Verdict::not_an_etcd},
-      {501, "", Verdict::not_an_etcd},
+       ResponseKind::next_member},
+      {504, R"({"code":4,"message":"context deadline exceeded"})", ResponseKind::next_member},
+      {404, "Not Found", ResponseKind::not_etcd},
+      {500, "{}", ResponseKind::not_etcd},
+      {501, "", ResponseKind::not_etcd},
   }));
   CAPTURE(body);
   ErrorAnswer error;
-  CHECK(judge(status, body, error) == verdict);
+  CHECK(classify(status, body, error) == kind);
 }
 
 TEST_CASE("an error of a stranger is shown on one line and short", "[etcd]") {

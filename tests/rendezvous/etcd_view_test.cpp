@@ -47,7 +47,7 @@ TEST_CASE("what is older than what is known of a job is left", "[etcd]") {
     view.apply({.key = leader("b:2", 12)});
     view.replace({leader("a:1", 5)}, 11);
     CHECK(view.leader()->value == "b:2");
-    CHECK(view.newest() == 12);
+    CHECK(view.newest_revision() == 12);
   }
 }
 
@@ -62,11 +62,11 @@ TEST_CASE("keys of others do not change what is known of a job", "[etcd]") {
 TEST_CASE("a lease is counted from when the request for it was sent", "[etcd]") {
   const BootClock::time_point sent(100s);
   LeaseTimes times;
-  CHECK_FALSE(times.holds(sent));
+  CHECK_FALSE(times.is_valid(sent));
   times.confirmed(sent, 10s);
   CHECK(times.until() == sent + 9500ms);
-  CHECK(times.holds(sent + 9400ms));
-  CHECK_FALSE(times.holds(sent + 9500ms));
+  CHECK(times.is_valid(sent + 9400ms));
+  CHECK_FALSE(times.is_valid(sent + 9500ms));
   CHECK(times.renew_at() > sent + 3300ms);
   CHECK(times.renew_at() < sent + 3400ms);
 
@@ -81,7 +81,7 @@ TEST_CASE("a lease is counted from when the request for it was sent", "[etcd]") 
 }
 
 TEST_CASE("a save is bound to the term and to the state before", "[etcd]") {
-  const auto save = save_in(kKeys, 5, 7, "s", 3);
+  const auto save = save_transaction(kKeys, 5, 7, "s", 3);
   REQUIRE(save.if_all.size() == 2);
   CHECK(save.if_all[0].key == kKeys.leader);
   CHECK(save.if_all[0].what == Compare::What::create_revision);

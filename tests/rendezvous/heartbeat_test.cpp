@@ -24,34 +24,34 @@ struct Pair {
     there.begin(now + ahead);
   }
   Heartbeat to_there(Nanoseconds delay) {
-    const Heartbeat beat = here.next(1, now);
+    const Heartbeat heartbeat = here.next(1, now);
     now += delay;
-    CHECK(there.hear(beat, now + ahead));
-    return beat;
+    CHECK(there.receive(heartbeat, now + ahead));
+    return heartbeat;
   }
   Heartbeat to_here(Nanoseconds delay) {
-    const Heartbeat beat = there.next(1, now + ahead);
+    const Heartbeat heartbeat = there.next(1, now + ahead);
     now += delay;
-    CHECK(here.hear(beat, now));
-    return beat;
+    CHECK(here.receive(heartbeat, now));
+    return heartbeat;
   }
 };
 
 }  // namespace
 
 TEST_CASE("a sign of life goes through a datagram unchanged", "[beat]") {
-  const Heartbeat beat{
-      .session = ~0ULL, .number = 7, .sent = -1, .heard = kMost, .heard_at = kLeast};
-  const std::string datagram = encode(beat, "key");
+  const Heartbeat heartbeat{
+      .session = ~0ULL, .number = 7, .sent = -1, .received = kMost, .received_at = kLeast};
+  const std::string datagram = encode(heartbeat, "key");
   CHECK(datagram.size() == kHeartbeatBytes);
-  CHECK(session_of(datagram) == beat.session);
+  CHECK(session_of(datagram) == heartbeat.session);
   const auto read = decode_heartbeat(datagram, "key");
   REQUIRE(read);
-  CHECK(read->session == beat.session);
-  CHECK(read->number == beat.number);
-  CHECK(read->sent == beat.sent);
-  CHECK(read->heard == beat.heard);
-  CHECK(read->heard_at == beat.heard_at);
+  CHECK(read->session == heartbeat.session);
+  CHECK(read->number == heartbeat.number);
+  CHECK(read->sent == heartbeat.sent_at);
+  CHECK(read->received == heartbeat.peer_sent_at);
+  CHECK(read->received_at == heartbeat.received_at);
 }
 
 TEST_CASE("a datagram that is cut, longer, changed or of another key is none", "[beat]") {
@@ -77,11 +77,11 @@ TEST_CASE("a sign that is replayed or late changes nothing", "[beat]") {
   Pair pair;
   const Heartbeat first = pair.here.next(1, pair.now);
   const Heartbeat second = pair.here.next(1, pair.now + 1s);
-  CHECK(pair.there.hear(second, 5h));
-  CHECK_FALSE(pair.there.hear(second, 6h));
-  CHECK_FALSE(pair.there.hear(first, 6h));
-  CHECK(pair.there.last_heard() == 5h);
-  CHECK(pair.there.next(1, 6h).heard == second.sent);
+  CHECK(pair.there.receive(second, 5h));
+  CHECK_FALSE(pair.there.receive(second, 6h));
+  CHECK_FALSE(pair.there.receive(first, 6h));
+  CHECK(pair.there.last_heartbeat() == 5h);
+  CHECK(pair.there.next(1, 6h).received == second.sent);
 }
 
 TEST_CASE("what is known to be heard is never later than what was heard", "[beat]") {
@@ -94,30 +94,30 @@ TEST_CASE("what is known to be heard is never later than what was heard", "[beat
     const bool lost = std::rand() % 3 == 0;
     if (std::rand() % 2 == 0) {
       const auto sent = pair.now;
-      const Heartbeat beat = pair.here.next(1, pair.now);
+      const Heartbeat heartbeat = pair.here.next(1, pair.now);
       if (lost) continue;
       pair.now += Nanoseconds(std::rand() % 200'000'000);
-      pair.there.hear(beat, pair.now + pair.ahead);
+      pair.there.receive(heartbeat, pair.now + pair.ahead);
       heard_there = sent;
     } else {
-      const Heartbeat beat = pair.there.next(1, pair.now + pair.ahead);
+      const Heartbeat heartbeat = pair.there.next(1, pair.now + pair.ahead);
       if (lost) continue;
       pair.now += Nanoseconds(std::rand() % 200'000'000);
-      pair.here.hear(beat, pair.now);
+      pair.here.receive(heartbeat, pair.now);
     }
-    REQUIRE(pair.here.heard_until() <= heard_there);
-    REQUIRE(pair.here.heard_until() >= began);
-    REQUIRE(pair.here.last_heard() <= pair.now);
+    REQUIRE(pair.here.confirmed_until() <= heard_there);
+    REQUIRE(pair.here.confirmed_until() >= began);
+    REQUIRE(pair.here.last_heartbeat() <= pair.now);
   }
-  CHECK(pair.here.heard_until() > began);
+  CHECK(pair.here.confirmed_until() > began);
 }
 
 TEST_CASE("a sign that has heard nothing of us yet proves nothing", "[beat]") {
   Pair pair;
   const auto began = pair.now;
   pair.to_here(1s);
-  CHECK(pair.here.heard_until() == began);
-  CHECK(pair.here.last_heard() == pair.now);
+  CHECK(pair.here.confirmed_until() == began);
+  CHECK(pair.here.last_heartbeat() == pair.now);
   CHECK_FALSE(pair.here.offset());
 }
 
@@ -157,12 +157,12 @@ TEST_CASE("clocks are compared within half a round trip, however the way is", "[
 TEST_CASE("who claims to have heard us in the future has not", "[beat]") {
   Pair pair;
   const auto began = pair.now;
-  Heartbeat beat = pair.there.next(1, pair.now + pair.ahead);
-  beat.heard_at = beat.sent;
-  beat.heard =
+  Heartbeat heartbeat = pair.there.next(1, pair.now + pair.ahead);
+  heartbeat.received_at = heartbeat.sent_at;
+  heartbeat.peer_sent_at =
       GENERATE_COPY(as<std::int64_t>(), (began + 1ns).count(), kMost, (began + 24h).count());
-  CHECK(pair.here.hear(beat, began));
-  CHECK(pair.here.heard_until() == began);
+  CHECK(pair.here.receive(heartbeat, began));
+  CHECK(pair.here.confirmed_until() == began);
   CHECK_FALSE(pair.here.offset());
 }
 
@@ -170,15 +170,15 @@ TEST_CASE("times at the ends of what a number holds do no harm", "[beat]") {
   Pair pair;
   const auto began = pair.now;
   const auto extreme = [] { return GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, kMost); };
-  const Heartbeat beat{
+  const Heartbeat heartbeat{
       .session = 1,
       .number = 1,
       .sent = extreme(),
-      .heard = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, 3'600'000'000'000, kMost),
-      .heard_at = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, kMost)};
-  CAPTURE(beat.sent, beat.heard, beat.heard_at);
-  CHECK(pair.here.hear(beat, pair.now));
-  CHECK(pair.here.heard_until() == began);
-  CHECK(pair.here.last_heard() == pair.now);
+      .received = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, 3'600'000'000'000, kMost),
+      .received_at = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, kMost)};
+  CAPTURE(heartbeat.sent_at, heartbeat.peer_sent_at, heartbeat.received_at);
+  CHECK(pair.here.receive(heartbeat, pair.now));
+  CHECK(pair.here.confirmed_until() == began);
+  CHECK(pair.here.last_heartbeat() == pair.now);
   pair.here.next(1, pair.now + 1s);
 }

@@ -47,8 +47,8 @@ TEST_CASE("every message comes through as it was", "[protocol]") {
   const auto stop = through(Stop{9, "why", 2});
   CHECK(std::tuple(stop.round, stop.why, stop.signo) == std::tuple(9, "why", 2));
   const auto end = through(End{7, "words"});
-  CHECK(std::tuple(end.status, end.words) == std::tuple(7, "words"));
-  CHECK(through(StatusAnswer{"{}"}).text == "{}");
+  CHECK(std::tuple(end.status, end.message) == std::tuple(7, "words"));
+  CHECK(through(StatusReply{"{}"}).text == "{}");
   const auto join = through(Join{"host", 8, 1, 2, true, 3, 4, 5, 6, 7});
   CHECK(std::tuple(join.host, join.nproc, join.node_rank, join.position, join.leads,
                    join.rank0_port, join.nodes, join.rounds, join.restarts,
@@ -61,7 +61,7 @@ TEST_CASE("every message comes through as it was", "[protocol]") {
                    ended.details) == std::tuple(1, "failed", 2, "signal", 3, 4, "{}"));
   const auto leave = through(Leave{15, "why"});
   CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
-  through(StatusQuestion{});
+  through(StatusRequest{});
 }
 
 TEST_CASE("what a message leaves out has its default, and what is unknown is passed over",

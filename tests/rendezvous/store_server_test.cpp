@@ -154,7 +154,7 @@ TEST_CASE("bad first words are turned away and others are served", "[store][serv
                               "SSH-2.0-scan\r\n", request::validate(1), request::ping(1),
                               request::set("/k", "v"), std::string(5, '\xff'));
   CHECK(is_turned_away(server, first));
-  CHECK(server.statistics().turned_away == 1);
+  CHECK(server.statistics().rejected == 1);
   CHECK(server.statistics().keys == 0);
   Peer peer(server);
   CHECK(shakes_hands(server, peer));
@@ -246,7 +246,7 @@ TEST_CASE("a client that takes no replies is not read from", "[store][server]") 
 
 TEST_CASE("connections that never say VALIDATE are closed", "[store][server]") {
   const DescriptorLimit plenty(4096);
-  StoreServer server({.introduction = 2000ms, .crowd = 100});
+  StoreServer server({.validate_timeout = 2000ms, .crowd_size = 100});
   Peer member(server);
   REQUIRE(shakes_hands(server, member));
   std::vector<Peer> idle;
@@ -258,10 +258,10 @@ TEST_CASE("connections that never say VALIDATE are closed", "[store][server]") {
   Peer late(server);
   CHECK(shakes_hands(server, late));
   // First the crowd goes, then the rest; nobody calls but the store's own alarm.
-  CHECK(serve_until(server, [&] { return server.statistics().newcomers <= 100; }));
-  CHECK(serve_until(server, [&] { return server.statistics().newcomers == 0; }));
+  CHECK(serve_until(server, [&] { return server.statistics().unvalidated <= 100; }));
+  CHECK(serve_until(server, [&] { return server.statistics().unvalidated == 0; }));
   CHECK(server.statistics().connections == 2);
-  CHECK(server.statistics().turned_away == 1000);
+  CHECK(server.statistics().rejected == 1000);
   CHECK(answers(server, member, request::ping(5), request::number<std::uint32_t>(5)));
 }
 
@@ -277,14 +277,14 @@ TEST_CASE("when descriptors run out the store rests and its members are served",
     const DescriptorLimit few(next_descriptor() + 5);
     REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
     CHECK(server.statistics().connections == 6);
-    CHECK(server.statistics().turned_away == 15);
+    CHECK(server.statistics().rejected == 15);
     CHECK(shakes_hands(server, line.back()));
   }
   SECTION("nobody gives way to a member: who comes then is refused") {
     const DescriptorLimit none(next_descriptor());
     REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
     CHECK(server.statistics().connections == 1);
-    CHECK(server.statistics().turned_away == 20);
+    CHECK(server.statistics().rejected == 20);
     CHECK(line.back().ended());
   }
   CHECK(answers(server, member, request::ping(6), request::number<std::uint32_t>(6)));
@@ -362,9 +362,9 @@ TEST_CASE("one poll does a bounded amount of work", "[store][server]") {
 
 TEST_CASE("a connection that is no store client's is handed over with what it said",
           "[store][server]") {
-  std::vector<std::pair<UniqueFd, std::string>> strangers;
-  StoreServer server({.strangers = [&](UniqueFd socket, std::string_view bytes) {
-    strangers.emplace_back(std::move(socket), bytes);
+  std::vector<std::pair<UniqueFd, std::string>> other_protocol;
+  StoreServer server({.other_protocol = [&](UniqueFd socket, std::string_view bytes) {
+    other_protocol.emplace_back(std::move(socket), bytes);
   }});
   Peer agent(server), client(server);
   agent.say("MGPU\x01 and more");
@@ -372,7 +372,7 @@ TEST_CASE("a connection that is no store client's is handed over with what it sa
   CHECK(strangers[0].second == "MGPU\x01 and more");
   CHECK(server.statistics().connections <= 1);
   CHECK(shakes_hands(server, client));
-  CHECK(server.statistics().turned_away == 0);
+  CHECK(server.statistics().rejected == 0);
 
   SECTION("and is not the store's any more: it is not heard, nor closed by a reset") {
     agent.say("\0later");
@@ -385,21 +385,21 @@ TEST_CASE("a connection that is no store client's is handed over with what it sa
   }
   SECTION("and one that says nothing has the time of every newcomer") {
     Peer silent(server);
-    REQUIRE(serve_until(server, [&] { return server.statistics().newcomers == 1; }));
+    REQUIRE(serve_until(server, [&] { return server.statistics().unvalidated == 1; }));
     CHECK(strangers.size() == 1);
   }
   SECTION("but not when it has begun as a client") {
     client.say("MGPU");
     REQUIRE(serve_until(server, [&] { return client.ended(); }));
     CHECK(strangers.size() == 1);
-    CHECK(server.statistics().turned_away == 1);
+    CHECK(server.statistics().rejected == 1);
   }
 }
 
 TEST_CASE("a silent connection to a shared port is let go of in time", "[store][server]") {
   int handed_over = 0;
-  StoreServer server(
-      {.introduction = 50ms, .strangers = [&](UniqueFd, std::string_view) { ++handed_over; }});
+  StoreServer server({.validate_timeout = 50ms,
+                      .other_protocol = [&](UniqueFd, std::string_view) { ++handed_over; }});
   Peer silent(server);
   REQUIRE(serve_until(server, [&] { return silent.ended(); }));
   CHECK(handed_over == 0);
@@ -410,7 +410,7 @@ TEST_CASE("with others on the port, a client is asked for when it first speaks",
   bool open = false;
   int handed_over = 0;
   StoreServer server({.admit = [&](const sockaddr&) { return open; },
-                      .strangers = [&](UniqueFd, std::string_view) { ++handed_over; }});
+                      .other_protocol = [&](UniqueFd, std::string_view) { ++handed_over; }});
   Peer early(server), agent(server);
   agent.say("M");  // agents need not be members
   REQUIRE(serve_until(server, [&] { return handed_over == 1; }));
@@ -419,7 +419,7 @@ TEST_CASE("with others on the port, a client is asked for when it first speaks",
   SECTION("and turned away unheard when it may not come") {
     early.say(request::validate() + request::set("key", "value"));
     REQUIRE(serve_until(server, [&] { return early.ended(); }));
-    CHECK(server.statistics().turned_away == 1);
+    CHECK(server.statistics().rejected == 1);
     CHECK(server.statistics().keys == 0);
     CHECK(early.heard().empty());
   }

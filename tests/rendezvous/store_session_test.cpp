@@ -21,7 +21,7 @@ std::string i64(std::int64_t n) {
 }
 
 // A store with clients and no sockets. What a client is told piles up under its number.
-struct Room {
+struct Harness {
   Memory memory;
   std::map<ClientId, Session> sessions;
   std::map<ClientId, std::string> told;
@@ -33,10 +33,10 @@ struct Room {
   }
 
   bool say(ClientId client, const std::string& bytes) {
-    Turn turn;
-    const bool good = session(client).receive(bytes, memory, turn);
-    told[client] += turn.replies;
-    for (const ClientId other : turn.released) told[other] += kStop;
+    SessionOutput output;
+    const bool good = session(client).receive(bytes, memory, output);
+    told[client] += output.replies;
+    for (const ClientId other : output.released) told[other] += kStop;
     return good;
   }
 
@@ -51,108 +51,108 @@ struct Room {
 }  // namespace
 
 TEST_CASE("each operation answers on the wire as c10d's server does", "[store][session]") {
-  Room room;
-  CHECK(room.ask(1, request::ping(0xABCD)) == request::number<std::uint32_t>(0xABCD));
-  CHECK(room.ask(1, request::get("/k")) == request::string(""));
-  CHECK(room.ask(1, request::set("/k", "v")).empty());
-  CHECK(room.ask(1, request::get("/k")) == request::string("v"));
-  CHECK(room.ask(1, request::of_pair(append, "/k", "w")).empty());
-  CHECK(room.ask(1, request::compare_set("/k", "vw", "x")) == request::string("x"));
-  CHECK(room.ask(1, request::add("/n", 3)) == i64(3));
-  CHECK(room.ask(1, request::of_keys(check, {"/k", "/n"})) == std::string(1, kReady));
-  CHECK(room.ask(1, request::of_keys(check, {"/k", "/no"})) == std::string(1, kNotReady));
-  CHECK(room.ask(1, request::wait({"/k", "/n"})) == kStop);
-  CHECK(room.ask(1, request::multi_set({{"/a", "1"}, {"/b", ""}})).empty());
-  CHECK(room.ask(1, request::of_keys(multi_get, {"/b", "/a", "/no"})) ==
+  Harness harness;
+  CHECK(harness.ask(1, request::ping(0xABCD)) == request::number<std::uint32_t>(0xABCD));
+  CHECK(harness.ask(1, request::get("/k")) == request::string(""));
+  CHECK(harness.ask(1, request::set("/k", "v")).empty());
+  CHECK(harness.ask(1, request::get("/k")) == request::string("v"));
+  CHECK(harness.ask(1, request::of_pair(append, "/k", "w")).empty());
+  CHECK(harness.ask(1, request::compare_set("/k", "vw", "x")) == request::string("x"));
+  CHECK(harness.ask(1, request::add("/n", 3)) == i64(3));
+  CHECK(harness.ask(1, request::of_keys(check, {"/k", "/n"})) == std::string(1, kReady));
+  CHECK(harness.ask(1, request::of_keys(check, {"/k", "/no"})) == std::string(1, kNotReady));
+  CHECK(harness.ask(1, request::wait({"/k", "/n"})) == kStop);
+  CHECK(harness.ask(1, request::multi_set({{"/a", "1"}, {"/b", ""}})).empty());
+  CHECK(harness.ask(1, request::of_keys(multi_get, {"/b", "/a", "/no"})) ==
         request::string("") + request::string("1") + request::string(""));
-  CHECK(room.ask(1, request::of_keys(multi_get, {})).empty());
-  CHECK(room.ask(1, request::opcode(num_keys)) == i64(4));
-  CHECK(room.ask(1, request::of_key(delete_key, "/a")) == i64(1));
-  CHECK(room.ask(1, request::of_key(delete_key, "/a")) == i64(0));
-  CHECK(room.ask(1, request::of_pair(queue_push, "/q", "one")).empty());
-  CHECK(room.ask(1, request::of_key(queue_length, "/q")) == i64(1));
-  CHECK(room.ask(1, request::of_key(queue_pop, "/q")) == i64(1) + request::string("one"));
-  CHECK(room.ask(1, request::of_key(queue_pop, "/q")) == i64(0));
-  CHECK(room.ask(1, request::barrier("/bar", 1)) == kStop);
-  CHECK(room.ask(1, request::opcode(cancel_wait)) == kCanceled);
+  CHECK(harness.ask(1, request::of_keys(multi_get, {})).empty());
+  CHECK(harness.ask(1, request::opcode(num_keys)) == i64(4));
+  CHECK(harness.ask(1, request::of_key(delete_key, "/a")) == i64(1));
+  CHECK(harness.ask(1, request::of_key(delete_key, "/a")) == i64(0));
+  CHECK(harness.ask(1, request::of_pair(queue_push, "/q", "one")).empty());
+  CHECK(harness.ask(1, request::of_key(queue_length, "/q")) == i64(1));
+  CHECK(harness.ask(1, request::of_key(queue_pop, "/q")) == i64(1) + request::string("one"));
+  CHECK(harness.ask(1, request::of_key(queue_pop, "/q")) == i64(0));
+  CHECK(harness.ask(1, request::barrier("/bar", 1)) == kStop);
+  CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
 }
 
 TEST_CASE("LIST_KEYS counts and names every key", "[store][session]") {
-  Room room;
-  CHECK(room.ask(1, request::opcode(list_keys)) == i64(0));
-  room.ask(1, request::set("/one", "") + request::set("init/", ""));
-  const auto listed = room.ask(1, request::opcode(list_keys));
+  Harness harness;
+  CHECK(harness.ask(1, request::opcode(list_keys)) == i64(0));
+  harness.ask(1, request::set("/one", "") + request::set("init/", ""));
+  const auto listed = harness.ask(1, request::opcode(list_keys));
   const auto one = request::string("/one");
   const auto init = request::string("init/");
   CHECK((listed == i64(2) + one + init || listed == i64(2) + init + one));
 }
 
 TEST_CASE("replies keep the order of the requests of one client", "[store][session]") {
-  Room room;
+  Harness harness;
   SECTION("many in one piece") {
-    CHECK(room.ask(1, request::set("/k", "1") + request::get("/k") + request::add("/k", 1) +
-                          request::get("/k")) ==
+    CHECK(harness.ask(1, request::set("/k", "1") + request::get("/k") + request::add("/k", 1) +
+                             request::get("/k")) ==
           request::string("1") + i64(2) + request::string("2"));
   }
   SECTION("also when it ends its own wait") {
-    CHECK(room.ask(1, request::wait({"/k"}) + request::set("/k", "v") + request::get("/k")) ==
+    CHECK(harness.ask(1, request::wait({"/k"}) + request::set("/k", "v") + request::get("/k")) ==
           kStop + request::string("v"));
   }
 }
 
 TEST_CASE("a waiting client is told when another makes the key", "[store][session]") {
-  Room room;
-  CHECK(room.ask(1, request::wait({"/a", "/b"})).empty());
-  CHECK(room.ask(2, request::set("/a", "")).empty());
-  CHECK(room.told[1].empty());
-  CHECK(room.ask(2, request::set("/b", "")).empty());
-  CHECK(room.told[1] == kStop);
+  Harness harness;
+  CHECK(harness.ask(1, request::wait({"/a", "/b"})).empty());
+  CHECK(harness.ask(2, request::set("/a", "")).empty());
+  CHECK(harness.told[1].empty());
+  CHECK(harness.ask(2, request::set("/b", "")).empty());
+  CHECK(harness.told[1] == kStop);
 
   SECTION("unless it has taken the wait back") {
-    CHECK(room.ask(1, request::wait({"/c"})).empty());
-    CHECK(room.ask(1, request::opcode(cancel_wait)) == kCanceled);
-    room.ask(2, request::set("/c", ""));
-    CHECK(room.told[1] == kCanceled);
+    CHECK(harness.ask(1, request::wait({"/c"})).empty());
+    CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
+    harness.ask(2, request::set("/c", ""));
+    CHECK(harness.told[1] == kCanceled);
   }
   SECTION("a barrier tells all") {
-    CHECK(room.ask(1, request::barrier("/bar", 3)).empty());
-    CHECK(room.ask(2, request::barrier("/bar", 3)).empty());
-    CHECK(room.ask(3, request::barrier("/bar", 3)) == kStop);
-    CHECK(room.told[1] == kStop);
-    CHECK(room.told[2] == kStop);
+    CHECK(harness.ask(1, request::barrier("/bar", 3)).empty());
+    CHECK(harness.ask(2, request::barrier("/bar", 3)).empty());
+    CHECK(harness.ask(3, request::barrier("/bar", 3)) == kStop);
+    CHECK(harness.told[1] == kStop);
+    CHECK(harness.told[2] == kStop);
   }
 }
 
 TEST_CASE("a client that counts on a word loses its connection, and only it", "[store][session]") {
-  Room room;
-  room.ask(1, request::set("/w", "word") + request::wait({"/later"}));
+  Harness harness;
+  harness.ask(1, request::set("/w", "word") + request::wait({"/later"}));
   const auto bad = GENERATE(request::add("/w", 1), request::barrier("/w", 2));
-  CHECK_FALSE(room.say(2, request::set("/later", "") + request::get("/w") + bad));
-  CHECK(room.told[2] == request::string("word"));  // what came before it was answered
-  CHECK(room.told[1] == kStop);
-  CHECK(room.ask(1, request::get("/w")) == request::string("word"));
+  CHECK_FALSE(harness.say(2, request::set("/later", "") + request::get("/w") + bad));
+  CHECK(harness.told[2] == request::string("word"));  // what came before it was answered
+  CHECK(harness.told[1] == kStop);
+  CHECK(harness.ask(1, request::get("/w")) == request::string("word"));
 }
 
 TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
           "[store][session]") {
-  Room room;
+  Harness harness;
   constexpr std::size_t kLarge = 100 << 10;
   const std::string value(kLarge, 'x');
-  room.ask(1, request::set("/large", value));
+  harness.ask(1, request::set("/large", value));
   const auto reply = request::string(value);
 
   // Takes turns until nothing is held; no turn is larger than its limit and one more reply.
   const auto all_turns = [&](const std::string& bytes) {
     std::string all;
-    Turn turn;
-    REQUIRE(room.session(1).receive(bytes, room.memory, turn));
-    CHECK(room.session(1).held());
+    SessionOutput output;
+    REQUIRE(harness.session(1).receive(bytes, harness.memory, output));
+    CHECK(harness.session(1).has_pending());
     while (true) {
-      CHECK(turn.replies.size() < Session::kTurnBytes + reply.size());
-      all += turn.replies;
-      if (!room.session(1).held()) return all;
-      turn.clear();
-      REQUIRE(room.session(1).receive({}, room.memory, turn));
+      CHECK(output.replies.size() < Session::kMaxOutputBytes + reply.size());
+      all += output.replies;
+      if (!harness.session(1).has_pending()) return all;
+      output.clear();
+      REQUIRE(harness.session(1).receive({}, harness.memory, output));
     }
   };
 
@@ -176,14 +176,14 @@ TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
 }
 
 TEST_CASE("a large value that comes in pieces is stored whole", "[store][session]") {
-  Room room;
+  Harness harness;
   std::string value(kMaxValueBytes, 'a');
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(i / 1000);
   const auto bytes = request::set("/big", value) + request::get("/small");
-  room.ask(1, request::set("/small", "s"));
-  room.told[1].clear();
-  for (std::size_t i = 0; i < bytes.size(); i += 65536) room.say(1, bytes.substr(i, 65536));
-  CHECK(room.told[1] == request::string("s"));
-  REQUIRE(room.memory.get("/big"));
-  CHECK(*room.memory.get("/big") == value);
+  harness.ask(1, request::set("/small", "s"));
+  harness.told[1].clear();
+  for (std::size_t i = 0; i < bytes.size(); i += 65536) harness.say(1, bytes.substr(i, 65536));
+  CHECK(harness.told[1] == request::string("s"));
+  REQUIRE(harness.memory.get("/big"));
+  CHECK(*harness.memory.get("/big") == value);
 }
