@@ -20,27 +20,28 @@ namespace mgpu::rendezvous::store {
 
 struct ServerOptions {
   enum class Reach { loopback, network };
-  Reach reach = Reach::loopback;  // 127.0.0.1, or every address of the machine, IPv6 and IPv4
-  int port = 0;                   // 0: any that is free
+  Reach reach = Reach::loopback;  // 127.0.0.1, or all addresses of the machine, IPv6 and IPv4
+  int port = 0;                   // 0: any free one
 
-  // How long a connection may take to say VALIDATE; a tenth of it once more than `crowd` have not.
+  // How long a connection may take to send VALIDATE; a tenth of that while more than `crowd_size`
+  // connections have not sent it.
   std::chrono::milliseconds validate_timeout{30'000};
   std::size_t crowd_size = 256;
 
-  // Asked about the peer of each connection before a byte of it is served; empty: all may come.
+  // Decides by its peer address whether a connection is served; empty: all are.
   std::function<bool(const sockaddr&)> admit = {};
 
-  // Takes connections whose first byte is no store client's, with the bytes that came; empty:
-  // they break the rules. They need not be admitted.
+  // Takes over connections whose first byte is not a store client's, with the bytes received so
+  // far. admit() is not called for them. Empty: such connections are closed.
   std::function<void(UniqueFd, std::string_view)> other_protocol = {};
 };
 
-// The key/value store that c10d's TCPStore clients speak to. It is passive: it has no thread and
-// never blocks. The owner's loop watches fd() and calls poll() when that is readable; all calls
-// come from that one thread.
+// The key/value store for c10d's TCPStore clients. It is passive: it has no thread and never
+// blocks. The owner's event loop watches fd() and calls poll() when it is readable. All calls must
+// come from one thread.
 class StoreServer {
  public:
-  // Listens from here on, or throws with the address and port that it cannot have.
+  // Starts to listen. Throws an error with address and port if it cannot.
   explicit StoreServer(ServerOptions options);
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -49,23 +50,23 @@ class StoreServer {
   int port() const { return port_; }
   int fd() const { return epoll_.get(); }
 
-  // Who may come from now on; see ServerOptions.
+  // Replaces ServerOptions::admit for future connections.
   void admit_only(std::function<bool(const sockaddr&)> admit) { options_.admit = std::move(admit); }
 
-  // Does the work that is ready, a bounded amount of it. fd() stays readable if there is more.
+  // Handles what is ready, a bounded amount. fd() stays readable if there is more.
   void poll();
 
-  // Closes every connection, those that nobody has accepted yet too, and forgets all keys.
-  // The port stays ours.
+  // Closes all connections, including those not accepted yet, and deletes all keys. The port stays
+  // open.
   void reset();
 
   struct Statistics {
     std::size_t connections = 0;
-    std::size_t unvalidated = 0;  // of them, those that have not said VALIDATE
-    std::size_t rejected = 0;     // broke the rules, were too slow, too many or not admitted
+    std::size_t unvalidated = 0;  // connections that have not sent VALIDATE
+    std::size_t rejected = 0;     // violated the protocol, were too slow, too many or not admitted
     std::size_t keys = 0;
     std::size_t bytes = 0;   // of keys and values
-    std::size_t unsent = 0;  // bytes of replies that clients have not taken
+    std::size_t unsent = 0;  // bytes of replies that clients have not read
   };
   Statistics statistics() const;
 
@@ -99,8 +100,8 @@ class StoreServer {
   ServerOptions options_;
   UniqueFd epoll_;
   UniqueFd listener_;
-  UniqueFd alarm_;    // a timer: newcomers to look at, or accepting to take up again
-  UniqueFd reserve_;  // given up to be able to accept, and so to refuse, when descriptors run out
+  UniqueFd alarm_;    // a timer: to close slow connections, or to resume accepting
+  UniqueFd reserve_;  // closed to accept (and reject) a connection when descriptors run out
   int port_ = 0;
   bool alarm_set_ = false;
 
