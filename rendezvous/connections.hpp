@@ -40,7 +40,7 @@ class Connections {
   };
 
   enum class CloseReason {
-    ended,   // the peer closed its end: its process has exited
+    closed,  // the peer closed its end: its process has exited
     broken,  // the connection failed
     silent,  // no heartbeat within the keep-alive
   };

@@ -17,18 +17,19 @@
 
 namespace mgpu::launcher {
 
-// The address as text, an IPv4 one always in its own form, without a scope.
+// The address as text, without a scope. IPv4-mapped IPv6 addresses are converted to IPv4.
 std::string numeric(const boost::asio::ip::address& address);
 
-// An agent's connection to its leader: finds it, proves itself, joins, tells and is told, and knows
-// until when the leader has surely heard of us. When it is lost it is sought again.
+// An agent's connection to the leader. Resolves and connects to the leader, authenticates, joins
+// the job, and exchanges messages and heartbeats. Tracks until when the leader has certainly heard
+// from this agent. Reconnects when the leader is lost.
 class Agent {
  public:
   using Endpoint = boost::asio::ip::tcp::endpoint;
 
   struct Settings {
     std::string job;
-    std::string host;  // of the leader; may resolve late; empty: not known yet
+    std::string host;  // of the leader; may not resolve at first; empty: not known yet
     int port = 0;
     rendezvous::Credentials credentials;
     rendezvous::Nanoseconds keep_alive = std::chrono::seconds(5);
@@ -36,18 +37,18 @@ class Agent {
   };
 
   struct Callbacks {
-    // Asked whenever the leader's name was resolved, before anybody is called; may add addresses,
-    // such as that of a leader of our own.
+    // Called each time the leader's name was resolved, before connecting. May change the list of
+    // addresses, for example add that of a leader in this process.
     std::function<void(std::vector<Endpoint>&)> resolved;
-    // What we join with, now.
+    // Returns the join request to send now.
     std::function<rendezvous::Join()> introduce;
     std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
     std::function<void(const rendezvous::Stop&)> stop;
-    // The leader is lost to us, or we to it: whatever runs must end, then released() is to be
-    // called.
+    // The connection to the leader is lost. The owner must stop all ranks and then call released().
     std::function<void(const std::string& why)> cut_off;
     std::function<void(int status, const std::string& words)> end;
-    // For dead man's switches: until when our ranks may run without another sign.
+    // Until when the ranks of this node may run without another heartbeat. The guard kills them
+    // later.
     std::function<void(rendezvous::Nanoseconds)> lease;
     std::function<void(int socket)> connected;
     std::function<void(std::string_view)> say;
@@ -58,19 +59,20 @@ class Agent {
   Agent& operator=(const Agent&) = delete;
 
   void start();
-  // Seeks the leader at another address; `problem` is why there is none when the host is empty.
+  // Switches to a leader at another address. If `host` is empty there is none, for the reason
+  // `problem`.
   void redirect(const std::string& host, int port, const std::string& problem);
   void send(const rendezvous::Message& message);
-  // Nothing of ours runs any more: a lost leader may be sought again.
+  // All ranks of this node have ended: the agent may reconnect to a lost leader.
   void released();
-  // Says goodbye and is silent from then on; `done` when it is written, or cannot be.
+  // Sends the leave message and then nothing more. Calls `done` when it is sent or cannot be.
   void leave(const rendezvous::Leave& leave, std::function<void()> done);
   void close();
 
   bool joined() const { return state_ == State::joined; }
-  // A time of ours by the leader's clock.
+  // Converts a time of this machine's clock to the leader's clock.
   rendezvous::Nanoseconds by_leader(rendezvous::Nanoseconds time) const;
-  // How we reach the leader, numeric; empty before we did.
+  // The local address of the connection to the leader, numeric; empty before the first connection.
   const std::string& our_address() const { return our_address_; }
   const std::string& leader_address() const { return leader_address_; }
   int leader_port() const { return leader_.port(); }
@@ -87,7 +89,7 @@ class Agent {
   void retry_later();
   std::string target_text() const;
   std::string leader_text() const;
-  // Asio leaves its sockets open across exec.
+  // Asio does not set it, and ranks would inherit the sockets.
   static void set_close_on_exec(int fd);
   void give_up();
 
@@ -113,7 +115,7 @@ class Agent {
   boost::asio::ip::tcp::socket stream_;
   boost::asio::ip::udp::socket datagrams_;
   boost::asio::steady_timer connect_timer_, heartbeat_timer_;
-  std::uint64_t connection_id_ = 0;  // which connection a completion belongs to
+  std::uint64_t connection_id_ = 0;  // tells whether a completion belongs to the current connection
 
   std::vector<Endpoint> candidates_;
   std::size_t next_candidate_ = 0;

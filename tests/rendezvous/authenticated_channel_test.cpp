@@ -68,10 +68,10 @@ Kind said(const std::string& bytes, std::size_t skip = 0) {
 // Whole frames of a stream, each with its head.
 std::vector<std::string> frames_of(std::string_view bytes) {
   std::vector<std::string> frames;
-  while (bytes.size() >= kFrameHead) {
+  while (bytes.size() >= kFrameHeaderBytes) {
     const auto low = static_cast<unsigned char>(bytes[0]),
                high = static_cast<unsigned char>(bytes[1]);
-    const std::size_t size = kFrameHead + low + 256U * high;
+    const std::size_t size = kFrameHeaderBytes + low + 256U * high;
     frames.emplace_back(bytes.substr(0, size));
     bytes.remove_prefix(size);
   }
@@ -232,7 +232,7 @@ TEST_CASE("one changed bit of any frame is noticed", "[talk]") {
   const auto frames = frames_of(std::exchange(sides.agent.output(), {}));
   REQUIRE(frames.size() == 2);
   const std::size_t which = GENERATE(0U, 1U);
-  for (std::size_t bit = 8 * kFrameHead; bit < 8 * frames[which].size(); ++bit) {
+  for (std::size_t bit = 8 * kFrameHeaderBytes; bit < 8 * frames[which].size(); ++bit) {
     // A twin of the leader's end in the same state: what a talk has seen it cannot unsee.
     Sides fresh;
     fresh.exchange();

@@ -64,7 +64,7 @@ TEST_CASE("a body up to the limit is taken and a longer one refused before it co
   reader.add(framed(std::string(100, 'x')));
   CHECK(all_of(reader) == std::vector<std::string>{std::string(100, 'x')});
 
-  reader.add(framed(std::string(101, 'x')).substr(0, kFrameHead));
+  reader.add(framed(std::string(101, 'x')).substr(0, kFrameHeaderBytes));
   std::string_view body;
   CHECK_THROWS_AS(reader.next(body), ProtocolError);
 }
