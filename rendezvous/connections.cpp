@@ -21,11 +21,12 @@ namespace {
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr std::size_t kEvents = 256;
 constexpr int kBatches = 8;             // of kEvents sockets in one poll
-constexpr int kBatchesBeforeTick = 64;  // before anybody is called silent
+constexpr int kBatchesBeforeTick = 64;  // before a peer is considered silent
 constexpr int kMaxDatagrams = 2048;
-constexpr std::uint64_t kDatagramSocket = 0;   // the name of their socket among the peers' ids
-constexpr Nanoseconds kHeartbeatCost{50'000};  // so that ten thousand agents take half a core
-constexpr Nanoseconds kCloseTimeout = std::chrono::seconds(2);  // a peer has to read them
+constexpr std::uint64_t kDatagramSocket = 0;   // the UDP socket's id in epoll; no peer has it
+constexpr Nanoseconds kHeartbeatCost{50'000};  // limits ten thousand agents to half a core
+constexpr Nanoseconds kCloseTimeout =
+    std::chrono::seconds(2);  // for a peer to read our last message
 constexpr int kOff = 0;
 constexpr int kDatagramBufferBytes = 8 << 20;
 
@@ -43,7 +44,7 @@ UniqueFd open_datagrams(int port) {
     } else {
       reinterpret_cast<sockaddr_in&>(address).sin_port = htons(static_cast<std::uint16_t>(port));
     }
-    // Thousands of agents may beat while we are busy; what the kernel does not grant is not had.
+    // Thousands of heartbeats may arrive while we are busy. The kernel may grant a smaller buffer.
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kDatagramBufferBytes,
                  sizeof kDatagramBufferBytes);
     address.ss_family = static_cast<sa_family_t>(family);
@@ -101,8 +102,8 @@ struct Connections::Peer {
   UniqueFd socket;
   LeaderChannel channel;
   bool authenticated = false;
-  bool closing = false;   // nothing more is said to it
-  bool all_sent = false;  // and all is written: what is left is to let it read that
+  bool closing = false;   // no more messages are sent to it
+  bool all_sent = false;  // the output is written; we only wait for the peer to read it
   bool dead = false;
   bool watches_writable = false;
   RateLimit messages, bytes;
@@ -151,7 +152,7 @@ void Connections::poll() {
     if (!poll_once()) return;
 }
 
-// False: there is no more to do.
+// False: there is no more work.
 bool Connections::poll_once() {
   std::array<epoll_event, kEvents> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
@@ -177,7 +178,7 @@ void Connections::read(Peer& peer) {
 }
 
 void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
-  if (peer.closing) return;  // it is only waited for to read our last words
+  if (peer.closing) return;  // we only wait for it to read our last message
   std::vector<AuthenticatedChannel::Received> received;
   try {
     peer.channel.receive(bytes, received);
@@ -197,7 +198,7 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
   for (auto& item : received) {
     if (peer.dead || peer.closing) return;
     if (auto* heartbeat = std::get_if<Heartbeat>(&item)) {
-      // Whoever sends these has no datagrams from us.
+      // A peer that sends heartbeats over the stream receives no datagrams: answer over the stream.
       peer.heartbeats.receive(*heartbeat, steady_now());
       peer.channel.send(peer.heartbeats.next(peer.session, steady_now()));
     } else if (auto& message = std::get<Message>(item); std::holds_alternative<Refusal>(message)) {
@@ -254,7 +255,7 @@ void Connections::flush(Peer& peer) {
     unsent.erase(0, static_cast<std::size_t>(sent));
   }
   if (unsent.empty() && peer.closing && !peer.all_sent) {
-    // Closing now, with something unread from it, could take back what we have just written.
+    // close() with unread input would reset the connection, and the peer could lose our output.
     peer.all_sent = true;
     peer.since = steady_now();
     ::shutdown(peer.socket.get(), SHUT_WR);
@@ -274,7 +275,7 @@ void Connections::drop(Peer& peer, CloseReason how) {
   if (peer.authenticated && !peer.closing) callbacks_.gone(peer.id, how);
 }
 
-// Tells it why before the connection is closed.
+// Sends the pending output, which may contain the reason, before the connection is closed.
 void Connections::reject(Peer& peer, const std::string& why) {
   const auto address = socket_address(::getpeername, peer.socket.get());
   callbacks_.rejected(fmt::format("rejected a connection from {}: {}", address, why));
@@ -311,8 +312,8 @@ void Connections::receive_datagrams() {
     if (!peer) continue;
     const auto heartbeat = decode_heartbeat(datagram, peer->channel.key_in());
     if (!heartbeat || !peer->heartbeats.receive(*heartbeat, steady_now())) continue;
-    // The first is answered at once: from then on both know the way, and how far their clocks
-    // are apart.
+    // The first one is answered at once: then both sides know that datagrams arrive, and their
+    // clock offset.
     if (peer->datagrams_size == 0) peer->next_heartbeat = Nanoseconds(0);
     peer->datagrams = from;
     peer->datagrams_size = size;
@@ -330,12 +331,13 @@ void Connections::send_heartbeat(Peer& peer, Nanoseconds now) {
 }
 
 void Connections::tick(Nanoseconds now) {
-  // What came while we slept counts as heard. If we slept too long ourselves, nobody is silent
-  // before it had the time to be heard again.
+  // Heartbeats that arrived while this process slept count. After a long sleep no peer is silent
+  // until it has had time to send again.
   for (int round = 0; round < kBatchesBeforeTick && poll_once(); ++round) {
   }
   if (last_tick_.count() != 0 && now - last_tick_ > settings_.keep_alive / 2) awake_since_ = now;
-  const bool all_were_heard = now - awake_since_ > settings_.keep_alive / 4;  // two signs of each
+  const bool all_were_heard =
+      now - awake_since_ > settings_.keep_alive / 4;  // two heartbeats of each
   last_tick_ = now;
   for (const auto& [id, peer] : by_id_) {
     if (peer->dead) continue;
@@ -354,7 +356,7 @@ void Connections::tick(Nanoseconds now) {
 }
 
 Connections::PeerFacts Connections::facts(PeerId id) const {
-  const auto found = by_id_.find(id);  // those too that have just gone
+  const auto found = by_id_.find(id);  // including peers that were just dropped
   if (found == by_id_.end()) return {};
   const auto& peer = found->second;
   return {.address = socket_address(::getpeername, peer->socket.get()),

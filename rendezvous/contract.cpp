@@ -13,7 +13,7 @@ namespace {
 
 using namespace variable;
 
-// Reads variables by name and checks each by itself.
+// Reads variables by name and validates each one.
 class Reader {
  public:
   explicit Reader(const Contract::Get& get) : get_(get) {}

@@ -19,7 +19,7 @@ bool FrameReader::next(std::string_view& body) {
   if (consumed_ != 0) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;
-    if (buffer_.empty()) buffer_.shrink_to_fit();  // thousands of idle peers hold nothing
+    if (buffer_.empty()) buffer_.shrink_to_fit();  // thousands of idle peers hold no buffer
   }
   if (buffer_.size() < kFrameHeaderBytes) return false;
   std::uint32_t size = 0;

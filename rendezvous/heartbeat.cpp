@@ -13,10 +13,10 @@ constexpr std::size_t kCodeBytes = 16;
 constexpr std::size_t kSignedBytes = kHeartbeatBytes - kCodeBytes;
 static_assert(kSignedBytes == 8 + 5 * 8);
 
-// A measurement is good for this long; clocks of machines drift by about 20 us in a second.
+// A clock offset is valid for this long; clocks drift by about 20 us per second.
 constexpr std::chrono::minutes kMeasurementLifetime{1};
 
-// So that differences do not overflow.
+// Bounds times so that their differences do not overflow.
 bool is_plausible_time(std::int64_t time) {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 8;
   return time >= 0 && time <= kMost;
@@ -82,7 +82,7 @@ bool HeartbeatTracker::receive(const Heartbeat& heartbeat, Nanoseconds now) {
   received_number_ = heartbeat.number;
   peer_sent_at_ = heartbeat.sent_at;
   last_heartbeat_ = now;
-  // A time that we have not reached cannot be one of ours, and no clock is near the ends.
+  // A time in the future cannot be one that we sent, and no real clock is near the limits.
   if (heartbeat.peer_sent_at <= 0 || heartbeat.peer_sent_at > now.count()) return true;
   if (!is_plausible_time(heartbeat.sent_at) || !is_plausible_time(heartbeat.received_at))
     return true;

@@ -7,7 +7,7 @@
 namespace mgpu::rendezvous {
 namespace {
 
-// Unset numbers come last.
+// Sorts unset numbers last.
 int unset_last(int number) {
   return number < 0 ? INT_MAX : number;
 }

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// One description of every message serves both directions.
+// One list of fields per message is used for both encoding and decoding.
 template <class Visit>
 void fields(Hello& m, Visit&& field) {
   field("job", m.job), field("nonce", m.nonce);
@@ -85,7 +85,7 @@ void fields(Leave& m, Visit&& field) {
 template <class Visit>
 void fields(StatusRequest&, Visit&&) {}
 
-// The names stand in the order of the variant.
+// In the order of the variant's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
     "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",   "stop",
     "end",   "answer",    "join",  "failing", "ended",   "leave",  "question"};
@@ -124,7 +124,7 @@ std::string encode(const Message& message) {
 }
 
 Message decode(std::string_view text) {
-  // No message nests; a depth limit keeps a hostile one from filling our stack.
+  // Messages are flat; the depth limit protects the stack from a malicious one.
   const auto flat = [](int depth, json::parse_event_t, json&) {
     if (depth > 2) throw ProtocolError("a nested message");
     return true;

@@ -31,10 +31,10 @@ using namespace std::chrono_literals;
 constexpr auto kCacheLifetime = 30s;
 constexpr std::size_t kMaxAddresses = 16;
 
-// What a look-up's thread and the loop share; whoever is last lets it go.
+// Shared by a lookup's thread and the event loop; the last one frees it.
 struct Answer {
   UniqueFd ready;
-  std::atomic<bool> done = false;  // after that only the loop looks at the rest
+  std::atomic<bool> done = false;  // once true, only the event loop accesses the rest
   Resolver::Addresses addresses;
   std::string problem;
 };
@@ -72,7 +72,7 @@ void look_up(const std::string& host, Answer& answer) {
   if (answer.addresses.empty()) answer.problem = "the name has no address";
 }
 
-// The program's signals are for its loop: a thread begins with the mask of who starts it.
+// Signals belong to the event loop: block them, because a thread inherits its creator's mask.
 void start_thread(std::string host, std::shared_ptr<Answer> answer) {
   sigset_t all, before;
   ::sigfillset(&all);

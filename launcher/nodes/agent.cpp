@@ -45,7 +45,7 @@ void Agent::redirect(const std::string& host, int port, const std::string& probl
   find_leader();
 }
 
-// --- The conversation
+// --- Messages
 
 void Agent::read() {
   const auto connection_id = connection_id_;
@@ -61,7 +61,7 @@ void Agent::read() {
 }
 
 void Agent::on_bytes(std::string_view bytes) {
-  if (on_flushed_) return;  // all is said
+  if (on_flushed_) return;  // we are leaving: ignore input
   std::vector<rendezvous::AuthenticatedChannel::Received> received;
   const auto connection_id = connection_id_;
   try {
@@ -156,7 +156,7 @@ void Agent::write() {
                     });
 }
 
-// Without a leader nobody may run: it, or those it goes on with, would be a second world.
+// Ranks must not run without a leader: the leader may start another set of ranks without this node.
 void Agent::leader_lost(const std::string& why) {
   if (state_ == State::closed || state_ == State::cut_off) return;
   if (on_flushed_) return std::exchange(on_flushed_, nullptr)();
@@ -176,14 +176,15 @@ void Agent::released() {
   find_leader();
 }
 
-// Completions of what was under way find another call.
+// Pending completions see a new connection id and do nothing.
 void Agent::disconnect() {
   ++connection_id_;
   write_active_ = false;
   connect_timer_.cancel();
   heartbeat_timer_.cancel();
   error_code ignored;
-  stream_.shutdown(tcp::socket::shutdown_both, ignored);  // the guard has a copy
+  stream_.shutdown(tcp::socket::shutdown_both,
+                   ignored);  // close() alone is not enough: the guard has a copy
   stream_.close(ignored);
   datagrams_.close(ignored);
   channel_.reset();
@@ -210,7 +211,7 @@ void Agent::leave(const rendezvous::Leave& leave, std::function<void()> done) {
   flush_then_close(std::move(done));
 }
 
-// Lets the leader hear what is still unsaid; nothing it says counts any more.
+// Sends the remaining output, ignoring further input.
 void Agent::flush_then_close(std::function<void()> done) {
   on_flushed_ = [this, done = std::move(done)] {
     close();
@@ -223,7 +224,7 @@ Agent::Nanoseconds Agent::by_leader(Nanoseconds time) const {
   return time + heartbeats_.offset().value_or(Nanoseconds(0));
 }
 
-// --- Signs of life
+// --- Heartbeats
 
 void Agent::arm_heartbeat_timer() {
   const auto lease_over = heartbeats_.confirmed_until() + settings_.keep_alive;
@@ -253,7 +254,7 @@ void Agent::send_heartbeat(Nanoseconds now) {
   error_code ignored;
   datagrams_.send_to(asio::buffer(heartbeat), udp::endpoint(leader_.address(), leader_.port()), 0,
                      ignored);
-  // Where datagrams do not come through, the stream carries the signs too.
+  // If no datagrams arrive, the stream carries the heartbeats as well.
   if (now < next_stream_heartbeat_ || now - datagram_received_at_ < settings_.keep_alive / 4)
     return;
   next_stream_heartbeat_ = now + settings_.keep_alive / 8;

@@ -1,4 +1,4 @@
-// How an agent finds its leader: the name, its addresses one after the other, and patience.
+// How an agent connects to its leader: resolve the name, try its addresses in order, retry.
 
 #include "launcher/nodes/agent.hpp"
 

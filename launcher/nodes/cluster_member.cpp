@@ -48,12 +48,12 @@ void ClusterMember::start() {
   agent_.start();
 }
 
-// Whoever owns the address leads: told by the addresses of this machine and by the port, which one
-// program can have.
+// The node that owns the address runs the leader. It is recognized by the machine's addresses, and
+// by the port, which only one program can bind.
 void ClusterMember::add_leader_addresses(std::vector<Agent::Endpoint>& endpoints) {
   const auto ours = interfaces();
   const auto is_ours = [&](const Agent::Endpoint& endpoint) {
-    // Debian gives a host's own name an address that no interface shows, 127.0.1.1.
+    // Debian resolves the host's own name to 127.0.1.1, which no interface lists.
     if (endpoint.address().is_loopback()) return true;
     return std::any_of(ours.begin(), ours.end(), [&](const auto& interface) {
       return interface.address == numeric(endpoint.address());
@@ -70,7 +70,7 @@ void ClusterMember::add_leader_addresses(std::vector<Agent::Endpoint>& endpoints
                            static_cast<std::uint16_t>(leader_->port()));
 }
 
-// A leader that was killed here may have left a round that runs.
+// A leader that was killed on this node may have left a round running.
 Coordinator::Settings ClusterMember::local_rules() const {
   Coordinator::Settings rules = plan_.rules;
   const auto trace = find_leader(node_.job, plan_.port);
@@ -78,7 +78,7 @@ Coordinator::Settings ClusterMember::local_rules() const {
   return rules;
 }
 
-// True when there is a leader to call, here or elsewhere.
+// True if there is a leader to connect to, here or on another node.
 bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCounts& counts) {
   try {
     leader_ = std::make_unique<Leader>(
@@ -97,12 +97,12 @@ bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
     return true;
   } catch (const std::exception& problem) {
     if (election_) {
-      // Tried again and again; told once.
+      // Retried often, printed once.
       if (std::exchange(lead_problem_, problem.what()) != problem.what())
         callbacks_.say(lead_problem_);
       return false;
     }
-    // Another agent on this machine may have been first.
+    // Another agent on this machine may have bound the port first.
     if (!plan_.runs_leader.value_or(false)) return true;
     agent_.close();
     end_job(1, problem.what());
@@ -137,7 +137,7 @@ void ClusterMember::leave(int signo, const std::string& why) {
   const bool joined = agent_.joined();
   agent_.leave({.signo = signo, .why = why}, [this, signo, joined] {
     if (leader_ && election_) return hand_over(128 + signo);
-    // A leader of ours that hears it says itself what comes of the job.
+    // A leader in this process that receives the message ends the job itself.
     if (!leader_ || !joined) end_job(128 + signo, "");
   });
 }
@@ -145,7 +145,7 @@ void ClusterMember::leave(int signo, const std::string& why) {
 void ClusterMember::end_job(int status, const std::string& words) {
   if (ended_) return;
   ended_ = true;
-  // Not from within the leader or the agent, which go when the job does.
+  // Posted, because the callback destroys the leader and the agent that may be calling.
   asio::post(io_, [this, status, words] { callbacks_.end(status, words); });
 }
 

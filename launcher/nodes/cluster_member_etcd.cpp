@@ -1,4 +1,4 @@
-// The part of ClusterMember that lets etcd say who leads.
+// The part of ClusterMember that elects the leader over etcd.
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -20,13 +20,13 @@ using rendezvous::etcd::Election;
 constexpr auto kElectionPause = std::chrono::seconds(1);
 constexpr std::int64_t kMaxCount = 1'000'000'000;
 
-// As long as an agent of the job may still look for a leader.
+// As long as an agent of the job may still be looking for a leader.
 std::chrono::seconds state_lifetime(const Coordinator::Settings& rules) {
   return std::chrono::ceil<std::chrono::seconds>(rules.join_timeout + rules.keep_alive +
                                                  rules.grace);
 }
 
-// The address that packets to a host leave from; nothing is sent. Empty: it cannot be told.
+// The local address of packets to a host; nothing is sent. Empty: unknown.
 std::string address_towards(const rendezvous::etcd::Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -46,8 +46,8 @@ std::string address_towards(const rendezvous::etcd::Endpoint& endpoint) {
   return address;
 }
 
-// Of the addresses towards etcd's members the first that others can use. The members' names have
-// just been resolved, so that this takes no time.
+// The first local address towards etcd's members that other nodes can use. The members' names were
+// just resolved, so this does not block noticeably.
 std::string address_towards(const std::vector<rendezvous::etcd::Endpoint>& endpoints) {
   std::string loopback;
   for (const auto& endpoint : endpoints) {
@@ -115,7 +115,7 @@ void ClusterMember::join_election() {
   election_->observe();
 }
 
-// Has others know the address and port that we would lead at.
+// Becomes a candidate with the address and port at which a leader here would listen.
 void ClusterMember::stand_for_election() {
   if (ended_ || leaving_ || backing_off_ || leader_) return;
   if (any_port_) plan_.port = free_port();
@@ -124,7 +124,7 @@ void ClusterMember::stand_for_election() {
 
 void ClusterMember::on_election_status(const Election::Status& status) {
   if (ended_ || leaving_) return;
-  // A job that runs outlives what is done to etcd's users.
+  // A running job survives changes of etcd's users: only a new one ends here.
   if (status.permanent && incarnation_ == 0)
     return end_job(2, fmt::format("etcd: {}", status.problem));
   if (our_address_.empty() && status.problem.empty()) {
@@ -142,7 +142,7 @@ void ClusterMember::on_election_status(const Election::Status& status) {
     stand_for_election();
   auto saved = parse_state(status.state.value_or(""));
   if (saved && (incarnation_ == 0 ? saved->ended.has_value() : saved->incarnation < incarnation_))
-    saved.reset();  // of an older job of this id
+    saved.reset();  // of an older job with this id
   if (saved && incarnation_ == 0) incarnation_ = saved->incarnation;
   if (saved && saved->incarnation != incarnation_)
     return end_job(1, fmt::format("another job with the id {} is running now", node_.job));
@@ -151,11 +151,11 @@ void ClusterMember::on_election_status(const Election::Status& status) {
   agent_.redirect(
       status.leader.empty() ? "" : at.host, at.port,
       status.problem.empty() ? "no node is the leader" : fmt::format("etcd: {}", status.problem));
-  // Whoever hears the leader is told more by it.
+  // A connected agent gets a more detailed message from the leader.
   if (saved && saved->ended && !agent_.joined()) end_job(*saved->ended, "the job has ended");
 }
 
-// Goes on from what the last leader has saved, if anything.
+// Continues from the state that the last leader saved, if any.
 bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t term) {
   Coordinator::Settings rules = plan_.rules;
   rules.elected = true;
@@ -172,7 +172,7 @@ bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t te
     rules.left_before = saved->left;
   }
   if (!start_leader(rules, counts)) {
-    backing_off_ = true;  // whoever could take the port leads meanwhile
+    backing_off_ = true;  // meanwhile a node whose port is free can lead
     election_->resign();
     election_timer_.expires_after(kElectionPause);
     election_timer_.async_wait([this](const auto& cancelled) {
@@ -190,10 +190,11 @@ void ClusterMember::save(const JobCounts& counts, int nodes) {
   if (!election_) return;
   last_saved_ = {.incarnation = incarnation_, .counts = counts, .nodes = nodes};
   election_->save(state_json(last_saved_),
-                  [](bool) {});  // who could not save learns that it has lost
+                  [](bool) {});  // if it fails, the election reports the lost leadership
 }
 
-// Nothing of ours runs: the others go on under another leader, without waiting for us.
+// No rank of this node runs: the others continue under another leader without waiting for this
+// node.
 void ClusterMember::hand_over(int status) {
   const bool alone = !leader_->has_others();
   leaving_ = true;

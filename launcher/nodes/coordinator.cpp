@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kRendezvousFailed = 75;
 
-// Of one node; of a job; and the port of a machine. A join beyond them is a mistake or worse.
+// Limits for join requests: per node, per job, and for ports. A request beyond them is an error or
+// an attack.
 constexpr int kMaxRanks = 4096;
 constexpr int kMaxCount = 1'000'000;
 constexpr int kLastPort = 65'535;
@@ -33,7 +34,7 @@ bool is_valid(const rendezvous::Join& join) {
          within(join.restarts, 0, kMaxCount) && within(join.oom_count, 0, kMaxCount);
 }
 
-// What a node says it was told to stop with.
+// The signal that a node reports it was stopped with; SIGTERM if the number is invalid.
 int signal_of(int signo) {
   constexpr int kLast = 64, kTerm = 15;
   return signo >= 0 && signo <= kLast ? signo : kTerm;
@@ -119,7 +120,7 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
   return take_actions();
 }
 
-// A static job has no place for a change, and none goes on without a leader that nobody replaces.
+// A static job cannot continue without a node, and no job without a leader that cannot be replaced.
 bool Coordinator::ends_the_job(const Node& node) const {
   return (node.join.leads && !settings_.elected) || (settings_.static_ranks && node.node_rank >= 0);
 }
@@ -193,7 +194,7 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, boo
   return take_actions();
 }
 
-// What a node has told of its part of a round counts until that is judged, even if it is gone.
+// The result that a node has reported counts until the round is assessed, even if the node is gone.
 void Coordinator::remove_node(NodeId id) {
   const auto found = nodes_.find(id);
   if (found->second.end && (phase_ == Phase::running || phase_ == Phase::stopping))
@@ -221,7 +222,7 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
 
 std::optional<LeaderTime> Coordinator::next_deadline() const {
   std::optional<LeaderTime> next;
-  // What was due at the last tick has been seen to, or waits for something else.
+  // What was due at the last tick was handled then, or waits for another event.
   const auto at = [&](LeaderTime time) {
     if (time > last_tick_) next = next ? std::min(*next, time) : time;
   };
@@ -247,7 +248,7 @@ std::vector<NodeId> Coordinator::candidates() const {
   return ids;
 }
 
-// Is a round possible now, or is one that runs to be widened?
+// Starts a round if one is possible now, or stops the running one so that a new node can take part.
 void Coordinator::maybe_start_round(LeaderTime now) {
   if (phase_ == Phase::running) {
     int members = 0;
@@ -258,7 +259,7 @@ void Coordinator::maybe_start_round(LeaderTime now) {
       all_running = all_running && node.part != Part::ended;
       if (node.part == Part::waiting) newcomer = node.join.host;
     }
-    // Where some have done their work already the end is near: nobody starts anew for a newcomer.
+    // If some nodes have finished, the job is about to end: no new round for a new node.
     if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
     disturbed_at_ = std::min(disturbed_at_, now);
     actions_.emplace_back(
@@ -278,8 +279,8 @@ void Coordinator::maybe_start_round(LeaderTime now) {
   start_round(now);
 }
 
-// A leader that was started again where it was had the lost one's node, whose guard has seen to its
-// ranks; one that was elected has not.
+// A leader that was restarted on its old node counts as rejoined too: the guard there has ended the
+// node's ranks. That is not so for an elected leader.
 bool Coordinator::has_rejoined(const Node& node) const {
   return node.join.nodes > 0 || (node.join.leads && !settings_.elected);
 }
@@ -307,7 +308,8 @@ std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const
   return holder->second;
 }
 
-// Two nodes ask for one node rank. If the first is still there after the keep-alive, it lives.
+// Two nodes request one node rank. If the first is still connected after the keep-alive, it is
+// alive and keeps the rank.
 void Coordinator::resolve_disputes(LeaderTime now) {
   std::vector<NodeId> refused;
   for (auto& [id, node] : nodes_) {
@@ -338,7 +340,8 @@ void Coordinator::resolve_disputes(LeaderTime now) {
   maybe_start_round(now);
 }
 
-// Where all who were in the job are gone, and have not said that it ended, others begin it anew.
+// If all nodes of the earlier rounds are gone, and none reported the job's end, the others start it
+// from scratch.
 void Coordinator::reset_counts_if_all_new() {
   const bool somebody_was_in_it = std::any_of(
       nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.join.rounds > 0; });

@@ -1,4 +1,4 @@
-// The part of the coordinator that ends a round and decides what comes then.
+// The part of the coordinator that ends a round and decides what happens next.
 
 #include <fmt/format.h>
 
@@ -54,8 +54,8 @@ bool Coordinator::has_lost_node() const {
   });
 }
 
-// Ranks fail when their peers vanish. What failed before the last sign of a lost node came, and
-// before anybody was told to stop, did so for reasons of its own.
+// Ranks fail when their peers vanish. A failure has its own cause only if it happened before the
+// last heartbeat of a lost node, and before any node was asked to stop.
 bool Coordinator::has_external_cause(const NodeEnded& failure) const {
   const LeaderTime slack = settings_.keep_alive / 10;
   const LeaderTime when(failure.when);
@@ -71,7 +71,7 @@ Decision Coordinator::decide(const NodeEnded& failure) {
   history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
                                 std::chrono::nanoseconds(failure.lasted))});
   if (is_oom(kind)) ++counts_.oom_count;
-  // Every failure so far was followed by a restart; a leader before us may have seen some.
+  // Every failure so far led to a restart; some may have happened under an earlier leader.
   const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
   return decide_restart(history_, settings_.limits, before);
 }
@@ -108,7 +108,7 @@ void Coordinator::assess_round(LeaderTime now) {
   start_gathering(now);
 }
 
-// All that are left wait for the next round.
+// All remaining nodes wait for the next round.
 void Coordinator::reset_round() {
   std::erase_if(nodes_, [](const auto& entry) { return entry.second.lost; });
   for (auto& [id, node] : nodes_) {

@@ -1,4 +1,4 @@
-// The part of the coordinator that tells people what it knows.
+// The part of the coordinator that describes the job to the user.
 
 #include <fmt/format.h>
 

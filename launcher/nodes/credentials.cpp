@@ -13,8 +13,8 @@
 namespace mgpu::launcher {
 namespace {
 
-// The leader makes a secret of its own and hands it out sealed: only programs of our user can open
-// what is sealed, as munged tells whose a credential is.
+// The leader creates a secret and sends it sealed, as a munge credential. munged reports the user
+// of a credential, so that only programs of the same user accept it.
 rendezvous::Credentials munge_credentials() {
   const char* socket = std::getenv(kMungeSocketVariable);
   const auto munge = std::make_shared<Munge>(socket ? socket : "");

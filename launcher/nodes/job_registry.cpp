@@ -16,7 +16,7 @@
 namespace mgpu::launcher {
 namespace {
 
-// Empty when there is none that is ours alone.
+// The folder for the notes; empty if there is none that only this user can access.
 std::string folder() {
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   const std::string path = runtime && *runtime == '/'
@@ -29,7 +29,7 @@ std::string folder() {
   return ours ? path : std::string();
 }
 
-// A file name for any job id: what is neither letter nor digit becomes its code.
+// A file name for any job id: characters other than letters, digits and '-' become %xx.
 std::string path_of(const std::string& job, const std::string& ending = ".job") {
   const std::string in = folder();
   if (in.empty() || job.size() > 80) return {};
@@ -45,7 +45,7 @@ std::string trace_path(const std::string& job, int port) {
   return path_of(job, fmt::format(".{}.leader", port));
 }
 
-// In one piece, for us alone.
+// Writes the file atomically, readable by this user only.
 void write_note(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   const std::string temporary = fmt::format("{}.{}", path, ::getpid());
@@ -82,7 +82,7 @@ void forget_job(const std::string& job) {
   std::string host;
   int port = 0;
   pid_t pid = 0;
-  // Another agent on this machine may have taken its place.
+  // Another agent on this machine may have replaced the note.
   if (!path.empty() && std::getline(in, host) && in >> port >> pid && pid == ::getpid())
     ::unlink(path.c_str());
 }

@@ -16,7 +16,8 @@ using rendezvous::steady_now;
 using rendezvous::store::ServerOptions;
 
 constexpr auto kRejectionNoteInterval = std::chrono::seconds(10);
-constexpr std::size_t kMaxPending = 1024;  // beside all nodes of the job, that may come at once
+constexpr std::size_t kMaxPending =
+    1024;  // in addition to all nodes of the job, which may connect at once
 
 std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
   return std::chrono::steady_clock::time_point(
@@ -113,7 +114,7 @@ void Leader::on_timer() {
   check_agents_informed();
 }
 
-// For whoever leads here after us, should we end badly.
+// For the next leader on this node, in case this one crashes.
 void Leader::write_trace() {
   const auto now = steady_now();
   if (settings_.rules.elected || round_nodes_.empty() || coordinator_.over() ||
@@ -151,7 +152,8 @@ void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
   changed_ = true;
 }
 
-// A port that is open to the world gets strange visitors; they are counted, not listed.
+// A port that is reachable from the internet gets many foreign connections: count, do not list
+// them.
 void Leader::on_rejected(const std::string& line) {
   ++rejections_;
   const auto now = steady_now();
@@ -179,12 +181,12 @@ void Leader::carry_out(const Dismiss& action) {
   agents_.erase(action.node);
 }
 
-// The store forgets what the ranks of the last round have left, and their connections go.
+// Clears the store and closes the connections of the last round's ranks.
 void Leader::carry_out(const StartRound& action) {
   members_.clear();
   for (const NodeId node : action.nodes) {
     const auto facts = connections_.facts(node);
-    // Our own agent may have come by a loopback, and its ranks by the address that others use.
+    // This node's agent may have connected over loopback, while its ranks use the external address.
     members_.insert({facts.address, facts.local_address});
   }
   round_nodes_ = action.nodes;
@@ -208,7 +210,8 @@ void Leader::carry_out(const RoundEnded& over) {
   callbacks_.changed(coordinator_.counts(), history_.nodes);
 }
 
-// The ends of all ranks of all nodes in one table, by rank; the cause is that of the first failure.
+// Merges the results of all ranks of all nodes, sorted by rank; the cause is that of the first
+// failure.
 AttemptResult Leader::merge_results(const RoundEnded& over) const {
   AttemptResult attempt;
   if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);

@@ -1,4 +1,4 @@
-// What `mgpu-run status` is told.
+// The answer to `mgpu-run status`.
 
 #include <nlohmann/json.hpp>
 

@@ -10,13 +10,13 @@
 namespace mgpu::launcher {
 namespace {
 
-// The few declarations of munge.h that we need, by its documented binary interface.
+// The declarations of munge.h that we use, from its documented binary interface.
 using Context = void*;
 constexpr int kSuccess = 0;
 constexpr int kOptionSocket = 8;
 constexpr std::size_t kMaxBytes = 64 << 10;
 
-// What the library allocated for us.
+// Memory allocated by the library.
 template <class T>
 using Allocated = std::unique_ptr<T, decltype(&std::free)>;
 
@@ -38,7 +38,7 @@ struct Munge::Library {
     return function;
   }
 
-  // What the library knows of the call that failed, else its word for the number.
+  // The library's message for the failed call, or else for the error code.
   std::string why(int code) const {
     const char* text = find<const char* (*)(Context)>("munge_ctx_strerror")(context);
     if (!text) text = find<const char* (*)(int)>("munge_strerror")(code);
@@ -84,7 +84,7 @@ Munge::Decoded Munge::decode(const std::string& credential) const {
   int size = 0;
   const int code =
       call(credential.c_str(), library_->context, &bytes, &size, &decoded.uid, &decoded.gid);
-  // Of a credential that is out of date or was seen before the payload comes all the same.
+  // An expired or replayed credential yields its payload too, which must be freed.
   const Allocated<void> payload(bytes, &std::free);
   if (code != kSuccess)
     throw std::runtime_error(fmt::format("munge rejected a credential: {}", library_->why(code)));

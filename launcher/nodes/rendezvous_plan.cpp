@@ -19,7 +19,7 @@ constexpr int kStaticPort = 29500;  // torchrun's
 constexpr int kDynamicPort = 29400;
 constexpr double kYear = 365.0 * 86400;
 
-// torchrun's keys of --rdzv-conf that have a meaning here or none, so that a misspelt one is told.
+// torchrun's keys of --rdzv-conf, including those without effect here, to detect misspelt keys.
 constexpr std::string_view kKeys[] = {"join_timeout",
                                       "last_call_timeout",
                                       "keep_alive_interval",
@@ -85,8 +85,8 @@ class Conf {
   const std::map<std::string, std::string>& values_;
 };
 
-// Nodes that are numbered beforehand, as under torchrun. Where the size may change, or an endpoint
-// is given and no number, they find their order when they meet.
+// Whether the node ranks are fixed in advance, as with torchrun. In an elastic job, or with an
+// endpoint and no node rank, they are assigned when the nodes have joined.
 bool is_static(const Options& options) {
   if (options.rdzv_backend != "static") return false;
   const bool numbered = options.says("node-rank") || options.says("master-addr");
@@ -101,7 +101,7 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
   rules.max_nodes = options.max_nodes;
   rules.static_ranks = is_static(options);
   rules.keep_alive = options.keep_alive;
-  // As torchrun: a node is dead when so many signs in a row are missing.
+  // As in torchrun: a node is dead if this many consecutive heartbeats are missing.
   const auto interval = conf.seconds("keep_alive_interval");
   const auto attempts = conf.seconds("keep_alive_max_attempt");
   if (interval || attempts) {

@@ -32,7 +32,7 @@ constexpr auto kTimeout = std::chrono::seconds(10);
 constexpr int kDefaultPort = 29400;
 
 struct StatusTarget {
-  std::string job;  // empty: whichever is there
+  std::string job;  // empty: any job at that address
   JobAddress at;
   rendezvous::Credentials credentials;
 };
@@ -64,7 +64,7 @@ StatusTarget find_target(const Options& options) {
   return target;
 }
 
-// One question over one connection, with one deadline for all of it.
+// One status request over one connection, with one deadline for everything.
 class StatusQuery {
  public:
   explicit StatusQuery(StatusTarget target)

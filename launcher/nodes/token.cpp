@@ -36,7 +36,7 @@ std::string checked(std::string bytes, const std::string& from) {
   return bytes;
 }
 
-// Of the open file: what the name leads to may be another one by now.
+// Checks the open file: the path may refer to another file by now.
 void check_owner_and_mode(int fd, const std::string& path) {
   struct stat st{};
   if (::fstat(fd, &st) != 0)
@@ -53,7 +53,7 @@ void check_owner_and_mode(int fd, const std::string& path) {
         path, st.st_mode & 07777));
 }
 
-// Reads to the end, or to the end of a line, but never more than makes clear that it is too long.
+// Reads to the end of the file or line, but not more than is needed to detect that it is too long.
 std::string read_from(int fd, bool one_line, const std::string& from) {
   std::string bytes;
   std::array<char, 512> buffer;
@@ -72,7 +72,7 @@ std::string read_from(int fd, bool one_line, const std::string& from) {
 
 std::string read_secret_file(const std::string& path) {
   const auto name = shown(path);
-  // Not blocking: opening a pipe would wait for its writer.
+  // Non-blocking: opening a pipe would wait for its writer.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) throw UsageError(fmt::format("token file {}: {}", name, error_text(errno)));
   check_owner_and_mode(fd.get(), name);

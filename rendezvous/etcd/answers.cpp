@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Thrown and caught in this file: an answer that is not as expected.
+// Thrown and caught in this file: an unexpected response.
 struct Malformed {};
 
 const json* find(const json& object, const char* name) {
@@ -61,7 +61,7 @@ bool flag(const json& object, const char* name) {
 
 Header header_of(const json& answer) {
   const json* fields = find(answer, "header");
-  if (!fields) throw Malformed();  // every answer of etcd has one
+  if (!fields) throw Malformed();  // every response of etcd has one
   return {number<std::uint64_t>(*fields, "cluster_id"), number<std::int64_t>(*fields, "revision"),
           number<std::uint64_t>(*fields, "raft_term")};
 }
@@ -88,7 +88,7 @@ std::vector<KeyValue> keys_of(const json& range) {
   return keys;
 }
 
-// An element of a stream is wrapped.
+// Stream elements are wrapped in "result".
 const json& unwrapped(const json& answer) {
   const json* result = find(answer, "result");
   return result ? *result : answer;
@@ -136,7 +136,7 @@ std::optional<LeaseAnswer> LeaseAnswer::parse(std::string_view body) {
     const LeaseAnswer lease{.header = header_of(result),
                             .lease = number<std::int64_t>(result, "ID"),
                             .ttl = number<std::int64_t>(result, "TTL")};
-    constexpr std::int64_t kLongest = 9'000'000'000;  // etcd's own bound
+    constexpr std::int64_t kLongest = 9'000'000'000;  // etcd's own limit
     if (lease.ttl < 0 || lease.ttl > kLongest) throw Malformed();
     return lease;
   });
@@ -145,7 +145,7 @@ std::optional<LeaseAnswer> LeaseAnswer::parse(std::string_view body) {
 std::optional<SignInAnswer> SignInAnswer::parse(std::string_view body) {
   return parse_with<SignInAnswer>(body, [](const json& answer) {
     SignInAnswer result{.header = header_of(answer), .token = text(answer, "token")};
-    // It goes into a header line.
+    // The token is sent in a header line.
     if (result.token.empty() || result.token.size() > (8 << 10)) throw Malformed();
     for (const char c : result.token)
       if (c <= ' ' || c > '~') throw Malformed();
@@ -197,7 +197,7 @@ ResponseKind classify(int status, std::string_view body, ErrorAnswer& error) {
     return error.message.find(words) != std::string::npos;
   };
   switch (error.code) {
-    case 16:  // unauthenticated: the token is unknown or too old
+    case 16:  // unauthenticated: the token is unknown or expired
       return ResponseKind::sign_in;
     case 3:  // invalid argument
       if (message_contains("user name is empty") || message_contains("auth store is old"))
@@ -209,7 +209,7 @@ ResponseKind classify(int status, std::string_view body, ErrorAnswer& error) {
     case 5:   // not found: a lease
     case 6:   // already exists
     case 7:   // permission denied
-    case 11:  // out of range: compacted, or a revision of the future
+    case 11:  // out of range: compacted, or a future revision
       return ResponseKind::rejected;
     default:  // time-outs, no leader, no space, not implemented
       return ResponseKind::next_member;

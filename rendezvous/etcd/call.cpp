@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr const char* kNotEtcd = "it does not answer like etcd v3";
-constexpr int kMaxSignIns = 3;  // of one call
+constexpr int kMaxSignIns = 3;  // per call
 constexpr auto kLongestPause = 1000ms;
 
 std::string describe_non_etcd(const Exchange::Result& result) {

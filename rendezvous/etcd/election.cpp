@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 namespace {
 
 Access with_limits(Access access, std::chrono::seconds lease) {
-  // Several members can be tried within the two thirds of a lease that are left for a renewal.
+  // So that several members can be tried in the two thirds of a lease that remain for a renewal.
   access.attempt_limit =
       std::clamp<std::chrono::milliseconds>(std::chrono::milliseconds(lease) / 5, 500ms, 2000ms);
   return access;
@@ -80,7 +80,7 @@ void Election::on_read(const Client::Outcome<RangeAnswer>& outcome) {
   answered_at_ = outcome.sent;
   const auto revision = outcome.answer.header.revision;
   if (revision <
-      read_revision_) {  // readings never go back: this etcd was begun anew, without its data
+      read_revision_) {  // revisions never decrease: this etcd was restarted without its data
     view_ = JobView(keys_);
     watch_.reset();
   }
@@ -118,8 +118,8 @@ void Election::on_view_changed() {
   report();
 }
 
-// A leader key that nobody stands behind any more: one that we have given up, or that was left by
-// whoever had our address before us.
+// Whether a leader key has no living leader: we have given it up, or it is left by a previous
+// process with our address.
 bool Election::is_abandoned(const KeyValue& leader) const {
   return (abandoned_lease_ != 0 && leader.lease == abandoned_lease_) || leader.value == address_;
 }

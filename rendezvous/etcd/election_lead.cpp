@@ -26,7 +26,7 @@ void Election::campaign(std::string address) {
   if (has_read_) on_view_changed();
 }
 
-// All who stand learn at once that nobody leads; they need not ask at once.
+// All candidates learn at the same time that there is no leader; spread their requests.
 void Election::request_soon() {
   role_ = Role::requesting;
   std::random_device device;
@@ -64,7 +64,7 @@ void Election::on_leadership_answer(const Client::Outcome<TransactionAnswer>& ou
     keys.insert(keys.end(), found.begin(), found.end());
   view_.replace(keys, outcome.answer.header.revision);
   const auto& leader = view_.leader();
-  // Whether this request or an earlier copy of it made us the leader is the same.
+  // It does not matter whether this request or an earlier copy of it made us the leader.
   if (leader && leader->lease == lease_ && times_.is_valid(BootClock::now()))
     return become_leader(leader->create_revision);
   retry_candidacy({});
@@ -78,7 +78,7 @@ void Election::retry_candidacy(const Problem& problem) {
     permanent_ = problem.permanent;
     if (!permanent_) start_timer(read_timer_, 200ms, &Election::read);
   }
-  report();  // the next reading or event makes us stand
+  report();  // the next read or event triggers another attempt
 }
 
 void Election::become_leader(std::int64_t term) {
@@ -99,7 +99,7 @@ void Election::abandon(std::int64_t lease) {
   if (lease == 0) return;
   abandoned_lease_ = lease;
   lease_ = 0;
-  client_.revoke(lease, settings_.lease, [](const auto&) {});  // it runs out in any case
+  client_.revoke(lease, settings_.lease, [](const auto&) {});  // on failure it expires anyway
 }
 
 void Election::stop_timers() {
@@ -114,7 +114,7 @@ void Election::lose_leadership() {
   stop_timers();
   abandon(lease_);
   report();
-  // Told first: whoever hears that nothing was saved knows already why.
+  // Reported first, so that the callbacks of failed saves run after the change is known.
   fail_saves();
 }
 
@@ -142,9 +142,10 @@ void Election::send_renewal() {
 void Election::on_renewed(const Client::Outcome<LeaseAnswer>& outcome) {
   if (outcome.problem) return retry_renewal(outcome.problem);
   if (outcome.answer.ttl == 0) return lose_leadership();
-  // A member of etcd that has just lost the majority goes on renewing leases for a second or two
-  // (before 3.4.31 and 3.5.13), while another already lets them run out. Only a reading needs the
-  // majority; if it answers in the same term of etcd's own leader, the renewal was that one's too.
+  // An etcd member that has just lost the majority keeps renewing leases for a second or two
+  // (before 3.4.31 and 3.5.13), while another member already lets them expire. Only a read needs
+  // the majority. If the read has the same raft term, the renewal came from the valid leader as
+  // well.
   client_.range(keys_.folder, kMaxJobKeys, time_left(),
                 [this, lease = lease_, renewal = outcome](const auto& reading) {
                   if (leading() && lease == lease_) on_confirmed(renewal, reading);

@@ -76,8 +76,8 @@ void Election::on_saved(const Client::Outcome<TransactionAnswer>& outcome) {
     view_.replace(keys, outcome.answer.header.revision);
     on_view_changed();
     if (!leading()) return;
-    // An earlier copy of the request may have done it, or an earlier save that was given up for
-    // lost.
+    // An earlier copy of the request may have succeeded, or an earlier save that was considered
+    // failed.
     if (!view_.state() || view_.state()->value != current_->state) return retry_save();
   }
   report();
@@ -123,7 +123,7 @@ void Election::renew_state_lease() {
   client_.keep_alive(state_lease_, time_left(), [this, lease = state_lease_](const auto& outcome) {
     if (!leading() || lease != state_lease_) return;
     if (!outcome.problem && outcome.answer.ttl == 0) {
-      // It ran out before we came, or somebody took it away: the state is saved anew.
+      // It expired before we took over, or was revoked: save the state again.
       state_lease_ = 0;
       if (view_.state() && !current_ && !next_) save(view_.state()->value, {});
       return;

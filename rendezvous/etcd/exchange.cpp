@@ -49,7 +49,7 @@ void Exchange::start(std::string request, std::chrono::milliseconds limit) {
   });
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->over_) return;
-    // The resolver may keep this longer than we live.
+    // The resolver may keep this callback longer than this object lives.
     self->resolver_.resolve(self->endpoint_.host,
                             [weak = std::weak_ptr(self)](const auto& addresses, auto& problem) {
                               const auto alive = weak.lock();
@@ -69,7 +69,7 @@ void Exchange::cancel() {
   socket_.close(ignored);
 }
 
-// Tries the addresses one after the other, from the front.
+// Tries the addresses in order.
 void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) {
   if (addresses.empty()) {
     resolver_.forget(endpoint_.host);
@@ -81,7 +81,7 @@ void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) 
   error_code error;
   socket_.close(error);
   const auto protocol = address.is_v4() ? asio::ip::tcp::v4() : asio::ip::tcp::v6();
-  // Asio's own open() would let the workers inherit it.
+  // Not with Asio's open(): workers would inherit the socket.
   UniqueFd fd(::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return connect(std::move(addresses), error_text(errno));
   socket_.assign(protocol, fd.release(), error);
@@ -117,7 +117,7 @@ void Exchange::connected() {
 void Exchange::send(std::string bytes) {
   if (bytes.empty()) return;
   const bool busy = !sending_.empty();
-  if (busy) {  // TLS has more to say before its last words have gone: they follow
+  if (busy) {  // TLS produced output while a write is pending: send it afterwards
     queued_.append(bytes);
     return;
   }
@@ -126,7 +126,7 @@ void Exchange::send(std::string bytes) {
                     [self = shared_from_this()](const error_code& error, std::size_t) {
                       if (self->over_) return;
                       self->sending_.clear();
-                      // What the peer said before it closed is worth more: the read tells.
+                      // Errors are left to the read: the peer may have sent a reason.
                       if (!error && self->session_) self->send(std::exchange(self->queued_, {}));
                     });
 }
@@ -174,7 +174,7 @@ void Exchange::deliver() {
     const auto piece = parser_.take_body();
     if (!piece.empty()) {
       timer_.cancel();
-      const auto on_piece = listener_.on_piece;  // it may cancel us
+      const auto on_piece = listener_.on_piece;  // a copy: it may cancel this object
       on_piece(piece);
     }
   }

@@ -29,7 +29,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// All of the text is a number of this base; never a sign.
+// Parses the whole text as an unsigned number of this base.
 bool read_number(std::string_view text, int base, std::uint64_t& number) {
   const auto* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number, base);
@@ -41,7 +41,7 @@ bool read_number(std::string_view text, int base, std::uint64_t& number) {
 std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
                       std::string_view body) {
   const auto sign_in = token.empty() ? "" : fmt::format("Authorization: {}\r\n", token);
-  // hasleader: a member that has lost the others ends a watch instead of keeping silent.
+  // hasleader: a member that has lost the majority then ends a watch instead of keeping it open.
   return fmt::format(
       "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nConnection: close\r\n"
       "Grpc-Metadata-hasleader: true\r\n{}Content-Length: {}\r\n\r\n{}",
@@ -61,7 +61,7 @@ void ResponseParser::feed(std::string_view bytes) {
       fail(status_ == 0 ? kNotHttp : "the header of its HTTP response is too long");
     line_.append(piece);
     if (line_.size() > kMaxHeadBytes) fail("a line of its HTTP response is too long");
-    // Said at once: what greets with other words may go on without ever ending its line.
+    // Checked early: a server of another protocol may never end its first line.
     if (state_ == State::status_line && !line_.starts_with(std::string_view("HTTP/1.").substr(
                                             0, std::min<std::size_t>(line_.size(), 7))))
       fail(kNotHttp);
@@ -125,7 +125,7 @@ void ResponseParser::read_field(std::string_view line) {
 }
 
 void ResponseParser::begin_body() {
-  if (status_ < 200) {  // "100 Continue": the answer is still to come
+  if (status_ < 200) {  // "100 Continue": the response follows
     *this = ResponseParser();
     return;
   }

@@ -30,7 +30,7 @@ const openssl::Library& lib() {
   return openssl::library();
 }
 
-// OpenSSL's words for the first thing that went wrong since the errors were cleared.
+// OpenSSL's text for the first error since the errors were cleared.
 std::string openssl_error() {
   const unsigned long code = lib().ERR_get_error();
   const char* text = code ? lib().ERR_reason_error_string(code) : nullptr;
@@ -44,7 +44,7 @@ std::string openssl_error() {
   throw std::runtime_error(fmt::format("cannot use the {} {}: {}", what, path, openssl_error()));
 }
 
-// A key with a passphrase would make OpenSSL ask the terminal.
+// Otherwise OpenSSL would ask for a key's passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return -1;
 }
@@ -119,7 +119,7 @@ TlsSession::TlsSession(const TlsContext& context, const std::string& host)
   auto* wanted = lib().SSL_get0_param(session_);
   boost::system::error_code is_name;
   boost::asio::ip::make_address(host, is_name);
-  // A wish for a name that was not taken over would be no check at all.
+  // Without this check a failed call would disable the verification of the name.
   const bool taken = is_name ? lib().X509_VERIFY_PARAM_set1_host(wanted, host.c_str(), 0) == 1
                              : lib().X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) == 1;
   if (!taken) {
@@ -127,7 +127,7 @@ TlsSession::TlsSession(const TlsContext& context, const std::string& host)
     throw std::runtime_error("no certificate can match this host");
   }
   if (is_name) lib().SSL_ctrl(session_, kSetServerName, 0, host_.data());
-  lib().SSL_do_handshake(session_);  // the first words are ours
+  lib().SSL_do_handshake(session_);  // the client starts the handshake
   lib().ERR_clear_error();
 }
 
@@ -155,7 +155,7 @@ void TlsSession::send(std::string_view plain) {
 void TlsSession::write_pending() {
   if (pending_.empty()) return;
   lib().ERR_clear_error();
-  // A memory BIO takes all.
+  // A memory BIO accepts everything.
   const int size = static_cast<int>(pending_.size());
   if (lib().SSL_write(session_, pending_.data(), size) != size) fail();
   pending_.clear();

@@ -51,7 +51,7 @@ void Watch::reconnect_later() {
   if (exchange_) exchange_->cancel();
   pause_.expires_after(next_pause_);
   next_pause_ = std::min<std::chrono::milliseconds>(2 * next_pause_, kLongestPause);
-  // The alarm may be on its way already when we are destroyed.
+  // The handler may already be queued when this object is destroyed.
   pause_.async_wait([this, alive = std::weak_ptr(alive_)](const error_code& error) {
     if (!error && !alive.expired()) connect();
   });
@@ -64,7 +64,7 @@ void Watch::reconnect() {
 
 void Watch::on_end(const Exchange::Result& result) {
   ErrorAnswer error;
-  // Tokens are renewed by calls; until then every attempt here would be refused.
+  // Calls renew the token; until then every member would reject this watch.
   const bool sign_in = result.problem.empty() &&
                        classify(result.status, result.body, error) == ResponseKind::sign_in;
   if (!sign_in) members_.mark_failed(member_);
@@ -85,7 +85,7 @@ void Watch::on_piece(std::string_view piece) {
   }
 }
 
-// False when nothing more of this connection is to be read.
+// False if nothing more must be read from this connection.
 bool Watch::read_line(std::string_view line) {
   const auto answer = WatchAnswer::parse(line);
   if (!answer) {
@@ -104,13 +104,13 @@ bool Watch::read_line(std::string_view line) {
   next_pause_ = kFirstPause;
   if (answer->events.empty()) return true;
   auto news = answer->events;
-  // After a new beginning in the middle of a revision the first of it come again.
+  // After a reconnect in the middle of a revision, its first events are repeated.
   std::erase_if(news, [&](const auto& event) { return event.key.mod_revision < next_; });
   for (const auto& event : answer->events) {
-    if (event.key.mod_revision == INT64_MAX) continue;  // nobody's
+    if (event.key.mod_revision == INT64_MAX) continue;  // cannot be real, and + 1 would overflow
     next_ = std::max(next_, event.key.mod_revision + 1);
   }
-  const auto on_events = listener_.on_events;  // it may destroy us
+  const auto on_events = listener_.on_events;  // a copy: it may destroy this object
   if (!news.empty()) on_events(news);
   return true;
 }

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kAttemptLimit{5000};  // for one address, which may swallow what we send
+constexpr milliseconds kAttemptLimit{5000};  // per address, which may drop our packets
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -38,7 +38,7 @@ Addresses resolve(const std::string& host, int port) {
   return {found, &::freeaddrinfo};
 }
 
-// Waits for events until the deadline; as poll, but EINTR is not seen.
+// Waits for events until the deadline; like poll, but retries on EINTR.
 int poll_until(int fd, short events, Channel::Deadline deadline) {
   pollfd wanted{fd, events, 0};
   while (true) {
@@ -141,7 +141,7 @@ void Channel::read(char* to, std::size_t size) {
 
 std::string Channel::string() {
   std::string bytes;
-  // Grows with what comes, so that a server cannot make us allocate with a length alone.
+  // Grows with the received bytes, so that a length alone cannot make us allocate memory.
   for (auto left = number<std::uint64_t>(); left > 0;) {
     const auto part = std::min<std::uint64_t>(left, 1 << 20);
     bytes.resize(bytes.size() + part);

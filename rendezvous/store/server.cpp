@@ -17,13 +17,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kReadBytes = 64 << 10;  // of one connection in one go
-constexpr std::size_t kKeepBytes = 1 << 20;   // a reply buffer that grew larger is given back
-constexpr char kFirstByte = 0;                // of every store client: VALIDATE
+constexpr std::size_t kReadBytes = 64 << 10;  // per connection and event
+constexpr std::size_t kKeepBytes = 1 << 20;   // a larger reply buffer is freed
+constexpr char kFirstByte = 0;                // that every store client sends: VALIDATE
 constexpr int kEvents = 128;
 constexpr int kBatches = 8;          // of kEvents connections in one poll
-constexpr int kMaxAccepts = 256;     // in one round
-constexpr milliseconds kPause{100};  // in accepting, when not even the reserve helps
+constexpr int kMaxAccepts = 256;     // per batch
+constexpr milliseconds kPause{100};  // of accepting, when even the reserve descriptor does not help
 
 bool watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
   epoll_event event{};
@@ -54,10 +54,10 @@ struct StoreServer::Connection {
   UniqueFd socket;
   std::uint32_t watched = EPOLLIN;
   bool closing = false;
-  bool identified = false;  // its first bytes have been looked at
+  bool identified = false;  // its first byte has been checked
   Session session;
-  std::string unsent;       // replies the socket had no room for; while there are any,
-  std::size_t written = 0;  // less this much of them, nothing is read
+  std::string unsent;       // replies that are not written yet; meanwhile nothing is read
+  std::size_t written = 0;  // bytes at the start of `unsent` that are written
   std::list<Unvalidated>::iterator unvalidated;
 };
 
@@ -95,8 +95,8 @@ void StoreServer::poll() {
       else
         serve(*connections_[fd]);
     }
-    // Not before: who has just said VALIDATE is no newcomer, and a descriptor that is closed and
-    // opened again must not meet an older event.
+    // Not earlier: a client that has just sent VALIDATE must not time out, and a descriptor that is
+    // closed and reused must not receive an older event.
     if (alarmed) on_alarm();
     close_marked();
     for (int i = 0; incoming && i < kMaxAccepts; ++i) incoming = accept_one();
@@ -109,7 +109,7 @@ void StoreServer::reset() {
     if (connection) mark_for_close(*connection);
   close_marked();
   if (!reserve_) reserve_ = open_reserve();
-  reserve_.reset();  // so that there is a descriptor to accept with
+  reserve_.reset();  // frees a descriptor for accept()
   while (true) {
     const UniqueFd waiting(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!waiting && (errno == EAGAIN || out_of_resources(errno))) break;
@@ -143,7 +143,7 @@ void StoreServer::serve(Connection& connection) {
   watch(connection);
 }
 
-// The first bytes tell whether it is a store's client at all.
+// Checks by the first byte whether this is a store client.
 void StoreServer::identify(Connection& connection, std::string_view bytes) {
   if (!connection.identified && options_.other_protocol) {
     if (bytes.front() != kFirstByte) return hand_over(connection, bytes);
@@ -189,7 +189,7 @@ void StoreServer::process(Connection& connection, std::string_view bytes) {
   watch(connection);
 }
 
-// Writes what the socket takes and keeps the rest.
+// Writes as much as the socket accepts and keeps the rest.
 void StoreServer::send(Connection& connection, std::string_view bytes) {
   if (connection.closing) return;
   if (connection.unsent.empty()) {
@@ -214,7 +214,7 @@ void StoreServer::flush(Connection& connection) {
   connection.written = 0;
 }
 
-// A client that does not take its replies is not read from: it cannot make us keep more for it.
+// Nothing is read from a client that does not read its replies, which bounds the memory it can use.
 void StoreServer::watch(Connection& connection) {
   if (connection.closing) return;
   const bool behind = !connection.unsent.empty() || connection.session.has_pending();
@@ -241,7 +241,7 @@ void StoreServer::reject(Connection& connection) {
 
 void StoreServer::close_marked() {
   for (const int fd : closing_) {
-    // Closing alone does neither while a child that was just forked still holds a copy.
+    // close() alone has no effect while a child that was just forked holds a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     ::shutdown(fd, SHUT_RDWR);
     connections_[fd].reset();
@@ -250,7 +250,7 @@ void StoreServer::close_marked() {
   closing_.clear();
 }
 
-// Accepts whoever is first in line; false when nobody is, or when accepting has to rest.
+// Accepts one waiting connection; false if there is none, or if accepting must pause.
 bool StoreServer::accept_one() {
   sockaddr_storage peer{};
   UniqueFd socket = accept_from(listener_.get(), peer);
@@ -260,8 +260,9 @@ bool StoreServer::accept_one() {
   return true;
 }
 
-// No descriptor is left. The reserve makes room for one more, if only to refuse it: a line that
-// nobody serves would wake us for ever. The oldest newcomer gives way to it; members do not.
+// No descriptor is left. Closing the reserve allows one more accept, if only to reject it: a
+// waiting connection that is never accepted would wake the event loop forever. The oldest
+// connection without VALIDATE is closed in favour of the new one; validated clients never are.
 bool StoreServer::accept_with_reserve() {
   reserve_.reset();
   sockaddr_storage peer{};
@@ -307,7 +308,7 @@ void StoreServer::adopt(UniqueFd socket) {
   if (!alarm_set_ || unvalidated_.size() == options_.crowd_size + 1) set_alarm(time_left());
 }
 
-// How long the oldest newcomer may still take; there must be one.
+// The time left for the oldest connection without VALIDATE; there must be one.
 milliseconds StoreServer::time_left() const {
   const bool crowded = unvalidated_.size() > options_.crowd_size;
   const auto until = unvalidated_.front().since + options_.validate_timeout / (crowded ? 10 : 1);
@@ -323,7 +324,7 @@ void StoreServer::set_alarm(milliseconds delay) {
   alarm_set_ = true;
 }
 
-// Accepts again if that rested, and closes the newcomers who had their time.
+// Resumes accepting if it was paused, and closes connections that took too long to send VALIDATE.
 void StoreServer::on_alarm() {
   std::uint64_t expirations = 0;
   if (::read(alarm_.get(), &expirations, sizeof expirations) < 0) return;

@@ -28,7 +28,7 @@ bool Session::receive(std::string_view bytes, Memory& memory, SessionOutput& out
   buffer_.append(bytes);
   if (!process(buffer_, used, memory, output)) return false;
   buffer_.erase(0, used);
-  // A buffer that once held something large would stay for the life of the connection.
+  // Otherwise a large buffer would be kept for the life of the connection.
   if (used > 0 && buffer_.capacity() > 2 * buffer_.size() + 64) buffer_.shrink_to_fit();
   return true;
 }
@@ -115,8 +115,8 @@ bool Session::execute(const Request& request, Memory& memory, SessionOutput& out
   return false;
 }
 
-// ADD, BARRIER, GETNUMKEYS, DELETE_KEY. As c10d's server does, a client that counts on a value
-// which is no number loses its connection.
+// ADD, BARRIER, GETNUMKEYS, DELETE_KEY. As in c10d's server, ADD or BARRIER on a value that is not
+// a number closes the client's connection.
 bool Session::execute_number(const Request& request, Memory& memory, SessionOutput& output) {
   FieldReader fields(request.fields);
   if (request.opcode == Opcode::num_keys) {
@@ -189,11 +189,12 @@ bool Session::execute_keys(const Request& request, Memory& memory, SessionOutput
   }
 }
 
-// MULTI_GET, which can ask for far more than it weighs: as many values as the turn has room for.
+// MULTI_GET, a small request for possibly large replies: writes as many values as the output can
+// hold.
 void Session::reply_to_multi_get(std::string_view all, const Memory& memory,
                                  SessionOutput& output) {
   if (multi_get_position_ == 0)
-    multi_get_position_ = sizeof(std::uint64_t);  // the count; the keys go to the end
+    multi_get_position_ = sizeof(std::uint64_t);  // skip the count; keys fill the rest
   FieldReader fields(all.substr(multi_get_position_));
   while (!fields.empty() && output.replies.size() < kMaxOutputBytes)
     put_string(output.replies, value_or_empty(memory.get(fields.string())));
