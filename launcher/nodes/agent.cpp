@@ -67,7 +67,8 @@ void Agent::on_bytes(std::string_view bytes) {
   try {
     channel_->receive(bytes, received);
   } catch (const rendezvous::Mismatch& mismatch) {
-    return flush_then_close([this, why = std::string(mismatch.what())] { callbacks_.end(2, why); });
+    return flush_then_close(
+        [this, why = std::string(mismatch.what())] { callbacks_.job_ended(2, why); });
   } catch (const std::exception& problem) {
     return leader_lost(problem.what());
   }
@@ -75,7 +76,7 @@ void Agent::on_bytes(std::string_view bytes) {
     if (connection_id != connection_id_ || state_ == State::closed) return;
     if (auto* heartbeat = std::get_if<rendezvous::Heartbeat>(&item)) {
       if (heartbeats_.receive(*heartbeat, steady_now()))
-        callbacks_.lease(heartbeats_.confirmed_until() + settings_.keep_alive);
+        callbacks_.lease_extended(heartbeats_.confirmed_until() + settings_.keep_alive);
     } else {
       on_message(std::move(std::get<rendezvous::Message>(item)));
     }
@@ -86,20 +87,21 @@ void Agent::on_bytes(std::string_view bytes) {
 void Agent::on_message(rendezvous::Message&& message) {
   if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message)) {
     close();
-    callbacks_.end(refusal->status, fmt::format("the leader at {} rejected this node: {}",
-                                                leader_text(), refusal->why));
+    callbacks_.job_ended(refusal->status, fmt::format("the leader at {} rejected this node: {}",
+                                                      leader_text(), refusal->why));
   } else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     on_welcome(*welcome);
   } else if (const auto* notice = std::get_if<rendezvous::Notice>(&message)) {
-    callbacks_.say(notice->text);
+    callbacks_.print_note(notice->text);
   } else if (const auto* begin = std::get_if<rendezvous::Begin>(&message)) {
-    callbacks_.begin(*begin, begin->master_addr.empty() ? leader_address_ : begin->master_addr,
-                     begin->master_port != 0 ? begin->master_port : leader_.port());
+    callbacks_.round_started(*begin,
+                             begin->master_addr.empty() ? leader_address_ : begin->master_addr,
+                             begin->master_port != 0 ? begin->master_port : leader_.port());
   } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
-    callbacks_.stop(*stop);
+    callbacks_.stop_requested(*stop);
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     close();
-    callbacks_.end(end->status, end->message);
+    callbacks_.job_ended(end->status, end->message);
   }
 }
 
@@ -126,8 +128,8 @@ void Agent::on_welcome(const rendezvous::Welcome& welcome) {
   if (!failed) datagrams_.bind(udp::endpoint(stream_.local_endpoint(failed).address(), 0), failed);
   if (!failed) datagrams_.non_blocking(true, failed);
   callbacks_.connected(stream_.native_handle());
-  callbacks_.lease(now + settings_.keep_alive);
-  channel_->send(callbacks_.introduce());
+  callbacks_.lease_extended(now + settings_.keep_alive);
+  channel_->send(callbacks_.make_join());
   receive_datagram();
   arm_heartbeat_timer();
 }
@@ -166,10 +168,10 @@ void Agent::leader_lost(const std::string& why) {
   heartbeat_timer_.cancel();
   search_began_ = steady_now();
   give_up_at_ = search_began_ + settings_.join_timeout;
-  callbacks_.cut_off(why);
+  callbacks_.leader_lost(why);
 }
 
-void Agent::released() {
+void Agent::ranks_stopped() {
   if (state_ != State::cut_off) return;
   disconnect();
   state_ = State::resolving;
@@ -274,7 +276,7 @@ void Agent::receive_datagram() {
         const auto now = steady_now();
         if (heartbeat && heartbeat->session == session_ && heartbeats_.receive(*heartbeat, now)) {
           datagram_received_at_ = now;
-          callbacks_.lease(heartbeats_.confirmed_until() + settings_.keep_alive);
+          callbacks_.lease_extended(heartbeats_.confirmed_until() + settings_.keep_alive);
         }
         receive_datagram();
       });

@@ -39,19 +39,21 @@ class Agent {
   struct Callbacks {
     // Called each time the leader's name was resolved, before connecting. May change the list of
     // addresses, for example add that of a leader in this process.
-    std::function<void(std::vector<Endpoint>&)> resolved;
+    std::function<void(std::vector<Endpoint>&)> addresses_resolved;
     // Returns the join request to send now.
-    std::function<rendezvous::Join()> introduce;
-    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
-    std::function<void(const rendezvous::Stop&)> stop;
-    // The connection to the leader is lost. The owner must stop all ranks and then call released().
-    std::function<void(const std::string& why)> cut_off;
-    std::function<void(int status, const std::string& words)> end;
+    std::function<rendezvous::Join()> make_join;
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
+        round_started;
+    std::function<void(const rendezvous::Stop&)> stop_requested;
+    // The connection to the leader is lost. The owner must stop all ranks and then call
+    // ranks_stopped().
+    std::function<void(const std::string& why)> leader_lost;
+    std::function<void(int status, const std::string& message)> job_ended;
     // Until when the ranks of this node may run without another heartbeat. The guard kills them
     // later.
-    std::function<void(rendezvous::Nanoseconds)> lease;
+    std::function<void(rendezvous::Nanoseconds)> lease_extended;
     std::function<void(int socket)> connected;
-    std::function<void(std::string_view)> say;
+    std::function<void(std::string_view)> print_note;
   };
 
   Agent(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
@@ -64,7 +66,7 @@ class Agent {
   void redirect(const std::string& host, int port, const std::string& problem);
   void send(const rendezvous::Message& message);
   // All ranks of this node have ended: the agent may reconnect to a lost leader.
-  void released();
+  void ranks_stopped();
   // Sends the leave message and then nothing more. Calls `done` when it is sent or cannot be.
   void leave(const rendezvous::Leave& leave, std::function<void()> done);
   void close();

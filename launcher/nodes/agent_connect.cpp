@@ -63,7 +63,7 @@ void Agent::on_resolved(const rendezvous::Resolver::Addresses& addresses,
     candidates_.emplace_back(address, static_cast<std::uint16_t>(settings_.port));
   if (!problem.empty())
     last_problem_ = fmt::format("cannot resolve {}: {}", settings_.host, problem);
-  callbacks_.resolved(candidates_);
+  callbacks_.addresses_resolved(candidates_);
   if (state_ == State::resolving) connect_next();
 }
 
@@ -125,9 +125,9 @@ void Agent::retry_later() {
   const auto since = now - std::max(noted_at_, search_began_);
   if (noted_at_.count() == 0 ? since > kFirstNoteAfter : since > kNoteInterval) {
     noted_at_ = now;
-    callbacks_.say(fmt::format("cannot reach the leader{} yet ({}); retrying for {:.0f} s",
-                               target_text(), last_problem_,
-                               std::chrono::duration<double>(give_up_at_ - now).count()));
+    callbacks_.print_note(fmt::format("cannot reach the leader{} yet ({}); retrying for {:.0f} s",
+                                      target_text(), last_problem_,
+                                      std::chrono::duration<double>(give_up_at_ - now).count()));
   }
   retry_pause_ =
       std::clamp<std::chrono::milliseconds>(retry_pause_ * 2, kShortestPause, kLongestPause);
@@ -146,7 +146,7 @@ std::string Agent::target_text() const {
 
 void Agent::give_up() {
   close();
-  callbacks_.end(
+  callbacks_.job_ended(
       kRendezvousFailed,
       fmt::format("could not reach the leader{} within {:g} s: {}", target_text(),
                   std::chrono::duration<double>(settings_.join_timeout).count(), last_problem_));

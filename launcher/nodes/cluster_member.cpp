@@ -27,20 +27,20 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
               .credentials = credentials_,
               .keep_alive = plan_.rules.keep_alive,
               .join_timeout = plan_.rules.join_timeout},
-             {.resolved = [this](auto& endpoints) { add_leader_addresses(endpoints); },
-              .introduce = [this] { return introduce(); },
-              .begin =
+             {.addresses_resolved = [this](auto& endpoints) { add_leader_addresses(endpoints); },
+              .make_join = [this] { return make_join(); },
+              .round_started =
                   [this](const auto& begin, const auto& address, int port) {
                     counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
                     nodes_ = begin.nodes;
-                    callbacks_.begin(begin, address, port);
+                    callbacks_.round_started(begin, address, port);
                   },
-              .stop = callbacks_.stop,
-              .cut_off = callbacks_.cut_off,
-              .end = [this](int status, const auto& words) { end_job(status, words); },
-              .lease = callbacks_.lease,
+              .stop_requested = callbacks_.stop_requested,
+              .leader_lost = callbacks_.leader_lost,
+              .job_ended = [this](int status, const auto& message) { end_job(status, message); },
+              .lease_extended = callbacks_.lease_extended,
               .connected = callbacks_.connected,
-              .say = callbacks_.say}),
+              .print_note = callbacks_.print_note}),
       election_timer_(io) {}
 
 void ClusterMember::start() {
@@ -91,15 +91,15 @@ bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
                          .counts = counts,
                          .port = plan_.port},
         Leader::Callbacks{
-            .announce = callbacks_.say,
-            .over = [this](int status) { end_job(status, ""); },
-            .changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
+            .print_line = callbacks_.print_note,
+            .job_ended = [this](int status) { end_job(status, ""); },
+            .state_changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
     return true;
   } catch (const std::exception& problem) {
     if (election_) {
       // Retried often, printed once.
       if (std::exchange(lead_problem_, problem.what()) != problem.what())
-        callbacks_.say(lead_problem_);
+        callbacks_.print_note(lead_problem_);
       return false;
     }
     // Another agent on this machine may have bound the port first.
@@ -110,7 +110,7 @@ bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
   }
 }
 
-rendezvous::Join ClusterMember::introduce() {
+rendezvous::Join ClusterMember::make_join() {
   return {.host = node_.host,
           .nproc = node_.nproc,
           .node_rank = plan_.node_rank,
@@ -123,12 +123,12 @@ rendezvous::Join ClusterMember::introduce() {
           .oom_count = counts_.oom_count};
 }
 
-void ClusterMember::failing(int round, int signo) {
+void ClusterMember::report_stopping(int round, int signo) {
   agent_.send(rendezvous::Failing{
       .round = round, .when = agent_.by_leader(rendezvous::steady_now()).count(), .signo = signo});
 }
 
-void ClusterMember::ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
+void ClusterMember::report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
   end.when = agent_.by_leader(when).count();
   agent_.send(end);
 }
@@ -142,14 +142,14 @@ void ClusterMember::leave(int signo, const std::string& why) {
   });
 }
 
-void ClusterMember::end_job(int status, const std::string& words) {
+void ClusterMember::end_job(int status, const std::string& message) {
   if (ended_) return;
   ended_ = true;
   // Posted, because the callback destroys the leader and the agent that may be calling.
-  asio::post(io_, [this, status, words] { callbacks_.end(status, words); });
+  asio::post(io_, [this, status, message] { callbacks_.job_ended(status, message); });
 }
 
-void ClusterMember::when_over(std::function<void()> done) {
+void ClusterMember::finish(std::function<void()> done) {
   agent_.close();
   end_election(
       [this, done = std::move(done)] { leader_ ? leader_->when_agents_informed(done) : done(); });

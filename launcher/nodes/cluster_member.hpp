@@ -26,15 +26,16 @@ class ClusterMember {
     bool rank0_store = false;
   };
   struct Callbacks {
-    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
-    std::function<void(const rendezvous::Stop&)> stop;
-    // The leader is lost: the owner must stop all ranks and then call released().
-    std::function<void(const std::string& why)> cut_off;
-    // The job has ended; `words` is for the user. On the leader's node history() has the details.
-    std::function<void(int status, const std::string& words)> end;
-    std::function<void(rendezvous::Nanoseconds)> lease;
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
+        round_started;
+    std::function<void(const rendezvous::Stop&)> stop_requested;
+    // The leader is lost: the owner must stop all ranks and then call ranks_stopped().
+    std::function<void(const std::string& why)> leader_lost;
+    // The job has ended; `message` is for the user. On the leader's node history() has the details.
+    std::function<void(int status, const std::string& message)> job_ended;
+    std::function<void(rendezvous::Nanoseconds)> lease_extended;
     std::function<void(int socket)> connected;
-    std::function<void(std::string_view)> say;
+    std::function<void(std::string_view)> print_note;
   };
 
   ClusterMember(boost::asio::io_context& io, RendezvousPlan plan, Node node,
@@ -42,12 +43,12 @@ class ClusterMember {
 
   void start();
   // Report to the leader that this node's ranks in the round are being stopped, or have ended.
-  void failing(int round, int signo);
-  void ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
+  void report_stopping(int round, int signo);
+  void report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
   void leave(int signo, const std::string& why);
-  void released() { agent_.released(); }
+  void ranks_stopped() { agent_.ranks_stopped(); }
   // Calls `done` when the other nodes have been informed of the job's end.
-  void when_over(std::function<void()> done);
+  void finish(std::function<void()> done);
 
   // The result of the job over all nodes; null if the leader is on another node.
   const JobResult* history() const { return leader_ ? &leader_->history() : nullptr; }
@@ -65,8 +66,8 @@ class ClusterMember {
   void add_leader_addresses(std::vector<Agent::Endpoint>& endpoints);
   Coordinator::Settings local_rules() const;
   bool start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
-  rendezvous::Join introduce();
-  void end_job(int status, const std::string& words);
+  rendezvous::Join make_join();
+  void end_job(int status, const std::string& message);
 
   // Only with etcd:
   struct Saved {  // the value in etcd that a leader must not lose

@@ -135,7 +135,8 @@ void ClusterMember::on_election_status(const Election::Status& status) {
                      "with --local-addr");
   }
   if (!status.is_leader && leader_) {
-    callbacks_.say("this node is no longer the leader: another node is, or etcd cannot be reached");
+    callbacks_.print_note(
+        "this node is no longer the leader: another node is, or etcd cannot be reached");
     leader_.reset();
   }
   if (!status.is_leader && !our_address_.empty() && !election_->is_candidate())

@@ -160,7 +160,7 @@ void Leader::on_rejected(const std::string& line) {
   if (rejection_noted_at_.count() != 0 && now - rejection_noted_at_ < kRejectionNoteInterval)
     return;
   rejection_noted_at_ = now;
-  callbacks_.announce(
+  callbacks_.print_line(
       rejections_ == 1 ? line : fmt::format("{} ({} connections so far)", line, rejections_));
 }
 
@@ -196,7 +196,7 @@ void Leader::carry_out(const StartRound& action) {
   round_results_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
   store_.reset();
-  callbacks_.changed(coordinator_.counts(), history_.nodes);
+  callbacks_.state_changed(coordinator_.counts(), history_.nodes);
 }
 
 void Leader::carry_out(const RoundEnded& over) {
@@ -204,10 +204,10 @@ void Leader::carry_out(const RoundEnded& over) {
   if (over.decision) {
     history_.remark = over.decision->why;
     if (over.decision->restart && attempt.first_failure)
-      callbacks_.announce(restart_line(attempt, history_.max_restarts));
+      callbacks_.print_line(restart_line(attempt, history_.max_restarts));
   }
   history_.attempts.push_back(std::move(attempt));
-  callbacks_.changed(coordinator_.counts(), history_.nodes);
+  callbacks_.state_changed(coordinator_.counts(), history_.nodes);
 }
 
 // Merges the results of all ranks of all nodes, sorted by rank; the cause is that of the first
@@ -226,7 +226,7 @@ AttemptResult Leader::merge_results(const RoundEnded& over) const {
 }
 
 void Leader::carry_out(const PrintLine& action) {
-  callbacks_.announce(action.line);
+  callbacks_.print_line(action.line);
 }
 
 void Leader::carry_out(const JobEnded& action) {
@@ -236,7 +236,7 @@ void Leader::carry_out(const JobEnded& action) {
   history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
   inform_until_ = steady_now() + settings_.rules.keep_alive;
   erase_leader(settings_.job, port());
-  callbacks_.over(action.status);
+  callbacks_.job_ended(action.status);
 }
 
 std::string Leader::final_message_for(NodeId node) const {

@@ -32,11 +32,11 @@ class Leader {
     int port = 0;
   };
   struct Callbacks {
-    std::function<void(std::string_view)> announce;
+    std::function<void(std::string_view)> print_line;
     // The job has ended; history() is complete.
-    std::function<void(int status)> over;
+    std::function<void(int status)> job_ended;
     // The state that a successor needs has changed.
-    std::function<void(const JobCounts&, int nodes)> changed;
+    std::function<void(const JobCounts&, int nodes)> state_changed;
   };
 
   // Starts to listen on the port. Throws if it cannot.

@@ -117,14 +117,14 @@ class LeaderProcess {
                              .max_nodes = nodes,
                              .keep_alive = kKeepAlive,
                              .limits = {.max_restarts = 1 << 20}}},
-                  {.announce =
+                  {.print_line =
                        [told = 0](std::string_view line) mutable {
                          const bool bad = line.find("is lost") != line.npos ||
                                           line.find("rejected") != line.npos;
                          if (bad && ++told <= 3) fmt::print(stderr, "leader: {}\n", line);
                        },
-                   .over = [](int) {},
-                   .changed = [](const mgpu::launcher::JobCounts&, int) {}});
+                   .job_ended = [](int) {},
+                   .state_changed = [](const mgpu::launcher::JobCounts&, int) {}});
     const int port = leader.port();
     if (::write(report_to, &port, sizeof port) == sizeof port) io.run();
     ::_exit(1);

@@ -82,14 +82,15 @@ TEST_CASE("agents that come all at once do not push each other out", "[leader]")
     return;
   }
   boost::asio::io_context io;
-  Leader leader(
-      io,
-      {.job = "job",
-       .target = "target",
-       .host = "here",
-       .credentials = kToken,
-       .rules = {.min_nodes = kNodes, .max_nodes = kNodes}},
-      {.announce = [](std::string_view) {}, .over = [](int) {}, .changed = [](auto&&...) {}});
+  Leader leader(io,
+                {.job = "job",
+                 .target = "target",
+                 .host = "here",
+                 .credentials = kToken,
+                 .rules = {.min_nodes = kNodes, .max_nodes = kNodes}},
+                {.print_line = [](std::string_view) {},
+                 .job_ended = [](int) {},
+                 .state_changed = [](auto&&...) {}});
   const auto limit = std::chrono::steady_clock::now() + 60s;
   std::vector<std::unique_ptr<Guest>> guests;
   while (guests.size() < kNodes) {  // all introduce themselves before any of them goes on
