@@ -103,7 +103,7 @@ std::vector<std::pair<std::string, std::string>> Contract::to_environment() cons
   };
 }
 
-bool Contract::is_told(const Get& get) {
+bool Contract::is_present(const Get& get) {
   for (const char* name : {kRank, kLocalRank, kWorldSize})
     if (const char* value = get(name); value && *value) return true;
   return false;

@@ -62,7 +62,7 @@ struct Contract {
 
   // Whether RANK, LOCAL_RANK or WORLD_SIZE is set, by a launcher or left over from one.
   using Get = std::function<const char*(const char*)>;
-  static bool is_told(const Get& get);
+  static bool is_present(const Get& get);
 
   // Reads the variables; `get` is std::getenv or similar. RANK, LOCAL_RANK, WORLD_SIZE,
   // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are required, the others have defaults. Throws

@@ -112,7 +112,7 @@ TEST_CASE("an impossible variable is named with what would be right", "[contract
 
 TEST_CASE("half a place is a place that was told, and what is missing is named", "[contract]") {
   const auto told = [](const Variables& variables) {
-    return Contract::is_told([&](const char* name) {
+    return Contract::is_present([&](const char* name) {
       const auto found = variables.find(name);
       return found == variables.end() ? nullptr : found->second.c_str();
     });
