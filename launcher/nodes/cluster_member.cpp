@@ -90,10 +90,10 @@ bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
                          .rules = rules,
                          .counts = counts,
                          .port = plan_.port},
-        Leader::Callbacks{
-            .print_line = callbacks_.print_note,
-            .job_ended = [this](int status) { end_job(status, ""); },
-            .state_changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
+        Leader::Callbacks{.print_line = callbacks_.print_note,
+                          .job_ended = [this](int status) { end_job(status, ""); },
+                          .state_changed = [this](const JobCounts& job_counts,
+                                                  int nodes) { save(job_counts, nodes); }});
     return true;
   } catch (const std::exception& problem) {
     if (election_) {

@@ -1,11 +1,12 @@
-// What strangers and peers may cost the leader.
+// Limits on what unauthenticated connections and peers can cost the leader.
 
 #include "rendezvous/rate_limit.hpp"
 #include "tests/rendezvous/connections_support.hpp"
 
 using namespace mgpu::tests;
 
-TEST_CASE("whoever does not introduce himself in time is turned away", "[hub]") {
+TEST_CASE("a connection that does not complete the handshake in time is rejected",
+          "[connections]") {
   Harness harness;
   FakeAgent silent(harness), slow(harness), agent(harness);
   slow.say(kPreamble.substr(0, 3));
@@ -20,13 +21,14 @@ TEST_CASE("whoever does not introduce himself in time is turned away", "[hub]") 
   CHECK(harness.rejected.size() == 2);
   CHECK_THAT(harness.rejected.at(0), Contains("did not complete the handshake in time"));
   CHECK(harness.until([&] { return silent.read(), slow.read(), silent.ended && slow.ended; }));
-  SECTION("and let go of although he does not go") {
+  SECTION("and closed even if the peer does not close it") {
     harness.connections->tick(steady_now() + 10s);
     CHECK(harness.connections->peers() <= 1);
   }
 }
 
-TEST_CASE("of a crowd of strangers the oldest goes, and no member", "[hub]") {
+TEST_CASE("with too many unauthenticated connections the oldest is closed, and no agent",
+          "[connections]") {
   Harness harness({.max_pending = 3});
   FakeAgent agent(harness);
   agent.join();
@@ -43,7 +45,7 @@ TEST_CASE("of a crowd of strangers the oldest goes, and no member", "[hub]") {
   CHECK(harness.gone.empty());
 }
 
-TEST_CASE("strangers are told nothing and are no peers to send to", "[hub]") {
+TEST_CASE("an unauthenticated connection gets no messages", "[connections]") {
   Harness harness;
   FakeAgent stranger(harness);
   harness.connections->send(1, Notice{"secret plans"});
@@ -55,7 +57,7 @@ TEST_CASE("strangers are told nothing and are no peers to send to", "[hub]") {
   CHECK(harness.gone.empty());
 }
 
-TEST_CASE("a peer that does not read is let go of before it costs memory", "[hub]") {
+TEST_CASE("a peer that does not read is dropped before it costs memory", "[connections]") {
   Harness harness({.max_unsent = 1 << 20});
   FakeAgent agent(harness, 4096);
   agent.join();
@@ -68,8 +70,9 @@ TEST_CASE("a peer that does not read is let go of before it costs memory", "[hub
   CHECK(harness.connections->peers() == 0);
 }
 
-TEST_CASE("a peer that floods is told so and turned away, the others live on", "[hub]") {
-  // So little a second that a slow build is no slower.
+TEST_CASE("a flooding peer is rejected with a message, and the others stay connected",
+          "[connections]") {
+  // Rates so low that even a slow build exceeds them.
   Harness harness({.messages = RateLimit(1, 1000), .bytes = RateLimit(1 << 16, 4 << 20)});
   FakeAgent flood(harness), agent(harness);
   flood.join();
@@ -90,7 +93,7 @@ TEST_CASE("a peer that floods is told so and turned away, the others live on", "
       [&] { return !harness.messages.empty() && harness.messages.back().first == agent.id; }));
 }
 
-TEST_CASE("an allowance is saved up to its most and no further", "[hub]") {
+TEST_CASE("a rate limit accumulates up to its burst and no further", "[connections]") {
   RateLimit allowance(10, 20);
   auto now = steady_now();
   CHECK(allowance.take(20, now));

@@ -32,7 +32,7 @@ inline sockaddr_in loopback(int port) {
   return address;
 }
 
-// A hub whose callbacks are written down, with the listener that the store is in the launcher.
+// Connections whose callbacks are recorded, with a listener like the store's in the launcher.
 struct Harness {
   std::vector<Connections::PeerId> joined;
   std::vector<std::pair<Connections::PeerId, Message>> messages;
@@ -46,7 +46,7 @@ struct Harness {
   explicit Harness(Connections::Settings settings = {}) {
     sockaddr_in address = loopback(0);
     socklen_t size = sizeof address;
-    // A port that is free for datagrams too.
+    // A port that is free for TCP and UDP.
     for (int tries = 0; !connections && tries < 50; ++tries) {
       listener.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       address.sin_port = 0;
@@ -78,7 +78,7 @@ struct Harness {
             .rejected = [this](const std::string& line) { rejected.push_back(line); }};
   }
 
-  // Polls until the condition holds; false when it does not within 10 s.
+  // Polls until the condition holds; false if it does not within 10 s.
   template <class Condition>
   bool until(Condition condition) {
     const auto end = std::chrono::steady_clock::now() + 10s;
@@ -91,7 +91,7 @@ struct Harness {
   }
 };
 
-// An agent without a loop.
+// An agent without an event loop.
 class FakeAgent {
  public:
   explicit FakeAgent(Harness& harness, int receive_buffer = 0)
@@ -108,7 +108,7 @@ class FakeAgent {
   }
 
   void say(std::string_view bytes) {
-    // A hub that has closed already is not our business.
+    // Errors are ignored: the connection may be closed already.
     static_cast<void>(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
   void send(const Message& message) {
@@ -116,14 +116,14 @@ class FakeAgent {
     write();
   }
   void write() { say(std::exchange(channel.output(), {})); }
-  // As much as there is room for.
+  // Writes as much as the socket accepts.
   void write_some() {
     auto& unsent = channel.output();
     const auto sent = ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
     if (sent > 0) unsent.erase(0, static_cast<std::size_t>(sent));
   }
 
-  // Reads what is there.
+  // Reads all available bytes.
   void read() {
     char bytes[65536];
     ssize_t got = 0;
@@ -134,7 +134,7 @@ class FakeAgent {
     ended = ended || got == 0 || (errno != EAGAIN && errno != EINTR);
   }
 
-  // The greeting, up to the leader's welcome.
+  // Performs the handshake, up to the leader's welcome.
   void join() {
     write();
     REQUIRE(harness_.until([&] {
@@ -156,7 +156,7 @@ class FakeAgent {
   std::string next_heartbeat() {
     return encode(heartbeats.next(welcome.session, steady_now()), channel.key_out());
   }
-  // A datagram of the hub's that is a sign of life for us; false when none is there.
+  // Receives a heartbeat datagram of the leader; false if there is none.
   bool receive_heartbeat() {
     char bytes[256];
     const auto got = ::recv(datagrams_.get(), bytes, sizeof bytes, MSG_DONTWAIT);

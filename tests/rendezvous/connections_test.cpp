@@ -4,7 +4,7 @@
 
 using namespace mgpu::tests;
 
-TEST_CASE("an agent that proves itself has joined and is heard", "[hub]") {
+TEST_CASE("an agent that authenticates joins, and its messages arrive", "[connections]") {
   Harness harness;
   FakeAgent agent(harness);
   CHECK(harness.joined.empty());
@@ -26,7 +26,7 @@ TEST_CASE("an agent that proves itself has joined and is heard", "[hub]") {
   CHECK(facts.purpose == "agent");
 }
 
-TEST_CASE("bytes that came before the hub had the connection count", "[hub]") {
+TEST_CASE("bytes received before adopt() are processed", "[connections]") {
   Harness harness;
   AgentChannel channel({.secret = "secret"}, "job", "agent", "x");
   int ends[2];
@@ -41,11 +41,11 @@ TEST_CASE("bytes that came before the hub had the connection count", "[hub]") {
   CHECK(channel.is_open());
 }
 
-TEST_CASE("how an agent went is told", "[hub]") {
+TEST_CASE("the reason why an agent disconnected is reported", "[connections]") {
   Harness harness;
   FakeAgent agent(harness);
   agent.join();
-  SECTION("its process is over") {
+  SECTION("its process exited") {
     agent.close();
     REQUIRE(harness.until([&] { return !harness.gone.empty(); }));
     CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::closed}});
@@ -55,7 +55,7 @@ TEST_CASE("how an agent went is told", "[hub]") {
     REQUIRE(harness.until([&] { return !harness.gone.empty(); }));
     CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::broken}});
   }
-  SECTION("it says what nobody understands") {
+  SECTION("it violates the protocol") {
     agent.say(std::string("\0\0\0\0", 4));
     REQUIRE(harness.until([&] { return !harness.gone.empty(); }));
     CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::broken}});
@@ -63,7 +63,7 @@ TEST_CASE("how an agent went is told", "[hub]") {
     CHECK(harness.rejected[0] ==
           "rejected a connection from 127.0.0.1: a frame without an authentication code");
   }
-  SECTION("nothing comes of it") {
+  SECTION("it is silent") {
     const auto now = steady_now();
     harness.connections->tick(now);
     CHECK(harness.gone.empty());
@@ -80,7 +80,7 @@ TEST_CASE("how an agent went is told", "[hub]") {
   CHECK(harness.gone.size() == 1);
 }
 
-TEST_CASE("nobody is silent because the hub itself has slept", "[hub]") {
+TEST_CASE("no peer counts as silent because the leader itself slept", "[connections]") {
   Harness harness({.keep_alive = 400ms});
   FakeAgent agent(harness);
   agent.join();
@@ -88,38 +88,38 @@ TEST_CASE("nobody is silent because the hub itself has slept", "[hub]") {
   harness.connections->tick(now);
   harness.connections->tick(now + 10s);
   CHECK(harness.gone.empty());
-  SECTION("before it had the time to be heard again") {
-    // Its signs come every eighth of the keep-alive; ours could not be taken while we slept.
+  SECTION("before it had time to send again") {
+    // It sends a heartbeat every eighth of the keep-alive.
     harness.connections->tick(now + 10s + 20ms);
     harness.connections->tick(now + 10s + 40ms);
     CHECK(harness.gone.empty());
   }
-  SECTION("but then it is") {
+  SECTION("but it does afterwards") {
     for (int i = 1; i <= 10; ++i) harness.connections->tick(now + 10s + i * 20ms);
     CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::silent}});
   }
 }
 
-TEST_CASE("signs of life go to and fro as datagrams", "[hub]") {
+TEST_CASE("heartbeats are exchanged as datagrams", "[connections]") {
   Harness harness;
   FakeAgent agent(harness);
   agent.join();
   const auto before = harness.connections->facts(agent.id).last_heartbeat;
   agent.send_datagram(agent.next_heartbeat());
-  REQUIRE(
-      harness.until([&] { return agent.receive_heartbeat(); }));  // the first is answered at once
+  REQUIRE(harness.until(
+      [&] { return agent.receive_heartbeat(); }));  // the first one is answered at once
   CHECK(harness.connections->facts(agent.id).last_heartbeat > before);
   CHECK(agent.heartbeats.offset());
   CHECK(std::chrono::abs(*agent.heartbeats.offset()) < 1s);
 
-  SECTION("and the next ones when they are due") {
+  SECTION("and later ones when they are due") {
     agent.send_datagram(agent.next_heartbeat());
     harness.connections->tick(steady_now());
     CHECK_FALSE(agent.receive_heartbeat());
     harness.connections->tick(steady_now() + Nanoseconds(agent.welcome.heartbeat_interval));
     CHECK(harness.until([&] { return agent.receive_heartbeat(); }));
   }
-  SECTION("or over the connection, where they are answered there") {
+  SECTION("or over the connection, and answered there") {
     agent.channel.send(agent.heartbeats.next(agent.welcome.session, steady_now()));
     agent.write();
     REQUIRE(harness.until([&] { return agent.read(), !agent.received.empty(); }));
@@ -127,7 +127,7 @@ TEST_CASE("signs of life go to and fro as datagrams", "[hub]") {
   }
 }
 
-TEST_CASE("datagrams of strangers change nothing", "[hub]") {
+TEST_CASE("foreign datagrams have no effect", "[connections]") {
   Harness harness;
   FakeAgent agent(harness), other(harness);
   agent.join();
@@ -145,16 +145,16 @@ TEST_CASE("datagrams of strangers change nothing", "[hub]") {
   other.send_datagram(good.substr(0, good.size() - 1));
   other.send_datagram(good + 'x');
   other.send_datagram(encode(later, "guess"));
-  other.send_datagram(encode(later, other.channel.key_out()));  // in another's name
-  other.send_datagram(encode(later, agent.channel.key_in()));   // ours, given back
+  other.send_datagram(encode(later, other.channel.key_out()));  // in the name of another agent
+  other.send_datagram(encode(later, agent.channel.key_in()));   // our own, reflected
   other.send_datagram(encode(Heartbeat{.session = 12345, .number = 1}, agent.channel.key_out()));
-  // The hub takes them in order: when this one is answered they have all been looked at.
+  // Datagrams are handled in order: when this one is answered, all others were handled.
   other.send_datagram(other.next_heartbeat());
   REQUIRE(harness.until([&] { return other.receive_heartbeat(); }));
   CHECK(harness.connections->facts(agent.id).last_heartbeat == heard_at);
   CHECK(harness.gone.empty());
 
-  SECTION("and a replayed one turns no answers to who replays it") {
+  SECTION("and a replayed one does not redirect the answers") {
     const std::string heartbeat = agent.next_heartbeat();
     agent.send_datagram(heartbeat);
     REQUIRE(harness.until(
@@ -167,7 +167,7 @@ TEST_CASE("datagrams of strangers change nothing", "[hub]") {
   }
 }
 
-TEST_CASE("what is written slowly arrives whole", "[hub]") {
+TEST_CASE("a message that is written slowly arrives complete", "[connections]") {
   Harness harness;
   FakeAgent agent(harness, 4096);
   agent.join();
@@ -177,7 +177,7 @@ TEST_CASE("what is written slowly arrives whole", "[hub]") {
   CHECK(std::get<Notice>(std::get<Message>(agent.received[0])).text == text);
 }
 
-TEST_CASE("closing lets the peer read the last words", "[hub]") {
+TEST_CASE("a closed peer can still read the last message", "[connections]") {
   Harness harness;
   FakeAgent agent(harness, 4096);
   agent.join();
@@ -190,20 +190,20 @@ TEST_CASE("closing lets the peer read the last words", "[hub]") {
   REQUIRE(agent.received.size() == 2);
   CHECK(std::get<End>(std::get<Message>(agent.received[1])).status == 7);
   CHECK(harness.messages.empty());
-  CHECK(harness.connections->peers() ==
-        1);  // it may not have read them yet, as far as the hub knows
-  SECTION("until it goes") {
+  CHECK(harness.connections->peers() == 1);  // it may not have read the message yet
+  SECTION("until it closes") {
     agent.close();
     CHECK(harness.until([&] { return harness.connections->peers() == 0; }));
   }
-  SECTION("or has had the time") {
+  SECTION("or the time for that is over") {
     harness.connections->tick(steady_now() + 3s);
     CHECK(harness.connections->peers() == 0);
   }
   CHECK(harness.gone.empty());
 }
 
-TEST_CASE("a peer that is closed by what it says is not heard further", "[hub]") {
+TEST_CASE("a peer that is closed because of a message gets no further messages through",
+          "[connections]") {
   Harness harness;
   FakeAgent agent(harness);
   agent.join();
@@ -215,7 +215,7 @@ TEST_CASE("a peer that is closed by what it says is not heard further", "[hub]")
   CHECK(harness.messages.size() == 1);
 }
 
-TEST_CASE("addresses are shown as people write them", "[hub]") {
+TEST_CASE("addresses are formatted in their usual form", "[connections]") {
   sockaddr_storage address{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
   v6.sin6_family = AF_INET6;

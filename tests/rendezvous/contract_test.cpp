@@ -59,7 +59,7 @@ TEST_CASE("a worker reads what a launcher set", "[contract]") {
   CHECK(variables.at("MGPU_OOM_COUNT") == "1");
 }
 
-TEST_CASE("a worker needs only the six variables without which it cannot join", "[contract]") {
+TEST_CASE("a worker requires only the six variables that it needs to join", "[contract]") {
   const Variables least = {{"RANK", "3"},        {"LOCAL_RANK", "1"},
                            {"WORLD_SIZE", "4"},  {"LOCAL_WORLD_SIZE", "2"},
                            {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
@@ -82,7 +82,7 @@ TEST_CASE("a worker needs only the six variables without which it cannot join", 
   }
 }
 
-TEST_CASE("an impossible variable is named with what would be right", "[contract]") {
+TEST_CASE("an invalid variable is named with its valid values", "[contract]") {
   struct Case {
     const char* name;
     const char* value;
@@ -110,7 +110,8 @@ TEST_CASE("an impossible variable is named with what would be right", "[contract
   CHECK_THROWS_WITH(read(variables), says);
 }
 
-TEST_CASE("half a place is a place that was told, and what is missing is named", "[contract]") {
+TEST_CASE("an incomplete set of variables counts as present, and the missing one is named",
+          "[contract]") {
   const auto told = [](const Variables& variables) {
     return Contract::is_present([&](const char* name) {
       const auto found = variables.find(name);

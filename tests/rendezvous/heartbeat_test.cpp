@@ -13,11 +13,11 @@ namespace {
 constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
 constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
 
-// Two machines whose clocks show different times; `now` is the first one's.
+// Two machines with different clocks; `now` is the time of the first one.
 struct Pair {
   HeartbeatTracker here, there;
   Nanoseconds now = 1h;
-  Nanoseconds ahead = 5h;  // of the clock there
+  Nanoseconds ahead = 5h;  // offset of the other clock
 
   explicit Pair(Nanoseconds difference = 5h) : ahead(difference) {
     here.begin(now);
@@ -39,7 +39,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("a sign of life goes through a datagram unchanged", "[beat]") {
+TEST_CASE("a heartbeat is encoded and decoded unchanged", "[heartbeat]") {
   const Heartbeat heartbeat{
       .session = ~0ULL, .number = 7, .sent = -1, .received = kMost, .received_at = kLeast};
   const std::string datagram = encode(heartbeat, "key");
@@ -54,7 +54,8 @@ TEST_CASE("a sign of life goes through a datagram unchanged", "[beat]") {
   CHECK(read->received_at == heartbeat.received_at);
 }
 
-TEST_CASE("a datagram that is cut, longer, changed or of another key is none", "[beat]") {
+TEST_CASE("a truncated, longer, changed or differently signed datagram is rejected",
+          "[heartbeat]") {
   const std::string datagram = encode(Heartbeat{.session = 3, .number = 1, .sent = 5}, "key");
   CHECK_FALSE(decode_heartbeat(datagram, "kez"));
   CHECK_FALSE(decode_heartbeat(datagram, ""));
@@ -73,7 +74,7 @@ TEST_CASE("a datagram that is cut, longer, changed or of another key is none", "
   }
 }
 
-TEST_CASE("a sign that is replayed or late changes nothing", "[beat]") {
+TEST_CASE("a replayed or late heartbeat has no effect", "[heartbeat]") {
   Pair pair;
   const Heartbeat first = pair.here.next(1, pair.now);
   const Heartbeat second = pair.here.next(1, pair.now + 1s);
@@ -84,9 +85,10 @@ TEST_CASE("a sign that is replayed or late changes nothing", "[beat]") {
   CHECK(pair.there.next(1, 6h).received == second.sent);
 }
 
-TEST_CASE("what is known to be heard is never later than what was heard", "[beat]") {
+TEST_CASE("the confirmed time is never later than the time the peer really heard", "[heartbeat]") {
   Pair pair;
-  Nanoseconds heard_there = pair.now;  // by our clock: when we sent what was the last to arrive
+  Nanoseconds heard_there =
+      pair.now;  // by our clock: when the last heartbeat that arrived was sent
   const auto began = pair.now;
   std::srand(7);
   for (int i = 0; i < 2000; ++i) {
@@ -112,7 +114,7 @@ TEST_CASE("what is known to be heard is never later than what was heard", "[beat
   CHECK(pair.here.confirmed_until() > began);
 }
 
-TEST_CASE("a sign that has heard nothing of us yet proves nothing", "[beat]") {
+TEST_CASE("a heartbeat of a peer that has not heard from us confirms nothing", "[heartbeat]") {
   Pair pair;
   const auto began = pair.now;
   pair.to_here(1s);
@@ -121,32 +123,33 @@ TEST_CASE("a sign that has heard nothing of us yet proves nothing", "[beat]") {
   CHECK_FALSE(pair.here.offset());
 }
 
-TEST_CASE("clocks are compared within half a round trip, however the way is", "[beat]") {
+TEST_CASE("the clock offset is exact within half a round trip, however asymmetric the path is",
+          "[heartbeat]") {
   const auto ahead = GENERATE(Nanoseconds(5h), Nanoseconds(-30min), Nanoseconds(0));
   const auto [way_there, way_back] = GENERATE(std::pair(10ms, 10ms), std::pair(200ms, 0ms),
                                               std::pair(0ms, 200ms), std::pair(1ms, 150ms));
   CAPTURE(ahead.count(), way_there.count(), way_back.count());
   Pair pair(ahead);
   pair.to_there(way_there);
-  pair.now += 3s;  // how long the other waits does not matter
+  pair.now += 3s;  // how long the peer waits does not matter
   pair.to_here(way_back);
   REQUIRE(pair.here.offset());
   CHECK(pair.here.round_trip() == way_there + way_back);
   const auto wrong = *pair.here.offset() - ahead;
   CHECK(std::chrono::abs(wrong) <= (way_there + way_back) / 2);
 
-  SECTION("a quicker exchange is believed more") {
+  SECTION("an exchange with a shorter round trip replaces it") {
     pair.to_there(1us);
     pair.to_here(1us);
     CHECK(std::chrono::abs(*pair.here.offset() - ahead) <= 1us);
   }
-  SECTION("a slower one is not") {
+  SECTION("one with a longer round trip does not") {
     pair.to_there(3s);
     pair.to_here(0s);
     CHECK(pair.here.round_trip() == way_there + way_back);
     CHECK(*pair.here.offset() - ahead == wrong);
   }
-  SECTION("but an old measurement gives way to any newer one, for clocks drift") {
+  SECTION("but any newer one replaces an old measurement, because clocks drift") {
     pair.now += 2min;
     pair.to_there(1s);
     pair.to_here(1s);
@@ -154,7 +157,7 @@ TEST_CASE("clocks are compared within half a round trip, however the way is", "[
   }
 }
 
-TEST_CASE("who claims to have heard us in the future has not", "[beat]") {
+TEST_CASE("a confirmation of a future time is ignored", "[heartbeat]") {
   Pair pair;
   const auto began = pair.now;
   Heartbeat heartbeat = pair.there.next(1, pair.now + pair.ahead);
@@ -166,7 +169,7 @@ TEST_CASE("who claims to have heard us in the future has not", "[beat]") {
   CHECK_FALSE(pair.here.offset());
 }
 
-TEST_CASE("times at the ends of what a number holds do no harm", "[beat]") {
+TEST_CASE("extreme times do no harm", "[heartbeat]") {
   Pair pair;
   const auto began = pair.now;
   const auto extreme = [] { return GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, kMost); };

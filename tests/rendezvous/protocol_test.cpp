@@ -13,14 +13,14 @@ template <class Kind>
 Kind through(const Kind& message) {
   const Message read = decode(encode(message));
   REQUIRE(std::holds_alternative<Kind>(read));
-  // What is written of what was read is what was written first: every field came through.
+  // Encoding the decoded message gives the same text: every field was preserved.
   CHECK(encode(read) == encode(message));
   return std::get<Kind>(read);
 }
 
 }  // namespace
 
-TEST_CASE("every message comes through as it was", "[protocol]") {
+TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   const auto hello = through(Hello{"job", "00ff", "agent", true});
   CHECK(hello.job == "job");
   CHECK(hello.nonce == "00ff");
@@ -64,20 +64,19 @@ TEST_CASE("every message comes through as it was", "[protocol]") {
   through(StatusRequest{});
 }
 
-TEST_CASE("what a message leaves out has its default, and what is unknown is passed over",
-          "[protocol]") {
+TEST_CASE("missing fields have defaults, and unknown fields are ignored", "[protocol]") {
   const auto join = std::get<Join>(decode(R"({"is":"join","host":"a","later":"version"})"));
   CHECK(join.host == "a");
   CHECK(join.nproc == 1);
   CHECK(join.node_rank == -1);
 }
 
-TEST_CASE("text that is not UTF-8 is sent as what can be read again", "[protocol]") {
+TEST_CASE("text that is not UTF-8 is sent in a form that can be decoded", "[protocol]") {
   const auto notice = std::get<Notice>(decode(encode(Notice{"a\xff\xc3"})));
   CHECK_THAT(notice.text, Catch::Matchers::StartsWith("a"));
 }
 
-TEST_CASE("what is no message is refused with a reason", "[protocol]") {
+TEST_CASE("an invalid message is rejected with a reason", "[protocol]") {
   struct Case {
     std::string text, why;
   };
@@ -107,7 +106,7 @@ TEST_CASE("what is no message is refused with a reason", "[protocol]") {
   CHECK_THROWS_WITH(decode(text), Contains(why));
 }
 
-TEST_CASE("a number that its field cannot hold is refused, not bent", "[protocol]") {
+TEST_CASE("a number that does not fit its field is rejected, not truncated", "[protocol]") {
   const auto* text =
       GENERATE(R"({"is":"join","nproc":2147483648})", R"({"is":"join","nproc":-2147483649})",
                R"({"is":"join","nproc":18446744073709551615})",
@@ -117,7 +116,7 @@ TEST_CASE("a number that its field cannot hold is refused, not bent", "[protocol
   CHECK_THROWS_AS(decode(text), ProtocolError);
 }
 
-TEST_CASE("a message that nests fills no stack", "[protocol]") {
+TEST_CASE("a nested message does not overflow the stack", "[protocol]") {
   std::string deep = R"({"is":"notice","text":)";
   deep += std::string(1'000'000, '[');
   CHECK_THROWS_AS(decode(deep), ProtocolError);

@@ -35,7 +35,7 @@ bool readable(int fd, std::chrono::milliseconds limit = 0ms) {
   return ::poll(&wanted, 1, static_cast<int>(limit.count())) > 0;
 }
 
-// Serves until the condition holds; false if it does not within 20 s.
+// Polls the server until the condition holds; false if it does not within 20 s.
 template <class Condition>
 bool serve_until(StoreServer& server, Condition condition) {
   const auto end = std::chrono::steady_clock::now() + 20s;
@@ -46,7 +46,7 @@ bool serve_until(StoreServer& server, Condition condition) {
   return true;
 }
 
-// A peer that says whatever it likes.
+// A peer that sends arbitrary bytes.
 class Peer {
  public:
   explicit Peer(const StoreServer& server, int receive_buffer = 0)
@@ -61,7 +61,7 @@ class Peer {
     ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
   }
 
-  // What the socket takes now.
+  // Sends as much as the socket accepts now.
   std::size_t say(std::string_view bytes) {
     const auto sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     return sent < 0 ? 0 : static_cast<std::size_t>(sent);
@@ -101,7 +101,7 @@ bool is_turned_away(StoreServer& server, const std::string& bytes) {
   return serve_until(server, [&] { return peer.ended(); });
 }
 
-// Pages of address space, so that memory that is taken but never touched shows too.
+// Address space, which includes memory that is allocated but never touched.
 std::size_t address_space() {
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -128,7 +128,7 @@ rlim_t next_descriptor() {
 
 }  // namespace
 
-TEST_CASE("a port that is taken is named", "[store][server]") {
+TEST_CASE("a port in use is named in the error", "[store][server]") {
   StoreServer first({});
   const auto port = std::to_string(first.port());
   CHECK_THROWS_WITH(StoreServer({.port = first.port()}),
@@ -136,19 +136,20 @@ TEST_CASE("a port that is taken is named", "[store][server]") {
   CHECK_THROWS_WITH(StoreServer({.port = 65536}), Contains("port 65536"));
 }
 
-TEST_CASE("a store for the network is reached by every address", "[store][server]") {
+TEST_CASE("a store with network reach accepts connections to any address", "[store][server]") {
   StoreServer server({.reach = ServerOptions::Reach::network});
-  Peer peer(server);  // by IPv4, which is the harder one for a socket on [::]
+  Peer peer(server);  // over IPv4, the harder case for a socket on [::]
   CHECK(shakes_hands(server, peer));
 }
 
-TEST_CASE("a free store's descriptors are not inherited", "[store][server]") {
+TEST_CASE("an idle store's descriptors are not inherited", "[store][server]") {
   StoreServer server({});
   CHECK((::fcntl(server.fd(), F_GETFD) & FD_CLOEXEC) != 0);
-  CHECK_FALSE(readable(server.fd()));  // and nothing to do is nothing to wake for
+  CHECK_FALSE(readable(server.fd()));  // without work the event loop is not woken
 }
 
-TEST_CASE("bad first words are turned away and others are served", "[store][server]") {
+TEST_CASE("connections with invalid first bytes are rejected, and others are served",
+          "[store][server]") {
   StoreServer server({});
   const auto first = GENERATE(as<std::string>(), "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01",
                               "SSH-2.0-scan\r\n", request::validate(1), request::ping(1),
@@ -160,7 +161,8 @@ TEST_CASE("bad first words are turned away and others are served", "[store][serv
   CHECK(shakes_hands(server, peer));
 }
 
-TEST_CASE("what is beyond the limits ends the connection and takes no memory", "[store][server]") {
+TEST_CASE("a request above the limits closes the connection and allocates no memory",
+          "[store][server]") {
   StoreServer server({});
   const auto set = request::opcode(Opcode::set);
   CHECK(is_turned_away(server, request::validate() + set + request::number(8ULL << 30)));
@@ -176,10 +178,10 @@ TEST_CASE("what is beyond the limits ends the connection and takes no memory", "
     liars.back().say(set + request::string("/k") + request::number(kMaxValueBytes) + "few");
   }
   REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
-  CHECK(address_space() < before + (100 << 20));  // 800 MiB were promised
+  CHECK(address_space() < before + (100 << 20));  // 800 MiB were announced
 }
 
-TEST_CASE("a request in single bytes is answered", "[store][server]") {
+TEST_CASE("a request that arrives byte by byte is answered", "[store][server]") {
   StoreServer server({});
   Peer peer(server);
   for (const char byte : request::validate() + request::set("/k", "v") + request::get("/k")) {
@@ -212,7 +214,7 @@ TEST_CASE("a client that dies while it waits has no effect on others", "[store][
   CHECK(serve_until(server, [&] { return second.heard().ends_with(kStop); }));
 }
 
-TEST_CASE("a client that takes no replies is not read from", "[store][server]") {
+TEST_CASE("nothing is read from a client that does not read its replies", "[store][server]") {
   StoreServer server({});
   Peer greedy(server, 4096), other(server);
   REQUIRE(shakes_hands(server, greedy));
@@ -231,10 +233,10 @@ TEST_CASE("a client that takes no replies is not read from", "[store][server]") 
   REQUIRE(greedy.say(gets) == gets.size());
   REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
   CHECK(server.statistics().unsent <= 2 * reply.size());
-  CHECK(address_space() < before + 20 * reply.size());  // of the 100 it asks for
+  CHECK(address_space() < before + 20 * reply.size());  // of the 100 that it requests
   CHECK(answers(server, other, request::ping(3), request::number<std::uint32_t>(3)));
 
-  SECTION("and loses nothing when it takes them") {
+  SECTION("and no reply is lost when it reads them") {
     const auto wanted = sizeof(std::uint32_t) + 100 * reply.size();
     REQUIRE(serve_until(server, [&] { return greedy.heard().size() >= wanted; }));
     CHECK(greedy.heard().size() == wanted);
@@ -244,7 +246,7 @@ TEST_CASE("a client that takes no replies is not read from", "[store][server]") 
   }
 }
 
-TEST_CASE("connections that never say VALIDATE are closed", "[store][server]") {
+TEST_CASE("connections that never send VALIDATE are closed", "[store][server]") {
   const DescriptorLimit plenty(4096);
   StoreServer server({.validate_timeout = 2000ms, .crowd_size = 100});
   Peer member(server);
@@ -252,12 +254,12 @@ TEST_CASE("connections that never say VALIDATE are closed", "[store][server]") {
   std::vector<Peer> idle;
   for (int i = 0; i < 1000; ++i) {
     idle.emplace_back(server);
-    if (i % 100 == 0) idle.back().say(request::validate().substr(0, 4));  // half-open, nearly
+    if (i % 100 == 0) idle.back().say(request::validate().substr(0, 4));  // an incomplete request
     server.poll();
   }
   Peer late(server);
   CHECK(shakes_hands(server, late));
-  // First the crowd goes, then the rest; nobody calls but the store's own alarm.
+  // First the excess connections are closed, then the rest; only the store's own timer triggers it.
   CHECK(serve_until(server, [&] { return server.statistics().unvalidated <= 100; }));
   CHECK(serve_until(server, [&] { return server.statistics().unvalidated == 0; }));
   CHECK(server.statistics().connections == 2);
@@ -265,7 +267,7 @@ TEST_CASE("connections that never say VALIDATE are closed", "[store][server]") {
   CHECK(answers(server, member, request::ping(5), request::number<std::uint32_t>(5)));
 }
 
-TEST_CASE("when descriptors run out the store rests and its members are served",
+TEST_CASE("without free descriptors the store stops accepting and still serves its clients",
           "[store][server]") {
   StoreServer server({});
   Peer member(server);
@@ -273,14 +275,14 @@ TEST_CASE("when descriptors run out the store rests and its members are served",
   std::vector<Peer> line;
   for (int i = 0; i < 20; ++i) line.emplace_back(server);
 
-  SECTION("newcomers give way to newcomers") {
+  SECTION("a new connection replaces one without VALIDATE") {
     const DescriptorLimit few(next_descriptor() + 5);
     REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
     CHECK(server.statistics().connections == 6);
     CHECK(server.statistics().rejected == 15);
     CHECK(shakes_hands(server, line.back()));
   }
-  SECTION("nobody gives way to a member: who comes then is refused") {
+  SECTION("no client is closed for a new connection, which is rejected") {
     const DescriptorLimit none(next_descriptor());
     REQUIRE(serve_until(server, [&] { return !readable(server.fd()); }));
     CHECK(server.statistics().connections == 1);
@@ -293,7 +295,7 @@ TEST_CASE("when descriptors run out the store rests and its members are served",
   CHECK(shakes_hands(server, after));
 }
 
-TEST_CASE("a peer that is not admitted is closed unheard", "[store][server]") {
+TEST_CASE("a peer that is not admitted is closed without reading", "[store][server]") {
   bool open = true;
   StoreServer server(
       {.admit = [&](const sockaddr& peer) { return open && peer.sa_family == AF_INET; }});
@@ -304,7 +306,7 @@ TEST_CASE("a peer that is not admitted is closed unheard", "[store][server]") {
   CHECK(server.statistics().connections == 1);
 }
 
-TEST_CASE("a reset also ends connections that nobody has accepted", "[store][server]") {
+TEST_CASE("a reset also closes connections that are not accepted yet", "[store][server]") {
   StoreServer server({});
   Peer member(server);
   REQUIRE(shakes_hands(server, member));
@@ -324,7 +326,7 @@ TEST_CASE("a reset also ends connections that nobody has accepted", "[store][ser
                 request::number<std::int64_t>(1)));
 }
 
-TEST_CASE("a forked child's copies keep no connection alive", "[store][server][fork]") {
+TEST_CASE("a forked child's descriptors keep no connection open", "[store][server][fork]") {
   StoreServer server({});
   Peer member(server);
   REQUIRE(shakes_hands(server, member));
@@ -336,7 +338,7 @@ TEST_CASE("a forked child's copies keep no connection alive", "[store][server][f
   server.reset();
   CHECK(member.ended());
   member.say(request::ping(1));
-  CHECK_FALSE(readable(server.fd(), 20ms));  // nor does the old entry wake us
+  CHECK_FALSE(readable(server.fd(), 20ms));  // nor does the old epoll entry wake the event loop
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
@@ -358,9 +360,9 @@ TEST_CASE("one poll does a bounded amount of work", "[store][server]") {
   CHECK(polls > 4);
 }
 
-// --- With other conversations on the same port
+// --- Other protocols on the same port
 
-TEST_CASE("a connection that is no store client's is handed over with what it said",
+TEST_CASE("a connection of another protocol is handed over with the bytes it sent",
           "[store][server]") {
   std::vector<std::pair<UniqueFd, std::string>> other_protocol;
   StoreServer server({.other_protocol = [&](UniqueFd socket, std::string_view bytes) {
@@ -374,7 +376,7 @@ TEST_CASE("a connection that is no store client's is handed over with what it sa
   CHECK(shakes_hands(server, client));
   CHECK(server.statistics().rejected == 0);
 
-  SECTION("and is not the store's any more: it is not heard, nor closed by a reset") {
+  SECTION("and the store neither reads it nor closes it in a reset") {
     agent.say("\0later");
     server.poll();
     server.reset();
@@ -383,12 +385,12 @@ TEST_CASE("a connection that is no store client's is handed over with what it sa
     REQUIRE(serve_until(server, [&] { return agent.heard() == "hello"; }));
     CHECK_FALSE(agent.ended());
   }
-  SECTION("and one that says nothing has the time of every newcomer") {
+  SECTION("and a silent one has the usual time limit") {
     Peer silent(server);
     REQUIRE(serve_until(server, [&] { return server.statistics().unvalidated == 1; }));
     CHECK(strangers.size() == 1);
   }
-  SECTION("but not when it has begun as a client") {
+  SECTION("but not after it has started as a store client") {
     client.say("MGPU");
     REQUIRE(serve_until(server, [&] { return client.ended(); }));
     CHECK(strangers.size() == 1);
@@ -396,7 +398,7 @@ TEST_CASE("a connection that is no store client's is handed over with what it sa
   }
 }
 
-TEST_CASE("a silent connection to a shared port is let go of in time", "[store][server]") {
+TEST_CASE("a silent connection to a shared port is closed in time", "[store][server]") {
   int handed_over = 0;
   StoreServer server({.validate_timeout = 50ms,
                       .other_protocol = [&](UniqueFd, std::string_view) { ++handed_over; }});
@@ -405,28 +407,27 @@ TEST_CASE("a silent connection to a shared port is let go of in time", "[store][
   CHECK(handed_over == 0);
 }
 
-TEST_CASE("with others on the port, a client is asked for when it first speaks",
-          "[store][server]") {
+TEST_CASE("on a shared port a client is admitted when it sends its first byte", "[store][server]") {
   bool open = false;
   int handed_over = 0;
   StoreServer server({.admit = [&](const sockaddr&) { return open; },
                       .other_protocol = [&](UniqueFd, std::string_view) { ++handed_over; }});
   Peer early(server), agent(server);
-  agent.say("M");  // agents need not be members
+  agent.say("M");  // agents need no admission
   REQUIRE(serve_until(server, [&] { return handed_over == 1; }));
   REQUIRE(serve_until(server, [&] { return server.statistics().connections == 1; }));
 
-  SECTION("and turned away unheard when it may not come") {
+  SECTION("and rejected if it is not admitted") {
     early.say(request::validate() + request::set("key", "value"));
     REQUIRE(serve_until(server, [&] { return early.ended(); }));
     CHECK(server.statistics().rejected == 1);
     CHECK(server.statistics().keys == 0);
     CHECK(early.heard().empty());
   }
-  SECTION("and served when it may by then") {
+  SECTION("and served if it is admitted by then") {
     open = true;
     CHECK(shakes_hands(server, early));
-    open = false;  // who was let in stays
+    open = false;  // an admitted client stays
     CHECK(answers(server, early, request::ping(2), request::number<std::uint32_t>(2)));
   }
 }

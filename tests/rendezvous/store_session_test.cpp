@@ -20,7 +20,7 @@ std::string i64(std::int64_t n) {
   return request::number(n);
 }
 
-// A store with clients and no sockets. What a client is told piles up under its number.
+// A store with clients but without sockets. `told` collects the replies to each client.
 struct Harness {
   Memory memory;
   std::map<ClientId, Session> sessions;
@@ -50,7 +50,7 @@ struct Harness {
 
 }  // namespace
 
-TEST_CASE("each operation answers on the wire as c10d's server does", "[store][session]") {
+TEST_CASE("each operation replies like c10d's server", "[store][session]") {
   Harness harness;
   CHECK(harness.ask(1, request::ping(0xABCD)) == request::number<std::uint32_t>(0xABCD));
   CHECK(harness.ask(1, request::get("/k")) == request::string(""));
@@ -77,7 +77,7 @@ TEST_CASE("each operation answers on the wire as c10d's server does", "[store][s
   CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
 }
 
-TEST_CASE("LIST_KEYS counts and names every key", "[store][session]") {
+TEST_CASE("LIST_KEYS returns the number of keys and every key", "[store][session]") {
   Harness harness;
   CHECK(harness.ask(1, request::opcode(list_keys)) == i64(0));
   harness.ask(1, request::set("/one", "") + request::set("init/", ""));
@@ -87,20 +87,20 @@ TEST_CASE("LIST_KEYS counts and names every key", "[store][session]") {
   CHECK((listed == i64(2) + one + init || listed == i64(2) + init + one));
 }
 
-TEST_CASE("replies keep the order of the requests of one client", "[store][session]") {
+TEST_CASE("replies to a client are in the order of its requests", "[store][session]") {
   Harness harness;
-  SECTION("many in one piece") {
+  SECTION("many requests at once") {
     CHECK(harness.ask(1, request::set("/k", "1") + request::get("/k") + request::add("/k", 1) +
                              request::get("/k")) ==
           request::string("1") + i64(2) + request::string("2"));
   }
-  SECTION("also when it ends its own wait") {
+  SECTION("also if a request ends the client's own wait") {
     CHECK(harness.ask(1, request::wait({"/k"}) + request::set("/k", "v") + request::get("/k")) ==
           kStop + request::string("v"));
   }
 }
 
-TEST_CASE("a waiting client is told when another makes the key", "[store][session]") {
+TEST_CASE("a waiting client is released when another creates the key", "[store][session]") {
   Harness harness;
   CHECK(harness.ask(1, request::wait({"/a", "/b"})).empty());
   CHECK(harness.ask(2, request::set("/a", "")).empty());
@@ -108,13 +108,13 @@ TEST_CASE("a waiting client is told when another makes the key", "[store][sessio
   CHECK(harness.ask(2, request::set("/b", "")).empty());
   CHECK(harness.told[1] == kStop);
 
-  SECTION("unless it has taken the wait back") {
+  SECTION("unless it has canceled the wait") {
     CHECK(harness.ask(1, request::wait({"/c"})).empty());
     CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
     harness.ask(2, request::set("/c", ""));
     CHECK(harness.told[1] == kCanceled);
   }
-  SECTION("a barrier tells all") {
+  SECTION("a barrier releases all") {
     CHECK(harness.ask(1, request::barrier("/bar", 3)).empty());
     CHECK(harness.ask(2, request::barrier("/bar", 3)).empty());
     CHECK(harness.ask(3, request::barrier("/bar", 3)) == kStop);
@@ -123,17 +123,17 @@ TEST_CASE("a waiting client is told when another makes the key", "[store][sessio
   }
 }
 
-TEST_CASE("a client that counts on a word loses its connection, and only it", "[store][session]") {
+TEST_CASE("ADD on a value that is not a number closes that client only", "[store][session]") {
   Harness harness;
   harness.ask(1, request::set("/w", "word") + request::wait({"/later"}));
   const auto bad = GENERATE(request::add("/w", 1), request::barrier("/w", 2));
   CHECK_FALSE(harness.say(2, request::set("/later", "") + request::get("/w") + bad));
-  CHECK(harness.told[2] == request::string("word"));  // what came before it was answered
+  CHECK(harness.told[2] == request::string("word"));  // earlier requests were answered
   CHECK(harness.told[1] == kStop);
   CHECK(harness.ask(1, request::get("/w")) == request::string("word"));
 }
 
-TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
+TEST_CASE("processing stops when the output is full, and continues from there",
           "[store][session]") {
   Harness harness;
   constexpr std::size_t kLarge = 100 << 10;
@@ -141,7 +141,7 @@ TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
   harness.ask(1, request::set("/large", value));
   const auto reply = request::string(value);
 
-  // Takes turns until nothing is held; no turn is larger than its limit and one more reply.
+  // Repeats until nothing is pending; no output exceeds its limit by more than one reply.
   const auto all_turns = [&](const std::string& bytes) {
     std::string all;
     SessionOutput output;
@@ -164,7 +164,7 @@ TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
     }
     CHECK(all_turns(requests) == expected);
   }
-  SECTION("for one that asks for much") {
+  SECTION("for one request with large replies") {
     std::string keys, expected;
     for (int i = 0; i < 50; ++i) {
       keys += request::string(i % 2 ? "/large" : "/none");
@@ -175,7 +175,7 @@ TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
   }
 }
 
-TEST_CASE("a large value that comes in pieces is stored whole", "[store][session]") {
+TEST_CASE("a large value that arrives in pieces is stored", "[store][session]") {
   Harness harness;
   std::string value(kMaxValueBytes, 'a');
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(i / 1000);
