@@ -20,8 +20,8 @@ struct Heartbeat {
   std::uint64_t session = 0;
   std::uint64_t number = 0;  // increases; any other number is a replay or late, and is dropped
   std::int64_t sent_at = 0;  // by the sender's clock
-  std::int64_t peer_sent_at =
-      0;  // of the last heartbeat from the peer, by the peer's clock; 0: none
+  // The sent_at of the last heartbeat from the peer, by the peer's clock; 0: none.
+  std::int64_t peer_sent_at = 0;
   std::int64_t received_at = 0;  // when that one arrived, by the sender's clock
 };
 

@@ -65,7 +65,7 @@ class Coordinator {
   struct Settings {
     int min_nodes = 1;
     int max_nodes = 1;
-    bool static_ranks = false;  // torchrun's static job: the job ends when one node stops
+    bool static_ranks = false;  // torchrun's static job: it ends when one node is stopped
     LeaderTime keep_alive = std::chrono::seconds(5);
     LeaderTime grace = std::chrono::seconds(30);
     LeaderTime join_timeout = std::chrono::seconds(600);
@@ -73,8 +73,8 @@ class Coordinator {
     RestartLimits limits;
     int nodes_before = 0;  // in the last round of a lost leader that this one replaces
     int left_before = 0;   // of these, nodes that left with none of their ranks running
-    bool elected =
-        false;  // by etcd: the previous leader may be on another node, and another can follow
+    // By etcd: the previous leader may have been on another node, and another can follow.
+    bool elected = false;
   };
   using Actions = std::vector<CoordinatorAction>;
 
@@ -111,8 +111,7 @@ class Coordinator {
   std::string host_of(NodeId node) const;
 
  private:
-  static constexpr LeaderTime kNoticeInterval =
-      std::chrono::seconds(1);  // for notes to waiting nodes
+  static constexpr LeaderTime kNoticeInterval = std::chrono::seconds(1);  // to waiting nodes
 
   enum class Phase { gathering, running, stopping, resting, over };
   enum class Part { waiting, disputing, in_round, ended };

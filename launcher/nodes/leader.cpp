@@ -16,8 +16,8 @@ using rendezvous::steady_now;
 using rendezvous::store::ServerOptions;
 
 constexpr auto kRejectionNoteInterval = std::chrono::seconds(10);
-constexpr std::size_t kMaxPending =
-    1024;  // in addition to all nodes of the job, which may connect at once
+// In addition to all nodes of the job, which may connect at once.
+constexpr std::size_t kMaxPending = 1024;
 
 std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
   return std::chrono::steady_clock::time_point(

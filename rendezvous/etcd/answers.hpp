@@ -50,8 +50,8 @@ struct TransactionAnswer {
 struct LeaseAnswer {
   Header header;
   std::int64_t lease = 0;
-  std::int64_t ttl =
-      0;  // seconds granted by etcd; 0 in a keep-alive response: the lease no longer exists
+  // Seconds granted by etcd; 0 in a keep-alive response: the lease no longer exists.
+  std::int64_t ttl = 0;
   // Parses the response to a grant or to a keep-alive, which is wrapped as a stream element.
   static std::optional<LeaseAnswer> parse(std::string_view body);
 };

@@ -46,13 +46,13 @@ class Election {
   };
 
   struct Status {
-    bool is_leader = false;  // we lead. Ask leading() before acting on it: time goes on
+    bool is_leader = false;  // at the time of the report; check leading() before acting
     std::string leader;      // the leader's address; empty: there is none
     std::int64_t term = 0;   // of this leader; larger than the term of every earlier leader
     std::optional<std::string> state;  // the last saved state
-    std::string problem;     // why etcd cannot be asked, and so the rest may be old; empty: it can
-    bool permanent = false;  // the problem is one of user, password or rights
-    BootClock::time_point answered_at;  // with a problem: when etcd answered last
+    std::string problem;     // why etcd is unreachable and the rest may be outdated; or empty
+    bool permanent = false;  // the problem is the user, password or permissions
+    BootClock::time_point answered_at;  // if there is a problem: when etcd last answered
 
     friend bool operator==(const Status&, const Status&) = default;
   };
@@ -154,8 +154,8 @@ class Election {
   boost::asio::steady_timer read_timer_;
   std::unique_ptr<Watch> watch_;
   std::int64_t read_revision_ = 0;  // of the last read
-  std::int64_t expected_revision_ =
-      0;  // a change that the watch must have told by the next reading
+  // A change that the watch must have reported by the next read.
+  std::int64_t expected_revision_ = 0;
 
   Role role_ = Role::observing;
   std::string address_;

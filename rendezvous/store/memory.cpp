@@ -152,8 +152,7 @@ bool Memory::wait(ClientId client, std::span<const std::string_view> keys) {
   for (const auto key : keys) {
     if (exists(key)) continue;
     auto& clients = entry(waiters_, key);
-    if (!clients.empty() && clients.back() == client)
-      continue;  // the request contains the key twice
+    if (!clients.empty() && clients.back() == client) continue;  // a duplicate key
     clients.push_back(client);
     wait.keys.emplace_back(key);
   }

@@ -17,7 +17,7 @@ struct Sides {
   std::string job = "job";
   AgentChannel agent;
   LeaderChannel leader{leaders, job};
-  Received agent_heard, leader_heard;
+  Received agent_received, leader_received;
   std::string to_leader, to_agent;  // all bytes on the wire
 
   explicit Sides(Credentials agents = {.secret = "secret"}, std::string agents_job = "job",
@@ -28,8 +28,8 @@ struct Sides {
   // Exchanges the output of both sides until there is none.
   void exchange(std::size_t piece = 100'000) {
     while (!agent.output().empty() || !leader.output().empty()) {
-      carry(agent, leader, leader_heard, to_leader, piece);
-      carry(leader, agent, agent_heard, to_agent, piece);
+      carry(agent, leader, leader_received, to_leader, piece);
+      carry(leader, agent, agent_received, to_agent, piece);
     }
   }
 
@@ -56,7 +56,7 @@ const std::string kPreamble = std::string(kProtocolMagic) + static_cast<char>(kP
 
 // The message after the preamble in a channel's output.
 template <class Kind>
-Kind said(const std::string& bytes, std::size_t skip = 0) {
+Kind decoded(const std::string& bytes, std::size_t skip = 0) {
   FrameReader frames;
   frames.limit(1 << 20);
   frames.add(std::string_view(bytes).substr(kPreamble.size()));
@@ -87,8 +87,8 @@ TEST_CASE("two sides with the same secret open a channel, however the bytes are 
   REQUIRE(sides.agent.is_open());
   REQUIRE(sides.leader.is_open());
   CHECK(sides.leader.purpose() == "agent");
-  CHECK(sides.agent_heard.empty());
-  CHECK(sides.leader_heard.empty());
+  CHECK(sides.agent_received.empty());
+  CHECK(sides.leader_received.empty());
   CHECK(sides.agent.key_out() == sides.leader.key_in());
   CHECK(sides.agent.key_in() == sides.leader.key_out());
   CHECK(sides.agent.key_in() != sides.agent.key_out());
@@ -97,13 +97,13 @@ TEST_CASE("two sides with the same secret open a channel, however the bytes are 
     sides.agent.send(Notice{"up " + std::to_string(i)});
     sides.leader.send(Notice{"down " + std::to_string(i)});
   }
-  sides.agent.send(Heartbeat{.session = 5, .number = 1, .sent = 9});
+  sides.agent.send(Heartbeat{.session = 5, .number = 1, .sent_at = 9});
   sides.exchange(piece);
-  REQUIRE(sides.leader_heard.size() == 4);
-  REQUIRE(sides.agent_heard.size() == 3);
-  CHECK(text_of(sides.leader_heard[2]) == "up 2");
-  CHECK(text_of(sides.agent_heard[2]) == "down 2");
-  CHECK(std::get<Heartbeat>(sides.leader_heard[3]).sent == 9);
+  REQUIRE(sides.leader_received.size() == 4);
+  REQUIRE(sides.agent_received.size() == 3);
+  CHECK(text_of(sides.leader_received[2]) == "up 2");
+  CHECK(text_of(sides.agent_received[2]) == "down 2");
+  CHECK(std::get<Heartbeat>(sides.leader_received[3]).sent_at == 9);
 }
 
 TEST_CASE("the secret is never sent, and keys differ for each connection", "[channel]") {
@@ -124,9 +124,9 @@ TEST_CASE("an agent with a wrong secret is rejected with a message", "[channel]"
   CHECK_FALSE(sides.leader.is_open());
 
   SECTION("and the leader learns the reason") {
-    Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 1000);
-    REQUIRE(sides.leader_heard.size() == 1);
-    const auto& refusal = std::get<Refusal>(std::get<Message>(sides.leader_heard[0]));
+    Sides::carry(sides.agent, sides.leader, sides.leader_received, sides.to_leader, 1000);
+    REQUIRE(sides.leader_received.size() == 1);
+    const auto& refusal = std::get<Refusal>(std::get<Message>(sides.leader_received[0]));
     CHECK(refusal.why == "the leader's token differs from the agent's");
     CHECK_FALSE(sides.leader.is_open());
   }
@@ -146,19 +146,20 @@ TEST_CASE("an agent that sends a wrong proof is rejected with a reason", "[chann
   LeaderChannel leader(credentials, job);
   Received received;
   leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), received);
-  const auto challenge = said<Challenge>(leader.output());
+  const auto challenge = decoded<Challenge>(leader.output());
   const auto guess = GENERATE_COPY(std::string(), std::string(64, '0'), challenge.proof);
   CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), received), ProtocolError);
   CHECK_FALSE(leader.is_open());
-  CHECK_THAT(said<Refusal>(leader.output(), 1).why, Contains("the token differs from this job's"));
+  CHECK_THAT(decoded<Refusal>(leader.output(), 1).why,
+             Contains("the token differs from this job's"));
 }
 
 TEST_CASE("a node of another job is rejected, and both sides get a message", "[channel]") {
   Sides sides({.secret = "secret"}, "another\x1b[31m");
   CHECK_THROWS_WITH(sides.exchange(), "it requested job another?[31m, but this is job job");
-  Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1000);
-  REQUIRE(sides.agent_heard.size() == 1);
-  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
+  Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1000);
+  REQUIRE(sides.agent_received.size() == 1);
+  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_received[0]));
   CHECK(refusal.status == 2);
   CHECK_THAT(refusal.why, Contains("this is job job, not another?[31m") && Contains("--rdzv-id"));
 }
@@ -219,7 +220,7 @@ TEST_CASE("a recorded connection cannot be replayed to a leader", "[channel]") {
   SECTION("nor can a leader's challenge be returned to it as a proof") {
     LeaderChannel other(sides.leaders, sides.job);
     other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), received);
-    const auto challenge = said<Challenge>(other.output());
+    const auto challenge = decoded<Challenge>(other.output());
     CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), received), ProtocolError);
   }
 }
@@ -266,9 +267,9 @@ TEST_CASE("a changed bit in the handshake opens no channel", "[channel]") {
       try {
         while (!sides.agent.output().empty() || !sides.leader.output().empty()) {
           if (upwards) flip(sides.agent.output());
-          Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 100'000);
+          Sides::carry(sides.agent, sides.leader, sides.leader_received, sides.to_leader, 100'000);
           if (!upwards) flip(sides.leader.output());
-          Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 100'000);
+          Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 100'000);
         }
       } catch (const ProtocolError&) {
         refused = true;
@@ -358,15 +359,15 @@ TEST_CASE("a refusal is received at any time", "[channel]") {
   Sides sides;
   SECTION("before the channel is open") {
     sides.leader.refuse({.status = 3, .why = "full"});
-    Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1);
+    Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1);
   }
   SECTION("and afterwards") {
     sides.exchange();
     sides.leader.refuse({.status = 3, .why = "full"});
-    Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1);
+    Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1);
   }
-  REQUIRE(sides.agent_heard.size() == 1);
-  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
+  REQUIRE(sides.agent_received.size() == 1);
+  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_received[0]));
   CHECK(refusal.status == 3);
   CHECK(refusal.why == "full");
 }

@@ -137,7 +137,7 @@ TEST_CASE("foreign datagrams have no effect", "[connections]") {
   REQUIRE(harness.until([&] { return agent.receive_heartbeat(); }));
   const auto heard_at = harness.connections->facts(agent.id).last_heartbeat;
 
-  const Heartbeat later{.session = agents.session, .number = 100, .sent = 1};
+  const Heartbeat later{.session = agents.session, .number = 100, .sent_at = 1};
   const std::string good = encode(later, agent.channel.key_out());
   other.send_datagram("");
   other.send_datagram("hello");

@@ -41,7 +41,7 @@ struct Pair {
 
 TEST_CASE("a heartbeat is encoded and decoded unchanged", "[heartbeat]") {
   const Heartbeat heartbeat{
-      .session = ~0ULL, .number = 7, .sent = -1, .received = kMost, .received_at = kLeast};
+      .session = ~0ULL, .number = 7, .sent_at = -1, .peer_sent_at = kMost, .received_at = kLeast};
   const std::string datagram = encode(heartbeat, "key");
   CHECK(datagram.size() == kHeartbeatBytes);
   CHECK(session_of(datagram) == heartbeat.session);
@@ -49,14 +49,14 @@ TEST_CASE("a heartbeat is encoded and decoded unchanged", "[heartbeat]") {
   REQUIRE(read);
   CHECK(read->session == heartbeat.session);
   CHECK(read->number == heartbeat.number);
-  CHECK(read->sent == heartbeat.sent_at);
-  CHECK(read->received == heartbeat.peer_sent_at);
+  CHECK(read->sent_at == heartbeat.sent_at);
+  CHECK(read->peer_sent_at == heartbeat.peer_sent_at);
   CHECK(read->received_at == heartbeat.received_at);
 }
 
 TEST_CASE("a truncated, longer, changed or differently signed datagram is rejected",
           "[heartbeat]") {
-  const std::string datagram = encode(Heartbeat{.session = 3, .number = 1, .sent = 5}, "key");
+  const std::string datagram = encode(Heartbeat{.session = 3, .number = 1, .sent_at = 5}, "key");
   CHECK_FALSE(decode_heartbeat(datagram, "kez"));
   CHECK_FALSE(decode_heartbeat(datagram, ""));
   CHECK_FALSE(decode_heartbeat(datagram + 'x', "key"));
@@ -82,13 +82,13 @@ TEST_CASE("a replayed or late heartbeat has no effect", "[heartbeat]") {
   CHECK_FALSE(pair.there.receive(second, 6h));
   CHECK_FALSE(pair.there.receive(first, 6h));
   CHECK(pair.there.last_heartbeat() == 5h);
-  CHECK(pair.there.next(1, 6h).received == second.sent);
+  CHECK(pair.there.next(1, 6h).peer_sent_at == second.sent_at);
 }
 
 TEST_CASE("the confirmed time is never later than the time the peer really heard", "[heartbeat]") {
   Pair pair;
-  Nanoseconds heard_there =
-      pair.now;  // by our clock: when the last heartbeat that arrived was sent
+  // By our clock: when the last heartbeat that arrived there was sent.
+  Nanoseconds confirmed_there = pair.now;
   const auto began = pair.now;
   std::srand(7);
   for (int i = 0; i < 2000; ++i) {
@@ -100,14 +100,14 @@ TEST_CASE("the confirmed time is never later than the time the peer really heard
       if (lost) continue;
       pair.now += Nanoseconds(std::rand() % 200'000'000);
       pair.there.receive(heartbeat, pair.now + pair.ahead);
-      heard_there = sent;
+      confirmed_there = sent;
     } else {
       const Heartbeat heartbeat = pair.there.next(1, pair.now + pair.ahead);
       if (lost) continue;
       pair.now += Nanoseconds(std::rand() % 200'000'000);
       pair.here.receive(heartbeat, pair.now);
     }
-    REQUIRE(pair.here.confirmed_until() <= heard_there);
+    REQUIRE(pair.here.confirmed_until() <= confirmed_there);
     REQUIRE(pair.here.confirmed_until() >= began);
     REQUIRE(pair.here.last_heartbeat() <= pair.now);
   }
@@ -176,8 +176,8 @@ TEST_CASE("extreme times do no harm", "[heartbeat]") {
   const Heartbeat heartbeat{
       .session = 1,
       .number = 1,
-      .sent = extreme(),
-      .received = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, 3'600'000'000'000, kMost),
+      .sent_at = extreme(),
+      .peer_sent_at = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, 3'600'000'000'000, kMost),
       .received_at = GENERATE(as<std::int64_t>(), kLeast, -1, 0, 1, kMost)};
   CAPTURE(heartbeat.sent_at, heartbeat.peer_sent_at, heartbeat.received_at);
   CHECK(pair.here.receive(heartbeat, pair.now));
