@@ -82,7 +82,6 @@ class Connections {
 
  private:
   struct Peer;
-  using Dead = std::vector<PeerId>;
 
   bool poll_once();
   void read(Peer& peer);
@@ -106,7 +105,7 @@ class Connections {
   std::unordered_map<PeerId, std::unique_ptr<Peer>> by_id_;
   std::unordered_map<std::uint64_t, PeerId> by_session_;
   std::list<PeerId> pending_;  // not authenticated yet, the oldest first
-  Dead dead_;
+  std::vector<PeerId> dead_;   // to be removed by remove_dead()
   Nanoseconds last_tick_{0}, awake_since_{0};
 };
 

@@ -49,8 +49,8 @@ class Agent {
     // ranks_stopped().
     std::function<void(const std::string& why)> leader_lost;
     std::function<void(int status, const std::string& message)> job_ended;
-    // Until when the ranks of this node may run without another heartbeat. The guard kills them
-    // later.
+    // Until when the ranks of this node may run without another heartbeat. A grace period after
+    // that the guard kills them.
     std::function<void(rendezvous::Nanoseconds)> lease_extended;
     std::function<void(int socket)> connected;
     std::function<void(std::string_view)> print_note;

@@ -253,18 +253,18 @@ void Coordinator::maybe_start_round(LeaderTime now) {
   if (phase_ == Phase::running) {
     int members = 0;
     bool all_running = true;
-    std::string newcomer;
+    std::string new_node;
     for (const auto& [id, node] : nodes_) {
       members += in_this_round(node);
       all_running = all_running && node.part != Part::ended;
-      if (node.part == Part::waiting) newcomer = node.join.host;
+      if (node.part == Part::waiting) new_node = node.join.host;
     }
     // If some nodes have finished, the job is about to end: no new round for a new node.
-    if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
+    if (new_node.empty() || members >= settings_.max_nodes || !all_running) return;
     disturbed_at_ = std::min(disturbed_at_, now);
     actions_.emplace_back(
-        PrintLine{fmt::format("{} joins; all nodes stop and form a new round", newcomer)});
-    return stop_round(fmt::format("{} joins", newcomer), 0, now);
+        PrintLine{fmt::format("{} joins; all nodes stop and form a new round", new_node)});
+    return stop_round(fmt::format("{} joins", new_node), 0, now);
   }
   if (phase_ != Phase::gathering) return;
   if (available_nodes() < settings_.min_nodes) {

@@ -90,8 +90,8 @@ void Coordinator::assess_round(LeaderTime now) {
   int status = 128 + stop_signal_;
   if (failed && stop_signal_ == 0) {
     over.decision = decide(over.failures.front().second);
-    const int told = over.failures.front().second.status;
-    status = told > 0 && told < 256 ? told : 1;
+    const int reported = over.failures.front().second.status;
+    status = reported > 0 && reported < 256 ? reported : 1;
   }
   const auto decision = over.decision;
   const std::string why = stop_why_;

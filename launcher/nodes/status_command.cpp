@@ -55,9 +55,9 @@ StatusTarget find_target(const Options& options) {
                     "address of its leader with --rdzv-endpoint HOST:PORT",
                     rendezvous::shown(target.job)));
   }
-  const bool says = options.insecure || !options.rdzv_token_file.empty() ||
-                    own_variable("MGPU_RDZV_TOKEN").has_value();
-  if (target.at.secret && !says)
+  const bool has_own_secret = options.insecure || !options.rdzv_token_file.empty() ||
+                              own_variable("MGPU_RDZV_TOKEN").has_value();
+  if (target.at.secret && !has_own_secret)
     target.credentials.secret = *target.at.secret;
   else
     target.credentials = find_credentials(options, own_variable);

@@ -181,8 +181,8 @@ void StoreServer::process(Connection& connection, std::string_view bytes) {
   }
   if (!output_.replies.empty()) send(connection, output_.replies);
   for (const ClientId client : output_.released) {
-    const char told = kStopWaiting;
-    send(*connections_[client], {&told, 1});
+    const char reply = kStopWaiting;
+    send(*connections_[client], {&reply, 1});
   }
   if (output_.replies.capacity() > kKeepBytes) std::string().swap(output_.replies);
   if (!good) return reject(connection);

@@ -172,8 +172,8 @@ TEST_CASE("a status request needs the secret of the job, but not its id", "[chan
 
   Sides nameless({.secret = "secret"}, "", "agent");
   CHECK_THROWS_AS(nameless.exchange(), ProtocolError);
-  Sides stranger({.secret = "x"}, "", "status");
-  CHECK_THROWS_AS(stranger.exchange(), Mismatch);
+  Sides wrong_secret({.secret = "x"}, "", "status");
+  CHECK_THROWS_AS(wrong_secret.exchange(), Mismatch);
 }
 
 TEST_CASE("both sides detect another protocol version from the first bytes", "[channel]") {

@@ -9,7 +9,7 @@ TEST_CASE("a connection that does not complete the handshake in time is rejected
           "[connections]") {
   Harness harness;
   FakeAgent silent(harness), slow(harness), agent(harness);
-  slow.say(kPreamble.substr(0, 3));
+  slow.send_bytes(kPreamble.substr(0, 3));
   agent.join();
   const auto now = steady_now();
   harness.connections->tick(now);
@@ -36,7 +36,7 @@ TEST_CASE("with too many unauthenticated connections the oldest is closed, and n
   for (int i = 0; i < 5; ++i) crowd.push_back(std::make_unique<FakeAgent>(harness));
   CHECK(harness.connections->peers() == 4);
   CHECK(harness.until([&] {
-    for (auto& stranger : crowd) stranger->read();
+    for (auto& unauthenticated : crowd) unauthenticated->read();
     return crowd[0]->ended && crowd[1]->ended;
   }));
   CHECK_FALSE(crowd[2]->ended);
@@ -47,9 +47,9 @@ TEST_CASE("with too many unauthenticated connections the oldest is closed, and n
 
 TEST_CASE("an unauthenticated connection gets no messages", "[connections]") {
   Harness harness;
-  FakeAgent stranger(harness);
+  FakeAgent unauthenticated(harness);
   harness.connections->send(1, Notice{"secret plans"});
-  stranger.say("GET / HTTP/1.1\r\n\r\n");
+  unauthenticated.send_bytes("GET / HTTP/1.1\r\n\r\n");
   REQUIRE(harness.until([&] { return !harness.rejected.empty(); }));
   CHECK(harness.rejected[0] ==
         "rejected a connection from 127.0.0.1: it does not speak the mgpu-run protocol");

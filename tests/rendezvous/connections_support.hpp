@@ -107,7 +107,7 @@ class FakeAgent {
         "");
   }
 
-  void say(std::string_view bytes) {
+  void send_bytes(std::string_view bytes) {
     // Errors are ignored: the connection may be closed already.
     static_cast<void>(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
@@ -115,7 +115,7 @@ class FakeAgent {
     channel.send(message);
     write();
   }
-  void write() { say(std::exchange(channel.output(), {})); }
+  void write() { send_bytes(std::exchange(channel.output(), {})); }
   // Writes as much as the socket accepts.
   void write_some() {
     auto& unsent = channel.output();

@@ -56,7 +56,7 @@ TEST_CASE("the reason why an agent disconnected is reported", "[connections]") {
     CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::broken}});
   }
   SECTION("it violates the protocol") {
-    agent.say(std::string("\0\0\0\0", 4));
+    agent.send_bytes(std::string("\0\0\0\0", 4));
     REQUIRE(harness.until([&] { return !harness.gone.empty(); }));
     CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::broken}});
     REQUIRE(harness.rejected.size() == 1);

@@ -86,9 +86,9 @@ TEST_CASE("an invalid variable is named with its valid values", "[contract]") {
   struct Case {
     const char* name;
     const char* value;
-    const char* says;
+    const char* message;
   };
-  const auto [name, value, says] = GENERATE(values<Case>({
+  const auto [name, value, message] = GENERATE(values<Case>({
       {"RANK", "16", "RANK=16 is not below WORLD_SIZE=16"},
       {"RANK", "-1", "RANK=-1: must be at least 0"},
       {"RANK", "1x", "RANK=1x: must be a whole number"},
@@ -107,21 +107,21 @@ TEST_CASE("an invalid variable is named with its valid values", "[contract]") {
   }));
   auto variables = variables_of(some_contract());
   variables[name] = value;
-  CHECK_THROWS_WITH(read(variables), says);
+  CHECK_THROWS_WITH(read(variables), message);
 }
 
 TEST_CASE("an incomplete set of variables counts as present, and the missing one is named",
           "[contract]") {
-  const auto told = [](const Variables& variables) {
+  const auto is_present = [](const Variables& variables) {
     return Contract::is_present([&](const char* name) {
       const auto found = variables.find(name);
       return found == variables.end() ? nullptr : found->second.c_str();
     });
   };
-  CHECK_FALSE(told({{"MASTER_ADDR", "h"}, {"RANK", ""}}));
-  CHECK(told({{"RANK", "0"}}));
-  CHECK(told({{"LOCAL_RANK", "0"}}));
-  CHECK(told({{"WORLD_SIZE", "4"}}));
+  CHECK_FALSE(is_present({{"MASTER_ADDR", "h"}, {"RANK", ""}}));
+  CHECK(is_present({{"RANK", "0"}}));
+  CHECK(is_present({{"LOCAL_RANK", "0"}}));
+  CHECK(is_present({{"WORLD_SIZE", "4"}}));
   CHECK_THROWS_WITH(read({{"WORLD_SIZE", "4"}}),
                     "RANK is not set although WORLD_SIZE=4 is; start this program with mgpu-run");
   CHECK_THROWS_WITH(read({{"RANK", "0"}, {"LOCAL_RANK", "0"}}),

@@ -20,31 +20,31 @@ std::string i64(std::int64_t n) {
   return request::number(n);
 }
 
-// A store with clients but without sockets. `told` collects the replies to each client.
+// A store with clients but without sockets. `replies_to` has the replies to each client.
 struct Harness {
   Memory memory;
   std::map<ClientId, Session> sessions;
-  std::map<ClientId, std::string> told;
+  std::map<ClientId, std::string> replies_to;
 
   Session& session(ClientId client) {
     const auto [found, made] = sessions.try_emplace(client, client);
-    if (made) say(client, request::validate());
+    if (made) send(client, request::validate());
     return found->second;
   }
 
-  bool say(ClientId client, const std::string& bytes) {
+  bool send(ClientId client, const std::string& bytes) {
     SessionOutput output;
     const bool good = session(client).receive(bytes, memory, output);
-    told[client] += output.replies;
-    for (const ClientId other : output.released) told[other] += kStop;
+    replies_to[client] += output.replies;
+    for (const ClientId other : output.released) replies_to[other] += kStop;
     return good;
   }
 
   // The replies to one client's bytes.
   std::string ask(ClientId client, const std::string& bytes) {
-    told[client].clear();
-    REQUIRE(say(client, bytes));
-    return told[client];
+    replies_to[client].clear();
+    REQUIRE(send(client, bytes));
+    return replies_to[client];
   }
 };
 
@@ -104,22 +104,22 @@ TEST_CASE("a waiting client is released when another creates the key", "[store][
   Harness harness;
   CHECK(harness.ask(1, request::wait({"/a", "/b"})).empty());
   CHECK(harness.ask(2, request::set("/a", "")).empty());
-  CHECK(harness.told[1].empty());
+  CHECK(harness.replies_to[1].empty());
   CHECK(harness.ask(2, request::set("/b", "")).empty());
-  CHECK(harness.told[1] == kStop);
+  CHECK(harness.replies_to[1] == kStop);
 
   SECTION("unless it has canceled the wait") {
     CHECK(harness.ask(1, request::wait({"/c"})).empty());
     CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
     harness.ask(2, request::set("/c", ""));
-    CHECK(harness.told[1] == kCanceled);
+    CHECK(harness.replies_to[1] == kCanceled);
   }
   SECTION("a barrier releases all") {
     CHECK(harness.ask(1, request::barrier("/bar", 3)).empty());
     CHECK(harness.ask(2, request::barrier("/bar", 3)).empty());
     CHECK(harness.ask(3, request::barrier("/bar", 3)) == kStop);
-    CHECK(harness.told[1] == kStop);
-    CHECK(harness.told[2] == kStop);
+    CHECK(harness.replies_to[1] == kStop);
+    CHECK(harness.replies_to[2] == kStop);
   }
 }
 
@@ -127,9 +127,9 @@ TEST_CASE("ADD on a value that is not a number closes that client only", "[store
   Harness harness;
   harness.ask(1, request::set("/w", "word") + request::wait({"/later"}));
   const auto bad = GENERATE(request::add("/w", 1), request::barrier("/w", 2));
-  CHECK_FALSE(harness.say(2, request::set("/later", "") + request::get("/w") + bad));
-  CHECK(harness.told[2] == request::string("word"));  // earlier requests were answered
-  CHECK(harness.told[1] == kStop);
+  CHECK_FALSE(harness.send(2, request::set("/later", "") + request::get("/w") + bad));
+  CHECK(harness.replies_to[2] == request::string("word"));  // earlier requests were answered
+  CHECK(harness.replies_to[1] == kStop);
   CHECK(harness.ask(1, request::get("/w")) == request::string("word"));
 }
 
@@ -181,9 +181,9 @@ TEST_CASE("a large value that arrives in pieces is stored", "[store][session]") 
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(i / 1000);
   const auto bytes = request::set("/big", value) + request::get("/small");
   harness.ask(1, request::set("/small", "s"));
-  harness.told[1].clear();
-  for (std::size_t i = 0; i < bytes.size(); i += 65536) harness.say(1, bytes.substr(i, 65536));
-  CHECK(harness.told[1] == request::string("s"));
+  harness.replies_to[1].clear();
+  for (std::size_t i = 0; i < bytes.size(); i += 65536) harness.send(1, bytes.substr(i, 65536));
+  CHECK(harness.replies_to[1] == request::string("s"));
   REQUIRE(harness.memory.get("/big"));
   CHECK(*harness.memory.get("/big") == value);
 }
