@@ -365,9 +365,9 @@ TEST_CASE("one poll does a bounded amount of work", "[store][server]") {
 
 TEST_CASE("a connection of another protocol is handed over with the bytes it sent",
           "[store][server]") {
-  std::vector<std::pair<UniqueFd, std::string>> other_protocol;
+  std::vector<std::pair<UniqueFd, std::string>> handed_over;
   StoreServer server({.other_protocol = [&](UniqueFd socket, std::string_view bytes) {
-    other_protocol.emplace_back(std::move(socket), bytes);
+    handed_over.emplace_back(std::move(socket), bytes);
   }});
   Peer agent(server), client(server);
   agent.send("MGPU\x01 and more");
