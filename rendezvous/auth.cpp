@@ -1,5 +1,5 @@
-// OpenSSL's newer interface looks its algorithms up at run time, which costs 1 MiB of program and
-// a millisecond at the start; the plain functions are there in every version 3.
+// OpenSSL's newer interface looks up algorithms at run time, which adds 1 MiB to the program and a
+// millisecond to its start. The deprecated functions exist in all 3.x versions.
 #define OPENSSL_SUPPRESS_DEPRECATED
 
 #include "rendezvous/auth.hpp"

@@ -20,14 +20,15 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr std::size_t kEvents = 256;
-constexpr int kRounds = 8;             // of kEvents sockets in one poll
-constexpr int kRoundsBeforeTick = 64;  // before anybody is called silent
-constexpr int kDatagramsAtATime = 2048;
-constexpr std::uint64_t kDatagrams = 0;      // the name of their socket among the peers' ids
-constexpr Nanoseconds kCostOfABeat{50'000};  // so that ten thousand agents take half a core
-constexpr Nanoseconds kLastWords = std::chrono::seconds(2);  // a peer has to read them
+constexpr int kBatches = 8;             // of kEvents sockets in one poll
+constexpr int kBatchesBeforeTick = 64;  // before a peer is considered silent
+constexpr int kMaxDatagrams = 2048;
+constexpr std::uint64_t kDatagramSocket = 0;   // the UDP socket's id in epoll; no peer has it
+constexpr Nanoseconds kHeartbeatCost{50'000};  // limits ten thousand agents to half a core
+constexpr Nanoseconds kCloseTimeout =
+    std::chrono::seconds(2);  // for a peer to read our last message
 constexpr int kOff = 0;
-constexpr int kRoomForDatagrams = 8 << 20;
+constexpr int kDatagramBufferBytes = 8 << 20;
 
 UniqueFd open_datagrams(int port) {
   for (const int family : {AF_INET6, AF_INET}) {
@@ -43,14 +44,15 @@ UniqueFd open_datagrams(int port) {
     } else {
       reinterpret_cast<sockaddr_in&>(address).sin_port = htons(static_cast<std::uint16_t>(port));
     }
-    // Thousands of agents may beat while we are busy; what the kernel does not grant is not had.
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kRoomForDatagrams, sizeof kRoomForDatagrams);
+    // Thousands of heartbeats may arrive while we are busy. The kernel may grant a smaller buffer.
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kDatagramBufferBytes,
+                 sizeof kDatagramBufferBytes);
     address.ss_family = static_cast<sa_family_t>(family);
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
     if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
-      throw_errno(fmt::format("cannot take the UDP port {}", port));
+      throw_errno(fmt::format("cannot bind UDP port {}", port));
   }
-  throw_errno(fmt::format("cannot take the UDP port {}", port));
+  throw_errno(fmt::format("cannot bind UDP port {}", port));
 }
 
 bool watch_fd(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t name) {
@@ -60,9 +62,9 @@ bool watch_fd(int epoll, int operation, int fd, std::uint32_t events, std::uint6
   return ::epoll_ctl(epoll, operation, fd, &event) == 0;
 }
 
-using AddressOf = int (*)(int, sockaddr*, socklen_t*);
+using AddressFunction = int (*)(int, sockaddr*, socklen_t*);
 
-std::string ask_address(AddressOf ask, int fd) {
+std::string socket_address(AddressFunction ask, int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (ask(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
@@ -92,23 +94,23 @@ struct Connections::Peer {
   Peer(PeerId number, UniqueFd fd, const Settings& settings)
       : id(number),
         socket(std::move(fd)),
-        talk(settings.credentials, settings.job),
+        channel(settings.credentials, settings.job),
         messages(settings.messages),
         bytes(settings.bytes) {}
 
   PeerId id;
   UniqueFd socket;
-  LeaderChannel talk;
-  bool introduced = false;
-  bool closing = false;   // nothing more is said to it
-  bool told_all = false;  // and all is written: what is left is to let it read that
+  LeaderChannel channel;
+  bool authenticated = false;
+  bool closing = false;   // no more messages are sent to it
+  bool all_sent = false;  // the output is written; we only wait for the peer to read it
   bool dead = false;
-  bool watches_room = false;
+  bool watches_writable = false;
   RateLimit messages, bytes;
-  std::list<PeerId>::iterator stranger;
+  std::list<PeerId>::iterator pending;
   std::uint64_t session = 0;
-  HeartbeatTracker pulse;
-  Nanoseconds since{0}, next_beat{0}, heartbeat_interval{0};
+  HeartbeatTracker heartbeats;
+  Nanoseconds since{0}, next_heartbeat{0}, heartbeat_interval{0};
   sockaddr_storage datagrams{};
   socklen_t datagrams_size = 0;
 };
@@ -119,7 +121,7 @@ Connections::Connections(Settings settings, Callbacks callbacks)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       datagrams_(open_datagrams(settings_.port)),
       buffer_(kReadBytes) {
-  if (!epoll_ || !watch_fd(epoll_.get(), EPOLL_CTL_ADD, datagrams_.get(), EPOLLIN, kDatagrams))
+  if (!epoll_ || !watch_fd(epoll_.get(), EPOLL_CTL_ADD, datagrams_.get(), EPOLLIN, kDatagramSocket))
     throw_errno("cannot watch the agents' sockets");
 }
 
@@ -131,32 +133,32 @@ Connections::Peer* Connections::find(PeerId peer) const {
 }
 
 void Connections::adopt(UniqueFd socket, std::string_view bytes) {
-  if (strangers_.size() >= settings_.most_strangers) {
-    if (auto* oldest = find(strangers_.front())) part(*oldest, Parting::broken);
-    bury();
+  if (pending_.size() >= settings_.max_pending) {
+    if (auto* oldest = find(pending_.front())) drop(*oldest, CloseReason::broken);
+    remove_dead();
   }
   const PeerId id = next_id_++;
   auto peer = std::make_unique<Peer>(id, std::move(socket), settings_);
   if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, peer->socket.get(), EPOLLIN, id)) return;
   peer->since = steady_now();
-  peer->stranger = strangers_.insert(strangers_.end(), id);
+  peer->pending = pending_.insert(pending_.end(), id);
   Peer& added = *(by_id_[id] = std::move(peer));
-  take(added, bytes);
-  bury();
+  handle_bytes(added, bytes);
+  remove_dead();
 }
 
 void Connections::poll() {
-  for (int round = 0; round < kRounds; ++round)
+  for (int round = 0; round < kBatches; ++round)
     if (!poll_once()) return;
 }
 
-// False: there is no more to do.
+// False: there is no more work.
 bool Connections::poll_once() {
   std::array<epoll_event, kEvents> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
   for (int i = 0; i < ready; ++i) {
-    if (events[i].data.u64 == kDatagrams) {
-      hear_datagrams();
+    if (events[i].data.u64 == kDatagramSocket) {
+      receive_datagrams();
       continue;
     }
     Peer* const peer = find(events[i].data.u64);
@@ -164,43 +166,43 @@ bool Connections::poll_once() {
     if (events[i].events & EPOLLOUT) flush(*peer);
     if (!peer->dead && (events[i].events & ~static_cast<unsigned>(EPOLLOUT))) read(*peer);
   }
-  bury();
+  remove_dead();
   return ready == static_cast<int>(kEvents);
 }
 
 void Connections::read(Peer& peer) {
   const auto got = ::recv(peer.socket.get(), buffer_.data(), buffer_.size(), 0);
-  if (got > 0) return take(peer, {buffer_.data(), static_cast<std::size_t>(got)});
-  if (got == 0) return part(peer, Parting::ended);
-  if (errno != EAGAIN && errno != EINTR) part(peer, Parting::broken);
+  if (got > 0) return handle_bytes(peer, {buffer_.data(), static_cast<std::size_t>(got)});
+  if (got == 0) return drop(peer, CloseReason::closed);
+  if (errno != EAGAIN && errno != EINTR) drop(peer, CloseReason::broken);
 }
 
-void Connections::take(Peer& peer, std::string_view bytes) {
-  if (peer.closing) return;  // it is only waited for to read our last words
-  std::vector<AuthenticatedChannel::Heard> heard;
+void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
+  if (peer.closing) return;  // we only wait for it to read our last message
+  std::vector<AuthenticatedChannel::Received> received;
   try {
-    peer.talk.receive(bytes, heard);
+    peer.channel.receive(bytes, received);
   } catch (const std::exception& problem) {
-    return turn_away(peer, problem.what());
+    return reject(peer, problem.what());
   }
   const auto now = steady_now();
   if (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
-      !peer.messages.take(static_cast<double>(heard.size()), now)) {
+      !peer.messages.take(static_cast<double>(received.size()), now)) {
     const auto why =
-        fmt::format("more than {} messages or {} MiB a second", settings_.messages.a_second(),
-                    settings_.bytes.a_second() / (1 << 20));
-    peer.talk.refuse({.status = 1, .why = why});
-    return turn_away(peer, "it sends " + why);
+        fmt::format("more than {} messages or {} MiB per second", settings_.messages.per_second(),
+                    settings_.bytes.per_second() / (1 << 20));
+    peer.channel.refuse({.status = 1, .why = why});
+    return reject(peer, "it sends " + why);
   }
-  if (peer.talk.is_open() && !peer.introduced) introduce(peer);
-  for (auto& item : heard) {
+  if (peer.channel.is_open() && !peer.authenticated) accept_agent(peer);
+  for (auto& item : received) {
     if (peer.dead || peer.closing) return;
-    if (auto* beat = std::get_if<Heartbeat>(&item)) {
-      // Whoever sends these has no datagrams from us.
-      peer.pulse.hear(*beat, steady_now());
-      peer.talk.send(peer.pulse.next(peer.session, steady_now()));
+    if (auto* heartbeat = std::get_if<Heartbeat>(&item)) {
+      // A peer that sends heartbeats over the stream receives no datagrams: answer over the stream.
+      peer.heartbeats.receive(*heartbeat, steady_now());
+      peer.channel.send(peer.heartbeats.next(peer.session, steady_now()));
     } else if (auto& message = std::get<Message>(item); std::holds_alternative<Refusal>(message)) {
-      return turn_away(peer, "it says: " + std::get<Refusal>(message).why);
+      return reject(peer, "it refused: " + std::get<Refusal>(message).why);
     } else {
       callbacks_.message(peer.id, std::move(message));
     }
@@ -208,30 +210,30 @@ void Connections::take(Peer& peer, std::string_view bytes) {
   if (!peer.dead) flush(peer);
 }
 
-void Connections::introduce(Peer& peer) {
-  peer.introduced = true;
-  strangers_.erase(peer.stranger);
+void Connections::accept_agent(Peer& peer) {
+  peer.authenticated = true;
+  pending_.erase(peer.pending);
   do {
     const std::string random = auth::random_bytes(sizeof peer.session);
     std::memcpy(&peer.session, random.data(), sizeof peer.session);
   } while (!by_session_.emplace(peer.session, peer.id).second);
-  peer.pulse.begin(steady_now());
+  peer.heartbeats.begin(steady_now());
   peer.heartbeat_interval = heartbeat_interval();
-  peer.talk.send(Welcome{.session = peer.session,
-                         .heartbeat_interval = peer.heartbeat_interval.count(),
-                         .keep_alive = settings_.keep_alive.count()});
+  peer.channel.send(Welcome{.session = peer.session,
+                            .heartbeat_interval = peer.heartbeat_interval.count(),
+                            .keep_alive = settings_.keep_alive.count()});
   callbacks_.joined(peer.id);
 }
 
 Nanoseconds Connections::heartbeat_interval() const {
-  return std::clamp(kCostOfABeat * static_cast<std::int64_t>(by_id_.size()),
+  return std::clamp(kHeartbeatCost * static_cast<std::int64_t>(by_id_.size()),
                     settings_.keep_alive / 20, settings_.keep_alive / 8);
 }
 
 void Connections::send(PeerId id, const Message& message) {
   Peer* const peer = find(id);
-  if (!peer || peer->closing || !peer->talk.is_open()) return;
-  peer->talk.send(message);
+  if (!peer || peer->closing || !peer->channel.is_open()) return;
+  peer->channel.send(message);
   flush(*peer);
 }
 
@@ -244,59 +246,59 @@ void Connections::close(PeerId id) {
 }
 
 void Connections::flush(Peer& peer) {
-  auto& unsent = peer.talk.output();
+  auto& unsent = peer.channel.output();
   while (!unsent.empty()) {
     const auto sent = ::send(peer.socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) break;
-    if (sent < 0) return part(peer, Parting::broken);
+    if (sent < 0) return drop(peer, CloseReason::broken);
     unsent.erase(0, static_cast<std::size_t>(sent));
   }
-  if (unsent.empty() && peer.closing && !peer.told_all) {
-    // Closing now, with something unread from it, could take back what we have just written.
-    peer.told_all = true;
+  if (unsent.empty() && peer.closing && !peer.all_sent) {
+    // close() with unread input would reset the connection, and the peer could lose our output.
+    peer.all_sent = true;
     peer.since = steady_now();
     ::shutdown(peer.socket.get(), SHUT_WR);
   }
-  if (unsent.size() > settings_.most_unsent) return part(peer, Parting::broken);
+  if (unsent.size() > settings_.max_unsent) return drop(peer, CloseReason::broken);
   if (unsent.empty()) unsent.shrink_to_fit();
-  if (unsent.empty() == !peer.watches_room) return;
-  peer.watches_room = !unsent.empty();
-  const std::uint32_t events = peer.watches_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (unsent.empty() == !peer.watches_writable) return;
+  peer.watches_writable = !unsent.empty();
+  const std::uint32_t events = peer.watches_writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
   watch_fd(epoll_.get(), EPOLL_CTL_MOD, peer.socket.get(), events, peer.id);
 }
 
-void Connections::part(Peer& peer, Parting how) {
+void Connections::drop(Peer& peer, CloseReason how) {
   if (peer.dead) return;
   peer.dead = true;
-  dying_.push_back(peer.id);
-  if (peer.introduced && !peer.closing) callbacks_.gone(peer.id, how);
+  dead_.push_back(peer.id);
+  if (peer.authenticated && !peer.closing) callbacks_.gone(peer.id, how);
 }
 
-// Tells it why before the connection is closed.
-void Connections::turn_away(Peer& peer, const std::string& why) {
-  const auto address = ask_address(::getpeername, peer.socket.get());
-  callbacks_.turned_away(fmt::format("turned away {}: {}", address, why));
+// Sends the pending output, which may contain the reason, before the connection is closed.
+void Connections::reject(Peer& peer, const std::string& why) {
+  const auto address = socket_address(::getpeername, peer.socket.get());
+  callbacks_.rejected(fmt::format("rejected a connection from {}: {}", address, why));
   peer.closing = true;
   peer.since = steady_now();
-  if (peer.introduced) callbacks_.gone(peer.id, Parting::broken);
+  if (peer.authenticated) callbacks_.gone(peer.id, CloseReason::broken);
   flush(peer);
 }
 
-void Connections::bury() {
-  for (const PeerId id : dying_) {
+void Connections::remove_dead() {
+  for (const PeerId id : dead_) {
     const auto found = by_id_.find(id);
     if (found == by_id_.end()) continue;
-    if (!found->second->introduced) strangers_.erase(found->second->stranger);
+    if (!found->second->authenticated) pending_.erase(found->second->pending);
     by_session_.erase(found->second->session);
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second->socket.get(), nullptr);
     by_id_.erase(found);
   }
-  dying_.clear();
+  dead_.clear();
 }
 
-void Connections::hear_datagrams() {
-  for (int i = 0; i < kDatagramsAtATime; ++i) {
+void Connections::receive_datagrams() {
+  for (int i = 0; i < kMaxDatagrams; ++i) {
     char bytes[kHeartbeatBytes + 1];
     sockaddr_storage from{};
     socklen_t size = sizeof from;
@@ -308,57 +310,59 @@ void Connections::hear_datagrams() {
     const auto found = session ? by_session_.find(*session) : by_session_.end();
     Peer* const peer = found == by_session_.end() ? nullptr : find(found->second);
     if (!peer) continue;
-    const auto beat = decode_heartbeat(datagram, peer->talk.key_in());
-    if (!beat || !peer->pulse.hear(*beat, steady_now())) continue;
-    // The first is answered at once: from then on both know the way, and how far their clocks
-    // are apart.
-    if (peer->datagrams_size == 0) peer->next_beat = Nanoseconds(0);
+    const auto heartbeat = decode_heartbeat(datagram, peer->channel.key_in());
+    if (!heartbeat || !peer->heartbeats.receive(*heartbeat, steady_now())) continue;
+    // The first one is answered at once: then both sides know that datagrams arrive, and their
+    // clock offset.
+    if (peer->datagrams_size == 0) peer->next_heartbeat = Nanoseconds(0);
     peer->datagrams = from;
     peer->datagrams_size = size;
-    if (peer->next_beat.count() == 0) this->beat(*peer, steady_now());
+    if (peer->next_heartbeat.count() == 0) send_heartbeat(*peer, steady_now());
   }
 }
 
-void Connections::beat(Peer& peer, Nanoseconds now) {
+void Connections::send_heartbeat(Peer& peer, Nanoseconds now) {
   if (peer.datagrams_size == 0) return;
-  peer.next_beat = now + peer.heartbeat_interval;
-  const std::string datagram = encode(peer.pulse.next(peer.session, now), peer.talk.key_out());
+  peer.next_heartbeat = now + peer.heartbeat_interval;
+  const std::string datagram =
+      encode(peer.heartbeats.next(peer.session, now), peer.channel.key_out());
   ::sendto(datagrams_.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
            reinterpret_cast<const sockaddr*>(&peer.datagrams), peer.datagrams_size);
 }
 
 void Connections::tick(Nanoseconds now) {
-  // What came while we slept counts as heard. If we slept too long ourselves, nobody is silent
-  // before it had the time to be heard again.
-  for (int round = 0; round < kRoundsBeforeTick && poll_once(); ++round) {
+  // Heartbeats that arrived while this process slept count. After a long sleep no peer is silent
+  // until it has had time to send again.
+  for (int round = 0; round < kBatchesBeforeTick && poll_once(); ++round) {
   }
   if (last_tick_.count() != 0 && now - last_tick_ > settings_.keep_alive / 2) awake_since_ = now;
-  const bool all_were_heard = now - awake_since_ > settings_.keep_alive / 4;  // two signs of each
+  const bool all_were_heard =
+      now - awake_since_ > settings_.keep_alive / 4;  // two heartbeats of each
   last_tick_ = now;
   for (const auto& [id, peer] : by_id_) {
     if (peer->dead) continue;
     if (peer->closing) {
-      if (now - peer->since > kLastWords) part(*peer, Parting::broken);
-    } else if (!peer->introduced) {
-      if (now - peer->since > settings_.introduction)
-        turn_away(*peer, "it did not introduce itself in time");
-    } else if (all_were_heard && now - peer->pulse.last_heard() > settings_.keep_alive) {
-      part(*peer, Parting::silent);
-    } else if (now >= peer->next_beat) {
-      beat(*peer, now);
+      if (now - peer->since > kCloseTimeout) drop(*peer, CloseReason::broken);
+    } else if (!peer->authenticated) {
+      if (now - peer->since > settings_.handshake_timeout)
+        reject(*peer, "it did not complete the handshake in time");
+    } else if (all_were_heard && now - peer->heartbeats.last_heartbeat() > settings_.keep_alive) {
+      drop(*peer, CloseReason::silent);
+    } else if (now >= peer->next_heartbeat) {
+      send_heartbeat(*peer, now);
     }
   }
-  bury();
+  remove_dead();
 }
 
 Connections::PeerFacts Connections::facts(PeerId id) const {
-  const auto found = by_id_.find(id);  // those too that have just gone
+  const auto found = by_id_.find(id);  // including peers that were just dropped
   if (found == by_id_.end()) return {};
   const auto& peer = found->second;
-  return {.address = ask_address(::getpeername, peer->socket.get()),
-          .our_address = ask_address(::getsockname, peer->socket.get()),
-          .purpose = peer->talk.purpose(),
-          .last_heard = peer->pulse.last_heard()};
+  return {.address = socket_address(::getpeername, peer->socket.get()),
+          .local_address = socket_address(::getsockname, peer->socket.get()),
+          .purpose = peer->channel.purpose(),
+          .last_heartbeat = peer->heartbeats.last_heartbeat()};
 }
 
 }  // namespace mgpu::rendezvous

@@ -19,37 +19,37 @@
 
 namespace mgpu::rendezvous {
 
-// The leader's sockets: one conversation with each agent, and datagrams as signs of life. Passive
-// like the store: the owner's loop watches fd() and calls poll() when that is readable, and tick()
-// every tick_interval(). All calls and callbacks come in that one thread.
+// The leader's sockets: one authenticated TCP connection per agent, and UDP heartbeats. Passive
+// like the store: the owner's event loop watches fd(), calls poll() when it is readable, and calls
+// tick() every tick_interval(). All calls and callbacks happen in that one thread.
 class Connections {
  public:
-  using PeerId = std::uint64_t;  // grows in the order of arrival
+  using PeerId = std::uint64_t;  // increases in the order of arrival
 
   struct Settings {
     std::string job;
     Credentials credentials;
     Nanoseconds keep_alive = std::chrono::seconds(5);
-    int port = 0;                       // for datagrams; the same as the store's
-    std::size_t most_strangers = 1024;  // connections that have not proven themselves
-    Nanoseconds introduction = std::chrono::seconds(10);  // the time they have for it
-    std::size_t most_unsent = 16 << 20;                   // bytes that a peer may leave unread
-    // What a peer may say. An agent says a few things in a round; its signs of life over the
-    // stream are the most, 16 a second at the shortest keep-alive.
+    int port = 0;                    // UDP port; the same number as the store's
+    std::size_t max_pending = 1024;  // connections that are not authenticated yet
+    Nanoseconds handshake_timeout = std::chrono::seconds(10);  // per connection
+    std::size_t max_unsent = 16 << 20;                         // bytes that a peer has not read yet
+    // Limits per peer and second. An agent sends a few messages per round; heartbeats over the
+    // stream are the most frequent, 16 a second at the shortest keep-alive.
     RateLimit messages{100, 2000}, bytes{4 << 20, 32 << 20};
   };
 
-  enum class Parting {
-    ended,   // closed its end: its process is over
+  enum class CloseReason {
+    closed,  // the peer closed its end: its process has exited
     broken,  // the connection failed
-    silent,  // nothing came for the keep-alive
+    silent,  // no heartbeat within the keep-alive
   };
 
   struct Callbacks {
-    std::function<void(PeerId)> joined;  // has proven itself
+    std::function<void(PeerId)> joined;  // the handshake is complete
     std::function<void(PeerId, Message&&)> message;
-    std::function<void(PeerId, Parting)> gone;  // not for those that we closed
-    std::function<void(const std::string& line)> turned_away;
+    std::function<void(PeerId, CloseReason)> gone;  // not called for connections that we closed
+    std::function<void(const std::string& line)> rejected;
   };
 
   Connections(Settings settings, Callbacks callbacks);
@@ -60,40 +60,39 @@ class Connections {
   int fd() const { return epoll_.get(); }
   Nanoseconds tick_interval() const { return settings_.keep_alive / 20; }
 
-  // A connection and what came over it so far.
+  // Takes over a connection and the bytes received on it so far.
   void adopt(UniqueFd socket, std::string_view bytes);
-  // Does the work that is ready, a bounded amount of it. fd() stays readable if there is more.
+  // Handles what is ready, a bounded amount. fd() stays readable if there is more.
   void poll();
-  // Sends the signs of life that are due and finds those that went silent.
+  // Sends the heartbeats that are due, and reports peers that are silent.
   void tick(Nanoseconds now);
 
   void send(PeerId peer, const Message& message);
-  // Says nothing more to it and closes when all is written.
+  // Accepts no more messages for this peer and closes the connection once all output is written.
   void close(PeerId peer);
 
   struct PeerFacts {
-    std::string address;      // of the peer, numeric
-    std::string our_address;  // that it reached
+    std::string address;        // the peer's, numeric
+    std::string local_address;  // the local address that the peer connected to
     std::string purpose;
-    Nanoseconds last_heard{0};
+    Nanoseconds last_heartbeat{0};
   };
   PeerFacts facts(PeerId peer) const;
   std::size_t peers() const { return by_id_.size(); }
 
  private:
   struct Peer;
-  using Dying = std::vector<PeerId>;
 
   bool poll_once();
   void read(Peer& peer);
-  void take(Peer& peer, std::string_view bytes);
-  void introduce(Peer& peer);
+  void handle_bytes(Peer& peer, std::string_view bytes);
+  void accept_agent(Peer& peer);
   void flush(Peer& peer);
-  void part(Peer& peer, Parting how);
-  void turn_away(Peer& peer, const std::string& why);
-  void bury();
-  void hear_datagrams();
-  void beat(Peer& peer, Nanoseconds now);
+  void drop(Peer& peer, CloseReason how);
+  void reject(Peer& peer, const std::string& why);
+  void remove_dead();
+  void receive_datagrams();
+  void send_heartbeat(Peer& peer, Nanoseconds now);
   Nanoseconds heartbeat_interval() const;
   Peer* find(PeerId peer) const;
 
@@ -105,12 +104,13 @@ class Connections {
   PeerId next_id_ = 1;
   std::unordered_map<PeerId, std::unique_ptr<Peer>> by_id_;
   std::unordered_map<std::uint64_t, PeerId> by_session_;
-  std::list<PeerId> strangers_;  // the oldest first
-  Dying dying_;
+  std::list<PeerId> pending_;  // not authenticated yet, the oldest first
+  std::vector<PeerId> dead_;   // to be removed by remove_dead()
   Nanoseconds last_tick_{0}, awake_since_{0};
 };
 
-// The numeric form of an address, without the port; an IPv4 address in IPv6 clothes is undressed.
+// The numeric form of an address, without the port. IPv4-mapped IPv6 addresses are converted to
+// IPv4.
 std::string address_text(const sockaddr_storage& address);
 
 }  // namespace mgpu::rendezvous

@@ -13,7 +13,7 @@ namespace {
 
 using namespace variable;
 
-// Reads variables by name and checks each by itself.
+// Reads variables by name and validates each one.
 class Reader {
  public:
   explicit Reader(const Contract::Get& get) : get_(get) {}
@@ -22,27 +22,27 @@ class Reader {
     const char* value = get_(name);
     if (!value || !*value)
       throw std::runtime_error(
-          fmt::format("{} is not set{}; start this program with mgpu-run", name, beside(name)));
+          fmt::format("{} is not set{}; start this program with mgpu-run", name, hint(name)));
     return value;
   }
 
-  std::string text(const char* name, std::string otherwise) const {
+  std::string text(const char* name, std::string fallback) const {
     const char* value = get_(name);
-    return value ? value : otherwise;
+    return value ? value : fallback;
   }
 
-  int number(const char* name, int least, int most = INT_MAX) const {
-    return parse(name, text(name), least, most);
+  int number(const char* name, int min, int max = INT_MAX) const {
+    return parse(name, text(name), min, max);
   }
 
-  int number_or(const char* name, int otherwise, int least) const {
+  int number_or(const char* name, int fallback, int min) const {
     const char* value = get_(name);
-    return value && *value ? parse(name, value, least, INT_MAX) : otherwise;
+    return value && *value ? parse(name, value, min, INT_MAX) : fallback;
   }
 
-  bool flag(const char* name, bool otherwise) const {
+  bool flag(const char* name, bool fallback) const {
     const char* value = get_(name);
-    if (!value || !*value) return otherwise;
+    if (!value || !*value) return fallback;
     const bool yes = std::strcmp(value, "True") == 0;
     if (!yes && std::strcmp(value, "False") != 0)
       throw std::runtime_error(fmt::format("{}={}: must be True or False", name, value));
@@ -50,23 +50,23 @@ class Reader {
   }
 
  private:
-  // Why it is missed: " and WORLD_SIZE is".
-  std::string beside(const char* missing) const {
+  // Why the variable is expected: " although WORLD_SIZE=4 is".
+  std::string hint(const char* missing) const {
     for (const char* name : {kRank, kWorldSize, kLocalRank})
       if (const char* value = get_(name); name != missing && value && *value)
-        return fmt::format(" and {}={} is", name, value);
+        return fmt::format(" although {}={} is", name, value);
     return {};
   }
 
-  static int parse(const char* name, std::string_view value, int least, int most) {
+  static int parse(const char* name, std::string_view value, int min, int max) {
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size())
       throw std::runtime_error(fmt::format("{}={}: must be a whole number", name, value));
-    if (number < least || number > most)
-      throw std::runtime_error(
-          most == INT_MAX ? fmt::format("{}={}: must be at least {}", name, value, least)
-                          : fmt::format("{}={}: must be {} to {}", name, value, least, most));
+    if (number < min || number > max)
+      throw std::runtime_error(max == INT_MAX
+                                   ? fmt::format("{}={}: must be at least {}", name, value, min)
+                                   : fmt::format("{}={}: must be {} to {}", name, value, min, max));
     return number;
   }
 
@@ -103,7 +103,7 @@ std::vector<std::pair<std::string, std::string>> Contract::to_environment() cons
   };
 }
 
-bool Contract::is_told(const Get& get) {
+bool Contract::is_present(const Get& get) {
   for (const char* name : {kRank, kLocalRank, kWorldSize})
     if (const char* value = get(name); value && *value) return true;
   return false;

@@ -7,8 +7,8 @@
 
 namespace mgpu::rendezvous {
 
-// The names of the variables that a launcher sets and a worker reads; they stand nowhere else.
-// All but the MGPU_ ones are torchrun's, and mean here what they mean there.
+// Names of the variables that a launcher sets and a worker reads. This is the only place that
+// spells them. All but the MGPU_ ones are torchrun's and have the same meaning.
 namespace variable {
 inline constexpr const char* kRank = "RANK";
 inline constexpr const char* kLocalRank = "LOCAL_RANK";
@@ -28,7 +28,7 @@ inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kOomCount = "MGPU_OOM_COUNT";
 
-// Of interest to the launcher and to libraries in the worker, not to the worker's own code.
+// Used by the launcher and by libraries in the worker, not by the worker's own code.
 inline constexpr const char* kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr const char* kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr const char* kGlooInterface = "GLOO_SOCKET_IFNAME";
@@ -37,11 +37,11 @@ inline constexpr const char* kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
 inline constexpr const char* kJobCookie = "MGPU_JOB_COOKIE";  // marks every process of one job
 }  // namespace variable
 
-// What one worker is told of its place in the job.
+// The place of one worker in its job, as the launcher passes it to the worker.
 struct Contract {
   int rank = 0;        // among all workers of the job
-  int local_rank = 0;  // among those of its node; 0 for all with --virtual-local-rank
-  int group_rank = 0;  // its node's number
+  int local_rank = 0;  // among the workers of its node; 0 for all with --virtual-local-rank
+  int group_rank = 0;  // the node rank
   int role_rank = 0;   // among the workers of its role
   std::string role_name = "default";
   int world_size = 1;        // workers in the job
@@ -49,24 +49,24 @@ struct Contract {
   int group_world_size = 1;  // nodes in the job
   int role_world_size = 1;   // workers of its role
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;    // 0 only in a plan; a worker is always told a port
+  int master_port = 0;    // 0 only in a plan; a worker always gets a port
   int restart_count = 0;  // attempts before this one
   int max_restarts = 0;
   std::string run_id = "none";
   bool agent_store = true;  // false: rank 0 binds master_port itself
-  std::string error_file;   // where a worker leaves its last words; empty: nowhere
+  std::string error_file;   // where a worker writes its failure report; empty: nowhere
   int oom_count = 0;        // attempts before this one that ran out of memory
 
-  // Every variable above with its value, in the order above.
+  // All variables above with their values, in the order above.
   std::vector<std::pair<std::string, std::string>> to_environment() const;
 
-  // Whether a launcher, or what is left of one, has told any place: RANK, LOCAL_RANK or WORLD_SIZE.
+  // Whether RANK, LOCAL_RANK or WORLD_SIZE is set, by a launcher or left over from one.
   using Get = std::function<const char*(const char*)>;
-  static bool is_told(const Get& get);
+  static bool is_present(const Get& get);
 
-  // Reads what a launcher set; `get` is std::getenv or the like. RANK, LOCAL_RANK, WORLD_SIZE,
-  // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be there, the rest has defaults. Throws
-  // std::runtime_error with one line that names the variable when one is missing or impossible.
+  // Reads the variables; `get` is std::getenv or similar. RANK, LOCAL_RANK, WORLD_SIZE,
+  // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are required, the others have defaults. Throws
+  // std::runtime_error with a one-line message that names a missing or invalid variable.
   static Contract from_environment(const Get& get);
 
   friend bool operator==(const Contract&, const Contract&) = default;

@@ -16,19 +16,19 @@ void put_frame(std::string& out, std::string_view body) {
 }
 
 bool FrameReader::next(std::string_view& body) {
-  if (used_ != 0) {
-    kept_.erase(0, used_);
-    used_ = 0;
-    if (kept_.empty()) kept_.shrink_to_fit();  // thousands of idle peers hold nothing
+  if (consumed_ != 0) {
+    buffer_.erase(0, consumed_);
+    consumed_ = 0;
+    if (buffer_.empty()) buffer_.shrink_to_fit();  // thousands of idle peers hold no buffer
   }
-  if (kept_.size() < kFrameHead) return false;
+  if (buffer_.size() < kFrameHeaderBytes) return false;
   std::uint32_t size = 0;
-  for (std::size_t i = 0; i < kFrameHead; ++i)
-    size |= static_cast<std::uint32_t>(static_cast<unsigned char>(kept_[i])) << (8 * i);
-  if (size > limit_) throw ProtocolError(fmt::format("a frame of {} bytes", size));
-  if (kept_.size() < kFrameHead + size) return false;
-  body = std::string_view(kept_).substr(kFrameHead, size);
-  used_ = kFrameHead + size;
+  for (std::size_t i = 0; i < kFrameHeaderBytes; ++i)
+    size |= static_cast<std::uint32_t>(static_cast<unsigned char>(buffer_[i])) << (8 * i);
+  if (size > limit_) throw ProtocolError(fmt::format("a frame of {} bytes is too long", size));
+  if (buffer_.size() < kFrameHeaderBytes + size) return false;
+  body = std::string_view(buffer_).substr(kFrameHeaderBytes, size);
+  consumed_ = kFrameHeaderBytes + size;
   return true;
 }
 

@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::string_view kMagic = "MGPUBEAT";
 constexpr std::size_t kCodeBytes = 16;
-constexpr std::size_t kSigned = kHeartbeatBytes - kCodeBytes;
-static_assert(kSigned == 8 + 5 * 8);
+constexpr std::size_t kSignedBytes = kHeartbeatBytes - kCodeBytes;
+static_assert(kSignedBytes == 8 + 5 * 8);
 
-// A measurement is good for this long; clocks of machines drift by about 20 us in a second.
-constexpr std::chrono::minutes kGoodFor{1};
+// A clock offset is valid for this long; clocks drift by about 20 us per second.
+constexpr std::chrono::minutes kMeasurementLifetime{1};
 
-// So that differences do not overflow.
-bool may_be_a_time(std::int64_t time) {
+// Bounds times so that their differences do not overflow.
+bool is_plausible_time(std::int64_t time) {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 8;
   return time >= 0 && time <= kMost;
 }
@@ -41,13 +41,13 @@ Nanoseconds steady_now() {
       std::chrono::steady_clock::now().time_since_epoch());
 }
 
-std::string encode(const Heartbeat& beat, std::string_view key) {
+std::string encode(const Heartbeat& heartbeat, std::string_view key) {
   std::string out(kMagic);
-  put(out, beat.session);
-  put(out, beat.number);
-  put(out, beat.sent);
-  put(out, beat.heard);
-  put(out, beat.heard_at);
+  put(out, heartbeat.session);
+  put(out, heartbeat.number);
+  put(out, heartbeat.sent_at);
+  put(out, heartbeat.peer_sent_at);
+  put(out, heartbeat.received_at);
   const auto code = auth::hmac_of(key, out);
   out.append(code.data(), kCodeBytes);
   return out;
@@ -60,40 +60,41 @@ std::optional<std::uint64_t> session_of(std::string_view datagram) {
 
 std::optional<Heartbeat> decode_heartbeat(std::string_view datagram, std::string_view key) {
   if (!session_of(datagram)) return std::nullopt;
-  const auto code = auth::hmac_of(key, datagram.substr(0, kSigned));
-  if (!auth::equal(datagram.substr(kSigned), {code.data(), kCodeBytes})) return std::nullopt;
+  const auto code = auth::hmac_of(key, datagram.substr(0, kSignedBytes));
+  if (!auth::equal(datagram.substr(kSignedBytes), {code.data(), kCodeBytes})) return std::nullopt;
   return Heartbeat{.session = number_at<std::uint64_t>(datagram, 0),
                    .number = number_at<std::uint64_t>(datagram, 1),
-                   .sent = number_at<std::int64_t>(datagram, 2),
-                   .heard = number_at<std::int64_t>(datagram, 3),
-                   .heard_at = number_at<std::int64_t>(datagram, 4)};
+                   .sent_at = number_at<std::int64_t>(datagram, 2),
+                   .peer_sent_at = number_at<std::int64_t>(datagram, 3),
+                   .received_at = number_at<std::int64_t>(datagram, 4)};
 }
 
 Heartbeat HeartbeatTracker::next(std::uint64_t session, Nanoseconds now) {
   return {.session = session,
           .number = ++sent_number_,
-          .sent = now.count(),
-          .heard = newest_sent_,
-          .heard_at = newest_sent_ != 0 ? last_heard_.count() : 0};
+          .sent_at = now.count(),
+          .peer_sent_at = peer_sent_at_,
+          .received_at = peer_sent_at_ != 0 ? last_heartbeat_.count() : 0};
 }
 
-bool HeartbeatTracker::hear(const Heartbeat& beat, Nanoseconds now) {
-  if (beat.number <= heard_number_) return false;
-  heard_number_ = beat.number;
-  newest_sent_ = beat.sent;
-  last_heard_ = now;
-  // A time that we have not reached cannot be one of ours, and no clock is near the ends.
-  if (beat.heard <= 0 || beat.heard > now.count()) return true;
-  if (!may_be_a_time(beat.sent) || !may_be_a_time(beat.heard_at)) return true;
-  heard_until_ = std::max(heard_until_, Nanoseconds(beat.heard));
-  const Nanoseconds there(beat.sent - beat.heard_at);
-  const Nanoseconds trip = now - Nanoseconds(beat.heard) - there;
+bool HeartbeatTracker::receive(const Heartbeat& heartbeat, Nanoseconds now) {
+  if (heartbeat.number <= received_number_) return false;
+  received_number_ = heartbeat.number;
+  peer_sent_at_ = heartbeat.sent_at;
+  last_heartbeat_ = now;
+  // A time in the future cannot be one that we sent, and no real clock is near the limits.
+  if (heartbeat.peer_sent_at <= 0 || heartbeat.peer_sent_at > now.count()) return true;
+  if (!is_plausible_time(heartbeat.sent_at) || !is_plausible_time(heartbeat.received_at))
+    return true;
+  confirmed_until_ = std::max(confirmed_until_, Nanoseconds(heartbeat.peer_sent_at));
+  const Nanoseconds there(heartbeat.sent_at - heartbeat.received_at);
+  const Nanoseconds trip = now - Nanoseconds(heartbeat.peer_sent_at) - there;
   if (trip.count() < 0) return true;
-  if (!measured_ || trip <= best_trip_ || now - measured_at_ > kGoodFor) {
+  if (!measured_ || trip <= best_trip_ || now - measured_at_ > kMeasurementLifetime) {
     measured_ = true;
     measured_at_ = now;
     best_trip_ = trip;
-    offset_ = Nanoseconds(beat.heard_at) - Nanoseconds(beat.heard) - trip / 2;
+    offset_ = Nanoseconds(heartbeat.received_at) - Nanoseconds(heartbeat.peer_sent_at) - trip / 2;
   }
   return true;
 }

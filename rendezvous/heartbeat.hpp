@@ -8,55 +8,56 @@
 
 namespace mgpu::rendezvous {
 
-// Times of this machine's steady clock; another machine's mean nothing here without an offset.
+// Times of this machine's steady clock. Times of another machine need an offset to be comparable.
 using Nanoseconds = std::chrono::nanoseconds;
 
 Nanoseconds steady_now();
 
-// A sign of life: a datagram, or the same bytes as a frame. It tells when it was sent and which
-// sign of the other side was the last to arrive, so that each side knows until when the other had
-// heard it, and how far their clocks are apart.
+// A heartbeat: a datagram, or the same bytes in a frame. It contains when it was sent and which
+// heartbeat of the peer arrived last. From these each side knows until when the peer has heard it,
+// and the offset between the two clocks.
 struct Heartbeat {
   std::uint64_t session = 0;
-  std::uint64_t number = 0;   // grows; one that does not is a replay or late, and is dropped
-  std::int64_t sent = 0;      // by the sender's clock
-  std::int64_t heard = 0;     // the newest `sent` it has of us, by our clock; 0: none
-  std::int64_t heard_at = 0;  // when that came, by the sender's clock
+  std::uint64_t number = 0;  // increases; any other number is a replay or late, and is dropped
+  std::int64_t sent_at = 0;  // by the sender's clock
+  // The sent_at of the last heartbeat from the peer, by the peer's clock; 0: none.
+  std::int64_t peer_sent_at = 0;
+  std::int64_t received_at = 0;  // when that one arrived, by the sender's clock
 };
 
 inline constexpr std::size_t kHeartbeatBytes = 64;
 
-// `key` is that of the direction.
-std::string encode(const Heartbeat& beat, std::string_view key);
-// The session that a datagram says it belongs to; nothing when it is none of ours.
+// `key` is the key of this direction.
+std::string encode(const Heartbeat& heartbeat, std::string_view key);
+// The session that a datagram claims to belong to; nothing if it is not a heartbeat.
 std::optional<std::uint64_t> session_of(std::string_view datagram);
-// Nothing when it is not whole or its code does not fit the key.
+// Nothing if the datagram is incomplete or its authentication code does not match the key.
 std::optional<Heartbeat> decode_heartbeat(std::string_view datagram, std::string_view key);
 
-// One side's account of the signs between two.
+// Tracks the heartbeats between this side and one peer.
 class HeartbeatTracker {
  public:
   Heartbeat next(std::uint64_t session, Nanoseconds now);
-  // False: a replay, or older than one that we have.
-  bool hear(const Heartbeat& beat, Nanoseconds now);
+  // False: a replay, or older than one received before.
+  bool receive(const Heartbeat& heartbeat, Nanoseconds now);
 
-  // When the last sign came, by our clock.
-  Nanoseconds last_heard() const { return last_heard_; }
-  // The newest time of ours of which we know that the other side heard from us then or later.
-  Nanoseconds heard_until() const { return heard_until_; }
-  // What to add to a time of ours to have it by the other's clock; from the quickest of the last
-  // exchanges. Nothing before the first.
+  // When the last heartbeat arrived, by our clock.
+  Nanoseconds last_heartbeat() const { return last_heartbeat_; }
+  // The latest time of our clock at which, as the peer has confirmed, it still heard from us.
+  Nanoseconds confirmed_until() const { return confirmed_until_; }
+  // What to add to a time of our clock to convert it to the peer's clock, from the exchange with
+  // the shortest round trip of late. Nothing before the first exchange.
   std::optional<Nanoseconds> offset() const;
   Nanoseconds round_trip() const { return best_trip_; }
 
-  void begin(Nanoseconds now) { last_heard_ = heard_until_ = now; }
+  void begin(Nanoseconds now) { last_heartbeat_ = confirmed_until_ = now; }
 
  private:
   std::uint64_t sent_number_ = 0;
-  std::uint64_t heard_number_ = 0;
-  std::int64_t newest_sent_ = 0;  // by the other's clock
-  Nanoseconds last_heard_{0};
-  Nanoseconds heard_until_{0};
+  std::uint64_t received_number_ = 0;
+  std::int64_t peer_sent_at_ = 0;  // by the peer's clock
+  Nanoseconds last_heartbeat_{0};
+  Nanoseconds confirmed_until_{0};
   Nanoseconds best_trip_{0};
   Nanoseconds offset_{0};
   Nanoseconds measured_at_{0};

@@ -8,7 +8,7 @@
 
 namespace mgpu::rendezvous {
 
-// Whether a value of somebody else's JSON is of this type and within its range.
+// Whether a value of untrusted JSON has this type and is within its range.
 template <class Value>
 bool fits(const nlohmann::json& value) {
   if constexpr (std::is_same_v<Value, std::string>) {

@@ -7,13 +7,14 @@
 namespace mgpu::rendezvous {
 namespace {
 
-// Unset numbers come last.
-int late(int number) {
+// Sorts unset numbers last.
+int unset_last(int number) {
   return number < 0 ? INT_MAX : number;
 }
 
 auto precedence(const Candidate& c) {
-  return std::tuple(c.previous < 0, !c.leads, late(c.node_rank), late(c.position), c.id);
+  return std::tuple(c.previous < 0, !c.leads, unset_last(c.node_rank), unset_last(c.position),
+                    c.id);
 }
 
 class Places {
@@ -40,26 +41,27 @@ class Places {
 
 }  // namespace
 
-std::vector<std::uint64_t> arrange(std::vector<Candidate> candidates, int most) {
+std::vector<std::uint64_t> assign_node_ranks(std::vector<Candidate> candidates, int max_nodes) {
   std::sort(candidates.begin(), candidates.end(),
             [](const auto& a, const auto& b) { return precedence(a) < precedence(b); });
-  if (candidates.size() > static_cast<std::size_t>(most))
-    candidates.resize(static_cast<std::size_t>(most));
+  if (candidates.size() > static_cast<std::size_t>(max_nodes))
+    candidates.resize(static_cast<std::size_t>(max_nodes));
 
   Places places(candidates.size());
-  std::vector<Candidate> left;
+  std::vector<Candidate> remaining;
   const auto place = [&](auto wanted) {
-    left.clear();
+    remaining.clear();
     for (const auto& candidate : candidates)
-      if (!places.take(wanted(candidate), candidate.id)) left.push_back(candidate);
-    candidates = left;
+      if (!places.take(wanted(candidate), candidate.id)) remaining.push_back(candidate);
+    candidates = remaining;
   };
   place([](const Candidate& c) { return c.node_rank; });
   place([](const Candidate& c) { return c.previous; });
   place([](const Candidate& c) { return c.leads && c.previous < 0 ? 0 : -1; });
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
-    return std::tuple(late(a.node_rank), late(a.previous), late(a.position), a.id) <
-           std::tuple(late(b.node_rank), late(b.previous), late(b.position), b.id);
+    return std::tuple(unset_last(a.node_rank), unset_last(a.previous), unset_last(a.position),
+                      a.id) < std::tuple(unset_last(b.node_rank), unset_last(b.previous),
+                                         unset_last(b.position), b.id);
   });
   for (const auto& candidate : candidates) places.take_first_free(candidate.id);
   return std::move(places).ids();

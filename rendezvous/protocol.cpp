@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// One description of every message serves both directions.
+// One list of fields per message is used for both encoding and decoding.
 template <class Visit>
 void fields(Hello& m, Visit&& field) {
   field("job", m.job), field("nonce", m.nonce);
@@ -55,10 +55,10 @@ void fields(Stop& m, Visit&& field) {
 }
 template <class Visit>
 void fields(End& m, Visit&& field) {
-  field("status", m.status), field("words", m.words);
+  field("status", m.status), field("words", m.message);
 }
 template <class Visit>
-void fields(StatusAnswer& m, Visit&& field) {
+void fields(StatusReply& m, Visit&& field) {
   field("text", m.text);
 }
 template <class Visit>
@@ -83,9 +83,9 @@ void fields(Leave& m, Visit&& field) {
   field("signo", m.signo), field("why", m.why);
 }
 template <class Visit>
-void fields(StatusQuestion&, Visit&&) {}
+void fields(StatusRequest&, Visit&&) {}
 
-// The names stand in the order of the variant.
+// In the order of the variant's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
     "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",   "stop",
     "end",   "answer",    "join",  "failing", "ended",   "leave",  "question"};
@@ -107,7 +107,7 @@ Message parse(std::string_view name, const json& object) {
     fields(message, [&](const char* field, auto& value) { read(object, field, value); });
     return message;
   } else {
-    throw ProtocolError(fmt::format("a message of the unknown kind {}", shown(name, 32)));
+    throw ProtocolError(fmt::format("a message of unknown type {}", shown(name, 32)));
   }
 }
 
@@ -124,16 +124,15 @@ std::string encode(const Message& message) {
 }
 
 Message decode(std::string_view text) {
-  // No message nests; a depth limit keeps a hostile one from filling our stack.
+  // Messages are flat; the depth limit protects the stack from a malicious one.
   const auto flat = [](int depth, json::parse_event_t, json&) {
-    if (depth > 2) throw ProtocolError("a message that nests");
+    if (depth > 2) throw ProtocolError("a nested message");
     return true;
   };
   const json object = json::parse(text, flat, false);
-  if (!object.is_object()) throw ProtocolError("a message that is no JSON object");
+  if (!object.is_object()) throw ProtocolError("a message that is not a JSON object");
   const auto kind = object.find("is");
-  if (kind == object.end() || !kind->is_string())
-    throw ProtocolError("a message that does not say what it is");
+  if (kind == object.end() || !kind->is_string()) throw ProtocolError("a message without a type");
   return parse(kind->get_ref<const std::string&>(), object);
 }
 

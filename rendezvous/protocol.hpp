@@ -8,36 +8,36 @@
 
 namespace mgpu::rendezvous {
 
-// What agents and the leader say to each other. Raise the version when a message changes its
-// meaning: different versions refuse each other.
+// Messages between agents and the leader. Increase the version when a message changes its meaning:
+// different versions reject each other.
 inline constexpr std::uint8_t kProtocolVersion = 1;
 
-// Not what was agreed on; the connection it came by is closed.
+// A violation of the protocol; the connection is closed.
 struct ProtocolError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// What another try will not change: another version, another secret.
+// A mismatch that a retry cannot fix: another protocol version, another secret.
 struct Mismatch : ProtocolError {
   using ProtocolError::ProtocolError;
 };
 
-// --- Before both have proven that they know the secret.
+// --- Handshake, before both sides have proven that they have the secret.
 
 struct Hello {
   std::string job;
   std::string nonce;    // hex
   std::string purpose;  // "agent", "status"
-  bool sealed = false;  // asks for the secret, sealed for our user
+  bool sealed = false;  // requests the secret, sealed for our user
 };
 struct Challenge {
   std::string nonce;   // hex
-  std::string proof;   // hex: the leader knows the secret
-  std::string sealed;  // the secret, for those that our user's services can open; may be empty
+  std::string proof;   // hex: proves that the leader has the secret
+  std::string sealed;  // the secret, readable by programs of our user only; may be empty
 };
 struct Proof {
-  std::string proof;  // hex: the agent knows it too
+  std::string proof;  // hex: proves that the agent has the secret too
 };
-// The end of a conversation, at any time. `status` is what the refused program ends with.
+// Ends a connection at any time. `status` is the exit status of the program that is refused.
 struct Refusal {
   int status = 2;
   std::string why;
@@ -46,37 +46,37 @@ struct Refusal {
 // --- Leader to agent.
 
 struct Welcome {
-  std::uint64_t session = 0;            // stands in every datagram of this conversation
+  std::uint64_t session = 0;            // part of every datagram of this connection
   std::int64_t heartbeat_interval = 0;  // nanoseconds
   std::int64_t keep_alive = 0;          // nanoseconds
 };
-// For people: what is waited for.
+// A note for the user: what the job waits for.
 struct Notice {
   std::string text;
 };
-// A round begins: this node is in it.
+// A round starts, and this node is part of it.
 struct Begin {
   int round = 0;
-  int restarts = 0;  // failures of the job so far that led to a restart
+  int restarts = 0;  // restarts after failures so far
   int oom_count = 0;
   int node_rank = 0;
   int nodes = 1;
   int base_rank = 0;
   int world_size = 1;
-  std::string master_addr;  // empty: the leader's address as the node reached it
-  int master_port = 0;      // 0: the port it reached it at
+  std::string master_addr;  // empty: the address at which the node reached the leader
+  int master_port = 0;      // 0: the port at which the node reached the leader
 };
 struct Stop {
   int round = 0;
   std::string why;
   int signo = 15;
 };
-// The job is over.
+// The job has ended.
 struct End {
   int status = 0;
-  std::string words;  // for people, may be empty
+  std::string message;  // for the user, may be empty
 };
-struct StatusAnswer {
+struct StatusReply {
   std::string text;  // JSON
 };
 
@@ -85,43 +85,43 @@ struct StatusAnswer {
 struct Join {
   std::string host;
   int nproc = 1;
-  int node_rank = -1;  // asked for; -1: none
-  int position = -1;   // in the scheduler's order; -1: none
-  bool leads = false;  // the leader's own node
-  int rank0_port = 0;  // free there, for rank 0 to bind; 0: none
-  int nodes = 0;       // of the last round that it was in
-  int rounds = 0;      // that it has seen, so that a new leader goes on counting
+  int node_rank = -1;  // requested; -1: none
+  int position = -1;   // in the scheduler's order; -1: unknown
+  bool leads = false;  // the leader runs on this node
+  int rank0_port = 0;  // a free port that rank 0 can bind; 0: none
+  int nodes = 0;       // in the last round that this node took part in
+  int rounds = 0;      // that this node knows of, so that a new leader continues the count
   int restarts = 0;
   int oom_count = 0;
 };
-// A rank has failed, or the node was told to stop; its ranks are being stopped. Time by the
-// leader's clock.
+// A rank of this node has failed, or the node was asked to stop; its ranks are being stopped. The
+// time is by the leader's clock.
 struct Failing {
   int round = 0;
   std::int64_t when = 0;
-  int signo = 0;  // that the node was told to stop with; 0: a rank has failed
+  int signo = 0;  // the signal that asked the node to stop; 0: a rank has failed
 };
-// Nothing of this node's part of a round is left.
+// All ranks of this node in this round have ended, and no orphan process is left.
 struct NodeEnded {
   int round = 0;
   std::string outcome;    // "done", "stopped", "failed"
   std::int64_t when = 0;  // of the first failure, by the leader's clock
-  std::string cause;      // a word
+  std::string cause;      // its name, such as "host_oom"
   int status = 0;
   std::int64_t lasted = 0;  // nanoseconds from the start to the failure
   std::string details;      // JSON: how the ranks ended
 };
-// The node goes, with nothing of the job left on it.
+// The node leaves; no process of the job is left on it.
 struct Leave {
-  int signo = 0;  // that it was told to stop with; 0: none
+  int signo = 0;  // the signal that asked it to stop; 0: none
   std::string why;
 };
-struct StatusQuestion {};
+struct StatusRequest {};
 
 using Message = std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End,
-                             StatusAnswer, Join, Failing, NodeEnded, Leave, StatusQuestion>;
+                             StatusReply, Join, Failing, NodeEnded, Leave, StatusRequest>;
 
-// As one JSON object.
+// Returns the message as one JSON object.
 std::string encode(const Message& message);
 // Throws ProtocolError.
 Message decode(std::string_view text);

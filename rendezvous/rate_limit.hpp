@@ -6,25 +6,26 @@
 
 namespace mgpu::rendezvous {
 
-// So much a second, and what was not used is saved up to a most.
+// A token bucket: allows `per_second` on average, and bursts of up to `burst`.
 class RateLimit {
  public:
-  RateLimit(double a_second, double most) : a_second_(a_second), most_(most), left_(most) {}
+  RateLimit(double per_second, double burst)
+      : per_second_(per_second), burst_(burst), available_(burst) {}
 
-  double a_second() const { return a_second_; }
+  double per_second() const { return per_second_; }
 
-  // False when that is more than is left; then nothing is taken.
+  // False if `amount` is more than is available; then nothing is taken.
   bool take(double amount, Nanoseconds now) {
     const std::chrono::duration<double> since = now - std::max(last_, Nanoseconds(0));
-    if (last_.count() != 0) left_ = std::min(most_, left_ + a_second_ * since.count());
+    if (last_.count() != 0) available_ = std::min(burst_, available_ + per_second_ * since.count());
     last_ = now;
-    if (amount > left_) return false;
-    left_ -= amount;
+    if (amount > available_) return false;
+    available_ -= amount;
     return true;
   }
 
  private:
-  double a_second_, most_, left_;
+  double per_second_, burst_, available_;
   Nanoseconds last_{0};
 };
 

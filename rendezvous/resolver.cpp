@@ -28,13 +28,13 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr auto kKeep = 30s;
-constexpr std::size_t kMostAddresses = 16;
+constexpr auto kCacheLifetime = 30s;
+constexpr std::size_t kMaxAddresses = 16;
 
-// What a look-up's thread and the loop share; whoever is last lets it go.
+// Shared by a lookup's thread and the event loop; the last one frees it.
 struct Answer {
   UniqueFd ready;
-  std::atomic<bool> done = false;  // after that only the loop looks at the rest
+  std::atomic<bool> done = false;  // once true, only the event loop accesses the rest
   Resolver::Addresses addresses;
   std::string problem;
 };
@@ -65,14 +65,14 @@ void look_up(const std::string& host, Answer& answer) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     const auto address = address_of(entry->ai_addr);
     auto& found = answer.addresses;
-    if (found.size() < kMostAddresses && std::ranges::find(found, address) == found.end())
+    if (found.size() < kMaxAddresses && std::ranges::find(found, address) == found.end())
       found.push_back(address);
   }
   ::freeaddrinfo(list);
   if (answer.addresses.empty()) answer.problem = "the name has no address";
 }
 
-// The program's signals are for its loop: a thread begins with the mask of who starts it.
+// Signals belong to the event loop: block them, because a thread inherits its creator's mask.
 void start_thread(std::string host, std::shared_ptr<Answer> answer) {
   sigset_t all, before;
   ::sigfillset(&all);
@@ -93,8 +93,8 @@ void start_thread(std::string host, std::shared_ptr<Answer> answer) {
 
 }  // namespace
 
-struct Resolver::LookUp {
-  LookUp(asio::io_context& io, std::shared_ptr<Answer> shared, int fd)
+struct Resolver::Lookup {
+  Lookup(asio::io_context& io, std::shared_ptr<Answer> shared, int fd)
       : answer(std::move(shared)), ready(io, fd) {}
 
   std::shared_ptr<Answer> answer;
@@ -110,23 +110,23 @@ void Resolver::resolve(const std::string& host, Done done) {
   boost::system::error_code no_address;
   if (const auto address = asio::ip::make_address(host, no_address); !no_address)
     return done({address}, "");
-  if (const auto known = known_.find(host); known != known_.end()) {
+  if (const auto known = cache_.find(host); known != cache_.end()) {
     if (std::chrono::steady_clock::now() < known->second.until)
       return done(Addresses(known->second.addresses), "");
-    known_.erase(known);
+    cache_.erase(known);
   }
-  auto& running = running_[host];
+  auto& running = lookups_[host];
   if (!running) {
     try {
       auto answer = std::make_shared<Answer>();
       answer->ready.reset(::eventfd(0, EFD_CLOEXEC));
       UniqueFd ours(::fcntl(answer->ready.get(), F_DUPFD_CLOEXEC, 0));
-      if (!ours) throw_errno("cannot make an eventfd");
-      running = std::make_unique<LookUp>(io_, answer, ours.get());
+      if (!ours) throw_errno("cannot create an eventfd");
+      running = std::make_unique<Lookup>(io_, answer, ours.get());
       ours.release();
       start_thread(host, std::move(answer));
     } catch (const std::exception& error) {
-      running_.erase(host);
+      lookups_.erase(host);
       return done({}, error.what());
     }
     running->ready.async_wait(asio::posix::stream_descriptor::wait_read,
@@ -138,17 +138,17 @@ void Resolver::resolve(const std::string& host, Done done) {
 }
 
 void Resolver::finish(const std::string& host) {
-  const auto entry = running_.extract(host);
-  LookUp& running = *entry.mapped();
+  const auto entry = lookups_.extract(host);
+  Lookup& running = *entry.mapped();
   if (!running.answer->done.load(std::memory_order_acquire)) return;
   const Answer& answer = *running.answer;
   if (answer.problem.empty())
-    known_[host] = {answer.addresses, std::chrono::steady_clock::now() + kKeep};
+    cache_[host] = {answer.addresses, std::chrono::steady_clock::now() + kCacheLifetime};
   for (const auto& done : running.waiting) done(answer.addresses, answer.problem);
 }
 
 void Resolver::forget(const std::string& host) {
-  known_.erase(host);
+  cache_.erase(host);
 }
 
 }  // namespace mgpu::rendezvous

@@ -12,29 +12,30 @@
 
 namespace mgpu::rendezvous {
 
-// Finds the addresses of hosts without ever holding up the loop: an address is its own answer, and
-// a name is looked up by getaddrinfo (hosts file, DNS, what the system is configured for) in a
-// thread of its own, one per name at a time, with all signals blocked. The thread shares nothing
-// with us but its answer and is never waited for: Asio's resolver would hold up the end of the
-// program while a name server is silent. Answers are kept for 30 s.
+// Resolves host names without blocking the event loop. A numeric address is returned at once. A
+// name is resolved by getaddrinfo (hosts file, DNS, whatever the system is configured for) in a
+// separate thread, one per name at a time, with all signals blocked. The thread shares only its
+// result with us, and nothing waits for it: Asio's resolver would delay the exit of the program
+// while a name server does not respond. Results are cached for 30 s.
 class Resolver {
  public:
   using Addresses = std::vector<boost::asio::ip::address>;
-  // Addresses, or why there are none.
+  // Called with the addresses, or with the reason why there are none.
   using Done = std::function<void(const Addresses&, const std::string& problem)>;
 
   explicit Resolver(boost::asio::io_context& io);
-  ~Resolver();  // nothing is called any more
+  ~Resolver();  // no callback is called any more
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // Calls done once, at once or later.
+  // Calls `done` exactly once, immediately or later.
   void resolve(const std::string& host, Done done);
-  void forget(const std::string& host);  // what was found did not answer
+  void forget(
+      const std::string& host);  // drops the cached result, for example because no address answered
 
  private:
-  struct LookUp;
-  struct Known {
+  struct Lookup;
+  struct CacheEntry {
     Addresses addresses;
     std::chrono::steady_clock::time_point until;
   };
@@ -42,8 +43,8 @@ class Resolver {
   void finish(const std::string& host);
 
   boost::asio::io_context& io_;
-  std::map<std::string, Known> known_;
-  std::map<std::string, std::unique_ptr<LookUp>> running_;
+  std::map<std::string, CacheEntry> cache_;
+  std::map<std::string, std::unique_ptr<Lookup>> lookups_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -17,18 +17,19 @@ namespace mgpu::launcher {
 
 void EventLoop::join_cluster() {
   ClusterMember::Callbacks callbacks{
-      .begin = [this](const auto& begin, const auto& address,
-                      int port) { round_begins(begin, address, port); },
-      .stop = [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
-      .cut_off = [this](const std::string& why) { cut_off(why); },
-      .end =
+      .round_started = [this](const auto& begin, const auto& address,
+                              int port) { round_begins(begin, address, port); },
+      .stop_requested =
+          [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
+      .leader_lost = [this](const std::string& why) { cut_off(why); },
+      .job_ended =
           [this](int status, const std::string& words) {
             history_.remark = words;
             feed(JobFinished{status});
           },
-      .lease = [this](rendezvous::Nanoseconds until) { renew_lease(until); },
+      .lease_extended = [this](rendezvous::Nanoseconds until) { renew_lease(until); },
       .connected = [this](int socket) { containment_.hold(socket); },
-      .say = [this](std::string_view line) { note(line); }};
+      .print_note = [this](std::string_view line) { note(line); }};
   member_ =
       std::make_unique<ClusterMember>(io_, *plan_.team,
                                       ClusterMember::Node{.job = options_.rdzv_id,
@@ -89,7 +90,7 @@ void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
 }
 
 void EventLoop::cut_off(const std::string& why) {
-  if (!supervisor_.active()) return member_->released();
+  if (!supervisor_.active()) return member_->ranks_stopped();
   note(fmt::format("the leader is lost ({}); the ranks here stop and wait for it", why));
   cut_off_ = true;
   feed(RoundStopRequested{SIGTERM});
@@ -101,7 +102,7 @@ void EventLoop::tell_leader() {
   const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
     return member_->leave(signo, fmt::format("was told to stop by {}", signal_name(signo)));
-  if (was_cut_off) return member_->released();
+  if (was_cut_off) return member_->ranks_stopped();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {
@@ -115,8 +116,8 @@ void EventLoop::tell_leader() {
     end.outcome = "stopped";
   }
   end.details = attempt_to_json(attempt());
-  member_->ended(std::move(end),
-                 std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
+  member_->report_ended(
+      std::move(end), std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
 }
 
 // The leader prints what came of the job; the others say where that is.
@@ -143,7 +144,7 @@ void EventLoop::end_in_cluster() {
   write_report();
   forget_job(options_.rdzv_id);
   containment_.release();
-  member_->when_over([this] { output_.when_flushed([this] { io_.stop(); }); });
+  member_->finish([this] { output_.when_flushed([this] { io_.stop(); }); });
 }
 
 }  // namespace mgpu::launcher

@@ -150,7 +150,7 @@ void EventLoop::collect_ends(int first) {
   const int failed_before = supervisor_.first_failed();
   for (const auto& event : ended) feed(event);
   if (member_ && failed_before < 0 && supervisor_.first_failed() >= 0)
-    member_->failing(supervisor_.attempt(), 0);
+    member_->report_stopping(supervisor_.attempt(), 0);
 }
 
 void EventLoop::collect_end(int local_rank, std::vector<RankExited>& ended) {

@@ -17,18 +17,19 @@
 
 namespace mgpu::launcher {
 
-// The address as text, an IPv4 one always in its own form, without a scope.
+// The address as text, without a scope. IPv4-mapped IPv6 addresses are converted to IPv4.
 std::string numeric(const boost::asio::ip::address& address);
 
-// An agent's connection to its leader: finds it, proves itself, joins, tells and is told, and knows
-// until when the leader has surely heard of us. When it is lost it is sought again.
+// An agent's connection to the leader. Resolves and connects to the leader, authenticates, joins
+// the job, and exchanges messages and heartbeats. Tracks until when the leader has certainly heard
+// from this agent. Reconnects when the leader is lost.
 class Agent {
  public:
   using Endpoint = boost::asio::ip::tcp::endpoint;
 
   struct Settings {
     std::string job;
-    std::string host;  // of the leader; may resolve late; empty: not known yet
+    std::string host;  // of the leader; may not resolve at first; empty: not known yet
     int port = 0;
     rendezvous::Credentials credentials;
     rendezvous::Nanoseconds keep_alive = std::chrono::seconds(5);
@@ -36,21 +37,23 @@ class Agent {
   };
 
   struct Callbacks {
-    // Asked whenever the leader's name was resolved, before anybody is called; may add addresses,
-    // such as that of a leader of our own.
-    std::function<void(std::vector<Endpoint>&)> resolved;
-    // What we join with, now.
-    std::function<rendezvous::Join()> introduce;
-    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
-    std::function<void(const rendezvous::Stop&)> stop;
-    // The leader is lost to us, or we to it: whatever runs must end, then released() is to be
-    // called.
-    std::function<void(const std::string& why)> cut_off;
-    std::function<void(int status, const std::string& words)> end;
-    // For dead man's switches: until when our ranks may run without another sign.
-    std::function<void(rendezvous::Nanoseconds)> lease;
+    // Called each time the leader's name was resolved, before connecting. May change the list of
+    // addresses, for example add that of a leader in this process.
+    std::function<void(std::vector<Endpoint>&)> addresses_resolved;
+    // Returns the join request to send now.
+    std::function<rendezvous::Join()> make_join;
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
+        round_started;
+    std::function<void(const rendezvous::Stop&)> stop_requested;
+    // The connection to the leader is lost. The owner must stop all ranks and then call
+    // ranks_stopped().
+    std::function<void(const std::string& why)> leader_lost;
+    std::function<void(int status, const std::string& message)> job_ended;
+    // Until when the ranks of this node may run without another heartbeat. A grace period after
+    // that the guard kills them.
+    std::function<void(rendezvous::Nanoseconds)> lease_extended;
     std::function<void(int socket)> connected;
-    std::function<void(std::string_view)> say;
+    std::function<void(std::string_view)> print_note;
   };
 
   Agent(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
@@ -58,81 +61,82 @@ class Agent {
   Agent& operator=(const Agent&) = delete;
 
   void start();
-  // Seeks the leader at another address; `problem` is why there is none when the host is empty.
+  // Switches to a leader at another address. If `host` is empty there is none, for the reason
+  // `problem`.
   void redirect(const std::string& host, int port, const std::string& problem);
   void send(const rendezvous::Message& message);
-  // Nothing of ours runs any more: a lost leader may be sought again.
-  void released();
-  // Says goodbye and is silent from then on; `done` when it is written, or cannot be.
+  // All ranks of this node have ended: the agent may reconnect to a lost leader.
+  void ranks_stopped();
+  // Sends the leave message and then nothing more. Calls `done` when it is sent or cannot be.
   void leave(const rendezvous::Leave& leave, std::function<void()> done);
-  void shut();
+  void close();
 
   bool joined() const { return state_ == State::joined; }
-  // A time of ours by the leader's clock.
+  // Converts a time of this machine's clock to the leader's clock.
   rendezvous::Nanoseconds by_leader(rendezvous::Nanoseconds time) const;
-  // How we reach the leader, numeric; empty before we did.
+  // The local address of the connection to the leader, numeric; empty before the first connection.
   const std::string& our_address() const { return our_address_; }
   const std::string& leader_address() const { return leader_address_; }
   int leader_port() const { return leader_.port(); }
 
  private:
   using Nanoseconds = rendezvous::Nanoseconds;
-  enum class State { seeking, calling, greeting, joined, cut_off, shut };
+  enum class State { resolving, connecting, handshaking, joined, cut_off, closed };
 
-  void seek();
+  void find_leader();
   void on_resolved(const rendezvous::Resolver::Addresses& addresses, const std::string& problem);
-  void call_next();
+  void connect_next();
   void on_connected(const boost::system::error_code& failed);
-  void failed_to_call(const std::string& why);
-  void try_again();
-  std::string where() const;
+  void connect_failed(const std::string& why);
+  void retry_later();
+  std::string target_text() const;
   std::string leader_text() const;
-  // Asio leaves its sockets open across exec.
-  static void keep_from_ranks(int fd);
+  // Asio does not set it, and ranks would inherit the sockets.
+  static void set_close_on_exec(int fd);
   void give_up();
 
   void read();
   void on_bytes(std::string_view bytes);
   void on_message(rendezvous::Message&& message);
-  void welcome(const rendezvous::Welcome& welcome);
+  void on_welcome(const rendezvous::Welcome& welcome);
   void write();
-  void failure_report(std::function<void()> done);
-  void lose(const std::string& why);
-  void drop();
+  void flush_then_close(std::function<void()> done);
+  void leader_lost(const std::string& why);
+  void disconnect();
 
-  void arm_beats();
-  void on_beat_timer();
-  void send_beat(Nanoseconds now);
-  void hear();
+  void arm_heartbeat_timer();
+  void on_heartbeat_timer();
+  void send_heartbeat(Nanoseconds now);
+  void receive_datagram();
 
   boost::asio::io_context& io_;
   Settings settings_;
   Callbacks callbacks_;
-  State state_ = State::seeking;
+  State state_ = State::resolving;
   rendezvous::Resolver resolver_;
   boost::asio::ip::tcp::socket stream_;
   boost::asio::ip::udp::socket datagrams_;
-  boost::asio::steady_timer call_timer_, beat_timer_;
-  std::uint64_t call_ = 0;  // which connection a completion belongs to
+  boost::asio::steady_timer connect_timer_, heartbeat_timer_;
+  std::uint64_t connection_id_ = 0;  // tells whether a completion belongs to the current connection
 
   std::vector<Endpoint> candidates_;
   std::size_t next_candidate_ = 0;
   Endpoint leader_;
   std::string our_address_, leader_address_;
   std::string last_problem_;
-  Nanoseconds give_up_at_{0}, told_at_{0}, began_{0};
-  std::chrono::milliseconds pause_{0};
+  Nanoseconds give_up_at_{0}, noted_at_{0}, search_began_{0};
+  std::chrono::milliseconds retry_pause_{0};
 
-  std::unique_ptr<rendezvous::AgentChannel> talk_;
+  std::unique_ptr<rendezvous::AgentChannel> channel_;
   std::array<char, 64 << 10> bytes_{};
-  std::string writing_;
-  bool writes_ = false;
-  std::function<void()> written_;
+  std::string write_buffer_;
+  bool write_active_ = false;
+  std::function<void()> on_flushed_;
 
   std::uint64_t session_ = 0;
-  rendezvous::HeartbeatTracker pulse_;
-  Nanoseconds beat_interval_{0}, next_beat_{0}, next_stream_beat_{0};
-  Nanoseconds datagram_heard_{0};
+  rendezvous::HeartbeatTracker heartbeats_;
+  Nanoseconds heartbeat_interval_{0}, next_heartbeat_{0}, next_stream_heartbeat_{0};
+  Nanoseconds datagram_received_at_{0};
   std::array<char, 128> datagram_{};
   boost::asio::ip::udp::endpoint from_;
 };

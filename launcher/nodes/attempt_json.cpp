@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostRanks = 4096;  // of one node
-constexpr std::size_t kLongestTail = 32 << 10;
+constexpr std::size_t kMaxRanks = 4096;  // of one node
+constexpr std::size_t kMaxTailBytes = 32 << 10;
 
 template <class Visit>
 void fields(RankResult& end, Visit&& field) {
@@ -35,15 +35,15 @@ void read(const json& object, const char* name, Value& value) {
   if (rendezvous::fits<Value>(*found)) value = found->template get<Value>();
 }
 
-template <class Thing>
-json written(Thing thing) {
+template <class Value>
+json to_object(Value thing) {
   json object = json::object();
   fields(thing, [&](const char* name, const auto& value) { object[name] = value; });
   return object;
 }
 
-json written(const RankResult& end) {
-  json object = written<RankResult>(RankResult(end));
+json to_object(const RankResult& end) {
+  json object = to_object<RankResult>(RankResult(end));
   object["after"] = end.after_start.count();
   return object;
 }
@@ -61,13 +61,13 @@ RankResult read_rank(const json& object) {
 
 std::string attempt_to_json(const AttemptResult& attempt) {
   AttemptResult shortened = attempt;
-  if (shortened.stderr_tail.size() > kLongestTail)
-    shortened.stderr_tail.erase(0, shortened.stderr_tail.size() - kLongestTail);
-  json object = written<AttemptResult>(AttemptResult(shortened));
+  if (shortened.stderr_tail.size() > kMaxTailBytes)
+    shortened.stderr_tail.erase(0, shortened.stderr_tail.size() - kMaxTailBytes);
+  json object = to_object<AttemptResult>(AttemptResult(shortened));
   object["kind"] = std::string(name_of(attempt.cause.kind));
   object["ranks"] = json::array();
-  for (const auto& rank : attempt.ranks) object["ranks"].push_back(written(rank));
-  if (attempt.first_failure) object["first"] = written(*attempt.first_failure);
+  for (const auto& rank : attempt.ranks) object["ranks"].push_back(to_object(rank));
+  if (attempt.first_failure) object["first"] = to_object(*attempt.first_failure);
   if (attempt.error_file) object["error_file"] = to_json(*attempt.error_file);
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -82,7 +82,7 @@ AttemptResult attempt_from_json(const std::string& text) {
   attempt.cause.kind = kind_named(word);
   if (const auto ranks = object.find("ranks"); ranks != object.end() && ranks->is_array())
     for (const auto& rank : *ranks)
-      if (attempt.ranks.size() < kMostRanks) attempt.ranks.push_back(read_rank(rank));
+      if (attempt.ranks.size() < kMaxRanks) attempt.ranks.push_back(read_rank(rank));
   if (const auto first = object.find("first"); first != object.end())
     attempt.first_failure = read_rank(*first);
   std::string error_file;

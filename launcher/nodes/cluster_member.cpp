@@ -27,41 +27,41 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
               .credentials = credentials_,
               .keep_alive = plan_.rules.keep_alive,
               .join_timeout = plan_.rules.join_timeout},
-             {.resolved = [this](auto& endpoints) { resolved(endpoints); },
-              .introduce = [this] { return introduce(); },
-              .begin =
+             {.addresses_resolved = [this](auto& endpoints) { add_leader_addresses(endpoints); },
+              .make_join = [this] { return make_join(); },
+              .round_started =
                   [this](const auto& begin, const auto& address, int port) {
                     counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
                     nodes_ = begin.nodes;
-                    callbacks_.begin(begin, address, port);
+                    callbacks_.round_started(begin, address, port);
                   },
-              .stop = callbacks_.stop,
-              .cut_off = callbacks_.cut_off,
-              .end = [this](int status, const auto& words) { job_over(status, words); },
-              .lease = callbacks_.lease,
+              .stop_requested = callbacks_.stop_requested,
+              .leader_lost = callbacks_.leader_lost,
+              .job_ended = [this](int status, const auto& message) { end_job(status, message); },
+              .lease_extended = callbacks_.lease_extended,
               .connected = callbacks_.connected,
-              .say = callbacks_.say}),
-      stand_timer_(io) {}
+              .print_note = callbacks_.print_note}),
+      election_timer_(io) {}
 
 void ClusterMember::start() {
   if (plan_.etcd) join_election();
   agent_.start();
 }
 
-// Whoever owns the address leads: told by the addresses of this machine and by the port, which one
-// program can have.
-void ClusterMember::resolved(std::vector<Agent::Endpoint>& endpoints) {
+// The node that owns the address runs the leader. It is recognized by the machine's addresses, and
+// by the port, which only one program can bind.
+void ClusterMember::add_leader_addresses(std::vector<Agent::Endpoint>& endpoints) {
   const auto ours = interfaces();
   const auto is_ours = [&](const Agent::Endpoint& endpoint) {
-    // Debian gives a host's own name an address that no interface shows, 127.0.1.1.
+    // Debian resolves the host's own name to 127.0.1.1, which no interface lists.
     if (endpoint.address().is_loopback()) return true;
     return std::any_of(ours.begin(), ours.end(), [&](const auto& interface) {
       return interface.address == numeric(endpoint.address());
     });
   };
   if (!leader_ && !election_ &&
-      plan_.serves.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
-      !lead(rules_here(), counts_))
+      plan_.runs_leader.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
+      !start_leader(local_rules(), counts_))
     return endpoints.clear();
   if (!leader_) return;
   std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
@@ -70,16 +70,16 @@ void ClusterMember::resolved(std::vector<Agent::Endpoint>& endpoints) {
                            static_cast<std::uint16_t>(leader_->port()));
 }
 
-// A leader that was killed here may have left a round that runs.
-Coordinator::Settings ClusterMember::rules_here() const {
+// A leader that was killed on this node may have left a round running.
+Coordinator::Settings ClusterMember::local_rules() const {
   Coordinator::Settings rules = plan_.rules;
   const auto trace = find_leader(node_.job, plan_.port);
   if (trace && trace->age < rules.keep_alive * 2 + rules.grace) rules.nodes_before = trace->nodes;
   return rules;
 }
 
-// True when there is a leader to call, here or elsewhere.
-bool ClusterMember::lead(const Coordinator::Settings& rules, const JobCounts& counts) {
+// True if there is a leader to connect to, here or on another node.
+bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCounts& counts) {
   try {
     leader_ = std::make_unique<Leader>(
         io_,
@@ -90,27 +90,27 @@ bool ClusterMember::lead(const Coordinator::Settings& rules, const JobCounts& co
                          .rules = rules,
                          .counts = counts,
                          .port = plan_.port},
-        Leader::Callbacks{
-            .announce = callbacks_.say,
-            .over = [this](int status) { job_over(status, ""); },
-            .changed = [this](const JobCounts& seen, int nodes) { save(seen, nodes); }});
+        Leader::Callbacks{.print_line = callbacks_.print_note,
+                          .job_ended = [this](int status) { end_job(status, ""); },
+                          .state_changed = [this](const JobCounts& job_counts,
+                                                  int nodes) { save(job_counts, nodes); }});
     return true;
   } catch (const std::exception& problem) {
     if (election_) {
-      // Tried again and again; told once.
+      // Retried often, printed once.
       if (std::exchange(lead_problem_, problem.what()) != problem.what())
-        callbacks_.say(lead_problem_);
+        callbacks_.print_note(lead_problem_);
       return false;
     }
-    // Another agent on this machine may have been first.
-    if (!plan_.serves.value_or(false)) return true;
-    agent_.shut();
-    job_over(1, problem.what());
+    // Another agent on this machine may have bound the port first.
+    if (!plan_.runs_leader.value_or(false)) return true;
+    agent_.close();
+    end_job(1, problem.what());
     return false;
   }
 }
 
-rendezvous::Join ClusterMember::introduce() {
+rendezvous::Join ClusterMember::make_join() {
   return {.host = node_.host,
           .nproc = node_.nproc,
           .node_rank = plan_.node_rank,
@@ -123,12 +123,12 @@ rendezvous::Join ClusterMember::introduce() {
           .oom_count = counts_.oom_count};
 }
 
-void ClusterMember::failing(int round, int signo) {
+void ClusterMember::report_stopping(int round, int signo) {
   agent_.send(rendezvous::Failing{
       .round = round, .when = agent_.by_leader(rendezvous::steady_now()).count(), .signo = signo});
 }
 
-void ClusterMember::ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
+void ClusterMember::report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
   end.when = agent_.by_leader(when).count();
   agent_.send(end);
 }
@@ -137,21 +137,22 @@ void ClusterMember::leave(int signo, const std::string& why) {
   const bool joined = agent_.joined();
   agent_.leave({.signo = signo, .why = why}, [this, signo, joined] {
     if (leader_ && election_) return hand_over(128 + signo);
-    // A leader of ours that hears it says itself what comes of the job.
-    if (!leader_ || !joined) job_over(128 + signo, "");
+    // A leader in this process that receives the message ends the job itself.
+    if (!leader_ || !joined) end_job(128 + signo, "");
   });
 }
 
-void ClusterMember::job_over(int status, const std::string& words) {
-  if (over_) return;
-  over_ = true;
-  // Not from within the leader or the agent, which go when the job does.
-  asio::post(io_, [this, status, words] { callbacks_.end(status, words); });
+void ClusterMember::end_job(int status, const std::string& message) {
+  if (ended_) return;
+  ended_ = true;
+  // Posted, because the callback destroys the leader and the agent that may be calling.
+  asio::post(io_, [this, status, message] { callbacks_.job_ended(status, message); });
 }
 
-void ClusterMember::when_over(std::function<void()> done) {
-  agent_.shut();
-  end_election([this, done = std::move(done)] { leader_ ? leader_->when_alone(done) : done(); });
+void ClusterMember::finish(std::function<void()> done) {
+  agent_.close();
+  end_election(
+      [this, done = std::move(done)] { leader_ ? leader_->when_agents_informed(done) : done(); });
 }
 
 std::string ClusterMember::interface() const {

@@ -15,72 +15,73 @@
 
 namespace mgpu::launcher {
 
-// This node's part in a job over several nodes: its agent, and the leader where that is here too.
+// This node's part in a multi-node job: its agent, and the leader if it runs on this node.
 class ClusterMember {
  public:
   struct Node {
     std::string job;
     std::string target;
-    std::string host;  // our name, for people
+    std::string host;  // this node's host name, for messages
     int nproc = 1;
     bool rank0_store = false;
   };
   struct Callbacks {
-    std::function<void(const rendezvous::Begin&, const std::string& address, int port)> begin;
-    std::function<void(const rendezvous::Stop&)> stop;
-    // Our ranks must end; released() is to be called then.
-    std::function<void(const std::string& why)> cut_off;
-    // The words are for people; where the leader is, its history tells more.
-    std::function<void(int status, const std::string& words)> end;
-    std::function<void(rendezvous::Nanoseconds)> lease;
+    std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
+        round_started;
+    std::function<void(const rendezvous::Stop&)> stop_requested;
+    // The leader is lost: the owner must stop all ranks and then call ranks_stopped().
+    std::function<void(const std::string& why)> leader_lost;
+    // The job has ended; `message` is for the user. On the leader's node history() has the details.
+    std::function<void(int status, const std::string& message)> job_ended;
+    std::function<void(rendezvous::Nanoseconds)> lease_extended;
     std::function<void(int socket)> connected;
-    std::function<void(std::string_view)> say;
+    std::function<void(std::string_view)> print_note;
   };
 
   ClusterMember(boost::asio::io_context& io, RendezvousPlan plan, Node node,
                 rendezvous::Credentials credentials, Callbacks callbacks);
 
   void start();
-  // This node's part of the round is over, or is about to be.
-  void failing(int round, int signo);
-  void ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
+  // Report to the leader that this node's ranks in the round are being stopped, or have ended.
+  void report_stopping(int round, int signo);
+  void report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
   void leave(int signo, const std::string& why);
-  void released() { agent_.released(); }
-  // `done` when the others have been told how the job ended.
-  void when_over(std::function<void()> done);
+  void ranks_stopped() { agent_.ranks_stopped(); }
+  // Calls `done` when the other nodes have been informed of the job's end.
+  void finish(std::function<void()> done);
 
-  // What came of the job over all nodes; null where the leader is elsewhere.
+  // The result of the job over all nodes; null if the leader is on another node.
   const JobResult* history() const { return leader_ ? &leader_->history() : nullptr; }
-  // An address of ours that other nodes of the round have reached our leader at; empty: the leader
-  // is elsewhere, or there are no others.
+  // The local address at which other nodes of the round have reached the leader; empty if the
+  // leader is on another node, or if there are no other nodes.
   std::string reached_address() const {
     return leader_ ? leader_->reached_address() : std::string();
   }
   const std::string& leader_address() const { return agent_.leader_address(); }
   int leader_port() const { return agent_.leader_port(); }
-  // The interface by which we reach the leader; empty: not known.
+  // The network interface that connects this node to the leader; empty: not known.
   std::string interface() const;
 
  private:
-  void resolved(std::vector<Agent::Endpoint>& endpoints);
-  Coordinator::Settings rules_here() const;
-  bool lead(const Coordinator::Settings& rules, const JobCounts& counts);
-  rendezvous::Join introduce();
-  void job_over(int status, const std::string& words);
+  void add_leader_addresses(std::vector<Agent::Endpoint>& endpoints);
+  Coordinator::Settings local_rules() const;
+  bool start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
+  rendezvous::Join make_join();
+  void end_job(int status, const std::string& message);
 
-  // With etcd.
-  struct Saved {  // what a leader must not lose
+  // Only with etcd:
+  struct Saved {  // the value in etcd that a leader must not lose
     std::int64_t incarnation = 0;
     JobCounts counts;
     int nodes = 0;             // of the last round
-    int left = 0;              // of these, those that have left it with nothing of theirs running
-    std::optional<int> ended;  // with this status
+    int left = 0;              // of these, nodes that left with none of their ranks running
+    std::optional<int> ended;  // the job's exit status, once it has ended
   };
-  static std::string text_of(const Saved& saved);
-  static std::optional<Saved> read_state(const std::string& text);
+  static std::string state_json(const Saved& saved);
+  static std::optional<Saved> parse_state(const std::string& text);
   void join_election();
-  void stand();
-  void elected(const rendezvous::etcd::Election::Seen& seen);
+  void stand_for_election();
+  void on_election_status(const rendezvous::etcd::Election::Status& status);
   bool take_over(const std::optional<Saved>& saved, std::int64_t term);
   void save(const JobCounts& counts, int nodes);
   void hand_over(int status);
@@ -94,19 +95,20 @@ class ClusterMember {
   Callbacks callbacks_;
   std::unique_ptr<Leader> leader_;
   Agent agent_;
-  std::unique_ptr<rendezvous::etcd::Election> election_;  // null: without etcd
-  boost::asio::steady_timer stand_timer_;
+  std::unique_ptr<rendezvous::etcd::Election> election_;  // null without etcd
+  boost::asio::steady_timer election_timer_;
   std::string our_address_;
   std::string lead_problem_;
   bool any_port_ = false;
-  bool rests_ = false;  // does not stand for a moment
-  bool leaves_ = false;
-  // Which of the jobs of this id is ours: the term of its first leader; 0: not known yet.
+  bool backing_off_ = false;  // pauses before it is a candidate again
+  bool leaving_ = false;
+  // Identifies this job among jobs with the same id: the term of its first leader; 0: not known
+  // yet.
   std::int64_t incarnation_ = 0;
   Saved last_saved_;
-  JobCounts counts_;  // as our agent was told them
-  int nodes_ = 0;     // of the last round that we were in
-  bool over_ = false;
+  JobCounts counts_;  // as received by this agent
+  int nodes_ = 0;     // in the last round of this node
+  bool ended_ = false;
 };
 
 }  // namespace mgpu::launcher

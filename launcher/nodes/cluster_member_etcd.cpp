@@ -1,4 +1,4 @@
-// The part of ClusterMember that lets etcd say who leads.
+// The part of ClusterMember that elects the leader over etcd.
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -17,16 +17,16 @@ namespace {
 using nlohmann::json;
 using rendezvous::etcd::Election;
 
-constexpr auto kStandAgainAfter = std::chrono::seconds(1);
-constexpr std::int64_t kMostCounted = 1'000'000'000;
+constexpr auto kElectionPause = std::chrono::seconds(1);
+constexpr std::int64_t kMaxCount = 1'000'000'000;
 
-// As long as an agent of the job may still look for a leader.
-std::chrono::seconds state_stays(const Coordinator::Settings& rules) {
+// As long as an agent of the job may still be looking for a leader.
+std::chrono::seconds state_lifetime(const Coordinator::Settings& rules) {
   return std::chrono::ceil<std::chrono::seconds>(rules.join_timeout + rules.keep_alive +
                                                  rules.grace);
 }
 
-// The address that packets to a host leave from; nothing is sent. Empty: it cannot be told.
+// The local address of packets to a host; nothing is sent. Empty: unknown.
 std::string address_towards(const rendezvous::etcd::Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -46,8 +46,8 @@ std::string address_towards(const rendezvous::etcd::Endpoint& endpoint) {
   return address;
 }
 
-// Of the addresses towards etcd's members the first that others can use. The members' names have
-// just been resolved, so that this takes no time.
+// The first local address towards etcd's members that other nodes can use. The members' names were
+// just resolved, so this does not block noticeably.
 std::string address_towards(const std::vector<rendezvous::etcd::Endpoint>& endpoints) {
   std::string loopback;
   for (const auto& endpoint : endpoints) {
@@ -66,7 +66,7 @@ std::string as_endpoint(const std::string& address, int port) {
 
 }  // namespace
 
-std::string ClusterMember::text_of(const Saved& saved) {
+std::string ClusterMember::state_json(const Saved& saved) {
   json state = {{"job", saved.incarnation},
                 {"rounds", saved.counts.rounds},
                 {"restarts", saved.counts.restarts},
@@ -77,7 +77,7 @@ std::string ClusterMember::text_of(const Saved& saved) {
   return state.dump();
 }
 
-std::optional<ClusterMember::Saved> ClusterMember::read_state(const std::string& text) {
+std::optional<ClusterMember::Saved> ClusterMember::parse_state(const std::string& text) {
   const json state = json::parse(text, nullptr, false);
   if (!state.is_object()) return std::nullopt;
   const auto number = [&](const char* name) -> std::int64_t {
@@ -86,7 +86,7 @@ std::optional<ClusterMember::Saved> ClusterMember::read_state(const std::string&
     return std::max<std::int64_t>(found->get<std::int64_t>(), 0);
   };
   const auto count = [&](const char* name) {
-    return static_cast<int>(std::min<std::int64_t>(number(name), kMostCounted));
+    return static_cast<int>(std::min<std::int64_t>(number(name), kMaxCount));
   };
   Saved saved{.incarnation = number("job"),
               .counts = {count("rounds"), count("restarts"), count("oom_count")},
@@ -105,60 +105,64 @@ void ClusterMember::join_election() {
         io_, Election::Settings{.access = *plan_.etcd,
                                 .job = node_.job,
                                 .lease = std::max(lease, std::chrono::seconds(2)),
-                                .keep_state = state_stays(plan_.rules)});
+                                .keep_state = state_lifetime(plan_.rules)});
   } catch (const std::exception& problem) {
     throw UsageError(fmt::format("--rdzv-conf: {}", problem.what()));
   }
   any_port_ = plan_.port == 0;
   our_address_ = plan_.local_addr;
-  election_->on_change([this](const Election::Seen& seen) { elected(seen); });
+  election_->on_change([this](const Election::Status& status) { on_election_status(status); });
   election_->observe();
 }
 
-// Has others know the address and port that we would lead at.
-void ClusterMember::stand() {
-  if (over_ || leaves_ || rests_ || leader_) return;
+// Becomes a candidate with the address and port at which a leader here would listen.
+void ClusterMember::stand_for_election() {
+  if (ended_ || leaving_ || backing_off_ || leader_) return;
   if (any_port_) plan_.port = free_port();
   election_->campaign(as_endpoint(our_address_, plan_.port));
 }
 
-void ClusterMember::elected(const Election::Seen& seen) {
-  if (over_ || leaves_) return;
-  // A job that runs outlives what is done to etcd's users.
-  if (seen.lasting && incarnation_ == 0) return job_over(2, fmt::format("etcd: {}", seen.problem));
-  if (our_address_.empty() && seen.problem.empty()) {
+void ClusterMember::on_election_status(const Election::Status& status) {
+  if (ended_ || leaving_) return;
+  // A running job survives changes of etcd's users: only a new one ends here.
+  if (status.permanent && incarnation_ == 0)
+    return end_job(2, fmt::format("etcd: {}", status.problem));
+  if (our_address_.empty() && status.problem.empty()) {
     our_address_ = address_towards(plan_.etcd->endpoints);
     if (our_address_.empty())
-      return job_over(2,
-                      "cannot tell by which address other nodes reach this one; say it with "
-                      "--local-addr");
+      return end_job(2,
+                     "cannot determine the address at which other nodes reach this one; set it "
+                     "with --local-addr");
   }
-  if (!seen.us && leader_) {
-    callbacks_.say("this node leads no more: another does, or etcd cannot be asked");
+  if (!status.is_leader && leader_) {
+    callbacks_.print_note(
+        "this node is no longer the leader: another node is, or etcd cannot be reached");
     leader_.reset();
   }
-  if (!seen.us && !our_address_.empty() && !election_->stands()) stand();
-  auto saved = read_state(seen.state.value_or(""));
+  if (!status.is_leader && !our_address_.empty() && !election_->is_candidate())
+    stand_for_election();
+  auto saved = parse_state(status.state.value_or(""));
   if (saved && (incarnation_ == 0 ? saved->ended.has_value() : saved->incarnation < incarnation_))
-    saved.reset();  // of an older job of this id
+    saved.reset();  // of an older job with this id
   if (saved && incarnation_ == 0) incarnation_ = saved->incarnation;
   if (saved && saved->incarnation != incarnation_)
-    return job_over(1, fmt::format("another job of the id {} runs now", node_.job));
-  if (seen.us && !leader_ && !take_over(saved, seen.term)) return;
-  const MasterAddress at = split_endpoint(seen.leader.empty() ? ":0" : seen.leader);
-  agent_.redirect(seen.leader.empty() ? "" : at.host, at.port,
-                  seen.problem.empty() ? "no node leads" : fmt::format("etcd: {}", seen.problem));
-  // Whoever hears the leader is told more by it.
-  if (saved && saved->ended && !agent_.joined()) job_over(*saved->ended, "the job has ended");
+    return end_job(1, fmt::format("another job with the id {} is running now", node_.job));
+  if (status.is_leader && !leader_ && !take_over(saved, status.term)) return;
+  const MasterAddress at = split_endpoint(status.leader.empty() ? ":0" : status.leader);
+  agent_.redirect(
+      status.leader.empty() ? "" : at.host, at.port,
+      status.problem.empty() ? "no node is the leader" : fmt::format("etcd: {}", status.problem));
+  // A connected agent gets a more detailed message from the leader.
+  if (saved && saved->ended && !agent_.joined()) end_job(*saved->ended, "the job has ended");
 }
 
-// Goes on from what the last leader has saved, if anything.
+// Continues from the state that the last leader saved, if any.
 bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t term) {
   Coordinator::Settings rules = plan_.rules;
   rules.elected = true;
   JobCounts counts = counts_;
   if (saved && saved->ended) {
-    job_over(*saved->ended, "the job has ended");
+    end_job(*saved->ended, "the job has ended");
     return false;
   }
   if (saved) {
@@ -168,14 +172,14 @@ bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t te
     rules.nodes_before = saved->nodes;
     rules.left_before = saved->left;
   }
-  if (!lead(rules, counts)) {
-    rests_ = true;  // whoever could take the port leads meanwhile
+  if (!start_leader(rules, counts)) {
+    backing_off_ = true;  // meanwhile a node whose port is free can lead
     election_->resign();
-    stand_timer_.expires_after(kStandAgainAfter);
-    stand_timer_.async_wait([this](const auto& cancelled) {
+    election_timer_.expires_after(kElectionPause);
+    election_timer_.async_wait([this](const auto& cancelled) {
       if (cancelled) return;
-      rests_ = false;
-      stand();
+      backing_off_ = false;
+      stand_for_election();
     });
     return false;
   }
@@ -186,25 +190,27 @@ bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t te
 void ClusterMember::save(const JobCounts& counts, int nodes) {
   if (!election_) return;
   last_saved_ = {.incarnation = incarnation_, .counts = counts, .nodes = nodes};
-  election_->save(text_of(last_saved_), [](bool) {});  // who could not save learns that it has lost
+  election_->save(state_json(last_saved_),
+                  [](bool) {});  // if it fails, the election reports the lost leadership
 }
 
-// Nothing of ours runs: the others go on under another leader, without waiting for us.
+// No rank of this node runs: the others continue under another leader without waiting for this
+// node.
 void ClusterMember::hand_over(int status) {
   const bool alone = !leader_->has_others();
-  leaves_ = true;
+  leaving_ = true;
   leader_.reset();
   const auto leave = [this, status](bool) {
-    election_->resign([this, status] { job_over(status, ""); });
+    election_->resign([this, status] { end_job(status, ""); });
   };
   if (alone) return save_end(status, [leave] { leave(true); });
   if (last_saved_.incarnation == 0) return leave(true);
   last_saved_.left = 1;
-  election_->save(text_of(last_saved_), leave);
+  election_->save(state_json(last_saved_), leave);
 }
 
 void ClusterMember::end_election(std::function<void()> done) {
-  stand_timer_.cancel();
+  election_timer_.cancel();
   if (!election_) return done();
   if (!leader_ || !election_->leading()) {
     election_.reset();
@@ -214,8 +220,8 @@ void ClusterMember::end_election(std::function<void()> done) {
 }
 
 void ClusterMember::save_end(int status, std::function<void()> done) {
-  election_->save_end(text_of({.incarnation = incarnation_, .ended = status}),
-                      state_stays(plan_.rules), [done = std::move(done)](bool) { done(); });
+  election_->save_end(state_json({.incarnation = incarnation_, .ended = status}),
+                      state_lifetime(plan_.rules), [done = std::move(done)](bool) { done(); });
 }
 
 }  // namespace mgpu::launcher

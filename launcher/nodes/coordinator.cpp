@@ -16,24 +16,25 @@ using rendezvous::Refusal;
 
 namespace {
 
-constexpr int kCouldNotMeet = 75;
+constexpr int kRendezvousFailed = 75;
 
-// Of one node; of a job; and the port of a machine. A join beyond them is a mistake or worse.
-constexpr int kMostRanks = 4096;
-constexpr int kMostCounted = 1'000'000;
+// Limits for join requests: per node, per job, and for ports. A request beyond them is an error or
+// an attack.
+constexpr int kMaxRanks = 4096;
+constexpr int kMaxCount = 1'000'000;
 constexpr int kLastPort = 65'535;
-constexpr std::size_t kLongestName = 255;
+constexpr std::size_t kMaxNameBytes = 255;
 
-bool may_be(const rendezvous::Join& join) {
+bool is_valid(const rendezvous::Join& join) {
   const auto within = [](int number, int least, int most) {
     return number >= least && number <= most;
   };
-  return within(join.nproc, 1, kMostRanks) && within(join.rank0_port, 0, kLastPort) &&
-         within(join.nodes, 0, kMostCounted) && within(join.rounds, 0, kMostCounted) &&
-         within(join.restarts, 0, kMostCounted) && within(join.oom_count, 0, kMostCounted);
+  return within(join.nproc, 1, kMaxRanks) && within(join.rank0_port, 0, kLastPort) &&
+         within(join.nodes, 0, kMaxCount) && within(join.rounds, 0, kMaxCount) &&
+         within(join.restarts, 0, kMaxCount) && within(join.oom_count, 0, kMaxCount);
 }
 
-// What a node says it was told to stop with.
+// The signal that a node reports it was stopped with; SIGTERM if the number is invalid.
 int signal_of(int signo) {
   constexpr int kLast = 64, kTerm = 15;
   return signo >= 0 && signo <= kLast ? signo : kTerm;
@@ -51,9 +52,9 @@ Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
       join_deadline_(now + settings.join_timeout),
       hold_until_(now + settings.keep_alive + settings.grace),
       nodes_before_(settings.nodes_before),
-      formed_(settings.nodes_before > 0) {}
+      had_round_(settings.nodes_before > 0) {}
 
-Coordinator::Actions Coordinator::take() {
+Coordinator::Actions Coordinator::take_actions() {
   return std::exchange(actions_, {});
 }
 
@@ -61,38 +62,41 @@ Coordinator::Actions Coordinator::take() {
 
 Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join, LeaderTime now) {
   if (phase_ == Phase::over) {
-    actions_.emplace_back(SendMessage{id, Refusal{1, "the job is over"}});
+    actions_.emplace_back(SendMessage{id, Refusal{1, "the job has ended"}});
     actions_.emplace_back(Dismiss{id});
-    return take();
+    return take_actions();
   }
   if (join.node_rank >= settings_.max_nodes) {
     actions_.emplace_back(SendMessage{
-        id, Refusal{2, fmt::format("node rank {} does not fit into --nnodes {}: it must be 0 to {}",
-                                   join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
+        id, Refusal{2, fmt::format(
+                           "node rank {} is out of range: --nnodes is {}, so it must be 0 to {}",
+                           join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
     actions_.emplace_back(Dismiss{id});
-    return take();
+    return take_actions();
   }
-  if (!may_be(join)) {
-    actions_.emplace_back(SendMessage{id, Refusal{2, "a node with such numbers cannot be"}});
+  if (!is_valid(join)) {
+    actions_.emplace_back(SendMessage{id, Refusal{2,
+                                                  "invalid join request: a number of ranks, rounds "
+                                                  "or restarts, or a port, is out of range"}});
     actions_.emplace_back(Dismiss{id});
-    return take();
+    return take_actions();
   }
   counts_.rounds = std::max(counts_.rounds, join.rounds);
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
   if (round_ < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
   Node& node = nodes_[id] = {.join = join, .since = now};
-  node.join.host = rendezvous::shown(join.host, kLongestName);
-  back_ += is_back(node);
+  node.join.host = rendezvous::shown(join.host, kMaxNameBytes);
+  rejoined_ += has_rejoined(node);
   if (holder_of(join.node_rank, id)) {
     node.part = Part::disputing;
     recount();
   } else if (join.node_rank >= 0) {
     rank_holders_[join.node_rank] = id;
   }
-  news_ = true;
-  consider(now);
-  return take();
+  has_news_ = true;
+  maybe_start_round(now);
+  return take_actions();
 }
 
 Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
@@ -100,7 +104,7 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || found->second.part != Part::in_round || found->second.lost ||
       failing.round != round_)
-    return take();
+    return take_actions();
   const Node& node = found->second;
   const int signo = signal_of(failing.signo);
   if (signo != 0) {
@@ -108,48 +112,48 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
     disturbed_at_ = std::min(disturbed_at_, when);
     if (ends_the_job(node)) stop_signal_ = signo;
   }
-  if (phase_ != Phase::running) return take();
+  if (phase_ != Phase::running) return take_actions();
   if (signo != 0)
-    stop_round(fmt::format("{} is told to stop", node.join.host), id, now, signo);
+    stop_round(fmt::format("{} was asked to stop", node.join.host), id, now, signo);
   else
-    stop_round(fmt::format("a rank of {} has failed", node.join.host), id, now);
-  return take();
+    stop_round(fmt::format("a rank on {} failed", node.join.host), id, now);
+  return take_actions();
 }
 
-// A static job has no place for a change, and none goes on without a leader that nobody replaces.
+// A static job cannot continue without a node, and no job without a leader that cannot be replaced.
 bool Coordinator::ends_the_job(const Node& node) const {
-  return (node.join.leads && !settings_.elected) || (settings_.by_rank && node.place >= 0);
+  return (node.join.leads && !settings_.elected) || (settings_.static_ranks && node.node_rank >= 0);
 }
 
 Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || found->second.part != Part::in_round || found->second.lost ||
       end.round != round_)
-    return take();
+    return take_actions();
   found->second.part = Part::ended;
-  --at_work_;
+  --working_;
   found->second.since = now;
   found->second.end = end;
   if (phase_ == Phase::running && end.outcome != "done")
-    stop_round(fmt::format("the ranks of {} have {}", host_of(id),
+    stop_round(fmt::format("the ranks on {} {}", host_of(id),
                            end.outcome == "failed" ? "failed" : "stopped"),
                id, now);
   check_round_over(now);
-  return take();
+  return take_actions();
 }
 
 Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& leave,
                                          LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end()) return take();
+  if (found == nodes_.end()) return take_actions();
   const Node node = found->second;
   const int signo = signal_of(leave.signo);
-  let_go(id);
+  remove_node(id);
   const bool mattered = in_this_round(node) && !node.end;
   if (mattered) disturbed_at_ = std::min(disturbed_at_, now);
   const std::string why =
-      fmt::format("{} {}", node.join.host, rendezvous::shown(leave.why, kLongestName));
-  if (phase_ == Phase::over) return take();
+      fmt::format("{} {}", node.join.host, rendezvous::shown(leave.why, kMaxNameBytes));
+  if (phase_ == Phase::over) return take_actions();
   if (signo != 0 && ends_the_job(node)) {
     stop_signal_ = signo;
     stop_why_ = why;
@@ -160,37 +164,38 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
     stop_round(why, 0, now);
   }
   check_round_over(now);
-  return take();
+  return take_actions();
 }
 
-Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heard, bool surely_over,
+Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, bool certainly_ended,
                                        const std::string& how, LeaderTime now) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end()) return take();
+  if (found == nodes_.end()) return take_actions();
   Node& node = found->second;
   const std::string host = node.join.host;
   if (!in_this_round(node) || node.end) {
-    let_go(id);
-    return take();
+    remove_node(id);
+    return take_actions();
   }
   node.lost = true;
   recount();
   node.since = now;
-  node.last_heard = last_heard;
-  node.dead_by = surely_over ? now : last_heard + settings_.keep_alive + settings_.grace;
+  node.last_heartbeat = last_heartbeat;
+  node.dead_by = certainly_ended ? now : last_heartbeat + settings_.keep_alive + settings_.grace;
   std::string wait;
   if (node.dead_by > now)
-    wait = fmt::format(" within {:.1f} s, when its ranks are surely gone",
+    wait = fmt::format(" within {:.1f} s, when its ranks have certainly ended",
                        in_seconds(node.dead_by - now));
-  actions_.emplace_back(PrintLine{fmt::format(
-      "node {} ({}) is lost: {}; the others stop and go on{}", node.place, host, how, wait)});
+  actions_.emplace_back(
+      PrintLine{fmt::format("node {} ({}) is lost: {}; the other nodes stop and continue{}",
+                            node.node_rank, host, how, wait)});
   if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now);
   check_round_over(now);
-  return take();
+  return take_actions();
 }
 
-// What a node has told of its part of a round counts until that is judged, even if it is gone.
-void Coordinator::let_go(NodeId id) {
+// The result that a node has reported counts until the round is assessed, even if the node is gone.
+void Coordinator::remove_node(NodeId id) {
   const auto found = nodes_.find(id);
   if (found->second.end && (phase_ == Phase::running || phase_ == Phase::stopping))
     found->second.lost = true;
@@ -200,32 +205,33 @@ void Coordinator::let_go(NodeId id) {
 }
 
 Coordinator::Actions Coordinator::tick(LeaderTime now) {
-  ticked_ = now;
-  settle_disputes(now);
+  last_tick_ = now;
+  resolve_disputes(now);
   if (phase_ == Phase::stopping) check_round_over(now);
-  if (phase_ == Phase::resting && now >= rest_until_) gather(now);
+  if (phase_ == Phase::resting && now >= rest_until_) start_gathering(now);
   if (phase_ == Phase::gathering) {
-    consider(now);
-    if (phase_ == Phase::gathering && now >= join_deadline_ && here() < settings_.min_nodes)
-      finish(kCouldNotMeet, fmt::format("the nodes did not meet within {:g} s: {}",
-                                        in_seconds(settings_.join_timeout), missing()));
+    maybe_start_round(now);
+    if (phase_ == Phase::gathering && now >= join_deadline_ &&
+        available_nodes() < settings_.min_nodes)
+      finish(kRendezvousFailed, fmt::format("not enough nodes joined within {:g} s: {}",
+                                            in_seconds(settings_.join_timeout), missing()));
   }
-  tell_waiting(now);
-  return take();
+  notify_waiting(now);
+  return take_actions();
 }
 
 std::optional<LeaderTime> Coordinator::next_deadline() const {
   std::optional<LeaderTime> next;
-  // What was due at the last tick has been seen to, or waits for something else.
+  // What was due at the last tick was handled then, or waits for another event.
   const auto at = [&](LeaderTime time) {
-    if (time > ticked_) next = next ? std::min(*next, time) : time;
+    if (time > last_tick_) next = next ? std::min(*next, time) : time;
   };
   if (phase_ == Phase::gathering) at(join_deadline_);
   if (phase_ == Phase::gathering && last_call_) at(*last_call_);
   if (phase_ == Phase::gathering && nodes_before_ > 0) at(hold_until_);
-  if (news_) at(told_at_ + kTellEvery);
+  if (has_news_) at(noticed_at_ + kNoticeInterval);
   if (phase_ == Phase::resting) at(rest_until_);
-  if (apart_ == 0) return next;
+  if (unavailable_ == 0) return next;
   for (const auto& [id, node] : nodes_) {
     if (node.part == Part::disputing) at(node.since + settings_.keep_alive);
     if (phase_ == Phase::stopping && node.lost) at(node.dead_by);
@@ -242,55 +248,56 @@ std::vector<NodeId> Coordinator::candidates() const {
   return ids;
 }
 
-// Is a round possible now, or is one that runs to be widened?
-void Coordinator::consider(LeaderTime now) {
+// Starts a round if one is possible now, or stops the running one so that a new node can take part.
+void Coordinator::maybe_start_round(LeaderTime now) {
   if (phase_ == Phase::running) {
     int members = 0;
     bool all_running = true;
-    std::string newcomer;
+    std::string new_node;
     for (const auto& [id, node] : nodes_) {
       members += in_this_round(node);
       all_running = all_running && node.part != Part::ended;
-      if (node.part == Part::waiting) newcomer = node.join.host;
+      if (node.part == Part::waiting) new_node = node.join.host;
     }
-    // Where some have done their work already the end is near: nobody starts anew for a newcomer.
-    if (newcomer.empty() || members >= settings_.max_nodes || !all_running) return;
+    // If some nodes have finished, the job is about to end: no new round for a new node.
+    if (new_node.empty() || members >= settings_.max_nodes || !all_running) return;
     disturbed_at_ = std::min(disturbed_at_, now);
     actions_.emplace_back(
-        PrintLine{fmt::format("{} joins; all stop and form a new round", newcomer)});
-    return stop_round(fmt::format("{} joins", newcomer), 0, now);
+        PrintLine{fmt::format("{} joins; all nodes stop and form a new round", new_node)});
+    return stop_round(fmt::format("{} joins", new_node), 0, now);
   }
   if (phase_ != Phase::gathering) return;
-  if (here() < settings_.min_nodes) {
+  if (available_nodes() < settings_.min_nodes) {
     last_call_.reset();
     return;
   }
-  if (!formed_ && here() < settings_.max_nodes) {
+  if (!had_round_ && available_nodes() < settings_.max_nodes) {
     if (!last_call_) last_call_ = std::min(now + settings_.last_call, join_deadline_);
     if (now < *last_call_) return;
   }
   if (old_round_may_run(now)) return;
-  begin_round(now);
+  start_round(now);
 }
 
-// A leader that was started again where it was had the lost one's node, whose guard has seen to its
-// ranks; one that was elected has not.
-bool Coordinator::is_back(const Node& node) const {
+// A leader that was restarted on its old node counts as rejoined too: the guard there has ended the
+// node's ranks. That is not so for an elected leader.
+bool Coordinator::has_rejoined(const Node& node) const {
   return node.join.nodes > 0 || (node.join.leads && !settings_.elected);
 }
 
 bool Coordinator::old_round_may_run(LeaderTime now) const {
-  return nodes_before_ > 0 && now < hold_until_ && back_ + settings_.left_before < nodes_before_;
+  return nodes_before_ > 0 && now < hold_until_ &&
+         rejoined_ + settings_.left_before < nodes_before_;
 }
 
 void Coordinator::recount() {
-  apart_ = back_ = at_work_ = 0;
+  unavailable_ = rejoined_ = working_ = 0;
   for (const auto& [id, node] : nodes_) {
-    apart_ += node.lost || node.part == Part::disputing;
-    back_ += is_back(node);
-    at_work_ += node.part == Part::in_round && !node.lost;
+    unavailable_ += node.lost || node.part == Part::disputing;
+    rejoined_ += has_rejoined(node);
+    working_ += node.part == Part::in_round && !node.lost;
   }
-  news_ = true;
+  has_news_ = true;
 }
 
 std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const {
@@ -301,8 +308,9 @@ std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const
   return holder->second;
 }
 
-// Two nodes ask for one node rank. If the first is still there after the keep-alive, it lives.
-void Coordinator::settle_disputes(LeaderTime now) {
+// Two nodes request one node rank. If the first is still connected after the keep-alive, it is
+// alive and keeps the rank.
+void Coordinator::resolve_disputes(LeaderTime now) {
   std::vector<NodeId> refused;
   for (auto& [id, node] : nodes_) {
     if (node.part != Part::disputing) continue;
@@ -319,48 +327,49 @@ void Coordinator::settle_disputes(LeaderTime now) {
                                      wanted, taker)}});
       actions_.emplace_back(Dismiss{id});
       actions_.emplace_back(PrintLine{
-          fmt::format("{} asked for node rank {}, which {} has", node.join.host, wanted, taker)});
+          fmt::format("rejected {}: node rank {} is taken by {}", node.join.host, wanted, taker)});
       refused.push_back(id);
     } else {
       continue;
     }
-    news_ = true;
+    has_news_ = true;
   }
   for (const NodeId id : refused) nodes_.erase(id);
-  if (!news_) return;
+  if (!has_news_) return;
   recount();
-  consider(now);
+  maybe_start_round(now);
 }
 
-// Where all who were in the job are gone, and have not said that it ended, others begin it anew.
-void Coordinator::forget_others_counts() {
+// If all nodes of the earlier rounds are gone, and none reported the job's end, the others start it
+// from scratch.
+void Coordinator::reset_counts_if_all_new() {
   const bool somebody_was_in_it = std::any_of(
       nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.join.rounds > 0; });
   if (round_ < 0 && settings_.elected && !somebody_was_in_it)
     counts_.restarts = counts_.oom_count = 0;
 }
 
-void Coordinator::begin_round(LeaderTime now) {
-  forget_others_counts();
+void Coordinator::start_round(LeaderTime now) {
+  reset_counts_if_all_new();
   std::vector<rendezvous::Candidate> here;
   for (const NodeId id : candidates()) {
     const Node& node = nodes_[id];
     here.push_back({.id = id,
                     .node_rank = node.join.node_rank,
                     .position = node.join.position,
-                    .previous = node.place,
+                    .previous = node.node_rank,
                     .leads = node.join.leads});
   }
-  const auto order = rendezvous::arrange(std::move(here), settings_.max_nodes);
+  const auto order = rendezvous::assign_node_ranks(std::move(here), settings_.max_nodes);
   const int round = round_ = counts_.rounds++;
   int world_size = 0;
-  for (auto& [id, node] : nodes_) node.place = -1;
+  for (auto& [id, node] : nodes_) node.node_rank = -1;
   for (const NodeId id : order) world_size += nodes_[id].join.nproc;
-  formed_ = true;
+  had_round_ = true;
   nodes_before_ = 0;
   last_call_.reset();
   phase_ = Phase::running;
-  at_work_ = static_cast<int>(order.size());
+  working_ = static_cast<int>(order.size());
   actions_.emplace_back(StartRound{round, order});
   actions_.emplace_back(PrintLine{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
                                               order.size() == 1 ? "" : "s", world_size)});
@@ -369,20 +378,20 @@ void Coordinator::begin_round(LeaderTime now) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     Node& node = nodes_[order[i]];
     node.part = Part::in_round;
-    node.place = static_cast<int>(i);
+    node.node_rank = static_cast<int>(i);
     node.since = now;
     node.end.reset();
     actions_.emplace_back(SendMessage{order[i], Begin{.round = round,
                                                       .restarts = counts_.restarts,
                                                       .oom_count = counts_.oom_count,
-                                                      .node_rank = node.place,
+                                                      .node_rank = node.node_rank,
                                                       .nodes = static_cast<int>(order.size()),
                                                       .base_rank = base_rank,
                                                       .world_size = world_size,
                                                       .master_port = first.rank0_port}});
     base_rank += node.join.nproc;
   }
-  news_ = true;
+  has_news_ = true;
 }
 
 }  // namespace mgpu::launcher

@@ -13,33 +13,33 @@
 
 namespace mgpu::launcher {
 
-using NodeId = std::uint64_t;                 // grows in the order of arrival
-using LeaderTime = std::chrono::nanoseconds;  // of the leader's steady clock
+using NodeId = std::uint64_t;                 // increases in the order of arrival
+using LeaderTime = std::chrono::nanoseconds;  // the leader's steady clock
 
-// What the job as a whole counts; a new leader goes on from here.
+// Counters of the whole job; a new leader continues from them.
 struct JobCounts {
-  int rounds = 0;    // begun so far
-  int restarts = 0;  // after failures; what TORCHELASTIC_RESTART_COUNT says
+  int rounds = 0;    // started so far
+  int restarts = 0;  // after failures; the value of TORCHELASTIC_RESTART_COUNT
   int oom_count = 0;
 };
 
-// --- What is to be done. The words of End are the actor's.
+// --- Actions that the caller must carry out. It fills in the message of an End.
 
 struct SendMessage {
   NodeId node;
   rendezvous::Message message;
 };
-struct Dismiss {  // what it was told is the last
+struct Dismiss {  // close the connection after the last message
   NodeId node;
 };
-struct StartRound {  // before its nodes are told: the store becomes empty and theirs
+struct StartRound {  // clear the store and serve it to these nodes, before they are informed
   int round;
   std::vector<NodeId> nodes;  // by node rank
 };
 struct RoundEnded {
   int round;
-  std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures;  // the first one first
-  std::string why;                                                 // when no failure ended it
+  std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures;  // in order of time
+  std::string why;                                                 // if no failure ended it
   std::optional<Decision> decision;                                // on the first failure
 };
 struct PrintLine {
@@ -48,31 +48,33 @@ struct PrintLine {
 struct JobEnded {
   int status;
   int stop_signal;
-  std::string why;  // when no failure tells
+  std::string why;  // if no failure ended it
 };
 using CoordinatorAction =
     std::variant<SendMessage, Dismiss, StartRound, RoundEnded, PrintLine, JobEnded>;
 
-// Decides for a job over several nodes: when a round begins and with whom, when it has to end, and
-// what comes then. It does no I/O and reads no clock; what it returns is to be done in order.
+// Decides for a multi-node job: when a round starts and with which nodes, when it must end, and
+// what happens next. It does no I/O and reads no clock; the caller carries out the returned actions
+// in order.
 //
-//   gathering --(enough nodes)--> running --(a failure, a loss, a newcomer, a stop)--> stopping
-//   stopping  --(every node has ended, or is surely dead)--> gathering, resting or over
+//   gathering --(enough nodes)--> running --(a failure, a loss, a new node, a stop)--> stopping
+//   stopping  --(every node has ended, or certainly has)--> gathering, resting or over
 //   resting   --(the retry delay is over)--> gathering
 class Coordinator {
  public:
   struct Settings {
     int min_nodes = 1;
     int max_nodes = 1;
-    bool by_rank = false;  // torchrun's static job: the end of one node's part ends the job
+    bool static_ranks = false;  // torchrun's static job: it ends when one node is stopped
     LeaderTime keep_alive = std::chrono::seconds(5);
     LeaderTime grace = std::chrono::seconds(30);
     LeaderTime join_timeout = std::chrono::seconds(600);
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
-    int nodes_before = 0;  // of the last round of a lost leader whose place we take
-    int left_before = 0;   // of these, those that have left it with nothing of theirs running
-    bool elected = false;  // the leader: one before it may be elsewhere, and another can follow
+    int nodes_before = 0;  // in the last round of a lost leader that this one replaces
+    int left_before = 0;   // of these, nodes that left with none of their ranks running
+    // By etcd: the previous leader may have been on another node, and another can follow.
+    bool elected = false;
   };
   using Actions = std::vector<CoordinatorAction>;
 
@@ -82,34 +84,34 @@ class Coordinator {
   Actions failing(NodeId node, const rendezvous::Failing& failing, LeaderTime now);
   Actions ended(NodeId node, const rendezvous::NodeEnded& end, LeaderTime now);
   Actions leaves(NodeId node, const rendezvous::Leave& leave, LeaderTime now);
-  // The conversation is over. `surely_over`: nothing of the job can be left there.
-  Actions gone(NodeId node, LeaderTime last_heard, bool surely_over, const std::string& how,
+  // The connection has ended. `certainly_ended`: no process of the job can be left on the node.
+  Actions gone(NodeId node, LeaderTime last_heartbeat, bool certainly_ended, const std::string& how,
                LeaderTime now);
   Actions tick(LeaderTime now);
-  // When tick has something to do at the latest.
+  // When tick() must be called at the latest.
   std::optional<LeaderTime> next_deadline() const;
 
   const JobCounts& counts() const { return counts_; }
   int round() const { return round_; }
   bool over() const { return phase_ == Phase::over; }
 
-  // For people and for status.
+  // For messages and for `mgpu-run status`.
   struct NodeView {
     NodeId id;
     std::string host;
     int nproc;
-    int node_rank;      // in the present or last round; -1: in none
+    int node_rank;      // in the current or last round; -1: in none
     std::string state;  // running, stopping, ended, lost, waiting, spare
     LeaderTime since;
   };
   std::vector<NodeView> view() const;
   std::string phase() const;
-  // What a gathering job waits for: "1 of 2 nodes are here, ...".
+  // What a gathering job waits for: "1 of 2 nodes joined (host0); missing: node rank 1".
   std::string missing() const;
   std::string host_of(NodeId node) const;
 
  private:
-  static constexpr LeaderTime kTellEvery = std::chrono::seconds(1);  // those that wait, what for
+  static constexpr LeaderTime kNoticeInterval = std::chrono::seconds(1);  // to waiting nodes
 
   enum class Phase { gathering, running, stopping, resting, over };
   enum class Part { waiting, disputing, in_round, ended };
@@ -117,63 +119,63 @@ class Coordinator {
     rendezvous::Join join;
     Part part = Part::waiting;
     LeaderTime since{0};
-    int place = -1;  // its node rank in the last round
+    int node_rank = -1;  // in the current or last round; -1: in none
     bool lost = false;
-    LeaderTime last_heard{0}, dead_by{0};
+    LeaderTime last_heartbeat{0}, dead_by{0};
     std::optional<rendezvous::NodeEnded> end;
   };
 
-  void consider(LeaderTime now);
-  void settle_disputes(LeaderTime now);
+  void maybe_start_round(LeaderTime now);
+  void resolve_disputes(LeaderTime now);
   std::optional<NodeId> holder_of(int node_rank, NodeId except) const;
-  void forget_others_counts();
-  void begin_round(LeaderTime now);
+  void reset_counts_if_all_new();
+  void start_round(LeaderTime now);
   void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
   void check_round_over(LeaderTime now);
   bool round_is_over(LeaderTime now) const;
-  void judge(LeaderTime now);
-  void gather(LeaderTime now);
+  void assess_round(LeaderTime now);
+  void start_gathering(LeaderTime now);
   void finish(int status, const std::string& why);
-  void forget_round();
-  void tell_waiting(LeaderTime now);
+  void reset_round();
+  void notify_waiting(LeaderTime now);
   void recount();
-  int here() const { return static_cast<int>(nodes_.size()) - apart_; }
+  int available_nodes() const { return static_cast<int>(nodes_.size()) - unavailable_; }
   std::vector<NodeId> candidates() const;
   std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures() const;
-  bool caused_from_outside(const rendezvous::NodeEnded& failure) const;
+  bool has_external_cause(const rendezvous::NodeEnded& failure) const;
   Decision decide(const rendezvous::NodeEnded& failure);
-  void let_go(NodeId id);
-  bool has_loss() const;
+  void remove_node(NodeId id);
+  bool has_lost_node() const;
   bool in_this_round(const Node& node) const;
   bool old_round_may_run(LeaderTime now) const;
-  bool is_back(const Node& node) const;
+  bool has_rejoined(const Node& node) const;
   bool ends_the_job(const Node& node) const;
-  Actions take();
+  Actions take_actions();
 
   Settings settings_;
   JobCounts counts_;
   Phase phase_ = Phase::gathering;
-  int round_ = -1;  // the present or last; counts_ may know of later ones, of other leaders
+  int round_ = -1;  // current or last; counts_ may include later ones, of other leaders
   std::map<NodeId, Node> nodes_;
-  std::map<int, NodeId> rank_holders_;  // who asked for a node rank first; may be gone by now
-  // So that ten thousand that come and go one by one are not counted each time: nodes that are
-  // lost or in dispute, that were in a lost leader's round, that have ranks of this round.
-  int apart_ = 0, back_ = 0, at_work_ = 0;
+  std::map<int, NodeId> rank_holders_;  // the first node that requested it; may be gone by now
+  // Counters, so that ten thousand nodes that join one by one are not counted each time: nodes that
+  // are lost or in dispute; that were in a lost leader's round; whose ranks of this round run.
+  int unavailable_ = 0, rejoined_ = 0, working_ = 0;
   Actions actions_;
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;
   LeaderTime rest_until_{0};
-  LeaderTime ticked_{0};
-  LeaderTime told_at_{LeaderTime::min()};  // those that wait, what for
-  bool news_ = false;                      // that they have not been told
-  // Nodes of a lost leader's last round that are not back may still run it: until they cannot any
-  // more, no round begins.
+  LeaderTime last_tick_{0};
+  LeaderTime noticed_at_{LeaderTime::min()};  // when waiting nodes were last informed
+  bool has_news_ = false;                     // since then
+  // Nodes of a lost leader's last round that have not rejoined may still run it. No round starts
+  // until they certainly do not.
   LeaderTime hold_until_{0};
   int nodes_before_ = 0;
-  bool formed_ = false;  // there was a round
+  bool had_round_ = false;  // a round has started before
   int stop_signal_ = 0;
   std::string stop_why_;
-  // When somebody left this round or was let in: what fails from then on does so for that.
+  // When a node first left this round or joined it. Later failures are attributed to that.
   LeaderTime disturbed_at_{LeaderTime::max()};
   std::vector<FailedAttempt> history_;
 };

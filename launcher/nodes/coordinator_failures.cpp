@@ -1,4 +1,4 @@
-// The part of the coordinator that ends a round and decides what comes then.
+// The part of the coordinator that ends a round and decides what happens next.
 
 #include <fmt/format.h>
 
@@ -27,14 +27,15 @@ void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime n
 }
 
 bool Coordinator::round_is_over(LeaderTime now) const {
-  return at_work_ == 0 && std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+  return working_ == 0 && std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
            const Node& node = entry.second;
            return node.part != Part::in_round || (node.lost && now >= node.dead_by);
          });
 }
 
 void Coordinator::check_round_over(LeaderTime now) {
-  if ((phase_ == Phase::running || phase_ == Phase::stopping) && round_is_over(now)) judge(now);
+  if ((phase_ == Phase::running || phase_ == Phase::stopping) && round_is_over(now))
+    assess_round(now);
 }
 
 std::vector<std::pair<NodeId, NodeEnded>> Coordinator::failures() const {
@@ -47,21 +48,21 @@ std::vector<std::pair<NodeId, NodeEnded>> Coordinator::failures() const {
   return found;
 }
 
-bool Coordinator::has_loss() const {
+bool Coordinator::has_lost_node() const {
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return entry.second.lost && entry.second.part == Part::in_round;
   });
 }
 
-// Ranks fail when their peers vanish. What failed before the last sign of a lost node came, and
-// before anybody was told to stop, did so for reasons of its own.
-bool Coordinator::caused_from_outside(const NodeEnded& failure) const {
+// Ranks fail when their peers vanish. A failure has its own cause only if it happened before the
+// last heartbeat of a lost node, and before any node was asked to stop.
+bool Coordinator::has_external_cause(const NodeEnded& failure) const {
   const LeaderTime slack = settings_.keep_alive / 10;
   const LeaderTime when(failure.when);
   if (when > disturbed_at_ - slack) return true;
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const Node& node = entry.second;
-    return node.lost && node.part == Part::in_round && when > node.last_heard - slack;
+    return node.lost && node.part == Part::in_round && when > node.last_heartbeat - slack;
   });
 }
 
@@ -70,45 +71,45 @@ Decision Coordinator::decide(const NodeEnded& failure) {
   history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
                                 std::chrono::nanoseconds(failure.lasted))});
   if (is_oom(kind)) ++counts_.oom_count;
-  // Every failure so far was followed by a restart; a leader before us may have seen some.
+  // Every failure so far led to a restart; some may have happened under an earlier leader.
   const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
   return decide_restart(history_, settings_.limits, before);
 }
 
-void Coordinator::judge(LeaderTime now) {
+void Coordinator::assess_round(LeaderTime now) {
   RoundEnded over{.round = round_, .failures = failures(), .why = stop_why_};
-  const bool failed = !over.failures.empty() && !caused_from_outside(over.failures.front().second);
+  const bool failed = !over.failures.empty() && !has_external_cause(over.failures.front().second);
   const bool all_done = std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return !in_this_round(entry.second) ||
            (entry.second.end && entry.second.end->outcome == "done");
   });
-  if (!failed && !has_loss() && stop_signal_ == 0 && all_done && stop_why_.empty()) {
+  if (!failed && !has_lost_node() && stop_signal_ == 0 && all_done && stop_why_.empty()) {
     actions_.emplace_back(std::move(over));
     return finish(0, "");
   }
   int status = 128 + stop_signal_;
   if (failed && stop_signal_ == 0) {
     over.decision = decide(over.failures.front().second);
-    const int told = over.failures.front().second.status;
-    status = told > 0 && told < 256 ? told : 1;
+    const int reported = over.failures.front().second.status;
+    status = reported > 0 && reported < 256 ? reported : 1;
   }
   const auto decision = over.decision;
   const std::string why = stop_why_;
   actions_.emplace_back(std::move(over));
   if (stop_signal_ != 0) return finish(128 + stop_signal_, why);
   if (decision && !decision->restart) return finish(status, "");
-  forget_round();
+  reset_round();
   if (decision) ++counts_.restarts;
   if (decision && decision->delay.count() > 0) {
     phase_ = Phase::resting;
     rest_until_ = now + decision->delay;
     return;
   }
-  gather(now);
+  start_gathering(now);
 }
 
-// All that are left wait for the next round.
-void Coordinator::forget_round() {
+// All remaining nodes wait for the next round.
+void Coordinator::reset_round() {
   std::erase_if(nodes_, [](const auto& entry) { return entry.second.lost; });
   for (auto& [id, node] : nodes_) {
     if (in_this_round(node)) node.part = Part::waiting;
@@ -119,10 +120,10 @@ void Coordinator::forget_round() {
   disturbed_at_ = LeaderTime::max();
 }
 
-void Coordinator::gather(LeaderTime now) {
+void Coordinator::start_gathering(LeaderTime now) {
   phase_ = Phase::gathering;
   join_deadline_ = now + settings_.join_timeout;
-  consider(now);
+  maybe_start_round(now);
 }
 
 void Coordinator::finish(int status, const std::string& why) {

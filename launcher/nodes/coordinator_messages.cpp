@@ -1,4 +1,4 @@
-// The part of the coordinator that tells people what it knows.
+// The part of the coordinator that describes the job to the user.
 
 #include <fmt/format.h>
 
@@ -10,13 +10,13 @@ namespace mgpu::launcher {
 
 using rendezvous::Notice;
 
-void Coordinator::tell_waiting(LeaderTime now) {
-  if (!news_ || now < told_at_ + kTellEvery) return;
-  news_ = false;
-  told_at_ = now;
+void Coordinator::notify_waiting(LeaderTime now) {
+  if (!has_news_ || now < noticed_at_ + kNoticeInterval) return;
+  has_news_ = false;
+  noticed_at_ = now;
   const bool runs = phase_ == Phase::running;
   const std::string text =
-      runs ? "the job is full; this node is a spare that takes the place of one that is lost"
+      runs ? "the job has all its nodes; this node is a spare and replaces the next lost node"
            : missing();
   for (const auto& [id, node] : nodes_)
     if (node.part == Part::waiting) actions_.emplace_back(SendMessage{id, Notice{text}});
@@ -24,14 +24,14 @@ void Coordinator::tell_waiting(LeaderTime now) {
 
 std::string Coordinator::missing() const {
   const auto here = candidates();
-  std::string text = fmt::format("{} of {} nodes {} here", here.size(), settings_.min_nodes,
-                                 here.size() == 1 ? "is" : "are");
-  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes)) text += ", last call for more";
+  std::string text = fmt::format("{} of {} nodes joined", here.size(), settings_.min_nodes);
+  if (here.size() >= static_cast<std::size_t>(settings_.min_nodes))
+    text += ", last call for more nodes";
   if (here.size() > 8) return text;
   for (const NodeId id : here)
     text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);
   if (!here.empty()) text += ")";
-  if (!settings_.by_rank) return text;
+  if (!settings_.static_ranks) return text;
   std::string ranks;
   for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
     if (std::none_of(here.begin(), here.end(),
@@ -74,7 +74,7 @@ std::vector<Coordinator::NodeView> Coordinator::view() const {
     views.push_back({.id = id,
                      .host = node.join.host,
                      .nproc = node.join.nproc,
-                     .node_rank = node.place,
+                     .node_rank = node.node_rank,
                      .state = std::move(state),
                      .since = node.since});
   }

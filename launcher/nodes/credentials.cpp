@@ -13,9 +13,9 @@
 namespace mgpu::launcher {
 namespace {
 
-// The leader makes a secret of its own and hands it out sealed: only programs of our user can open
-// what is sealed, as munged tells whose a credential is.
-rendezvous::Credentials by_munge() {
+// The leader creates a secret and sends it sealed, as a munge credential. munged reports the user
+// of a credential, so that only programs of the same user accept it.
+rendezvous::Credentials munge_credentials() {
   const char* socket = std::getenv(kMungeSocketVariable);
   const auto munge = std::make_shared<Munge>(socket ? socket : "");
   munge->decode(munge->encode("is munged there?"));
@@ -24,7 +24,7 @@ rendezvous::Credentials by_munge() {
     auto opened = munge->decode(sealed);
     if (opened.uid != ::geteuid())
       throw std::runtime_error(
-          fmt::format("the leader runs as user {}, we as {}", opened.uid, ::geteuid()));
+          fmt::format("the leader runs as uid {}, this agent as uid {}", opened.uid, ::geteuid()));
     return opened.payload;
   };
   return {.secret = make_secret(), .seal = seal, .unseal = unseal};
@@ -37,18 +37,18 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
   ::unsetenv(kTokenVariable);
   if (secret) return {.secret = std::move(secret->bytes)};
   if (options.insecure) return {};
-  std::string munge_says;
+  std::string munge_problem;
   if (options.cluster.kind == Cluster::Kind::slurm) {
     try {
-      return by_munge();
+      return munge_credentials();
     } catch (const std::exception& problem) {
-      munge_says = fmt::format(" (munge cannot prove it: {})", problem.what());
+      munge_problem = fmt::format(" (munge is unavailable: {})", problem.what());
     }
   }
   throw UsageError(
-      fmt::format("--nnodes {}: nothing says who may join{}; give all nodes one secret with "
-                  "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or let anybody join with --insecure",
-                  options.max_nodes, munge_says));
+      fmt::format("--nnodes {}: no shared secret{}; give all nodes the same one with "
+                  "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or accept every node with --insecure",
+                  options.max_nodes, munge_problem));
 }
 
 }  // namespace mgpu::launcher

@@ -6,9 +6,9 @@
 
 namespace mgpu::launcher {
 
-// How the nodes of a job know each other: by the secret that was given, by munge under Slurm, or,
-// with --insecure, not at all. Takes the secret out of our environment, so that ranks do not get
-// it. Throws UsageError when there is no way.
+// How the nodes of a job authenticate each other: with the given secret, with munge under Slurm,
+// or, with --insecure, not at all. Removes the secret from the environment, so that ranks do not
+// inherit it. Throws UsageError if none of these applies.
 rendezvous::Credentials find_credentials(const Options& options, const Variables& variables);
 
 }  // namespace mgpu::launcher

@@ -29,7 +29,7 @@ int free_port() {
   for (int i = 0; i < kTries; ++i)
     if (const int port = pick(random); can_bind(port)) return port;
   throw std::runtime_error(
-      "cannot find a free port between 20000 and 32000; name one with "
+      "cannot find a free port between 20000 and 32000; choose one with "
       "--master-port");
 }
 

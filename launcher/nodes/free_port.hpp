@@ -2,8 +2,8 @@
 
 namespace mgpu::launcher {
 
-// A port that is free now and that no outgoing connection will take before somebody binds it: from
-// below the range that the kernel hands out itself. Throws when there is none.
+// A port that is free now. It is below the kernel's range of ephemeral ports, so that no outgoing
+// connection takes it before it is bound. Throws if there is none.
 int free_port();
 
 }  // namespace mgpu::launcher

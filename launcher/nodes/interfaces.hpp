@@ -5,13 +5,13 @@
 
 namespace mgpu::launcher {
 
-// An address of this machine, numeric and without a scope.
+// A network interface of this machine and one of its addresses, numeric and without a scope.
 struct Interface {
   std::string name;
   std::string address;
 };
 
-// Those that are up.
+// All interfaces that are up.
 std::vector<Interface> interfaces();
 
 }  // namespace mgpu::launcher

@@ -16,7 +16,7 @@
 namespace mgpu::launcher {
 namespace {
 
-// Empty when there is none that is ours alone.
+// The folder for the notes; empty if there is none that only this user can access.
 std::string folder() {
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   const std::string path = runtime && *runtime == '/'
@@ -29,7 +29,7 @@ std::string folder() {
   return ours ? path : std::string();
 }
 
-// A file name for any job id: what is neither letter nor digit becomes its code.
+// A file name for any job id: characters other than letters, digits and '-' become %xx.
 std::string path_of(const std::string& job, const std::string& ending = ".job") {
   const std::string in = folder();
   if (in.empty() || job.size() > 80) return {};
@@ -41,19 +41,19 @@ std::string path_of(const std::string& job, const std::string& ending = ".job") 
   return fmt::format("{}/{}{}", in, name, ending);
 }
 
-std::string trace_of(const std::string& job, int port) {
+std::string trace_path(const std::string& job, int port) {
   return path_of(job, fmt::format(".{}.leader", port));
 }
 
-// In one piece, for us alone.
+// Writes the file atomically, readable by this user only.
 void write_note(const std::string& path, const std::string& text) {
   if (path.empty()) return;
-  const std::string beside = fmt::format("{}.{}", path, ::getpid());
+  const std::string temporary = fmt::format("{}.{}", path, ::getpid());
   const rendezvous::UniqueFd fd(
-      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   const bool written =
       fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!written || ::rename(beside.c_str(), path.c_str()) != 0) ::unlink(beside.c_str());
+  if (!written || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
 }  // namespace
@@ -82,21 +82,21 @@ void forget_job(const std::string& job) {
   std::string host;
   int port = 0;
   pid_t pid = 0;
-  // Another agent on this machine may have taken its place.
+  // Another agent on this machine may have replaced the note.
   if (!path.empty() && std::getline(in, host) && in >> port >> pid && pid == ::getpid())
     ::unlink(path.c_str());
 }
 
 void trace_leader(const std::string& job, int port, int nodes) {
-  write_note(trace_of(job, port), fmt::format("{}\n", nodes));
+  write_note(trace_path(job, port), fmt::format("{}\n", nodes));
 }
 
 void erase_leader(const std::string& job, int port) {
-  if (const std::string path = trace_of(job, port); !path.empty()) ::unlink(path.c_str());
+  if (const std::string path = trace_path(job, port); !path.empty()) ::unlink(path.c_str());
 }
 
 std::optional<LeaderTrace> find_leader(const std::string& job, int port) {
-  const std::string path = trace_of(job, port);
+  const std::string path = trace_path(job, port);
   struct stat st{};
   std::ifstream in(path);
   LeaderTrace trace;

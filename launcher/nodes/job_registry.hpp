@@ -6,22 +6,23 @@
 
 namespace mgpu::launcher {
 
-// Where a job of several nodes can be asked how it is, noted for this user's later commands on this
-// machine in a folder that only the user can read.
+// Where `mgpu-run status` can query a multi-node job. Stored for this user's later commands on this
+// machine, in a folder that only the user can read.
 struct JobAddress {
   std::string host;
   int port = 0;
-  std::optional<std::string> secret = {};  // empty text: none is needed; nothing: not known
+  std::optional<std::string> secret = {};  // empty: none is needed; nullopt: not known
 };
 
-// Both do what they can and say nothing: a job does not fail for its note.
+// Best effort, errors are ignored: a job does not fail because its note cannot be written.
 void note_job(const std::string& job, const JobAddress& address);
 void forget_job(const std::string& job);
 
 std::optional<JobAddress> find_job(const std::string& job);
 
-// A leader's sign that it leads: what is found of one that has not ended well tells when it was
-// alive last, and how many nodes its round had, which may still run it.
+// A file that a leader updates while it leads and removes when its job ends. One that is left by a
+// leader that crashed shows when it was last alive, and the size of its round, whose nodes may
+// still run.
 struct LeaderTrace {
   int nodes = 0;
   std::chrono::nanoseconds age{0};

@@ -15,24 +15,25 @@ using boost::asio::posix::stream_descriptor;
 using rendezvous::steady_now;
 using rendezvous::store::ServerOptions;
 
-constexpr auto kTellOfStrangersEvery = std::chrono::seconds(10);
-constexpr std::size_t kStrangers = 1024;  // beside all nodes of the job, that may come at once
+constexpr auto kRejectionNoteInterval = std::chrono::seconds(10);
+// In addition to all nodes of the job, which may connect at once.
+constexpr std::size_t kMaxPending = 1024;
 
 std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
   return std::chrono::steady_clock::time_point(
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
 }
 
-const char* describe(rendezvous::Connections::Parting how) {
+const char* describe(rendezvous::Connections::CloseReason how) {
   switch (how) {
-    case rendezvous::Connections::Parting::ended:
+    case rendezvous::Connections::CloseReason::closed:
       return "its mgpu-run has ended";
-    case rendezvous::Connections::Parting::broken:
+    case rendezvous::Connections::CloseReason::broken:
       return "its connection broke";
-    case rendezvous::Connections::Parting::silent:
+    case rendezvous::Connections::CloseReason::silent:
       break;
   }
-  return "nothing was heard of it for the keep-alive";
+  return "no heartbeat within the keep-alive";
 }
 
 std::string text_of(const sockaddr& address) {
@@ -48,27 +49,29 @@ std::string text_of(const sockaddr& address) {
 Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbacks)
     : settings_(std::move(settings)),
       callbacks_(std::move(callbacks)),
-      store_(ServerOptions{
-          .reach = ServerOptions::Reach::network,
-          .port = settings_.port,
-          .admit = [this](const sockaddr& peer) { return may_use_store(peer); },
-          .strangers = [this](rendezvous::UniqueFd socket,
-                              std::string_view bytes) { hub_.adopt(std::move(socket), bytes); }}),
-      hub_({.job = settings_.job,
-            .credentials = settings_.credentials,
-            .keep_alive = settings_.rules.keep_alive,
-            .port = store_.port(),
-            .most_strangers = kStrangers + static_cast<std::size_t>(settings_.rules.max_nodes)},
-           {.joined = [](Connections::PeerId) {},
-            .message = [this](
-                           Connections::PeerId peer,
-                           rendezvous::Message&& message) { on_message(peer, std::move(message)); },
-            .gone = [this](Connections::PeerId peer,
-                           Connections::Parting how) { on_gone(peer, how); },
-            .turned_away = [this](const std::string& line) { turned_away(line); }}),
+      store_(ServerOptions{.reach = ServerOptions::Reach::network,
+                           .port = settings_.port,
+                           .admit = [this](const sockaddr& peer) { return may_use_store(peer); },
+                           .other_protocol =
+                               [this](rendezvous::UniqueFd socket, std::string_view bytes) {
+                                 connections_.adopt(std::move(socket), bytes);
+                               }}),
+      connections_(
+          {.job = settings_.job,
+           .credentials = settings_.credentials,
+           .keep_alive = settings_.rules.keep_alive,
+           .port = store_.port(),
+           .max_pending = kMaxPending + static_cast<std::size_t>(settings_.rules.max_nodes)},
+          {.joined = [](Connections::PeerId) {},
+           .message = [this](
+                          Connections::PeerId peer,
+                          rendezvous::Message&& message) { on_message(peer, std::move(message)); },
+           .gone = [this](Connections::PeerId peer,
+                          Connections::CloseReason how) { on_gone(peer, how); },
+           .rejected = [this](const std::string& line) { on_rejected(line); }}),
       coordinator_(settings_.rules, settings_.counts, steady_now()),
       store_watch_(io, ::fcntl(store_.fd(), F_DUPFD_CLOEXEC, 3)),
-      hub_watch_(io, ::fcntl(hub_.fd(), F_DUPFD_CLOEXEC, 3)),
+      connections_watch_(io, ::fcntl(connections_.fd(), F_DUPFD_CLOEXEC, 3)),
       timer_(io),
       began_(steady_now()) {
   history_.target = settings_.target;
@@ -76,7 +79,7 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
   history_.run_id = settings_.job;
   history_.max_restarts = settings_.rules.limits.max_restarts;
   serve(store_watch_, [this] { store_.poll(); });
-  serve(hub_watch_, [this] { hub_.poll(); });
+  serve(connections_watch_, [this] { connections_.poll(); });
   arm_timer();
 }
 
@@ -86,7 +89,7 @@ void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
                     alive = std::weak_ptr(alive_)](const boost::system::error_code& failed) {
                      if (failed || alive.expired()) return;
                      work();
-                     check_alone();
+                     check_agents_informed();
                      if (changed_) arm_timer();
                      serve(watch, work);
                    });
@@ -94,7 +97,7 @@ void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
 
 void Leader::arm_timer() {
   changed_ = false;
-  LeaderTime next = steady_now() + hub_.tick_interval();
+  LeaderTime next = steady_now() + connections_.tick_interval();
   if (const auto deadline = coordinator_.next_deadline()) next = std::min(next, *deadline);
   timer_.expires_at(as_time_point(next));
   timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& cancelled) {
@@ -105,14 +108,14 @@ void Leader::arm_timer() {
 }
 
 void Leader::on_timer() {
-  leave_trace();
-  hub_.tick(steady_now());
-  act(coordinator_.tick(steady_now()));
-  check_alone();
+  write_trace();
+  connections_.tick(steady_now());
+  carry_out_all(coordinator_.tick(steady_now()));
+  check_agents_informed();
 }
 
-// For whoever leads here after us, should we end badly.
-void Leader::leave_trace() {
+// For the next leader on this node, in case this one crashes.
+void Leader::write_trace() {
   const auto now = steady_now();
   if (settings_.rules.elected || round_nodes_.empty() || coordinator_.over() ||
       (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
@@ -124,94 +127,98 @@ void Leader::leave_trace() {
 void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message) {
   const LeaderTime now = steady_now();
   if (const auto* join = std::get_if<rendezvous::Join>(&message)) {
-    if (!leads_.emplace(peer, join->leads).second) return;
-    act(coordinator_.joined(peer, *join, now));
+    if (!agents_.emplace(peer, join->leads).second) return;
+    carry_out_all(coordinator_.joined(peer, *join, now));
   } else if (const auto* failing = std::get_if<rendezvous::Failing>(&message)) {
-    act(coordinator_.failing(peer, *failing, now));
+    carry_out_all(coordinator_.failing(peer, *failing, now));
   } else if (const auto* end = std::get_if<rendezvous::NodeEnded>(&message)) {
-    round_ends_[peer] = attempt_from_json(end->details).ranks;
-    act(coordinator_.ended(peer, *end, now));
+    round_results_[peer] = attempt_from_json(end->details).ranks;
+    carry_out_all(coordinator_.ended(peer, *end, now));
   } else if (const auto* leave = std::get_if<rendezvous::Leave>(&message)) {
-    act(coordinator_.leaves(peer, *leave, now));
-    hub_.close(peer);
-  } else if (std::holds_alternative<rendezvous::StatusQuestion>(message)) {
-    hub_.send(peer, rendezvous::StatusAnswer{status()});
-    hub_.close(peer);
+    carry_out_all(coordinator_.leaves(peer, *leave, now));
+    connections_.close(peer);
+  } else if (std::holds_alternative<rendezvous::StatusRequest>(message)) {
+    connections_.send(peer, rendezvous::StatusReply{status()});
+    connections_.close(peer);
   }
   changed_ = true;
 }
 
-void Leader::on_gone(Connections::PeerId peer, Connections::Parting how) {
-  if (leads_.erase(peer) == 0) return;
-  const bool surely_over = how == Connections::Parting::ended;
-  act(coordinator_.gone(peer, hub_.facts(peer).last_heard, surely_over, describe(how),
-                        steady_now()));
+void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
+  if (agents_.erase(peer) == 0) return;
+  const bool certainly_ended = how == Connections::CloseReason::closed;
+  carry_out_all(coordinator_.gone(peer, connections_.facts(peer).last_heartbeat, certainly_ended,
+                                  describe(how), steady_now()));
   changed_ = true;
 }
 
-// A port that is open to the world gets strange visitors; they are counted, not listed.
-void Leader::turned_away(const std::string& line) {
-  ++turned_away_;
+// A port that is reachable from the internet gets many foreign connections: count, do not list
+// them.
+void Leader::on_rejected(const std::string& line) {
+  ++rejections_;
   const auto now = steady_now();
-  if (turned_away_told_.count() != 0 && now - turned_away_told_ < kTellOfStrangersEvery) return;
-  turned_away_told_ = now;
-  callbacks_.announce(
-      turned_away_ == 1 ? line : fmt::format("{} ({} connections so far)", line, turned_away_));
+  if (rejection_noted_at_.count() != 0 && now - rejection_noted_at_ < kRejectionNoteInterval)
+    return;
+  rejection_noted_at_ = now;
+  callbacks_.print_line(
+      rejections_ == 1 ? line : fmt::format("{} ({} connections so far)", line, rejections_));
 }
 
-void Leader::act(Coordinator::Actions actions) {
+void Leader::carry_out_all(Coordinator::Actions actions) {
   for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
 }
 
 void Leader::carry_out(const SendMessage& action) {
   if (const auto* end = std::get_if<rendezvous::End>(&action.message))
-    return hub_.send(action.node,
-                     rendezvous::End{.status = end->status, .words = words_for(action.node)});
-  hub_.send(action.node, action.message);
+    return connections_.send(
+        action.node,
+        rendezvous::End{.status = end->status, .message = final_message_for(action.node)});
+  connections_.send(action.node, action.message);
 }
 
 void Leader::carry_out(const Dismiss& action) {
-  hub_.close(action.node);
-  leads_.erase(action.node);
+  connections_.close(action.node);
+  agents_.erase(action.node);
 }
 
-// The store forgets what the ranks of the last round have left, and their connections go.
+// Clears the store and closes the connections of the last round's ranks.
 void Leader::carry_out(const StartRound& action) {
   members_.clear();
   for (const NodeId node : action.nodes) {
-    const auto facts = hub_.facts(node);
-    // Our own agent may have come by a loopback, and its ranks by the address that others use.
-    members_.insert({facts.address, facts.our_address});
+    const auto facts = connections_.facts(node);
+    // This node's agent may have connected over loopback, while its ranks use the external address.
+    members_.insert({facts.address, facts.local_address});
   }
   round_nodes_ = action.nodes;
   traced_at_ = {};
-  leave_trace();
+  write_trace();
   round_restarts_ = coordinator_.counts().restarts;
-  round_ends_.clear();
+  round_results_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
   store_.reset();
-  callbacks_.changed(coordinator_.counts(), history_.nodes);
+  callbacks_.state_changed(coordinator_.counts(), history_.nodes);
 }
 
 void Leader::carry_out(const RoundEnded& over) {
-  AttemptResult attempt = merged(over);
+  AttemptResult attempt = merge_results(over);
   if (over.decision) {
     history_.remark = over.decision->why;
     if (over.decision->restart && attempt.first_failure)
-      callbacks_.announce(restart_line(attempt, history_.max_restarts));
+      callbacks_.print_line(restart_line(attempt, history_.max_restarts));
   }
   history_.attempts.push_back(std::move(attempt));
-  callbacks_.changed(coordinator_.counts(), history_.nodes);
+  callbacks_.state_changed(coordinator_.counts(), history_.nodes);
 }
 
-// The ends of all ranks of all nodes in one table, by rank; the cause is that of the first failure.
-AttemptResult Leader::merged(const RoundEnded& over) const {
+// Merges the results of all ranks of all nodes, sorted by rank; the cause is that of the first
+// failure.
+AttemptResult Leader::merge_results(const RoundEnded& over) const {
   AttemptResult attempt;
   if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);
   attempt.number = round_restarts_;
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
-    if (const auto ends = round_ends_.find(node); ends != round_ends_.end())
+    if (const auto ends = round_results_.find(node); ends != round_results_.end())
       attempt.ranks.insert(attempt.ranks.end(), ends->second.begin(), ends->second.end());
   std::sort(attempt.ranks.begin(), attempt.ranks.end(),
             [](const RankResult& a, const RankResult& b) { return a.rank < b.rank; });
@@ -219,7 +226,7 @@ AttemptResult Leader::merged(const RoundEnded& over) const {
 }
 
 void Leader::carry_out(const PrintLine& action) {
-  callbacks_.announce(action.line);
+  callbacks_.print_line(action.line);
 }
 
 void Leader::carry_out(const JobEnded& action) {
@@ -227,21 +234,21 @@ void Leader::carry_out(const JobEnded& action) {
   history_.stop_signal = action.stop_signal;
   if (!action.why.empty()) history_.remark = action.why;
   history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
-  alone_by_ = steady_now() + settings_.rules.keep_alive;
+  inform_until_ = steady_now() + settings_.rules.keep_alive;
   erase_leader(settings_.job, port());
-  callbacks_.over(action.status);
+  callbacks_.job_ended(action.status);
 }
 
-std::string Leader::words_for(NodeId node) const {
-  const auto leads = leads_.find(node);
-  if (history_.status == 0 || (leads != leads_.end() && leads->second)) return {};
+std::string Leader::final_message_for(NodeId node) const {
+  const auto leads = agents_.find(node);
+  if (history_.status == 0 || (leads != agents_.end() && leads->second)) return {};
   if (history_.attempts.empty() || !history_.attempts.back().first_failure ||
       history_.stop_signal != 0)
-    return fmt::format("{} (exit status {}); more on {}", history_.remark, history_.status,
-                       history_.host);
+    return fmt::format("{} (exit status {}); see the output on {}", history_.remark,
+                       history_.status, history_.host);
   const AttemptResult& last = history_.attempts.back();
   const RankResult& first = *last.first_failure;
-  return fmt::format("{} failed: rank {} on {}: {} (exit status {}); the table is on {}",
+  return fmt::format("{} failed: rank {} on {}: {} (exit status {}); see the table on {}",
                      history_.target, first.rank, first.host, last.cause.text, history_.status,
                      history_.host);
 }
@@ -253,24 +260,25 @@ bool Leader::may_use_store(const sockaddr& peer) const {
 
 std::string Leader::reached_address() const {
   for (const NodeId node : round_nodes_) {
-    const auto facts = hub_.facts(node);
-    if (!facts.address.empty() && facts.address != facts.our_address) return facts.our_address;
+    const auto facts = connections_.facts(node);
+    if (!facts.address.empty() && facts.address != facts.local_address) return facts.local_address;
   }
   return {};
 }
 
 bool Leader::has_others() const {
-  return std::any_of(leads_.begin(), leads_.end(), [](const auto& agent) { return !agent.second; });
+  return std::any_of(agents_.begin(), agents_.end(),
+                     [](const auto& agent) { return !agent.second; });
 }
 
-void Leader::when_alone(std::function<void()> alone) {
-  alone_ = std::move(alone);
-  check_alone();
+void Leader::when_agents_informed(std::function<void()> done) {
+  on_agents_informed_ = std::move(done);
+  check_agents_informed();
 }
 
-void Leader::check_alone() {
-  if (!alone_ || (hub_.peers() > 0 && steady_now() < alone_by_)) return;
-  std::exchange(alone_, nullptr)();
+void Leader::check_agents_informed() {
+  if (!on_agents_informed_ || (connections_.peers() > 0 && steady_now() < inform_until_)) return;
+  std::exchange(on_agents_informed_, nullptr)();
 }
 
 }  // namespace mgpu::launcher

@@ -18,39 +18,39 @@
 
 namespace mgpu::launcher {
 
-// The serving side of a job over several nodes: one port on which agents and store clients come,
-// and the Coordinator whose decisions it carries out.
+// The leader of a multi-node job: serves agents and store clients on one port, and carries out the
+// decisions of the Coordinator.
 class Leader {
  public:
   struct Settings {
     std::string job;
-    std::string target;  // for the last words
-    std::string host;    // ours, for people
+    std::string target;  // for the failure report
+    std::string host;    // this node's host name, for messages
     rendezvous::Credentials credentials;
     Coordinator::Settings rules;
     JobCounts counts;
     int port = 0;
   };
   struct Callbacks {
-    std::function<void(std::string_view)> announce;
-    // The job is over; history() is whole.
-    std::function<void(int status)> over;
-    // What a successor has to know has changed.
-    std::function<void(const JobCounts&, int nodes)> changed;
+    std::function<void(std::string_view)> print_line;
+    // The job has ended; history() is complete.
+    std::function<void(int status)> job_ended;
+    // The state that a successor needs has changed.
+    std::function<void(const JobCounts&, int nodes)> state_changed;
   };
 
-  // Takes the port, or throws.
+  // Starts to listen on the port. Throws if it cannot.
   Leader(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
 
   int port() const { return store_.port(); }
-  // All that came of the job so far, over all nodes.
+  // The results of the job so far, over all nodes.
   const JobResult& history() const { return history_; }
-  // The address of ours that the first node from elsewhere of this round has reached; may be empty.
+  // The local address that the first other node of this round connected to; may be empty.
   std::string reached_address() const;
   // Whether agents of other nodes have joined.
   bool has_others() const;
-  // Calls back when every agent has read how the job ended, or had time to.
-  void when_alone(std::function<void()> alone);
+  // Calls `done` when every agent has received the job's end, or had the time to.
+  void when_agents_informed(std::function<void()> done);
 
  private:
   using Connections = rendezvous::Connections;
@@ -58,42 +58,43 @@ class Leader {
   void serve(boost::asio::posix::stream_descriptor& watch, std::function<void()> work);
   void arm_timer();
   void on_timer();
-  void leave_trace();
+  void write_trace();
   void on_message(Connections::PeerId peer, rendezvous::Message&& message);
-  void on_gone(Connections::PeerId peer, Connections::Parting how);
-  void turned_away(const std::string& line);
-  void act(Coordinator::Actions actions);
+  void on_gone(Connections::PeerId peer, Connections::CloseReason how);
+  void on_rejected(const std::string& line);
+  void carry_out_all(Coordinator::Actions actions);
   void carry_out(const SendMessage& action);
   void carry_out(const Dismiss& action);
   void carry_out(const StartRound& action);
   void carry_out(const RoundEnded& action);
   void carry_out(const PrintLine& action);
   void carry_out(const JobEnded& action);
-  AttemptResult merged(const RoundEnded& over) const;
-  std::string words_for(NodeId node) const;
+  AttemptResult merge_results(const RoundEnded& over) const;
+  std::string final_message_for(NodeId node) const;
   std::string status() const;
   bool may_use_store(const sockaddr& peer) const;
-  void check_alone();
+  void check_agents_informed();
 
   Settings settings_;
   Callbacks callbacks_;
   rendezvous::store::StoreServer store_;
-  Connections hub_;
+  Connections connections_;
   Coordinator coordinator_;
-  boost::asio::posix::stream_descriptor store_watch_, hub_watch_;
+  boost::asio::posix::stream_descriptor store_watch_, connections_watch_;
   boost::asio::steady_timer timer_;
-  std::set<std::string> members_;  // addresses of the nodes of the round
-  std::map<NodeId, bool> leads_;   // the agents that have joined; true: on our node
+  std::set<std::string> members_;  // addresses of the nodes in the round
+  std::map<NodeId, bool> agents_;  // agents that have joined; true: on this node
   JobResult history_;
   std::vector<NodeId> round_nodes_;
-  std::map<NodeId, std::vector<RankResult>> round_ends_;
-  int round_restarts_ = 0;  // before it
-  rendezvous::Nanoseconds began_{0}, alone_by_{0}, traced_at_{0};
-  bool changed_ = false;  // the coordinator, since the timer was armed
-  std::function<void()> alone_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for completions on their way
-  int turned_away_ = 0;
-  rendezvous::Nanoseconds turned_away_told_{0};
+  std::map<NodeId, std::vector<RankResult>> round_results_;
+  int round_restarts_ = 0;  // before this round
+  rendezvous::Nanoseconds began_{0}, inform_until_{0}, traced_at_{0};
+  bool changed_ = false;  // the coordinator has changed since the timer was set
+  std::function<void()> on_agents_informed_;
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // expires with this object, for queued completions
+  int rejections_ = 0;
+  rendezvous::Nanoseconds rejection_noted_at_{0};
 };
 
 }  // namespace mgpu::launcher

@@ -1,4 +1,4 @@
-// What `mgpu-run status` is told.
+// The answer to `mgpu-run status`.
 
 #include <nlohmann/json.hpp>
 
@@ -31,7 +31,7 @@ std::string Leader::status() const {
                    {"node_rank", node.node_rank < 0 ? json() : json(node.node_rank)},
                    {"state", node.state},
                    {"for_s", seconds(now - node.since)},
-                   {"address", hub_.facts(node.id).address},
+                   {"address", connections_.facts(node.id).address},
                    {"ranks", json::array()}};
     for (int local = 0; node.node_rank >= 0 && local < node.nproc; ++local)
       object["ranks"].push_back(base_rank++);

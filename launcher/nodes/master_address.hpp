@@ -7,18 +7,18 @@
 
 namespace mgpu::launcher {
 
-// Where the ranks are told to meet, as far as it is asked for.
+// The MASTER_ADDR and MASTER_PORT of the ranks, as far as the options set them.
 struct MasterAddress {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: we choose
+  int port = 0;  // 0: chosen automatically
   friend bool operator==(const MasterAddress&, const MasterAddress&) = default;
 };
 
-// --master-addr and --master-port; where they are not given, the static back-end's
-// --rdzv-endpoint says the same, as under torchrun.
+// From --master-addr and --master-port. If they are not given, the static back-end's
+// --rdzv-endpoint has the same meaning, as with torchrun.
 MasterAddress master_address(const Options& options);
 
-// "host", "host:port" or "[v6]:port", already checked when it was parsed; port 0: not told.
+// Splits "host", "host:port" or "[v6]:port", which was validated before; port 0: not given.
 MasterAddress split_endpoint(std::string_view endpoint);
 
 }  // namespace mgpu::launcher

@@ -10,13 +10,13 @@
 namespace mgpu::launcher {
 namespace {
 
-// The few declarations of munge.h that we need, by its documented binary interface.
+// The declarations of munge.h that we use, from its documented binary interface.
 using Context = void*;
 constexpr int kSuccess = 0;
 constexpr int kOptionSocket = 8;
-constexpr std::size_t kMostBytes = 64 << 10;
+constexpr std::size_t kMaxBytes = 64 << 10;
 
-// What the library allocated for us.
+// Memory allocated by the library.
 template <class T>
 using Allocated = std::unique_ptr<T, decltype(&std::free)>;
 
@@ -38,7 +38,7 @@ struct Munge::Library {
     return function;
   }
 
-  // What the library knows of the call that failed, else its word for the number.
+  // The library's message for the failed call, or else for the error code.
   std::string why(int code) const {
     const char* text = find<const char* (*)(Context)>("munge_ctx_strerror")(context);
     if (!text) text = find<const char* (*)(int)>("munge_strerror")(code);
@@ -63,7 +63,7 @@ Munge::Munge(const std::string& socket) : library_(std::make_unique<Library>()) 
 Munge::~Munge() = default;
 
 std::string Munge::encode(const std::string& payload) const {
-  if (payload.size() > kMostBytes) throw std::runtime_error("munge: the payload is too long");
+  if (payload.size() > kMaxBytes) throw std::runtime_error("munge: the payload is too long");
   const auto call = library_->find<int (*)(char**, Context, const void*, int)>("munge_encode");
   char* text = nullptr;
   const int code = call(&text, library_->context, payload.data(), static_cast<int>(payload.size()));
@@ -75,7 +75,8 @@ std::string Munge::encode(const std::string& payload) const {
 }
 
 Munge::Decoded Munge::decode(const std::string& credential) const {
-  if (credential.size() > 2 * kMostBytes) throw std::runtime_error("munge: too long a credential");
+  if (credential.size() > 2 * kMaxBytes)
+    throw std::runtime_error("munge: the credential is too long");
   const auto call =
       library_->find<int (*)(const char*, Context, void**, int*, uid_t*, gid_t*)>("munge_decode");
   Decoded decoded;
@@ -83,11 +84,10 @@ Munge::Decoded Munge::decode(const std::string& credential) const {
   int size = 0;
   const int code =
       call(credential.c_str(), library_->context, &bytes, &size, &decoded.uid, &decoded.gid);
-  // Of a credential that is out of date or was seen before the payload comes all the same.
+  // An expired or replayed credential yields its payload too, which must be freed.
   const Allocated<void> payload(bytes, &std::free);
   if (code != kSuccess)
-    throw std::runtime_error(
-        fmt::format("munge does not accept a credential: {}", library_->why(code)));
+    throw std::runtime_error(fmt::format("munge rejected a credential: {}", library_->why(code)));
   decoded.payload.assign(static_cast<const char*>(bytes), static_cast<std::size_t>(size));
   return decoded;
 }

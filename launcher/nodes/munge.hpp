@@ -7,10 +7,11 @@
 
 namespace mgpu::launcher {
 
-// MUNGE, by which processes of one cluster prove to each other which user they run as: what munged
-// encodes here, any munged with the same key decodes, once and within minutes, and says whose it
-// was. The library is loaded when one is made. Every call asks munged over a local socket and waits
-// for the answer, normally for less than a millisecond; it gives up after a few seconds.
+// MUNGE proves to other machines of a cluster as which user a process runs. A credential that
+// munged encodes here can be decoded by any munged with the same key, once and within minutes, and
+// yields the user. The constructor loads the library. Every call sends a request to munged over a
+// local socket and waits for the answer, normally less than a millisecond and at most a few
+// seconds.
 class Munge {
  public:
   struct Decoded {
@@ -19,14 +20,14 @@ class Munge {
     gid_t gid = 0;
   };
 
-  // `socket` empty: that of the library. Throws when the library is not there.
+  // An empty `socket` means the library's default. Throws if the library is missing.
   explicit Munge(const std::string& socket = {});
   Munge(const Munge&) = delete;
   Munge& operator=(const Munge&) = delete;
   ~Munge();
 
-  // Both throw std::runtime_error with one line that says what munged or the library says.
-  // A credential is text of a line; at most 64 KiB of payload or credential are taken.
+  // Both throw std::runtime_error with a one-line message that contains munged's or the library's
+  // error. A credential is one line of text. Limits: 64 KiB of payload, 128 KiB of credential.
   std::string encode(const std::string& payload) const;
   Decoded decode(const std::string& credential) const;
 
@@ -35,7 +36,7 @@ class Munge {
   std::unique_ptr<Library> library_;
 };
 
-// Names a socket other than the library's: what Slurm has as AuthInfo=socket=PATH.
+// Sets a socket other than the library's default; Slurm's setting is AuthInfo=socket=PATH.
 inline constexpr const char* kMungeSocketVariable = "MGPU_MUNGE_SOCKET";
 
 }  // namespace mgpu::launcher

@@ -11,14 +11,14 @@
 
 namespace mgpu::launcher {
 
-// Where the ranks of one attempt find each other: our store, or with --rank0-store a port that
-// rank 0 binds itself. Each attempt starts with an empty store: on a port of its own, or on a
-// fixed one after every old connection was closed.
+// Where the ranks of one attempt find each other: the launcher's store, or with --rank0-store a
+// port that rank 0 binds itself. Each attempt starts with an empty store: on a new port, or on a
+// fixed port after all old connections are closed.
 class RendezvousEndpoint {
  public:
   RendezvousEndpoint(boost::asio::io_context& io, const Options& options);
 
-  // Makes it ready for the next attempt. Throws when the port cannot be had.
+  // Prepares the next attempt. Throws if it cannot listen on the port.
   void begin_attempt();
   const std::string& address() const { return address_; }
   int port() const { return port_; }
@@ -28,8 +28,8 @@ class RendezvousEndpoint {
 
   boost::asio::io_context& io_;
   bool rank0_store_;
-  bool reachable_ = false;  // from other machines
-  int fixed_port_ = 0;      // 0: we choose
+  bool reachable_ = false;  // by other machines
+  int fixed_port_ = 0;      // 0: chosen automatically
   std::string address_;
   int port_ = 0;
   std::unique_ptr<rendezvous::store::StoreServer> store_;

@@ -19,7 +19,7 @@ constexpr int kStaticPort = 29500;  // torchrun's
 constexpr int kDynamicPort = 29400;
 constexpr double kYear = 365.0 * 86400;
 
-// torchrun's keys of --rdzv-conf that have a meaning here or none, so that a misspelt one is told.
+// torchrun's keys of --rdzv-conf, including those without effect here, to detect misspelt keys.
 constexpr std::string_view kKeys[] = {"join_timeout",
                                       "last_call_timeout",
                                       "keep_alive_interval",
@@ -85,8 +85,8 @@ class Conf {
   const std::map<std::string, std::string>& values_;
 };
 
-// Nodes that are numbered beforehand, as under torchrun. Where the size may change, or an endpoint
-// is given and no number, they find their order when they meet.
+// Whether the node ranks are fixed in advance, as with torchrun. In an elastic job, or with an
+// endpoint and no node rank, they are assigned when the nodes have joined.
 bool is_static(const Options& options) {
   if (options.rdzv_backend != "static") return false;
   const bool numbered = options.says("node-rank") || options.says("master-addr");
@@ -99,9 +99,9 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
   Coordinator::Settings rules;
   rules.min_nodes = options.min_nodes;
   rules.max_nodes = options.max_nodes;
-  rules.by_rank = is_static(options);
+  rules.static_ranks = is_static(options);
   rules.keep_alive = options.keep_alive;
-  // As torchrun: a node is dead when so many signs in a row are missing.
+  // As in torchrun: a node is dead if this many consecutive heartbeats are missing.
   const auto interval = conf.seconds("keep_alive_interval");
   const auto attempts = conf.seconds("keep_alive_max_attempt");
   if (interval || attempts) {
@@ -112,14 +112,14 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
     const auto each = interval.value_or(std::chrono::seconds(5));
     if (std::chrono::duration<double>(each).count() * static_cast<double>(times) > kYear)
       throw UsageError(
-          "--rdzv-conf keep_alive_interval times keep_alive_max_attempt: more than a year");
+          "--rdzv-conf: keep_alive_interval times keep_alive_max_attempt is more than a year");
     rules.keep_alive = each * times;
   }
   if (rules.keep_alive < std::chrono::milliseconds(500))
-    throw UsageError("--rdzv-conf keep_alive_interval: need at least 0.5 s in all");
+    throw UsageError("--rdzv-conf keep_alive_interval: the keep-alive must be at least 0.5 s");
   rules.grace = options.grace;
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
-  if (rules.by_rank) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
+  if (rules.static_ranks) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
   rules.last_call = conf.seconds("last_call_timeout").value_or(rules.last_call);
   rules.limits = {options.max_restarts, options.retry_delay};
   return rules;
@@ -143,36 +143,37 @@ rendezvous::etcd::Access etcd_access(const Options& options, const Conf& conf) {
 
 std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   const Conf conf(options.rdzv_conf);
-  const bool by_rank = is_static(options);
+  const bool static_ranks = is_static(options);
   if (options.standalone || options.max_nodes == 1) {
-    if (options.node_rank > 0 && by_rank && !options.standalone)
+    if (options.node_rank > 0 && static_ranks && !options.standalone)
       throw UsageError(
-          fmt::format("--node-rank {}: a job of one node has node rank 0 only; say "
-                      "how many nodes there are with --nnodes",
+          fmt::format("--node-rank {}: a job of one node has node rank 0 only; set "
+                      "the number of nodes with --nnodes",
                       options.node_rank));
     return std::nullopt;
   }
   RendezvousPlan plan;
   plan.rules = rules_of(options, conf);
-  if (by_rank) {
+  if (static_ranks) {
     const MasterAddress address = master_address(options);
     if (options.node_rank >= options.max_nodes)
-      throw UsageError(fmt::format("--node-rank {}: --nnodes {} has node ranks 0 to {}",
-                                   options.node_rank, options.max_nodes, options.max_nodes - 1));
+      throw UsageError(
+          fmt::format("--node-rank {} is out of range: --nnodes {} has node ranks 0 to {}",
+                      options.node_rank, options.max_nodes, options.max_nodes - 1));
     if (options.min_nodes != options.max_nodes)
       throw UsageError(
-          fmt::format("--nnodes {}:{}: a job whose size may change needs "
-                      "--rdzv-endpoint HOST:PORT, where its nodes meet",
+          fmt::format("--nnodes {}:{}: an elastic job needs a rendezvous endpoint; set it with "
+                      "--rdzv-endpoint HOST:PORT",
                       options.min_nodes, options.max_nodes));
     plan.host = address.host;
     plan.port = address.port != 0 ? address.port : kStaticPort;
     plan.node_rank = options.node_rank;
-    plan.serves = options.node_rank == 0;
+    plan.runs_leader = options.node_rank == 0;
     return plan;
   }
   if (options.rdzv_endpoint.empty())
     throw UsageError(
-        fmt::format("--nnodes {}:{}: say where the nodes meet, with --rdzv-endpoint "
+        fmt::format("--nnodes {}:{}: set the rendezvous endpoint with --rdzv-endpoint "
                     "HOST:PORT",
                     options.min_nodes, options.max_nodes));
   if (options.says("node-rank")) plan.node_rank = options.node_rank;
@@ -186,7 +187,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   const MasterAddress endpoint = split_endpoint(options.rdzv_endpoint);
   plan.host = endpoint.host;
   plan.port = endpoint.port != 0 ? endpoint.port : kDynamicPort;
-  plan.serves = conf.flag("is_host");
+  plan.runs_leader = conf.flag("is_host");
   return plan;
 }
 

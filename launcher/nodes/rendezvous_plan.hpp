@@ -9,20 +9,22 @@
 
 namespace mgpu::launcher {
 
-// How the nodes of a job meet.
+// How the nodes of a job find each other.
 struct RendezvousPlan {
-  std::string host;  // where the leader is
+  std::string host;  // of the leader
   int port = 0;
-  std::optional<bool> serves;  // whether we lead; unset: whoever has the address does
+  std::optional<bool> runs_leader;  // on this node; unset: the node that owns the address does
   int node_rank = -1;
   int position = -1;  // in the scheduler's order
   Coordinator::Settings rules;
-  // Who leads is elected over etcd; host is empty then, port what a leader takes, 0: any.
+  // Set if the leader is elected over etcd. Then host is empty, and port is the port of a leader on
+  // this node; 0: any free one.
   std::optional<rendezvous::etcd::Access> etcd;
-  std::string local_addr;  // by which others reach us; empty: as we reach etcd
+  std::string
+      local_addr;  // at which other nodes reach this one; empty: the local address towards etcd
 };
 
-// What the options say of it; nothing when the job has one node only. Throws UsageError.
+// Derives the plan from the options; nothing if the job has only one node. Throws UsageError.
 std::optional<RendezvousPlan> plan_rendezvous(const Options& options);
 
 }  // namespace mgpu::launcher

@@ -28,57 +28,57 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr auto kPatience = std::chrono::seconds(10);
-constexpr int kPort = 29400;
+constexpr auto kTimeout = std::chrono::seconds(10);
+constexpr int kDefaultPort = 29400;
 
-struct Asked {
-  std::string job;  // empty: whichever is there
+struct StatusTarget {
+  std::string job;  // empty: any job at that address
   JobAddress at;
   rendezvous::Credentials credentials;
 };
 
-Asked whom_to_ask(const Options& options) {
-  Asked asked{.job = options.status_job, .at = {}, .credentials = {}};
-  const bool is_address = asked.job.find(':') != std::string::npos;
-  const std::string endpoint = is_address ? asked.job : options.rdzv_endpoint;
-  if (is_address) asked.job.clear();
-  if (const auto noted = find_job(asked.job); noted && endpoint.empty()) {
-    asked.at = *noted;
+StatusTarget find_target(const Options& options) {
+  StatusTarget target{.job = options.status_job, .at = {}, .credentials = {}};
+  const bool is_address = target.job.find(':') != std::string::npos;
+  const std::string endpoint = is_address ? target.job : options.rdzv_endpoint;
+  if (is_address) target.job.clear();
+  if (const auto noted = find_job(target.job); noted && endpoint.empty()) {
+    target.at = *noted;
   } else if (endpoint.empty() && options.master_addr) {
-    asked.at = {*options.master_addr, options.master_port.value_or(29500)};
+    target.at = {*options.master_addr, options.master_port.value_or(29500)};
   } else if (!endpoint.empty()) {
     const MasterAddress address = split_endpoint(endpoint);
-    asked.at = {address.host, address.port != 0 ? address.port : kPort};
+    target.at = {address.host, address.port != 0 ? address.port : kDefaultPort};
   } else {
     throw UsageError(
-        fmt::format("status {}: no such job has been started on this machine by this "
-                    "user; say where its leader is with --rdzv-endpoint HOST:PORT",
-                    rendezvous::shown(asked.job)));
+        fmt::format("status {}: this user has no such job on this machine; give the "
+                    "address of its leader with --rdzv-endpoint HOST:PORT",
+                    rendezvous::shown(target.job)));
   }
-  const bool says = options.insecure || !options.rdzv_token_file.empty() ||
-                    own_variable("MGPU_RDZV_TOKEN").has_value();
-  if (asked.at.secret && !says)
-    asked.credentials.secret = *asked.at.secret;
+  const bool has_own_secret = options.insecure || !options.rdzv_token_file.empty() ||
+                              own_variable("MGPU_RDZV_TOKEN").has_value();
+  if (target.at.secret && !has_own_secret)
+    target.credentials.secret = *target.at.secret;
   else
-    asked.credentials = find_credentials(options, own_variable);
-  return asked;
+    target.credentials = find_credentials(options, own_variable);
+  return target;
 }
 
-// One question over one connection, with one deadline for all of it.
-class Question {
+// One status request over one connection, with one deadline for everything.
+class StatusQuery {
  public:
-  explicit Question(Asked asked)
-      : who_(fmt::format("{}:{}", asked.at.host, asked.at.port)),
-        asked_(std::move(asked)),
-        talk_(asked_.credentials, asked_.job, "status", who_) {}
+  explicit StatusQuery(StatusTarget target)
+      : address_(fmt::format("{}:{}", target.at.host, target.at.port)),
+        target_(std::move(target)),
+        channel_(target_.credentials, target_.job, "status", address_) {}
 
-  std::string ask() {
-    asio::steady_timer deadline(io_, kPatience);
+  std::string run() {
+    asio::steady_timer deadline(io_, kTimeout);
     deadline.async_wait([this](const auto& cancelled) {
       if (!cancelled) fail("no answer");
     });
     tcp::resolver resolver(io_);
-    resolver.async_resolve(asked_.at.host, std::to_string(asked_.at.port),
+    resolver.async_resolve(target_.at.host, std::to_string(target_.at.port),
                            [this](const auto& failed, const auto& results) {
                              if (failed) return fail(failed.message());
                              connect(results);
@@ -86,7 +86,7 @@ class Question {
     io_.run();
     if (!problem_.empty())
       throw std::runtime_error(
-          fmt::format("status: cannot ask the leader at {}: {}", who_, problem_));
+          fmt::format("status: cannot query the leader at {}: {}", address_, problem_));
     return answer_;
   }
 
@@ -100,31 +100,31 @@ class Question {
   }
   void write() {
     error_code failed;
-    asio::write(stream_, asio::buffer(talk_.output()), failed);
-    talk_.output().clear();
+    asio::write(stream_, asio::buffer(channel_.output()), failed);
+    channel_.output().clear();
     if (failed) fail(failed.message());
   }
   void read() {
     stream_.async_read_some(asio::buffer(bytes_), [this](const auto& failed, std::size_t got) {
-      if (failed) return fail("it closed the connection; is it an mgpu-run?");
+      if (failed) return fail("it closed the connection; is it mgpu-run?");
       try {
-        take({bytes_.data(), got});
+        handle_bytes({bytes_.data(), got});
       } catch (const std::exception& problem) {
         return fail(problem.what());
       }
       if (!io_.stopped()) read();
     });
   }
-  void take(std::string_view bytes) {
-    std::vector<rendezvous::AuthenticatedChannel::Heard> heard;
-    const bool was_open = talk_.is_open();
-    talk_.receive(bytes, heard);
-    if (talk_.is_open() && !was_open) talk_.send(rendezvous::StatusQuestion{});
-    for (const auto& item : heard) {
+  void handle_bytes(std::string_view bytes) {
+    std::vector<rendezvous::AuthenticatedChannel::Received> received;
+    const bool was_open = channel_.is_open();
+    channel_.receive(bytes, received);
+    if (channel_.is_open() && !was_open) channel_.send(rendezvous::StatusRequest{});
+    for (const auto& item : received) {
       const auto* message = std::get_if<rendezvous::Message>(&item);
       if (!message) continue;
       if (const auto* refusal = std::get_if<rendezvous::Refusal>(message)) fail(refusal->why);
-      if (const auto* answer = std::get_if<rendezvous::StatusAnswer>(message)) {
+      if (const auto* answer = std::get_if<rendezvous::StatusReply>(message)) {
         answer_ = answer->text;
         io_.stop();
       }
@@ -138,16 +138,16 @@ class Question {
 
   using error_code = boost::system::error_code;
 
-  std::string who_;
-  Asked asked_;
-  rendezvous::AgentChannel talk_;
+  std::string address_;
+  StatusTarget target_;
+  rendezvous::AgentChannel channel_;
   asio::io_context io_{1};
   tcp::socket stream_{io_};
   std::array<char, 64 << 10> bytes_{};
   std::string answer_, problem_;
 };
 
-std::string ago(double seconds) {
+std::string duration_text(double seconds) {
   if (seconds < 120) return fmt::format("{:.1f} s", seconds);
   if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
   return fmt::format("{:.1f} h", seconds / 3600);
@@ -163,17 +163,17 @@ std::string table_of(const nlohmann::json& status) {
   std::string text =
       fmt::format("{} ({}): {} for {}, round {}, {} of {} restarts, led by {}\n",
                   status.at("job").get<std::string>(), status.at("target").get<std::string>(),
-                  status.at("state").get<std::string>(), ago(status.at("for_s")),
+                  status.at("state").get<std::string>(), duration_text(status.at("for_s")),
                   status.at("round").get<int>(), status.at("restarts").get<int>(),
                   status.at("max_restarts").get<int>(), status.at("leader").get<std::string>());
   if (status.contains("missing"))
-    text += fmt::format("waits: {}\n", status.at("missing").get<std::string>());
+    text += fmt::format("waiting: {}\n", status.at("missing").get<std::string>());
   std::vector<std::vector<std::string>> rows = {
       {"node", "host", "state", "for", "ranks", "address"}};
   for (const auto& node : status.at("nodes")) {
     const auto& rank = node.at("node_rank");
     rows.push_back({rank.is_null() ? "-" : std::to_string(rank.get<int>()), node.at("host"),
-                    node.at("state"), ago(node.at("for_s")), ranks_text(node.at("ranks")),
+                    node.at("state"), duration_text(node.at("for_s")), ranks_text(node.at("ranks")),
                     node.at("address")});
   }
   return text + rendezvous::text_table(rows);
@@ -185,12 +185,12 @@ std::string status_text(const std::string& answer) {
   try {
     return table_of(nlohmann::json::parse(answer));
   } catch (const nlohmann::json::exception&) {
-    throw std::runtime_error("the leader's answer is not understood; use the same mgpu-run");
+    throw std::runtime_error("cannot parse the leader's answer; use the same version of mgpu-run");
   }
 }
 
 int run_status_command(const Options& options, std::ostream& out) {
-  const std::string answer = Question(whom_to_ask(options)).ask();
+  const std::string answer = StatusQuery(find_target(options)).run();
   if (options.json)
     out << answer << '\n';
   else

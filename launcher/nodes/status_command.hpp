@@ -7,13 +7,13 @@
 
 namespace mgpu::launcher {
 
-// `mgpu-run status JOB [--json]`: asks the leader of a job over several nodes and prints what it
-// says. JOB is the job's id, or HOST:PORT of its leader; for an id the leader is at
-// --rdzv-endpoint, or where an agent of ours on this machine has noted it. Returns the exit status;
-// throws with one line when the leader cannot be asked.
+// `mgpu-run status JOB [--json]`: queries the leader of a multi-node job and prints the job's
+// status. JOB is the job's id, or HOST:PORT of its leader. For an id, the leader's address is
+// --rdzv-endpoint, or the one that this user's agent on this machine has stored. Returns the exit
+// status; throws an error with a one-line message if the leader cannot be queried.
 int run_status_command(const Options& options, std::ostream& out);
 
-// The leader's answer (JSON) for people. Throws when it is no such answer.
+// Formats the leader's answer (JSON) as text. Throws if it cannot be parsed.
 std::string status_text(const std::string& answer);
 
 }  // namespace mgpu::launcher

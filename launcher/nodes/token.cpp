@@ -22,7 +22,7 @@ namespace {
 using rendezvous::error_text;
 using rendezvous::UniqueFd;
 
-constexpr std::size_t kLongest = 4096;
+constexpr std::size_t kMaxTokenBytes = 4096;
 
 std::string checked(std::string bytes, const std::string& from) {
   if (bytes.ends_with('\n')) bytes.pop_back();
@@ -30,32 +30,34 @@ std::string checked(std::string bytes, const std::string& from) {
   if (bytes.empty())
     throw UsageError(
         fmt::format("{}: the token is empty; make one with: openssl rand -hex 32", from));
-  if (bytes.size() > kLongest)
-    throw UsageError(fmt::format("{}: a token has at most {} bytes", from, kLongest));
+  if (bytes.size() > kMaxTokenBytes)
+    throw UsageError(fmt::format("{}: the token is too long; it may have at most {} bytes", from,
+                                 kMaxTokenBytes));
   return bytes;
 }
 
-// Of the open file: what the name leads to may be another one by now.
+// Checks the open file: the path may refer to another file by now.
 void check_owner_and_mode(int fd, const std::string& path) {
   struct stat st{};
   if (::fstat(fd, &st) != 0)
     throw UsageError(fmt::format("token file {}: {}", path, error_text(errno)));
-  if (!S_ISREG(st.st_mode)) throw UsageError(fmt::format("token file {}: not a file", path));
+  if (!S_ISREG(st.st_mode))
+    throw UsageError(fmt::format("token file {}: not a regular file", path));
   if (st.st_uid != ::geteuid() && st.st_uid != 0)
-    throw UsageError(fmt::format("token file {}: it belongs to uid {}, and we are uid {}", path,
-                                 st.st_uid, ::geteuid()));
+    throw UsageError(fmt::format("token file {}: it belongs to uid {}, but mgpu-run runs as uid {}",
+                                 path, st.st_uid, ::geteuid()));
   if (st.st_mode & (S_IRWXG | S_IRWXO))
     throw UsageError(fmt::format(
-        "token file {}: others may use it (mode {:04o}); chmod 600 it, or for a Secret of "
-        "Kubernetes set defaultMode: 0400",
+        "token file {}: other users can access it (mode {:04o}); run chmod 600 on it, or set "
+        "defaultMode: 0400 for a Kubernetes Secret",
         path, st.st_mode & 07777));
 }
 
-// Reads to the end, or to the end of a line, but never more than makes clear that it is too long.
+// Reads to the end of the file or line, but not more than is needed to detect that it is too long.
 std::string read_from(int fd, bool one_line, const std::string& from) {
   std::string bytes;
   std::array<char, 512> buffer;
-  while (bytes.size() <= kLongest + 2) {
+  while (bytes.size() <= kMaxTokenBytes + 2) {
     const ssize_t n = ::read(fd, buffer.data(), one_line ? 1 : buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw UsageError(fmt::format("{}: {}", from, error_text(errno)));
@@ -70,7 +72,7 @@ std::string read_from(int fd, bool one_line, const std::string& from) {
 
 std::string read_secret_file(const std::string& path) {
   const auto name = shown(path);
-  // Not blocking: opening a pipe would wait for its writer.
+  // Non-blocking: opening a pipe would wait for its writer.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) throw UsageError(fmt::format("token file {}: {}", name, error_text(errno)));
   check_owner_and_mode(fd.get(), name);

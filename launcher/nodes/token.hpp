@@ -8,27 +8,28 @@
 
 namespace mgpu::launcher {
 
-// What all agents of a job know and nobody else does.
+// The secret that all agents of a job share.
 struct Secret {
   std::string bytes;
-  std::string from;  // for people: the file, the variable, stdin
+  std::string from;  // for messages: the file, the variable, or stdin
 };
 
-// Where a pod finds the secret that is mounted for it when nothing else names one.
+// Where a pod's Secret is mounted; used if no other secret is given.
 inline constexpr const char* kMountedToken = "/run/secrets/mgpu/token";
 inline constexpr const char* kTokenVariable = "MGPU_RDZV_TOKEN";
 
-// The first of: stdin's first line with --rdzv-token-stdin (`stdin_fd` is read up to the end of
-// that line and no further; it waits for it), --rdzv-token-file, MGPU_RDZV_TOKEN, and in Kubernetes
-// the file `mounted` if it is there. Nothing: nobody gave one. Throws UsageError with the one line
-// to print when one was given that cannot be used. Ranks do not inherit the variable
-// (environment_of in rank_group).
+// Returns the first of these that is present: with --rdzv-token-stdin the first line of stdin
+// (`stdin_fd` is read up to the end of that line and no further; blocks until it arrives),
+// --rdzv-token-file, MGPU_RDZV_TOKEN, and in Kubernetes the file `mounted`. Nothing: no secret is
+// given. Throws UsageError with a one-line message if the given secret is unusable. Ranks do not
+// inherit the variable (environment_of in rank_group).
 std::optional<Secret> find_secret(const Options& options, const Cluster& cluster,
                                   const Variables& variables, int stdin_fd,
                                   const std::string& mounted = kMountedToken);
 
-// Reads a secret from a file: without the newline at its end, not empty, at most 4 KiB. Refuses one
-// that is not ours (or root's), or that others may read or write. Throws UsageError.
+// Reads a secret from a file, without the trailing newline. It must not be empty and may have at
+// most 4 KiB. The file must belong to this user or root and must not be accessible to others.
+// Throws UsageError.
 std::string read_secret_file(const std::string& path);
 
 // A new secret: 256 random bits as 64 hexadecimal digits.

@@ -8,7 +8,7 @@ namespace mgpu::rendezvous {
 
 std::string error_text(int error) {
   char buffer[128];
-  return ::strerror_r(error, buffer, sizeof buffer);  // the GNU form: the text may be elsewhere
+  return ::strerror_r(error, buffer, sizeof buffer);  // the GNU version: may return another buffer
 }
 
 void throw_errno(const std::string& what, int error) {

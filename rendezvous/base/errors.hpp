@@ -5,11 +5,11 @@
 
 namespace mgpu::rendezvous {
 
-// "what: the system's word for errno"; the form every failed system call is reported in.
+// Throws "what: description of errno". All failed system calls are reported this way.
 [[noreturn]] void throw_errno(const std::string& what);
 [[noreturn]] void throw_errno(const std::string& what, int error);
 
-// The system's word for an error number, in any locale and from any thread.
+// The system's description of an error number, in any locale and from any thread.
 std::string error_text(int error);
 
 }  // namespace mgpu::rendezvous

@@ -1,5 +1,5 @@
-// fmt, compiled once. Debian has no static library of it, and header-only it costs every file that
-// formats anything four seconds.
+// Compiles fmt once. Debian has no static library of it, and header-only use would add four seconds
+// to every file that formats text.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

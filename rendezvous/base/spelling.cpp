@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kLongestWord = 64;  // no option is that long, and the work is quadratic
 
-// Single characters put in, left out, changed, or swapped with their neighbour.
+// The number of characters inserted, deleted, changed, or swapped with their neighbour.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), 0);
@@ -46,7 +46,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   for (const auto& candidate : known) {
     const std::size_t shorter = std::min(word.size(), candidate.size());
     const std::size_t longer = std::max(word.size(), candidate.size());
-    if (longer - shorter >= best) continue;  // so many characters differ at least
+    if (longer - shorter >= best) continue;  // at least this many characters differ
     const auto distance = edit_distance(word, candidate);
     if (distance >= best || distance >= candidate.size()) continue;
     best = distance;

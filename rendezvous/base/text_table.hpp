@@ -5,8 +5,8 @@
 
 namespace mgpu::rendezvous {
 
-// Rows of words as columns two blanks apart, each as wide as its widest word; no blanks at the
-// end of a line. Rows may differ in length.
+// Formats rows as columns that are two spaces apart, each as wide as its widest cell, without
+// trailing spaces. Rows may differ in length.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace mgpu::rendezvous

@@ -13,11 +13,11 @@ namespace {
 
 using nlohmann::json;
 
-// Thrown and caught in this file: an answer that is not as expected.
-struct Strange {};
+// Thrown and caught in this file: an unexpected response.
+struct Malformed {};
 
 const json* find(const json& object, const char* name) {
-  if (!object.is_object()) throw Strange();
+  if (!object.is_object()) throw Malformed();
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
@@ -28,40 +28,40 @@ Number number(const json& object, const char* name) {
   if (!field) return 0;
   if (field->is_number_unsigned() || field->is_number_integer()) {
     const auto value = field->get<std::int64_t>();
-    if (field->is_number_unsigned() && field->get<std::uint64_t>() > INT64_MAX) throw Strange();
-    if (!std::in_range<Number>(value)) throw Strange();
+    if (field->is_number_unsigned() && field->get<std::uint64_t>() > INT64_MAX) throw Malformed();
+    if (!std::in_range<Number>(value)) throw Malformed();
     return static_cast<Number>(value);
   }
-  if (!field->is_string()) throw Strange();
+  if (!field->is_string()) throw Malformed();
   const auto& text = field->get_ref<const std::string&>();
   Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) throw Strange();
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) throw Malformed();
   return value;
 }
 
 std::string text(const json& object, const char* name) {
   const json* field = find(object, name);
   if (!field) return {};
-  if (!field->is_string()) throw Strange();
+  if (!field->is_string()) throw Malformed();
   return field->get<std::string>();
 }
 
 std::string bytes(const json& object, const char* name) {
   auto decoded = from_base64(text(object, name));
-  if (!decoded) throw Strange();
+  if (!decoded) throw Malformed();
   return std::move(*decoded);
 }
 
 bool flag(const json& object, const char* name) {
   const json* field = find(object, name);
-  if (field && !field->is_boolean()) throw Strange();
+  if (field && !field->is_boolean()) throw Malformed();
   return field && field->get<bool>();
 }
 
 Header header_of(const json& answer) {
   const json* fields = find(answer, "header");
-  if (!fields) throw Strange();  // every answer of etcd has one
+  if (!fields) throw Malformed();  // every response of etcd has one
   return {number<std::uint64_t>(*fields, "cluster_id"), number<std::int64_t>(*fields, "revision"),
           number<std::uint64_t>(*fields, "raft_term")};
 }
@@ -78,7 +78,7 @@ template <class Read>
 void for_each(const json& object, const char* name, Read read) {
   const json* list = find(object, name);
   if (!list) return;
-  if (!list->is_array()) throw Strange();
+  if (!list->is_array()) throw Malformed();
   for (const auto& element : *list) read(element);
 }
 
@@ -88,7 +88,7 @@ std::vector<KeyValue> keys_of(const json& range) {
   return keys;
 }
 
-// An element of a stream is wrapped.
+// Stream elements are wrapped in "result".
 const json& unwrapped(const json& answer) {
   const json* result = find(answer, "result");
   return result ? *result : answer;
@@ -100,7 +100,7 @@ std::optional<Answer> parse_with(std::string_view body, Read read) {
   if (!parsed.is_object()) return std::nullopt;
   try {
     return read(parsed);
-  } catch (const Strange&) {
+  } catch (const Malformed&) {
     return std::nullopt;
   }
 }
@@ -136,8 +136,8 @@ std::optional<LeaseAnswer> LeaseAnswer::parse(std::string_view body) {
     const LeaseAnswer lease{.header = header_of(result),
                             .lease = number<std::int64_t>(result, "ID"),
                             .ttl = number<std::int64_t>(result, "TTL")};
-    constexpr std::int64_t kLongest = 9'000'000'000;  // etcd's own bound
-    if (lease.ttl < 0 || lease.ttl > kLongest) throw Strange();
+    constexpr std::int64_t kLongest = 9'000'000'000;  // etcd's own limit
+    if (lease.ttl < 0 || lease.ttl > kLongest) throw Malformed();
     return lease;
   });
 }
@@ -145,10 +145,10 @@ std::optional<LeaseAnswer> LeaseAnswer::parse(std::string_view body) {
 std::optional<SignInAnswer> SignInAnswer::parse(std::string_view body) {
   return parse_with<SignInAnswer>(body, [](const json& answer) {
     SignInAnswer result{.header = header_of(answer), .token = text(answer, "token")};
-    // It goes into a header line.
-    if (result.token.empty() || result.token.size() > (8 << 10)) throw Strange();
+    // The token is sent in a header line.
+    if (result.token.empty() || result.token.size() > (8 << 10)) throw Malformed();
     for (const char c : result.token)
-      if (c <= ' ' || c > '~') throw Strange();
+      if (c <= ' ' || c > '~') throw Malformed();
     return result;
   });
 }
@@ -158,7 +158,7 @@ std::optional<WatchAnswer> WatchAnswer::parse(std::string_view line) {
     if (const json* error = find(answer, "error"); error && error->is_object())
       return WatchAnswer{.canceled = true, .reason = text(*error, "message")};
     const json* result = find(answer, "result");
-    if (!result) throw Strange();
+    if (!result) throw Malformed();
     WatchAnswer watch{.header = header_of(*result),
                       .canceled = flag(*result, "canceled"),
                       .compact_revision = number<std::int64_t>(*result, "compact_revision"),
@@ -166,7 +166,7 @@ std::optional<WatchAnswer> WatchAnswer::parse(std::string_view line) {
     for_each(*result, "events", [&](const json& event) {
       const json* key = find(event, "kv");
       const auto type = text(event, "type");
-      if (!key || (!type.empty() && type != "PUT" && type != "DELETE")) throw Strange();
+      if (!key || (!type.empty() && type != "PUT" && type != "DELETE")) throw Malformed();
       watch.events.push_back({.removed = type == "DELETE", .key = key_of(*key)});
     });
     return watch;
@@ -180,37 +180,39 @@ std::optional<ErrorAnswer> ErrorAnswer::parse(std::string_view body) {
     ErrorAnswer result{.code = number<int>(fields, "code"), .message = text(fields, "message")};
     if (result.code == 0) result.code = number<int>(fields, "grpc_code");
     if (result.message.empty() && error && error->is_string()) result.message = *error;
-    if (result.code == 0 && result.message.empty()) throw Strange();
-    constexpr std::string_view kEvery = "etcdserver: ";
-    if (result.message.starts_with(kEvery)) result.message.erase(0, kEvery.size());
+    if (result.code == 0 && result.message.empty()) throw Malformed();
+    constexpr std::string_view kPrefix = "etcdserver: ";
+    if (result.message.starts_with(kPrefix)) result.message.erase(0, kPrefix.size());
     result.message = shown(result.message, 200);
     return result;
   });
 }
 
-Verdict judge(int status, std::string_view body, ErrorAnswer& error) {
-  if (status == 200) return Verdict::good;
+ResponseKind classify(int status, std::string_view body, ErrorAnswer& error) {
+  if (status == 200) return ResponseKind::ok;
   auto answer = ErrorAnswer::parse(body);
-  if (!answer) return Verdict::not_an_etcd;
+  if (!answer) return ResponseKind::not_etcd;
   error = std::move(*answer);
-  const auto says = [&](std::string_view words) {
+  const auto message_contains = [&](std::string_view words) {
     return error.message.find(words) != std::string::npos;
   };
   switch (error.code) {
-    case 16:  // unauthenticated: the token is unknown or too old
-      return Verdict::sign_in;
+    case 16:  // unauthenticated: the token is unknown or expired
+      return ResponseKind::sign_in;
     case 3:  // invalid argument
-      if (says("user name is empty") || says("auth store is old")) return Verdict::sign_in;
-      return Verdict::refused;
+      if (message_contains("user name is empty") || message_contains("auth store is old"))
+        return ResponseKind::sign_in;
+      return ResponseKind::rejected;
     case 9:  // failed precondition
-      return says("authentication is not enabled") ? Verdict::no_users : Verdict::refused;
+      return message_contains("authentication is not enabled") ? ResponseKind::auth_disabled
+                                                               : ResponseKind::rejected;
     case 5:   // not found: a lease
     case 6:   // already exists
     case 7:   // permission denied
-    case 11:  // out of range: compacted, or a revision of the future
-      return Verdict::refused;
+    case 11:  // out of range: compacted, or a future revision
+      return ResponseKind::rejected;
     default:  // time-outs, no leader, no space, not implemented
-      return Verdict::next_member;
+      return ResponseKind::next_member;
   }
 }
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-// What etcd's JSON gateway answers. What it leaves out is 0 or empty (that is how it writes them);
-// numbers may be strings or numbers. Everything else that is not as expected makes parse() give
-// nothing: the bytes may come from anybody.
+// Responses of etcd's JSON gateway. A missing field is 0 or empty, because the gateway omits such
+// fields; numbers may be JSON strings or numbers. parse() returns nothing for any other deviation:
+// the bytes are untrusted.
 namespace mgpu::rendezvous::etcd {
 
 struct KeyValue {
@@ -24,7 +24,7 @@ struct KeyValue {
 struct Header {
   std::uint64_t cluster = 0;
   std::int64_t revision = 0;
-  std::uint64_t raft_term = 0;  // as the member knew it when it answered
+  std::uint64_t raft_term = 0;  // the term that the member was in when it answered
 };
 
 struct PutAnswer {
@@ -35,14 +35,14 @@ struct PutAnswer {
 struct RangeAnswer {
   Header header;
   std::vector<KeyValue> keys;
-  bool more = false;  // than the limit let through
+  bool more = false;  // there are more keys than the limit
   static std::optional<RangeAnswer> parse(std::string_view body);
 };
 
 struct TransactionAnswer {
   Header header;
-  bool succeeded = false;  // all compares held
-  // What each operation found: nothing for a put or a removal.
+  bool succeeded = false;  // all comparisons were true
+  // The keys that each operation found; none for a put or a removal.
   std::vector<std::vector<KeyValue>> found;
   static std::optional<TransactionAnswer> parse(std::string_view body);
 };
@@ -50,8 +50,9 @@ struct TransactionAnswer {
 struct LeaseAnswer {
   Header header;
   std::int64_t lease = 0;
-  std::int64_t ttl = 0;  // in seconds, as etcd gave it; 0 from a keep-alive: the lease is gone
-  // Of a grant, or of a keep-alive, which is wrapped as the element of a stream.
+  // Seconds granted by etcd; 0 in a keep-alive response: the lease no longer exists.
+  std::int64_t ttl = 0;
+  // Parses the response to a grant or to a keep-alive, which is wrapped as a stream element.
   static std::optional<LeaseAnswer> parse(std::string_view body);
 };
 
@@ -70,28 +71,28 @@ struct WatchEvent {
 struct WatchAnswer {
   Header header;
   bool canceled = false;
-  std::int64_t compact_revision = 0;  // not 0: what was asked for is no longer kept
+  std::int64_t compact_revision = 0;  // not 0: the requested revisions are compacted
   std::string reason;                 // why it was canceled, or the error that ended the stream
   std::vector<WatchEvent> events;
   static std::optional<WatchAnswer> parse(std::string_view line);
 };
 
-// An answer that is no success.
+// An error response.
 struct ErrorAnswer {
   int code = 0;  // gRPC's: 16 is unauthenticated
   std::string message;
   static std::optional<ErrorAnswer> parse(std::string_view body);
 };
 
-// What an answer means to the one who asked.
-enum class Verdict {
-  good,
-  next_member,  // this member cannot, another may
-  sign_in,      // with user and password, then once more
-  no_users,     // this etcd knows no users: ask without a token
-  refused,      // the request itself: every member would say the same
-  not_an_etcd,  // whatever answers there, it is no etcd v3
+// What the caller must do with a response.
+enum class ResponseKind {
+  ok,
+  next_member,    // this member cannot answer, another one may
+  sign_in,        // sign in with user and password, then repeat the request
+  auth_disabled,  // authentication is off in this etcd: send no token
+  rejected,       // the request is invalid: every member would reject it
+  not_etcd,       // the server is not etcd v3
 };
-Verdict judge(int status, std::string_view body, ErrorAnswer& error);
+ResponseKind classify(int status, std::string_view body, ErrorAnswer& error);
 
 }  // namespace mgpu::rendezvous::etcd

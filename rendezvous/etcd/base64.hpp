@@ -6,10 +6,10 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// Base64 with padding, as JSON carries the bytes of protocol buffers.
+// Base64 with padding, the JSON encoding of bytes in protocol buffers.
 std::string to_base64(std::string_view bytes);
 
-// Nothing when it is not base64 with padding: neither line breaks nor other alphabets.
+// Nothing if the text is not base64 with padding; line breaks and other alphabets are rejected.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace mgpu::rendezvous::etcd

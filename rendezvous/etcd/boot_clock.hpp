@@ -6,8 +6,8 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// Time since the machine was started, suspended time included: a lease runs out at the servers
-// while we sleep, so CLOCK_MONOTONIC would be too slow.
+// Time since boot, including the time that the machine was suspended. CLOCK_MONOTONIC would not do:
+// a lease expires at the servers while this machine is suspended.
 struct BootClock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;

@@ -16,51 +16,51 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// Why a call has no answer.
+// Why a call failed.
 struct Problem {
-  std::string text;  // empty: it has one
-  int code = 0;      // gRPC's, when etcd itself refused: 5 not found, 9 precondition
-  // To ask again without a change of our settings is in vain: user, password, rights.
-  bool lasting = false;
+  std::string text;  // empty: it did not fail
+  int code = 0;      // gRPC's, if etcd rejected the request: 5 not found, 9 precondition
+  // A retry fails until the settings change: user, password or permissions are wrong.
+  bool permanent = false;
 
   explicit operator bool() const { return !text.empty(); }
 };
 
-// One request to etcd, by whichever member answers it before its deadline. A member that does not
-// answer, or not as etcd does, is left for the next. So a request may be carried out more than
-// once, and late: whoever asks must be able to bear that.
+// One request to etcd, answered by any member before its deadline. If a member does not answer, or
+// not like etcd, the next one is tried. A request may therefore be executed more than once, and
+// late: it must be safe to repeat.
 class Call : public std::enable_shared_from_this<Call> {
  public:
-  struct Question {
+  struct Request {
     std::string path;  // "/v3/kv/range"
     std::string body;
     std::chrono::milliseconds limit;
-    // Reads an answer and tells the cluster it is of; false when it cannot be understood.
-    std::function<bool(std::string_view body, std::uint64_t& cluster)> understand;
-    // Called once; `sent` is when the attempt that was answered began.
+    // Parses a response and sets the id of its cluster; false if it cannot be parsed.
+    std::function<bool(std::string_view body, std::uint64_t& cluster)> parse;
+    // Called once; `sent` is the start of the attempt that was answered.
     std::function<void(Problem, BootClock::time_point sent)> done;
   };
 
-  Call(Members& members, Question question);
+  Call(Members& members, Request request);
 
-  void start();   // nothing of the question is called before this returns
-  void cancel();  // nothing of it is called any more
-  bool over() const { return over_; }
+  void start();   // calls no callback before it returns
+  void cancel();  // calls no callback any more
+  bool finished() const { return finished_; }
 
  private:
   void attempt();
   void sign_in();
-  void ask();
+  void send_request();
   void exchange(const std::string& path, const std::string& token, const std::string& body,
                 std::function<void(Exchange::Result)> on_end);
-  void signed_in(const Exchange::Result& result);
-  void answered(const Exchange::Result& result);
+  void on_signed_in(const Exchange::Result& result);
+  void on_answer(const Exchange::Result& result);
   void sign_in_again(const std::string& why);
   void next_member(std::string why);
   void finish(Problem problem);
 
   Members& members_;
-  Question question_;
+  Request request_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer pause_;
   std::shared_ptr<Exchange> exchange_;
@@ -70,7 +70,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::chrono::milliseconds next_pause_{50};
   int sign_ins_ = 0;
   BootClock::time_point sent_;
-  bool over_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace mgpu::rendezvous::etcd

@@ -19,7 +19,7 @@ Client::~Client() {
 template <class Answer>
 void Client::call(std::string path, std::string body, Milliseconds limit, Done<Answer> done) {
   const auto answer = std::make_shared<Answer>();
-  auto understand = [answer](std::string_view text, std::uint64_t& cluster) {
+  auto parse = [answer](std::string_view text, std::uint64_t& cluster) {
     auto parsed = Answer::parse(text);
     if (!parsed) return false;
     *answer = std::move(*parsed);
@@ -30,14 +30,14 @@ void Client::call(std::string path, std::string body, Milliseconds limit, Done<A
     done({std::move(*answer), std::move(problem), sent});
   };
   const auto started =
-      std::make_shared<Call>(*members_, Call::Question{.path = std::move(path),
-                                                       .body = std::move(body),
-                                                       .limit = limit,
-                                                       .understand = std::move(understand),
-                                                       .done = std::move(finished)});
+      std::make_shared<Call>(*members_, Call::Request{.path = std::move(path),
+                                                      .body = std::move(body),
+                                                      .limit = limit,
+                                                      .parse = std::move(parse),
+                                                      .done = std::move(finished)});
   std::erase_if(calls_, [](const auto& weak) {
-    const auto known = weak.lock();
-    return !known || known->over();
+    const auto call = weak.lock();
+    return !call || call->finished();
   });
   calls_.push_back(started);
   started->start();

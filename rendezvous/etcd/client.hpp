@@ -19,29 +19,29 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// A client of etcd v3 through its JSON gateway, for one thread; nothing blocks. Any member will do
-// for any call (see Call). Reads are linearizable. Every call ends by its limit.
+// A client of etcd v3, using its JSON gateway. For one thread; nothing blocks. Any member can
+// answer any call (see Call). Reads are linearizable. Every call ends within its time limit.
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
   template <class Answer>
   struct Outcome {
-    Answer answer;               // of no use with a problem
-    Problem problem;             // false when all went well
-    BootClock::time_point sent;  // before the request that was answered left us
+    Answer answer;               // undefined if there is a problem
+    Problem problem;             // empty on success
+    BootClock::time_point sent;  // just before the answered request was sent
   };
   template <class Answer>
   using Done = std::function<void(const Outcome<Answer>&)>;
 
-  // Throws std::runtime_error with one line when the settings cannot be used at all.
+  // Throws std::runtime_error with a one-line message if the settings are unusable.
   Client(boost::asio::io_context& io, Access access);
   ~Client();  // no callback is called any more
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // A late repetition of a bare put would undo what came after it: guard what matters by a
-  // transaction.
+  // A put may be repeated late and then overwrite newer values: use a transaction for keys where
+  // that matters.
   void put(std::string_view key, std::string_view value, std::int64_t lease, Milliseconds limit,
            Done<PutAnswer> done);
   void get(std::string_view key, Milliseconds limit, Done<RangeAnswer> done);
@@ -49,20 +49,20 @@ class Client {
              Done<RangeAnswer> done);
   void transact(const Transaction& transaction, Milliseconds limit, Done<TransactionAnswer> done);
 
-  // The caller chooses the lease's number, so that a repetition makes no second one; that it exists
-  // already (code 9) then means that the first request was carried out.
+  // The caller chooses the lease's number, so that a repetition creates no second lease. The error
+  // "already exists" (code 9) then means that the first request was executed.
   void grant(std::int64_t lease, std::chrono::seconds ttl, Milliseconds limit,
              Done<LeaseAnswer> done);
-  // ttl 0 in the answer: there is no such lease any more.
+  // ttl 0 in the response: the lease no longer exists.
   void keep_alive(std::int64_t lease, Milliseconds limit, Done<LeaseAnswer> done);
   void revoke(std::int64_t lease, Milliseconds limit, Done<PutAnswer> done);
 
-  // Changes under a prefix from a revision on, until it is destroyed; not later than the client.
+  // Reports changes under a prefix, starting at a revision. Destroy the watch before the client.
   std::unique_ptr<Watch> watch(std::string_view prefix, std::int64_t from_revision,
                                Watch::Listener listener);
 
   std::size_t current_member() const { return members_->current(); }
-  static std::int64_t random_lease();  // a number that nobody else has chosen
+  static std::int64_t random_lease();  // practically unique
 
  private:
   template <class Answer>

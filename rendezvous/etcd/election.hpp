@@ -16,153 +16,156 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// A state on its way to etcd, and whom to tell.
+// A state that is being saved to etcd, and the callbacks to call afterwards.
 struct PendingSave {
   std::string state;
   std::vector<std::function<void(bool)>> done;
   int tries = 0;
 };
 
-// Who leads a job, by a leased key in etcd, and the one value that the leader must not lose. For
-// one thread; nothing blocks.
+// Elects the leader of a job with a leased key in etcd, and saves the one value that a leader must
+// not lose. For one thread; nothing blocks.
 //
-//   observing --campaign()--> standing --(nobody leads, and we are first)--> leading
-//   leading --(the lease may be over, or etcd says that it is; resign())--> observing
+//   observing --campaign()--> candidate --(there is no leader, and we are first)--> leading
+//   leading --(the lease has or may have expired; resign())--> observing
 //
-// Leadership is fenced by time: we know that we no longer lead before another can, counted from
-// when the last good renewal was sent; a renewal is good when a reading after it, which needs the
-// majority of etcd's members, confirms it. It is fenced at etcd as well: what a former leader
-// saves, or a repetition of an old request, changes nothing.
+// Leadership is fenced by time: this side knows that it no longer leads before another can lead. It
+// counts the lease from when the last confirmed renewal was sent. A renewal is confirmed by a read
+// that follows it, because a read needs the majority of etcd's members. Leadership is fenced in
+// etcd as well: a save of a former leader, or a repetition of an old request, has no effect.
 class Election {
  public:
   struct Settings {
-    Access access;  // its attempt_limit is ours to choose
+    Access access;  // attempt_limit is overwritten
     std::string job;
-    // How long after its last sign a leader is replaced. etcd has a minimum (2 s as it is shipped)
-    // and says what it made of it.
+    // How long after its last renewal a leader is replaced. etcd enforces a minimum (2 s by
+    // default); lease() returns the effective value.
     std::chrono::seconds lease{5};
-    // How long the state stays when nobody leads any more.
+    // How long the state is kept when there is no leader.
     std::chrono::seconds keep_state{300};
   };
 
-  struct Seen {
-    bool us = false;                   // we lead. Ask leading() before acting on it: time goes on
-    std::string leader;                // the address of who leads; empty: nobody does
-    std::int64_t term = 0;             // of this leader: larger than that of every leader before
-    std::optional<std::string> state;  // what was saved last
-    std::string problem;   // why etcd cannot be asked, and so the rest may be old; empty: it can
-    bool lasting = false;  // the problem is one of user, password or rights
-    BootClock::time_point good_until;  // with a problem: when etcd answered last
+  struct Status {
+    bool is_leader = false;  // at the time of the report; check leading() before acting
+    std::string leader;      // the leader's address; empty: there is none
+    std::int64_t term = 0;   // of this leader; larger than the term of every earlier leader
+    std::optional<std::string> state;  // the last saved state
+    std::string problem;     // why etcd is unreachable and the rest may be outdated; or empty
+    bool permanent = false;  // the problem is the user, password or permissions
+    BootClock::time_point answered_at;  // if there is a problem: when etcd last answered
 
-    friend bool operator==(const Seen&, const Seen&) = default;
+    friend bool operator==(const Status&, const Status&) = default;
   };
 
   static constexpr std::size_t kLargestState = 512 << 10;
 
-  // Throws std::runtime_error with one line when the settings cannot be used at all.
+  // Throws std::runtime_error with a one-line message if the settings are unusable.
   Election(boost::asio::io_context& io, Settings settings);
-  // Calls nothing any more. A leader's lease is not given back: it runs out.
+  // Calls no callback any more. Does not revoke a leader's lease: it expires.
   ~Election();
   Election(const Election&) = delete;
   Election& operator=(const Election&) = delete;
 
-  // Called from the loop, never from within a call of ours, for the first answer of etcd and for
-  // every change after it.
-  void on_change(std::function<void(const Seen&)> on_change) { on_change_ = std::move(on_change); }
+  // Sets the callback for etcd's first answer and for every change after it. It is called from the
+  // event loop, never from inside a call to this object.
+  void on_change(std::function<void(const Status&)> on_change) {
+    on_change_ = std::move(on_change);
+  }
 
-  void observe();  // begins to follow who leads
-  // Observes, and stands for election with this "host:port" until we have led or resigned.
-  // Nothing changes while we lead.
+  void observe();  // starts to follow who the leader is
+  // Observes, and is a candidate with this "host:port" until it has led or resigned. Has no effect
+  // while leading.
   void campaign(std::string address);
-  // Whether we stand for election, or lead.
-  bool stands() const { return role_ != Role::observing; }
-  // Whether we lead at this moment. It may be what finds out that we do not.
+  // Whether this side is a candidate or the leader.
+  bool is_candidate() const { return role_ != Role::observing; }
+  // Whether this side leads right now. If the lease has expired, this call ends the leadership.
   bool leading();
-  // Saves a state in the place of the one before. done(false): it is not known to be saved; when we
-  // do not lead, it never will be. When calls overlap only the last state may ever be seen.
+  // Replaces the saved state. done(false): it is not known to be saved; if this side does not lead,
+  // it never will be. If calls overlap, etcd may only ever see the last state.
   void save(std::string state, std::function<void(bool)> done);
-  // Saves the state a job ended with: it stays for `keep`, for those who come late, and no longer.
+  // Saves the final state of a job. etcd keeps it for `keep`, for agents that reconnect late.
   void save_end(std::string state, std::chrono::seconds keep, std::function<void(bool)> done);
-  // Stops standing or leading and gives the lease back, so that another can lead at once; done when
-  // etcd knows, or cannot be told.
+  // Stops being a candidate or leader and revokes the lease, so that another can lead at once.
+  // Calls `done` when etcd has revoked it or cannot be reached.
   void resign(std::function<void()> done = {});
 
-  // What a lease really lasts, once it is known.
+  // The effective duration of a lease, once known.
   std::chrono::seconds lease() const {
     return times_.ttl().count() ? times_.ttl() : settings_.lease;
   }
 
  private:
-  enum class Role { observing, standing, asking, leading };
+  enum class Role { observing, candidate, requesting, leading };
   using Milliseconds = std::chrono::milliseconds;
 
   void read();
-  void have_read(const Client::Outcome<RangeAnswer>& outcome);
-  void follow(std::int64_t from_revision);
-  void changed();
-  void tell();
+  void on_read(const Client::Outcome<RangeAnswer>& outcome);
+  void start_watch(std::int64_t from_revision);
+  void on_view_changed();
+  void report();
 
-  void stand();
-  void ask_for_leadership();
-  void ask_with(std::int64_t lease);
-  void have_asked(const Client::Outcome<TransactionAnswer>& outcome);
-  void stand_again(const Problem& problem);
-  void lead(std::int64_t term);
-  void give_up(std::int64_t lease);
-  void lose();
-  void check_time();
+  void request_soon();
+  void request_leadership();
+  void write_leader_key(std::int64_t lease);
+  void on_leadership_answer(const Client::Outcome<TransactionAnswer>& outcome);
+  void retry_candidacy(const Problem& problem);
+  void become_leader(std::int64_t term);
+  void abandon(std::int64_t lease);
+  void lose_leadership();
+  void check_lease();
   void stop_timers();
-  void renew();
+  void schedule_renewal();
   void send_renewal();
-  void have_renewed(const Client::Outcome<LeaseAnswer>& outcome);
-  void have_confirmed(const Client::Outcome<LeaseAnswer>& renewal,
-                      const Client::Outcome<RangeAnswer>& reading);
-  void renew_again(const Problem& problem);
+  void on_renewed(const Client::Outcome<LeaseAnswer>& outcome);
+  void on_confirmed(const Client::Outcome<LeaseAnswer>& renewal,
+                    const Client::Outcome<RangeAnswer>& reading);
+  void retry_renewal(const Problem& problem);
 
   void grant_state_lease();
   void renew_state_lease();
-  void go_on_saving();
+  void start_next_save();
   void send_save();
-  void have_saved(const Client::Outcome<TransactionAnswer>& outcome);
-  void save_again();
-  void end_save(bool saved);
-  void end_saves();  // all, without success
+  void on_saved(const Client::Outcome<TransactionAnswer>& outcome);
+  void retry_save();
+  void finish_save(bool saved);
+  void fail_saves();  // calls all pending callbacks with false
 
-  Milliseconds time_left() const;  // of our lease, never 0
+  Milliseconds time_left() const;  // until our lease expires; never 0
   Milliseconds reading_period() const;
-  bool is_gone(const KeyValue& leader) const;
-  // For timers and posts: they may be on their way already when we are destroyed.
-  void at(boost::asio::steady_timer& timer, Milliseconds when, void (Election::*what)());
-  void later(std::function<void()> function);
+  bool is_abandoned(const KeyValue& leader) const;
+  // Wrappers for timers and posts, which may already be queued when this object is destroyed.
+  void start_timer(boost::asio::steady_timer& timer, Milliseconds when, void (Election::*what)());
+  void post_later(std::function<void()> function);
 
   boost::asio::io_context& io_;
   Settings settings_;
   JobKeys keys_;
   Client client_;
   JobView view_;
-  std::function<void(const Seen&)> on_change_;
-  std::optional<Seen> told_;
+  std::function<void(const Status&)> on_change_;
+  std::optional<Status> reported_;
   std::string problem_;
-  bool lasting_ = false;
-  BootClock::time_point good_;  // when etcd answered last
+  bool permanent_ = false;
+  BootClock::time_point answered_at_;  // when etcd last answered
   bool observing_ = false;
   bool has_read_ = false;
   bool reading_ = false;
 
   boost::asio::steady_timer read_timer_;
   std::unique_ptr<Watch> watch_;
-  std::int64_t read_ = 0;      // the revision of the last reading
-  std::int64_t expected_ = 0;  // a change that the watch must have told by the next reading
+  std::int64_t read_revision_ = 0;  // of the last read
+  // A change that the watch must have reported by the next read.
+  std::int64_t expected_revision_ = 0;
 
   Role role_ = Role::observing;
   std::string address_;
-  std::int64_t lease_ = 0;       // of our leadership, or of our try
-  std::int64_t lost_lease_ = 0;  // a leader key on it is one that we have given up
+  std::int64_t lease_ = 0;            // of our leadership, or of our attempt to lead
+  std::int64_t abandoned_lease_ = 0;  // a leader key on it is one that we have given up
   std::int64_t term_ = 0;
   LeaseTimes times_;
-  boost::asio::steady_timer stand_timer_;
+  boost::asio::steady_timer request_timer_;
   boost::asio::steady_timer renew_timer_;
-  boost::asio::steady_timer end_timer_;  // of our lease
+  boost::asio::steady_timer lease_timer_;  // expiry of our lease
 
   std::int64_t state_lease_ = 0;  // 0: none is known to be there
   std::chrono::seconds keep_state_;

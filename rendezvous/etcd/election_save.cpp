@@ -22,13 +22,13 @@ void Election::save(std::string state, std::function<void(bool)> done) {
     throw std::runtime_error(fmt::format("a job's state of {} bytes is larger than etcd's limit {}",
                                          state.size(), kLargestState));
   if (!leading()) {
-    if (done) later([done = std::move(done)] { done(false); });
+    if (done) post_later([done = std::move(done)] { done(false); });
     return;
   }
   if (!next_) next_.emplace();
   next_->state = std::move(state);
   if (done) next_->done.push_back(std::move(done));
-  go_on_saving();
+  start_next_save();
 }
 
 void Election::save_end(std::string state, std::chrono::seconds keep,
@@ -38,7 +38,7 @@ void Election::save_end(std::string state, std::chrono::seconds keep,
   save(std::move(state), std::move(done));
 }
 
-void Election::go_on_saving() {
+void Election::start_next_save() {
   if (current_ || !next_) return;
   current_ = std::exchange(next_, std::nullopt);
   send_save();
@@ -47,57 +47,58 @@ void Election::go_on_saving() {
 void Election::send_save() {
   if (!leading()) return;
   if (state_lease_ == 0) return grant_state_lease();
-  client_.transact(save_in(keys_, term_, view_.state_revision(), current_->state, state_lease_),
-                   time_left(), [this, term = term_, lease = state_lease_](const auto& outcome) {
-                     if (!leading() || term != term_ || !current_) return;
-                     if (outcome.problem.code == kNotFound) state_lease_ = 0;
-                     if (!outcome.problem && outcome.answer.succeeded)
-                       view_.apply({.key = {.key = keys_.state,
-                                            .value = current_->state,
-                                            .mod_revision = outcome.answer.header.revision,
-                                            .lease = lease}});
-                     have_saved(outcome);
-                   });
+  client_.transact(
+      save_transaction(keys_, term_, view_.state_revision(), current_->state, state_lease_),
+      time_left(), [this, term = term_, lease = state_lease_](const auto& outcome) {
+        if (!leading() || term != term_ || !current_) return;
+        if (outcome.problem.code == kNotFound) state_lease_ = 0;
+        if (!outcome.problem && outcome.answer.succeeded)
+          view_.apply({.key = {.key = keys_.state,
+                               .value = current_->state,
+                               .mod_revision = outcome.answer.header.revision,
+                               .lease = lease}});
+        on_saved(outcome);
+      });
 }
 
-void Election::have_saved(const Client::Outcome<TransactionAnswer>& outcome) {
+void Election::on_saved(const Client::Outcome<TransactionAnswer>& outcome) {
   if (outcome.problem) {
-    if (outcome.problem.code == kNotFound) return save_again();
+    if (outcome.problem.code == kNotFound) return retry_save();
     problem_ = outcome.problem.text;
-    lasting_ = outcome.problem.lasting;
-    tell();
-    return end_save(false);
+    permanent_ = outcome.problem.permanent;
+    report();
+    return finish_save(false);
   }
   if (!outcome.answer.succeeded) {
     std::vector<KeyValue> keys;
     for (const auto& found : outcome.answer.found)
       keys.insert(keys.end(), found.begin(), found.end());
     view_.replace(keys, outcome.answer.header.revision);
-    changed();
+    on_view_changed();
     if (!leading()) return;
-    // An earlier copy of the request may have done it, or an earlier save that was given up for
-    // lost.
-    if (!view_.state() || view_.state()->value != current_->state) return save_again();
+    // An earlier copy of the request may have succeeded, or an earlier save that was considered
+    // failed.
+    if (!view_.state() || view_.state()->value != current_->state) return retry_save();
   }
-  tell();
-  end_save(true);
+  report();
+  finish_save(true);
 }
 
-void Election::save_again() {
+void Election::retry_save() {
   if (++current_->tries < kMostTries) return send_save();
-  end_save(false);
+  finish_save(false);
 }
 
-void Election::end_save(bool saved) {
+void Election::finish_save(bool saved) {
   const auto ended = std::exchange(current_, std::nullopt);
-  for (const auto& done : ended->done) later([done, saved] { done(saved); });
-  go_on_saving();
+  for (const auto& done : ended->done) post_later([done, saved] { done(saved); });
+  start_next_save();
 }
 
-void Election::end_saves() {
+void Election::fail_saves() {
   for (auto* save : {&current_, &next_}) {
     if (const auto ended = std::exchange(*save, std::nullopt))
-      for (const auto& done : ended->done) later([done] { done(false); });
+      for (const auto& done : ended->done) post_later([done] { done(false); });
   }
 }
 
@@ -107,12 +108,12 @@ void Election::grant_state_lease() {
     if (!leading() || term != term_ || !current_) return;
     if (outcome.problem && outcome.problem.code != kAlreadyExists) {
       problem_ = outcome.problem.text;
-      lasting_ = outcome.problem.lasting;
-      tell();
-      return end_save(false);
+      permanent_ = outcome.problem.permanent;
+      report();
+      return finish_save(false);
     }
     state_lease_ = lease;
-    at(state_timer_, Milliseconds(keep_state_) / 4, &Election::renew_state_lease);
+    start_timer(state_timer_, Milliseconds(keep_state_) / 4, &Election::renew_state_lease);
     send_save();
   });
 }
@@ -122,14 +123,14 @@ void Election::renew_state_lease() {
   client_.keep_alive(state_lease_, time_left(), [this, lease = state_lease_](const auto& outcome) {
     if (!leading() || lease != state_lease_) return;
     if (!outcome.problem && outcome.answer.ttl == 0) {
-      // It ran out before we came, or somebody took it away: the state is saved anew.
+      // It expired before we took over, or was revoked: save the state again.
       state_lease_ = 0;
       if (view_.state() && !current_ && !next_) save(view_.state()->value, {});
       return;
     }
     const auto ttl = outcome.problem ? keep_state_ : std::chrono::seconds(outcome.answer.ttl);
-    at(state_timer_, std::min<Milliseconds>(Milliseconds(ttl) / 4, 1h),
-       &Election::renew_state_lease);
+    start_timer(state_timer_, std::min<Milliseconds>(Milliseconds(ttl) / 4, 1h),
+                &Election::renew_state_lease);
   });
 }
 

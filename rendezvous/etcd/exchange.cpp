@@ -22,7 +22,7 @@ using boost::system::error_code;
 
 namespace {
 
-std::string words_of(const error_code& error) {
+std::string describe_error(const error_code& error) {
   return error.category() == boost::system::system_category() ? error_text(error.value())
                                                               : error.message();
 }
@@ -40,22 +40,22 @@ Exchange::Exchange(asio::io_context& io, Resolver& resolver, const TlsContext* t
 
 void Exchange::start(std::string request, std::chrono::milliseconds limit) {
   request_ = std::move(request);
-  waiting_for_ = "the look-up of its name did not end";
+  timeout_problem_ = "its name did not resolve";
   timer_.expires_after(limit);
   timer_.async_wait([self = shared_from_this(), limit](const error_code& error) {
     const auto seconds = std::chrono::duration<double>(limit).count();
     if (!error && !self->over_)
-      self->fail(fmt::format("{} within {:.3g} s", self->waiting_for_, seconds));
+      self->fail(fmt::format("{} within {:.3g} s", self->timeout_problem_, seconds));
   });
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->over_) return;
-    // The resolver may keep this longer than we live.
+    // The resolver may keep this callback longer than this object lives.
     self->resolver_.resolve(self->endpoint_.host,
                             [weak = std::weak_ptr(self)](const auto& addresses, auto& problem) {
                               const auto alive = weak.lock();
                               if (!alive || alive->over_) return;
                               if (!problem.empty())
-                                return alive->fail("its name cannot be looked up: " + problem);
+                                return alive->fail("cannot resolve its name: " + problem);
                               alive->connect(addresses, "");
                             });
   });
@@ -69,7 +69,7 @@ void Exchange::cancel() {
   socket_.close(ignored);
 }
 
-// Tries the addresses one after the other, from the front.
+// Tries the addresses in order.
 void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) {
   if (addresses.empty()) {
     resolver_.forget(endpoint_.host);
@@ -77,20 +77,20 @@ void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) 
   }
   const auto address = addresses.front();
   addresses.erase(addresses.begin());
-  waiting_for_ = "no connection";
+  timeout_problem_ = "no connection";
   error_code error;
   socket_.close(error);
   const auto protocol = address.is_v4() ? asio::ip::tcp::v4() : asio::ip::tcp::v6();
-  // Asio's own open() would let the workers inherit it.
+  // Not with Asio's open(): workers would inherit the socket.
   UniqueFd fd(::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return connect(std::move(addresses), error_text(errno));
   socket_.assign(protocol, fd.release(), error);
-  if (error) return connect(std::move(addresses), words_of(error));
+  if (error) return connect(std::move(addresses), describe_error(error));
   socket_.async_connect(
       {address, endpoint_.port},
       [self = shared_from_this(), rest = std::move(addresses)](const error_code& failed) mutable {
         if (self->over_) return;
-        if (failed) return self->connect(std::move(rest), words_of(failed));
+        if (failed) return self->connect(std::move(rest), describe_error(failed));
         self->connected();
       });
 }
@@ -100,12 +100,12 @@ void Exchange::connected() {
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   try {
     if (endpoint_.tls) {
-      waiting_for_ = "connected, but no answer to TLS's first words";
+      timeout_problem_ = "connected, but no answer to the TLS handshake";
       session_.emplace(*tls_, endpoint_.host);
       session_->send(std::exchange(request_, {}));
       send(session_->take_outgoing());
     } else {
-      waiting_for_ = "connected, but no answer";
+      timeout_problem_ = "connected, but no answer";
       send(std::move(request_));
     }
   } catch (const std::exception& error) {
@@ -117,7 +117,7 @@ void Exchange::connected() {
 void Exchange::send(std::string bytes) {
   if (bytes.empty()) return;
   const bool busy = !sending_.empty();
-  if (busy) {  // TLS has more to say before its last words have gone: they follow
+  if (busy) {  // TLS produced output while a write is pending: send it afterwards
     queued_.append(bytes);
     return;
   }
@@ -126,7 +126,7 @@ void Exchange::send(std::string bytes) {
                     [self = shared_from_this()](const error_code& error, std::size_t) {
                       if (self->over_) return;
                       self->sending_.clear();
-                      // What the peer said before it closed is worth more: the read tells.
+                      // Errors are left to the read: the peer may have sent a reason.
                       if (!error && self->session_) self->send(std::exchange(self->queued_, {}));
                     });
 }
@@ -137,7 +137,7 @@ void Exchange::read() {
                             if (self->over_) return;
                             try {
                               if (error == asio::error::eof) return self->peer_closed();
-                              if (error) return self->fail(words_of(error));
+                              if (error) return self->fail(describe_error(error));
                               self->received({self->buffer_.data(), size});
                             } catch (const std::exception& problem) {
                               return self->fail(problem.what());
@@ -147,13 +147,13 @@ void Exchange::read() {
 }
 
 void Exchange::received(std::string_view bytes) {
-  heard_ = true;
+  received_any_ = true;
   if (!session_) {
     parser_.feed(bytes);
     return deliver();
   }
   const auto plain = session_->receive(bytes);
-  if (session_->established()) waiting_for_ = "connected, but no answer";
+  if (session_->established()) timeout_problem_ = "connected, but no answer";
   send(session_->take_outgoing());
   parser_.feed(plain);
   if (session_->closed() && !parser_.done()) parser_.end();
@@ -162,9 +162,9 @@ void Exchange::received(std::string_view bytes) {
 
 void Exchange::peer_closed() {
   if (session_ && !session_->established())
-    return fail("it closed the connection when TLS began; is it http://?");
-  if (!session_ && !heard_)
-    return fail("it closed the connection without an answer; is it https://?");
+    return fail("it closed the connection during the TLS handshake; did you mean http://?");
+  if (!session_ && !received_any_)
+    return fail("it closed the connection without an answer; did you mean https://?");
   parser_.end();
   deliver();
 }
@@ -174,7 +174,7 @@ void Exchange::deliver() {
     const auto piece = parser_.take_body();
     if (!piece.empty()) {
       timer_.cancel();
-      const auto on_piece = listener_.on_piece;  // it may cancel us
+      const auto on_piece = listener_.on_piece;  // a copy: it may cancel this object
       on_piece(piece);
     }
   }

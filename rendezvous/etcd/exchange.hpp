@@ -19,20 +19,20 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// One request and its answer, over a connection of its own that is opened for it and closed after
-// it. A connection costs a member less than a request does, and nothing is left that could be
-// stale: every request learns for itself whether the member is there.
+// One HTTP request and its response, over a connection that is opened for it and closed afterwards.
+// Opening a connection costs a member less than serving a request, and no connection can be stale:
+// every request finds out by itself whether the member is reachable.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   struct Result {
-    std::string problem;  // why there is no answer, in a few words: "connection refused"
+    std::string problem;  // why there is no response, such as "connection refused"
     int status = 0;
-    std::string body;  // what has not gone to on_piece
+    std::string body;  // without what was passed to on_piece
   };
   struct Listener {
-    std::function<void(Result)> on_end;  // once, unless cancelled before
-    // For an answer that goes on and on: the pieces of a body with status 200. The time limit is
-    // then that of the first piece.
+    std::function<void(Result)> on_end;  // called once, unless cancelled before
+    // For a streamed response: called with each piece of a body with status 200. The time limit
+    // then applies to the first piece only.
     std::function<void(std::string_view)> on_piece = {};
   };
 
@@ -40,9 +40,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Exchange(boost::asio::io_context& io, Resolver& resolver, const TlsContext* tls,
            Endpoint endpoint, Listener listener);
 
-  // Nothing of the listener is called before this returns.
+  // Calls no callback before it returns.
   void start(std::string request, std::chrono::milliseconds limit);
-  void cancel();  // nothing is called any more
+  void cancel();  // calls no callback any more
 
  private:
   using Bytes = std::array<char, 16 << 10>;
@@ -67,10 +67,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   ResponseParser parser_;
   std::string request_;
   std::string sending_;
-  std::string queued_;  // to be sent after that
+  std::string queued_;  // to send after sending_
   Bytes buffer_;
-  const char* waiting_for_ = "";  // what the limit would end
-  bool heard_ = false;            // anything of the peer
+  const char* timeout_problem_ = "";  // what the limit would end
+  bool received_any_ = false;         // anything of the peer
   bool over_ = false;
 };
 

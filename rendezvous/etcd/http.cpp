@@ -10,11 +10,11 @@
 namespace mgpu::rendezvous::etcd {
 namespace {
 
-[[noreturn]] void refuse(const char* why) {
+[[noreturn]] void fail(const char* why) {
   throw std::runtime_error(why);
 }
 
-constexpr const char* kNoHttp = "it does not speak HTTP";
+constexpr const char* kNotHttp = "it does not speak HTTP";
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -29,7 +29,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// All of the text is a number of this base; never a sign.
+// Parses the whole text as an unsigned number of this base.
 bool read_number(std::string_view text, int base, std::uint64_t& number) {
   const auto* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number, base);
@@ -41,7 +41,7 @@ bool read_number(std::string_view text, int base, std::uint64_t& number) {
 std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
                       std::string_view body) {
   const auto sign_in = token.empty() ? "" : fmt::format("Authorization: {}\r\n", token);
-  // hasleader: a member that has lost the others ends a watch instead of keeping silent.
+  // hasleader: a member that has lost the majority then ends a watch instead of keeping it open.
   return fmt::format(
       "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nConnection: close\r\n"
       "Grpc-Metadata-hasleader: true\r\n{}Content-Length: {}\r\n\r\n{}",
@@ -51,20 +51,20 @@ std::string http_post(std::string_view authority, std::string_view path, std::st
 void ResponseParser::feed(std::string_view bytes) {
   while (!bytes.empty() && state_ != State::done) {
     if (state_ == State::body || state_ == State::body_to_end || state_ == State::chunk) {
-      keep(bytes);
+      append_body(bytes);
       continue;
     }
     const auto newline = bytes.find('\n');
     const auto piece = bytes.substr(0, newline);
     head_bytes_ += piece.size() + 1;
-    if (state_ != State::chunk_size && state_ != State::chunk_end && head_bytes_ > kMostHead)
-      refuse(status_ == 0 ? kNoHttp : "the head of its HTTP answer is too long");
+    if (state_ != State::chunk_size && state_ != State::chunk_end && head_bytes_ > kMaxHeadBytes)
+      fail(status_ == 0 ? kNotHttp : "the header of its HTTP response is too long");
     line_.append(piece);
-    if (line_.size() > kMostHead) refuse("a line of its HTTP answer is too long");
-    // Said at once: what greets with other words may go on without ever ending its line.
+    if (line_.size() > kMaxHeadBytes) fail("a line of its HTTP response is too long");
+    // Checked early: a server of another protocol may never end its first line.
     if (state_ == State::status_line && !line_.starts_with(std::string_view("HTTP/1.").substr(
                                             0, std::min<std::size_t>(line_.size(), 7))))
-      refuse(kNoHttp);
+      fail(kNotHttp);
     if (newline == std::string_view::npos) return;
     bytes.remove_prefix(newline + 1);
     if (line_.ends_with('\r')) line_.pop_back();
@@ -82,7 +82,7 @@ void ResponseParser::read_line(std::string_view line) {
     case State::chunk_size:
       return begin_chunk(line);
     case State::chunk_end:
-      if (!line.empty()) refuse("a chunk of its HTTP answer is longer than it says");
+      if (!line.empty()) fail("a chunk of its HTTP response is longer than announced");
       state_ = State::chunk_size;
       return;
     case State::trailers:
@@ -102,58 +102,59 @@ void ResponseParser::read_status_line(std::string_view line) {
   if (line.size() < 12 || !line.starts_with("HTTP/1.") || line[8] != ' ' ||
       !read_number(line.substr(9, 3), 10, status) || status < 100 ||
       (line.size() > 12 && line[12] != ' '))
-    refuse(kNoHttp);
+    fail(kNotHttp);
   status_ = static_cast<int>(status);
   state_ = State::fields;
 }
 
 void ResponseParser::read_field(std::string_view line) {
   const auto colon = line.find(':');
-  if (colon == std::string_view::npos || colon == 0) refuse(kNoHttp);
+  if (colon == std::string_view::npos || colon == 0) fail(kNotHttp);
   const auto name = lower(line.substr(0, colon));
   const auto value = trimmed(line.substr(colon + 1));
   if (name == "transfer-encoding") {
-    if (lower(value) != "chunked") refuse("it uses an HTTP encoding that we do not know");
+    if (lower(value) != "chunked") fail("it uses an unsupported HTTP transfer encoding");
     chunked_ = true;
   } else if (name == "content-length") {
     std::uint64_t length = 0;
-    if (!read_number(value, 10, length) || (has_length_ && length != left_))
-      refuse("its HTTP answer has no clear length");
-    left_ = length;
+    if (!read_number(value, 10, length) || (has_length_ && length != remaining_))
+      fail("its HTTP response has an invalid length");
+    remaining_ = length;
     has_length_ = true;
   }
 }
 
 void ResponseParser::begin_body() {
-  if (status_ < 200) {  // "100 Continue": the answer is still to come
+  if (status_ < 200) {  // "100 Continue": the response follows
     *this = ResponseParser();
     return;
   }
   if (chunked_)
     state_ = State::chunk_size;
-  else if (status_ == 204 || status_ == 304 || (has_length_ && left_ == 0))
+  else if (status_ == 204 || status_ == 304 || (has_length_ && remaining_ == 0))
     state_ = State::done;
   else
     state_ = has_length_ ? State::body : State::body_to_end;
 }
 
 void ResponseParser::begin_chunk(std::string_view line) {
-  if (!read_number(trimmed(line.substr(0, line.find(';'))), 16, left_))
-    refuse("a chunk of its HTTP answer has no clear length");
-  state_ = left_ == 0 ? State::trailers : State::chunk;
+  if (!read_number(trimmed(line.substr(0, line.find(';'))), 16, remaining_))
+    fail("a chunk of its HTTP response has an invalid length");
+  state_ = remaining_ == 0 ? State::trailers : State::chunk;
   if (state_ == State::trailers) head_bytes_ = 0;
 }
 
-void ResponseParser::keep(std::string_view& bytes) {
+void ResponseParser::append_body(std::string_view& bytes) {
   const bool bounded = state_ != State::body_to_end;
-  const auto size = bounded ? static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size()))
-                            : bytes.size();
-  if (body_.size() + size > kMostBody) refuse("its answer is too long");
+  const auto size =
+      bounded ? static_cast<std::size_t>(std::min<std::uint64_t>(remaining_, bytes.size()))
+              : bytes.size();
+  if (body_.size() + size > kMaxBodyBytes) fail("its HTTP response is too long");
   body_.append(bytes.substr(0, size));
   bytes.remove_prefix(size);
   if (!bounded) return;
-  left_ -= size;
-  if (left_ == 0) state_ = state_ == State::chunk ? State::chunk_end : State::done;
+  remaining_ -= size;
+  if (remaining_ == 0) state_ = state_ == State::chunk ? State::chunk_end : State::done;
 }
 
 void ResponseParser::end() {
@@ -162,9 +163,9 @@ void ResponseParser::end() {
     state_ = State::done;
     return;
   }
-  refuse(state_ == State::status_line && line_.empty()
-             ? "it closed the connection without an answer"
-             : "it closed the connection in the middle of its answer");
+  fail(state_ == State::status_line && line_.empty()
+           ? "it closed the connection without an answer"
+           : "it closed the connection in the middle of its answer");
 }
 
 std::string ResponseParser::take_body() {

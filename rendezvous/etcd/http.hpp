@@ -7,28 +7,28 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// The bytes of one POST of JSON over a connection of its own. `token` is that of the signed-in
-// user or empty.
+// A POST request with a JSON body, for a connection that is used once. `token` is the token of the
+// signed-in user, or empty.
 std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
                       std::string_view body);
 
-// Reads one HTTP/1.x response however its bytes are cut: a length, chunks with trailers, or a body
-// up to the end of the connection. What is kept is bounded: head and trailers together by
-// kMostHead, body bytes that nobody has taken by kMostBody.
+// Parses one HTTP/1.x response from pieces of any size: with a Content-Length, with chunks and
+// trailers, or with a body up to the end of the connection. Memory is bounded: head and trailers by
+// kMaxHeadBytes, body bytes that were not taken yet by kMaxBodyBytes.
 class ResponseParser {
  public:
-  static constexpr std::size_t kMostHead = 16 << 10;
-  static constexpr std::size_t kMostBody = 4 << 20;
+  static constexpr std::size_t kMaxHeadBytes = 16 << 10;
+  static constexpr std::size_t kMaxBodyBytes = 4 << 20;
 
-  // These throw std::runtime_error with a few words about the peer, "it does not speak HTTP"; after
-  // that only the destructor may be called. Bytes behind the response are ignored.
+  // These throw std::runtime_error with a phrase about the peer, such as "it does not speak HTTP";
+  // after that only the destructor may be called. Bytes after the response are ignored.
   void feed(std::string_view bytes);
   void end();  // the peer closed the connection
 
-  bool begun() const { return state_ >= State::body; }  // the head is there, status() is known
+  bool begun() const { return state_ >= State::body; }  // the head is complete, status() is valid
   bool done() const { return state_ == State::done; }
   int status() const { return status_; }
-  std::string take_body();  // what has come since the last time
+  std::string take_body();  // the body bytes received since the last call
 
  private:
   enum class State {
@@ -48,13 +48,13 @@ class ResponseParser {
   void read_field(std::string_view line);
   void begin_body();
   void begin_chunk(std::string_view line);
-  void keep(std::string_view& bytes);
+  void append_body(std::string_view& bytes);
 
   State state_ = State::status_line;
-  std::string line_;  // the part of one that has come
+  std::string line_;  // an incomplete line
   std::string body_;
   std::size_t head_bytes_ = 0;
-  std::uint64_t left_ = 0;  // of the body or chunk
+  std::uint64_t remaining_ = 0;  // of the body or chunk
   int status_ = 0;
   bool has_length_ = false;
   bool chunked_ = false;

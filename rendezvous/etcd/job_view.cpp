@@ -39,7 +39,7 @@ void JobView::apply(const WatchEvent& event) {
       event.removed ? std::nullopt : std::optional(event.key), event.key.mod_revision);
 }
 
-std::int64_t JobView::newest() const {
+std::int64_t JobView::newest_revision() const {
   return std::max(leader_.known ? leader_.known->mod_revision : 0, state_revision());
 }
 
@@ -50,7 +50,8 @@ void LeaseTimes::confirmed(BootClock::time_point sent, std::chrono::seconds ttl)
   renew_at_ = sent + length / 3;
 }
 
-Transaction stand_for(const JobKeys& keys, const std::string& address, std::int64_t lease) {
+Transaction leader_transaction(const JobKeys& keys, const std::string& address,
+                               std::int64_t lease) {
   using enum Operation::What;
   return {.if_all = {{.key = keys.leader, .what = Compare::What::create_revision, .is = 0}},
           .then = {{.what = put, .key = keys.leader, .value = address, .lease = lease},
@@ -59,8 +60,8 @@ Transaction stand_for(const JobKeys& keys, const std::string& address, std::int6
           .otherwise = {{.what = range, .key = keys.leader}, {.what = range, .key = keys.state}}};
 }
 
-Transaction save_in(const JobKeys& keys, std::int64_t term, std::int64_t state_revision,
-                    const std::string& state, std::int64_t lease) {
+Transaction save_transaction(const JobKeys& keys, std::int64_t term, std::int64_t state_revision,
+                             const std::string& state, std::int64_t lease) {
   using enum Operation::What;
   return {
       .if_all = {{.key = keys.leader, .what = Compare::What::create_revision, .is = term},

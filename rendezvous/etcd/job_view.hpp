@@ -12,20 +12,20 @@
 #include "rendezvous/etcd/boot_clock.hpp"
 #include "rendezvous/etcd/requests.hpp"
 
-// What an election decides by: values in, values out, no clock and no I/O.
+// The values that an election decides by. No clock, no I/O.
 namespace mgpu::rendezvous::etcd {
 
-// More than anybody has reason to put into a job's folder.
-inline constexpr int kMostJobKeys = 1000;
+// A job has two keys; the limit bounds what a read can return.
+inline constexpr int kMaxJobKeys = 1000;
 
-// Where a job's keys lie. Both hang on leases, so that nothing of a job stays for ever.
+// The keys of a job. Both have leases, so that nothing of a job stays in etcd forever.
 //
 //   /mgpu-run/<job>/leader   "host:port" of the leader, on the leader's lease
-//   /mgpu-run/<job>/state    what the leader must not lose, on a lease of its own that the leader
-//                            keeps alive and that goes on for a while without one
+//   /mgpu-run/<job>/state    the value that a leader must not lose, on a separate lease that the
+//                            leader keeps alive and that outlasts the leader for a while
 //
-// <job> is the job's id with every byte but letters, digits, '.', '_' and '-' as %XX, so that no
-// id is the beginning of another's folder.
+// <job> is the job's id, with every byte but letters, digits, '.', '_' and '-' written as %XX, so
+// that no job's folder is a prefix of another's.
 struct JobKeys {
   std::string folder;
   std::string leader;
@@ -34,25 +34,25 @@ struct JobKeys {
   static JobKeys of(std::string_view job);
 };
 
-// What is known of a job's keys. Answers and events may come in any order: what is older than what
-// is known is left.
+// The newest known values of a job's keys. Responses and events may arrive in any order: values
+// that are older than the known ones are ignored.
 class JobView {
  public:
   explicit JobView(JobKeys keys) : keys_(std::move(keys)) {}
 
-  // All keys of the folder as they were at a revision.
+  // Sets all keys of the folder as of a revision.
   void replace(const std::vector<KeyValue>& keys, std::int64_t revision);
   void apply(const WatchEvent& event);
 
   const std::optional<KeyValue>& leader() const { return leader_.known; }
   const std::optional<KeyValue>& state() const { return state_.known; }
   std::int64_t state_revision() const { return state_.known ? state_.known->mod_revision : 0; }
-  std::int64_t newest() const;  // revision of the last change that is known
+  std::int64_t newest_revision() const;  // the revision of the last known change
 
  private:
   struct Slot {
     std::optional<KeyValue> known;
-    std::int64_t revision = 0;  // what is known is at least as new as this
+    std::int64_t revision = 0;  // `known` is at least as new as this
   };
   void put(Slot& slot, std::optional<KeyValue> key, std::int64_t revision);
 
@@ -61,16 +61,16 @@ class JobView {
   Slot state_;
 };
 
-// Until when a lease is there for sure. A lease lives at the servers for its TTL from some moment
-// after the request for it was sent, so it is counted from there, less a twentieth for clocks that
-// do not run alike.
+// Until when a lease certainly exists. The servers count its TTL from some moment after the request
+// was sent, so we count from when it was sent, less a twentieth for clocks that run at different
+// speeds.
 class LeaseTimes {
  public:
   void confirmed(BootClock::time_point sent, std::chrono::seconds ttl);
 
-  bool holds(BootClock::time_point now) const { return now < until_; }
+  bool is_valid(BootClock::time_point now) const { return now < until_; }
   BootClock::time_point until() const { return until_; }
-  BootClock::time_point renew_at() const { return renew_at_; }  // a third of the way
+  BootClock::time_point renew_at() const { return renew_at_; }  // after a third of the TTL
   std::chrono::seconds ttl() const { return ttl_; }
 
  private:
@@ -79,13 +79,13 @@ class LeaseTimes {
   std::chrono::seconds ttl_{0};
 };
 
-// Makes `address` the leader if there is none; finds leader and state either way.
-Transaction stand_for(const JobKeys& keys, const std::string& address, std::int64_t lease);
+// Makes `address` the leader if there is none. Returns leader and state in either case.
+Transaction leader_transaction(const JobKeys& keys, const std::string& address, std::int64_t lease);
 
-// Saves the state if the leader is still the one of `term` (its key's create revision) and the
-// state is still of `state_revision`: a request of a leader that was, or one that was under way for
-// long, changes nothing. Finds leader and state otherwise.
-Transaction save_in(const JobKeys& keys, std::int64_t term, std::int64_t state_revision,
-                    const std::string& state, std::int64_t lease);
+// Saves the state if the leader's key still has the create revision `term` and the state still has
+// `state_revision`. A request of a former leader, or one that was delayed for long, thus has no
+// effect. Returns leader and state if nothing was saved.
+Transaction save_transaction(const JobKeys& keys, std::int64_t term, std::int64_t state_revision,
+                             const std::string& state, std::int64_t lease);
 
 }  // namespace mgpu::rendezvous::etcd

@@ -13,11 +13,11 @@ Members::Members(boost::asio::io_context& loop, Access access)
   if (std::ranges::any_of(access_.endpoints, &Endpoint::tls)) tls_.emplace(access_.tls);
 }
 
-void Members::leave(std::size_t member) {
+void Members::mark_failed(std::size_t member) {
   if (member == current_) current_ = (current_ + 1) % count();
 }
 
-bool Members::is_ours(std::uint64_t cluster) {
+bool Members::is_same_cluster(std::uint64_t cluster) {
   if (cluster_ == 0) cluster_ = cluster;
   return cluster == 0 || cluster == cluster_;
 }

@@ -16,22 +16,22 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// Whom a client talks to and as whom.
+// The endpoints and credentials of a client.
 struct Access {
   std::vector<Endpoint> endpoints;  // one or more
-  std::string user = {};            // empty: nobody signs in
+  std::string user = {};            // empty: no authentication
   std::string password = {};
   TlsFiles tls = {};
-  // How long one member may take before the next is asked.
+  // How long one member may take before the next one is tried.
   std::chrono::milliseconds attempt_limit{2000};
 };
 
-// What the calls of a client share: the member that is asked now, the token, and which cluster it
-// is. It has its place in memory: calls and watches refer to it.
+// The state that all calls of a client share: the current member, the token, and the cluster's id.
+// Calls and watches hold references to it, so it must not move.
 class Members {
  public:
-  // Throws std::runtime_error with one line when there is no endpoint, or one is https and TLS
-  // cannot be had.
+  // Throws std::runtime_error with a one-line message if there is no endpoint, or if one is https
+  // and TLS is unavailable.
   Members(boost::asio::io_context& io, Access access);
 
   std::size_t count() const { return access_.endpoints.size(); }
@@ -39,16 +39,16 @@ class Members {
   const Access& access() const { return access_; }
 
   std::size_t current() const { return current_; }
-  // The member failed somebody; who comes next is asked the one behind it.
-  void leave(std::size_t member);
+  // Makes the next member the current one, if `member` still is.
+  void mark_failed(std::size_t member);
 
-  // False when the answer is of another cluster than the first was: two clusters would elect two
-  // leaders. 0 is no cluster.
-  bool is_ours(std::uint64_t cluster);
+  // False if the response is from another cluster than the first response was: two clusters would
+  // elect two leaders. 0 means unknown and is accepted.
+  bool is_same_cluster(std::uint64_t cluster);
 
-  bool must_sign_in() const { return !access_.user.empty() && !no_users_ && token.empty(); }
-  void knows_no_users() { no_users_ = true; }
-  void knows_users() { no_users_ = false; }
+  bool must_sign_in() const { return !access_.user.empty() && !auth_disabled_ && token.empty(); }
+  void set_auth_disabled() { auth_disabled_ = true; }
+  void set_auth_enabled() { auth_disabled_ = false; }
 
   const TlsContext* tls() const { return tls_ ? &*tls_ : nullptr; }
 
@@ -61,10 +61,10 @@ class Members {
   std::optional<TlsContext> tls_;
   std::size_t current_ = 0;
   std::uint64_t cluster_ = 0;
-  bool no_users_ = false;
+  bool auth_disabled_ = false;
 };
 
-// Why none of the members could be asked, each with what it said last.
+// The last error of each member, for the message when all have failed.
 class Failures {
  public:
   void note(std::size_t member, std::string why) { why_[member] = std::move(why); }

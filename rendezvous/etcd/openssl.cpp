@@ -9,7 +9,7 @@ namespace mgpu::rendezvous::etcd::openssl {
 namespace {
 
 Library open_library() {
-  // Its own dependency libcrypto.so.3 comes with it, and is searched with it.
+  // This also loads its dependency libcrypto.so.3, and dlsym searches both.
   void* handle = ::dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
   if (!handle)
     throw std::runtime_error(

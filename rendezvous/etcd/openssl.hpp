@@ -2,12 +2,12 @@
 
 #include <cstddef>
 
-// The functions of OpenSSL 3 that we call, by its documented binary interface. The library is
-// opened when TLS is asked for and never linked, so that mgpu-run stays one file that starts where
-// there is none.
+// The functions of OpenSSL 3 that we call through its documented binary interface. The library is
+// loaded when TLS is first used and is never linked, so that mgpu-run stays one file that also
+// starts on machines without it.
 namespace mgpu::rendezvous::etcd::openssl {
 
-// Its own names; we only pass pointers to them around.
+// OpenSSL's own type names; only pointers to them are used.
 using SSL = void;
 using SSL_CTX = void;
 using SSL_METHOD = void;
@@ -58,8 +58,8 @@ struct Library {
 #undef MGPU_OPENSSL_POINTER
 };
 
-// Opened at the first call and never closed. Throws std::runtime_error with one line that names the
-// package when the library is not on this machine.
+// Loads the library at the first call and never unloads it. Throws std::runtime_error with a
+// one-line message that names the package to install if the library is missing.
 const Library& library();
 
 }  // namespace mgpu::rendezvous::etcd::openssl

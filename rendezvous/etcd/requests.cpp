@@ -53,7 +53,7 @@ json fields_of(const std::vector<Operation>& operations) {
 std::string prefix_end(std::string_view prefix) {
   std::string end(prefix);
   while (!end.empty() && end.back() == '\xff') end.pop_back();
-  if (end.empty()) return std::string(1, '\0');  // etcd's word for "to the last key"
+  if (end.empty()) return std::string(1, '\0');  // to etcd this means: up to the last key
   end.back() = static_cast<char>(end.back() + 1);
   return end;
 }

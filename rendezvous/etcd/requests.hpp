@@ -5,12 +5,10 @@
 #include <string_view>
 #include <vector>
 
-// The bodies of our requests, as etcd's JSON gateway reads them: bytes in base64, 64-bit numbers as
-// strings.
+// Request bodies in the format of etcd's JSON gateway: bytes in base64, 64-bit numbers as strings.
 namespace mgpu::rendezvous::etcd {
 
-// What must hold of a key for a transaction's first half to be done; a key that is not there has
-// the revisions 0.
+// A condition for the `then` branch of a transaction. A key that does not exist has revision 0.
 struct Compare {
   enum class What { create_revision, mod_revision };
 
@@ -26,7 +24,7 @@ struct Operation {
   What what = What::range;
   std::string key;
   std::string value = {};  // of a put
-  std::int64_t lease = 0;  // of a put; 0 is none
+  std::int64_t lease = 0;  // of a put; 0: none
 };
 
 struct Transaction {
@@ -35,11 +33,11 @@ struct Transaction {
   std::vector<Operation> otherwise = {};
 };
 
-// The end of the range of all keys that begin with `prefix`, which is not empty.
+// The end of the range of all keys that start with `prefix`, which must not be empty.
 std::string prefix_end(std::string_view prefix);
 
 std::string put_request(std::string_view key, std::string_view value, std::int64_t lease);
-// One key, or with `end` all keys from `key` up to it.
+// Requests one key, or, with `end`, all keys from `key` up to `end`.
 std::string range_request(std::string_view key, std::string_view end, std::int64_t limit);
 std::string transaction_request(const Transaction& transaction);
 std::string grant_request(std::int64_t lease, std::int64_t ttl);

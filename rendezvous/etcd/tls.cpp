@@ -30,21 +30,21 @@ const openssl::Library& lib() {
   return openssl::library();
 }
 
-// OpenSSL's words for the first thing that went wrong since the errors were cleared.
-std::string reason() {
+// OpenSSL's text for the first error since the errors were cleared.
+std::string openssl_error() {
   const unsigned long code = lib().ERR_get_error();
-  const char* words = code ? lib().ERR_reason_error_string(code) : nullptr;
+  const char* text = code ? lib().ERR_reason_error_string(code) : nullptr;
   lib().ERR_clear_error();
-  return words ? words : "no reason given";
+  return text ? text : "no reason given";
 }
 
-[[noreturn]] void refuse_file(const char* what, const std::string& path) {
+[[noreturn]] void throw_file_error(const char* what, const std::string& path) {
   if (::access(path.c_str(), R_OK) != 0)
     throw_errno(fmt::format("cannot read the {} {}", what, path));
-  throw std::runtime_error(fmt::format("cannot use the {} {}: {}", what, path, reason()));
+  throw std::runtime_error(fmt::format("cannot use the {} {}: {}", what, path, openssl_error()));
 }
 
-// A key with a passphrase would make OpenSSL ask the terminal.
+// Otherwise OpenSSL would ask for a key's passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return -1;
 }
@@ -52,7 +52,7 @@ int no_passphrase(char*, int, int, void*) {
 std::string verify_problem(long code, const TlsFiles& files, const std::string& host) {
   switch (code) {
     case kExpired:
-      return "its certificate, or one that vouches for it, has expired";
+      return "its certificate, or one in its chain, has expired";
     case kNotYetValid:
       return "its certificate is not valid yet; are the clocks right?";
     case kSelfSigned:
@@ -60,9 +60,9 @@ std::string verify_problem(long code, const TlsFiles& files, const std::string& 
     case kNoIssuer:
     case kNoFirst:
       return files.ca.empty()
-                 ? "its certificate is of an authority that this system does not know; give the "
-                   "authority's certificate"
-                 : fmt::format("its certificate is not of the authority in {}", files.ca);
+                 ? "its certificate is from an authority that this system does not trust; set "
+                   "cacert=FILE to the authority's certificate"
+                 : fmt::format("its certificate is not from the authority in {}", files.ca);
     case kOtherName:
     case kOtherAddress:
       return fmt::format("its certificate is not for {}", host);
@@ -77,7 +77,7 @@ std::string verify_problem(long code, const TlsFiles& files, const std::string& 
 TlsContext::TlsContext(TlsFiles files) : files_(std::move(files)) {
   lib().ERR_clear_error();
   context_ = lib().SSL_CTX_new(lib().TLS_client_method());
-  if (!context_) throw std::runtime_error("cannot start OpenSSL: " + reason());
+  if (!context_) throw std::runtime_error("cannot start OpenSSL: " + openssl_error());
   try {
     lib().SSL_CTX_ctrl(context_, kSetMinVersion, kTls12, nullptr);
     lib().SSL_CTX_set_verify(context_, kVerifyPeer, nullptr);
@@ -85,13 +85,13 @@ TlsContext::TlsContext(TlsFiles files) : files_(std::move(files)) {
     if (files_.ca.empty())
       lib().SSL_CTX_set_default_verify_paths(context_);
     else if (lib().SSL_CTX_load_verify_locations(context_, files_.ca.c_str(), nullptr) != 1)
-      refuse_file("CA certificate", files_.ca);
+      throw_file_error("CA certificate", files_.ca);
     if (files_.certificate.empty()) return;
     const auto& key = files_.key.empty() ? files_.certificate : files_.key;
     if (lib().SSL_CTX_use_certificate_chain_file(context_, files_.certificate.c_str()) != 1)
-      refuse_file("certificate", files_.certificate);
+      throw_file_error("certificate", files_.certificate);
     if (lib().SSL_CTX_use_PrivateKey_file(context_, key.c_str(), kPem) != 1)
-      refuse_file("private key", key);
+      throw_file_error("private key", key);
   } catch (...) {
     lib().SSL_CTX_free(context_);
     throw;
@@ -112,22 +112,22 @@ TlsSession::TlsSession(const TlsContext& context, const std::string& host)
     lib().BIO_free(incoming_);
     lib().BIO_free(outgoing_);
     lib().SSL_free(session_);
-    throw std::runtime_error("cannot start TLS: " + reason());
+    throw std::runtime_error("cannot start TLS: " + openssl_error());
   }
   lib().SSL_set_bio(session_, incoming_, outgoing_);
   lib().SSL_set_connect_state(session_);
   auto* wanted = lib().SSL_get0_param(session_);
   boost::system::error_code is_name;
   boost::asio::ip::make_address(host, is_name);
-  // A wish for a name that was not taken over would be no check at all.
+  // Without this check a failed call would disable the verification of the name.
   const bool taken = is_name ? lib().X509_VERIFY_PARAM_set1_host(wanted, host.c_str(), 0) == 1
                              : lib().X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) == 1;
   if (!taken) {
     lib().SSL_free(session_);
-    throw std::runtime_error("no certificate can be for this host");
+    throw std::runtime_error("no certificate can match this host");
   }
   if (is_name) lib().SSL_ctrl(session_, kSetServerName, 0, host_.data());
-  lib().SSL_do_handshake(session_);  // the first words are ours
+  lib().SSL_do_handshake(session_);  // the client starts the handshake
   lib().ERR_clear_error();
 }
 
@@ -141,31 +141,31 @@ void TlsSession::fail() {
     lib().ERR_clear_error();
     throw std::runtime_error(verify_problem(verdict, context_.files(), host_));
   }
-  const auto words = reason();
-  if (words == "wrong version number" || words == "packet length too long")
-    throw std::runtime_error("it does not speak TLS; is it http://?");
-  throw std::runtime_error("TLS failed: " + words);
+  const auto text = openssl_error();
+  if (text == "wrong version number" || text == "packet length too long")
+    throw std::runtime_error("it does not speak TLS; did you mean http://?");
+  throw std::runtime_error("TLS failed: " + text);
 }
 
 void TlsSession::send(std::string_view plain) {
-  waiting_.append(plain);
-  if (established_) write_waiting();
+  pending_.append(plain);
+  if (established_) write_pending();
 }
 
-void TlsSession::write_waiting() {
-  if (waiting_.empty()) return;
+void TlsSession::write_pending() {
+  if (pending_.empty()) return;
   lib().ERR_clear_error();
-  // A memory BIO takes all.
-  const int size = static_cast<int>(waiting_.size());
-  if (lib().SSL_write(session_, waiting_.data(), size) != size) fail();
-  waiting_.clear();
+  // A memory BIO accepts everything.
+  const int size = static_cast<int>(pending_.size());
+  if (lib().SSL_write(session_, pending_.data(), size) != size) fail();
+  pending_.clear();
 }
 
 std::string TlsSession::receive(std::string_view bytes) {
-  if (bytes.size() > kMostPending) throw std::runtime_error("too many bytes at once");
+  if (bytes.size() > kMaxPending) throw std::runtime_error("too many bytes at once");
   lib().ERR_clear_error();
   lib().BIO_write(incoming_, bytes.data(), static_cast<int>(bytes.size()));
-  if (!established_) go_on();
+  if (!established_) continue_handshake();
   std::string plain;
   std::array<char, 16 << 10> buffer;
   while (established_ && !closed_) {
@@ -182,11 +182,11 @@ std::string TlsSession::receive(std::string_view bytes) {
   return plain;
 }
 
-void TlsSession::go_on() {
+void TlsSession::continue_handshake() {
   const int result = lib().SSL_do_handshake(session_);
   if (result == 1) {
     established_ = true;
-    write_waiting();
+    write_pending();
   } else if (lib().SSL_get_error(session_, result) != kErrorWantRead) {
     fail();
   }

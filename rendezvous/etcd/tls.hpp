@@ -7,15 +7,16 @@
 namespace mgpu::rendezvous::etcd {
 
 struct TlsFiles {
-  std::string ca;           // PEM; empty: whom the system trusts
-  std::string certificate;  // PEM, with its chain; empty: we show none
+  std::string ca;           // PEM; empty: the system's trusted authorities
+  std::string certificate;  // PEM, with its chain; empty: no client certificate
   std::string key;          // PEM; empty: it is in `certificate`
 };
 
-// What all our TLS connections share: whom we trust and who we are. TLS 1.2 or newer.
+// Trusted authorities and client certificate, shared by all TLS connections. TLS 1.2 or newer.
 class TlsContext {
  public:
-  // Throws std::runtime_error with one line when libssl.so.3 is not there or a file is no good.
+  // Throws std::runtime_error with a one-line message if libssl.so.3 is missing or a file is
+  // invalid.
   explicit TlsContext(TlsFiles files);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -29,12 +30,12 @@ class TlsContext {
   void* context_ = nullptr;  // SSL_CTX
 };
 
-// Our end of one TLS connection, from bytes to bytes: the owner carries what take_outgoing() gives
-// to the peer and what the peer sent to receive(). The peer must prove to be `host`, a name or an
-// address, with a certificate that the context trusts.
+// Our end of one TLS connection, without the socket: the owner sends the bytes of take_outgoing()
+// to the peer and passes received bytes to receive(). The peer must present a certificate for
+// `host`, a name or an address, that the context trusts.
 class TlsSession {
  public:
-  static constexpr std::size_t kMostPending = 1 << 20;  // that receive() takes at once
+  static constexpr std::size_t kMaxPending = 1 << 20;  // that one call of receive() accepts
 
   // The context must outlive the session.
   TlsSession(const TlsContext& context, const std::string& host);
@@ -42,18 +43,18 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // These throw std::runtime_error with a few words about the peer, "its certificate has expired";
-  // after that there may still be an alert for it in take_outgoing().
-  void send(std::string_view plain);            // kept until hands are shaken
-  std::string receive(std::string_view bytes);  // what the peer said in them
+  // These throw std::runtime_error with a phrase about the peer, such as "its certificate has
+  // expired"; after that take_outgoing() may still return an alert for the peer.
+  void send(std::string_view plain);            // buffered until the handshake is complete
+  std::string receive(std::string_view bytes);  // returns the decrypted bytes
 
   std::string take_outgoing();
   bool established() const { return established_; }
-  bool closed() const { return closed_; }  // the peer has said that nothing will follow
+  bool closed() const { return closed_; }  // the peer has closed the TLS session
 
  private:
-  void go_on();
-  void write_waiting();
+  void continue_handshake();
+  void write_pending();
   [[noreturn]] void fail();
 
   const TlsContext& context_;
@@ -61,7 +62,7 @@ class TlsSession {
   void* session_ = nullptr;  // SSL; it owns the two BIOs
   void* incoming_ = nullptr;
   void* outgoing_ = nullptr;
-  std::string waiting_;
+  std::string pending_;
   bool established_ = false;
   bool closed_ = false;
 };

@@ -11,7 +11,7 @@
 namespace mgpu::rendezvous::etcd {
 namespace {
 
-[[noreturn]] void refuse(std::string_view piece, const std::string& why) {
+[[noreturn]] void fail(std::string_view piece, const std::string& why) {
   throw std::runtime_error(fmt::format("cannot use the etcd endpoint {}: {}", shown(piece), why));
 }
 
@@ -19,11 +19,11 @@ std::uint16_t parse_port(std::string_view piece, std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0)
-    refuse(piece, "the port is a number from 1 to 65535");
+    fail(piece, "the port must be a number from 1 to 65535");
   return port;
 }
 
-bool fits_in_host(char c) {
+bool is_host_character(char c) {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   return letter || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
 }
@@ -33,31 +33,32 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
   auto rest = piece;
   if (const auto colon = rest.find("://"); colon != std::string_view::npos) {
     const auto scheme = rest.substr(0, colon);
-    if (scheme != "http" && scheme != "https") refuse(piece, "it begins with http:// or https://");
+    if (scheme != "http" && scheme != "https")
+      fail(piece, "it must begin with http:// or https://");
     endpoint.tls = scheme == "https";
     rest.remove_prefix(colon + 3);
   }
   if (rest.ends_with('/')) rest.remove_suffix(1);
   if (rest.find('@') != std::string_view::npos)
-    refuse("with user:password@", "give user and password as options of their own");
+    fail("with user:password@", "set user and password with --rdzv-conf");
   if (rest.find_first_of("/?#") != std::string_view::npos)
-    refuse(piece, "a path is not part of an endpoint");
+    fail(piece, "a path is not part of an endpoint");
   if (rest.starts_with('[')) {
     const auto close = rest.find(']');
-    if (close == std::string_view::npos) refuse(piece, "a ] is missing");
+    if (close == std::string_view::npos) fail(piece, "a ] is missing");
     endpoint.host = rest.substr(1, close - 1);
     rest.remove_prefix(close + 1);
-    if (!rest.empty() && !rest.starts_with(':')) refuse(piece, "after ] comes :PORT");
-    if (endpoint.host.find(':') == std::string::npos) refuse(piece, "[] is for IPv6 addresses");
+    if (!rest.empty() && !rest.starts_with(':')) fail(piece, "expected :PORT after ]");
+    if (endpoint.host.find(':') == std::string::npos) fail(piece, "[] is for IPv6 addresses");
   } else {
     const auto colon = rest.find(':');
-    if (colon != rest.rfind(':')) refuse(piece, "write an IPv6 address as [ADDRESS]:PORT");
+    if (colon != rest.rfind(':')) fail(piece, "write an IPv6 address as [ADDRESS]:PORT");
     endpoint.host = rest.substr(0, colon);
     rest.remove_prefix(std::min(colon, rest.size()));
   }
-  if (endpoint.host.empty()) refuse(piece, "it has no host");
-  if (endpoint.host.size() > 253 || !std::ranges::all_of(endpoint.host, fits_in_host))
-    refuse(piece, "that is no name or address of a host");
+  if (endpoint.host.empty()) fail(piece, "it has no host");
+  if (endpoint.host.size() > 253 || !std::ranges::all_of(endpoint.host, is_host_character))
+    fail(piece, "invalid host name or address");
   if (!rest.empty()) endpoint.port = parse_port(piece, rest.substr(1));
   return endpoint;
 }
@@ -83,8 +84,8 @@ std::vector<Endpoint> parse_endpoints(std::string_view list, bool tls) {
     auto endpoint = parse_endpoint(piece, tls);
     if (std::ranges::find(endpoints, endpoint) == endpoints.end())
       endpoints.push_back(std::move(endpoint));
-    if (endpoints.size() > kMostEndpoints)
-      throw std::runtime_error(fmt::format("more than {} etcd endpoints", kMostEndpoints));
+    if (endpoints.size() > kMaxEndpoints)
+      throw std::runtime_error(fmt::format("more than {} etcd endpoints", kMaxEndpoints));
     if (comma == std::string_view::npos) return endpoints;
     list.remove_prefix(comma + 1);
   }

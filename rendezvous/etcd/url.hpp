@@ -7,9 +7,9 @@
 
 namespace mgpu::rendezvous::etcd {
 
-inline constexpr std::size_t kMostEndpoints = 64;
+inline constexpr std::size_t kMaxEndpoints = 64;
 
-// Where a member of etcd serves its clients.
+// The address at which an etcd member serves clients.
 struct Endpoint {
   bool tls = false;
   std::string host;  // a name or an address, without brackets
@@ -20,8 +20,8 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// "http(s)://host[:port]" or "host[:port]", which means https if `tls`; several with commas between
-// them, each kept once. Throws std::runtime_error with one line that shows the piece that is wrong.
+// Parses "http(s)://host[:port]" or "host[:port]" (https if `tls`), separated by commas; duplicates
+// are dropped. Throws std::runtime_error with a one-line message that shows the invalid part.
 std::vector<Endpoint> parse_endpoints(std::string_view list, bool tls = false);
 
 }  // namespace mgpu::rendezvous::etcd

@@ -16,36 +16,38 @@
 
 namespace mgpu::rendezvous::etcd {
 
-// Follows the changes under a prefix. When its connection ends it goes on from the last revision
-// that it has seen, with the next member. A member that falls silent without closing the connection
-// cannot be told from one that has nothing to say: the owner reads now and then, and says move_on()
-// when the watch has missed something.
+// Reports changes under a prefix. When its connection ends, it continues with the next member from
+// the last revision it has seen. A member that hangs cannot be distinguished from one without
+// changes, so the owner must read the keys periodically and call reconnect() if the watch has
+// missed a change.
 class Watch {
  public:
   struct Listener {
     std::function<void(const std::vector<WatchEvent>&)> on_events;
-    // The revisions to go on from are no longer there (compacted), or what comes cannot be read:
-    // read the keys and begin a new watch. Called once; the watch may be destroyed in it.
+    // Called once, when the next revisions are compacted or the stream cannot be parsed: read the
+    // keys and start a new watch. The callback may destroy the watch.
     std::function<void(std::string why)> on_lost;
   };
 
-  // The members must outlive the watch. Nothing of the listener is called before this returns.
+  // The members must outlive the watch. Calls no callback before it returns.
   Watch(Members& members, std::string prefix, std::int64_t from_revision, Listener listener);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  std::int64_t seen() const { return next_ - 1; }  // all changes up to this revision were told
+  std::int64_t last_revision() const {
+    return next_ - 1;
+  }  // all changes up to this revision were reported
   std::size_t member() const { return member_; }
-  void move_on();  // to the member that is asked now
+  void reconnect();  // to the current member
 
  private:
   void connect();
-  void connect_later();
-  void ended(const Exchange::Result& result);
-  void received(std::string_view piece);
+  void reconnect_later();
+  void on_end(const Exchange::Result& result);
+  void on_piece(std::string_view piece);
   bool read_line(std::string_view line);
-  void lost(std::string why);
+  void report_lost(std::string why);
 
   Members& members_;
   std::string prefix_;

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kAttempt{5000};  // for one address, which may swallow what we send
+constexpr milliseconds kAttemptLimit{5000};  // per address, which may drop our packets
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -33,11 +33,12 @@ Addresses resolve(const std::string& host, int port) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    throw StoreError(fmt::format("cannot find store {}:{}: {}", host, port, ::gai_strerror(error)));
+    throw StoreError(fmt::format("cannot resolve the host of store {}:{}: {}", host, port,
+                                 ::gai_strerror(error)));
   return {found, &::freeaddrinfo};
 }
 
-// Waits for events until the deadline; as poll, but EINTR is not seen.
+// Waits for events until the deadline; like poll, but retries on EINTR.
 int poll_until(int fd, short events, Channel::Deadline deadline) {
   pollfd wanted{fd, events, 0};
   while (true) {
@@ -65,7 +66,7 @@ int connect_to(const addrinfo& address, Channel::Deadline deadline, UniqueFd& so
   return 0;
 }
 
-bool may_pass(int error) {
+bool is_transient(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH ||
          error == ENETUNREACH || error == ETIMEDOUT || error == EAGAIN;
 }
@@ -78,10 +79,10 @@ Channel::Channel(const std::string& host, int port, Deadline deadline)
   for (milliseconds pause{5};; pause = std::min(2 * pause, milliseconds(1000))) {
     int error = 0;
     for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
-      error = connect_to(*at, std::min(deadline, steady_clock::now() + kAttempt), socket_);
+      error = connect_to(*at, std::min(deadline, steady_clock::now() + kAttemptLimit), socket_);
       if (error == 0) return;
     }
-    if (!may_pass(error) || steady_clock::now() + pause >= deadline)
+    if (!is_transient(error) || steady_clock::now() + pause >= deadline)
       throw StoreError(fmt::format("cannot connect to store {}: {}", server_, error_text(error)));
     std::this_thread::sleep_for(pause);
   }
@@ -106,7 +107,7 @@ bool Channel::readable_by(Deadline deadline) {
 void Channel::wait_until(short events) {
   const int answer = poll_until(socket_.get(), events, deadline_);
   if (answer < 0) fail(error_text(errno));
-  if (answer == 0) fail("no answer in time");
+  if (answer == 0) fail("no reply in time");
 }
 
 void Channel::send(std::string_view bytes) {
@@ -140,7 +141,7 @@ void Channel::read(char* to, std::size_t size) {
 
 std::string Channel::string() {
   std::string bytes;
-  // Grows with what comes, so that a server cannot make us allocate with a length alone.
+  // Grows with the received bytes, so that a length alone cannot make us allocate memory.
   for (auto left = number<std::uint64_t>(); left > 0;) {
     const auto part = std::min<std::uint64_t>(left, 1 << 20);
     bytes.resize(bytes.size() + part);

@@ -10,21 +10,21 @@
 
 namespace mgpu::rendezvous::store {
 
-// The store could not be reached, did not answer, or closed the connection.
+// The store could not be reached, did not reply, or closed the connection.
 struct StoreError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A client's connection to a store: blocking, by deadlines. Whatever fails closes it and throws a
-// StoreError that names the server and the call.
+// A client's connection to a store: blocking, with deadlines. Every failure closes the connection
+// and throws a StoreError that names the server and the call.
 class Channel {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Connects, trying again while nobody listens there or the host cannot be reached.
+  // Connects; retries while nothing listens there or the host is unreachable.
   Channel(const std::string& host, int port, Deadline deadline);
 
-  // What follows is part of this call and ends by this deadline.
+  // Starts a call: sends and reads that follow belong to it and end by this deadline.
   void begin(const char* call, Deadline deadline);
   void send(std::string_view bytes);
   void read(char* to, std::size_t size);
@@ -36,7 +36,7 @@ class Channel {
   }
   std::string string();
 
-  bool readable_by(Deadline deadline);  // false when nothing has come until then
+  bool readable_by(Deadline deadline);  // false if nothing has arrived by then
   [[noreturn]] void fail(const std::string& what);
 
   const std::string& server() const { return server_; }  // host:port

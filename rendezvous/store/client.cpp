@@ -17,7 +17,7 @@ StoreClient::StoreClient(const std::string& host, int port, Milliseconds timeout
   put_number(request_, nonce);
   channel_.send(request_);
   if (channel_.number<std::uint32_t>() != nonce)
-    channel_.fail("another PING came back; is it a store?");
+    channel_.fail("wrong reply to PING; is it a store?");
 }
 
 void StoreClient::begin(Opcode opcode) {
@@ -128,7 +128,8 @@ std::vector<std::string> StoreClient::list_keys() {
   std::vector<std::string> keys;
   for (auto left = channel_.number<std::int64_t>(); left > 0; --left) {
     auto key = channel_.string();
-    if (key.starts_with('/')) keys.push_back(key.substr(1));  // others are c10d's own
+    if (key.starts_with('/'))
+      keys.push_back(key.substr(1));  // keys without "/" are internal to c10d
   }
   return keys;
 }
@@ -151,7 +152,7 @@ std::optional<std::string> StoreClient::try_pop(std::string_view queue) {
 std::string StoreClient::pop(std::string_view queue) {
   const auto end = steady_clock::now() + timeout_;
   const std::string keys[] = {std::string(queue)};
-  while (true) {  // another client may be quicker than we after a wait
+  while (true) {  // another client may pop the value first
     wait(keys, std::chrono::ceil<Milliseconds>(end - steady_clock::now()));
     if (auto value = try_pop(queue)) return *std::move(value);
   }
@@ -187,18 +188,17 @@ void StoreClient::barrier(std::string_view key, std::int64_t world_size, Millise
   wait_for_release(Opcode::barrier, key, timeout);
 }
 
-// Reads kStopWaiting, or takes the wait back at its deadline.
+// Reads kStopWaiting, or cancels the wait at its deadline.
 void StoreClient::wait_for_release(Opcode opcode, std::string_view key, Milliseconds timeout) {
   if (channel_.readable_by(steady_clock::now() + timeout)) {
-    if (channel_.number<std::uint8_t>() != kStopWaiting) channel_.fail("a nonsense answer");
+    if (channel_.number<std::uint8_t>() != kStopWaiting) channel_.fail("invalid reply");
     return;
   }
   begin(Opcode::cancel_wait);
   channel_.send(request_);
-  // The release may have been under way: then it comes first, and the wait has ended well.
+  // The release may already be in transit: then it arrives first, and the wait has succeeded.
   const bool released = channel_.number<std::uint8_t>() == kStopWaiting;
-  if (released && channel_.number<std::uint8_t>() != kWaitCanceled)
-    channel_.fail("a nonsense answer");
+  if (released && channel_.number<std::uint8_t>() != kWaitCanceled) channel_.fail("invalid reply");
   if (!released)
     throw StoreTimeout(fmt::format("store {}: {} {} did not end within {} s", channel_.server(),
                                    name_of(opcode), key,

@@ -14,27 +14,27 @@
 
 namespace mgpu::rendezvous::store {
 
-// What was waited for did not come in time. The connection is still good.
+// A wait timed out. The connection is still usable.
 struct StoreTimeout : StoreError {
   using StoreError::StoreError;
 };
 
-// A blocking client of the store, for one thread. Keys get c10d's "/" in front, so that both see
-// the same ones. Every call ends by its deadline; after a StoreError that is no StoreTimeout the
-// client can only be destroyed.
+// A blocking client of the store, for one thread. Keys are prefixed with "/" as in c10d, so that
+// both see the same keys. Every call ends by its deadline. After a StoreError other than
+// StoreTimeout the client can only be destroyed.
 class StoreClient {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  // Connects, trying again until `timeout` while nobody listens there, and shakes hands.
-  // `timeout` is also the limit of every call that is not given its own.
+  // Connects, retrying until `timeout` while nothing listens there, and performs the handshake.
+  // `timeout` is also the limit of every call without its own limit.
   StoreClient(const std::string& host, int port, Milliseconds timeout = std::chrono::minutes(5));
 
   void set(std::string_view key, std::string_view value);
   void multi_set(std::span<const std::pair<std::string, std::string>> pairs);
   void append(std::string_view key, std::string_view value);
   std::int64_t add(std::string_view key, std::int64_t delta);
-  // The value afterwards; `expected` when there is none and `expected` is not empty.
+  // Returns the value afterwards, or `expected` if there is no value and `expected` is not empty.
   std::string compare_set(std::string_view key, std::string_view expected,
                           std::string_view desired);
   bool remove(std::string_view key);
@@ -45,8 +45,8 @@ class StoreClient {
   void wait(std::span<const std::string> keys);
   void wait(std::span<const std::string> keys, Milliseconds timeout);
 
-  // These do not.
-  std::string get_now(std::string_view key);  // empty when there is none
+  // These do not wait.
+  std::string get_now(std::string_view key);  // empty if there is no value
   bool check(std::span<const std::string> keys);
   std::int64_t num_keys();
   std::vector<std::string> list_keys();

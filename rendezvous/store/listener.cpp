@@ -20,8 +20,8 @@ constexpr int kOn = 1;
 constexpr int kOff = 0;
 
 const char* advice(int error) {
-  if (error == EADDRINUSE) return "; another program has it, choose another port or 0 for any";
-  if (error == EACCES) return "; ports below 1024 are for root, choose another or 0 for any";
+  if (error == EADDRINUSE) return "; another program uses it, choose another port or 0 for any";
+  if (error == EACCES) return "; ports below 1024 require root, choose another or 0 for any";
   return "";
 }
 
@@ -30,7 +30,7 @@ const char* advice(int error) {
       fmt::format("cannot listen on {}:{}: {}{}", address, port, error_text(error), advice(error)));
 }
 
-// Binds and listens; 0 or the errno of what went wrong.
+// Binds and listens. Returns 0 or an errno.
 int listen_at(int fd, const sockaddr& address, socklen_t size) {
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof kOn);
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);  // accepted sockets inherit it

@@ -7,7 +7,7 @@
 namespace mgpu::rendezvous::store {
 namespace {
 
-// The number a value begins with, read as std::stoll reads it, which is what c10d uses.
+// The number at the start of a value, parsed like std::stoll, which c10d uses.
 std::optional<std::int64_t> number_in(const std::string& value) {
   char* end = nullptr;
   errno = 0;
@@ -20,8 +20,8 @@ std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-// The entry of a key, made when there is none. unordered_map makes a std::string of every key it
-// is asked to try, so that looking first is what keeps a change of a known key cheap.
+// The entry of a key, created if missing. unordered_map::try_emplace would construct a std::string
+// even for an existing key; looking up first keeps changes of existing keys cheap.
 template <class Map>
 auto& entry(Map& map, std::string_view key) {
   const auto found = map.find(key);
@@ -49,26 +49,26 @@ void Memory::store(std::string_view key, std::string_view value) {
   }
 }
 
-bool Memory::came(ClientId client) {
+bool Memory::key_arrived(ClientId client) {
   const auto wait = waits_.find(client);
   if (--wait->second.missing > 0) return false;
   waits_.erase(wait);
   return true;
 }
 
-void Memory::wake(std::string_view key, Released& released) {
+void Memory::release_waiters(std::string_view key, Released& released) {
   if (waiters_.empty()) return;
   const auto found = waiters_.find(key);
   if (found == waiters_.end()) return;
   for (const ClientId client : found->second)
-    if (came(client)) released.push_back(client);
+    if (key_arrived(client)) released.push_back(client);
   waiters_.erase(found);
 }
 
 Released Memory::set(std::string_view key, std::string_view value) {
   store(key, value);
   Released released;
-  wake(key, released);
+  release_waiters(key, released);
   return released;
 }
 
@@ -77,7 +77,7 @@ Released Memory::append(std::string_view key, std::string_view value) {
   if (found == values_.end()) return set(key, value);
   found->second.append(value);
   bytes_ += value.size();
-  return {};  // whoever waits for an existing key has been released already
+  return {};  // nothing waits for a key that exists
 }
 
 const std::string* Memory::get(std::string_view key) const {
@@ -124,7 +124,7 @@ Released Memory::push(std::string_view key, std::string_view value) {
   auto next = clients.begin();
   while (next != clients.end() && released.empty()) {
     const ClientId client = *next++;
-    if (came(client)) released.push_back(client);
+    if (key_arrived(client)) released.push_back(client);
   }
   clients.erase(clients.begin(), next);
   if (clients.empty()) waiters_.erase(found);
@@ -152,7 +152,7 @@ bool Memory::wait(ClientId client, std::span<const std::string_view> keys) {
   for (const auto key : keys) {
     if (exists(key)) continue;
     auto& clients = entry(waiters_, key);
-    if (!clients.empty() && clients.back() == client) continue;  // it named the key twice
+    if (!clients.empty() && clients.back() == client) continue;  // a duplicate key
     clients.push_back(client);
     wait.keys.emplace_back(key);
   }

@@ -17,13 +17,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kReadBytes = 64 << 10;  // of one connection in one go
-constexpr std::size_t kKeepBytes = 1 << 20;   // a reply buffer that grew larger is given back
-constexpr char kFirstByte = 0;                // of every store client: VALIDATE
+constexpr std::size_t kReadBytes = 64 << 10;  // per connection and event
+constexpr std::size_t kKeepBytes = 1 << 20;   // a larger reply buffer is freed
+constexpr char kFirstByte = 0;                // that every store client sends: VALIDATE
 constexpr int kEvents = 128;
-constexpr int kRounds = 8;           // of kEvents connections in one poll
-constexpr int kAccepts = 256;        // in one round
-constexpr milliseconds kPause{100};  // in accepting, when not even the reserve helps
+constexpr int kBatches = 8;          // of kEvents connections in one poll
+constexpr int kMaxAccepts = 256;     // per batch
+constexpr milliseconds kPause{100};  // of accepting, when even the reserve descriptor does not help
 
 bool watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
   epoll_event event{};
@@ -42,7 +42,7 @@ UniqueFd accept_from(int listener, sockaddr_storage& peer) {
       ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-bool out_of_room(int error) {
+bool out_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
@@ -53,12 +53,12 @@ struct StoreServer::Connection {
 
   UniqueFd socket;
   std::uint32_t watched = EPOLLIN;
-  bool doomed = false;
-  bool met = false;  // its first bytes have been looked at
+  bool closing = false;
+  bool identified = false;  // its first byte has been checked
   Session session;
-  std::string unsent;       // replies the socket had no room for; while there are any,
-  std::size_t written = 0;  // less this much of them, nothing is read
-  std::list<Newcomer>::iterator newcomer;
+  std::string unsent;       // replies that are not written yet; meanwhile nothing is read
+  std::size_t written = 0;  // bytes at the start of `unsent` that are written
+  std::list<Unvalidated>::iterator unvalidated;
 };
 
 StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
@@ -68,9 +68,9 @@ StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
   listener_ = std::move(socket);
   port_ = port;
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) throw_errno("cannot make the store's epoll");
+  if (!epoll_) throw_errno("cannot create the store's epoll");
   alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!alarm_) throw_errno("cannot make the store's timer");
+  if (!alarm_) throw_errno("cannot create the store's timer");
   reserve_ = open_reserve();
   for (const int fd : {listener_.get(), alarm_.get()})
     if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN))
@@ -81,38 +81,38 @@ StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
 StoreServer::~StoreServer() = default;
 
 void StoreServer::poll() {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kBatches; ++round) {
     std::array<epoll_event, kEvents> events;
     const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
-    bool knocked = false;
+    bool incoming = false;
     bool alarmed = false;
     for (int i = 0; i < ready; ++i) {
       const int fd = events[i].data.fd;
       if (fd == listener_.get())
-        knocked = true;
+        incoming = true;
       else if (fd == alarm_.get())
         alarmed = true;
       else
         serve(*connections_[fd]);
     }
-    // Not before: who has just said VALIDATE is no newcomer, and a descriptor that is closed and
-    // opened again must not meet an older event.
+    // Not earlier: a client that has just sent VALIDATE must not time out, and a descriptor that is
+    // closed and reused must not receive an older event.
     if (alarmed) on_alarm();
-    close_doomed();
-    for (int i = 0; knocked && i < kAccepts; ++i) knocked = accept_one();
+    close_marked();
+    for (int i = 0; incoming && i < kMaxAccepts; ++i) incoming = accept_one();
     if (ready < kEvents) return;
   }
 }
 
 void StoreServer::reset() {
   for (const auto& connection : connections_)
-    if (connection) doom(*connection);
-  close_doomed();
+    if (connection) mark_for_close(*connection);
+  close_marked();
   if (!reserve_) reserve_ = open_reserve();
-  reserve_.reset();  // so that there is a descriptor to accept with
+  reserve_.reset();  // frees a descriptor for accept()
   while (true) {
     const UniqueFd waiting(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!waiting && (errno == EAGAIN || out_of_room(errno))) break;
+    if (!waiting && (errno == EAGAIN || out_of_resources(errno))) break;
   }
   reserve_ = open_reserve();
   memory_.clear();
@@ -120,8 +120,8 @@ void StoreServer::reset() {
 
 StoreServer::Statistics StoreServer::statistics() const {
   Statistics now{.connections = open_,
-                 .newcomers = newcomers_.size(),
-                 .turned_away = turned_away_,
+                 .unvalidated = unvalidated_.size(),
+                 .rejected = rejected_,
                  .keys = memory_.keys(),
                  .bytes = memory_.bytes()};
   for (const auto& connection : connections_)
@@ -130,27 +130,27 @@ StoreServer::Statistics StoreServer::statistics() const {
 }
 
 void StoreServer::serve(Connection& connection) {
-  if (connection.doomed) return;
+  if (connection.closing) return;
   if (connection.watched == EPOLLIN) {
     const auto got = ::recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
-    if (got > 0) return meet(connection, {buffer_.data(), static_cast<std::size_t>(got)});
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) doom(connection);
+    if (got > 0) return identify(connection, {buffer_.data(), static_cast<std::size_t>(got)});
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) mark_for_close(connection);
     return;
   }
   flush(connection);
-  if (connection.doomed || !connection.unsent.empty()) return;
-  if (connection.session.held()) return converse(connection, {});
+  if (connection.closing || !connection.unsent.empty()) return;
+  if (connection.session.has_pending()) return process(connection, {});
   watch(connection);
 }
 
-// The first bytes tell whether it is a store's client at all.
-void StoreServer::meet(Connection& connection, std::string_view bytes) {
-  if (!connection.met && options_.strangers) {
+// Checks by the first byte whether this is a store client.
+void StoreServer::identify(Connection& connection, std::string_view bytes) {
+  if (!connection.identified && options_.other_protocol) {
     if (bytes.front() != kFirstByte) return hand_over(connection, bytes);
-    if (!admits(connection.socket.get())) return turn_away(connection);
+    if (!admits(connection.socket.get())) return reject(connection);
   }
-  connection.met = true;
-  converse(connection, bytes);
+  connection.identified = true;
+  process(connection, bytes);
 }
 
 bool StoreServer::admits(int fd) const {
@@ -163,38 +163,38 @@ bool StoreServer::admits(int fd) const {
 void StoreServer::hand_over(Connection& connection, std::string_view bytes) {
   const auto fd = static_cast<std::size_t>(connection.socket.get());
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr) != 0)
-    return turn_away(connection);
-  if (connection.newcomer != newcomers_.end()) newcomers_.erase(connection.newcomer);
+    return reject(connection);
+  if (connection.unvalidated != unvalidated_.end()) unvalidated_.erase(connection.unvalidated);
   UniqueFd socket = std::move(connection.socket);
   connections_[fd].reset();
   --open_;
-  options_.strangers(std::move(socket), bytes);
+  options_.other_protocol(std::move(socket), bytes);
 }
 
-void StoreServer::converse(Connection& connection, std::string_view bytes) {
-  const bool new_here = !connection.session.validated();
-  turn_.clear();
-  const bool good = connection.session.receive(bytes, memory_, turn_);
-  if (new_here && connection.session.validated()) {
-    newcomers_.erase(connection.newcomer);
-    connection.newcomer = newcomers_.end();
+void StoreServer::process(Connection& connection, std::string_view bytes) {
+  const bool was_unvalidated = !connection.session.validated();
+  output_.clear();
+  const bool good = connection.session.receive(bytes, memory_, output_);
+  if (was_unvalidated && connection.session.validated()) {
+    unvalidated_.erase(connection.unvalidated);
+    connection.unvalidated = unvalidated_.end();
   }
-  if (!turn_.replies.empty()) send(connection, turn_.replies);
-  for (const ClientId client : turn_.released) {
-    const char told = kStopWaiting;
-    send(*connections_[client], {&told, 1});
+  if (!output_.replies.empty()) send(connection, output_.replies);
+  for (const ClientId client : output_.released) {
+    const char reply = kStopWaiting;
+    send(*connections_[client], {&reply, 1});
   }
-  if (turn_.replies.capacity() > kKeepBytes) std::string().swap(turn_.replies);
-  if (!good) return turn_away(connection);
+  if (output_.replies.capacity() > kKeepBytes) std::string().swap(output_.replies);
+  if (!good) return reject(connection);
   watch(connection);
 }
 
-// Writes what the socket takes and keeps the rest.
+// Writes as much as the socket accepts and keeps the rest.
 void StoreServer::send(Connection& connection, std::string_view bytes) {
-  if (connection.doomed) return;
+  if (connection.closing) return;
   if (connection.unsent.empty()) {
     const auto sent = ::send(connection.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return mark_for_close(connection);
     if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
     if (bytes.empty()) return;
   }
@@ -207,76 +207,77 @@ void StoreServer::flush(Connection& connection) {
   if (unsent.empty()) return;
   const auto sent = ::send(connection.socket.get(), unsent.data() + connection.written,
                            unsent.size() - connection.written, MSG_NOSIGNAL);
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) return doom(connection);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) return mark_for_close(connection);
   if (sent > 0) connection.written += static_cast<std::size_t>(sent);
   if (connection.written < unsent.size()) return;
   std::string().swap(unsent);  // assigning would keep the memory
   connection.written = 0;
 }
 
-// A client that does not take its replies is not read from: it cannot make us keep more for it.
+// Nothing is read from a client that does not read its replies, which bounds the memory it can use.
 void StoreServer::watch(Connection& connection) {
-  if (connection.doomed) return;
-  const bool behind = !connection.unsent.empty() || connection.session.held();
+  if (connection.closing) return;
+  const bool behind = !connection.unsent.empty() || connection.session.has_pending();
   const std::uint32_t wanted = behind ? EPOLLOUT : EPOLLIN;
   if (wanted == connection.watched) return;
   if (!watch_fd(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), wanted))
-    return turn_away(connection);
+    return reject(connection);
   connection.watched = wanted;
 }
 
-void StoreServer::doom(Connection& connection) {
-  if (connection.doomed) return;
-  connection.doomed = true;
+void StoreServer::mark_for_close(Connection& connection) {
+  if (connection.closing) return;
+  connection.closing = true;
   memory_.stop_waiting(connection.socket.get());
-  if (connection.newcomer != newcomers_.end()) newcomers_.erase(connection.newcomer);
-  doomed_.push_back(connection.socket.get());
+  if (connection.unvalidated != unvalidated_.end()) unvalidated_.erase(connection.unvalidated);
+  closing_.push_back(connection.socket.get());
 }
 
-void StoreServer::turn_away(Connection& connection) {
-  if (connection.doomed) return;
-  ++turned_away_;
-  doom(connection);
+void StoreServer::reject(Connection& connection) {
+  if (connection.closing) return;
+  ++rejected_;
+  mark_for_close(connection);
 }
 
-void StoreServer::close_doomed() {
-  for (const int fd : doomed_) {
-    // Closing alone does neither while a child that was just forked still holds a copy.
+void StoreServer::close_marked() {
+  for (const int fd : closing_) {
+    // close() alone has no effect while a child that was just forked holds a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     ::shutdown(fd, SHUT_RDWR);
     connections_[fd].reset();
   }
-  open_ -= doomed_.size();
-  doomed_.clear();
+  open_ -= closing_.size();
+  closing_.clear();
 }
 
-// Accepts whoever is first in line; false when nobody is, or when accepting has to rest.
+// Accepts one waiting connection; false if there is none, or if accepting must pause.
 bool StoreServer::accept_one() {
   sockaddr_storage peer{};
   UniqueFd socket = accept_from(listener_.get(), peer);
-  if (!socket && out_of_room(errno)) return accept_with_reserve();
+  if (!socket && out_of_resources(errno)) return accept_with_reserve();
   if (!socket) return errno != EAGAIN;
-  welcome(std::move(socket), peer);
+  accept_peer(std::move(socket), peer);
   return true;
 }
 
-// No descriptor is left. The reserve makes room for one more, if only to refuse it: a line that
-// nobody serves would wake us for ever. The oldest newcomer gives way to it; members do not.
+// No descriptor is left. Closing the reserve allows one more accept, if only to reject it: a
+// waiting connection that is never accepted would wake the event loop forever. The oldest
+// connection without VALIDATE is closed in favour of the new one; validated clients never are.
 bool StoreServer::accept_with_reserve() {
   reserve_.reset();
   sockaddr_storage peer{};
   UniqueFd socket = accept_from(listener_.get(), peer);
   const int error = socket ? 0 : errno;
-  if (socket && newcomers_.empty()) {
-    ++turned_away_;
+  if (socket && unvalidated_.empty()) {
+    ++rejected_;
     socket.reset();
   } else if (socket) {
-    turn_away(*connections_[newcomers_.front().fd]);
-    close_doomed();
+    reject(*connections_[unvalidated_.front().fd]);
+    close_marked();
   }
   reserve_ = open_reserve();
-  if (socket) welcome(std::move(socket), peer);
-  if (out_of_room(error)) {
+  if (socket) accept_peer(std::move(socket), peer);
+  if (out_of_resources(error)) {
     watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
     set_alarm(kPause);
     return false;
@@ -284,33 +285,33 @@ bool StoreServer::accept_with_reserve() {
   return error != EAGAIN;
 }
 
-void StoreServer::welcome(UniqueFd socket, const sockaddr_storage& peer) {
-  const bool later = static_cast<bool>(options_.strangers);
+void StoreServer::accept_peer(UniqueFd socket, const sockaddr_storage& peer) {
+  const bool later = static_cast<bool>(options_.other_protocol);
   if (later || !options_.admit || options_.admit(reinterpret_cast<const sockaddr&>(peer)))
     adopt(std::move(socket));
   else
-    ++turned_away_;
+    ++rejected_;
 }
 
 void StoreServer::adopt(UniqueFd socket) {
   const auto fd = static_cast<std::size_t>(socket.get());
   if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN)) {
-    ++turned_away_;
+    ++rejected_;
     return;
   }
   if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
   auto connection = std::make_unique<Connection>(std::move(socket));
-  connection->newcomer =
-      newcomers_.insert(newcomers_.end(), {static_cast<int>(fd), steady_clock::now()});
+  connection->unvalidated =
+      unvalidated_.insert(unvalidated_.end(), {static_cast<int>(fd), steady_clock::now()});
   connections_[fd] = std::move(connection);
   ++open_;
-  if (!alarm_set_ || newcomers_.size() == options_.crowd + 1) set_alarm(patience_left());
+  if (!alarm_set_ || unvalidated_.size() == options_.crowd_size + 1) set_alarm(time_left());
 }
 
-// How long the oldest newcomer may still take; there must be one.
-milliseconds StoreServer::patience_left() const {
-  const bool crowded = newcomers_.size() > options_.crowd;
-  const auto until = newcomers_.front().since + options_.introduction / (crowded ? 10 : 1);
+// The time left for the oldest connection without VALIDATE; there must be one.
+milliseconds StoreServer::time_left() const {
+  const bool crowded = unvalidated_.size() > options_.crowd_size;
+  const auto until = unvalidated_.front().since + options_.validate_timeout / (crowded ? 10 : 1);
   return std::chrono::ceil<milliseconds>(until - steady_clock::now());
 }
 
@@ -323,17 +324,17 @@ void StoreServer::set_alarm(milliseconds delay) {
   alarm_set_ = true;
 }
 
-// Accepts again if that rested, and closes the newcomers who had their time.
+// Resumes accepting if it was paused, and closes connections that took too long to send VALIDATE.
 void StoreServer::on_alarm() {
   std::uint64_t expirations = 0;
   if (::read(alarm_.get(), &expirations, sizeof expirations) < 0) return;
   alarm_set_ = false;
   if (!reserve_) reserve_ = open_reserve();
   watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
-  while (!newcomers_.empty()) {
-    const auto left = patience_left();
+  while (!unvalidated_.empty()) {
+    const auto left = time_left();
     if (left > left.zero()) return set_alarm(left);
-    turn_away(*connections_[newcomers_.front().fd]);
+    reject(*connections_[unvalidated_.front().fd]);
   }
 }
 

@@ -9,9 +9,9 @@
 
 namespace mgpu::rendezvous::store {
 
-// What comes of a client's bytes: the replies to it, in order, and the other clients that wait
-// no longer. Whoever owns the sockets reuses one of these for all clients.
-struct Turn {
+// The result of a client's requests: the replies to it, in order, and the other clients whose wait
+// has ended. The owner of the sockets reuses one object for all clients.
+struct SessionOutput {
   std::string replies;
   Released released;
 
@@ -21,40 +21,40 @@ struct Turn {
   }
 };
 
-// One client's side of the conversation, without its socket: bytes in, replies out.
-// An idle session holds no buffer.
+// The protocol state of one client, without its socket: bytes in, replies out. An idle session
+// holds no buffer.
 class Session {
  public:
-  // A turn ends when its replies have grown to this; one reply may go beyond it.
-  static constexpr std::size_t kTurnBytes = 256 << 10;
+  // receive() stops when the replies have reached this size; the last reply may exceed it.
+  static constexpr std::size_t kMaxOutputBytes = 256 << 10;
 
   explicit Session(ClientId id) : id_(id) {}
 
-  // Takes bytes as they came and carries out the requests that are whole, up to the end of the
-  // turn. False: the client has broken the rules, its connection must be closed; what the turn
-  // holds is valid all the same.
-  bool receive(std::string_view bytes, Memory& memory, Turn& turn);
+  // Parses received bytes, in pieces of any size, and executes complete requests until the output
+  // is full. False: the client violated the protocol and its connection must be closed; the output
+  // is valid nevertheless.
+  bool receive(std::string_view bytes, Memory& memory, SessionOutput& output);
 
-  // Requests are left over from the last turn. When its replies are written, call receive with
-  // nothing; give it no new bytes before, so that what it keeps has a limit.
-  bool held() const { return held_; }
+  // Whether requests are left because the output was full. Once the replies are written, call
+  // receive() with no bytes. Pass no new bytes before that: it bounds the buffered bytes.
+  bool has_pending() const { return has_pending_; }
 
   bool validated() const { return scanner_.validated(); }
 
  private:
-  bool take_up(std::string_view bytes, std::size_t& used, Memory& memory, Turn& turn);
-  bool carry_out(const Request& request, Memory& memory, Turn& turn);
-  bool carry_out_number(const Request& request, Memory& memory, Turn& turn);
-  bool carry_out_queue(const Request& request, Memory& memory, Turn& turn);
-  bool carry_out_keys(const Request& request, Memory& memory, Turn& turn);
-  void answer_some(std::string_view fields, const Memory& memory, Turn& turn);
-  void release(const Released& released, Turn& turn) const;
+  bool process(std::string_view bytes, std::size_t& used, Memory& memory, SessionOutput& output);
+  bool execute(const Request& request, Memory& memory, SessionOutput& output);
+  bool execute_number(const Request& request, Memory& memory, SessionOutput& output);
+  bool execute_queue(const Request& request, Memory& memory, SessionOutput& output);
+  bool execute_keys(const Request& request, Memory& memory, SessionOutput& output);
+  void reply_to_multi_get(std::string_view fields, const Memory& memory, SessionOutput& output);
+  void release(const Released& released, SessionOutput& output) const;
 
   RequestScanner scanner_;
-  std::string kept_;          // the beginning of a request, or requests that are held
-  std::size_t answered_ = 0;  // bytes of a held MULTI_GET's fields whose values are written
+  std::string buffer_;                  // the start of a request, or pending requests
+  std::size_t multi_get_position_ = 0;  // bytes of a pending MULTI_GET's fields that are answered
   ClientId id_;
-  bool held_ = false;
+  bool has_pending_ = false;
 };
 
 }  // namespace mgpu::rendezvous::store

@@ -5,8 +5,8 @@
 namespace mgpu::rendezvous::store {
 namespace {
 
-// What follows each opcode: k a key, v a value, 4 and 8 a number of so many bytes;
-// n a count, and what stands behind it comes that many times.
+// The fields of each request: k a key, v a value, 4 and 8 a number of that many bytes; n a count,
+// followed by the fields after it that many times.
 struct Shape {
   const char* name;
   const char* fields;

@@ -7,18 +7,17 @@
 #include <string_view>
 #include <type_traits>
 
-// The wire format of PyTorch's TCPStore (c10d), as its clients since 2.2 speak it.
+// The wire format of PyTorch's TCPStore (c10d), as used by its clients since version 2.2.
 //
-// A request is one opcode byte and its fields; there is no frame around it and no request number.
-// Numbers are in the machine's own byte order, strings are a u64 length and their bytes.
-// Replies come in the order of the requests.
+// A request is one opcode byte and its fields, without a frame or a request number. Numbers are in
+// host byte order; a string is a u64 length and its bytes. Replies are sent in request order.
 namespace mgpu::rendezvous::store {
 
 enum class Opcode : std::uint8_t {
   validate,      // u32 kMagic; no reply. Must be the first request of a connection.
   set,           // key, value; no reply
   compare_set,   // key, expected, desired -> value
-  get,           // key -> value, empty when there is none
+  get,           // key -> value, empty if there is none
   add,           // key, i64 -> i64
   check,         // u64 n, n keys -> u8 kReady or kNotReady
   wait,          // u64 n, n keys -> u8 kStopWaiting once all exist
@@ -33,7 +32,7 @@ enum class Opcode : std::uint8_t {
   queue_pop,     // key -> i64 length before; if that is not 0, the value
   queue_length,  // key -> i64
   list_keys,     // -> i64 n, n keys
-  barrier,       // key, i64 world size -> u8 kStopWaiting once so many have come
+  barrier,       // key, i64 world size -> u8 kStopWaiting once that many have arrived
 };
 inline constexpr std::size_t kOpcodes = 19;
 
@@ -47,7 +46,7 @@ inline constexpr std::uint64_t kMaxKeyBytes = 8 << 10;
 inline constexpr std::uint64_t kMaxValueBytes = 8 << 20;
 inline constexpr std::uint64_t kMaxKeys = 128 << 10;  // in one request
 
-// What the protocol calls the request: "WAIT".
+// The protocol's name of the request, such as "WAIT".
 const char* name_of(Opcode opcode);
 
 template <class Number>
@@ -65,7 +64,7 @@ inline void put_string(std::string& out, std::string_view bytes) {
   out.append(bytes);
 }
 
-// One whole request as it lies in the reader's buffer.
+// A complete request; views into the reader's buffer.
 struct Request {
   Opcode opcode = Opcode::validate;
   std::string_view fields;  // everything after the opcode
@@ -73,7 +72,7 @@ struct Request {
   std::size_t size() const { return 1 + fields.size(); }
 };
 
-// Takes fields off the front of a request. They must be there: the scanner has seen to that.
+// Reads fields from the front of a request. Performs no checks: RequestScanner has done them.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view fields) : rest_(fields) {}
@@ -100,15 +99,16 @@ class FieldReader {
   std::string_view rest_;
 };
 
-// Finds where the requests of one connection end, however its bytes are cut, and turns away what
-// breaks the rules: an unknown opcode, a size beyond the limits, a first request that is not
-// VALIDATE with the right number. It keeps no bytes and never looks at one twice.
+// Finds the end of each request in the bytes of one connection, which may arrive in pieces of any
+// size, and detects violations: an unknown opcode, a size above the limits, a first request that is
+// not VALIDATE with the right number. It keeps no bytes and examines no byte twice.
 class RequestScanner {
  public:
   enum class Found { whole, partial, violation };
 
-  // `bytes` begin with the first byte of a request. After `partial` come again with the same bytes
-  // and more behind them; after `whole` with what follows `request`. A violation is final.
+  // `bytes` must start with the first byte of a request. After `partial`, call it again with the
+  // same bytes and more after them; after `whole`, with the bytes that follow `request`. A
+  // violation is final.
   Found scan(std::string_view bytes, Request& request);
 
   bool validated() const { return validated_; }
@@ -116,8 +116,8 @@ class RequestScanner {
  private:
   Found finish(std::string_view bytes, Request& request);
 
-  std::uint64_t seen_ = 0;        // bytes of this request that are known to be good
-  std::uint32_t items_left_ = 0;  // of a list, with the one being scanned
+  std::uint64_t seen_ = 0;        // bytes of this request that were checked
+  std::uint32_t items_left_ = 0;  // of a list, including the one being scanned
   std::uint8_t step_ = 0;         // next letter of the opcode's shape
   bool validated_ = false;
 };

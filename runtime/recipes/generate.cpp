@@ -273,7 +273,7 @@ std::unique_ptr<comm::Comm> join(const rendezvous::Contract& contract) {
 int generate(const train::GenerateCommand& command) {
   check_stops(command.stop);
   rendezvous::Contract contract;
-  if (rendezvous::Contract::is_told(getenv))
+  if (rendezvous::Contract::is_present(getenv))
     contract = rendezvous::Contract::from_environment(getenv);
   const auto device =
       train::take_device(contract.local_rank, train::visible_gpus() > contract.local_rank);

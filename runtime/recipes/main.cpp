@@ -37,7 +37,7 @@ int run(const train::RunCommand& command) {
       command.recipe.path,
       {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
   rendezvous::Contract contract;
-  if (rendezvous::Contract::is_told(getenv)) {
+  if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
     throw train::UsageError(

@@ -117,14 +117,14 @@ class LeaderProcess {
                              .max_nodes = nodes,
                              .keep_alive = kKeepAlive,
                              .limits = {.max_restarts = 1 << 20}}},
-                  {.announce =
+                  {.print_line =
                        [told = 0](std::string_view line) mutable {
-                         const bool bad =
-                             line.find("is lost") != line.npos || line.find("turned") != line.npos;
+                         const bool bad = line.find("is lost") != line.npos ||
+                                          line.find("rejected") != line.npos;
                          if (bad && ++told <= 3) fmt::print(stderr, "leader: {}\n", line);
                        },
-                   .over = [](int) {},
-                   .changed = [](const mgpu::launcher::JobCounts&, int) {}});
+                   .job_ended = [](int) {},
+                   .state_changed = [](const mgpu::launcher::JobCounts&, int) {}});
     const int port = leader.port();
     if (::write(report_to, &port, sizeof port) == sizeof port) io.run();
     ::_exit(1);
@@ -177,7 +177,7 @@ class Agents {
 
   // A rank of one agent fails; until all have the Begin of the next round.
   void fail(int round) {
-    agents_[0].talk->send(Failing{.round = round, .when = steady_now().count()});
+    agents_[0].channel->send(Failing{.round = round, .when = steady_now().count()});
     end_part(0, round, "failed");
     const auto give_up = steady_now() + kPatience;
     while (in_round(round + 1) < agents_.size()) drive(give_up);
@@ -196,15 +196,15 @@ class Agents {
   // Agents that would now stop their ranks: the leader received nothing from them for a keep-alive.
   std::size_t cut_off() const {
     return std::count_if(agents_.begin(), agents_.end(), [now = steady_now()](const Agent& agent) {
-      return now - agent.pulse.heard_until() > kKeepAlive;
+      return now - agent.heartbeats.confirmed_until() > kKeepAlive;
     });
   }
 
  private:
   struct Agent {
     UniqueFd socket;
-    std::unique_ptr<AgentChannel> talk;
-    HeartbeatTracker pulse;
+    std::unique_ptr<AgentChannel> channel;
+    HeartbeatTracker heartbeats;
     std::uint64_t session = 0;
     Nanoseconds heartbeat_interval{0}, pause{0}, datagram_heard{0}, next_stream_beat{0};
     int round = -1;
@@ -243,7 +243,7 @@ class Agents {
             0 &&
         errno != EINPROGRESS)
       throw_errno("connect");
-    agent.talk =
+    agent.channel =
         std::make_unique<AgentChannel>(Credentials{.secret = kSecret}, kJob, "agent", "it");
     agent.watches_room = true;
     agent.session = 0;
@@ -273,7 +273,7 @@ class Agents {
       if (due.session == 0)
         call(due.agent);
       else if (agents_[due.agent].session == due.session)
-        beat(due.agent);
+        send_heartbeat(due.agent);
     }
   }
 
@@ -283,11 +283,11 @@ class Agents {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) return lose(index);
     bytes_got_ += static_cast<std::uint64_t>(got);
-    std::vector<AuthenticatedChannel::Heard> heard;
-    agent.talk->receive({buffer_.data(), static_cast<std::size_t>(got)}, heard);
-    for (const auto& item : heard)
-      if (const auto* beat = std::get_if<Heartbeat>(&item))
-        agent.pulse.hear(*beat, steady_now());
+    std::vector<AuthenticatedChannel::Received> received;
+    agent.channel->receive({buffer_.data(), static_cast<std::size_t>(got)}, received);
+    for (const auto& item : received)
+      if (const auto* heartbeat = std::get_if<Heartbeat>(&item))
+        agent.heartbeats.receive(*heartbeat, steady_now());
       else
         take(index, std::get<Message>(item));
     write(index);
@@ -300,13 +300,13 @@ class Agents {
       ++welcomed_;
       by_session_[agent.session] = index;
       agent.heartbeat_interval = Nanoseconds(welcome->heartbeat_interval);
-      agent.pulse = {};
-      agent.pulse.begin(steady_now());
+      agent.heartbeats = {};
+      agent.heartbeats.begin(steady_now());
       agent.datagram_heard = steady_now();
       agent.next_stream_beat = agent.datagram_heard + kKeepAlive / 4;
-      agent.talk->send(
+      agent.channel->send(
           Join{.host = fmt::format("node{:05}", index), .nproc = kRanks, .rank0_port = 29500});
-      beat(index);
+      send_heartbeat(index);
     } else if (const auto* begin = std::get_if<Begin>(&message)) {
       agent.round = begin->round;
       if (begin->round == counted_round_) ++in_;
@@ -318,20 +318,20 @@ class Agents {
   }
 
   void end_part(std::size_t index, int round, const std::string& outcome) {
-    agents_[index].talk->send(NodeEnded{.round = round,
-                                        .outcome = outcome,
-                                        .when = steady_now().count(),
-                                        .cause = "status",
-                                        .status = 1,
-                                        .lasted = 60'000'000'000,
-                                        .details = ends_of(static_cast<int>(index))});
+    agents_[index].channel->send(NodeEnded{.round = round,
+                                           .outcome = outcome,
+                                           .when = steady_now().count(),
+                                           .cause = "status",
+                                           .status = 1,
+                                           .lasted = 60'000'000'000,
+                                           .details = ends_of(static_cast<int>(index))});
     write(index);
   }
 
   void write(std::size_t index) {
     Agent& agent = agents_[index];
     if (!agent.socket) return;
-    auto& unsent = agent.talk->output();
+    auto& unsent = agent.channel->output();
     if (!unsent.empty()) {
       const auto sent = ::send(agent.socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
       if (sent < 0 && errno != EAGAIN) return lose(index);
@@ -353,10 +353,11 @@ class Agents {
     due_.push({steady_now() + pause, index, 0});
   }
 
-  void beat(std::size_t index) {
+  void send_heartbeat(std::size_t index) {
     Agent& agent = agents_[index];
     const auto now = steady_now();
-    const std::string bytes = encode(agent.pulse.next(agent.session, now), agent.talk->key_out());
+    const std::string bytes =
+        encode(agent.heartbeats.next(agent.session, now), agent.channel->key_out());
     if (!drops())
       ::sendto(datagrams_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL,
                reinterpret_cast<sockaddr*>(&address_), sizeof address_);
@@ -364,7 +365,7 @@ class Agents {
     // If datagrams do not arrive, the stream carries the heartbeats too.
     if (now < agent.next_stream_beat || now - agent.datagram_heard < kKeepAlive / 4) return;
     agent.next_stream_beat = now + kKeepAlive / 8;
-    agent.talk->send(agent.pulse.next(agent.session, now));
+    agent.channel->send(agent.heartbeats.next(agent.session, now));
     write(index);
   }
 
@@ -377,8 +378,8 @@ class Agents {
       const auto found = session ? by_session_.find(*session) : by_session_.end();
       if (found == by_session_.end() || drops()) continue;
       Agent& agent = agents_[found->second];
-      if (const auto beat = decode_heartbeat(bytes, agent.talk->key_in()))
-        if (agent.pulse.hear(*beat, steady_now())) agent.datagram_heard = steady_now();
+      if (const auto heartbeat = decode_heartbeat(bytes, agent.channel->key_in()))
+        if (agent.heartbeats.receive(*heartbeat, steady_now())) agent.datagram_heard = steady_now();
     }
   }
 

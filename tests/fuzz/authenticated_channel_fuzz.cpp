@@ -56,9 +56,9 @@ Heartbeat beat_of(std::string_view text) {
   std::memcpy(numbers, text.data(), std::min(text.size(), sizeof numbers));
   return {.session = static_cast<std::uint64_t>(numbers[0]),
           .number = static_cast<std::uint64_t>(numbers[1]),
-          .sent = numbers[2],
-          .heard = numbers[3],
-          .heard_at = numbers[4]};
+          .sent_at = numbers[2],
+          .peer_sent_at = numbers[3],
+          .received_at = numbers[4]};
 }
 
 // Frames as a peer that knows the secret would send them.
@@ -84,11 +84,11 @@ std::string plain_frames(std::string_view bytes) {
   return out;
 }
 
-void receive(AuthenticatedChannel& talk, std::string_view bytes, std::size_t size,
-             std::vector<AuthenticatedChannel::Heard>& heard) {
+void receive(AuthenticatedChannel& channel, std::string_view bytes, std::size_t size,
+             std::vector<AuthenticatedChannel::Received>& received) {
   try {
     while (!bytes.empty()) {
-      talk.receive(bytes.substr(0, size), heard);
+      channel.receive(bytes.substr(0, size), received);
       bytes.remove_prefix(std::min(size, bytes.size()));
     }
   } catch (const ProtocolError& error) {
@@ -97,7 +97,7 @@ void receive(AuthenticatedChannel& talk, std::string_view bytes, std::size_t siz
 }
 
 // Three nodes that say what the fuzzer likes, and time that goes on.
-void decide(const std::vector<AuthenticatedChannel::Heard>& heard) {
+void decide(const std::vector<AuthenticatedChannel::Received>& received) {
   LeaderTime now = std::chrono::hours(1);
   Coordinator coordinator({.min_nodes = 1,
                            .max_nodes = 3,
@@ -113,7 +113,7 @@ void decide(const std::vector<AuthenticatedChannel::Heard>& heard) {
       if (begin) require(begin->base_rank >= 0 && begin->base_rank < begin->world_size);
     }
   };
-  for (const auto& item : heard) {
+  for (const auto& item : received) {
     const auto* message = std::get_if<Message>(&item);
     if (!message) continue;
     const std::uint64_t speaker = node % 3 + 1;
@@ -125,7 +125,7 @@ void decide(const std::vector<AuthenticatedChannel::Heard>& heard) {
       check(coordinator.ended(speaker, *end, now));
     else if (const auto* leave = std::get_if<Leave>(message))
       check(coordinator.leaves(speaker, *leave, now));
-    else if (std::holds_alternative<StatusQuestion>(*message))
+    else if (std::holds_alternative<StatusRequest>(*message))
       check(coordinator.gone(speaker, now - std::chrono::seconds(5), false, "x", now));
     check(coordinator.tick(now));
     if (const auto deadline = coordinator.next_deadline()) {
@@ -145,35 +145,35 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   const std::string_view rest(reinterpret_cast<const char*>(input) + 1, size - 1);
   AgentChannel agent(kCredentials, kJob, "agent", "the leader");
   LeaderChannel leader(kCredentials, kJob);
-  std::vector<AuthenticatedChannel::Heard> heard;
+  std::vector<AuthenticatedChannel::Received> received;
   if (greeted) {
     while (!agent.output().empty() || !leader.output().empty()) {
-      leader.receive(std::exchange(agent.output(), {}), heard);
-      agent.receive(std::exchange(leader.output(), {}), heard);
+      leader.receive(std::exchange(agent.output(), {}), received);
+      agent.receive(std::exchange(leader.output(), {}), received);
     }
-    require(agent.is_open() && leader.is_open() && heard.empty());
+    require(agent.is_open() && leader.is_open() && received.empty());
   }
-  AuthenticatedChannel& talk = to_agent ? static_cast<AuthenticatedChannel&>(agent) : leader;
-  receive(talk,
-          greeted               ? signed_frames(rest, talk.key_in())
+  AuthenticatedChannel& channel = to_agent ? static_cast<AuthenticatedChannel&>(agent) : leader;
+  receive(channel,
+          greeted               ? signed_frames(rest, channel.key_in())
           : (input[0] & 4) != 0 ? plain_frames(rest)
                                 : std::string(rest),
-          piece, heard);
-  require(talk.is_open() == greeted);  // nobody guesses a proof
-  HeartbeatTracker pulse;
+          piece, received);
+  require(channel.is_open() == greeted);  // nobody guesses a proof
+  HeartbeatTracker heartbeats;
   LeaderTime now = std::chrono::hours(1);
-  pulse.begin(now);
-  for (const auto& item : heard) {
-    if (const auto* beat = std::get_if<Heartbeat>(&item)) {
+  heartbeats.begin(now);
+  for (const auto& item : received) {
+    if (const auto* heartbeat = std::get_if<Heartbeat>(&item)) {
       now += std::chrono::seconds(1);
-      pulse.hear(*beat, now);
-      require(pulse.heard_until() <= now && pulse.round_trip().count() >= 0);
+      heartbeats.receive(*heartbeat, now);
+      require(heartbeats.confirmed_until() <= now && heartbeats.round_trip().count() >= 0);
     } else {
       const auto& message = std::get<Message>(item);
       require(greeted || std::holds_alternative<Refusal>(message));
       require(encode(decode(encode(message))) == encode(message));
     }
   }
-  if (!to_agent) decide(heard);
+  if (!to_agent) decide(received);
   return 0;
 }

@@ -25,8 +25,8 @@ void require(bool what) {
 
 void read_answers(int status, std::string_view body) {
   ErrorAnswer error;
-  const auto verdict = judge(status, body, error);
-  require((verdict == Verdict::good) == (status == 200));
+  const auto kind = classify(status, body, error);
+  require((kind == ResponseKind::ok) == (status == 200));
   require(error.message.find('\n') == std::string::npos);
   PutAnswer::parse(body);
   TransactionAnswer::parse(body);

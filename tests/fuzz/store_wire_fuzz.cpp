@@ -20,9 +20,9 @@ void require(bool what) {
   if (!what) std::abort();
 }
 
-class Room {
+class Harness {
  public:
-  Room() {
+  Harness() {
     for (ClientId id = 0; id < 3; ++id) clients_[id].emplace(id);
   }
 
@@ -39,19 +39,19 @@ class Room {
   void say(ClientId id, std::string_view bytes) {
     Session& session = *clients_[id];
     do {
-      turn_.clear();
-      const bool good = session.receive(bytes, memory_, turn_);
-      for (const ClientId other : turn_.released) require(other != id && other >= 0 && other < 3);
-      if (!session.validated()) require(turn_.replies.empty());
+      output_.clear();
+      const bool good = session.receive(bytes, memory_, output_);
+      for (const ClientId other : output_.released) require(other != id && other >= 0 && other < 3);
+      if (!session.validated()) require(output_.replies.empty());
       if (!good) return leave(id);
       bytes = {};
-    } while (session.held());
+    } while (session.has_pending());
     require(memory_.waiting() <= clients_.size());
   }
 
  private:
   Memory memory_;
-  Turn turn_;
+  SessionOutput output_;
   std::array<std::optional<Session>, 3> clients_;
 };
 
@@ -59,19 +59,19 @@ class Room {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(input), size);
-  Room room;
+  Harness harness;
   while (!rest.empty()) {
     const auto head = static_cast<std::uint8_t>(rest[0]);
     rest.remove_prefix(1);
     const ClientId id = head & 3;
     const std::size_t length = std::min<std::size_t>(head >> 2, rest.size());
     if (id == 3) {
-      room.leave(static_cast<ClientId>(length % 3));
+      harness.leave(static_cast<ClientId>(length % 3));
       continue;
     }
-    room.say(id, rest.substr(0, length));
+    harness.say(id, rest.substr(0, length));
     rest.remove_prefix(length);
   }
-  room.end();
+  harness.end();
   return 0;
 }

@@ -48,7 +48,7 @@ TEST_CASE("a failure stops all nodes and sets the status of the job", "[coordina
   job.failing(2);
   CHECK(job.phase() == "stopping");
   REQUIRE(job.who_was_told<Stop>() == Nodes{1, 3});
-  CHECK(job.told<Stop>()[0].second.why == "a rank of host2 has failed");
+  CHECK(job.told<Stop>()[0].second.why == "a rank on host2 failed");
   CHECK(job.told<Stop>()[0].second.signo == SIGTERM);
   CHECK(job.told<Stop>()[0].second.round == 0);
   job.fail(2, job.now, 7);
@@ -167,14 +167,14 @@ TEST_CASE("a lost node stops the others, which continue when its ranks must have
   job.join_all(3);
   job.now += 100s;
   job.forget();
-  const auto last_heard = job.now - 5s;
-  job.lose(3, last_heard);
+  const auto last_heartbeat = job.now - 5s;
+  job.lose(3, last_heartbeat);
   CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
   CHECK_THAT(job.all<PrintLine>().at(0).line,
              Contains("node 2 (host3) is lost: it is silent") && Contains("within 10.0 s"));
   job.end(1, "stopped");
   job.end(2, "stopped");
-  CHECK(job.coordinator.next_deadline() == last_heard + 15s);  // keep-alive and grace
+  CHECK(job.coordinator.next_deadline() == last_heartbeat + 15s);  // keep-alive and grace
   job.tick(9900ms);
   CHECK(job.opened().empty());
   job.tick(100ms);
@@ -293,7 +293,7 @@ TEST_CASE("a node may leave an elastic job", "[coordinator]") {
   job.forget();
   job.failing(2, SIGTERM);
   CHECK(job.who_was_told<Stop>() == Nodes{1, 3});
-  CHECK(job.told<Stop>()[0].second.why == "host2 is told to stop");
+  CHECK(job.told<Stop>()[0].second.why == "host2 was asked to stop");
   job.leave(2, SIGTERM);
   job.end(1, "stopped");
   SECTION("") {

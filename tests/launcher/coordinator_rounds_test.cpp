@@ -15,7 +15,7 @@ TEST_CASE("a static job starts when all its nodes have joined", "[coordinator]")
   job.join(1, {.host = "c", .nproc = 1, .node_rank = 2});
   job.join(2, {.host = "a", .nproc = 4, .node_rank = 0, .leads = true, .rank0_port = 1234});
   CHECK(job.phase() == "gathering");
-  CHECK(job.coordinator.missing() == "2 of 3 nodes are here (c, a); missing: node rank 1");
+  CHECK(job.coordinator.missing() == "2 of 3 nodes joined (c, a); missing: node rank 1");
   job.join(3, {.host = "b", .nproc = 2, .node_rank = 1});
   CHECK(job.phase() == "running");
   CHECK(job.opened() == Nodes{2, 3, 1});
@@ -87,7 +87,7 @@ TEST_CASE("nodes that do not join in time end with 75 and the list of missing no
   job.tick(1s);
   CHECK(job.status() == 75);
   CHECK(job.all<JobEnded>()[0].why ==
-        "the nodes did not meet within 600 s: 2 of 3 nodes are here (a, b); missing: node rank 1");
+        "not enough nodes joined within 600 s: 2 of 3 nodes joined (a, b); missing: node rank 1");
   CHECK(job.who_was_told<End>() == Nodes{1, 2});
   CHECK(job.all<Dismiss>().size() == 2);
   CHECK(job.coordinator.over());
@@ -95,7 +95,7 @@ TEST_CASE("nodes that do not join in time end with 75 and the list of missing no
   SECTION("and later nodes are dismissed") {
     job.forget();
     job.join(3, {.node_rank = 1});
-    CHECK(job.told<Refusal>()[0].second.why == "the job is over");
+    CHECK(job.told<Refusal>()[0].second.why == "the job has ended");
     CHECK(job.all<Dismiss>().size() == 1);
     CHECK(job.opened().empty());
   }
@@ -105,7 +105,7 @@ TEST_CASE("waiting nodes are told what is missing, at most once a second", "[coo
   Job job(Job::elastic(3, 3));
   job.join(1, {.host = "a"});
   job.tick();
-  CHECK(job.told<Notice>()[0].second.text == "1 of 3 nodes is here (a)");
+  CHECK(job.told<Notice>()[0].second.text == "1 of 3 nodes joined (a)");
   job.join(2, {.host = "b"});
   job.tick(500ms);
   CHECK(job.told<Notice>().size() == 1);
@@ -193,7 +193,7 @@ TEST_CASE("a node rank out of range is rejected", "[coordinator]") {
   job.join(1, {.node_rank = 2});
   REQUIRE(job.who_was_told<Refusal>() == Nodes{1});
   CHECK(job.told<Refusal>()[0].second.why ==
-        "node rank 2 does not fit into --nnodes 2: it must be 0 to 1");
+        "node rank 2 is out of range: --nnodes is 2, so it must be 0 to 1");
   CHECK(job.all<Dismiss>().size() == 1);
   CHECK(job.coordinator.view().empty());
 }

@@ -23,7 +23,7 @@ struct CoordinatedJob {
       : coordinator(settings, counts, now) {}
 
   static Settings fixed(int nodes) {
-    return {.min_nodes = nodes, .max_nodes = nodes, .by_rank = true};
+    return {.min_nodes = nodes, .max_nodes = nodes, .static_ranks = true};
   }
   static Settings elastic(int least, int most) { return {.min_nodes = least, .max_nodes = most}; }
 
@@ -62,8 +62,8 @@ struct CoordinatedJob {
   void leave(NodeId id, int signo = 0) {
     note(coordinator.leaves(id, {.signo = signo, .why = "goes"}, now));
   }
-  void lose(NodeId id, Time last_heard, bool surely_over = false) {
-    note(coordinator.gone(id, last_heard, surely_over, "it is silent", now));
+  void lose(NodeId id, Time last_heartbeat, bool certainly_ended = false) {
+    note(coordinator.gone(id, last_heartbeat, certainly_ended, "it is silent", now));
   }
   void tick(Time by = Time(0)) {
     now += by;

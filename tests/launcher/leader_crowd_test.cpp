@@ -28,7 +28,7 @@ const Credentials kToken{.secret = "a secret of this test, 32 bytes or more"};
 // The channel of an agent over a socket; it reads only when the test calls it.
 struct Guest {
   UniqueFd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  AgentChannel talk{kToken, "job", "agent", "the leader"};
+  AgentChannel channel{kToken, "job", "agent", "the leader"};
   bool closed = false;
   bool begun = false;
 
@@ -42,7 +42,7 @@ struct Guest {
   }
 
   void say() {
-    auto& bytes = talk.output();
+    auto& bytes = channel.output();
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     bytes.clear();
   }
@@ -52,11 +52,11 @@ struct Guest {
     const auto got = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got == 0) closed = true;
     if (got <= 0) return;
-    std::vector<AuthenticatedChannel::Heard> heard;
-    talk.receive({bytes.data(), static_cast<std::size_t>(got)}, heard);
-    for (const auto& item : heard) {
+    std::vector<AuthenticatedChannel::Received> received;
+    channel.receive({bytes.data(), static_cast<std::size_t>(got)}, received);
+    for (const auto& item : received) {
       const auto* message = std::get_if<Message>(&item);
-      if (message && std::holds_alternative<Welcome>(*message)) talk.send(Join{.host = "here"});
+      if (message && std::holds_alternative<Welcome>(*message)) channel.send(Join{.host = "here"});
       if (message && std::holds_alternative<Begin>(*message)) begun = true;
     }
     say();
@@ -82,14 +82,15 @@ TEST_CASE("agents that all connect at once do not evict each other", "[leader]")
     return;
   }
   boost::asio::io_context io;
-  Leader leader(
-      io,
-      {.job = "job",
-       .target = "target",
-       .host = "here",
-       .credentials = kToken,
-       .rules = {.min_nodes = kNodes, .max_nodes = kNodes}},
-      {.announce = [](std::string_view) {}, .over = [](int) {}, .changed = [](auto&&...) {}});
+  Leader leader(io,
+                {.job = "job",
+                 .target = "target",
+                 .host = "here",
+                 .credentials = kToken,
+                 .rules = {.min_nodes = kNodes, .max_nodes = kNodes}},
+                {.print_line = [](std::string_view) {},
+                 .job_ended = [](int) {},
+                 .state_changed = [](auto&&...) {}});
   const auto limit = std::chrono::steady_clock::now() + 60s;
   std::vector<std::unique_ptr<Guest>> guests;
   while (guests.size() < kNodes) {  // all begin their handshake before any of them continues

@@ -39,10 +39,10 @@ TEST_CASE("a static job uses the master address", "[team]") {
       planned({"--nnodes=4", "--node-rank=2", "--master-addr=10.0.0.1", "--master-port=1234"});
   CHECK(team.host == "10.0.0.1");
   CHECK(team.port == 1234);
-  CHECK(team.serves == false);
+  CHECK(team.runs_leader == false);
   CHECK(team.node_rank == 2);
   CHECK_FALSE(team.etcd);
-  CHECK(team.rules.by_rank);
+  CHECK(team.rules.static_ranks);
   CHECK(team.rules.min_nodes == 4);
   CHECK(team.rules.max_nodes == 4);
   CHECK(team.rules.keep_alive == 5s);
@@ -50,7 +50,7 @@ TEST_CASE("a static job uses the master address", "[team]") {
   CHECK(team.rules.join_timeout == 600s);
   CHECK(team.rules.last_call == 30s);
 
-  CHECK(planned({"--nnodes=4", "--node-rank=0", "--master-addr=a"}).serves == true);
+  CHECK(planned({"--nnodes=4", "--node-rank=0", "--master-addr=a"}).runs_leader == true);
   CHECK(planned({"--nnodes=4", "--node-rank=0", "--master-addr=a"}).port == 29500);
   CHECK(planned({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=[::1]:7"}).host == "::1");
 }
@@ -59,9 +59,9 @@ TEST_CASE("a dynamic job uses its endpoint", "[team]") {
   const auto team = planned({"--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=head:99"});
   CHECK(team.host == "head");
   CHECK(team.port == 99);
-  CHECK_FALSE(team.serves);
+  CHECK_FALSE(team.runs_leader);
   CHECK(team.node_rank == -1);
-  CHECK_FALSE(team.rules.by_rank);
+  CHECK_FALSE(team.rules.static_ranks);
   CHECK(team.rules.min_nodes == 2);
   CHECK(team.rules.max_nodes == 4);
 
@@ -86,8 +86,8 @@ TEST_CASE("torchrun's keys of --rdzv-conf have their torchrun meaning", "[team]"
   CHECK(of("keep_alive_interval=2").rules.keep_alive == 6s);
   CHECK(of("keep_alive_max_attempt=2").rules.keep_alive == 10s);
   CHECK(of("keep_alive_interval=2,keep_alive_max_attempt=0").rules.keep_alive == 2s);
-  CHECK(of("is_host=1").serves == true);
-  CHECK(of("is_host=false").serves == false);
+  CHECK(of("is_host=1").runs_leader == true);
+  CHECK(of("is_host=false").runs_leader == false);
   CHECK(planned({"--nnodes=2", "--node-rank=1", "--master-addr=h", "--rdzv-conf", "timeout=7"})
             .rules.join_timeout == 7s);
 }
@@ -118,9 +118,9 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
   };
   const std::vector<Case> cases = {
       {{"--nnodes=2", "--node-rank=2", "--master-addr=h"},
-       "--node-rank 2: --nnodes 2 has node ranks 0 to 1"},
+       "--node-rank 2 is out of range: --nnodes 2 has node ranks 0 to 1"},
       {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: a job whose size"},
-      {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "say where the nodes meet, with --rdzv-endpoint"},
+      {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "set the rendezvous endpoint with --rdzv-endpoint"},
       {with("join_timout=3"), "unknown key; did you mean join_timeout?"},
       {with("qwertz=3"), "--rdzv-conf qwertz: unknown key"},
       {with("join_timeout=x"), "--rdzv-conf join_timeout=x: need seconds"},
@@ -130,7 +130,7 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
       {with("join_timeout=1e99"), "need seconds"},
       {with("join_timeout=3s"), "need seconds"},
       {with("is_host=maybe"), "--rdzv-conf is_host=maybe: need true or false"},
-      {with("keep_alive_interval=0.1"), "need at least 0.5 s in all"},
+      {with("keep_alive_interval=0.1"), "the keep-alive must be at least 0.5 s"},
       {with("keep_alive_interval=30000000,keep_alive_max_attempt=30000000"), "more than a year"},
       {{"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=ftp://a"}, "--rdzv-endpoint: "},
   };

@@ -13,7 +13,7 @@ namespace {
 std::string answer() {
   std::string text =
       "{'job': 'j', 'target': 'train.py', 'leader': 'a', 'state': 'gathering', 'for_s': 1.25,"
-      " 'round': 2, 'restarts': 1, 'max_restarts': 3, 'missing': '1 of 2 nodes is here (a)',"
+      " 'round': 2, 'restarts': 1, 'max_restarts': 3, 'missing': '1 of 2 nodes joined (a)',"
       " 'nodes': ["
       "{'host': 'a', 'node_rank': 0, 'state': 'waiting', 'for_s': 600, 'address': '10.0.0.1',"
       " 'ranks': [0, 1, 2, 3]},"
@@ -31,7 +31,7 @@ TEST_CASE("the answer of a leader is shown as a table", "[status]") {
   const std::string text = status_text(answer());
   CHECK_THAT(text,
              Contains("j (train.py): gathering for 1.2 s, round 2, 1 of 3 restarts, led by a"));
-  CHECK_THAT(text, Contains("waits: 1 of 2 nodes is here (a)"));
+  CHECK_THAT(text, Contains("waiting: 1 of 2 nodes joined (a)"));
   CHECK_THAT(text, Contains("10.0 min") && Contains("3.0 h"));
   CHECK_THAT(text, Contains("0-3") && Contains("10.0.0.2") && Contains("spare"));
 }
@@ -39,8 +39,8 @@ TEST_CASE("the answer of a leader is shown as a table", "[status]") {
 TEST_CASE("an invalid answer is a one-line error", "[status]") {
   const auto cut = static_cast<std::size_t>(GENERATE(0, 1, 50, 200, 400));
   CHECK_THROWS_WITH(status_text(answer().substr(0, cut)),
-                    "the leader's answer is not understood; use the same mgpu-run");
+                    "cannot parse the leader's answer; use the same version of mgpu-run");
   for (const char* bad : {"[]", "{}", "3", R"({"job": 3})"})
     CHECK_THROWS_WITH(status_text(bad),
-                      "the leader's answer is not understood; use the same mgpu-run");
+                      "cannot parse the leader's answer; use the same version of mgpu-run");
 }

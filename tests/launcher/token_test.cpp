@@ -56,7 +56,7 @@ TEST_CASE("a token file that other users may access is rejected", "[token]") {
   const mode_t mode = GENERATE(0640, 0604, 0620, 0602, 0610, 0601, 0666);
   CAPTURE(mode);
   CHECK_THROWS_WITH(read_secret_file(write(dir, "token", "secret", mode)),
-                    Contains("others may use it (mode 06") && Contains("chmod 600"));
+                    Contains("other users can access it (mode 06") && Contains("chmod 600"));
 }
 
 TEST_CASE("a token file of another user is rejected", "[token]") {
@@ -67,13 +67,14 @@ TEST_CASE("a token file of another user is rejected", "[token]") {
   TempDir dir;
   const auto path = write(dir, "token", "secret");
   REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
-  CHECK_THROWS_WITH(read_secret_file(path), Contains("belongs to uid 65534, and we are uid 0"));
+  CHECK_THROWS_WITH(read_secret_file(path),
+                    Contains("belongs to uid 65534, but mgpu-run runs as uid 0"));
 }
 
 TEST_CASE("an invalid secret is a one-line error", "[token]") {
   TempDir dir;
   CHECK_THROWS_WITH(read_secret_file(dir.path("none")), Contains("none: No such file"));
-  CHECK_THROWS_WITH(read_secret_file(dir.path(".")), Contains("not a file"));
+  CHECK_THROWS_WITH(read_secret_file(dir.path(".")), Contains("not a regular file"));
   CHECK_THROWS_WITH(read_secret_file(write(dir, "a", "")), Contains("the token is empty"));
   CHECK_THROWS_WITH(read_secret_file(write(dir, "b", "\n")), Contains("the token is empty"));
   CHECK_THROWS_WITH(read_secret_file(write(dir, "c", std::string(4097, 'x'))),
@@ -82,7 +83,7 @@ TEST_CASE("an invalid secret is a one-line error", "[token]") {
                     Contains("at most 4096 bytes"));
   const auto pipe = dir.path("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(read_secret_file(pipe), Contains("not a file"));
+  CHECK_THROWS_WITH(read_secret_file(pipe), Contains("not a regular file"));
 }
 
 TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token]") {
@@ -123,7 +124,7 @@ TEST_CASE("the file takes precedence over the variable, and stdin over both", "[
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   CHECK_THROWS_WITH(find(options, {}, "", nothing.get()), Contains("stdin: the token is empty"));
   const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  CHECK_THROWS_WITH(find(options, {}, "", zeros.get()), Contains("stdin: a token has at most"));
+  CHECK_THROWS_WITH(find(options, {}, "", zeros.get()), Contains("stdin: the token is too long"));
 }
 
 TEST_CASE("every new secret is different", "[token]") {

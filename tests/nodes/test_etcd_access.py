@@ -67,7 +67,7 @@ class Users(EtcdTest):
         self.enable()
         client = self.client(self.shared.endpoints, user="job", password="wrong")
         got = client.ask("get", "/mgpu-run/x", what="got")
-        self.assertIn("does not let the user job in: authentication failed", got["problem"])
+        self.assertIn("rejected the user job: authentication failed", got["problem"])
         self.assertTrue(got["lasting"])
         self.assertNotIn("wrong", got["problem"])
 
@@ -75,7 +75,7 @@ class Users(EtcdTest):
         self.enable()
         a = self.candidate(self.shared.endpoints, "a:1")
         told = a.change(problem=lambda text: text)
-        self.assertIn("wants a user and a password", told["problem"])
+        self.assertIn("requires a user and a password", told["problem"])
         self.assertTrue(told["lasting"])
 
     def test_a_missing_permission_is_reported(self):
@@ -167,9 +167,9 @@ class Tls(EtcdTest):
     def test_an_unknown_authority_is_named(self):
         cluster = self.server()
         other = self.path("other.pem")
-        self.assertIn(f"its certificate is not of the authority in {other}",
+        self.assertIn(f"its certificate is not from the authority in {other}",
                       self.problem(cluster, ca=other))
-        self.assertIn("an authority that this system does not know", self.problem(cluster))
+        self.assertIn("an authority that this system does not trust", self.problem(cluster))
 
     def test_an_expired_certificate_is_named(self):
         self.assertIn("has expired", self.problem(self.server("old"), ca=self.path("ca.pem")))
@@ -201,11 +201,11 @@ class Tls(EtcdTest):
     def test_mixing_up_http_and_https_is_reported(self):
         secure = self.server()
         plain = secure.endpoints.replace("https", "http")
-        self.assertIn(f"{plain}: it closed the connection without an answer; is it https://?",
+        self.assertIn(f"{plain}: it closed the connection without an answer; did you mean https://?",
                       self.client(plain).ask("get", "/x", what="got")["problem"])
         open_one = self.cluster()
         secured = open_one.endpoints.replace("http", "https")
-        self.assertIn("is it http://?",
+        self.assertIn("did you mean http://?",
                       self.client(secured, ca=self.path("ca.pem")).ask(
                           "get", "/x", what="got")["problem"])
 
@@ -286,11 +286,11 @@ class OtherServices(EtcdTest):
         self.assertTrue(problem.startswith("etcd does not answer: "), problem)
         for part in (f"{nobody}: Connection refused",
                      f"{silent}: connected, but no answer within 2 s",
-                     f"{web}: no etcd v3 answers there (HTTP status 404)",
-                     f"{other_json}: no etcd v3 answers there",
+                     f"{web}: it does not answer like etcd v3 (HTTP status 404)",
+                     f"{other_json}: it does not answer like etcd v3",
                      f"{mail}: it does not speak HTTP",
-                     f"{secure}: it speaks TLS; is it https://?",
-                     "http://no-such-host.invalid:2379: its name cannot be looked up: "):
+                     f"{secure}: it requires TLS; did you mean https://?",
+                     "http://no-such-host.invalid:2379: cannot resolve its name: "):
             self.assertIn(part, problem)
 
     def test_other_services_are_skipped_until_a_real_member_is_found(self):
@@ -308,7 +308,7 @@ class OtherServices(EtcdTest):
         mine.members[0].kill()
         a.change(us=False, limit=LEASE + 3)
         a.say("campaign", "a:1")
-        a.sees(us=False, problem=lambda text: "of another etcd cluster" in text)
+        a.sees(us=False, problem=lambda text: "to another etcd cluster" in text)
         self.assertEqual(other.ctl("get", "--prefix", "/mgpu-run/").stdout, "")
 
     def test_a_silent_name_server_delays_nothing(self):
@@ -333,7 +333,7 @@ class OtherServices(EtcdTest):
         self.assertIn(b"slow\x07example", server.recv(512))
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
         b = self.client("http://slow.example:2379", through=through)
-        self.assertIn("the look-up of its name did not end within 2 s",
+        self.assertIn("its name did not resolve within 2 s",
                       b.ask("get", "/x", what="got")["problem"])
         started = time.monotonic()
         b.process.stdin.close()

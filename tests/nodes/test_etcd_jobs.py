@@ -405,11 +405,11 @@ class Users(OverEtcd):
         return agent
 
     def test_a_wrong_password_ends_at_once_and_is_not_shown(self):
-        agent = self.check_refused("does not let the user job in", user="job", password="guessed")
+        agent = self.check_refused("rejected the user job", user="job", password="guessed")
         self.assertNotIn("guessed", agent.err)
 
     def test_no_user_where_one_is_wanted_ends_at_once(self):
-        self.check_refused("wants a user and a password")
+        self.check_refused("requires a user and a password")
 
     def test_a_running_job_survives_the_loss_of_its_user_s_permission(self):
         world = self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))

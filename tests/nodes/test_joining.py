@@ -49,7 +49,7 @@ class Secrets(Joining):
         wrong = self.write("wrong", "some other secret of the same kind\n", 0o600)
         said = self.refused("--rdzv-token-file", wrong, token=False)
         self.assertTrue(lines_with(said, "token"), said)
-        until(lambda: lines_with(self.two[0].err, "turned away", "token"))
+        until(lambda: lines_with(self.two[0].err, "rejected a connection", "token"))
         self.assert_undisturbed(world)
 
     def test_a_token_file_and_the_variable_are_equivalent(self):

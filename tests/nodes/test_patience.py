@@ -27,11 +27,11 @@ class Patience(NodesTest):
         first, second, last = agent.err.splitlines()
         for line, when in zip((first, second), times):
             told = re.fullmatch(rf"mgpu-run: cannot reach the leader at {self.endpoint()} yet "
-                                rf"\({self.endpoint()}: Connection refused\); trying on for "
+                                rf"\({self.endpoint()}: Connection refused\); retrying for "
                                 r"(\d+) s", line)
             self.assertTrue(told, line)
             self.assertAlmostEqual(int(told[1]), SECONDS - when, delta=3)
-        self.assertEqual(last, f"mgpu-run: could not meet the leader at {self.endpoint()} within "
+        self.assertEqual(last, f"mgpu-run: could not reach the leader at {self.endpoint()} within "
                          f"{SECONDS} s: {self.endpoint()}: Connection refused")
         self.assertGreater(times[0], 3)
         self.assertLess(times[0], 3 + 1 + 3)  # a pause between two calls, a busy machine

@@ -12,7 +12,7 @@ std::string code(std::string_view key, std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("codes are those of RFC 4231", "[auth]") {
+TEST_CASE("HMAC matches the test vectors of RFC 4231", "[auth]") {
   CHECK(code(std::string(20, '\x0b'), "Hi There") ==
         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   CHECK(code("Jefe", "what do ya want for nothing?") ==
@@ -32,7 +32,7 @@ TEST_CASE("codes are those of RFC 4231", "[auth]") {
         "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-TEST_CASE("lists that join to one text have different codes", "[auth]") {
+TEST_CASE("lists that concatenate to the same text have different HMACs", "[auth]") {
   const auto of = [](std::initializer_list<std::string_view> parts) {
     return auth::hmac("key", parts);
   };
@@ -43,7 +43,7 @@ TEST_CASE("lists that join to one text have different codes", "[auth]") {
   CHECK(of({"abc"}) != auth::hmac_of("key", "abc"));
 }
 
-TEST_CASE("texts are equal when every byte is", "[auth]") {
+TEST_CASE("texts are equal if every byte is", "[auth]") {
   CHECK(auth::equal("", ""));
   CHECK(auth::equal(std::string_view("a\0b", 3), std::string_view("a\0b", 3)));
   CHECK_FALSE(auth::equal(std::string_view("a\0b", 3), std::string_view("a\0c", 3)));
@@ -53,7 +53,7 @@ TEST_CASE("texts are equal when every byte is", "[auth]") {
   CHECK_FALSE(auth::equal("", "a"));
 }
 
-TEST_CASE("hex goes both ways and nothing else is taken for it", "[auth]") {
+TEST_CASE("hex is encoded and decoded, and other text is rejected", "[auth]") {
   std::string every;
   for (int byte = 0; byte < 256; ++byte) every += static_cast<char>(byte);
   CHECK(auth::to_hex(std::string_view("\0\x0f\xa0\xff", 4)) == "000fa0ff");
@@ -64,9 +64,9 @@ TEST_CASE("hex goes both ways and nothing else is taken for it", "[auth]") {
   }
 }
 
-TEST_CASE("random bytes are as many as asked for and never the same", "[auth]") {
+TEST_CASE("random_bytes returns the requested number of bytes, always different ones", "[auth]") {
   CHECK(auth::random_bytes(0).empty());
   CHECK(auth::random_bytes(32).size() == 32);
-  CHECK(auth::random_bytes(1000).size() == 1000);  // more than the kernel gives in one piece
+  CHECK(auth::random_bytes(1000).size() == 1000);  // more than one getrandom() call returns
   CHECK(auth::random_bytes(32) != auth::random_bytes(32));
 }

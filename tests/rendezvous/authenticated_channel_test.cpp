@@ -8,7 +8,7 @@
 
 using namespace mgpu::rendezvous;
 using Catch::Matchers::Contains;
-using Heard = std::vector<AuthenticatedChannel::Heard>;
+using Received = std::vector<AuthenticatedChannel::Received>;
 
 namespace {
 
@@ -17,33 +17,33 @@ struct Sides {
   std::string job = "job";
   AgentChannel agent;
   LeaderChannel leader{leaders, job};
-  Heard agent_heard, leader_heard;
-  std::string to_leader, to_agent;  // all that went over the wire
+  Received agent_received, leader_received;
+  std::string to_leader, to_agent;  // all bytes on the wire
 
   explicit Sides(Credentials agents = {.secret = "secret"}, std::string agents_job = "job",
                  std::string purpose = "agent", Credentials leaders_own = {.secret = "secret"})
       : leaders(std::move(leaders_own)),
         agent(std::move(agents), std::move(agents_job), std::move(purpose), "10.0.0.1:29400") {}
 
-  // Carries what both have to say until they are silent.
+  // Exchanges the output of both sides until there is none.
   void exchange(std::size_t piece = 100'000) {
     while (!agent.output().empty() || !leader.output().empty()) {
-      carry(agent, leader, leader_heard, to_leader, piece);
-      carry(leader, agent, agent_heard, to_agent, piece);
+      carry(agent, leader, leader_received, to_leader, piece);
+      carry(leader, agent, agent_received, to_agent, piece);
     }
   }
 
-  static void carry(AuthenticatedChannel& from, AuthenticatedChannel& to, Heard& heard,
+  static void carry(AuthenticatedChannel& from, AuthenticatedChannel& to, Received& received,
                     std::string& log, std::size_t piece) {
     const std::string bytes = std::exchange(from.output(), {});
     log += bytes;
     for (std::size_t at = 0; at < bytes.size(); at += piece)
-      to.receive(std::string_view(bytes).substr(at, piece), heard);
+      to.receive(std::string_view(bytes).substr(at, piece), received);
   }
 };
 
-std::string text_of(const AuthenticatedChannel::Heard& heard) {
-  return std::get<Notice>(std::get<Message>(heard)).text;
+std::string text_of(const AuthenticatedChannel::Received& received) {
+  return std::get<Notice>(std::get<Message>(received)).text;
 }
 
 std::string framed(const Message& message) {
@@ -54,9 +54,9 @@ std::string framed(const Message& message) {
 
 const std::string kPreamble = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion);
 
-// What a talk says to a refused one: the message after its preamble.
+// The message after the preamble in a channel's output.
 template <class Kind>
-Kind said(const std::string& bytes, std::size_t skip = 0) {
+Kind decoded(const std::string& bytes, std::size_t skip = 0) {
   FrameReader frames;
   frames.limit(1 << 20);
   frames.add(std::string_view(bytes).substr(kPreamble.size()));
@@ -65,13 +65,13 @@ Kind said(const std::string& bytes, std::size_t skip = 0) {
   return std::get<Kind>(decode(body));
 }
 
-// Whole frames of a stream, each with its head.
+// The complete frames of a stream, each with its header.
 std::vector<std::string> frames_of(std::string_view bytes) {
   std::vector<std::string> frames;
-  while (bytes.size() >= kFrameHead) {
+  while (bytes.size() >= kFrameHeaderBytes) {
     const auto low = static_cast<unsigned char>(bytes[0]),
                high = static_cast<unsigned char>(bytes[1]);
-    const std::size_t size = kFrameHead + low + 256U * high;
+    const std::size_t size = kFrameHeaderBytes + low + 256U * high;
     frames.emplace_back(bytes.substr(0, size));
     bytes.remove_prefix(size);
   }
@@ -80,15 +80,15 @@ std::vector<std::string> frames_of(std::string_view bytes) {
 
 }  // namespace
 
-TEST_CASE("two that know the secret open a conversation, however it is cut", "[talk]") {
+TEST_CASE("two sides with the same secret open a channel, however the bytes are cut", "[channel]") {
   const std::size_t piece = GENERATE(1U, 2U, 7U, 100'000U);
   Sides sides;
   sides.exchange(piece);
   REQUIRE(sides.agent.is_open());
   REQUIRE(sides.leader.is_open());
   CHECK(sides.leader.purpose() == "agent");
-  CHECK(sides.agent_heard.empty());
-  CHECK(sides.leader_heard.empty());
+  CHECK(sides.agent_received.empty());
+  CHECK(sides.leader_received.empty());
   CHECK(sides.agent.key_out() == sides.leader.key_in());
   CHECK(sides.agent.key_in() == sides.leader.key_out());
   CHECK(sides.agent.key_in() != sides.agent.key_out());
@@ -97,16 +97,16 @@ TEST_CASE("two that know the secret open a conversation, however it is cut", "[t
     sides.agent.send(Notice{"up " + std::to_string(i)});
     sides.leader.send(Notice{"down " + std::to_string(i)});
   }
-  sides.agent.send(Heartbeat{.session = 5, .number = 1, .sent = 9});
+  sides.agent.send(Heartbeat{.session = 5, .number = 1, .sent_at = 9});
   sides.exchange(piece);
-  REQUIRE(sides.leader_heard.size() == 4);
-  REQUIRE(sides.agent_heard.size() == 3);
-  CHECK(text_of(sides.leader_heard[2]) == "up 2");
-  CHECK(text_of(sides.agent_heard[2]) == "down 2");
-  CHECK(std::get<Heartbeat>(sides.leader_heard[3]).sent == 9);
+  REQUIRE(sides.leader_received.size() == 4);
+  REQUIRE(sides.agent_received.size() == 3);
+  CHECK(text_of(sides.leader_received[2]) == "up 2");
+  CHECK(text_of(sides.agent_received[2]) == "down 2");
+  CHECK(std::get<Heartbeat>(sides.leader_received[3]).sent_at == 9);
 }
 
-TEST_CASE("the secret never goes over the wire, and keys are new each time", "[talk]") {
+TEST_CASE("the secret is never sent, and keys differ for each connection", "[channel]") {
   Sides one({.secret = "a long secret"}, "job", "agent", {.secret = "a long secret"});
   Sides two({.secret = "a long secret"}, "job", "agent", {.secret = "a long secret"});
   one.exchange();
@@ -116,54 +116,55 @@ TEST_CASE("the secret never goes over the wire, and keys are new each time", "[t
   CHECK(one.to_leader != two.to_leader);
 }
 
-TEST_CASE("an agent that does not know the secret is told so and goes no further", "[talk]") {
+TEST_CASE("an agent with a wrong secret is rejected with a message", "[channel]") {
   const Credentials agents{.secret = GENERATE("", "secre", "secret2")};
   Sides sides(agents);
   CHECK_THROWS_AS(sides.exchange(), Mismatch);
   CHECK_FALSE(sides.agent.is_open());
   CHECK_FALSE(sides.leader.is_open());
 
-  SECTION("and tells the leader") {
-    Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 1000);
-    REQUIRE(sides.leader_heard.size() == 1);
-    const auto& refusal = std::get<Refusal>(std::get<Message>(sides.leader_heard[0]));
-    CHECK(refusal.why == "its token is not this job's");
+  SECTION("and the leader learns the reason") {
+    Sides::carry(sides.agent, sides.leader, sides.leader_received, sides.to_leader, 1000);
+    REQUIRE(sides.leader_received.size() == 1);
+    const auto& refusal = std::get<Refusal>(std::get<Message>(sides.leader_received[0]));
+    CHECK(refusal.why == "the leader's token differs from the agent's");
     CHECK_FALSE(sides.leader.is_open());
   }
 }
 
-TEST_CASE("a leader that does not know the secret is not believed", "[talk]") {
+TEST_CASE("a leader with a wrong secret is rejected", "[channel]") {
   Sides sides({.secret = "secret"}, "job", "agent", {.secret = ""});
-  CHECK_THROWS_WITH(sides.exchange(), Contains("the token of 10.0.0.1:29400 is not ours") &&
-                                          Contains("--rdzv-token-file"));
+  CHECK_THROWS_WITH(sides.exchange(),
+                    Contains("the token of 10.0.0.1:29400 differs from this node's") &&
+                        Contains("--rdzv-token-file"));
   CHECK_FALSE(sides.agent.is_open());
 }
 
-TEST_CASE("an agent that goes on with a proof that is wrong is refused with a reason", "[talk]") {
+TEST_CASE("an agent that sends a wrong proof is rejected with a reason", "[channel]") {
   const Credentials credentials{.secret = "secret"};
   const std::string job = "job";
   LeaderChannel leader(credentials, job);
-  Heard heard;
-  leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), heard);
-  const auto challenge = said<Challenge>(leader.output());
+  Received received;
+  leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), received);
+  const auto challenge = decoded<Challenge>(leader.output());
   const auto guess = GENERATE_COPY(std::string(), std::string(64, '0'), challenge.proof);
-  CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), heard), ProtocolError);
+  CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), received), ProtocolError);
   CHECK_FALSE(leader.is_open());
-  CHECK_THAT(said<Refusal>(leader.output(), 1).why, Contains("the token is not this job's"));
+  CHECK_THAT(decoded<Refusal>(leader.output(), 1).why,
+             Contains("the token differs from this job's"));
 }
 
-TEST_CASE("the nodes of another job are refused on both sides with a message", "[talk]") {
+TEST_CASE("a node of another job is rejected, and both sides get a message", "[channel]") {
   Sides sides({.secret = "secret"}, "another\x1b[31m");
-  CHECK_THROWS_WITH(sides.exchange(), "it wants to join the job another?[31m, this is job");
-  Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1000);
-  REQUIRE(sides.agent_heard.size() == 1);
-  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
+  CHECK_THROWS_WITH(sides.exchange(), "it requested job another?[31m, but this is job job");
+  Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1000);
+  REQUIRE(sides.agent_received.size() == 1);
+  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_received[0]));
   CHECK(refusal.status == 2);
-  CHECK_THAT(refusal.why,
-             Contains("this is the job job, not another?[31m") && Contains("--rdzv-id"));
+  CHECK_THAT(refusal.why, Contains("this is job job, not another?[31m") && Contains("--rdzv-id"));
 }
 
-TEST_CASE("who only asks how a job is need not know its name, but its secret", "[talk]") {
+TEST_CASE("a status request needs the secret of the job, but not its id", "[channel]") {
   Sides sides({.secret = "secret"}, "", "status");
   sides.exchange();
   CHECK(sides.leader.is_open());
@@ -171,60 +172,60 @@ TEST_CASE("who only asks how a job is need not know its name, but its secret", "
 
   Sides nameless({.secret = "secret"}, "", "agent");
   CHECK_THROWS_AS(nameless.exchange(), ProtocolError);
-  Sides stranger({.secret = "x"}, "", "status");
-  CHECK_THROWS_AS(stranger.exchange(), Mismatch);
+  Sides wrong_secret({.secret = "x"}, "", "status");
+  CHECK_THROWS_AS(wrong_secret.exchange(), Mismatch);
 }
 
-TEST_CASE("another version is told from the first bytes, on both sides", "[talk]") {
+TEST_CASE("both sides detect another protocol version from the first bytes", "[channel]") {
   Sides sides;
-  Heard heard;
+  Received received;
   const std::string newer = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion + 1);
-  CHECK_THROWS_AS(sides.leader.receive(newer, heard), Mismatch);
-  CHECK_THROWS_WITH(
-      sides.agent.receive(newer, heard),
-      Contains("10.0.0.1:29400 speaks version 2") && Contains("this mgpu-run version 1"));
+  CHECK_THROWS_AS(sides.leader.receive(newer, received), Mismatch);
+  CHECK_THROWS_WITH(sides.agent.receive(newer, received),
+                    Contains("10.0.0.1:29400 speaks version 2") && Contains("this node version 1"));
   CHECK(sides.leader.output() == kPreamble);
 }
 
-TEST_CASE("a service that speaks otherwise is left at its first byte that does not fit", "[talk]") {
+TEST_CASE("another protocol is rejected at its first byte that does not match", "[channel]") {
   const auto* other = GENERATE("HTTP/1.1 400 Bad Request", "M", "MG", "MGPX", "SSH-2.0", "\n");
   CAPTURE(other);
   Sides sides;
-  Heard heard;
+  Received received;
   if (kProtocolMagic.starts_with(other)) {
-    sides.agent.receive(other, heard);
-    sides.agent.receive("", heard);
+    sides.agent.receive(other, received);
+    sides.agent.receive("", received);
     other = "?";
   }
-  CHECK_THROWS_WITH(sides.agent.receive(other, heard), "it does not speak our protocol");
+  CHECK_THROWS_WITH(sides.agent.receive(other, received),
+                    "it does not speak the mgpu-run protocol");
 }
 
-TEST_CASE("a recorded conversation cannot be played to a leader again", "[talk]") {
+TEST_CASE("a recorded connection cannot be replayed to a leader", "[channel]") {
   Sides sides;
   sides.exchange();
   sides.agent.send(Notice{"stop the job"});
   sides.exchange();
 
   LeaderChannel leader(sides.leaders, sides.job);
-  Heard heard;
-  CHECK_THROWS_WITH(leader.receive(sides.to_leader, heard), "it does not know this job's token");
-  CHECK(heard.empty());
+  Received received;
+  CHECK_THROWS_WITH(leader.receive(sides.to_leader, received), "its token differs from this job's");
+  CHECK(received.empty());
   CHECK_FALSE(leader.is_open());
 
   SECTION("nor to an agent") {
     AgentChannel agent({.secret = "secret"}, "job", "agent", "x");
-    CHECK_THROWS_AS(agent.receive(sides.to_agent, heard), Mismatch);
+    CHECK_THROWS_AS(agent.receive(sides.to_agent, received), Mismatch);
     CHECK_FALSE(agent.is_open());
   }
-  SECTION("nor can a leader's challenge be given back to it as a proof") {
+  SECTION("nor can a leader's challenge be returned to it as a proof") {
     LeaderChannel other(sides.leaders, sides.job);
-    other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), heard);
-    const auto challenge = said<Challenge>(other.output());
-    CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), heard), ProtocolError);
+    other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), received);
+    const auto challenge = decoded<Challenge>(other.output());
+    CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), received), ProtocolError);
   }
 }
 
-TEST_CASE("one changed bit of any frame is noticed", "[talk]") {
+TEST_CASE("one changed bit in any frame is detected", "[channel]") {
   Sides sides;
   sides.exchange();
   sides.agent.send(Leave{15, "x"});
@@ -232,8 +233,8 @@ TEST_CASE("one changed bit of any frame is noticed", "[talk]") {
   const auto frames = frames_of(std::exchange(sides.agent.output(), {}));
   REQUIRE(frames.size() == 2);
   const std::size_t which = GENERATE(0U, 1U);
-  for (std::size_t bit = 8 * kFrameHead; bit < 8 * frames[which].size(); ++bit) {
-    // A twin of the leader's end in the same state: what a talk has seen it cannot unsee.
+  for (std::size_t bit = 8 * kFrameHeaderBytes; bit < 8 * frames[which].size(); ++bit) {
+    // A copy of the leader's end in the same state, because a channel cannot be rewound.
     Sides fresh;
     fresh.exchange();
     fresh.agent.send(Leave{15, "x"});
@@ -241,16 +242,16 @@ TEST_CASE("one changed bit of any frame is noticed", "[talk]") {
     auto copies = frames_of(std::exchange(fresh.agent.output(), {}));
     auto& changed = copies[which];
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
-    Heard heard;
+    Received received;
     CAPTURE(which, bit);
-    if (which == 1) fresh.leader.receive(copies[0], heard);
-    REQUIRE_THROWS_AS(fresh.leader.receive(changed, heard), ProtocolError);
-    REQUIRE(heard.size() == which);
+    if (which == 1) fresh.leader.receive(copies[0], received);
+    REQUIRE_THROWS_AS(fresh.leader.receive(changed, received), ProtocolError);
+    REQUIRE(received.size() == which);
   }
 }
 
-TEST_CASE("a changed bit of the greeting opens no conversation", "[talk]") {
-  // The frames of the greeting: hello and proof by the agent, the challenge by the leader.
+TEST_CASE("a changed bit in the handshake opens no channel", "[channel]") {
+  // The frames of the handshake: hello and proof from the agent, challenge from the leader.
   Sides pattern;
   pattern.exchange();
   const std::size_t bits = 8 * std::max(pattern.to_leader.size(), pattern.to_agent.size());
@@ -266,16 +267,16 @@ TEST_CASE("a changed bit of the greeting opens no conversation", "[talk]") {
       try {
         while (!sides.agent.output().empty() || !sides.leader.output().empty()) {
           if (upwards) flip(sides.agent.output());
-          Sides::carry(sides.agent, sides.leader, sides.leader_heard, sides.to_leader, 100'000);
+          Sides::carry(sides.agent, sides.leader, sides.leader_received, sides.to_leader, 100'000);
           if (!upwards) flip(sides.leader.output());
-          Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 100'000);
+          Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 100'000);
         }
       } catch (const ProtocolError&) {
         refused = true;
       }
       CAPTURE(bit, upwards);
-      // A field that is not proven (the purpose, a name that is passed over) may change; whoever
-      // does not know the secret gets no further by it. A length may make one wait for more.
+      // A field that the proof does not cover (the purpose, an unknown field) may change, which
+      // does not help without the secret. A changed length may make a side wait for more bytes.
       if (!refused && sides.agent.is_open() && sides.leader.is_open()) {
         REQUIRE(sides.agent.key_out() == sides.leader.key_in());
         REQUIRE(sides.agent.key_in() == sides.leader.key_out());
@@ -287,90 +288,91 @@ TEST_CASE("a changed bit of the greeting opens no conversation", "[talk]") {
   }
 }
 
-TEST_CASE("frames that are left out, swapped, repeated or turned around are noticed", "[talk]") {
+TEST_CASE("missing, swapped, repeated or reflected frames are detected", "[channel]") {
   Sides sides;
   sides.exchange();
   for (const char* text : {"one", "two", "three"}) sides.agent.send(Notice{text});
   const auto frames = frames_of(std::exchange(sides.agent.output(), {}));
   REQUIRE(frames.size() == 3);
-  Heard heard;
-  SECTION("left out") {
-    CHECK_THROWS_AS(sides.leader.receive(frames[1], heard), ProtocolError);
-    CHECK(heard.empty());
+  Received received;
+  SECTION("missing") {
+    CHECK_THROWS_AS(sides.leader.receive(frames[1], received), ProtocolError);
+    CHECK(received.empty());
   }
   SECTION("swapped") {
-    sides.leader.receive(frames[0], heard);
-    CHECK_THROWS_AS(sides.leader.receive(frames[2], heard), ProtocolError);
+    sides.leader.receive(frames[0], received);
+    CHECK_THROWS_AS(sides.leader.receive(frames[2], received), ProtocolError);
   }
   SECTION("repeated") {
-    sides.leader.receive(frames[0], heard);
-    CHECK_THROWS_AS(sides.leader.receive(frames[0], heard), ProtocolError);
-    CHECK(heard.size() == 1);
+    sides.leader.receive(frames[0], received);
+    CHECK_THROWS_AS(sides.leader.receive(frames[0], received), ProtocolError);
+    CHECK(received.size() == 1);
   }
-  SECTION("given back to who said it") {
-    CHECK_THROWS_AS(sides.agent.receive(frames[0], heard), ProtocolError);
+  SECTION("reflected to the sender") {
+    CHECK_THROWS_AS(sides.agent.receive(frames[0], received), ProtocolError);
   }
-  SECTION("without a code") {
-    CHECK_THROWS_WITH(sides.leader.receive(std::string("\2\0\0\0{}", 6), heard),
-                      "a frame without a code");
+  SECTION("without an authentication code") {
+    CHECK_THROWS_WITH(sides.leader.receive(std::string("\2\0\0\0{}", 6), received),
+                      "a frame without an authentication code");
   }
 }
 
-TEST_CASE("there is one greeting, in one order", "[talk]") {
+TEST_CASE("a handshake happens once, in a fixed order", "[channel]") {
   Sides sides;
-  Heard heard;
+  Received received;
   const auto hello = framed(Hello{.job = "job", .nonce = std::string(64, '0')});
   SECTION("a second hello") {
-    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, heard),
-                      "a greeting out of order");
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, received),
+                      "a handshake message out of order");
   }
   SECTION("a proof before the hello") {
-    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), heard),
-                      "a greeting out of order");
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), received),
+                      "a handshake message out of order");
   }
-  SECTION("another message before the end of it") {
-    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), heard), ProtocolError);
-    CHECK(heard.empty());
+  SECTION("another message before its end") {
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), received),
+                    ProtocolError);
+    CHECK(received.empty());
   }
-  SECTION("a nonce that is none") {
+  SECTION("an invalid nonce") {
     const std::string nonce =
         GENERATE(std::string(), std::string(62, '0'), std::string(66, '0'), std::string(64, 'x'));
     CHECK_THROWS_WITH(
-        sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), heard),
-        "a greeting without a proper nonce");
+        sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), received),
+        "a handshake message with an invalid nonce");
   }
-  SECTION("the agent hears a hello") {
-    CHECK_THROWS_AS(sides.agent.receive(kPreamble + hello, heard), ProtocolError);
+  SECTION("a hello to the agent") {
+    CHECK_THROWS_AS(sides.agent.receive(kPreamble + hello, received), ProtocolError);
   }
-  SECTION("and a greeting in an open conversation") {
+  SECTION("a handshake message in an open channel") {
     sides.exchange();
     sides.agent.send(Hello{.job = "job", .nonce = std::string(64, '0')});
-    CHECK_THROWS_WITH(sides.exchange(), "a second greeting");
+    CHECK_THROWS_WITH(sides.exchange(), "a second handshake");
   }
-  SECTION("no greeting is longer than a few KiB") {
-    CHECK_THROWS_AS(sides.leader.receive(kPreamble + std::string("\1\x40\0\0", 4), heard),
+  SECTION("a handshake message of more than a few KiB") {
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + std::string("\1\x40\0\0", 4), received),
                     ProtocolError);
   }
 }
 
-TEST_CASE("a refusal is heard at any time", "[talk]") {
+TEST_CASE("a refusal is received at any time", "[channel]") {
   Sides sides;
-  SECTION("before the conversation is open") {
+  SECTION("before the channel is open") {
     sides.leader.refuse({.status = 3, .why = "full"});
-    Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1);
+    Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1);
   }
-  SECTION("and in it") {
+  SECTION("and afterwards") {
     sides.exchange();
     sides.leader.refuse({.status = 3, .why = "full"});
-    Sides::carry(sides.leader, sides.agent, sides.agent_heard, sides.to_agent, 1);
+    Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1);
   }
-  REQUIRE(sides.agent_heard.size() == 1);
-  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_heard[0]));
+  REQUIRE(sides.agent_received.size() == 1);
+  const auto& refusal = std::get<Refusal>(std::get<Message>(sides.agent_received[0]));
   CHECK(refusal.status == 3);
   CHECK(refusal.why == "full");
 }
 
-TEST_CASE("a sealed secret comes from the leader to those who can open it", "[talk]") {
+TEST_CASE("the leader sends a sealed secret to agents that can unseal it", "[channel]") {
   const auto seal = [](const std::string& secret) { return "<" + secret + ">"; };
   const auto unseal = [](const std::string& sealed) -> std::string {
     if (sealed != "<made up>") throw std::runtime_error("cannot open it");
@@ -382,16 +384,17 @@ TEST_CASE("a sealed secret comes from the leader to those who can open it", "[ta
     CHECK(sides.agent.is_open());
     CHECK(sides.leader.is_open());
   }
-  SECTION("of another who seals") {
+  SECTION("sealed by another service") {
     Sides sides({.unseal = unseal}, "job", "agent", {.secret = "other", .seal = seal});
     CHECK_THROWS_WITH(sides.exchange(), "cannot open it");
   }
-  SECTION("from a leader that does not know how") {
+  SECTION("from a leader that cannot seal") {
     Sides sides({.unseal = unseal}, "job", "agent", {.secret = "made up"});
     CHECK_THROWS_AS(sides.exchange(), Mismatch);
-    CHECK_THROWS_WITH(Sides({.unseal = unseal}).exchange(), Contains("another way to prove"));
+    CHECK_THROWS_WITH(Sides({.unseal = unseal}).exchange(),
+                      Contains("another authentication method"));
   }
-  SECTION("and is not handed to those who did not ask") {
+  SECTION("and not to agents that did not request it") {
     Sides sides({.secret = "made up"}, "job", "agent", {.secret = "made up", .seal = seal});
     sides.exchange();
     CHECK(sides.leader.is_open());

@@ -32,22 +32,22 @@ inline sockaddr_in loopback(int port) {
   return address;
 }
 
-// A hub whose callbacks are written down, with the listener that the store is in the launcher.
-struct Room {
+// Connections whose callbacks are recorded, with a listener like the store's in the launcher.
+struct Harness {
   std::vector<Connections::PeerId> joined;
   std::vector<std::pair<Connections::PeerId, Message>> messages;
-  std::vector<std::pair<Connections::PeerId, Connections::Parting>> gone;
-  std::vector<std::string> turned_away;
+  std::vector<std::pair<Connections::PeerId, Connections::CloseReason>> gone;
+  std::vector<std::string> rejected;
   std::function<void(Connections::PeerId)> on_message;
   UniqueFd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   int port = 0;
-  std::unique_ptr<Connections> hub;
+  std::unique_ptr<Connections> connections;
 
-  explicit Room(Connections::Settings settings = {}) {
+  explicit Harness(Connections::Settings settings = {}) {
     sockaddr_in address = loopback(0);
     socklen_t size = sizeof address;
-    // A port that is free for datagrams too.
-    for (int tries = 0; !hub && tries < 50; ++tries) {
+    // A port that is free for TCP and UDP.
+    for (int tries = 0; !connections && tries < 50; ++tries) {
       listener.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       address.sin_port = 0;
       REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
@@ -58,12 +58,12 @@ struct Room {
       settings.credentials = {.secret = "secret"};
       settings.port = port;
       try {
-        hub = std::make_unique<Connections>(settings, callbacks());
+        connections = std::make_unique<Connections>(settings, callbacks());
       } catch (const std::exception&) {
         continue;
       }
     }
-    REQUIRE(hub);
+    REQUIRE(connections);
   }
 
   Connections::Callbacks callbacks() {
@@ -74,95 +74,97 @@ struct Room {
                   if (on_message) on_message(peer);
                 },
             .gone = [this](Connections::PeerId peer,
-                           Connections::Parting how) { gone.emplace_back(peer, how); },
-            .turned_away = [this](const std::string& line) { turned_away.push_back(line); }};
+                           Connections::CloseReason how) { gone.emplace_back(peer, how); },
+            .rejected = [this](const std::string& line) { rejected.push_back(line); }};
   }
 
-  // Polls until the condition holds; false when it does not within 10 s.
+  // Polls until the condition holds; false if it does not within 10 s.
   template <class Condition>
   bool until(Condition condition) {
     const auto end = std::chrono::steady_clock::now() + 10s;
     while (!condition()) {
       if (std::chrono::steady_clock::now() > end) return false;
-      pollfd wanted{hub->fd(), POLLIN, 0};
-      if (::poll(&wanted, 1, 2) > 0) hub->poll();
+      pollfd wanted{connections->fd(), POLLIN, 0};
+      if (::poll(&wanted, 1, 2) > 0) connections->poll();
     }
     return true;
   }
 };
 
-// An agent without a loop.
-class Visitor {
+// An agent without an event loop.
+class FakeAgent {
  public:
-  explicit Visitor(Room& room, int receive_buffer = 0)
-      : room_(room), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit FakeAgent(Harness& harness, int receive_buffer = 0)
+      : harness_(harness), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (receive_buffer > 0)
       ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-    const sockaddr_in address = loopback(room.port);
+    const sockaddr_in address = loopback(harness.port);
     REQUIRE(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
             0);
     ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
-    room.hub->adopt(
-        UniqueFd(::accept4(room.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
+    harness.connections->adopt(
+        UniqueFd(::accept4(harness.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
         "");
   }
 
-  void say(std::string_view bytes) {
-    // A hub that has closed already is not our business.
+  void send_bytes(std::string_view bytes) {
+    // Errors are ignored: the connection may be closed already.
     static_cast<void>(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
   void send(const Message& message) {
-    talk.send(message);
+    channel.send(message);
     write();
   }
-  void write() { say(std::exchange(talk.output(), {})); }
-  // As much as there is room for.
+  void write() { send_bytes(std::exchange(channel.output(), {})); }
+  // Writes as much as the socket accepts.
   void write_some() {
-    auto& unsent = talk.output();
+    auto& unsent = channel.output();
     const auto sent = ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
     if (sent > 0) unsent.erase(0, static_cast<std::size_t>(sent));
   }
 
-  // Reads what is there.
+  // Reads all available bytes.
   void read() {
     char bytes[65536];
     ssize_t got = 0;
     while ((got = ::recv(socket_.get(), bytes, sizeof bytes, 0)) > 0) {
-      talk.receive({bytes, static_cast<std::size_t>(got)}, heard);
+      channel.receive({bytes, static_cast<std::size_t>(got)}, received);
       write();
     }
     ended = ended || got == 0 || (errno != EAGAIN && errno != EINTR);
   }
 
-  // The greeting, up to the leader's welcome.
+  // Performs the handshake, up to the leader's welcome.
   void join() {
     write();
-    REQUIRE(room_.until([&] {
+    REQUIRE(harness_.until([&] {
       read();
-      return !heard.empty();
+      return !received.empty();
     }));
-    welcome = std::get<Welcome>(std::get<Message>(heard.front()));
-    heard.clear();
-    pulse.begin(steady_now());
-    id = room_.joined.back();
+    welcome = std::get<Welcome>(std::get<Message>(received.front()));
+    received.clear();
+    heartbeats.begin(steady_now());
+    id = harness_.joined.back();
   }
 
   void send_datagram(std::string_view bytes) {
-    const sockaddr_in address = loopback(room_.port);
+    const sockaddr_in address = loopback(harness_.port);
     REQUIRE(::sendto(datagrams_.get(), bytes.data(), bytes.size(), 0,
                      reinterpret_cast<const sockaddr*>(&address),
                      sizeof address) == static_cast<ssize_t>(bytes.size()));
   }
-  std::string next_beat() {
-    return encode(pulse.next(welcome.session, steady_now()), talk.key_out());
+  std::string next_heartbeat() {
+    return encode(heartbeats.next(welcome.session, steady_now()), channel.key_out());
   }
-  // A datagram of the hub's that is a sign of life for us; false when none is there.
-  bool hear_beat() {
+  // Receives a heartbeat datagram of the leader; false if there is none.
+  bool receive_heartbeat() {
     char bytes[256];
     const auto got = ::recv(datagrams_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got < 0) return false;
-    const auto beat = decode_heartbeat({bytes, static_cast<std::size_t>(got)}, talk.key_in());
-    return beat && beat->session == welcome.session && pulse.hear(*beat, steady_now());
+    const auto heartbeat =
+        decode_heartbeat({bytes, static_cast<std::size_t>(got)}, channel.key_in());
+    return heartbeat && heartbeat->session == welcome.session &&
+           heartbeats.receive(*heartbeat, steady_now());
   }
 
   void close() { socket_.reset(); }
@@ -172,19 +174,19 @@ class Visitor {
     socket_.reset();
   }
 
-  AgentChannel talk{{.secret = "secret"}, "job", "agent", "the leader"};
-  std::vector<AuthenticatedChannel::Heard> heard;
+  AgentChannel channel{{.secret = "secret"}, "job", "agent", "the leader"};
+  std::vector<AuthenticatedChannel::Received> received;
   Welcome welcome;
-  HeartbeatTracker pulse;
+  HeartbeatTracker heartbeats;
   Connections::PeerId id = 0;
   bool ended = false;
 
  private:
-  Room& room_;
+  Harness& harness_;
   UniqueFd socket_;
   UniqueFd datagrams_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
 };
 
-using Gone = std::vector<std::pair<Connections::PeerId, Connections::Parting>>;
+using Gone = std::vector<std::pair<Connections::PeerId, Connections::CloseReason>>;
 
 }  // namespace mgpu::tests

@@ -59,7 +59,7 @@ TEST_CASE("a worker reads what a launcher set", "[contract]") {
   CHECK(variables.at("MGPU_OOM_COUNT") == "1");
 }
 
-TEST_CASE("a worker needs only the six variables without which it cannot join", "[contract]") {
+TEST_CASE("a worker requires only the six variables that it needs to join", "[contract]") {
   const Variables least = {{"RANK", "3"},        {"LOCAL_RANK", "1"},
                            {"WORLD_SIZE", "4"},  {"LOCAL_WORLD_SIZE", "2"},
                            {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
@@ -82,13 +82,13 @@ TEST_CASE("a worker needs only the six variables without which it cannot join", 
   }
 }
 
-TEST_CASE("an impossible variable is named with what would be right", "[contract]") {
+TEST_CASE("an invalid variable is named with its valid values", "[contract]") {
   struct Case {
     const char* name;
     const char* value;
-    const char* says;
+    const char* message;
   };
-  const auto [name, value, says] = GENERATE(values<Case>({
+  const auto [name, value, message] = GENERATE(values<Case>({
       {"RANK", "16", "RANK=16 is not below WORLD_SIZE=16"},
       {"RANK", "-1", "RANK=-1: must be at least 0"},
       {"RANK", "1x", "RANK=1x: must be a whole number"},
@@ -107,22 +107,23 @@ TEST_CASE("an impossible variable is named with what would be right", "[contract
   }));
   auto variables = variables_of(some_contract());
   variables[name] = value;
-  CHECK_THROWS_WITH(read(variables), says);
+  CHECK_THROWS_WITH(read(variables), message);
 }
 
-TEST_CASE("half a place is a place that was told, and what is missing is named", "[contract]") {
-  const auto told = [](const Variables& variables) {
-    return Contract::is_told([&](const char* name) {
+TEST_CASE("an incomplete set of variables counts as present, and the missing one is named",
+          "[contract]") {
+  const auto is_present = [](const Variables& variables) {
+    return Contract::is_present([&](const char* name) {
       const auto found = variables.find(name);
       return found == variables.end() ? nullptr : found->second.c_str();
     });
   };
-  CHECK_FALSE(told({{"MASTER_ADDR", "h"}, {"RANK", ""}}));
-  CHECK(told({{"RANK", "0"}}));
-  CHECK(told({{"LOCAL_RANK", "0"}}));
-  CHECK(told({{"WORLD_SIZE", "4"}}));
+  CHECK_FALSE(is_present({{"MASTER_ADDR", "h"}, {"RANK", ""}}));
+  CHECK(is_present({{"RANK", "0"}}));
+  CHECK(is_present({{"LOCAL_RANK", "0"}}));
+  CHECK(is_present({{"WORLD_SIZE", "4"}}));
   CHECK_THROWS_WITH(read({{"WORLD_SIZE", "4"}}),
-                    "RANK is not set and WORLD_SIZE=4 is; start this program with mgpu-run");
+                    "RANK is not set although WORLD_SIZE=4 is; start this program with mgpu-run");
   CHECK_THROWS_WITH(read({{"RANK", "0"}, {"LOCAL_RANK", "0"}}),
-                    "WORLD_SIZE is not set and RANK=0 is; start this program with mgpu-run");
+                    "WORLD_SIZE is not set although RANK=0 is; start this program with mgpu-run");
 }

@@ -10,7 +10,7 @@
 
 using namespace mgpu::rendezvous::etcd;
 
-TEST_CASE("a range is read as etcd 3.4 writes it", "[etcd]") {
+TEST_CASE("a range response of etcd 3.4 is parsed", "[etcd]") {
   const auto answer = RangeAnswer::parse(
       R"({"header":{"cluster_id":"14841639068965178418","revision":"7"},"kvs":[{"key":"YQ==",)"
       R"("create_revision":"2","mod_revision":"7","version":"1","value":"Yg==","lease":"77"}],)"
@@ -24,14 +24,14 @@ TEST_CASE("a range is read as etcd 3.4 writes it", "[etcd]") {
             {.key = "a", .value = "b", .create_revision = 2, .mod_revision = 7, .lease = 77}});
 }
 
-TEST_CASE("a range without keys and with numbers as numbers is read too", "[etcd]") {
+TEST_CASE("a range response without keys and with plain numbers is parsed", "[etcd]") {
   const auto answer = RangeAnswer::parse(R"({"header":{"revision":7},"kvs":null})");
   REQUIRE(answer);
   CHECK(answer->header.revision == 7);
   CHECK(answer->keys.empty());
 }
 
-TEST_CASE("what each operation of a transaction found is told", "[etcd]") {
+TEST_CASE("a transaction response contains what each operation found", "[etcd]") {
   const auto answer = TransactionAnswer::parse(
       R"({"header":{"revision":"3"},"succeeded":true,"responses":[{"response_put":{"header":{}}},)"
       R"({"response_range":{"header":{},"kvs":[{"key":"YQ=="}]}},{"response_range":{}}]})");
@@ -44,7 +44,7 @@ TEST_CASE("what each operation of a transaction found is told", "[etcd]") {
   CHECK_FALSE(TransactionAnswer::parse(R"({"header":{}})")->succeeded);
 }
 
-TEST_CASE("a lease's answer is read bare and as part of a stream", "[etcd]") {
+TEST_CASE("a lease response is parsed both plain and as a stream element", "[etcd]") {
   CHECK(LeaseAnswer::parse(R"({"header":{},"ID":"77","TTL":"2"})")->ttl == 2);
   CHECK(LeaseAnswer::parse(R"({"result":{"header":{},"ID":"77","TTL":"2"}})")->lease == 77);
   CHECK(LeaseAnswer::parse(R"({"result":{"header":{},"ID":"77"}})")->ttl == 0);
@@ -52,13 +52,13 @@ TEST_CASE("a lease's answer is read bare and as part of a stream", "[etcd]") {
   CHECK_FALSE(LeaseAnswer::parse(R"({"header":{},"TTL":"9223372036854775807"})"));
 }
 
-TEST_CASE("a token that does not fit into a header line is refused", "[etcd]") {
+TEST_CASE("a token that is invalid in a header line is rejected", "[etcd]") {
   CHECK(SignInAnswer::parse(R"({"header":{},"token":"abc.9"})")->token == "abc.9");
   CHECK_FALSE(SignInAnswer::parse(R"({"header":{}})"));
   CHECK_FALSE(SignInAnswer::parse("{\"header\":{},\"token\":\"a\\r\\nX: y\"}"));
 }
 
-TEST_CASE("a line of a watch is read", "[etcd]") {
+TEST_CASE("a line of a watch is parsed", "[etcd]") {
   const auto events = WatchAnswer::parse(
       R"({"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"YQ==","mod_revision":"2"}},)"
       R"({"type":"DELETE","kv":{"key":"YQ==","mod_revision":"3"}}]}})");
@@ -77,7 +77,7 @@ TEST_CASE("a line of a watch is read", "[etcd]") {
   CHECK(ended->reason == "etcdserver: no leader");
 }
 
-TEST_CASE("what is not as etcd writes it is nothing", "[etcd]") {
+TEST_CASE("a malformed response is rejected", "[etcd]") {
   for (const std::string_view body :
        {"", "{", "[]", "null", "7", "\"header\"", "{}", R"({"header":7})",
         R"({"header":{},"kvs":7})", R"({"header":{},"kvs":[7]})",
@@ -95,35 +95,36 @@ TEST_CASE("what is not as etcd writes it is nothing", "[etcd]") {
   CHECK_FALSE(WatchAnswer::parse(R"({"result":{"header":{},"events":[{"type":"X","kv":{}}]}})"));
 }
 
-TEST_CASE("an answer says what is to be done next", "[etcd]") {
+TEST_CASE("a response is classified by what the caller must do", "[etcd]") {
   struct Case {
     int status;
     const char* body;
-    Verdict verdict;
+    ResponseKind kind;
   };
-  const auto [status, body, verdict] = GENERATE(values<Case>({
-      {200, "{}", Verdict::good},
-      {401, R"({"error":"etcdserver: invalid auth token","code":16})", Verdict::sign_in},
-      {400, R"({"message":"etcdserver: user name is empty","code":3})", Verdict::sign_in},
-      {400, R"({"message":"etcdserver: authentication failed","code":3})", Verdict::refused},
+  const auto [status, body, kind] = GENERATE(values<Case>({
+      {200, "{}", ResponseKind::ok},
+      {401, R"({"error":"etcdserver: invalid auth token","code":16})", ResponseKind::sign_in},
+      {400, R"({"message":"etcdserver: user name is empty","code":3})", ResponseKind::sign_in},
+      {400, R"({"message":"etcdserver: authentication failed","code":3})", ResponseKind::rejected},
       {412, R"({"message":"etcdserver: authentication is not enabled","code":9})",
-       Verdict::no_users},
-      {412, R"({"message":"etcdserver: lease already exists","code":9})", Verdict::refused},
-      {404, R"({"message":"etcdserver: requested lease not found","code":5})", Verdict::refused},
-      {403, R"({"message":"etcdserver: permission denied","code":7})", Verdict::refused},
+       ResponseKind::auth_disabled},
+      {412, R"({"message":"etcdserver: lease already exists","code":9})", ResponseKind::rejected},
+      {404, R"({"message":"etcdserver: requested lease not found","code":5})",
+       ResponseKind::rejected},
+      {403, R"({"message":"etcdserver: permission denied","code":7})", ResponseKind::rejected},
       {503, R"({"error":{"grpc_code":14,"message":"etcdserver: no leader"}})",
-       Verdict::next_member},
-      {504, R"({"code":4,"message":"context deadline exceeded"})", Verdict::next_member},
-      {404, "Not Found", Verdict::not_an_etcd},
-      {500, "{}", Verdict::not_an_etcd},
-      {501, "", Verdict::not_an_etcd},
+       ResponseKind::next_member},
+      {504, R"({"code":4,"message":"context deadline exceeded"})", ResponseKind::next_member},
+      {404, "Not Found", ResponseKind::not_etcd},
+      {500, "{}", ResponseKind::not_etcd},
+      {501, "", ResponseKind::not_etcd},
   }));
   CAPTURE(body);
   ErrorAnswer error;
-  CHECK(judge(status, body, error) == verdict);
+  CHECK(classify(status, body, error) == kind);
 }
 
-TEST_CASE("an error of a stranger is shown on one line and short", "[etcd]") {
+TEST_CASE("an untrusted error message is shown on one short line", "[etcd]") {
   const auto error =
       ErrorAnswer::parse("{\"code\":2,\"message\":\"a\\nb" + std::string(5000, 'x') + "\"}");
   REQUIRE(error);
@@ -131,7 +132,7 @@ TEST_CASE("an error of a stranger is shown on one line and short", "[etcd]") {
   CHECK(error->message.find('\n') == std::string::npos);
 }
 
-TEST_CASE("requests carry bytes in base64 and numbers as strings", "[etcd]") {
+TEST_CASE("requests encode bytes in base64 and numbers as strings", "[etcd]") {
   using nlohmann::json;
   CHECK(json::parse(put_request("a", std::string("\0\xff", 2), 7)) ==
         json{{"key", "YQ=="}, {"value", "AP8="}, {"lease", "7"}});
@@ -150,7 +151,7 @@ TEST_CASE("requests carry bytes in base64 and numbers as strings", "[etcd]") {
   CHECK(transaction.at("failure").at(0).contains("request_range"));
 }
 
-TEST_CASE("a prefix ends before the next one", "[etcd]") {
+TEST_CASE("the end of a prefix is the next prefix", "[etcd]") {
   CHECK(prefix_end("a/") == "a0");
   CHECK(prefix_end("a\xff\xff") == "b");
   CHECK(prefix_end("\xff") == std::string(1, '\0'));

@@ -33,7 +33,7 @@ Read read(std::string_view bytes, bool end = false) {
 
 }  // namespace
 
-TEST_CASE("a response of HTTP is read however it is cut", "[etcd]") {
+TEST_CASE("an HTTP response is parsed however it is cut", "[etcd]") {
   const Read good{200, "hello", true};
   CHECK(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") == good);
   CHECK(read("HTTP/1.1 200\ncontent-LENGTH:5 \n\nhellomore") == good);
@@ -46,7 +46,7 @@ TEST_CASE("a response of HTTP is read however it is cut", "[etcd]") {
   CHECK(read("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == Read{404, "", true});
 }
 
-TEST_CASE("chunks are there when they come and before the answer ends", "[etcd]") {
+TEST_CASE("chunks are available before the response ends", "[etcd]") {
   ResponseParser parser;
   parser.feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntw");
   CHECK(parser.begun());
@@ -57,7 +57,7 @@ TEST_CASE("chunks are there when they come and before the answer ends", "[etcd]"
   CHECK(parser.done());
 }
 
-TEST_CASE("what is no HTTP is found at its first bytes", "[etcd]") {
+TEST_CASE("another protocol than HTTP is detected at its first bytes", "[etcd]") {
   const std::string_view greeting =
       GENERATE("SSH-2.0-OpenSSH\r\n", "\x15\x03\x01", "220 mail", "HTTP/2 200\r\n", "X",
                "HTTP/1.1 abc OK\r\n", "HTTP/1.1  200\r\n", "HTTP/1.1 99\r\n", "HTTP/1.1 2000 x\r\n",
@@ -66,7 +66,7 @@ TEST_CASE("what is no HTTP is found at its first bytes", "[etcd]") {
   CHECK_THROWS_WITH(ResponseParser().feed(greeting), "it does not speak HTTP");
 }
 
-TEST_CASE("a response whose end is unclear is refused", "[etcd]") {
+TEST_CASE("a response with an ambiguous end is rejected", "[etcd]") {
   const std::string head = "HTTP/1.1 200 OK\r\n";
   const std::string chunked = head + "Transfer-Encoding: chunked\r\n\r\n";
   for (const auto& text :
@@ -80,7 +80,7 @@ TEST_CASE("a response whose end is unclear is refused", "[etcd]") {
   }
 }
 
-TEST_CASE("a connection that ends too soon is told from one that never answered", "[etcd]") {
+TEST_CASE("a truncated response and a missing one have different errors", "[etcd]") {
   ResponseParser silent;
   CHECK_THROWS_WITH(silent.end(), "it closed the connection without an answer");
   ResponseParser cut;
@@ -88,18 +88,18 @@ TEST_CASE("a connection that ends too soon is told from one that never answered"
   CHECK_THROWS_WITH(cut.end(), "it closed the connection in the middle of its answer");
 }
 
-TEST_CASE("a peer cannot make us keep more than the limits", "[etcd]") {
+TEST_CASE("a peer cannot make the parser buffer more than the limits", "[etcd]") {
   const std::string much(1 << 20, 'x');
   SECTION("in a status line") {
     CHECK_THROWS(ResponseParser().feed("HTTP/1." + much));
   }
-  SECTION("in fields") {
+  SECTION("in header fields") {
     ResponseParser parser;
     parser.feed("HTTP/1.1 200 OK\r\n");
     CHECK_THROWS_WITH(([&] {
                         for (int i = 0; i < 10'000; ++i) parser.feed("X: y\r\n");
                       }()),
-                      "the head of its HTTP answer is too long");
+                      "the header of its HTTP response is too long");
   }
   SECTION("in a body") {
     ResponseParser parser;
@@ -119,7 +119,7 @@ TEST_CASE("a peer cannot make us keep more than the limits", "[etcd]") {
       for (int i = 0; i < 10'000; ++i) parser.feed("X: y\r\n");
     }()));
   }
-  SECTION("but a stream that is taken goes on for ever") {
+  SECTION("but a stream whose body is taken is unlimited") {
     ResponseParser parser;
     parser.feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 64; ++i) {
@@ -129,7 +129,7 @@ TEST_CASE("a peer cannot make us keep more than the limits", "[etcd]") {
   }
 }
 
-TEST_CASE("a request is one POST that says how long it is", "[etcd]") {
+TEST_CASE("a request is one POST with a Content-Length", "[etcd]") {
   const auto request = http_post("[::1]:2379", "/v3/kv/put", "token.1", "{}");
   CHECK(request.starts_with("POST /v3/kv/put HTTP/1.1\r\nHost: [::1]:2379\r\n"));
   CHECK_THAT(request, Catch::Matchers::Contains("\r\nAuthorization: token.1\r\n"));

@@ -7,7 +7,7 @@
 
 using namespace mgpu::rendezvous::etcd;
 
-TEST_CASE("endpoints of etcd are read from a list", "[etcd]") {
+TEST_CASE("a list of etcd endpoints is parsed", "[etcd]") {
   CHECK(parse_endpoints("http://a:1, https://b.c-d,e:3,[::1]:4,http://[fe80::1%eth0]/,a:1") ==
         std::vector<Endpoint>{{false, "a", 1},
                               {true, "b.c-d", 2379},
@@ -19,7 +19,7 @@ TEST_CASE("endpoints of etcd are read from a list", "[etcd]") {
   CHECK(parse_endpoints("a")[0].url() == "http://a:2379");
 }
 
-TEST_CASE("an endpoint that cannot be used is named with what is wrong", "[etcd]") {
+TEST_CASE("an invalid endpoint is named with the reason", "[etcd]") {
   struct Case {
     const char* list;
     const char* why;
@@ -28,24 +28,24 @@ TEST_CASE("an endpoint that cannot be used is named with what is wrong", "[etcd]
       {"", "it has no host"},
       {"http://", "it has no host"},
       {"a,", "it has no host"},
-      {"ftp://a", "it begins with http:// or https://"},
-      {"a:0", "the port is a number from 1 to 65535"},
-      {"a:65536", "the port is a number from 1 to 65535"},
-      {"a:-1", "the port is a number from 1 to 65535"},
-      {"a:", "the port is a number from 1 to 65535"},
+      {"ftp://a", "it must begin with http:// or https://"},
+      {"a:0", "the port must be a number from 1 to 65535"},
+      {"a:65536", "the port must be a number from 1 to 65535"},
+      {"a:-1", "the port must be a number from 1 to 65535"},
+      {"a:", "the port must be a number from 1 to 65535"},
       {"::1", "write an IPv6 address as [ADDRESS]:PORT"},
       {"[::1", "a ] is missing"},
-      {"[::1]2", "after ] comes :PORT"},
+      {"[::1]2", "expected :PORT after ]"},
       {"[a]:2", "[] is for IPv6 addresses"},
       {"http://a/v3", "a path is not part of an endpoint"},
-      {"a b", "that is no name or address of a host"},
-      {"a\r\nX: y", "that is no name or address of a host"},
+      {"a b", "invalid host name or address"},
+      {"a\r\nX: y", "invalid host name or address"},
   }));
   CAPTURE(list);
   CHECK_THROWS_WITH(parse_endpoints(list), Catch::Matchers::Contains(why));
 }
 
-TEST_CASE("a password in an endpoint is refused and not shown", "[etcd]") {
+TEST_CASE("a password in an endpoint is rejected and not printed", "[etcd]") {
   try {
     parse_endpoints("http://me:secret@a:1");
     FAIL("it was taken");
@@ -55,13 +55,13 @@ TEST_CASE("a password in an endpoint is refused and not shown", "[etcd]") {
   }
 }
 
-TEST_CASE("endpoints are not without number", "[etcd]") {
+TEST_CASE("the number of endpoints is limited", "[etcd]") {
   std::string list = "h0";
   for (int i = 1; i < 65; ++i) list += ",h" + std::to_string(i);
   CHECK_THROWS_WITH(parse_endpoints(list), "more than 64 etcd endpoints");
 }
 
-TEST_CASE("base64 goes there and back", "[etcd]") {
+TEST_CASE("base64 is encoded and decoded", "[etcd]") {
   CHECK(to_base64("") == "");
   CHECK(to_base64("f") == "Zg==");
   CHECK(to_base64("fo") == "Zm8=");
@@ -73,7 +73,7 @@ TEST_CASE("base64 goes there and back", "[etcd]") {
   }
 }
 
-TEST_CASE("what is not base64 is nothing", "[etcd]") {
+TEST_CASE("invalid base64 is rejected", "[etcd]") {
   for (const char* text : {"Z", "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zm9\n", "Zm-_", "=m9v"}) {
     CAPTURE(text);
     CHECK_FALSE(from_base64(text).has_value());

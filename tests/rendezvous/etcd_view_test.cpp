@@ -20,38 +20,38 @@ KeyValue leader(const char* address, std::int64_t revision) {
 
 }  // namespace
 
-TEST_CASE("no id of a job is the beginning of another's folder", "[etcd]") {
+TEST_CASE("no job's folder is a prefix of another's", "[etcd]") {
   CHECK(JobKeys::of("a-b_c.9").leader == "/mgpu-run/a-b_c.9/leader");
   CHECK(JobKeys::of("a/b").folder == "/mgpu-run/a%2Fb/");
   CHECK(JobKeys::of("a%2Fb").folder == "/mgpu-run/a%252Fb/");
   CHECK(JobKeys::of("\xc3\xa4").folder == "/mgpu-run/%C3%A4/");
 }
 
-TEST_CASE("what is older than what is known of a job is left", "[etcd]") {
+TEST_CASE("values older than the known ones are ignored", "[etcd]") {
   JobView view(kKeys);
   view.replace({leader("a:1", 5)}, 9);
   REQUIRE(view.leader());
-  SECTION("a reading") {
+  SECTION("from a read") {
     view.replace({}, 8);
     CHECK(view.leader());
     view.replace({}, 10);
     CHECK_FALSE(view.leader());
   }
-  SECTION("an event") {
+  SECTION("from an event") {
     view.apply({.removed = true, .key = {.key = kKeys.leader, .mod_revision = 7}});
     CHECK(view.leader());
     view.apply({.removed = true, .key = {.key = kKeys.leader, .mod_revision = 11}});
     CHECK_FALSE(view.leader());
   }
-  SECTION("a reading that was under way when a newer event came") {
+  SECTION("from a read that was in progress when a newer event arrived") {
     view.apply({.key = leader("b:2", 12)});
     view.replace({leader("a:1", 5)}, 11);
     CHECK(view.leader()->value == "b:2");
-    CHECK(view.newest() == 12);
+    CHECK(view.newest_revision() == 12);
   }
 }
 
-TEST_CASE("keys of others do not change what is known of a job", "[etcd]") {
+TEST_CASE("other jobs' keys have no effect", "[etcd]") {
   JobView view(kKeys);
   view.apply({.key = {.key = "/mgpu-run/j/other", .mod_revision = 3}});
   view.replace({{.key = "/mgpu-run/k/leader", .mod_revision = 4}}, 4);
@@ -59,29 +59,29 @@ TEST_CASE("keys of others do not change what is known of a job", "[etcd]") {
   CHECK(view.state_revision() == 0);
 }
 
-TEST_CASE("a lease is counted from when the request for it was sent", "[etcd]") {
+TEST_CASE("a lease is counted from when its request was sent", "[etcd]") {
   const BootClock::time_point sent(100s);
   LeaseTimes times;
-  CHECK_FALSE(times.holds(sent));
+  CHECK_FALSE(times.is_valid(sent));
   times.confirmed(sent, 10s);
   CHECK(times.until() == sent + 9500ms);
-  CHECK(times.holds(sent + 9400ms));
-  CHECK_FALSE(times.holds(sent + 9500ms));
+  CHECK(times.is_valid(sent + 9400ms));
+  CHECK_FALSE(times.is_valid(sent + 9500ms));
   CHECK(times.renew_at() > sent + 3300ms);
   CHECK(times.renew_at() < sent + 3400ms);
 
-  SECTION("a renewal goes on from its own sending") {
+  SECTION("a renewal counts from when it was sent") {
     times.confirmed(sent + 4s, 10s);
     CHECK(times.until() == sent + 13500ms);
   }
-  SECTION("an answer to an older request does not shorten it") {
+  SECTION("a response to an older request does not shorten it") {
     times.confirmed(sent - 4s, 10s);
     CHECK(times.until() == sent + 9500ms);
   }
 }
 
-TEST_CASE("a save is bound to the term and to the state before", "[etcd]") {
-  const auto save = save_in(kKeys, 5, 7, "s", 3);
+TEST_CASE("a save is conditional on the term and the previous state", "[etcd]") {
+  const auto save = save_transaction(kKeys, 5, 7, "s", 3);
   REQUIRE(save.if_all.size() == 2);
   CHECK(save.if_all[0].key == kKeys.leader);
   CHECK(save.if_all[0].what == Compare::What::create_revision);

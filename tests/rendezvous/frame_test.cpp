@@ -24,12 +24,12 @@ std::vector<std::string> all_of(FrameReader& reader) {
 
 }  // namespace
 
-TEST_CASE("a frame is its length, least byte first, and its body", "[frame]") {
+TEST_CASE("a frame is a little-endian length and a body", "[frame]") {
   CHECK(framed("ab") == std::string("\2\0\0\0ab", 6));
   CHECK(framed(std::string(0x0201, 'x')).substr(0, 4) == std::string("\1\2\0\0", 4));
 }
 
-TEST_CASE("frames come out whole wherever the stream is cut", "[frame]") {
+TEST_CASE("frames are extracted wherever the stream is cut", "[frame]") {
   const std::vector<std::string> bodies = {"hello", "", std::string("\0\1\2", 3), "end"};
   std::string stream;
   for (const auto& body : bodies) put_frame(stream, body);
@@ -47,7 +47,7 @@ TEST_CASE("frames come out whole wherever the stream is cut", "[frame]") {
     }
 }
 
-TEST_CASE("a reader knows whether something is left in it", "[frame]") {
+TEST_CASE("a reader reports whether bytes are left", "[frame]") {
   FrameReader reader;
   CHECK(reader.empty());
   reader.add("\1");
@@ -58,20 +58,21 @@ TEST_CASE("a reader knows whether something is left in it", "[frame]") {
   CHECK(reader.empty());
 }
 
-TEST_CASE("a body up to the limit is taken and a longer one refused before it comes", "[frame]") {
+TEST_CASE("a body up to the limit is accepted, and a longer one is rejected before it arrives",
+          "[frame]") {
   FrameReader reader;
   reader.limit(100);
   reader.add(framed(std::string(100, 'x')));
   CHECK(all_of(reader) == std::vector<std::string>{std::string(100, 'x')});
 
-  reader.add(framed(std::string(101, 'x')).substr(0, kFrameHead));
+  reader.add(framed(std::string(101, 'x')).substr(0, kFrameHeaderBytes));
   std::string_view body;
   CHECK_THROWS_AS(reader.next(body), ProtocolError);
 }
 
-TEST_CASE("the longest length there is does not wrap around", "[frame]") {
+TEST_CASE("the largest possible length does not overflow", "[frame]") {
   FrameReader reader;
   reader.add("\xff\xff\xff\xff");
   std::string_view body;
-  CHECK_THROWS_WITH(reader.next(body), "a frame of 4294967295 bytes");
+  CHECK_THROWS_WITH(reader.next(body), "a frame of 4294967295 bytes is too long");
 }

@@ -13,14 +13,14 @@ template <class Kind>
 Kind through(const Kind& message) {
   const Message read = decode(encode(message));
   REQUIRE(std::holds_alternative<Kind>(read));
-  // What is written of what was read is what was written first: every field came through.
+  // Encoding the decoded message gives the same text: every field was preserved.
   CHECK(encode(read) == encode(message));
   return std::get<Kind>(read);
 }
 
 }  // namespace
 
-TEST_CASE("every message comes through as it was", "[protocol]") {
+TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   const auto hello = through(Hello{"job", "00ff", "agent", true});
   CHECK(hello.job == "job");
   CHECK(hello.nonce == "00ff");
@@ -47,8 +47,8 @@ TEST_CASE("every message comes through as it was", "[protocol]") {
   const auto stop = through(Stop{9, "why", 2});
   CHECK(std::tuple(stop.round, stop.why, stop.signo) == std::tuple(9, "why", 2));
   const auto end = through(End{7, "words"});
-  CHECK(std::tuple(end.status, end.words) == std::tuple(7, "words"));
-  CHECK(through(StatusAnswer{"{}"}).text == "{}");
+  CHECK(std::tuple(end.status, end.message) == std::tuple(7, "words"));
+  CHECK(through(StatusReply{"{}"}).text == "{}");
   const auto join = through(Join{"host", 8, 1, 2, true, 3, 4, 5, 6, 7});
   CHECK(std::tuple(join.host, join.nproc, join.node_rank, join.position, join.leads,
                    join.rank0_port, join.nodes, join.rounds, join.restarts,
@@ -61,39 +61,38 @@ TEST_CASE("every message comes through as it was", "[protocol]") {
                    ended.details) == std::tuple(1, "failed", 2, "signal", 3, 4, "{}"));
   const auto leave = through(Leave{15, "why"});
   CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
-  through(StatusQuestion{});
+  through(StatusRequest{});
 }
 
-TEST_CASE("what a message leaves out has its default, and what is unknown is passed over",
-          "[protocol]") {
+TEST_CASE("missing fields have defaults, and unknown fields are ignored", "[protocol]") {
   const auto join = std::get<Join>(decode(R"({"is":"join","host":"a","later":"version"})"));
   CHECK(join.host == "a");
   CHECK(join.nproc == 1);
   CHECK(join.node_rank == -1);
 }
 
-TEST_CASE("text that is not UTF-8 is sent as what can be read again", "[protocol]") {
+TEST_CASE("text that is not UTF-8 is sent in a form that can be decoded", "[protocol]") {
   const auto notice = std::get<Notice>(decode(encode(Notice{"a\xff\xc3"})));
   CHECK_THAT(notice.text, Catch::Matchers::StartsWith("a"));
 }
 
-TEST_CASE("what is no message is refused with a reason", "[protocol]") {
+TEST_CASE("an invalid message is rejected with a reason", "[protocol]") {
   struct Case {
     std::string text, why;
   };
   const auto [text, why] = GENERATE(values<Case>({
-      {"", "no JSON object"},
-      {"[]", "no JSON object"},
-      {"1", "no JSON object"},
-      {"null", "no JSON object"},
-      {"{", "no JSON object"},
-      {R"({"is":"notice"} x)", "no JSON object"},
-      {"{\"is\":\"notice\",\"text\":\"\xff\"}", "no JSON object"},
-      {"{}", "does not say what it is"},
-      {R"({"is":1})", "does not say what it is"},
-      {R"({"is":"Join"})", "unknown kind Join"},
-      {R"({"is":""})", "unknown kind ''"},
-      {"{\"is\":\"a\\u001b[31m\"}", "unknown kind a?[31m"},
+      {"", "not a JSON object"},
+      {"[]", "not a JSON object"},
+      {"1", "not a JSON object"},
+      {"null", "not a JSON object"},
+      {"{", "not a JSON object"},
+      {R"({"is":"notice"} x)", "not a JSON object"},
+      {"{\"is\":\"notice\",\"text\":\"\xff\"}", "not a JSON object"},
+      {"{}", "without a type"},
+      {R"({"is":1})", "without a type"},
+      {R"({"is":"Join"})", "unknown type Join"},
+      {R"({"is":""})", "unknown type ''"},
+      {"{\"is\":\"a\\u001b[31m\"}", "unknown type a?[31m"},
       {R"({"is":"join","host":1})", "\"host\" has the wrong type"},
       {R"({"is":"join","nproc":"1"})", "\"nproc\" has the wrong type"},
       {R"({"is":"join","nproc":1.0})", "\"nproc\" has the wrong type"},
@@ -107,7 +106,7 @@ TEST_CASE("what is no message is refused with a reason", "[protocol]") {
   CHECK_THROWS_WITH(decode(text), Contains(why));
 }
 
-TEST_CASE("a number that its field cannot hold is refused, not bent", "[protocol]") {
+TEST_CASE("a number that does not fit its field is rejected, not truncated", "[protocol]") {
   const auto* text =
       GENERATE(R"({"is":"join","nproc":2147483648})", R"({"is":"join","nproc":-2147483649})",
                R"({"is":"join","nproc":18446744073709551615})",
@@ -117,7 +116,7 @@ TEST_CASE("a number that its field cannot hold is refused, not bent", "[protocol
   CHECK_THROWS_AS(decode(text), ProtocolError);
 }
 
-TEST_CASE("a message that nests fills no stack", "[protocol]") {
+TEST_CASE("a nested message does not overflow the stack", "[protocol]") {
   std::string deep = R"({"is":"notice","text":)";
   deep += std::string(1'000'000, '[');
   CHECK_THROWS_AS(decode(deep), ProtocolError);

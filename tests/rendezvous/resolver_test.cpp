@@ -8,7 +8,7 @@
 using namespace mgpu::rendezvous;
 namespace asio = boost::asio;
 
-TEST_CASE("an address is its own answer, at once", "[etcd]") {
+TEST_CASE("a numeric address is returned at once", "[etcd]") {
   asio::io_context io;
   Resolver resolver(io);
   int calls = 0;
@@ -22,7 +22,7 @@ TEST_CASE("an address is its own answer, at once", "[etcd]") {
   CHECK(calls == 2);
 }
 
-TEST_CASE("a name is looked up once for all who ask meanwhile", "[etcd]") {
+TEST_CASE("concurrent requests for a name share one lookup", "[etcd]") {
   asio::io_context io;
   Resolver resolver(io);
   int calls = 0;
@@ -37,13 +37,13 @@ TEST_CASE("a name is looked up once for all who ask meanwhile", "[etcd]") {
   io.run();
   CHECK(calls == 3);
   resolver.resolve("localhost", [&](const auto&, const auto&) { ++calls; });
-  CHECK(calls == 4);  // it is known now
+  CHECK(calls == 4);  // it is cached now
   resolver.forget("localhost");
   resolver.resolve("localhost", [&](const auto&, const auto&) { ++calls; });
   CHECK(calls == 4);
 }
 
-TEST_CASE("a name that cannot be looked up says why", "[etcd]") {
+TEST_CASE("a name that does not resolve reports the reason", "[etcd]") {
   asio::io_context io;
   Resolver resolver(io);
   std::string why;
@@ -55,15 +55,15 @@ TEST_CASE("a name that cannot be looked up says why", "[etcd]") {
   CHECK_FALSE(why.empty());
 }
 
-TEST_CASE("a resolver that is gone tells nobody, and waits for nothing", "[etcd]") {
+TEST_CASE("a destroyed resolver calls no callback and waits for nothing", "[etcd]") {
   asio::io_context io;
   auto resolver = std::make_unique<Resolver>(io);
   resolver->resolve("localhost", [](const auto&, const auto&) { FAIL("it was told"); });
-  SECTION("before the answer can be taken") {
+  SECTION("before the result arrives") {
     resolver.reset();
     io.run();
   }
-  SECTION("by who is told first") {
+  SECTION("in the first callback") {
     resolver = std::make_unique<Resolver>(io);
     int calls = 0;
     resolver->resolve("localhost", [&](const auto&, const auto&) {

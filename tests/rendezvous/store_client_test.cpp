@@ -16,7 +16,7 @@ using Catch::Matchers::Contains;
 using mgpu::tests::ServedStore;
 using Keys = std::vector<std::string>;
 
-TEST_CASE("the client has every operation of the store", "[store][client]") {
+TEST_CASE("the client supports every operation of the store", "[store][client]") {
   ServedStore store;
   StoreClient client("127.0.0.1", store.port(), 20s);
 
@@ -48,7 +48,7 @@ TEST_CASE("the client has every operation of the store", "[store][client]") {
   client.barrier("alone", 1);
 }
 
-TEST_CASE("a value of the largest size goes both ways and a larger one is refused",
+TEST_CASE("a value of the maximum size is stored and read, and a larger one is rejected",
           "[store][client]") {
   ServedStore store;
   StoreClient client("127.0.0.1", store.port(), 20s);
@@ -78,7 +78,7 @@ TEST_CASE("clients wait for each other", "[store][client]") {
     client.set("late", "v");
     CHECK(other.get() == "v");
   }
-  SECTION("for what is pushed, each one for one") {
+  SECTION("for pushed values, one each") {
     auto first = beside([](StoreClient& c) { return c.pop("q"); });
     auto second = beside([](StoreClient& c) { return c.pop("q"); });
     client.push("q", "x");
@@ -94,7 +94,7 @@ TEST_CASE("clients wait for each other", "[store][client]") {
   }
 }
 
-TEST_CASE("a wait that ends at its deadline leaves a good connection", "[store][client]") {
+TEST_CASE("a wait that times out leaves the connection usable", "[store][client]") {
   ServedStore store;
   StoreClient client("127.0.0.1", store.port(), 20s);
   CHECK_THROWS_WITH(client.wait(Keys{"never", "x"}, 10ms),
@@ -106,13 +106,13 @@ TEST_CASE("a wait that ends at its deadline leaves a good connection", "[store][
   CHECK(client.add("n", 1) == 1);
 }
 
-TEST_CASE("a store that is not there is named", "[store][client]") {
+TEST_CASE("an unreachable store is named in the error", "[store][client]") {
   const auto gone = listen_on_loopback(0).port;
   CHECK_THROWS_WITH(StoreClient("127.0.0.1", gone, 50ms),
                     Contains("cannot connect to store 127.0.0.1:" + std::to_string(gone) +
                              ": Connection refused"));
 
-  SECTION("but one that comes in time is found") {
+  SECTION("but one that starts in time is found") {
     auto client = std::async(std::launch::async,
                              [&] { return StoreClient("127.0.0.1", gone, 20s).add("n", 1); });
     ServedStore late({.port = gone});
@@ -120,13 +120,14 @@ TEST_CASE("a store that is not there is named", "[store][client]") {
   }
 }
 
-TEST_CASE("a server that does not answer is given up at the deadline", "[store][client]") {
+TEST_CASE("a server that does not reply fails at the deadline", "[store][client]") {
   const auto silent = listen_on_loopback(0);
   CHECK_THROWS_WITH(StoreClient("127.0.0.1", silent.port, 50ms),
-                    Contains("VALIDATE: no answer in time"));
+                    Contains("VALIDATE: no reply in time"));
 }
 
-TEST_CASE("a reset forgets all keys, ends all connections and keeps the port", "[store][client]") {
+TEST_CASE("a reset deletes all keys, closes all connections and keeps the port",
+          "[store][client]") {
   ServedStore store;
   StoreClient before("127.0.0.1", store.port(), 20s);
   before.set("k", "old");

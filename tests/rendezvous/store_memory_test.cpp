@@ -20,13 +20,14 @@ std::string value(const Memory& memory, std::string_view key) {
 
 }  // namespace
 
-TEST_CASE("COMPARE_SET answers as c10d does", "[store][memory]") {
+TEST_CASE("COMPARE_SET behaves as in c10d", "[store][memory]") {
   Memory memory;
-  SECTION("no value and nothing expected: stores") {
+  SECTION("no value and an empty expected value: stores") {
     CHECK(memory.compare_set("k", "", "new").value == "new");
     CHECK(value(memory, "k") == "new");
   }
-  SECTION("no value but one expected: stores nothing and returns what was expected") {
+  SECTION(
+      "no value but a non-empty expected value: stores nothing and returns the expected value") {
     CHECK(memory.compare_set("k", "old", "new").value == "old");
     CHECK_FALSE(memory.exists("k"));
   }
@@ -40,36 +41,36 @@ TEST_CASE("COMPARE_SET answers as c10d does", "[store][memory]") {
     CHECK(memory.compare_set("k", "old", "new").value == "other");
     CHECK(value(memory, "k") == "other");
   }
-  SECTION("only storing releases who waits") {
+  SECTION("only storing releases waiting clients") {
     CHECK_FALSE(wait(memory, 1, {"k"}));
     CHECK(memory.compare_set("k", "old", "new").released.empty());
     CHECK(memory.compare_set("k", "", "new").released == Released{1});
   }
 }
 
-TEST_CASE("ADD counts in decimal and refuses what is no number", "[store][memory]") {
+TEST_CASE("ADD counts in decimal and rejects values that are not numbers", "[store][memory]") {
   Memory memory;
   CHECK(memory.add("n", 5)->value == 5);
   CHECK(memory.add("n", -7)->value == -2);
   CHECK(value(memory, "n") == "-2");
 
-  SECTION("it begins with a number: as std::stoll reads it") {
+  SECTION("a value that starts with a number is parsed like std::stoll") {
     CHECK(memory.set("n", " 12abc").empty());
     CHECK(memory.add("n", 1)->value == 13);
   }
-  SECTION("no number, or one too large, stays as it is") {
+  SECTION("a value that is not a number, or too large, stays unchanged") {
     const std::string word = GENERATE(as<std::string>(), "", "abc", "-", "9223372036854775808");
     CHECK(memory.set("n", word).empty());
     CHECK_FALSE(memory.add("n", 1));
     CHECK(value(memory, "n") == word);
   }
-  SECTION("beyond the largest it goes round") {
+  SECTION("the sum wraps around") {
     CHECK(memory.set("n", "9223372036854775807").empty());
     CHECK(memory.add("n", 1)->value == INT64_MIN);
   }
 }
 
-TEST_CASE("APPEND makes or lengthens a value", "[store][memory]") {
+TEST_CASE("APPEND creates or extends a value", "[store][memory]") {
   Memory memory;
   CHECK_FALSE(wait(memory, 1, {"k"}));
   CHECK(memory.append("k", "one") == Released{1});
@@ -78,7 +79,7 @@ TEST_CASE("APPEND makes or lengthens a value", "[store][memory]") {
   CHECK(memory.bytes() == 7);
 }
 
-TEST_CASE("a WAIT ends when the last of its keys has come", "[store][memory]") {
+TEST_CASE("a WAIT ends when the last of its keys exists", "[store][memory]") {
   Memory memory;
   CHECK(memory.set("here", "").empty());
   CHECK(wait(memory, 1, {"here"}));
@@ -87,7 +88,7 @@ TEST_CASE("a WAIT ends when the last of its keys has come", "[store][memory]") {
   CHECK(memory.set("a", "").empty());
   CHECK(memory.set("a", "again").empty());
 
-  SECTION("by any operation that makes one") {
+  SECTION("by any operation that creates a key") {
     SECTION("SET") {
       CHECK(memory.set("b", "") == Released{1});
     }
@@ -106,16 +107,16 @@ TEST_CASE("a WAIT ends when the last of its keys has come", "[store][memory]") {
     memory.stop_waiting(2);
     CHECK(memory.waiting() == 0);
   }
-  SECTION("a key that was deleted after it came still counts") {
+  SECTION("a key that existed and was deleted still counts") {
     CHECK(memory.remove("a"));
     CHECK(memory.set("b", "") == Released{1});
   }
-  SECTION("a client that waits no longer is not released") {
+  SECTION("a client that stopped waiting is not released") {
     memory.stop_waiting(1);
     CHECK(memory.waiting() == 0);
     CHECK(memory.set("b", "").empty());
   }
-  SECTION("a new WAIT takes the place of the old one") {
+  SECTION("a new WAIT replaces the old one") {
     CHECK_FALSE(wait(memory, 1, {"c"}));
     CHECK(memory.set("b", "").empty());
     CHECK(memory.set("c", "") == Released{1});
@@ -124,14 +125,14 @@ TEST_CASE("a WAIT ends when the last of its keys has come", "[store][memory]") {
     CHECK_FALSE(wait(memory, 1, {"d", "d"}));
     CHECK(memory.set("d", "") == Released{1});
   }
-  SECTION("all who wait are released, in the order they came") {
+  SECTION("all waiting clients are released in order of arrival") {
     CHECK_FALSE(wait(memory, 3, {"b"}));
     CHECK_FALSE(wait(memory, 2, {"b"}));
     CHECK(memory.set("b", "") == Released{1, 3, 2});
   }
 }
 
-TEST_CASE("a queue gives back in order and wakes one client a push", "[store][memory]") {
+TEST_CASE("a queue returns values in order and releases one client per push", "[store][memory]") {
   Memory memory;
   CHECK_FALSE(memory.pop("q"));
   CHECK_FALSE(wait(memory, 1, {"q"}));
@@ -139,7 +140,8 @@ TEST_CASE("a queue gives back in order and wakes one client a push", "[store][me
   CHECK_FALSE(wait(memory, 3, {"q"}));
 
   CHECK(memory.push("q", "first") == Released{1});
-  CHECK(memory.push("q", "second") == Released{3});  // 2 has seen the queue and waits for more
+  CHECK(memory.push("q", "second") ==
+        Released{3});  // client 2 has seen the queue and waits for another key
   CHECK(memory.set("other", "") == Released{2});
   CHECK(memory.exists("q"));
   CHECK(memory.queue_length("q") == 2);
@@ -147,7 +149,7 @@ TEST_CASE("a queue gives back in order and wakes one client a push", "[store][me
   CHECK(memory.pop("q") == "second");
   CHECK_FALSE(memory.exists("q"));
 
-  SECTION("a queue is no value") {
+  SECTION("a queue is not a value") {
     CHECK(memory.push("q", "x").empty());
     CHECK(memory.get("q") == nullptr);
     CHECK_FALSE(memory.remove("q"));
@@ -155,7 +157,7 @@ TEST_CASE("a queue gives back in order and wakes one client a push", "[store][me
   }
 }
 
-TEST_CASE("a BARRIER ends when the last has arrived", "[store][memory]") {
+TEST_CASE("a BARRIER ends when the last client has arrived", "[store][memory]") {
   Memory memory;
   CHECK_FALSE(memory.barrier(1, "b", 3)->passed);
   CHECK_FALSE(memory.barrier(2, "b", 3)->passed);
@@ -166,9 +168,9 @@ TEST_CASE("a BARRIER ends when the last has arrived", "[store][memory]") {
     CHECK(last->passed);
     CHECK(last->released == Released{1, 2});
     CHECK(memory.waiting() == 0);
-    CHECK(memory.barrier(4, "b", 3)->passed);  // and so does whoever is late
+    CHECK(memory.barrier(4, "b", 3)->passed);  // late clients pass as well
   }
-  SECTION("one that gave up was counted and is not released") {
+  SECTION("a client that gave up is counted and not released") {
     memory.stop_waiting(1);
     CHECK(memory.barrier(3, "b", 3)->released == Released{2});
   }
@@ -177,13 +179,13 @@ TEST_CASE("a BARRIER ends when the last has arrived", "[store][memory]") {
     CHECK(memory.add("b", 0)->released.empty());
     CHECK(memory.barrier(3, "b", 3)->released == Released{1, 2});
   }
-  SECTION("a value that is no number is refused") {
+  SECTION("a value that is not a number is rejected") {
     CHECK(memory.set("b", "x").empty());
     CHECK_FALSE(memory.barrier(3, "b", 3));
   }
 }
 
-TEST_CASE("the store knows how much it holds", "[store][memory]") {
+TEST_CASE("the store reports its size", "[store][memory]") {
   Memory memory;
   CHECK(memory.set("key", "12345").empty());
   CHECK(memory.set("key", "1").empty());

@@ -20,139 +20,139 @@ std::string i64(std::int64_t n) {
   return request::number(n);
 }
 
-// A store with clients and no sockets. What a client is told piles up under its number.
-struct Room {
+// A store with clients but without sockets. `replies_to` has the replies to each client.
+struct Harness {
   Memory memory;
   std::map<ClientId, Session> sessions;
-  std::map<ClientId, std::string> told;
+  std::map<ClientId, std::string> replies_to;
 
   Session& session(ClientId client) {
     const auto [found, made] = sessions.try_emplace(client, client);
-    if (made) say(client, request::validate());
+    if (made) send(client, request::validate());
     return found->second;
   }
 
-  bool say(ClientId client, const std::string& bytes) {
-    Turn turn;
-    const bool good = session(client).receive(bytes, memory, turn);
-    told[client] += turn.replies;
-    for (const ClientId other : turn.released) told[other] += kStop;
+  bool send(ClientId client, const std::string& bytes) {
+    SessionOutput output;
+    const bool good = session(client).receive(bytes, memory, output);
+    replies_to[client] += output.replies;
+    for (const ClientId other : output.released) replies_to[other] += kStop;
     return good;
   }
 
   // The replies to one client's bytes.
   std::string ask(ClientId client, const std::string& bytes) {
-    told[client].clear();
-    REQUIRE(say(client, bytes));
-    return told[client];
+    replies_to[client].clear();
+    REQUIRE(send(client, bytes));
+    return replies_to[client];
   }
 };
 
 }  // namespace
 
-TEST_CASE("each operation answers on the wire as c10d's server does", "[store][session]") {
-  Room room;
-  CHECK(room.ask(1, request::ping(0xABCD)) == request::number<std::uint32_t>(0xABCD));
-  CHECK(room.ask(1, request::get("/k")) == request::string(""));
-  CHECK(room.ask(1, request::set("/k", "v")).empty());
-  CHECK(room.ask(1, request::get("/k")) == request::string("v"));
-  CHECK(room.ask(1, request::of_pair(append, "/k", "w")).empty());
-  CHECK(room.ask(1, request::compare_set("/k", "vw", "x")) == request::string("x"));
-  CHECK(room.ask(1, request::add("/n", 3)) == i64(3));
-  CHECK(room.ask(1, request::of_keys(check, {"/k", "/n"})) == std::string(1, kReady));
-  CHECK(room.ask(1, request::of_keys(check, {"/k", "/no"})) == std::string(1, kNotReady));
-  CHECK(room.ask(1, request::wait({"/k", "/n"})) == kStop);
-  CHECK(room.ask(1, request::multi_set({{"/a", "1"}, {"/b", ""}})).empty());
-  CHECK(room.ask(1, request::of_keys(multi_get, {"/b", "/a", "/no"})) ==
+TEST_CASE("each operation replies like c10d's server", "[store][session]") {
+  Harness harness;
+  CHECK(harness.ask(1, request::ping(0xABCD)) == request::number<std::uint32_t>(0xABCD));
+  CHECK(harness.ask(1, request::get("/k")) == request::string(""));
+  CHECK(harness.ask(1, request::set("/k", "v")).empty());
+  CHECK(harness.ask(1, request::get("/k")) == request::string("v"));
+  CHECK(harness.ask(1, request::of_pair(append, "/k", "w")).empty());
+  CHECK(harness.ask(1, request::compare_set("/k", "vw", "x")) == request::string("x"));
+  CHECK(harness.ask(1, request::add("/n", 3)) == i64(3));
+  CHECK(harness.ask(1, request::of_keys(check, {"/k", "/n"})) == std::string(1, kReady));
+  CHECK(harness.ask(1, request::of_keys(check, {"/k", "/no"})) == std::string(1, kNotReady));
+  CHECK(harness.ask(1, request::wait({"/k", "/n"})) == kStop);
+  CHECK(harness.ask(1, request::multi_set({{"/a", "1"}, {"/b", ""}})).empty());
+  CHECK(harness.ask(1, request::of_keys(multi_get, {"/b", "/a", "/no"})) ==
         request::string("") + request::string("1") + request::string(""));
-  CHECK(room.ask(1, request::of_keys(multi_get, {})).empty());
-  CHECK(room.ask(1, request::opcode(num_keys)) == i64(4));
-  CHECK(room.ask(1, request::of_key(delete_key, "/a")) == i64(1));
-  CHECK(room.ask(1, request::of_key(delete_key, "/a")) == i64(0));
-  CHECK(room.ask(1, request::of_pair(queue_push, "/q", "one")).empty());
-  CHECK(room.ask(1, request::of_key(queue_length, "/q")) == i64(1));
-  CHECK(room.ask(1, request::of_key(queue_pop, "/q")) == i64(1) + request::string("one"));
-  CHECK(room.ask(1, request::of_key(queue_pop, "/q")) == i64(0));
-  CHECK(room.ask(1, request::barrier("/bar", 1)) == kStop);
-  CHECK(room.ask(1, request::opcode(cancel_wait)) == kCanceled);
+  CHECK(harness.ask(1, request::of_keys(multi_get, {})).empty());
+  CHECK(harness.ask(1, request::opcode(num_keys)) == i64(4));
+  CHECK(harness.ask(1, request::of_key(delete_key, "/a")) == i64(1));
+  CHECK(harness.ask(1, request::of_key(delete_key, "/a")) == i64(0));
+  CHECK(harness.ask(1, request::of_pair(queue_push, "/q", "one")).empty());
+  CHECK(harness.ask(1, request::of_key(queue_length, "/q")) == i64(1));
+  CHECK(harness.ask(1, request::of_key(queue_pop, "/q")) == i64(1) + request::string("one"));
+  CHECK(harness.ask(1, request::of_key(queue_pop, "/q")) == i64(0));
+  CHECK(harness.ask(1, request::barrier("/bar", 1)) == kStop);
+  CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
 }
 
-TEST_CASE("LIST_KEYS counts and names every key", "[store][session]") {
-  Room room;
-  CHECK(room.ask(1, request::opcode(list_keys)) == i64(0));
-  room.ask(1, request::set("/one", "") + request::set("init/", ""));
-  const auto listed = room.ask(1, request::opcode(list_keys));
+TEST_CASE("LIST_KEYS returns the number of keys and every key", "[store][session]") {
+  Harness harness;
+  CHECK(harness.ask(1, request::opcode(list_keys)) == i64(0));
+  harness.ask(1, request::set("/one", "") + request::set("init/", ""));
+  const auto listed = harness.ask(1, request::opcode(list_keys));
   const auto one = request::string("/one");
   const auto init = request::string("init/");
   CHECK((listed == i64(2) + one + init || listed == i64(2) + init + one));
 }
 
-TEST_CASE("replies keep the order of the requests of one client", "[store][session]") {
-  Room room;
-  SECTION("many in one piece") {
-    CHECK(room.ask(1, request::set("/k", "1") + request::get("/k") + request::add("/k", 1) +
-                          request::get("/k")) ==
+TEST_CASE("replies to a client are in the order of its requests", "[store][session]") {
+  Harness harness;
+  SECTION("many requests at once") {
+    CHECK(harness.ask(1, request::set("/k", "1") + request::get("/k") + request::add("/k", 1) +
+                             request::get("/k")) ==
           request::string("1") + i64(2) + request::string("2"));
   }
-  SECTION("also when it ends its own wait") {
-    CHECK(room.ask(1, request::wait({"/k"}) + request::set("/k", "v") + request::get("/k")) ==
+  SECTION("also if a request ends the client's own wait") {
+    CHECK(harness.ask(1, request::wait({"/k"}) + request::set("/k", "v") + request::get("/k")) ==
           kStop + request::string("v"));
   }
 }
 
-TEST_CASE("a waiting client is told when another makes the key", "[store][session]") {
-  Room room;
-  CHECK(room.ask(1, request::wait({"/a", "/b"})).empty());
-  CHECK(room.ask(2, request::set("/a", "")).empty());
-  CHECK(room.told[1].empty());
-  CHECK(room.ask(2, request::set("/b", "")).empty());
-  CHECK(room.told[1] == kStop);
+TEST_CASE("a waiting client is released when another creates the key", "[store][session]") {
+  Harness harness;
+  CHECK(harness.ask(1, request::wait({"/a", "/b"})).empty());
+  CHECK(harness.ask(2, request::set("/a", "")).empty());
+  CHECK(harness.replies_to[1].empty());
+  CHECK(harness.ask(2, request::set("/b", "")).empty());
+  CHECK(harness.replies_to[1] == kStop);
 
-  SECTION("unless it has taken the wait back") {
-    CHECK(room.ask(1, request::wait({"/c"})).empty());
-    CHECK(room.ask(1, request::opcode(cancel_wait)) == kCanceled);
-    room.ask(2, request::set("/c", ""));
-    CHECK(room.told[1] == kCanceled);
+  SECTION("unless it has canceled the wait") {
+    CHECK(harness.ask(1, request::wait({"/c"})).empty());
+    CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
+    harness.ask(2, request::set("/c", ""));
+    CHECK(harness.replies_to[1] == kCanceled);
   }
-  SECTION("a barrier tells all") {
-    CHECK(room.ask(1, request::barrier("/bar", 3)).empty());
-    CHECK(room.ask(2, request::barrier("/bar", 3)).empty());
-    CHECK(room.ask(3, request::barrier("/bar", 3)) == kStop);
-    CHECK(room.told[1] == kStop);
-    CHECK(room.told[2] == kStop);
+  SECTION("a barrier releases all") {
+    CHECK(harness.ask(1, request::barrier("/bar", 3)).empty());
+    CHECK(harness.ask(2, request::barrier("/bar", 3)).empty());
+    CHECK(harness.ask(3, request::barrier("/bar", 3)) == kStop);
+    CHECK(harness.replies_to[1] == kStop);
+    CHECK(harness.replies_to[2] == kStop);
   }
 }
 
-TEST_CASE("a client that counts on a word loses its connection, and only it", "[store][session]") {
-  Room room;
-  room.ask(1, request::set("/w", "word") + request::wait({"/later"}));
+TEST_CASE("ADD on a value that is not a number closes that client only", "[store][session]") {
+  Harness harness;
+  harness.ask(1, request::set("/w", "word") + request::wait({"/later"}));
   const auto bad = GENERATE(request::add("/w", 1), request::barrier("/w", 2));
-  CHECK_FALSE(room.say(2, request::set("/later", "") + request::get("/w") + bad));
-  CHECK(room.told[2] == request::string("word"));  // what came before it was answered
-  CHECK(room.told[1] == kStop);
-  CHECK(room.ask(1, request::get("/w")) == request::string("word"));
+  CHECK_FALSE(harness.send(2, request::set("/later", "") + request::get("/w") + bad));
+  CHECK(harness.replies_to[2] == request::string("word"));  // earlier requests were answered
+  CHECK(harness.replies_to[1] == kStop);
+  CHECK(harness.ask(1, request::get("/w")) == request::string("word"));
 }
 
-TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
+TEST_CASE("processing stops when the output is full, and continues from there",
           "[store][session]") {
-  Room room;
+  Harness harness;
   constexpr std::size_t kLarge = 100 << 10;
   const std::string value(kLarge, 'x');
-  room.ask(1, request::set("/large", value));
+  harness.ask(1, request::set("/large", value));
   const auto reply = request::string(value);
 
-  // Takes turns until nothing is held; no turn is larger than its limit and one more reply.
+  // Repeats until nothing is pending; no output exceeds its limit by more than one reply.
   const auto all_turns = [&](const std::string& bytes) {
     std::string all;
-    Turn turn;
-    REQUIRE(room.session(1).receive(bytes, room.memory, turn));
-    CHECK(room.session(1).held());
+    SessionOutput output;
+    REQUIRE(harness.session(1).receive(bytes, harness.memory, output));
+    CHECK(harness.session(1).has_pending());
     while (true) {
-      CHECK(turn.replies.size() < Session::kTurnBytes + reply.size());
-      all += turn.replies;
-      if (!room.session(1).held()) return all;
-      turn.clear();
-      REQUIRE(room.session(1).receive({}, room.memory, turn));
+      CHECK(output.replies.size() < Session::kMaxOutputBytes + reply.size());
+      all += output.replies;
+      if (!harness.session(1).has_pending()) return all;
+      output.clear();
+      REQUIRE(harness.session(1).receive({}, harness.memory, output));
     }
   };
 
@@ -164,7 +164,7 @@ TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
     }
     CHECK(all_turns(requests) == expected);
   }
-  SECTION("for one that asks for much") {
+  SECTION("for one request with large replies") {
     std::string keys, expected;
     for (int i = 0; i < 50; ++i) {
       keys += request::string(i % 2 ? "/large" : "/none");
@@ -175,15 +175,15 @@ TEST_CASE("a turn ends when its replies have grown, and goes on where it ended",
   }
 }
 
-TEST_CASE("a large value that comes in pieces is stored whole", "[store][session]") {
-  Room room;
+TEST_CASE("a large value that arrives in pieces is stored", "[store][session]") {
+  Harness harness;
   std::string value(kMaxValueBytes, 'a');
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(i / 1000);
   const auto bytes = request::set("/big", value) + request::get("/small");
-  room.ask(1, request::set("/small", "s"));
-  room.told[1].clear();
-  for (std::size_t i = 0; i < bytes.size(); i += 65536) room.say(1, bytes.substr(i, 65536));
-  CHECK(room.told[1] == request::string("s"));
-  REQUIRE(room.memory.get("/big"));
-  CHECK(*room.memory.get("/big") == value);
+  harness.ask(1, request::set("/small", "s"));
+  harness.replies_to[1].clear();
+  for (std::size_t i = 0; i < bytes.size(); i += 65536) harness.send(1, bytes.substr(i, 65536));
+  CHECK(harness.replies_to[1] == request::string("s"));
+  REQUIRE(harness.memory.get("/big"));
+  CHECK(*harness.memory.get("/big") == value);
 }

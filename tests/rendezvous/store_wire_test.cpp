@@ -42,7 +42,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return all;
 }
 
-// Feeds the bytes in pieces, as a connection would, and gives back the requests found in them.
+// Feeds the bytes in pieces, like a connection, and returns the requests found in them.
 std::vector<std::string> scanned(const std::vector<std::string>& pieces) {
   RequestScanner scanner;
   std::string kept;
@@ -92,7 +92,7 @@ TEST_CASE("every request is found however the bytes are cut", "[store][wire]") {
   }
 }
 
-TEST_CASE("the fields of a request come out as they went in", "[store][wire]") {
+TEST_CASE("the fields of a request are read as they were written", "[store][wire]") {
   const auto bytes = request::compare_set("/key", "old", "");
   FieldReader fields(std::string_view(bytes).substr(1));
   CHECK(fields.string() == "/key");
@@ -104,25 +104,25 @@ TEST_CASE("the fields of a request come out as they went in", "[store][wire]") {
 TEST_CASE("the first request must be VALIDATE with the right number", "[store][wire]") {
   RequestScanner scanner;
   Request next;
-  SECTION("another request is turned away at its first byte") {
+  SECTION("another request is rejected at its first byte") {
     const auto code = GENERATE(range(1, static_cast<int>(kOpcodes)));
     CHECK(scanner.scan(std::string(1, static_cast<char>(code)), next) == Found::violation);
   }
   SECTION("so is a wrong number") {
     CHECK(scanner.scan(request::validate(0x3C85F7CF), next) == Found::violation);
   }
-  SECTION("half of it is not enough and not wrong") {
+  SECTION("an incomplete number is neither accepted nor rejected") {
     CHECK(scanner.scan(request::validate().substr(0, 3), next) == Found::partial);
     CHECK_FALSE(scanner.validated());
     CHECK(scanner.scan(request::validate(), next) == Found::whole);
     CHECK(scanner.validated());
   }
-  SECTION("a browser's first word is turned away") {
+  SECTION("a browser's request is rejected") {
     CHECK(scanner.scan("GET / HTTP/1.1\r\n", next) == Found::violation);
   }
 }
 
-TEST_CASE("what is beyond the limits is turned away before its bytes come", "[store][wire]") {
+TEST_CASE("sizes above the limits are rejected before their bytes arrive", "[store][wire]") {
   const auto u64 = [](std::uint64_t n) { return request::number(n); };
   const auto set = request::opcode(Opcode::set);
   const auto wait = request::opcode(Opcode::wait);

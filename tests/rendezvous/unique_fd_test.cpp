@@ -17,14 +17,14 @@ TEST_CASE("a UniqueFd closes what it owns and only that", "[unique_fd]") {
   const int raw = first.get();
   REQUIRE(open_now(raw));
 
-  SECTION("at its end") {
+  SECTION("when it is destroyed") {
     {
       UniqueFd taken = std::move(first);
     }
     CHECK_FALSE(open_now(raw));
     CHECK_FALSE(first);
   }
-  SECTION("not what it released") {
+  SECTION("not after release()") {
     CHECK(first.release() == raw);
     CHECK_FALSE(first);
     CHECK(open_now(raw));

@@ -60,15 +60,15 @@ class Program {
         client_(io, settings_.access),
         election_(std::make_unique<etcd::Election>(io, settings_)),
         input_(io, ::dup(0)) {
-    election_->on_change([](const auto& seen) {
+    election_->on_change([](const auto& status) {
       say({{"what", "change"},
-           {"us", seen.us},
-           {"leader", seen.leader},
-           {"term", seen.term},
-           {"state", seen.state ? json(*seen.state) : json()},
-           {"problem", seen.problem},
-           {"lasting", seen.lasting},
-           {"good_until", seconds(seen.good_until)}});
+           {"us", status.is_leader},
+           {"leader", status.leader},
+           {"term", status.term},
+           {"state", status.state ? json(*status.state) : json()},
+           {"problem", status.problem},
+           {"lasting", status.permanent},
+           {"good_until", seconds(status.answered_at)}});
     });
     listen();
   }
@@ -110,7 +110,7 @@ class Program {
         say({{"what", "got"},
              {"problem", outcome.problem.text},
              {"code", outcome.problem.code},
-             {"lasting", outcome.problem.lasting},
+             {"lasting", outcome.problem.permanent},
              {"value", keys.empty() ? json() : json(keys[0].value)},
              {"lease", keys.empty() ? 0 : keys[0].lease}});
       });
