@@ -89,7 +89,7 @@ std::vector<VisibleGpu> all_of(const std::vector<Gpu>& gpus) {
 }
 
 std::string what_is_here(const std::vector<Gpu>& gpus) {
-  if (gpus.empty()) return "this machine has no GPU that we may use";
+  if (gpus.empty()) return "this machine has no usable GPU";
   if (gpus.size() == 1) return "this machine has GPU 0 only";
   return fmt::format("this machine has GPUs 0-{}", gpus.size() - 1);
 }
@@ -100,7 +100,7 @@ VisibleGpu chosen(const std::string& name, const std::vector<Gpu>& gpus) {
     const auto found = with_uuid(name, gpus);
     if (found.size() == 1) return {name, found.front()};
     throw UsageError(
-        fmt::format("--gpus {}: {} GPUs have a UUID that begins so; see `mgpu-run devices`", name,
+        fmt::format("--gpus {}: {} GPUs have a UUID with this prefix; see `mgpu-run devices`", name,
                     found.size()));
   }
   const auto index = is_number(name) ? leading_number(name) : std::nullopt;
@@ -168,7 +168,7 @@ std::vector<VisibleGpu> chosen_gpus(const std::vector<std::string>& wanted,
     const bool whole = !name.starts_with("MIG-");
     for (const auto& other : all)
       if (other.name == one.name || (whole && other.index == one.index))
-        throw UsageError(fmt::format("--gpus: {} is named twice", name));
+        throw UsageError(fmt::format("--gpus: {} is listed twice", name));
     all.push_back(one);
   }
   return all;

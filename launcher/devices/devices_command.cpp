@@ -92,7 +92,7 @@ DeviceReport report_devices(const Roots& roots,
 std::string devices_text(const DeviceReport& report) {
   if (report.gpus.empty()) {
     if (report.shortfall.empty())
-      return "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n";
+      return "no GPUs: the NVIDIA driver reports none; jobs run on CPUs\n";
     return fmt::format("no GPUs: {}; jobs run on CPUs\n", report.shortfall);
   }
   std::vector<std::vector<std::string>> rows{
@@ -110,7 +110,7 @@ std::string devices_text(const DeviceReport& report) {
     text += "\n" + link_table(report) + peer_lines(report);
   if (!report.driver.empty()) text += fmt::format("driver {}\n", report.driver);
   if (!report.shortfall.empty())
-    text += fmt::format("memory, capability and links are not known: {}\n", report.shortfall);
+    text += fmt::format("memory, capability and links are unknown: {}\n", report.shortfall);
   return text;
 }
 

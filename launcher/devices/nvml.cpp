@@ -93,11 +93,11 @@ struct Nvml::Library {
 
 Nvml::Nvml() : library_(std::make_unique<Library>()) {
   library_->handle = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library_->handle) throw std::runtime_error("libnvidia-ml.so.1 is not on this machine");
+  if (!library_->handle) throw std::runtime_error("libnvidia-ml.so.1 not found on this machine");
   if (const int code = library_->call("nvmlInit_v2"); code != kSuccess) {
     const auto why = library_->error(code);
     ::dlclose(library_->handle);
-    throw std::runtime_error("cannot start NVML: " + why);
+    throw std::runtime_error("cannot initialize NVML: " + why);
   }
   unsigned count = 0;
   library_->call("nvmlDeviceGetCount_v2", &count);

@@ -96,7 +96,7 @@ PortFacts try_port(int port) {
     return facts;
   };
   const UniqueFd server = tcp_socket(), client = tcp_socket();
-  if (!server || !client) return failed("make a socket for");
+  if (!server || !client) return failed("create a socket for");
   const int on = 1;
   ::setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};

@@ -51,7 +51,7 @@ void EventLoop::watch_stdin() {
     char bytes[256];
     const auto got = ::read(stdin_.native_handle(), bytes, sizeof bytes);
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return watch_stdin();
-    note("stdin has ended: whoever started this agent is gone");
+    note("stdin was closed: the process that started this agent has exited");
     on_stop_signal(SIGTERM);
   });
 }
@@ -90,7 +90,8 @@ void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
 
 void EventLoop::cut_off(const std::string& why) {
   if (!supervisor_.active()) return member_->released();
-  note(fmt::format("the leader is lost ({}); the ranks here stop and wait for it", why));
+  note(
+      fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
   cut_off_ = true;
   feed(RoundStopRequested{SIGTERM});
 }
@@ -100,7 +101,7 @@ void EventLoop::tell_leader() {
   containment_.kill_by(Guard::kNever);
   const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
-    return member_->leave(signo, fmt::format("was told to stop by {}", signal_name(signo)));
+    return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
   if (was_cut_off) return member_->released();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
   auto when = Clock::now();

@@ -179,8 +179,8 @@ void EventLoop::carry_out(const KillAll&) {
 // A process in an uninterruptible call cannot be ended by anybody. We say so and go.
 void EventLoop::give_up_on_the_unkillable() {
   for (const pid_t pid : containment_.leftovers())
-    note(fmt::format("process {} does not die of SIGKILL (stuck in the kernel); it is left behind",
-                     pid));
+    note(fmt::format(
+        "process {} did not exit after SIGKILL (stuck in the kernel); leaving it behind", pid));
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_.running(rank)) continue;
     ranks_.abandon(rank);
@@ -212,7 +212,7 @@ void EventLoop::sweep() {
 // SIGCHLD: an orphan of ours ended, a rank was stopped, or the guard is gone.
 void EventLoop::child_changed() {
   for (const int rank : ranks_.newly_stopped())
-    note(fmt::format("rank {} (pid {}) was stopped by a signal; kill -CONT {} lets it go on",
+    note(fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
                      plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
   containment_.child_changed();
   sweep();

@@ -69,19 +69,19 @@ Cause host_oom(const FailureEvidence& words, std::string_view victim) {
   if (memory.oom_kills > 0) {
     cause.kind = Kind::host_oom;
     cause.text =
-        fmt::format("host out of memory: the kernel's OOM killer ended {}{}{}{}", victim,
+        fmt::format("host out of memory: the kernel's OOM killer killed {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
   } else {
     cause.kind = Kind::host_oom_guess;
     cause.text = fmt::format(
-        "killed by SIGKILL that mgpu-run did not send; often that is the "
-        "kernel out of memory, see `dmesg`{}{}",
+        "killed by SIGKILL, which mgpu-run did not send; the host may have "
+        "run out of memory, see `dmesg`{}{}",
         numbers.empty() ? "" : "; ", numbers);
   }
   cause.advice =
-      "needs less host memory: fewer data-loader workers or ranks, smaller batches, or a "
-      "larger memory limit";
+      "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise the "
+      "memory limit";
   return cause;
 }
 
@@ -108,9 +108,10 @@ Cause from_what_it_said(const FailureEvidence& words) {
   auto line = words.error_file ? gpu_oom_line(words.error_file->message) : std::string_view{};
   if (line.empty()) line = gpu_oom_line(words.stderr_tail);
   if (!line.empty())
-    return {Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
-            "needs less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or "
-            "more ranks"};
+    return {
+        Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
+        "use less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or more "
+        "ranks"};
 
   if (words.error_file) return from_exception(*words.error_file);
   if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
@@ -176,7 +177,7 @@ Cause diagnose(const FailureEvidence& words) {
   const ExitReport& report = words.report;
   if (report.exec_error != 0) return {Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
-  if (report.signo == SIGKILL) return host_oom(words, "it");
+  if (report.signo == SIGKILL) return host_oom(words, "this rank");
 
   Cause said = from_what_it_said(words);
   if (words.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))

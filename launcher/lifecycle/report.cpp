@@ -20,7 +20,7 @@ std::string seconds(std::chrono::microseconds time) {
 std::string how(const RankResult& end) {
   if (end.pid == 0 && end.report.exec_error == 0) return "was not started";
   if (!end.ended_by_us || end.report.clean()) return describe(end.report);
-  return fmt::format("{} after mgpu-run told it to stop", describe(end.report));
+  return fmt::format("{} after mgpu-run stopped it", describe(end.report));
 }
 
 // The last lines of a text, at most kShownLines, each behind a bar.
@@ -48,7 +48,7 @@ std::string first_failure_lines(const AttemptResult& attempt, const JobResult& e
                   first.local_rank, first.host.empty() ? end.node_rank : first.node_rank,
                   first.host.empty() ? end.host : first.host,
                   first.pid ? fmt::format("pid {}", first.pid) : "no process");
-  out += fmt::format("    end     {}, {} after the start at {}\n", how(first),
+  out += fmt::format("    result  {}, {} after the start at {}\n", how(first),
                      seconds(first.after_start), attempt.started_at);
   out += fmt::format("    cause   {}\n", attempt.cause.text);
   if (!attempt.cause.advice.empty()) out += fmt::format("    advice  {}\n", attempt.cause.advice);
@@ -66,7 +66,7 @@ std::string rank_table(const AttemptResult& attempt) {
   const auto host = [&](const std::string& name) {
     return widest == 0 ? std::string() : fmt::format("{:<{}}  ", name, std::max<size_t>(widest, 4));
   };
-  std::string out = fmt::format("  rank  {}pid       after        end\n", host("host"));
+  std::string out = fmt::format("  rank  {}pid       after        result\n", host("host"));
   for (const auto& rank : attempt.ranks)
     out += fmt::format(
         "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
@@ -108,7 +108,7 @@ json as_json(const AttemptResult& attempt) {
 }  // namespace
 
 std::string restart_line(const AttemptResult& attempt, int max_restarts) {
-  return fmt::format("rank {} failed: {}; starting all ranks again (restart {} of {})",
+  return fmt::format("rank {} failed: {}; restarting all ranks (restart {} of {})",
                      attempt.first_failure->rank, attempt.cause.text, attempt.number + 1,
                      max_restarts);
 }
@@ -119,15 +119,15 @@ std::string failure_report(const JobResult& end) {
     return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", end.target,
                        seconds(end.lasted), end.remark, end.status);
   if (!last.first_failure)
-    return fmt::format("mgpu-run: {} was told to stop by {} and ended after {} (exit status {})",
-                       end.target, signal_name(end.stop_signal), seconds(end.lasted), end.status);
+    return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", end.target,
+                       signal_name(end.stop_signal), seconds(end.lasted), end.status);
   std::string out =
       fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", end.target,
                   seconds(end.lasted), last.number + 1, end.max_restarts + 1, end.status);
   out += first_failure_lines(last, end);
   if (last.ranks.size() > 1) out += rank_table(last);
   if (end.stop_signal != 0)
-    out += fmt::format("  no restart: told to stop by {}\n", signal_name(end.stop_signal));
+    out += fmt::format("  no restart: stopped by {}\n", signal_name(end.stop_signal));
   if (!end.remark.empty()) out += fmt::format("  {}\n", end.remark);
   out.pop_back();
   return out;

@@ -87,8 +87,9 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
     }
   }
   if (!workers.empty())
-    file.notes.push_back(fmt::format("{}: {} is for the worker to set up; it is not passed on",
-                                     shown(path, 300), shown(list_words(workers), 200)));
+    file.notes.push_back(
+        fmt::format("{}: {} must be set up by the training script; mgpu-run does not pass it on",
+                    shown(path, 300), shown(list_words(workers), 200)));
   if (!ignored.empty())
     file.notes.push_back(
         fmt::format("{}: ignored: {}", shown(path, 300), shown(list_words(ignored), 200)));

@@ -18,23 +18,23 @@ void fill_nodes(Options& o) {
   if (!o.says("nnodes") && c.nodes > 0) o.min_nodes = o.max_nodes = c.nodes;
   if (!o.says("nnodes") && c.kind == Kind::pmix && c.node_rank.value_or(0) > 0)
     throw UsageError(
-        fmt::format("PMIX_RANK={} says that there are more of us, but not how many; give --nnodes "
-                    "N, or --standalone if each is a job of its own",
+        fmt::format("PMIX_RANK={} means that there are several nodes, but not how many; set "
+                    "--nnodes N, or --standalone if each node runs its own job",
                     *c.node_rank));
   if (o.max_nodes == 1 || o.says("node-rank") || !c.node_rank) return;
   if (*c.node_rank >= o.max_nodes)
-    throw UsageError(fmt::format("this is node {} by {}'s variables, but --nnodes says {}",
+    throw UsageError(fmt::format("node rank {} (from {}) is out of range: --nnodes is {}",
                                  *c.node_rank, name_of(c.kind), o.max_nodes));
   o.node_rank = *c.node_rank;
   o.given.insert("node-rank");
 }
 
 [[noreturn]] void throw_no_address(Kind kind) {
-  throw UsageError(fmt::format(
-      "{} does not tell where the nodes meet; name the host of node 0 and a free port of it: "
-      "{} MGPU_MASTER_ADDR=HOST {} MGPU_MASTER_PORT=29500",
-      name_of(kind), kind == Kind::open_mpi ? "mpirun --map-by ppr:1:node -x" : "prterun -x",
-      "-x"));
+  throw UsageError(
+      fmt::format("{} does not provide the address of node 0; set its host and a free port on it: "
+                  "{} MGPU_MASTER_ADDR=HOST {} MGPU_MASTER_PORT=29500",
+                  name_of(kind),
+                  kind == Kind::open_mpi ? "mpirun --map-by ppr:1:node -x" : "prterun -x", "-x"));
 }
 
 void fill_address(Options& o) {

@@ -42,7 +42,8 @@ const OptionSpec& resolve(std::string_view written) {
   if (ours.empty()) throw_unknown(std::string(written));
   if (torchruns.size() == 1) return **torchruns.begin();
   if (ours.size() == 1) return **ours.begin();
-  throw UsageError(fmt::format("--{} could be {}; write more of it", shown(written), candidates));
+  throw UsageError(fmt::format("--{} is ambiguous: it matches {}; write more of the name",
+                               shown(written), candidates));
 }
 
 bool looks_like_option(std::string_view word) {

@@ -127,8 +127,8 @@ void share_out_processes(Options& options, const Settings& all) {
   if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
   if (options.nproc.number % options.max_nodes != 0)
     throw UsageError(
-        fmt::format("{}: counts all {} nodes together and cannot be shared out; "
-                    "use --nproc, which counts one node",
+        fmt::format("{}: not divisible by the {} nodes; it counts the ranks of all "
+                    "nodes; use --nproc for the ranks of one node",
                     count->blame(), options.max_nodes));
   options.nproc.number /= options.max_nodes;
 }
@@ -141,8 +141,7 @@ void read_devices_arguments(Options& options) {
     else if (word == "--help" || word == "-h")
       options.command = Command::help;
     else
-      throw UsageError(
-          fmt::format("devices {}: devices takes --json and nothing else", shown(word)));
+      throw UsageError(fmt::format("devices {}: devices accepts only --json", shown(word)));
   }
 }
 
@@ -155,12 +154,13 @@ void read_status_arguments(Options& options) {
     for (const auto& setting : more.settings) apply(options, setting);
     if (options.command == Command::help) return;
     if (more.target && !options.status_job.empty())
-      throw UsageError(fmt::format("status {}: status asks for one job", shown(*more.target)));
+      throw UsageError(fmt::format("status {}: status accepts only one job", shown(*more.target)));
     if (more.target) options.status_job = *more.target;
     words = more.target ? std::move(more.rest) : std::vector<std::string>();
   }
   if (options.status_job.empty())
-    throw UsageError("status: name the job: its --rdzv-id, or HOST:PORT of its leader");
+    throw UsageError(
+        "status: no job given; name it by its --rdzv-id or by HOST:PORT of its leader");
 }
 
 int doctor_port(const std::string& text) {
@@ -186,7 +186,7 @@ void read_doctor_arguments(Options& options) {
       options.doctor_port = doctor_port(options.args[++i]);
     } else {
       throw UsageError(
-          fmt::format("doctor {}: doctor takes --port N, --json and nothing else", shown(word)));
+          fmt::format("doctor {}: doctor accepts only --port N and --json", shown(word)));
     }
   }
 }
@@ -203,19 +203,20 @@ void finish(Options& options) {
         "or see --help");
   if (is_command_word(options)) {
     if (options.target == "top")
-      throw UsageError("top is not there yet; for a file of that name write ./top");
+      throw UsageError("top is reserved for a future command; write ./top for a file of that name");
     if (options.target == "status") return read_status_arguments(options);
     if (options.target == "devices") return read_devices_arguments(options);
     if (options.target == "doctor") return read_doctor_arguments(options);
   }
   if (options.module && options.no_python && !options.run_path)
     throw UsageError(
-        "--module and --no-python exclude each other: a module needs python; drop one");
+        "--module and --no-python cannot be combined: a module needs Python; drop one");
   // As under torchrun: an id that no other job has, whatever --rdzv-id says.
   if (options.standalone)
     options.rdzv_id = rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));
   if (options.json && !options.dry_run)
-    options.notes.push_back("--json changes nothing without --dry-run; see --report for a file");
+    options.notes.push_back(
+        "--json has no effect without --dry-run; use --report FILE for a JSON report");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class Section {
     if (!spec) throw_unknown(key, path_);
     const auto [first, fresh] = said_.emplace(spec, key);
     if (!fresh)
-      throw UsageError(fmt::format("{}: \"{}\" says the same as \"{}\" on line {}; keep one",
+      throw UsageError(fmt::format("{}: \"{}\" sets the same option as \"{}\" on line {}; keep one",
                                    at_line(path_, key.line), shown(key.text),
                                    shown(first->second.text), first->second.line));
     for (auto& text : option_texts(*spec, value, name))
@@ -124,7 +124,7 @@ LaunchFile config_of(const YamlNode& top, const std::string& path) {
   if (auto file = read_section(top, path, Source::config)) return std::move(*file);
   if (is_accelerate_file(top)) return read_accelerate_file(top, path);
   throw UsageError(
-      fmt::format("{}: no launch: section, and no config of accelerate; put options "
+      fmt::format("{}: neither a launch: section nor an accelerate config; put options "
                   "under launch:",
                   at_line(path, 1)));
 }

@@ -42,7 +42,7 @@ class TreeBuilder : public YAML::EventHandler {
   bool complete() const { return complete_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (complete_) fail(mark, "a second document starts here; a recipe is one document");
+    if (complete_) fail(mark, "a second YAML document starts here; only one is allowed");
   }
   void OnDocumentEnd() override { complete_ = true; }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
@@ -124,8 +124,8 @@ class TreeBuilder : public YAML::EventHandler {
     for (std::size_t i = 0; i < map.items.size(); i += 2) {
       const auto& key = map.items[i];
       if (key.kind == YamlNode::Kind::scalar && !seen.insert(key.text).second)
-        throw UsageError(fmt::format("{}: the key \"{}\" is there twice", at_line(path_, key.line),
-                                     shown(key.text)));
+        throw UsageError(
+            fmt::format("{}: duplicate key \"{}\"", at_line(path_, key.line), shown(key.text)));
     }
   }
 
@@ -177,7 +177,7 @@ YamlNode parse_yaml(const std::string& text, const std::string& path, const std:
         fmt::format("{}: over {} KiB; is this a recipe?", at_line(path, 1), kMostBytes / 1024));
   if (const auto nul = text.find('\0'); nul != text.npos)
     throw UsageError(fmt::format(
-        "{}: holds a NUL byte; is this a text file?",
+        "{}: contains a NUL byte; is this a text file?",
         at_line(path,
                 1 + static_cast<int>(std::count(
                         text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')))));
@@ -190,9 +190,9 @@ YamlNode parse_yaml(const std::string& text, const std::string& path, const std:
   } catch (const YAML::Exception& e) {
     const int line = e.mark.is_null() ? 1 : e.mark.line + 1;
     if (const int tab = tab_line(text, std::max(1, line - 1)); tab > 0 && tab <= line + 1)
-      throw UsageError(
-          fmt::format("{}: a tab indents this line; YAML wants spaces", at_line(path, tab)));
-    throw UsageError(fmt::format("{}: no valid YAML: {}", at_line(path, line), shown(e.msg, 120)));
+      throw UsageError(fmt::format("{}: this line is indented with a tab; YAML requires spaces",
+                                   at_line(path, tab)));
+    throw UsageError(fmt::format("{}: invalid YAML: {}", at_line(path, line), shown(e.msg, 120)));
   }
   auto top = builder.take();
   if (top.kind == YamlNode::Kind::null)

@@ -28,8 +28,8 @@ const char* words_for(Kind kind) {
 std::string entry_text(const OptionSpec& spec, const YamlNode& node, const std::string& name) {
   auto text = scalar_text(node, name);
   if (!spec.repeats && text.find(',') != text.npos)
-    throw UsageError(
-        fmt::format("{}: an entry may not hold a comma; write the whole as one text", name));
+    throw UsageError(fmt::format(
+        "{}: an entry may not contain a comma; write the whole list as one string", name));
   return text;
 }
 
@@ -54,10 +54,12 @@ std::vector<std::string> map_entries(const OptionSpec& spec, const YamlNode& map
 
 std::string scalar_text(const YamlNode& node, const std::string& name) {
   if (node.kind != Kind::scalar)
-    throw UsageError(fmt::format("{}: need a single value, not {}{}", name, words_for(node.kind),
-                                 node.kind == Kind::null ? " (write \"\" for an empty text)" : ""));
+    throw UsageError(
+        fmt::format("{}: need a single value, not {}{}", name, words_for(node.kind),
+                    node.kind == Kind::null ? " (write \"\" for an empty string)" : ""));
   if (node.text.find('\0') != node.text.npos)
-    throw UsageError(fmt::format("{}: holds a NUL, which no argument or variable can", name));
+    throw UsageError(
+        fmt::format("{}: contains a NUL byte, which arguments and variables cannot hold", name));
   return node.text;
 }
 

@@ -11,7 +11,7 @@ namespace mgpu::launcher {
 class LineSplitter {
  public:
   static constexpr size_t kLongest = 64 << 10;
-  static constexpr std::string_view kCutMark = " [line goes on]\n";
+  static constexpr std::string_view kCutMark = " [line continues]\n";
 
   explicit LineSplitter(size_t longest = kLongest) : longest_(longest) {}
 

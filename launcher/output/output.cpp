@@ -127,7 +127,7 @@ void Output::resize_terminals() {
 
 void Output::log_failed(const std::string& path, int error) {
   if (std::exchange(warned_of_logs_, true)) return;
-  say(fmt::format("mgpu-run: cannot write {}: {}; the job goes on without this log", path,
+  say(fmt::format("mgpu-run: cannot write {}: {}; the job continues without this log", path,
                   rendezvous::error_text(error)));
 }
 

@@ -44,7 +44,7 @@ RankStream::RankStream(Output& output, boost::asio::io_context& io, Route route)
 
 void RankStream::open_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe for a rank's output");
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe for a rank's output");
   child_end_.reset(ends[1]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   source_.assign(ends[0]);

@@ -61,7 +61,7 @@ std::vector<int> share_of(const Taker& taker, const std::vector<Cpu>& cpus) {
   const int count = static_cast<int>(cores.size());
   if (count < taker.takers)
     throw UsageError(fmt::format(
-        "--numa-binding exclusive: NUMA node {} has {} cores of ours for {} GPUs or ranks; use "
+        "--numa-binding exclusive: NUMA node {} has only {} usable cores for {} GPUs or ranks; use "
         "--numa-binding node",
         taker.node, count, taker.takers));
   const int each = count / taker.takers, extra = count % taker.takers;
@@ -89,8 +89,8 @@ Binding binding_of(NumaBinding mode, const Taker& taker, const Topology& topolog
   auto near = only(topology.cpus, [&](const Cpu& cpu) { return cpu.node == taker.node; });
   if (near.empty())
     throw UsageError(fmt::format(
-        "--numa-binding: none of the cores of NUMA node {} is ours to use (taskset, cpuset); leave "
-        "--numa-binding off",
+        "--numa-binding: mgpu-run may not use any core of NUMA node {} (taskset, cpuset); omit "
+        "--numa-binding",
         taker.node));
   if (mode == NumaBinding::socket) {
     const int socket = near.front().socket;
@@ -128,8 +128,8 @@ std::vector<Binding> bindings(NumaBinding mode, int ranks, const std::vector<int
   const auto nodes = topology.nodes();
   if (nodes.empty())
     throw UsageError(
-        "--numa-binding: the kernel does not tell our cores under /sys/devices/system; "
-        "leave --numa-binding off");
+        "--numa-binding: the kernel lists no usable cores under /sys/devices/system; "
+        "omit --numa-binding");
   std::vector<Binding> out;
   for (const auto& taker : takers_of(ranks, gpu_nodes, nodes))
     out.push_back(binding_of(mode, taker, topology));

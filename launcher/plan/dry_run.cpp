@@ -143,7 +143,7 @@ Attempt planned_attempt(const Options& options) {
 std::string dry_run_text(const Options& options, const Placement& placement, const Attempt& attempt,
                          const std::vector<RankSpec>& specs) {
   std::string text = fmt::format(
-      "{} of {} ranks, on node {} of {}\nmaster {}, port {}, store kept by {}\n", specs.size(),
+      "{} of {} ranks, on node {} of {}\nmaster {}, port {}, store served by {}\n", specs.size(),
       placement.world_size, placement.node_rank, placement.nodes, attempt.master_addr,
       port_text(attempt), options.rank0_store ? "rank 0" : "mgpu-run");
   if (specs.empty()) return text;
@@ -159,7 +159,7 @@ std::string cluster_text(const Cluster& cluster) {
   if (cluster.found.empty()) return {};
   Rows rows;
   for (const auto& [what, value, from] : cluster.found) rows.push_back({"  " + what, value, from});
-  return fmt::format("{} tells\n{}\n", name_of(cluster.kind), text_table(rows));
+  return fmt::format("{} provides\n{}\n", name_of(cluster.kind), text_table(rows));
 }
 
 std::string dry_run_json(const Options& options, const Placement& placement, const Attempt& attempt,

@@ -165,7 +165,7 @@ int number_of_ranks(const Options& options, int visible_gpus, int cpus) {
     case gpu:
       if (visible_gpus > 0) return visible_gpus;
       throw UsageError(
-          "--nproc gpu found no visible GPU; use --nproc N to run on CPUs, or look at "
+          "--nproc gpu found no visible GPU; use --nproc N to run on CPUs, or check "
           "CUDA_VISIBLE_DEVICES and `mgpu-run devices`");
     case number:
       break;

@@ -150,7 +150,7 @@ Guard::~Guard() {
 void Guard::start() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    rendezvous::throw_errno("cannot make the guard's lifeline");
+    rendezvous::throw_errno("cannot create a socket pair for the guard");
   rendezvous::UniqueFd read_end(ends[0]);
   lifeline_.reset(ends[1]);
   Watch watch{&job_, read_end.get(), kill_by_};

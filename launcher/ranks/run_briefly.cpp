@@ -55,7 +55,7 @@ bool follow(int pipe, int pidfd, Clock::time_point deadline, std::string& output
 BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inherited,
                      Milliseconds limit) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
+  if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot create a pipe");
   const UniqueFd from(ends[0]);
   UniqueFd to(ends[1]);
   ::fcntl(from.get(), F_SETFL, O_NONBLOCK);

@@ -24,13 +24,14 @@ const std::set<std::string> kNotPassedOn{
     "rdzv-token-file", "insecure",    "rdzv-token-stdin", "dry-run",     "json"};
 
 void check(const Options& o, std::size_t hosts) {
-  if (o.standalone) throw UsageError("--standalone and --hostfile exclude each other; drop one");
+  if (o.standalone) throw UsageError("--standalone and --hostfile cannot be combined; drop one");
   if (o.says("node-rank"))
     throw UsageError(
-        "--node-rank and --hostfile exclude each other: a host's place in the file is its rank");
+        "--node-rank and --hostfile cannot be combined: the order of the hosts in the file sets "
+        "their node ranks");
   if (o.says("nnodes") && static_cast<std::size_t>(o.min_nodes) > hosts)
-    throw UsageError(fmt::format("--nnodes {}: {} names {} host{}", o.min_nodes, o.hostfile, hosts,
-                                 hosts == 1 ? "" : "s"));
+    throw UsageError(fmt::format("--nnodes {}: {} lists only {} host{}", o.min_nodes, o.hostfile,
+                                 hosts, hosts == 1 ? "" : "s"));
 }
 
 bool is_local(const Host& host, const SshLaunchFacts& facts) {
@@ -114,7 +115,7 @@ std::string ssh_launch_text(const std::vector<AgentStart>& agents) {
     std::string command = "mgpu-run";
     for (const auto& word : agents[rank].words) command += " " + shell_word(word);
     rows.push_back({std::to_string(rank), agents[rank].host.address(),
-                    agents[rank].local ? "here" : "over ssh", command});
+                    agents[rank].local ? "locally" : "over ssh", command});
   }
   return text_table(rows);
 }

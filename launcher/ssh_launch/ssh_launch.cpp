@@ -132,7 +132,7 @@ class SshLaunch {
     agent.script = script_of(program_) + secret_ + "\n";
 
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
+    if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot create a pipe");
     const UniqueFd from(ends[0]);
     agent.input = std::make_unique<asio::posix::stream_descriptor>(io_, ends[1]);
     const auto out = output_.open_rank(static_cast<int>(i), "", "");
@@ -161,9 +161,8 @@ class SshLaunch {
     agents_[i].input.reset();
     const bool over_ssh = !plan_[i].local;
     if (!stopping_ && SshLaunchPolicy::lost(end->report, over_ssh))
-      say(fmt::format("{} cannot be reached or was lost: ssh {}, and its last line was: {}",
-                      name(i), describe(end->report),
-                      last_line(output_.stderr_tail(static_cast<int>(i)))));
+      say(fmt::format("{} cannot be reached or was lost: ssh {}; its last line: {}", name(i),
+                      describe(end->report), last_line(output_.stderr_tail(static_cast<int>(i)))));
     switch (policy_.ended(end->report, over_ssh)) {
       case SshLaunchPolicy::Step::wait:
         break;
@@ -195,14 +194,14 @@ class SshLaunch {
     for (auto& agent : agents_) agent.input.reset();
     deadline_.expires_after(time_to_end());
     deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) kill("did not end in time");
+      if (!cancelled) kill("did not stop in time");
     });
   }
 
   void kill(const char* why) {
     for (std::size_t i = 0; i < agents_.size(); ++i)
       if (agents_[i].worker && agents_[i].worker->running()) {
-        say(fmt::format("{} {}; its {} is killed", name(i), why, plan_[i].local ? "agent" : "ssh"));
+        say(fmt::format("{} {}; killing its {}", name(i), why, plan_[i].local ? "agent" : "ssh"));
         agents_[i].worker->signal_group(SIGKILL);
       }
   }
@@ -211,7 +210,7 @@ class SshLaunch {
     signals_.async_wait([this](const boost::system::error_code& cancelled, int signo) {
       if (cancelled) return;
       if (stopping_ && signo == SIGINT)
-        kill("has not ended yet");
+        kill("has not stopped yet");
       else if (!stopping_)
         told_to_stop(signo);
       await_signal();
@@ -220,7 +219,7 @@ class SshLaunch {
 
   void told_to_stop(int signo) {
     policy_.told_to_stop(signo);
-    if (!options_.quiet) say(fmt::format("{}: ending the agents", signal_name(signo)));
+    if (!options_.quiet) say(fmt::format("received {}: stopping the agents", signal_name(signo)));
     stop();
   }
 

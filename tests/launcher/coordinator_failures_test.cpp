@@ -123,7 +123,7 @@ TEST_CASE("what cannot heal ends the job before its restarts are used up", "[coo
   CHECK(job.status() == -1);
   job.fail(1, job.now, 1, "import_error", 1s);
   CHECK(job.status() == 1);
-  CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("cannot heal"));
+  CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("would not help"));
 }
 
 TEST_CASE("a new leader does not give the job its restarts again", "[coordinator]") {

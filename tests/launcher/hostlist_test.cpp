@@ -34,7 +34,7 @@ TEST_CASE("what is no host list is refused in one line", "[hostlist]") {
     expand_hostlist(bad);
     FAIL("it was taken");
   } catch (const UsageError& e) {
-    CHECK_THAT(e.what(), Contains("is no list of hosts: "));
+    CHECK_THAT(e.what(), Contains("is not a valid host list: "));
     CHECK(std::string(e.what()).find('\n') == std::string::npos);
   }
 }
