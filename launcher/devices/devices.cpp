@@ -88,13 +88,13 @@ std::vector<VisibleGpu> all_of(const std::vector<Gpu>& gpus) {
   return all;
 }
 
-std::string what_is_here(const std::vector<Gpu>& gpus) {
+std::string describe_gpus(const std::vector<Gpu>& gpus) {
   if (gpus.empty()) return "this machine has no usable GPU";
   if (gpus.size() == 1) return "this machine has GPU 0 only";
   return fmt::format("this machine has GPUs 0-{}", gpus.size() - 1);
 }
 
-VisibleGpu chosen(const std::string& name, const std::vector<Gpu>& gpus) {
+VisibleGpu chosen_gpu(const std::string& name, const std::vector<Gpu>& gpus) {
   if (!gpus.empty() && name.starts_with("MIG-")) return mig(name, gpus);
   if (!gpus.empty() && name.starts_with("GPU-")) {
     const auto found = with_uuid(name, gpus);
@@ -105,7 +105,7 @@ VisibleGpu chosen(const std::string& name, const std::vector<Gpu>& gpus) {
   }
   const auto index = is_number(name) ? leading_number(name) : std::nullopt;
   if (!index || *index >= static_cast<int>(gpus.size()))
-    throw UsageError(fmt::format("--gpus {}: {}", name, what_is_here(gpus)));
+    throw UsageError(fmt::format("--gpus {}: {}", name, describe_gpus(gpus)));
   return {std::to_string(*index), *index};
 }
 
@@ -164,7 +164,7 @@ std::vector<VisibleGpu> chosen_gpus(const std::vector<std::string>& wanted,
                                     const std::vector<Gpu>& gpus) {
   std::vector<VisibleGpu> all;
   for (const auto& name : wanted) {
-    const auto one = chosen(name, gpus);
+    const auto one = chosen_gpu(name, gpus);
     const bool whole = !name.starts_with("MIG-");
     for (const auto& other : all)
       if (other.name == one.name || (whole && other.index == one.index))

@@ -26,7 +26,7 @@ std::string memory_cell(const DeviceReport::Entry& entry) {
   return fmt::format("{:.1f} of {:.1f} GiB", entry.memory_used / kGiB, entry.memory_total / kGiB);
 }
 
-void ask_nvml(const Nvml& nvml, DeviceReport& report) {
+void query_nvml(const Nvml& nvml, DeviceReport& report) {
   report.driver = nvml.driver();
   const int count = nvml.count();
   for (int i = 0; i < count; ++i) {
@@ -73,7 +73,7 @@ DeviceReport report_devices(const Roots& roots,
   DeviceReport report;
   try {
     const Nvml nvml;
-    ask_nvml(nvml, report);
+    query_nvml(nvml, report);
   } catch (const std::runtime_error& error) {
     report.shortfall = error.what();
     for (auto& gpu : find_gpus(roots)) report.gpus.emplace_back().gpu = std::move(gpu);

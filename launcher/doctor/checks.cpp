@@ -75,22 +75,22 @@ Finding trainer_finding(const DoctorFacts& facts) {
     return {"mgpu-train", Verdict::warn,
             "not found beside mgpu-run or on PATH: recipes (.yaml) cannot run",
             "build it, or set MGPU_TRAIN; scripts and programs run without it"};
-  if (trainer.late)
+  if (trainer.timed_out)
     return {"mgpu-train", Verdict::fail, trainer.path + " --version did not exit in time",
             "its libraries may be on a file system that does not respond: run it by hand"};
-  const auto said = last_line(trainer.output);
+  const auto last_output = last_line(trainer.output);
   if (trainer.status != 0)
     return {"mgpu-train", Verdict::fail,
             fmt::format("{} --version exited with status {}{}{}", trainer.path, trainer.status,
-                        said.empty() ? "" : ": ", said),
-            said.find("shared libraries") != said.npos
+                        last_output.empty() ? "" : ": ", last_output),
+            last_output.find("shared libraries") != last_output.npos
                 ? "a library that it was built with has moved: rebuild it"
                 : "run it by hand, or rebuild it"};
-  if (said.find(facts.our_version) == said.npos)
+  if (last_output.find(facts.our_version) == last_output.npos)
     return {"mgpu-train", Verdict::warn,
-            fmt::format("{} is {}, mgpu-run is {}", trainer.path, said, facts.our_version),
+            fmt::format("{} is {}, mgpu-run is {}", trainer.path, last_output, facts.our_version),
             "build both from the same source tree"};
-  return {"mgpu-train", Verdict::pass, fmt::format("{} in {}", said, trainer.path)};
+  return {"mgpu-train", Verdict::pass, fmt::format("{} in {}", last_output, trainer.path)};
 }
 
 }  // namespace

@@ -24,10 +24,10 @@ struct TorchFacts {
 
 // A program that was run to see whether it does.
 struct ProgramFacts {
-  std::string path;    // empty: there is none
-  bool late = false;   // it was killed after the limit
-  int status = 0;      // as a shell has it
-  std::string output;  // of stdout and stderr
+  std::string path;        // empty: there is none
+  bool timed_out = false;  // it was killed after the limit
+  int status = 0;          // as a shell has it
+  std::string output;      // of stdout and stderr
 };
 
 struct DiskFacts {
@@ -37,7 +37,7 @@ struct DiskFacts {
   std::uint64_t total = 0, free = 0;  // bytes, for us
   double free_inodes = 1;             // share
   bool writable = true;
-  bool late = false;  // the file system did not answer
+  bool timed_out = false;  // the file system did not answer
 };
 
 struct PortFacts {
@@ -68,7 +68,7 @@ struct DoctorFacts {
   std::vector<Nvml::Health> health;  // of each GPU of `devices`; empty without NVML
   int driver_cuda = 0;               // 13000 is CUDA 13.0; 0: not told
   bool device_files = false;         // the kernel's NVIDIA module shows itself
-  bool nvml_late = false;
+  bool nvml_timed_out = false;
   std::optional<std::string> cuda_visible_devices;
   TorchFacts torch;
   ProgramFacts trainer;

@@ -18,7 +18,7 @@ constexpr std::uint64_t kHardwareSlowdown = 0x8, kTooHot = 0x20 | 0x40, kPowerBr
 
 Finding driver_finding(const DoctorFacts& facts) {
   const auto& devices = facts.devices;
-  if (facts.nvml_late)
+  if (facts.nvml_timed_out)
     return {"driver", Verdict::fail, "the NVIDIA driver does not respond",
             "a GPU may have fallen off the bus: see `dmesg`, then restart the machine"};
   if (!devices.shortfall.empty() && facts.device_files)
@@ -165,7 +165,7 @@ Finding links_finding(const DeviceReport& devices) {
 std::vector<Finding> examine_gpus(const DoctorFacts& facts) {
   const auto& devices = facts.devices;
   std::vector<Finding> findings{driver_finding(facts)};
-  if (facts.nvml_late || (!devices.shortfall.empty() && devices.gpus.empty())) return findings;
+  if (facts.nvml_timed_out || (!devices.shortfall.empty() && devices.gpus.empty())) return findings;
   findings.push_back(gpus_finding(facts));
   for (std::size_t i = 0; i < devices.gpus.size(); ++i) {
     const auto& entry = devices.gpus[i];

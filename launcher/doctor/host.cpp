@@ -76,15 +76,15 @@ DiskFacts look_at_disk(const std::string& what, const std::string& path) {
   std::error_code error;
   while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
   if (there.empty()) there = ".";
-  struct statvfs told{};
-  if (::statvfs(there.c_str(), &told) != 0) {
+  struct statvfs stats{};
+  if (::statvfs(there.c_str(), &stats) != 0) {
     disk.error = error_text(errno);
     return disk;
   }
-  disk.total = static_cast<std::uint64_t>(told.f_blocks) * told.f_frsize;
-  disk.free = static_cast<std::uint64_t>(told.f_bavail) * told.f_frsize;
-  if (told.f_files > 0)
-    disk.free_inodes = static_cast<double>(told.f_favail) / static_cast<double>(told.f_files);
+  disk.total = static_cast<std::uint64_t>(stats.f_blocks) * stats.f_frsize;
+  disk.free = static_cast<std::uint64_t>(stats.f_bavail) * stats.f_frsize;
+  if (stats.f_files > 0)
+    disk.free_inodes = static_cast<double>(stats.f_favail) / static_cast<double>(stats.f_files);
   disk.writable = ::access(there.c_str(), W_OK | X_OK) == 0;
   return disk;
 }

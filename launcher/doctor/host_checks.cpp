@@ -116,14 +116,14 @@ void add_switches(const DoctorFacts& facts, std::vector<Finding>& findings) {
   }
 }
 
-struct Room {
+struct SpaceLimits {
   std::uint64_t least, good;  // below `least` nothing works, below `good` little does
 };
 
-Finding disk_finding(const DiskFacts& disk, const Room& room) {
+Finding disk_finding(const DiskFacts& disk, const SpaceLimits& limits) {
   const auto check = "disk: " + disk.what;
   const bool needed = disk.what == "current folder" || disk.what == "temporary files";
-  if (disk.late)
+  if (disk.timed_out)
     return {check, Verdict::fail, disk.path + ": the file system does not respond",
             "a network mount may be gone: see `mount` and `dmesg`"};
   if (!disk.error.empty())
@@ -135,9 +135,9 @@ Finding disk_finding(const DiskFacts& disk, const Room& room) {
     return {check, Verdict::warn, disk.path + " is not writable",
             disk.what == "current folder" ? "set output_dir and --log-dir to another folder"
                                           : "choose another folder, or change its permissions"};
-  if (disk.free < room.good)
+  if (disk.free < limits.warn_below)
     return {
-        check, disk.free < room.least && needed ? Verdict::fail : Verdict::warn, text,
+        check, disk.free < limits.fail_below && needed ? Verdict::fail : Verdict::warn, text,
         "free some space: a checkpoint of 7B parameters takes 14 GB, with optimizer state about "
         "100 GB"};
   if (disk.free_inodes < 0.01)
@@ -145,7 +145,7 @@ Finding disk_finding(const DiskFacts& disk, const Room& room) {
   return {check, Verdict::pass, text};
 }
 
-Room room_for(const DiskFacts& disk) {
+SpaceLimits limits_for(const DiskFacts& disk) {
   if (disk.what == "temporary files") return {64 * kMiB, kGiB};
   return {kGiB, 20 * kGiB};
 }
@@ -155,10 +155,10 @@ Finding shared_memory_finding(const DiskFacts& shared) {
       "NCCL and data loaders pass data through it: start the container with --shm-size=8g or "
       "--ipc=host, "
       "or run as root: mount -o remount,size=8G /dev/shm";
-  if (shared.late || !shared.error.empty() || !shared.writable)
+  if (shared.timed_out || !shared.error.empty() || !shared.writable)
     return {"shared memory", Verdict::fail,
             fmt::format("{}: {}", shared.path,
-                        shared.late            ? "does not respond"
+                        shared.timed_out       ? "does not respond"
                         : shared.error.empty() ? "is not writable"
                                                : shared.error),
             kAdvice};
@@ -170,17 +170,17 @@ Finding shared_memory_finding(const DiskFacts& shared) {
 
 Finding memory_finding(const MemoryState& memory) {
   auto text = fmt::format("{} of {} free", size_text(memory.available), size_text(memory.total));
-  auto room = memory.available;
+  auto usable = memory.available;
   if (memory.cgroup_limit > 0 && memory.cgroup_limit < memory.total) {
     text += fmt::format(", limited to {} by the cgroup", size_text(memory.cgroup_limit));
-    room = std::min(room, memory.cgroup_limit);
+    usable = std::min(usable, memory.cgroup_limit);
   }
   if (memory.oom_kills > 0)
     return {"memory", Verdict::warn,
             fmt::format("{}; the kernel's OOM killer has killed {} processes here", text,
                         memory.oom_kills),
             "raise the container's limit, or use fewer ranks and loader threads"};
-  if (room < 2 * kGiB)
+  if (usable < 2 * kGiB)
     return {"memory", Verdict::warn, text,
             "free some memory, or raise the container's limit: a rank with a GPU needs 2 to 4 GiB"};
   return {"memory", Verdict::pass, text};
@@ -208,7 +208,7 @@ std::vector<Finding> examine_network(const DoctorFacts& facts) {
 
 std::vector<Finding> examine_host(const DoctorFacts& facts) {
   std::vector<Finding> findings;
-  for (const auto& disk : facts.disks) findings.push_back(disk_finding(disk, room_for(disk)));
+  for (const auto& disk : facts.disks) findings.push_back(disk_finding(disk, limits_for(disk)));
   findings.push_back(shared_memory_finding(facts.shared_memory));
   findings.push_back(memory_finding(facts.memory));
   findings.push_back(files_finding(facts.limits));

@@ -94,12 +94,12 @@ TorchFacts read_torch(const std::vector<std::string>& folders,
   everywhere.insert(everywhere.end(), others.begin(), others.end());
   facts.cudart = library_version(everywhere, "libcudart");
   facts.nccl = library_version(everywhere, "libnccl.so");
-  if (const auto told = package_version(packages, "nvidia_cuda_runtime");
-      !facts.cudart.empty() && !told.empty())
-    facts.cudart = told;
-  if (const auto told = package_version(packages, "nvidia_nccl");
-      !facts.nccl.empty() && !told.empty())
-    facts.nccl = told;
+  if (const auto packaged = package_version(packages, "nvidia_cuda_runtime");
+      !facts.cudart.empty() && !packaged.empty())
+    facts.cudart = packaged;
+  if (const auto packaged = package_version(packages, "nvidia_nccl");
+      !facts.nccl.empty() && !packaged.empty())
+    facts.nccl = packaged;
   return facts;
 }
 

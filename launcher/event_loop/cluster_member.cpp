@@ -18,7 +18,7 @@ namespace mgpu::launcher {
 void EventLoop::join_cluster() {
   ClusterMember::Callbacks callbacks{
       .begin = [this](const auto& begin, const auto& address,
-                      int port) { round_begins(begin, address, port); },
+                      int port) { start_round(begin, address, port); },
       .stop = [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
       .cut_off = [this](const std::string& why) { cut_off(why); },
       .end =
@@ -30,7 +30,7 @@ void EventLoop::join_cluster() {
       .connected = [this](int socket) { containment_.hold(socket); },
       .say = [this](std::string_view line) { note(line); }};
   member_ =
-      std::make_unique<ClusterMember>(io_, *plan_.team,
+      std::make_unique<ClusterMember>(io_, *plan_.rendezvous_plan,
                                       ClusterMember::Node{.job = options_.rdzv_id,
                                                           .target = options_.target,
                                                           .host = history_.host,
@@ -56,7 +56,7 @@ void EventLoop::watch_stdin() {
   });
 }
 
-void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& address, int port) {
+void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& address, int port) {
   plan_.placement.node_rank = begin.node_rank;
   plan_.placement.nodes = begin.nodes;
   plan_.placement.base_rank = begin.base_rank;
@@ -97,7 +97,7 @@ void EventLoop::cut_off(const std::string& why) {
 }
 
 // Our part of the round is over and nothing of it is left.
-void EventLoop::tell_leader() {
+void EventLoop::report_to_leader() {
   containment_.kill_by(Guard::kNever);
   const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
@@ -121,7 +121,7 @@ void EventLoop::tell_leader() {
 }
 
 // The leader prints what came of the job; the others say where that is.
-void EventLoop::end_in_cluster() {
+void EventLoop::finish_in_cluster() {
   output_.end_attempt();
   const JobResult* const whole = member_->history();
   if (whole && whole->status == status_) {
@@ -137,8 +137,8 @@ void EventLoop::end_in_cluster() {
     logs_.job_ended_well();
   } else {
     const bool elsewhere = !whole && !history_.remark.empty();
-    output_.say(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)
-                          : failure_report(history_));
+    output_.print_line(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)
+                                 : failure_report(history_));
     if (!history_.attempts.empty()) write_error_file();
   }
   write_report();

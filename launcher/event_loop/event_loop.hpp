@@ -52,14 +52,14 @@ class EventLoop {
   // Starting.
   void start_ranks();
   void not_started(int local_rank, int error);
-  RankResult& note_end(int local_rank, const ExitReport& report, Clock::time_point when);
+  RankResult& record_exit(int local_rank, const ExitReport& report, Clock::time_point when);
 
   // Ends of processes.
-  void collect_ends(int first);
-  void collect_end(int local_rank, std::vector<RankExited>& ended);
+  void collect_exits(int first);
+  void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
   void sweep();
-  void give_up_on_the_unkillable();
+  void abandon_unkillable();
 
   // Signals to us.
   void watch_signals();
@@ -71,14 +71,14 @@ class EventLoop {
   // The other nodes.
   void join_cluster();
   void watch_stdin();
-  void round_begins(const rendezvous::Begin& begin, const std::string& address, int port);
+  void start_round(const rendezvous::Begin& begin, const std::string& address, int port);
   void renew_lease(rendezvous::Nanoseconds until);
   void cut_off(const std::string& why);
-  void tell_leader();
-  void end_in_cluster();
+  void report_to_leader();
+  void finish_in_cluster();
 
   // Words.
-  void say(std::string_view line);
+  void print_line(std::string_view line);
   void note(std::string_view line);
   static std::string time_of_day();
   std::string prefix_of(const RankSpec& spec) const;
@@ -96,7 +96,7 @@ class EventLoop {
   LogFolder logs_;
   Output output_;
   RankGroup ranks_;  // goes first: ranks are killed before what they left is
-  RendezvousEndpoint meeting_;
+  RendezvousEndpoint rendezvous_endpoint_;
   boost::asio::posix::stream_descriptor stdin_;
   std::unique_ptr<ClusterMember> member_;  // null: the job has this node only
   Supervisor supervisor_;

@@ -62,8 +62,8 @@ std::string_view gpu_oom_line(std::string_view text) {
 }
 
 // `victim` is whom the kernel killed, if it killed anybody.
-Cause host_oom(const FailureEvidence& words, std::string_view victim) {
-  const auto& memory = words.memory;
+Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
+  const auto& memory = evidence.memory;
   const auto numbers = memory_numbers(memory);
   Cause cause;
   if (memory.oom_kills > 0) {
@@ -96,33 +96,33 @@ Cause from_exception(const ErrorFile& error) {
 }
 
 // What argparse, click, CLI11 and python itself print before they exit with 2.
-bool says_usage(std::string_view tail) {
+bool is_usage_message(std::string_view tail) {
   return tail.find("usage:") != std::string_view::npos ||
          tail.find("Usage:") != std::string_view::npos ||
          tail.find("can't open file") != std::string_view::npos;
 }
 
 // From its error file, its stderr or, where both are silent, its exit status.
-Cause from_what_it_said(const FailureEvidence& words) {
-  const ExitReport& report = words.report;
-  auto line = words.error_file ? gpu_oom_line(words.error_file->message) : std::string_view{};
-  if (line.empty()) line = gpu_oom_line(words.stderr_tail);
+Cause from_rank_output(const FailureEvidence& evidence) {
+  const ExitReport& report = evidence.report;
+  auto line = evidence.error_file ? gpu_oom_line(evidence.error_file->message) : std::string_view{};
+  if (line.empty()) line = gpu_oom_line(evidence.stderr_tail);
   if (!line.empty())
     return {
         Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
         "use less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or more "
         "ranks"};
 
-  if (words.error_file) return from_exception(*words.error_file);
-  if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
+  if (evidence.error_file) return from_exception(*evidence.error_file);
+  if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
   if (report.signo != 0) {
-    const auto said = last_line(words.stderr_tail);
+    const auto said = last_line(evidence.stderr_tail);
     return {
         Kind::signal, fmt::format("{}{}{}", describe(report), said.empty() ? "" : ": ", said), {}};
   }
-  if (report.code == 2 && says_usage(words.stderr_tail))
-    return {Kind::usage, std::string(last_line(words.stderr_tail)), {}};
-  const auto said = last_line(words.stderr_tail);
+  if (report.code == 2 && is_usage_message(evidence.stderr_tail))
+    return {Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
+  const auto said = last_line(evidence.stderr_tail);
   return {Kind::exit_status,
           said.empty() ? describe(report) : fmt::format("{}: {}", describe(report), said),
           {}};
@@ -173,17 +173,17 @@ bool is_oom(Kind kind) {
   return kind == Kind::host_oom || kind == Kind::host_oom_guess || kind == Kind::gpu_oom;
 }
 
-Cause diagnose(const FailureEvidence& words) {
-  const ExitReport& report = words.report;
+Cause diagnose(const FailureEvidence& evidence) {
+  const ExitReport& report = evidence.report;
   if (report.exec_error != 0) return {Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
-  if (report.signo == SIGKILL) return host_oom(words, "this rank");
+  if (report.signo == SIGKILL) return host_oom(evidence, "this rank");
 
-  Cause said = from_what_it_said(words);
-  if (words.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))
+  Cause said = from_rank_output(evidence);
+  if (evidence.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))
     return said;
   // The kernel killed one of the rank's children, or a rank that it was talking to.
-  Cause cause = host_oom(words, "a process of this attempt");
+  Cause cause = host_oom(evidence, "a process of this attempt");
   cause.text += "; after that this rank failed: " + said.text;
   return cause;
 }

@@ -59,6 +59,6 @@ struct FailureEvidence {
 };
 
 // Pure: from what is left of a rank to the cause of its end.
-Cause diagnose(const FailureEvidence& words);
+Cause diagnose(const FailureEvidence& evidence);
 
 }  // namespace mgpu::launcher

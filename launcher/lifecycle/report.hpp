@@ -58,9 +58,9 @@ AttemptResult attempt_from_json(const std::string& text);
 std::string restart_line(const AttemptResult& attempt, int max_restarts);
 
 // What a person reads when the job did not end well. Several lines, no line end at the last.
-std::string failure_report(const JobResult& end);
+std::string failure_report(const JobResult& job);
 
 // The same for machines; one JSON object.
-std::string report_json(const JobResult& end);
+std::string report_json(const JobResult& job);
 
 }  // namespace mgpu::launcher

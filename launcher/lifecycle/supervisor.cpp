@@ -76,7 +76,7 @@ Supervisor::Actions Supervisor::on(const GraceExpired&) {
 
 Supervisor::Actions Supervisor::on(const TreeEmpty&) {
   if (state_ != State::sweeping) return {};
-  if (ends_with_ >= 0) return finish(ends_with_);
+  if (final_status_ >= 0) return finish(final_status_);
   if (first_failed_ < 0 && !multi_node_) return finish(stop_signal_ != 0 ? 128 + stop_signal_ : 0);
   state_ = State::assessing;
   return {AssessFailure{}};
@@ -102,7 +102,7 @@ Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
 Supervisor::Actions Supervisor::on(const JobFinished& event) {
   if (state_ == State::done) return {};
   if (!active()) return finish(event.status);
-  ends_with_ = event.status;
+  final_status_ = event.status;
   return state_ == State::running ? stop_ranks(SIGTERM) : Actions{};
 }
 

@@ -137,7 +137,7 @@ class Supervisor {
   State state_ = State::waiting;
   std::vector<bool> running_;
   bool multi_node_;
-  int ends_with_ = -1;  // the job is over with this status, when our ranks are
+  int final_status_ = -1;  // the job is over with this status, when our ranks are
   int attempt_ = -1;
   int first_failed_ = -1;
   ExitReport first_report_;

@@ -125,7 +125,7 @@ class Reader {
 
 }  // namespace
 
-std::string Setting::blame() const {
+std::string Setting::origin() const {
   switch (source) {
     case Source::line:
       return fmt::format("{} {}", name, shown(value));

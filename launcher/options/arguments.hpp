@@ -20,7 +20,7 @@ struct Setting {
   std::string value;
 
   // What an error line begins with: "--nproc 0", "PET_NNODES=0", "job.yaml:3: nproc: 0".
-  std::string blame() const;
+  std::string origin() const;
 };
 
 // A command line cut in three: our options, what is to be run, and what belongs to that.

@@ -68,12 +68,12 @@ void apply(Options& options, const Setting& setting) {
   try {
     setting.spec->set(options, setting.value);
   } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{}: {}", setting.blame(), e.what()));
+    throw UsageError(fmt::format("{}: {}", setting.origin(), e.what()));
   }
 }
 
 // The setting that counts for an option: the last of the strongest source; null: nobody spoke.
-const Setting* winner(const Settings& all, const OptionSpec& spec) {
+const Setting* strongest(const Settings& all, const OptionSpec& spec) {
   const Setting* best = nullptr;
   for (const auto& setting : all)
     if (setting.spec == &spec && (!best || setting.source >= best->source)) best = &setting;
@@ -84,18 +84,18 @@ void apply_all(Options& options, Settings all) {
   std::stable_sort(all.begin(), all.end(),
                    [](const Setting& a, const Setting& b) { return a.source < b.source; });
   for (const auto& spec : option_table()) {
-    if (const auto* best = winner(all, spec); best && !spec.repeats) apply(options, *best);
+    if (const auto* best = strongest(all, spec); best && !spec.repeats) apply(options, *best);
     for (const auto& setting : all)
       if (spec.repeats && setting.spec == &spec) apply(options, setting);
   }
 }
 
-void note_given(Options& options, const Settings& all) {
+void record_given(Options& options, const Settings& all) {
   for (const auto& setting : all) {
     options.given.insert(setting.spec->name());
     if (setting.source != Source::line) continue;
     const auto word = "--" + setting.spec->name();
-    options.line_words.push_back(
+    options.line_options.push_back(
         setting.spec->is_flag() && setting.value == "1" ? word : word + "=" + setting.value);
   }
 }
@@ -121,15 +121,15 @@ void append(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
 }
 
 // accelerate counts the processes of all machines together.
-void share_out_processes(Options& options, const Settings& all) {
-  const auto* count = winner(all, *find_option("nproc"));
+void divide_processes_by_nodes(Options& options, const Settings& all) {
+  const auto* count = strongest(all, *find_option("nproc"));
   const bool total = count && with_dashes(count->name).ends_with("num-processes");
   if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
   if (options.nproc.number % options.max_nodes != 0)
     throw UsageError(
         fmt::format("{}: not divisible by the {} nodes; it counts the ranks of all "
                     "nodes; use --nproc for the ranks of one node",
-                    count->blame(), options.max_nodes));
+                    count->origin(), options.max_nodes));
   options.nproc.number /= options.max_nodes;
 }
 
@@ -236,18 +236,18 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
   first.target = arguments.target.value_or("");
 
   Options options = defaults_for(program);
-  if (const auto* config = winner(all, *find_option("config")))
+  if (const auto* config = strongest(all, *find_option("config")))
     append(read_config(config->value), all, options.notes);
   if (is_recipe(first)) append(read_recipe(first.target), all, options.notes);
   apply_all(options, all);
   options.target = std::move(first.target);
   options.args = std::move(arguments.rest);
-  note_given(options, all);
+  record_given(options, all);
   finish(options);
   if (options.command == Command::run) {
     options.cluster = find_cluster(variables);
     apply_cluster(options);
-    share_out_processes(options, all);
+    divide_processes_by_nodes(options, all);
   }
   return options;
 }

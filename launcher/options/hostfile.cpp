@@ -27,7 +27,7 @@ constexpr std::size_t kMostHosts = 4096;
 constexpr std::size_t kLongestLine = 1024;
 constexpr int kMostSlots = 4096;
 
-std::vector<std::string_view> words_of(std::string_view line) {
+std::vector<std::string_view> split_words(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
   std::vector<std::string_view> words;
   for (;;) {
@@ -56,7 +56,7 @@ class Reader {
   void read_line(std::string_view line) {
     ++line_;
     if (line.size() > kLongestLine) fail(fmt::format("longer than {} bytes", kLongestLine));
-    const auto words = words_of(line.substr(0, line.find('#')));
+    const auto words = split_words(line.substr(0, line.find('#')));
     if (words.empty()) return;
     Host host = read_host(words.front());
     std::optional<int> most;
@@ -115,7 +115,7 @@ class Reader {
       return hosts_.push_back(std::move(host));
     }
     Host& first = hosts_[known->second.index];
-    if (host.slots || known->second.said)
+    if (host.slots || known->second.slots)
       fail(fmt::format("{} is already listed on line {}; list it once with all its slots",
                        host.name, first.line));
     first.slots = first.slots.value_or(1) + 1;
@@ -124,7 +124,7 @@ class Reader {
 
   struct Seen {
     std::size_t index;
-    std::optional<int> said;  // by slots=
+    std::optional<int> slots;  // from slots=
   };
 
   std::string path_;

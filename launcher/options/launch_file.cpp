@@ -52,7 +52,7 @@ class Section {
   LaunchFile read(const YamlNode& map) {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2)
       read_pair(map.items[i], map.items[i + 1]);
-    settle_fault_tolerance();
+    apply_fault_tolerance();
     return std::move(file_);
   }
 
@@ -68,7 +68,7 @@ class Section {
     }
     const auto* spec = option_of_key(key.text);
     if (!spec) throw_unknown(key, path_);
-    const auto [first, fresh] = said_.emplace(spec, key);
+    const auto [first, fresh] = seen_.emplace(spec, key);
     if (!fresh)
       throw UsageError(fmt::format("{}: \"{}\" sets the same option as \"{}\" on line {}; keep one",
                                    at_line(path_, key.line), shown(key.text),
@@ -79,16 +79,16 @@ class Section {
 
   // enable_fault_tolerance: false means no restarts whatever else the section says; true means
   // some, unless it says how many.
-  void settle_fault_tolerance() {
+  void apply_fault_tolerance() {
     if (!tolerance_) return;
     bool tolerant = false;
     try {
       tolerant = parse_bool(tolerance_->value);
     } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}: {}", tolerance_->blame(), e.what()));
+      throw UsageError(fmt::format("{}: {}", tolerance_->origin(), e.what()));
     }
     const auto* restarts = tolerance_->spec;
-    if (tolerant && said_.count(restarts) != 0) return;
+    if (tolerant && seen_.count(restarts) != 0) return;
     std::erase_if(file_.settings, [&](const Setting& s) { return s.spec == restarts; });
     tolerance_->value.assign(1, tolerant ? kRestartsWhenTolerant : '0');
     file_.settings.push_back(*tolerance_);
@@ -96,7 +96,7 @@ class Section {
 
   const std::string& path_;
   Source source_;
-  std::map<const OptionSpec*, YamlNode> said_;
+  std::map<const OptionSpec*, YamlNode> seen_;
   std::optional<Setting> tolerance_;
   LaunchFile file_;
 };

@@ -113,9 +113,9 @@ struct Options {
   bool dry_run = false;
   bool json = false;
 
-  std::set<std::string> given;          // the options that somebody said something of
-  std::vector<std::string> line_words;  // those of the command line, a word each
-  bool says(const std::string& option) const { return given.contains(option); }
+  std::set<std::string> given;            // the options that somebody said something of
+  std::vector<std::string> line_options;  // those of the command line, a word each
+  bool was_given(const std::string& option) const { return given.contains(option); }
 
   // Lines to tell the person: what was accepted but has no meaning here.
   std::vector<std::string> notes;

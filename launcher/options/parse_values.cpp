@@ -55,14 +55,14 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 }
 
 int signal_number(std::string_view name) {
-  const auto dressed = std::string(trimmed(name));
-  const char* bare = dressed.c_str();
-  if (::strncasecmp(bare, "SIG", 3) == 0) bare += 3;
+  const auto trimmed_name = std::string(trimmed(name));
+  const char* short_name = trimmed_name.c_str();
+  if (::strncasecmp(short_name, "SIG", 3) == 0) short_name += 3;
   for (int number = 1; number < NSIG; ++number)
-    if (const char* known = ::sigabbrev_np(number); known && ::strcasecmp(known, bare) == 0)
+    if (const char* known = ::sigabbrev_np(number); known && ::strcasecmp(known, short_name) == 0)
       return number;
-  throw UsageError(
-      fmt::format("{} is not a signal; need names such as SIGTERM,SIGINT", shown(dressed, 24)));
+  throw UsageError(fmt::format("{} is not a signal; need names such as SIGTERM,SIGINT",
+                               shown(trimmed_name, 24)));
 }
 
 bool is_gpu_name(std::string_view name) {

@@ -76,7 +76,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   // Whether the next value is one of the top map that nobody asked for.
-  bool unwanted() const {
+  bool next_is_skipped() const {
     if (open_.size() != 1 || open_.front().kind != YamlNode::Kind::map) return false;
     const auto& items = open_.front().items;
     return items.size() % 2 == 0 || items.back().text != section_;
@@ -97,7 +97,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void open(YamlNode value) {
-    if (skipped_ > 0 || unwanted()) {
+    if (skipped_ > 0 || next_is_skipped()) {
       note_skipped();
       if (skipped_++ == 0) open_.back().items.push_back(std::move(value));
     } else {
@@ -115,11 +115,11 @@ class TreeBuilder : public YAML::EventHandler {
     }
     auto done = std::move(open_.back());
     open_.pop_back();
-    if (done.kind == YamlNode::Kind::map) refuse_duplicates(done);
+    if (done.kind == YamlNode::Kind::map) reject_duplicates(done);
     add(std::move(done));
   }
 
-  void refuse_duplicates(const YamlNode& map) const {
+  void reject_duplicates(const YamlNode& map) const {
     std::set<std::string_view> seen;
     for (std::size_t i = 0; i < map.items.size(); i += 2) {
       const auto& key = map.items[i];

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-const char* words_for(Kind kind) {
+const char* name_of(Kind kind) {
   switch (kind) {
     case Kind::null:
       return "nothing";
@@ -55,7 +55,7 @@ std::vector<std::string> map_entries(const OptionSpec& spec, const YamlNode& map
 std::string scalar_text(const YamlNode& node, const std::string& name) {
   if (node.kind != Kind::scalar)
     throw UsageError(
-        fmt::format("{}: need a single value, not {}{}", name, words_for(node.kind),
+        fmt::format("{}: need a single value, not {}{}", name, name_of(node.kind),
                     node.kind == Kind::null ? " (write \"\" for an empty string)" : ""));
   if (node.text.find('\0') != node.text.npos)
     throw UsageError(

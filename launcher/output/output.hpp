@@ -41,7 +41,7 @@ class Output {
   std::string stderr_tail(int local_rank) const;
 
   // A line of our own on stderr, after what the ranks wrote before.
-  void say(std::string_view line);
+  void print_line(std::string_view line);
   bool flushed() const;
   // Called once everything is written.
   void when_flushed(std::function<void()> done);
@@ -54,12 +54,12 @@ class Output {
 
  private:
   friend class RankStream;
-  bool goes_to_console(int local_rank, unsigned stream) const;
+  bool is_shown(int local_rank, unsigned stream) const;
   void make_progress();
-  void partial_line_waits();
+  void schedule_partial_flush();
   void flush_partial_lines();
   // Before a stream's lines go out: ends a line that another stream has left open.
-  void take_turn(Sink& sink, const RankStream* who, bool line_left_open);
+  void begin_output(Sink& sink, const RankStream* who, bool line_left_open);
   void stream_ended(const RankStream* who);
 
   boost::asio::io_context& io_;

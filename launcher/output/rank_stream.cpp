@@ -121,13 +121,13 @@ void RankStream::pass_on(std::string_view bytes) {
     return;
   }
   splitter_.feed(bytes, [this](std::string_view lines) { to_console(lines, true); });
-  if (splitter_.has_partial()) output_.partial_line_waits();
+  if (splitter_.has_partial()) output_.schedule_partial_flush();
 }
 
 void RankStream::to_console(std::string_view lines, bool whole) {
   if (filtered_) filter(lines);
   if (!route_.console) return;
-  output_.take_turn(*route_.console, this, !whole);
+  output_.begin_output(*route_.console, this, !whole);
   if (route_.prefix.empty())
     route_.console->write(lines);
   else

@@ -13,7 +13,7 @@ struct JobPlan {
   Placement placement;
   PlanFacts facts;  // its job_cookie is filled in by the event loop
   // In a job over several nodes the placement is the leader's to tell.
-  std::optional<RendezvousPlan> team;
+  std::optional<RendezvousPlan> rendezvous_plan;
   rendezvous::Credentials credentials;
 };
 

@@ -127,7 +127,7 @@ Environment environment_of(const Options& options, const Placement& placement,
 
 }  // namespace
 
-std::string put_in_macros(std::string_view text, const Placement& placement, int local_rank) {
+std::string expand_macros(std::string_view text, const Placement& placement, int local_rank) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     if (text[at] != '$') {
@@ -158,9 +158,9 @@ int number_of_ranks(const Options& options, int visible_gpus, int cpus) {
     case automatic:
       return visible_gpus > 0 ? visible_gpus : cpus;
     case unset: {
-      const auto told = options.gpus ? std::nullopt : options.cluster.gpus_per_node;
-      if (visible_gpus == 0) return told.value_or(1);
-      return std::min(visible_gpus, told.value_or(visible_gpus));
+      const auto scheduler_gpus = options.gpus ? std::nullopt : options.cluster.gpus_per_node;
+      if (visible_gpus == 0) return scheduler_gpus.value_or(1);
+      return std::min(visible_gpus, scheduler_gpus.value_or(visible_gpus));
     }
     case gpu:
       if (visible_gpus > 0) return visible_gpus;
@@ -189,7 +189,7 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
     spec.local_rank = local_rank;
     spec.rank = placement.base_rank + local_rank;
     for (const auto& word : command.argv)  // the program's own name is no argument
-      spec.argv.push_back(spec.argv.empty() ? word : put_in_macros(word, placement, local_rank));
+      spec.argv.push_back(spec.argv.empty() ? word : expand_macros(word, placement, local_rank));
     spec.device = device_of(options, facts, local_rank);
     if (static_cast<size_t>(local_rank) < facts.bindings.size())
       spec.binding = facts.bindings[local_rank];

@@ -81,6 +81,6 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
 // ${rank}, ${node_rank}, ${world_size}. `$${local_rank}` is the way to write such a text itself:
 // in a run of `$` right before a macro each pair means one `$`, as under torchrun. Every other
 // `$` stays as it is: torchrun halves `$$` everywhere, which breaks sh -c 'echo $$'.
-std::string put_in_macros(std::string_view text, const Placement& placement, int local_rank);
+std::string expand_macros(std::string_view text, const Placement& placement, int local_rank);
 
 }  // namespace mgpu::launcher

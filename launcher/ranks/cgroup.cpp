@@ -95,12 +95,12 @@ std::optional<JobCgroup> JobCgroup::create(const std::string& parent, const std:
   return JobCgroup(std::move(path), std::move(folder));
 }
 
-int JobCgroup::new_room() {
-  if (!room_.empty()) remove_cgroup(room_);
-  room_ = path_ + "/attempt_" + std::to_string(rooms_++);
-  ::mkdir(room_.c_str(), 0755);
-  room_folder_.reset(::open(room_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return room_folder_.get();
+int JobCgroup::new_attempt() {
+  if (!attempt_path_.empty()) remove_cgroup(attempt_path_);
+  attempt_path_ = path_ + "/attempt_" + std::to_string(attempts_++);
+  ::mkdir(attempt_path_.c_str(), 0755);
+  attempt_folder_.reset(::open(attempt_path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return attempt_folder_.get();
 }
 
 JobCgroup::~JobCgroup() {

@@ -31,7 +31,7 @@ class JobCgroup {
 
   const std::string& path() const { return path_; }
   // A new room in the place of the last one; -1: none can be made.
-  int new_room();
+  int new_attempt();
   bool empty() const;
   void kill() const { kill_cgroup(path_); }
 
@@ -44,9 +44,9 @@ class JobCgroup {
       : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_;
   rendezvous::UniqueFd folder_;
-  std::string room_;
-  rendezvous::UniqueFd room_folder_;
-  int rooms_ = 0;
+  std::string attempt_path_;
+  rendezvous::UniqueFd attempt_folder_;
+  int attempts_ = 0;
 };
 
 }  // namespace mgpu::launcher

@@ -35,18 +35,18 @@ class Containment {
 
   // Where the ranks of the attempt start; -1: in our own cgroup.
   int begin_attempt() {
-    asked_.clear();
-    return cgroup_ ? cgroup_->new_room() : -1;
+    stop_requested_.clear();
+    return cgroup_ ? cgroup_->new_attempt() : -1;
   }
   // On SIGCHLD: takes the ends of orphans, so that no zombie stays, and replaces a lost guard.
   void child_changed();
   // True when there are no leftovers.
   bool empty();
   // SIGTERM to each that has not had it yet, SIGCONT so that stopped ones can follow it.
-  void ask_to_end();
+  void request_stop();
   void kill_all();
   // Those that are there now, for a message.
-  std::vector<pid_t> leftovers() const;
+  std::vector<pid_t> orphan_processes() const;
   // See Guard.
   void hold(int socket) { guard_->hold(socket); }
   void kill_by(std::chrono::nanoseconds when) { guard_->kill_by(when); }
@@ -54,7 +54,7 @@ class Containment {
   void release();
 
  private:
-  std::vector<pid_t> orphans() const;
+  std::vector<pid_t> adopted_children() const;
   void reap();
 
   std::function<bool(pid_t)> is_rank_;
@@ -62,7 +62,7 @@ class Containment {
   CgroupPaths paths_;
   std::optional<JobCgroup> cgroup_;
   std::unique_ptr<Guard> guard_;
-  std::set<pid_t> asked_;
+  std::set<pid_t> stop_requested_;
 };
 
 }  // namespace mgpu::launcher

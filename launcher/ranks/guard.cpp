@@ -26,8 +26,8 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr const char* kName = "mg-guard";
-constexpr int kLookAgainMs = 200;  // whether the launcher has moved the time on
-constexpr auto kLongestHunt = std::chrono::seconds(30);
+constexpr int kRecheckMs = 200;  // whether the launcher has moved the time on
+constexpr auto kLongestKill = std::chrono::seconds(30);
 
 struct Watch {
   const Guard::Job* job;
@@ -67,8 +67,8 @@ void pause_between_scans() {
 // Every process that the job created, killed until none shows up twice in a row, as long as there
 // is a reason to.
 template <class Reason>
-void hunt(const Guard::Job& job, Reason still) {
-  const auto deadline = std::chrono::steady_clock::now() + kLongestHunt;
+void kill_until_empty(const Guard::Job& job, Reason still) {
+  const auto deadline = std::chrono::steady_clock::now() + kLongestKill;
   if (!job.cgroup.empty()) JobCgroup::kill_cgroup(job.cgroup);
   for (int empty_scans = 0; empty_scans < 2 && std::chrono::steady_clock::now() < deadline;) {
     const auto found = processes_with_cookie(job.cookie);
@@ -101,12 +101,12 @@ bool receive(int lifeline, rendezvous::UniqueFd& held) {
 
 // How long to sleep; the time to kill by may be moved on meanwhile, never brought forward by more
 // than a second.
-int patience_ms(std::int64_t kill_by) {
+int poll_timeout_ms(std::int64_t kill_by) {
   const std::int64_t left = (kill_by - now_ns()) / 1'000'000 + 1;
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 200));
 }
 
-void keep_watch(void* argument) {
+void guard_main(void* argument) {
   const Watch& watch = *static_cast<Watch*>(argument);
   ::setsid();
   rename_self(watch.job->argv);
@@ -114,21 +114,21 @@ void keep_watch(void* argument) {
   if (::chdir("/") != 0) return;  // hold no file system busy; "/" is always there
   rendezvous::UniqueFd held;
   pollfd lifeline{watch.lifeline, POLLIN, 0};
-  std::int64_t hunted_for = Guard::kNever.count();  // the time for which it is done
+  std::int64_t handled_deadline = Guard::kNever.count();  // the time for which it is done
   while (true) {
     const auto kill_by = watch.kill_by->load(std::memory_order_relaxed);
-    const bool timed = kill_by != Guard::kNever.count() && kill_by != hunted_for;
+    const bool timed = kill_by != Guard::kNever.count() && kill_by != handled_deadline;
     const int ready = ::poll(&lifeline, 1,
-                             timed                              ? patience_ms(kill_by)
+                             timed                              ? poll_timeout_ms(kill_by)
                              : kill_by == Guard::kNever.count() ? -1
-                                                                : kLookAgainMs);
+                                                                : kRecheckMs);
     if (ready > 0 && !receive(watch.lifeline, held)) break;
     const auto due = [&] { return now_ns() >= watch.kill_by->load(std::memory_order_relaxed); };
     if (!timed || !due()) continue;
-    hunt(*watch.job, due);
-    hunted_for = kill_by;
+    kill_until_empty(*watch.job, due);
+    handled_deadline = kill_by;
   }
-  hunt(*watch.job, [] { return true; });
+  kill_until_empty(*watch.job, [] { return true; });
   if (!watch.job->cgroup.empty()) JobCgroup::remove_cgroup(watch.job->cgroup);
 }
 
@@ -154,15 +154,15 @@ void Guard::start() {
   rendezvous::UniqueFd read_end(ends[0]);
   lifeline_.reset(ends[1]);
   Watch watch{&job_, read_end.get(), kill_by_};
-  auto child = fork_child(&keep_watch, &watch);
+  auto child = fork_child(&guard_main, &watch);
   pid_ = child.pid;
   pidfd_ = std::move(child.pidfd);
-  pass_on();
+  send_held_socket();
 }
 
 void Guard::hold(int socket) {
   held_.reset(::fcntl(socket, F_DUPFD_CLOEXEC, 3));
-  pass_on();
+  send_held_socket();
 }
 
 void Guard::kill_by(Nanoseconds when) {
@@ -171,7 +171,7 @@ void Guard::kill_by(Nanoseconds when) {
   if (asleep && when != kNever) ::send(lifeline_.get(), &wake, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void Guard::pass_on() {
+void Guard::send_held_socket() {
   if (!held_) return;
   char byte = 0;
   iovec content{&byte, 1};
@@ -197,7 +197,7 @@ void Guard::dismiss() {
   pid_ = -1;
 }
 
-bool Guard::revive() {
+bool Guard::restart_if_dead() {
   if (pid_ < 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
   start();
   return true;

@@ -45,11 +45,11 @@ class Guard {
   pid_t pid() const { return pid_; }
   void dismiss();
   // Starts another one when this has died; true if it had.
-  bool revive();
+  bool restart_if_dead();
 
  private:
   void start();
-  void pass_on();
+  void send_held_socket();
 
   Job job_;
   std::atomic<std::int64_t>* kill_by_;  // shared with the guard

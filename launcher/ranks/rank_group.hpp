@@ -21,14 +21,14 @@ namespace mgpu::launcher {
 // Destroying it kills what still runs.
 class RankGroup {
  public:
-  struct Surroundings {
+  struct Settings {
     const Inherited& inherited;
     std::string workdir;
     bool own_stdin = false;    // stdin is the launcher's; no rank reads it
     bool whole_group = false;  // signals go to a rank's whole process group, not its leader
   };
 
-  RankGroup(boost::asio::io_context& io, Output& output, int ranks, Surroundings around);
+  RankGroup(boost::asio::io_context& io, Output& output, int ranks, Settings settings);
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
   ~RankGroup();
@@ -44,7 +44,7 @@ class RankGroup {
   // Makes the place empty: nothing was started there in this attempt.
   void clear(int local_rank) { worker(local_rank).reset(); }
   // Takes the end of a rank, with what it left in its pipes. Nothing while it runs.
-  std::optional<WorkerEnd> collect(int local_rank);
+  std::optional<WorkerExit> collect(int local_rank);
 
   int size() const { return static_cast<int>(workers_.size()); }
   pid_t pid_of(int local_rank) const;
@@ -54,7 +54,7 @@ class RankGroup {
 
   // A request to end: to the leader or the whole group, as the surroundings say. A stopped rank is
   // woken to follow it.
-  void ask(int local_rank, int signo);
+  void request_stop(int local_rank, int signo);
   void signal_leaders(int signo);
   void signal_groups(int signo);
   // Those that a signal has stopped since the last question.
@@ -69,7 +69,7 @@ class RankGroup {
 
   boost::asio::io_context& io_;
   Output& output_;
-  Surroundings around_;
+  Settings settings_;
   int cgroup_fd_ = -1;
   std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
   volatile int* exec_errors_;                     // shared with the children, one a rank

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 64 << 10;
 
-std::vector<std::string> our_environment() {
+std::vector<std::string> own_environment() {
   std::vector<std::string> all;
   for (char** one = environ; *one; ++one) all.emplace_back(*one);
   return all;
@@ -61,7 +61,7 @@ BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inhe
   ::fcntl(from.get(), F_SETFL, O_NONBLOCK);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const ChildSetup setup{.argv = argv,
-                         .envp = our_environment(),
+                         .envp = own_environment(),
                          .workdir = std::string(1, '/'),  // gcc 12 warns of a plain "/" wrongly
                          .stdin_fd = nothing.get(),
                          .stdout_fd = to.get(),
@@ -70,12 +70,12 @@ BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inhe
   const Spawned child = spawn(setup, inherited);
   to.reset();
   BriefRun run;
-  run.late = !follow(from.get(), child.pidfd.get(), deadline, run.output);
+  run.timed_out = !follow(from.get(), child.pidfd.get(), deadline, run.output);
   ::kill(-child.pid, SIGKILL);
   ::kill(child.pid, SIGKILL);  // it may not have got to setsid
   // One that hangs in the kernel does not even die; it is left to itself.
   pollfd ended{child.pidfd.get(), POLLIN, 0};
-  if (run.late && ::poll(&ended, 1, 1000) != 1) return run;
+  if (run.timed_out && ::poll(&ended, 1, 1000) != 1) return run;
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }

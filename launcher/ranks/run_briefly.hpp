@@ -9,9 +9,9 @@
 namespace mgpu::launcher {
 
 struct BriefRun {
-  bool late = false;   // it was killed at the limit
-  int status = 0;      // as a shell has it
-  std::string output;  // stdout and stderr as they came, the first 64 KiB
+  bool timed_out = false;  // it was killed at the limit
+  int status = 0;          // as a shell has it
+  std::string output;      // stdout and stderr as they came, the first 64 KiB
 };
 
 // Runs a program to its end, in the folder / and with nothing to read, and kills it with all it has

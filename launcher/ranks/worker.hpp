@@ -23,7 +23,7 @@ inline std::chrono::microseconds between(Clock::time_point begin, Clock::time_po
 }
 
 // How a worker ended, when we saw it, and the most memory it ever had resident.
-struct WorkerEnd {
+struct WorkerExit {
   ExitReport report;
   Clock::time_point when;
   std::uint64_t peak_bytes = 0;
@@ -48,14 +48,14 @@ class Worker {
   // Calls `ended` when the leader has ended, or with no call at all when the Worker goes first.
   void on_exit(std::function<void()> ended);
   // Takes the leader's end, if it has come; what is left of its group gets SIGTERM.
-  std::optional<WorkerEnd> reap();
+  std::optional<WorkerExit> reap();
   // It cannot be ended: forgets it without waiting.
   void abandon() { running_ = false; }
   // True once when the leader was stopped (SIGSTOP and its kin) since the last question.
   bool newly_stopped();
 
  private:
-  void await_end();
+  void await_exit();
 
   pid_t pid_;
   bool running_ = true;

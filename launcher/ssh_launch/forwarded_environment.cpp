@@ -79,7 +79,7 @@ bool is_plain(char c) {
 
 }  // namespace
 
-const char* const kObeyStdin =
+const char* const kRunStdinScript =
     "exec /bin/sh -c 'while IFS= read -r mgpu_l; do eval \"$mgpu_l\"; done; exit 126'";
 
 bool is_inherited(std::string_view name) {

@@ -21,7 +21,7 @@ std::string sh_value(std::string_view value);
 
 // What is run on a host: a shell that obeys the lines of its stdin. Plain enough for any login
 // shell to pass on, and nothing of the job shows in it.
-extern const char* const kObeyStdin;
+extern const char* const kRunStdinScript;
 
 // The lines that make that shell the program: its folder, its environment, and last an exec. What
 // follows on stdin is the program's. `exe` is used where the file is there, else its last part is

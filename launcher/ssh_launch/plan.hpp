@@ -12,8 +12,8 @@ namespace mgpu::launcher {
 // One agent that a --hostfile has started.
 struct AgentStart {
   Host host;
-  bool local = false;              // on this machine, without ssh
-  std::vector<std::string> words;  // its command line after the program's name
+  bool local = false;                  // on this machine, without ssh
+  std::vector<std::string> arguments;  // its command line after the program's name
 };
 
 // What is known of this machine before the agents are planned.
@@ -43,8 +43,8 @@ class SshLaunchPolicy {
   };
   SshLaunchPolicy(int agents, int least) : left_(agents), reachable_(agents), least_(least) {}
 
-  Step ended(const ExitReport& report, bool over_ssh);
-  void told_to_stop(int signo);
+  Step agent_exited(const ExitReport& report, bool over_ssh);
+  void stop_requested(int signo);
 
   // ssh's own failure: it could not connect, or the connection broke, or it was killed.
   static bool lost(const ExitReport& report, bool over_ssh);

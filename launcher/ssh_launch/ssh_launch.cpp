@@ -37,7 +37,7 @@ using rendezvous::UniqueFd;
 constexpr auto kSlack = std::chrono::seconds(10);
 // Others may still be writing why: an agent that failed to begin and a rank that exits with 2 look
 // alike from here.
-constexpr auto kLastWords = std::chrono::seconds(2);
+constexpr auto kOutputDelay = std::chrono::seconds(2);
 
 SshLaunchFacts look_up() {
   SshLaunchFacts facts;
@@ -115,19 +115,19 @@ class SshLaunch {
  private:
   int least_nodes() const {
     const auto all = static_cast<int>(plan_.size());
-    return options_.says("nnodes") ? std::min(options_.min_nodes, all) : all;
+    return options_.was_given("nnodes") ? std::min(options_.min_nodes, all) : all;
   }
 
   std::string name(std::size_t i) const {
     return fmt::format("node {} ({})", i, plan_[i].host.address());
   }
 
-  void say(const std::string& line) { output_.say("mgpu-run: " + line); }
+  void print_line(const std::string& line) { output_.print_line("mgpu-run: " + line); }
 
   void start(std::size_t i) {
     const bool local = plan_[i].local;
     auto& agent = agents_[i];
-    program_.args = plan_[i].words;
+    program_.args = plan_[i].arguments;
     program_.environment = local ? std::vector<std::string>() : our_variables(is_forwarded);
     agent.script = script_of(program_) + secret_ + "\n";
 
@@ -143,34 +143,35 @@ class SshLaunch {
                      .stdout_fd = out.out.get(),
                      .stderr_fd = out.err.get()};
     if (local)
-      setup.argv.emplace_back(kObeyStdin);
+      setup.argv.emplace_back(kRunStdinScript);
     else  // the shell reads the command, so that it may have options and quotes
       setup.argv.insert(setup.argv.end(), {"exec " + options_.ssh_command + " \"$@\"", "ssh",
-                                           plan_[i].host.address(), kObeyStdin});
+                                           plan_[i].host.address(), kRunStdinScript});
     agent.worker = std::make_unique<Worker>(io_, spawn(setup, inherited_), nullptr);
-    agent.worker->on_exit([this, i] { ended(i); });
+    agent.worker->on_exit([this, i] { on_agent_exit(i); });
     // Whoever does not read to the end has ended, or will.
     asio::async_write(*agent.input, asio::buffer(agent.script),
                       [](const boost::system::error_code&, std::size_t) {});
   }
 
-  void ended(std::size_t i) {
+  void on_agent_exit(std::size_t i) {
     const auto end = agents_[i].worker->reap();
     if (!end) return;
     output_.drain(static_cast<int>(i));
     agents_[i].input.reset();
     const bool over_ssh = !plan_[i].local;
     if (!stopping_ && SshLaunchPolicy::lost(end->report, over_ssh))
-      say(fmt::format("{} cannot be reached or was lost: ssh {}; its last line: {}", name(i),
-                      describe(end->report), last_line(output_.stderr_tail(static_cast<int>(i)))));
-    switch (policy_.ended(end->report, over_ssh)) {
+      print_line(fmt::format("{} cannot be reached or was lost: ssh {}; its last line: {}", name(i),
+                             describe(end->report),
+                             last_line(output_.stderr_tail(static_cast<int>(i)))));
+    switch (policy_.agent_exited(end->report, over_ssh)) {
       case SshLaunchPolicy::Step::wait:
         break;
       case SshLaunchPolicy::Step::stop_in_time:
         stop_after(time_to_end());
         break;
       case SshLaunchPolicy::Step::stop_at_once:
-        stop_after(SshLaunchPolicy::lost(end->report, over_ssh) ? Milliseconds(0) : kLastWords);
+        stop_after(SshLaunchPolicy::lost(end->report, over_ssh) ? Milliseconds(0) : kOutputDelay);
         break;
     }
     if (policy_.done()) finish();
@@ -201,7 +202,8 @@ class SshLaunch {
   void kill(const char* why) {
     for (std::size_t i = 0; i < agents_.size(); ++i)
       if (agents_[i].worker && agents_[i].worker->running()) {
-        say(fmt::format("{} {}; killing its {}", name(i), why, plan_[i].local ? "agent" : "ssh"));
+        print_line(
+            fmt::format("{} {}; killing its {}", name(i), why, plan_[i].local ? "agent" : "ssh"));
         agents_[i].worker->signal_group(SIGKILL);
       }
   }
@@ -212,14 +214,15 @@ class SshLaunch {
       if (stopping_ && signo == SIGINT)
         kill("has not stopped yet");
       else if (!stopping_)
-        told_to_stop(signo);
+        stop_requested(signo);
       await_signal();
     });
   }
 
-  void told_to_stop(int signo) {
-    policy_.told_to_stop(signo);
-    if (!options_.quiet) say(fmt::format("received {}: stopping the agents", signal_name(signo)));
+  void stop_requested(int signo) {
+    policy_.stop_requested(signo);
+    if (!options_.quiet)
+      print_line(fmt::format("received {}: stopping the agents", signal_name(signo)));
     stop();
   }
 

@@ -67,7 +67,7 @@ TEST_CASE("a step of Slurm tells everything", "[cluster]") {
   CHECK(o.min_nodes == 2);
   CHECK(o.max_nodes == 2);
   CHECK(o.node_rank == 1);
-  CHECK(o.says("node-rank"));
+  CHECK(o.was_given("node-rank"));
   CHECK(o.master_addr == "node03");
   CHECK(o.master_port == slurm_port(4711, 2));
   CHECK(o.rdzv_id == "slurm-4711.2");

@@ -133,7 +133,7 @@ TEST_CASE("a driver that the kernel has and the library does not reach is a fail
   CHECK_THAT(finding.text, Contains("version mismatch"));
   CHECK_THAT(finding.advice, Contains("restart the machine"));
   facts.devices.shortfall.clear();
-  facts.nvml_late = true;
+  facts.nvml_timed_out = true;
   CHECK(found(facts, "driver").verdict == Verdict::fail);
 }
 
@@ -244,7 +244,7 @@ TEST_CASE("mgpu-train must run and be of our version", "[doctor]") {
     CHECK(found(facts, "mgpu-train").verdict == Verdict::warn);
   }
   SECTION("one that does not end is a failure") {
-    facts.trainer.late = true;
+    facts.trainer.timed_out = true;
     CHECK(found(facts, "mgpu-train").verdict == Verdict::fail);
   }
   SECTION("none at all is a warning: scripts run without") {
@@ -317,7 +317,7 @@ TEST_CASE("disks are judged by what is left on them", "[doctor]") {
   auto no_inodes = full("current folder", 50 * kGiB);
   no_inodes.free_inodes = 0.001;
   auto gone = full("Hub cache", 0);
-  gone.late = true;
+  gone.timed_out = true;
   auto absent = full("Hub cache", 0);
   absent.error = "Permission denied";
   const std::vector<Case> cases = {

@@ -50,7 +50,7 @@ TEST_CASE("every option can stand in the launch: section", "[launch_file]") {
           const auto file = parse_recipe("launch:\n  " + key + ": 1\n", "job.yaml");
           REQUIRE(file.settings.size() == 1);
           CHECK(file.settings[0].spec == &spec);
-          CHECK(file.settings[0].blame() == "job.yaml:2: " + key + ": 1");
+          CHECK(file.settings[0].origin() == "job.yaml:2: " + key + ": 1");
         }
   }
 }
