@@ -15,7 +15,7 @@ namespace mgpu::launcher {
 using rendezvous::text_table;
 namespace {
 
-// A word for a cell; what is not known is a dash.
+// The text of a table cell; a dash when unknown.
 std::string cell(std::string text) {
   return text.empty() ? "-" : text;
 }
@@ -132,7 +132,7 @@ std::string devices_json(const DeviceReport& report) {
                                       {"links", report.links},
                                       {"p2p", report.peers},
                                       {"shortfall", report.shortfall}};
-  // A name with bytes that are no UTF-8 must not keep the rest from being told.
+  // A name that is not valid UTF-8 must not prevent the output.
   return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

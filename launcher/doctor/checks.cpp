@@ -15,7 +15,7 @@ bool has_visible_gpu(const DoctorFacts& facts) {
   return std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) { return gpu.visible; });
 }
 
-// 13000 of "13.0"; 0 of what is none.
+// 13000 for "13.0"; 0 when it is not a version.
 int cuda_number(std::string_view text) {
   int major = 0, minor = 0;
   const char* const end = text.data() + text.size();
@@ -40,7 +40,7 @@ Finding torch_finding(const DoctorFacts& facts) {
   return {"libtorch", Verdict::pass, text};
 }
 
-// Whether the driver is new enough: of the same major version any is.
+// Whether the driver is new enough; minor versions are compatible.
 Finding cuda_finding(const DoctorFacts& facts) {
   const auto& torch = facts.torch;
   const int built_for = cuda_number(torch.cuda);

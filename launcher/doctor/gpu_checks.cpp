@@ -10,10 +10,10 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::uint64_t kGiB = 1ull << 30;
-constexpr std::uint64_t kBusy = kGiB;  // a desktop has less than that
+constexpr std::uint64_t kBusy = kGiB;  // a desktop uses less than that
 
-// What the clocks are held down by, in NVML's bits, other than idleness and the power limit that
-// every busy GPU runs into.
+// NVML's bits for the reasons that reduce the clocks, without idleness and the power limit, which
+// every busy GPU reaches.
 constexpr std::uint64_t kHardwareSlowdown = 0x8, kTooHot = 0x20 | 0x40, kPowerBrake = 0x80;
 
 Finding driver_finding(const DoctorFacts& facts) {
@@ -39,7 +39,7 @@ int visible_count(const DeviceReport& devices) {
                                         [](const auto& gpu) { return gpu.visible; }));
 }
 
-// "2 NVIDIA H200", or each kind with its number.
+// "2 NVIDIA H200"; with several models each with its number.
 std::string kinds_text(const DeviceReport& devices) {
   std::vector<std::pair<std::string, int>> kinds;
   for (const auto& entry : devices.gpus) {
@@ -137,7 +137,7 @@ std::string pairs_without_p2p(const DeviceReport& devices) {
   return text;
 }
 
-// What joins the visible GPUs, each kind once.
+// The kinds of links between the visible GPUs, each once.
 std::string link_kinds(const DeviceReport& devices) {
   std::set<std::string> kinds;
   for (std::size_t i = 0; i < devices.links.size(); ++i)

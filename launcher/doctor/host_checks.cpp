@@ -26,7 +26,8 @@ Finding wanted_port_finding(const PortFacts& wanted) {
                       wanted.port)};
 }
 
-// As NCCL and gloo read such a list: beginnings of names; "=" before it: whole names; "^": all but.
+// Matches a name as NCCL and gloo do: the list has prefixes; a leading "=" means exact names, "^"
+// excludes the matches.
 bool is_chosen(const std::string& name, std::string_view list) {
   const bool all_but = list.starts_with('^');
   if (all_but) list.remove_prefix(1);
@@ -97,7 +98,7 @@ void add_fabric(const DoctorFacts& facts, std::vector<Finding>& findings) {
         {"infiniband", Verdict::pass, fmt::format("{} active", fmt::join(active, ", "))});
 }
 
-// Switches that people set while they look for a fault and then forget.
+// Debugging switches that are often left set.
 void add_switches(const DoctorFacts& facts, std::vector<Finding>& findings) {
   struct Switch {
     const char* variable;
@@ -117,7 +118,7 @@ void add_switches(const DoctorFacts& facts, std::vector<Finding>& findings) {
 }
 
 struct SpaceLimits {
-  std::uint64_t least, good;  // below `least` nothing works, below `good` little does
+  std::uint64_t fail_below, warn_below;
 };
 
 Finding disk_finding(const DiskFacts& disk, const SpaceLimits& limits) {

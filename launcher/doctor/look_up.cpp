@@ -38,8 +38,8 @@ std::string set_variable(const char* name) {
   return variable(name).value_or("");
 }
 
-// What `ask` gives, or nothing when it takes longer than the limit. Then its thread is left to
-// itself: what hangs in the kernel cannot be called back.
+// The result of `query`, or nullopt when it takes longer than the limit. Its thread is then
+// abandoned: a call that hangs in the kernel cannot be cancelled.
 template <class Query>
 auto within(Milliseconds limit, Query query) -> std::optional<decltype(query())> {
   const auto task = std::make_shared<std::packaged_task<decltype(query())()>>(std::move(query));
@@ -87,7 +87,7 @@ DiskFacts disk_in_time(const std::string& what, const std::string& path) {
   return disk ? std::move(*disk) : DiskFacts{.what = what, .path = path, .timed_out = true};
 }
 
-// As huggingface_hub chooses it.
+// The same choice as huggingface_hub.
 std::string hub_folder() {
   if (auto chosen = set_variable("HF_HUB_CACHE"); !chosen.empty()) return chosen;
   if (auto home = set_variable("HF_HOME"); !home.empty()) return home;
@@ -125,7 +125,7 @@ std::string absolute(const std::string& path) {
   return error ? path : whole.string();
 }
 
-// The folder of python's torch, or none. It is found, not imported, which would take seconds.
+// The folder of Python's torch, or empty. It is located without importing it, which takes seconds.
 std::string torch_of_python(const Inherited& inherited, Milliseconds limit) {
   auto python = set_variable("PYTHON_EXEC");
   python = find_on_path(python.empty() ? "python3" : python);
@@ -150,7 +150,8 @@ ProgramFacts try_trainer(const Inherited& inherited, Milliseconds limit) {
     facts.timed_out = run.timed_out;
     facts.status = run.status;
     facts.output = std::move(run.output);
-  } catch (const std::exception& failure) {  // MGPU_TRAIN that names nothing, or no process
+  } catch (const std::exception&
+               failure) {  // MGPU_TRAIN is not a program, or the process could not be created
     if (facts.path.empty()) facts.path = set_variable("MGPU_TRAIN");
     facts.status = 127;
     facts.output = failure.what();

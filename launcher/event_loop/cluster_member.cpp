@@ -1,4 +1,4 @@
-// The part of the event loop that takes the leader's word and tells it ours.
+// The part of the event loop that communicates with the leader of a multi-node job.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -44,7 +44,8 @@ void EventLoop::join_cluster() {
   }
 }
 
-// Whoever started us over ssh holds the other end: when that goes, so do we.
+// The process that started this agent over ssh holds the other end; when it closes, the agent
+// stops.
 void EventLoop::watch_stdin() {
   stdin_.async_wait(stdin_.wait_read, [this](const boost::system::error_code& failed) {
     if (failed) return;
@@ -61,18 +62,18 @@ void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& a
   plan_.placement.nodes = begin.nodes;
   plan_.placement.base_rank = begin.base_rank;
   plan_.placement.world_size = begin.world_size;
-  // gloo would go by the host's name, which may be nobody's or another network's.
+  // gloo would use the host name, which may not resolve or may belong to another network.
   if (!std::getenv(rendezvous::variable::kGlooInterface))
     plan_.facts.socket_interface = member_->interface();
   history_.node_rank = begin.node_rank;
   history_.nodes = begin.nodes;
   restarts_ = begin.restarts;
   oom_count_ = begin.oom_count;
-  // Where the leader is, its own way to itself may be a loopback that nobody else can use.
+  // On the leader's node the address may be a loopback address, which other nodes cannot use.
   const std::string reached = member_->reached_address();
   round_address_ = reached.empty() || begin.master_port != 0 ? address : reached;
   round_port_ = port;
-  // What munge hands out is the leader's, not ours.
+  // With munge the secret belongs to the leader, so it is not stored.
   std::optional<std::string> secret;
   if (!plan_.credentials.seal) secret = plan_.credentials.secret;
   note_job(options_.rdzv_id,
@@ -81,7 +82,7 @@ void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& a
   renew_lease(lease_);
 }
 
-// Should we be stopped while our ranks run, the guard ends them in time.
+// If this process is suspended while its ranks run, the guard kills them when the lease is over.
 void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
   lease_ = until;
   if (!finished_)
@@ -96,7 +97,7 @@ void EventLoop::cut_off(const std::string& why) {
   feed(RoundStopRequested{SIGTERM});
 }
 
-// Our part of the round is over and nothing of it is left.
+// Called when this node's part of the round is over and none of its processes is left.
 void EventLoop::report_to_leader() {
   containment_.kill_by(Guard::kNever);
   const bool was_cut_off = std::exchange(cut_off_, false);
@@ -120,7 +121,7 @@ void EventLoop::report_to_leader() {
                  std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
 }
 
-// The leader prints what came of the job; the others say where that is.
+// The leader prints the failure report; the other agents print where to find it.
 void EventLoop::finish_in_cluster() {
   output_.end_attempt();
   const JobResult* const whole = member_->history();

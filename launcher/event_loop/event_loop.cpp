@@ -67,7 +67,7 @@ int EventLoop::run() {
   return status_;
 }
 
-// Carrying out an action may cause events at once; they wait their turn.
+// Carrying out an action may cause further events; they are queued.
 void EventLoop::feed(Event event) {
   events_.push_back(std::move(event));
   if (!pumping_) pump({});
@@ -108,7 +108,7 @@ void EventLoop::carry_out(const StartRanks& action) {
   start_ranks();
 }
 
-// A rank that could not be started has failed; those after it are not tried.
+// A rank that cannot be started counts as failed; the ranks after it are not started.
 void EventLoop::start_ranks() {
   bool all_well = true;
   for (const auto& spec : specs_) {
@@ -142,8 +142,8 @@ RankResult& EventLoop::record_exit(int local_rank, const ExitReport& report,
   return attempt().ranks.back();
 }
 
-// Takes the end that woke us first, then all others that are there already: who died before we
-// signalled anybody died of its own.
+// Collects the exit that woke the loop, then all others that are already available: a rank that
+// died before any signal was sent died by itself.
 void EventLoop::collect_exits(int first) {
   std::vector<RankExited> ended;
   collect_exit(first, ended);
@@ -177,7 +177,7 @@ void EventLoop::carry_out(const KillAll&) {
   unkillable_.start(kUnkillable, [this] { abandon_unkillable(); });
 }
 
-// A process in an uninterruptible call cannot be ended by anybody. We say so and go.
+// A process in an uninterruptible call cannot be killed. It is reported and left behind.
 void EventLoop::abandon_unkillable() {
   for (const pid_t pid : containment_.orphan_processes())
     note(fmt::format(
@@ -210,7 +210,7 @@ void EventLoop::sweep() {
   killing_ ? containment_.kill_all() : containment_.request_stop();
 }
 
-// SIGCHLD: an orphan of ours ended, a rank was stopped, or the guard is gone.
+// SIGCHLD: an orphan process exited, a rank was suspended, or the guard died.
 void EventLoop::child_changed() {
   for (const int rank : ranks_.newly_stopped())
     note(fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",

@@ -1,4 +1,4 @@
-// The part of the event loop that finds out why a rank failed and tells it.
+// The part of the event loop that determines why a rank failed and writes the reports.
 
 #include <cerrno>
 #include <cstdlib>
@@ -56,7 +56,7 @@ void EventLoop::describe_first_failure() {
   evidence.memory.rank_peak_bytes = peaks_[local];
   end.cause = diagnose(evidence);
 
-  // A program without @record leaves the same file behind.
+  // Writes the same file for a program without @record.
   if (end.error_file || error_path.empty() || !plan_.command.python) return;
   if (auto found = python_exception_in(end.stderr_tail)) {
     found->timestamp = std::time(nullptr);
@@ -65,7 +65,7 @@ void EventLoop::describe_first_failure() {
   }
 }
 
-// Under another launcher the first failure is also its worker's failure.
+// Under another launcher, the first failure is also reported as the failure of its worker.
 void EventLoop::write_error_file() {
   const char* path = std::getenv(rendezvous::variable::kErrorFile);
   if (!path || !*path || !attempt().first_failure) return;

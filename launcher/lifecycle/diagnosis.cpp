@@ -12,7 +12,7 @@ using Kind = Cause::Kind;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// Texts by which torch, CUDA and their libraries say that GPU memory is gone.
+// Messages with which torch, CUDA and their libraries report that GPU memory ran out.
 constexpr std::array<std::string_view, 7> kGpuOom = {
     "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
     "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
@@ -29,7 +29,7 @@ std::string_view last_line(std::string_view text) {
   return begin == std::string_view::npos ? text : text.substr(begin + 1);
 }
 
-// The line that holds `at`.
+// The line that contains position `at`.
 std::string_view line_around(std::string_view text, size_t at) {
   const size_t begin = text.rfind('\n', at);
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
@@ -47,7 +47,7 @@ std::string memory_numbers(const MemoryFacts& memory) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
   };
   add("this rank used up to", memory.rank_peak_bytes);
-  // Without a kill the cgroup may be one that we share, and its peak somebody else's.
+  // Without an OOM kill the cgroup may be shared, and its peak may come from another program.
   if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
   if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
   if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
@@ -61,7 +61,7 @@ std::string_view gpu_oom_line(std::string_view text) {
   return {};
 }
 
-// `victim` is whom the kernel killed, if it killed anybody.
+// `victim` is the process that the kernel killed, if it killed one.
 Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto& memory = evidence.memory;
   const auto numbers = memory_numbers(memory);
@@ -102,7 +102,7 @@ bool is_usage_message(std::string_view tail) {
          tail.find("can't open file") != std::string_view::npos;
 }
 
-// From its error file, its stderr or, where both are silent, its exit status.
+// The cause from the error file, else from stderr, else from the exit status.
 Cause from_rank_output(const FailureEvidence& evidence) {
   const ExitReport& report = evidence.report;
   auto line = evidence.error_file ? gpu_oom_line(evidence.error_file->message) : std::string_view{};
@@ -182,7 +182,7 @@ Cause diagnose(const FailureEvidence& evidence) {
   Cause said = from_rank_output(evidence);
   if (evidence.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))
     return said;
-  // The kernel killed one of the rank's children, or a rank that it was talking to.
+  // The kernel killed one of the rank's children, or a rank that it communicated with.
   Cause cause = host_oom(evidence, "a process of this attempt");
   cause.text += "; after that this rank failed: " + said.text;
   return cause;

@@ -23,7 +23,7 @@ std::string describe_result(const RankResult& result) {
   return fmt::format("{} after mgpu-run stopped it", describe(result.report));
 }
 
-// The last lines of a text, at most kShownLines, each behind a bar.
+// The last lines of a text, at most kShownLines, each after a vertical bar.
 std::string quoted_tail(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   size_t begin = text.size();

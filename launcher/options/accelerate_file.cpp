@@ -16,7 +16,7 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-// Its keys that are options of ours under another name.
+// Keys that are options of ours under another name.
 struct RenamedKey {
   std::string_view key;
   const char* option;
@@ -31,7 +31,7 @@ constexpr std::array kRenamedKeys{
     RenamedKey{"rdzv_backend", "rdzv-backend"},
 };
 
-// Its keys that need no word: they say how the file was made, or what holds here anyway.
+// Keys that are ignored without a note: they describe the file, or what is always the case here.
 constexpr std::array<std::string_view, 5> kIgnoredKeys{
     "compute_environment", "main_training_function", "same_network", "debug", "num_cpu_threads"};
 
@@ -39,7 +39,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Not set, or set to what means nothing in that file.
+// Whether the value means "not set" in that file.
 bool is_unset(const YamlNode& value) {
   const bool collection = value.kind == Kind::list || value.kind == Kind::map;
   return value.kind == Kind::null || (collection && value.items.empty()) ||

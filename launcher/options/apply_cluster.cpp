@@ -7,7 +7,7 @@ namespace {
 
 using Kind = Cluster::Kind;
 
-// A job that a person has made independent of what is around it.
+// Whether the user made the job independent of the scheduler.
 bool ignores_scheduler(const Options& o) {
   return o.standalone || !o.hostfile.empty() || o.rdzv_token_stdin ||
          (o.was_given("nnodes") && o.max_nodes == 1);

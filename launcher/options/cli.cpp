@@ -28,7 +28,7 @@ std::string variable_name(const std::string& option) {
   return name;
 }
 
-// The values of a variable: of an option that repeats, one on each line.
+// Adds the value of a variable; for a repeatable option each line is one value.
 void add_variable(Settings& all, const OptionSpec& spec, Source source, const std::string& name,
                   const std::string& text) {
   if (!spec.repeats) {
@@ -42,7 +42,7 @@ void add_variable(Settings& all, const OptionSpec& spec, Source source, const st
   }
 }
 
-// An empty variable counts as not set: that is how compose files and pod specs leave one out.
+// An empty variable counts as not set: compose files and pod specs leave one out that way.
 bool add_first_set(Settings& all, const OptionSpec& spec, Source source,
                    const std::vector<std::string>& names, const Variables& variables) {
   for (const auto& name : names) {
@@ -72,7 +72,7 @@ void apply(Options& options, const Setting& setting) {
   }
 }
 
-// The setting that counts for an option: the last of the strongest source; null: nobody spoke.
+// The setting that applies to an option: the last one of the strongest source; null: not set.
 const Setting* strongest(const Settings& all, const OptionSpec& spec) {
   const Setting* best = nullptr;
   for (const auto& setting : all)
@@ -120,7 +120,7 @@ void append(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
   std::move(file.notes.begin(), file.notes.end(), std::back_inserter(notes));
 }
 
-// accelerate counts the processes of all machines together.
+// --num-processes counts the ranks of all nodes, as in accelerate; converts it to one node's.
 void divide_processes_by_nodes(Options& options, const Settings& all) {
   const auto* count = strongest(all, *find_option("nproc"));
   const bool total = count && with_dashes(count->name).ends_with("num-processes");
@@ -145,7 +145,7 @@ void read_devices_arguments(Options& options) {
   }
 }
 
-// Options may stand before and after the job's name.
+// Options are accepted before and after the job's name.
 void read_status_arguments(Options& options) {
   options.command = Command::status;
   std::vector<std::string> words = options.args;
@@ -191,7 +191,7 @@ void read_doctor_arguments(Options& options) {
   }
 }
 
-// A bare word that is a command of ours; with a slash, -m or --no-python it is what it says.
+// Whether TARGET may be a command word; with a slash, -m or --no-python it never is.
 bool is_command_word(const Options& options) {
   return !options.module && !options.no_python && options.target.find('/') == std::string::npos;
 }
@@ -211,7 +211,7 @@ void finish(Options& options) {
   if (options.module && options.no_python && !options.run_path)
     throw UsageError(
         "--module and --no-python cannot be combined: a module needs Python; drop one");
-  // As under torchrun: an id that no other job has, whatever --rdzv-id says.
+  // As in torchrun: a unique id, which overrides --rdzv-id.
   if (options.standalone)
     options.rdzv_id = rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));
   if (options.json && !options.dry_run)
@@ -232,7 +232,7 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
   if (first.command != Command::run) return first;
 
   add_variables(all, variables);
-  apply_all(first, all);  // what files cannot change: whether there is one to read
+  apply_all(first, all);  // decides which files to read; files cannot change that
   first.target = arguments.target.value_or("");
 
   Options options = defaults_for(program);

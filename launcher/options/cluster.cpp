@@ -21,7 +21,7 @@ using Number = unsigned long long;
 using Kind = Cluster::Kind;
 
 constexpr Number kMostNodes = 65536;
-// Steps that srun did not start for a program (a batch script, salloc's shell) have ids from here.
+// Steps without a program of srun (batch scripts, salloc's shell) have ids from here on.
 constexpr Number kFirstSpecialStep = 0xfffffff0;
 
 std::optional<Number> number_in(std::string_view text) {
@@ -31,12 +31,12 @@ std::optional<Number> number_in(std::string_view text) {
   return value;
 }
 
-// Looks variables up and notes what came of them.
+// Looks up variables and records the values that were used.
 class Reader {
  public:
   Reader(const Variables& variables, Cluster& cluster) : variables_(variables), cluster_(cluster) {}
 
-  // The value of the first of these that is set to something, and its name.
+  // The value and name of the first of these variables that is set and not empty.
   struct Value {
     std::string name, text;
   };
@@ -88,7 +88,7 @@ void read_slurm_gpus(Reader& read, Cluster& c) {
   if (c.gpus_per_node) read.note("GPUs per node", std::to_string(*c.gpus_per_node), value->name);
 }
 
-// A batch script, or a shell of salloc: one process on one node, whatever the job has.
+// A batch script or a shell of salloc: one process on one node, however many nodes the job has.
 void read_slurm_job(Reader& read, Cluster& c, Number job) {
   c.nodes = 1;
   c.job_id = fmt::format("slurm-{}", job);
@@ -204,7 +204,7 @@ void read_kubernetes(Reader& read, Cluster& c) {
 
 Kind kind_of(const Reader& read) {
   if (read.has(rendezvous::variable::kJobCookie)) return Kind::none;
-  // mpirun in a job of Slurm starts its daemons with srun: their variables are there too.
+  // mpirun in a Slurm job starts its daemons with srun, so that Slurm's variables are set too.
   if (read.first({"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"})) return Kind::open_mpi;
   if (read.first({"SLURM_JOB_ID", "SLURM_STEP_ID"})) return Kind::slurm;
   if (read.first({"PMIX_RANK", "PMIX_NAMESPACE"})) return Kind::pmix;
@@ -264,7 +264,7 @@ const char* name_of(Cluster::Kind kind) {
 }
 
 int slurm_port(unsigned long long job, unsigned long long step) {
-  // Neighbouring jobs lie 61 apart: as many steps of each have ports of their own.
+  // Neighbouring jobs are 61 apart, so that 61 steps of each have different ports.
   return static_cast<int>(20000 + (job % 10000 * 61 + step % 10000) % 10000);
 }
 

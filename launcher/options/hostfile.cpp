@@ -40,7 +40,7 @@ std::vector<std::string_view> split_words(std::string_view line) {
   }
 }
 
-// What ssh and a shell take for nothing but a name.
+// Whether ssh and a shell can only treat the text as a name, never as an option or syntax.
 bool is_name(std::string_view text, std::string_view also) {
   return !text.empty() && text.front() != '-' &&
          std::all_of(text.begin(), text.end(), [also](char c) {

@@ -61,7 +61,7 @@ class Expansion {
     std::move(names.begin(), names.end(), std::back_inserter(hosts_));
   }
 
-  // Every name so far with every one of these endings.
+  // Combines every name so far with every ending.
   void append(std::vector<std::string>& names, const std::vector<std::string>& endings) const {
     check_count(names.size() * endings.size());
     std::vector<std::string> longer;

@@ -18,7 +18,7 @@ using rendezvous::shown;
 namespace {
 
 const std::string kSection = "launch";
-constexpr const char* kFaultTolerance = "enable_fault_tolerance";  // a word of older recipes
+constexpr const char* kFaultTolerance = "enable_fault_tolerance";  // a key of older recipes
 constexpr char kRestartsWhenTolerant = '3';
 
 const OptionSpec* option_of_key(const std::string& key) {
@@ -44,7 +44,7 @@ const OptionSpec* option_of_key(const std::string& key) {
                                shown(key.text), hint));
 }
 
-// Reads one launch: section. Knows what has been said so that nothing is said twice.
+// Reads one launch: section and rejects options that are set twice.
 class Section {
  public:
   Section(const std::string& path, Source source) : path_(path), source_(source) {}
@@ -77,8 +77,8 @@ class Section {
       file_.settings.push_back({spec, source_, name, std::move(text)});
   }
 
-  // enable_fault_tolerance: false means no restarts whatever else the section says; true means
-  // some, unless it says how many.
+  // enable_fault_tolerance: false means no restarts, whatever else the section sets; true means a
+  // default number of restarts unless the section sets one.
   void apply_fault_tolerance() {
     if (!tolerance_) return;
     bool tolerant = false;
@@ -101,7 +101,7 @@ class Section {
   LaunchFile file_;
 };
 
-// The launch: section of a file's top map; none: nothing.
+// The launch: section of a file's top-level map, if there is one.
 std::optional<LaunchFile> read_section(const YamlNode& top, const std::string& path,
                                        Source source) {
   for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {

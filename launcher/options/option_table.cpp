@@ -39,7 +39,7 @@ Set command(Command command) {
   };
 }
 
-// For options that are taken, checked, and change nothing.
+// For options that are accepted and checked but have no effect.
 template <class Parse>
 Set noted(Parse parse, std::string note) {
   return [parse, note](Options& o, const std::string& value) {
@@ -62,7 +62,7 @@ void add_set(Options& o, const std::string& value) {
 }
 
 void set_gpus(Options& o, const std::string& value) {
-  if (value == "all") {  // accelerate's word for no choice
+  if (value == "all") {  // what accelerate writes when no GPUs are selected
     o.gpus.reset();
   } else {
     o.gpus = parse_gpus(value);
@@ -84,7 +84,7 @@ void set_event_log_handler(Options& o, const std::string& value) {
                     shown(value, 32)));
 }
 
-// Below half a second a busy machine is taken for a lost one.
+// Below half a second a busy machine would be declared lost.
 Milliseconds parse_keep_alive(const std::string& value) {
   const auto keep_alive = parse_seconds(value);
   if (keep_alive < Milliseconds(500)) throw UsageError("need seconds, 0.5 or more");
@@ -96,7 +96,7 @@ void set_completion(Options& o, const std::string& value) {
   o.command = Command::completion;
 }
 
-// clang-format off: one paragraph an option reads better than one line a field.
+// clang-format off: one paragraph per option reads better than one line per field.
 std::vector<OptionSpec> program_options() {
   return {
       {.letter = 'm', .names = {"module"}, .group = program, .help = "TARGET is a Python module",

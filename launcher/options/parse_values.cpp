@@ -214,7 +214,7 @@ NumaBinding parse_numa_binding(const std::string& text) {
 
 std::string parse_endpoint(const std::string& text) {
   for (const auto part : split(text, ',')) {
-    // etcd's own form is looked at where etcd is.
+    // URLs of etcd are validated by the etcd client.
     const std::string_view word = part;
     if (word.starts_with("http://") || word.starts_with("https://")) continue;
     if (!is_endpoint(part))

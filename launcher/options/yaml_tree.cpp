@@ -32,7 +32,7 @@ constexpr std::size_t kMostBytes = 1 << 20;
 constexpr int kDeepest = 32;
 
 // Builds the tree from yaml-cpp's events rather than from YAML::Node, which follows aliases and
-// remembers every value of a file of which one section is ours.
+// stores every value although we need only one section.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& path, const std::string& section)
@@ -75,7 +75,7 @@ class TreeBuilder : public YAML::EventHandler {
     return {kind, std::move(text), mark.line + 1, {}};
   }
 
-  // Whether the next value is one of the top map that nobody asked for.
+  // Whether the next value belongs to the top map and is not the wanted section.
   bool next_is_skipped() const {
     if (open_.size() != 1 || open_.front().kind != YamlNode::Kind::map) return false;
     const auto& items = open_.front().items;
@@ -90,7 +90,7 @@ class TreeBuilder : public YAML::EventHandler {
       open_.back().items.push_back(std::move(value));
   }
 
-  // A value that is skipped is not empty: that much is kept of it.
+  // Records that the skipped value is not empty.
   void note_skipped() {
     if (skipped_ == 1 && open_.back().items.back().items.empty())
       open_.back().items.back().items.emplace_back();
@@ -131,13 +131,13 @@ class TreeBuilder : public YAML::EventHandler {
 
   const std::string& path_;
   const std::string& section_;
-  std::vector<YamlNode> open_;  // from the top map down to the one that is being filled
-  int skipped_ = 0;             // open levels below a value that nobody asked for
+  std::vector<YamlNode> open_;  // from the top map down to the innermost open value
+  int skipped_ = 0;             // open levels below a skipped value
   YamlNode top_;
   bool complete_ = false;
 };
 
-// Up to one byte more than a recipe may have.
+// Reads at most kMostBytes + 1 bytes or a little more, enough to detect a file that is too large.
 std::string read_limited(const std::string& path) {
   const auto fail = [&path] {
     throw UsageError(fmt::format("cannot read {}: {}", shown(path, 300), error_text(errno)));
@@ -156,7 +156,7 @@ std::string read_limited(const std::string& path) {
   return text;
 }
 
-// The line of the first tab that stands where YAML wants spaces, at or after `from`; 0: none.
+// The line of the first tab in an indentation, at or after line `from`; 0: none.
 int tab_line(std::string_view text, int from) {
   int line = 1;
   for (std::size_t begin = 0; begin < text.size(); ++line) {

@@ -23,8 +23,8 @@ const char* name_of(Kind kind) {
   return "";
 }
 
-// What a list may hold or a flag's text be made of: where entries are joined by commas, one of
-// its own would tear an entry apart.
+// The text of a list or map entry. Where entries are joined by commas, an entry that contains a
+// comma would be split, so it is rejected.
 std::string entry_text(const OptionSpec& spec, const YamlNode& node, const std::string& name) {
   auto text = scalar_text(node, name);
   if (!spec.repeats && text.find(',') != text.npos)

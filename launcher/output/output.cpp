@@ -40,7 +40,7 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
       out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
       streams_(static_cast<size_t>(ranks) * 2),
       partial_timer_(io) {
-  // Two queues into one pipe would tear each other's lines.
+  // Two queues into one pipe would mix their lines.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
   if (err_) err_->on_progress([this] { make_progress(); });
@@ -131,7 +131,7 @@ void Output::log_failed(const std::string& path, int error) {
                          rendezvous::error_text(error)));
 }
 
-// On a terminal an unfinished line is often a question. It is shown after a moment.
+// On a terminal an unfinished line is often a prompt, so it is shown after a short delay.
 void Output::schedule_partial_flush() {
   if (partial_armed_ || !(out_->is_terminal() || (err_ && err_->is_terminal()))) return;
   partial_armed_ = true;

@@ -13,7 +13,8 @@
 namespace mgpu::launcher {
 namespace {
 
-// Who divides up a node: one a GPU, or one a rank where ranks share a GPU or have none.
+// One share of the cores of a NUMA node: one per GPU, or one per rank where ranks share a GPU or
+// have none.
 struct CoreShare {
   int node = 0;
   int index = 0;  // its place among the shares of its node
@@ -33,7 +34,7 @@ std::vector<CoreShare> core_shares(int ranks, const std::vector<int>& gpu_nodes,
   for (int lane = 0; lane < lanes; ++lane) {
     const bool known = gpus > 0 && gpu_nodes[lane] >= 0;
     const int node = known ? gpu_nodes[lane] : spread(lane, lanes, nodes);
-    // Those who share a GPU have neighbouring turns, hence neighbouring cores.
+    // Ranks that share a GPU get neighbouring indices, hence neighbouring cores.
     for (size_t t = lane; t < shares.size(); t += lanes) shares[t] = {node, on_node[node]++, 1};
   }
   for (auto& share : shares) share.count = on_node[share.node];
@@ -41,7 +42,7 @@ std::vector<CoreShare> core_shares(int ranks, const std::vector<int>& gpu_nodes,
   return shares;
 }
 
-// Groups of logical cores, by what `key` says they share.
+// Groups the logical cores by `key`.
 template <class Key>
 std::map<int, std::vector<int>> grouped(const std::vector<Cpu>& cpus, Key key) {
   std::map<int, std::vector<int>> groups;
@@ -79,7 +80,7 @@ std::vector<int> complex_of(const CoreShare& share, const std::vector<Cpu>& cpus
   std::vector<std::vector<int>> complexes;
   for (auto& [cache, ids] : grouped(cpus, [](const Cpu& cpu) { return cpu.cache; }))
     complexes.push_back(ids);
-  // A cpuset may leave some with few cores: the whole ones go first.
+  // A cpuset may leave some complexes with few cores: the complete ones come first.
   std::stable_sort(complexes.begin(), complexes.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
   return complexes[share.index % complexes.size()];
@@ -143,7 +144,7 @@ BindingMask::BindingMask(const Binding& binding)
 int BindingMask::apply() const noexcept {
   if (has_cpus_ && ::syscall(SYS_sched_setaffinity, 0, sizeof cpus_, cpus_.data()) != 0)
     return errno;
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than the given number.
   if (has_nodes_) ::syscall(SYS_set_mempolicy, MPOL_BIND, nodes_.data(), kMostNodes + 1);
   return 0;
 }

@@ -31,7 +31,7 @@ std::string port_text(const Attempt& attempt) {
   return attempt.master_port == 0 ? kChosenLater : std::to_string(attempt.master_port);
 }
 
-// A variable's value in a rank; nothing when it is removed there or not touched.
+// A variable's value in a rank; nullopt when it is removed or not changed.
 std::optional<std::string> value_in(const RankSpec& spec, const std::string& name,
                                     const Attempt& attempt) {
   for (const auto& [known, value] : spec.env)

@@ -35,7 +35,7 @@ bool is_executable(const std::string& path) {
   return is_regular(path) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// The first bytes of a readable regular file; anything else is a mistake of the person's.
+// The first bytes of a readable file; throws UsageError when there is no such file.
 std::string head_of(const std::string& path, const std::string& what) {
   struct stat st{};
   if (::stat(path.c_str(), &st) != 0)
@@ -47,7 +47,7 @@ std::string head_of(const std::string& path, const std::string& what) {
                     path));
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
-    // A program may be executable and not readable.
+    // A program may be executable but not readable.
     if (errno == EACCES && is_executable(path)) return {};
     throw UsageError(fmt::format("cannot read {} {}: {}", what, path, error_text(errno)));
   }
@@ -111,7 +111,8 @@ CommandLine program_line(const Options& options) {
   if (found.empty()) {
     if (options.target.find('/') == std::string::npos)
       throw UsageError(fmt::format("cannot run {}: no such program on PATH", options.target));
-    head_of(options.target, "program");  // says why when it is not there or a directory
+    head_of(options.target,
+            "program");  // throws the reason when it does not exist or is a directory
     throw UsageError(
         fmt::format("cannot run {0}: permission denied; run chmod +x {0}", options.target));
   }

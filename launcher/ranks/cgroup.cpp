@@ -115,7 +115,7 @@ bool JobCgroup::empty() const {
 
 void JobCgroup::kill_cgroup(const std::string& path) {
   UniqueFd fd(::open((path + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
-  // A folder that is gone has nothing left to kill.
+  // A cgroup whose folder no longer exists has no processes.
   if (fd && ::write(fd.get(), "1", 1) != 1) return;
 }
 

@@ -20,9 +20,9 @@ Containment::Containment(std::function<bool(pid_t)> is_rank, char** argv)
   guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup(), argv});
 }
 
-// After release() there is nothing to do; after a failure of our own everything still goes.
+// After release() there is nothing to do; after a failure of mgpu-run all processes are killed.
 Containment::~Containment() {
-  is_rank_ = [](pid_t) { return false; };  // by now the ranks are gone
+  is_rank_ = [](pid_t) { return false; };  // the ranks have exited by now
   if (guard_ && !empty()) kill_all();
 }
 
@@ -48,7 +48,7 @@ bool Containment::empty() {
 }
 
 void Containment::request_stop() {
-  // Nobody but us reaps our children: until then their numbers are their own.
+  // Only this process reaps its children: until then their pids are not reused.
   for (const pid_t pid : adopted_children())
     if (stop_requested_.insert(pid).second) {
       ::kill(pid, SIGTERM);

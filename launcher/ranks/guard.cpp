@@ -26,7 +26,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr const char* kName = "mg-guard";
-constexpr int kRecheckMs = 200;  // whether the launcher has moved the time on
+constexpr int kRecheckMs = 200;  // how often to check whether the deadline was moved
 constexpr auto kLongestKill = std::chrono::seconds(30);
 
 struct Watch {
@@ -64,8 +64,7 @@ void pause_between_scans() {
   ::nanosleep(&pause, nullptr);
 }
 
-// Every process that the job created, killed until none shows up twice in a row, as long as there
-// is a reason to.
+// Kills every process of the job until two scans in a row find none. Stops when still() is false.
 template <class Reason>
 void kill_until_empty(const Guard::Job& job, Reason still) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestKill;
@@ -79,7 +78,7 @@ void kill_until_empty(const Guard::Job& job, Reason still) {
   }
 }
 
-// Takes a descriptor that the launcher sends us. False: the launcher's end is closed.
+// Receives a descriptor from the launcher. False: the launcher's end is closed.
 bool receive(int lifeline, rendezvous::UniqueFd& held) {
   char byte = 0;
   iovec content{&byte, 1};
@@ -99,8 +98,7 @@ bool receive(int lifeline, rendezvous::UniqueFd& held) {
   return true;
 }
 
-// How long to sleep; the time to kill by may be moved on meanwhile, never brought forward by more
-// than a second.
+// How long to sleep; meanwhile the deadline may move later, but at most a second earlier.
 int poll_timeout_ms(std::int64_t kill_by) {
   const std::int64_t left = (kill_by - now_ns()) / 1'000'000 + 1;
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 200));
@@ -111,10 +109,10 @@ void guard_main(void* argument) {
   ::setsid();
   rename_self(watch.job->argv);
   close_all_but(watch.lifeline);
-  if (::chdir("/") != 0) return;  // hold no file system busy; "/" is always there
+  if (::chdir("/") != 0) return;  // do not keep a file system busy; "/" always exists
   rendezvous::UniqueFd held;
   pollfd lifeline{watch.lifeline, POLLIN, 0};
-  std::int64_t handled_deadline = Guard::kNever.count();  // the time for which it is done
+  std::int64_t handled_deadline = Guard::kNever.count();  // the deadline that was already handled
   while (true) {
     const auto kill_by = watch.kill_by->load(std::memory_order_relaxed);
     const bool timed = kill_by != Guard::kNever.count() && kill_by != handled_deadline;
@@ -192,7 +190,7 @@ void Guard::send_held_socket() {
 
 void Guard::dismiss() {
   if (pid_ < 0) return;
-  ::kill(pid_, SIGKILL);  // our child and not yet reaped: the pid is its own
+  ::kill(pid_, SIGKILL);  // our child and not yet reaped, so the pid is not reused
   ::waitpid(pid_, nullptr, 0);
   pid_ = -1;
 }

@@ -20,7 +20,7 @@ size_t bytes_for(size_t ranks) {
   return ranks * sizeof(int);
 }
 
-// Memory that a child can still write into when it could not be exec'ed.
+// Memory that a child can write to when its exec fails.
 volatile int* shared_ints(size_t count) {
   void* memory =
       ::mmap(nullptr, bytes_for(count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

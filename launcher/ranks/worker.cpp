@@ -38,8 +38,8 @@ void Worker::await_exit() {
   watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, still_here](const boost::system::error_code& failed) {
                       if (const auto call = still_here.lock(); call && !failed) (*call)();
-                      // Asio may wake a descriptor for an event of the one that had its place
-                      // before, when a worker is replaced within one round of the loop.
+                      // Asio may report an event of the previous descriptor with the same number
+                      // when a worker is replaced within one iteration of the loop.
                       if (!failed && !still_here.expired() && running_) await_exit();
                     });
 }
@@ -51,7 +51,7 @@ std::optional<WorkerExit> Worker::reap() {
       info.si_pid == 0)
     return std::nullopt;
   const auto now = Clock::now();
-  // Before the leader is reaped, its group's number cannot belong to anybody else.
+  // Until the leader is reaped, the id of its process group is not reused.
   ::kill(-pid_, SIGTERM);
   int status = 0;
   rusage usage{};

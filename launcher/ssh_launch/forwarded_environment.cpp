@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, 37> kSession{"HOME",
                                                     "OPTIND",
                                                     "LINENO"};
 
-// A shell in POSIX mode ends when one of these is set.
+// A shell in POSIX mode exits when one of these is set.
 constexpr std::array<std::string_view, 6> kReadOnly{"UID",      "EUID",      "PPID",
                                                     "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO"};
 
@@ -108,7 +108,7 @@ std::string sh_value(std::string_view value) {
 }
 
 std::string script_of(const RemoteProgram& program) {
-  // What printf gave ends with an x: $( ) takes newlines at the end away.
+  // The output of printf ends with an x, because $( ) removes trailing newlines.
   const auto assign = [](const std::string& name, std::string_view value) {
     const auto text = sh_value(value);
     return text.front() == '"' ? fmt::format("{0}={1};{0}=${{{0}%x}};", name, text)

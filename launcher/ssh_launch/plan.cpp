@@ -18,7 +18,7 @@ constexpr int kLostNode = 75;
 constexpr int kSshFailed = 255;
 constexpr int kUsage = 2, kCannotEnter = 126, kCannotExecute = 127;
 
-// What the fan-out says to each agent itself, or keeps to itself.
+// Options that are set for each agent separately, or not passed on.
 const std::set<std::string> kNotPassedOn{
     "hostfile",        "ssh-command", "nnodes",           "master-addr", "master-port",
     "rdzv-token-file", "insecure",    "rdzv-token-stdin", "dry-run",     "json"};
@@ -41,7 +41,7 @@ bool is_local(const Host& host, const SshLaunchFacts& facts) {
          name == facts.host_name.substr(0, facts.host_name.find('.'));
 }
 
-// Where node 0 is for the others. "localhost" is somewhere else for every one of them.
+// The address of node 0 for the other nodes, for which "localhost" would be a different host.
 std::string first_address(const std::vector<AgentStart>& agents, const SshLaunchFacts& facts) {
   const bool all_here =
       std::all_of(agents.begin(), agents.end(), [](const auto& agent) { return agent.local; });
@@ -64,7 +64,7 @@ std::vector<std::string> rendezvous_arguments(const Options& o,
 }
 
 std::optional<int> ranks_on(const Options& o, const Host& host) {
-  if (o.was_given("nproc")) return std::nullopt;  // that is passed on as it was said
+  if (o.was_given("nproc")) return std::nullopt;  // it is passed on unchanged
   if (host.slots) return host.slots;
   if (o.nproc.kind == RankCount::Kind::number) return o.nproc.number;  // torchrun's default
   return std::nullopt;
@@ -77,7 +77,7 @@ std::vector<std::string> shared_arguments(const Options& o) {
     if (!kNotPassedOn.contains(name) && name != "report") arguments.push_back(word);
   }
   if (o.append_local_rank)
-    arguments.push_back("--no-use-env");  // by the name we were started under
+    arguments.push_back("--no-use-env");  // implied by the name that mgpu-run was started with
   return arguments;
 }
 

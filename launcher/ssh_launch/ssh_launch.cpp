@@ -33,10 +33,10 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 using rendezvous::UniqueFd;
 
-// Longer than an agent takes to end its ranks.
+// Added to the time that an agent needs to stop its ranks.
 constexpr auto kSlack = std::chrono::seconds(10);
-// Others may still be writing why: an agent that failed to begin and a rank that exits with 2 look
-// alike from here.
+// Time for the other agents to print their messages: an agent that failed to start and a rank that
+// exits with 2 cannot be distinguished here.
 constexpr auto kOutputDelay = std::chrono::seconds(2);
 
 SshLaunchFacts look_up() {
@@ -49,7 +49,7 @@ SshLaunchFacts look_up() {
   return facts;
 }
 
-// The folder by the name that a person knows it by: a link to it may be there on every host.
+// The current folder as the user sees it: a symbolic link to it may exist on every host.
 std::string working_folder() {
   std::error_code failed;
   const auto here = fs::current_path(failed);
@@ -59,7 +59,7 @@ std::string working_folder() {
   return here.string();
 }
 
-// Where this program is; as a link where it was started by one, since its name has a meaning.
+// The path of this program; a link is kept, because the program name selects the defaults.
 std::string own_file(const std::string& program) {
   std::error_code failed;
   if (program.find('/') != program.npos) return fs::absolute(program, failed).string();
@@ -80,14 +80,15 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-// One agent, or the ssh that has it, and its stdin.
+// One agent, or the ssh process that runs it, and its stdin.
 struct Agent {
   std::unique_ptr<Worker> worker;
-  std::unique_ptr<asio::posix::stream_descriptor> input;  // none: it was told to end
+  std::unique_ptr<asio::posix::stream_descriptor> input;  // null: it was requested to stop
   std::string script;
 };
 
-// The agents of a job, from the first start to the last end. Its destructor kills what is left.
+// Runs the agents of a job from the first start to the last exit. The destructor kills those that
+// are left.
 class SshLaunch {
  public:
   SshLaunch(const Options& options, const Inherited& inherited, const std::string& program)
@@ -144,12 +145,12 @@ class SshLaunch {
                      .stderr_fd = out.err.get()};
     if (local)
       setup.argv.emplace_back(kRunStdinScript);
-    else  // the shell reads the command, so that it may have options and quotes
+    else  // a shell parses the command, so that it may contain options and quotes
       setup.argv.insert(setup.argv.end(), {"exec " + options_.ssh_command + " \"$@\"", "ssh",
                                            plan_[i].host.address(), kRunStdinScript});
     agent.worker = std::make_unique<Worker>(io_, spawn(setup, inherited_), nullptr);
     agent.worker->on_exit([this, i] { on_agent_exit(i); });
-    // Whoever does not read to the end has ended, or will.
+    // An error means that the agent has exited or will exit, which is handled there.
     asio::async_write(*agent.input, asio::buffer(agent.script),
                       [](const boost::system::error_code&, std::size_t) {});
   }
@@ -189,7 +190,7 @@ class SshLaunch {
     });
   }
 
-  // The end of its stdin tells an agent to end its ranks, and itself.
+  // An agent stops its ranks and exits when its stdin ends.
   void stop() {
     stopping_ = true;
     for (auto& agent : agents_) agent.input.reset();
@@ -234,7 +235,7 @@ class SshLaunch {
 
   const Options& options_;
   const Inherited& inherited_;
-  Options console_;  // of the output: lines go through as they come
+  Options console_;  // options of the output: lines are passed through unchanged
   asio::io_context io_;
   std::vector<AgentStart> plan_;
   SshLaunchPolicy policy_;
@@ -244,7 +245,7 @@ class SshLaunch {
   RemoteProgram program_;
   std::string secret_;
   std::vector<Agent> agents_;
-  std::optional<Clock::time_point> stop_at_;  // unless all have ended before
+  std::optional<Clock::time_point> stop_at_;  // unless all agents have exited before
   bool stopping_ = false;
 };
 
