@@ -22,8 +22,8 @@ void EventLoop::join_cluster() {
       .stop = [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
       .cut_off = [this](const std::string& why) { cut_off(why); },
       .end =
-          [this](int status, const std::string& words) {
-            history_.remark = words;
+          [this](int status, const std::string& remark) {
+            history_.remark = remark;
             feed(JobFinished{status});
           },
       .lease = [this](rendezvous::Nanoseconds until) { renew_lease(until); },

@@ -99,23 +99,23 @@ void EventLoop::carry_out(const StartRanks& action) {
   history_.attempts.push_back({.number = action.attempt, .started_at = time_of_day()});
   const auto log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
   if (!logs_.problem().empty()) note(logs_.problem());
-  const Attempt told{.number = restarts_,
+  const Attempt next{.number = restarts_,
                      .oom_count = oom_count_,
                      .master_addr = round_address_,
                      .master_port = round_port_,
                      .log_dir = log_dir};
-  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, told, plan_.facts);
+  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, next, plan_.facts);
   start_ranks();
 }
 
 // A rank that cannot be started counts as failed; the ranks after it are not started.
 void EventLoop::start_ranks() {
-  bool all_well = true;
+  bool all_started = true;
   for (const auto& spec : specs_) {
-    if (!all_well) {
+    if (!all_started) {
       not_started(spec.local_rank, 0);
     } else if (const auto problem = ranks_.start(spec, prefix_of(spec))) {
-      all_well = false;
+      all_started = false;
       note(*problem);
       not_started(spec.local_rank, EAGAIN);
     }

@@ -116,15 +116,15 @@ Cause from_rank_output(const FailureEvidence& evidence) {
   if (evidence.error_file) return from_exception(*evidence.error_file);
   if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
   if (report.signo != 0) {
-    const auto said = last_line(evidence.stderr_tail);
+    const auto last = last_line(evidence.stderr_tail);
     return {
-        Kind::signal, fmt::format("{}{}{}", describe(report), said.empty() ? "" : ": ", said), {}};
+        Kind::signal, fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last), {}};
   }
   if (report.code == 2 && is_usage_message(evidence.stderr_tail))
     return {Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
-  const auto said = last_line(evidence.stderr_tail);
+  const auto last = last_line(evidence.stderr_tail);
   return {Kind::exit_status,
-          said.empty() ? describe(report) : fmt::format("{}: {}", describe(report), said),
+          last.empty() ? describe(report) : fmt::format("{}: {}", describe(report), last),
           {}};
 }
 
@@ -179,12 +179,12 @@ Cause diagnose(const FailureEvidence& evidence) {
   if (report.clean()) return {};
   if (report.signo == SIGKILL) return host_oom(evidence, "this rank");
 
-  Cause said = from_rank_output(evidence);
-  if (evidence.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))
-    return said;
+  Cause own = from_rank_output(evidence);
+  if (evidence.memory.oom_kills == 0 || own.kind == Kind::gpu_oom || !is_retryable(own.kind))
+    return own;
   // The kernel killed one of the rank's children, or a rank that it communicated with.
   Cause cause = host_oom(evidence, "a process of this attempt");
-  cause.text += "; after that this rank failed: " + said.text;
+  cause.text += "; after that this rank failed: " + own.text;
   return cause;
 }
 

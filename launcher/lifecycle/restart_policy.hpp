@@ -22,8 +22,8 @@ struct FailedAttempt {
 
 struct RestartLimits {
   int max_restarts = 0;
-  std::chrono::milliseconds retry_delay{
-      0};  // before the second restart, doubled for each further one
+  // Before the second restart, doubled for each further one.
+  std::chrono::milliseconds retry_delay{0};
 };
 
 // Decides whether the ranks are restarted. `history` has the failed attempts so far, the newest

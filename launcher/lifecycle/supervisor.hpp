@@ -138,8 +138,7 @@ class Supervisor {
   State state_ = State::waiting;
   std::vector<bool> running_;
   bool multi_node_;
-  int final_status_ =
-      -1;  // set when the job has finished and the ranks of this node have not; -1: not set
+  int final_status_ = -1;  // of a job that has finished while ranks still run here; -1: not set
   int attempt_ = -1;
   int first_failed_ = -1;
   ExitReport first_report_;

@@ -27,8 +27,7 @@ struct OptionSpec {
   std::string help = {};                                       // empty: not on the help screen
   std::function<void(Options&, const std::string&)> set = {};  // throws UsageError("need ...")
   std::string torchrun = {};  // torchrun's long name, empty: torchrun has no such option
-  std::vector<std::string> variables =
-      {};  // in addition to MGPU_<NAME>, which is read for every name
+  std::vector<std::string> variables = {};  // besides MGPU_<NAME>, read for every name
   YamlForm yaml = YamlForm::scalar;
   std::vector<std::string> file_keys = {};  // names accepted only in a launch: section
   bool repeats = false;                     // all occurrences are used, not only the last

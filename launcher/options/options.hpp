@@ -85,8 +85,8 @@ struct Options {
   bool rank0_store = false;
   Milliseconds keep_alive{5'000};  // a node that is silent this long is lost
   std::string rdzv_token_file;     // holds the secret that agents prove to each other
-  bool rdzv_token_stdin =
-      false;              // the secret is the first line of stdin; end of stdin ends mgpu-run
+  // The secret is the first line of stdin; mgpu-run stops when stdin ends.
+  bool rdzv_token_stdin = false;
   bool insecure = false;  // several nodes without a secret
   std::string hostfile;   // hosts to start agents on, over ssh
   // The timeouts end ssh when a host does not answer, or no longer answers.

@@ -85,8 +85,8 @@ void RankStream::start_reading() {
 void RankStream::resume() {
   if (ended_ || waiting_) return;
   for (int i = 0; i < kReadsATurn; ++i) {
-    if (route_.console && route_.console->full())
-      return;  // the sink calls resume() when there is room
+    // When the console is full, the sink calls resume() later.
+    if (route_.console && route_.console->full()) return;
     if (!read_once()) break;
   }
   if (!ended_) start_reading();

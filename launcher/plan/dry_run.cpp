@@ -130,8 +130,8 @@ std::string shell_word(const std::string& word) {
 }
 
 Attempt planned_attempt(const Options& options) {
-  const MasterAddress asked = master_address(options);
-  Attempt attempt{.master_addr = asked.host, .master_port = asked.port};
+  const MasterAddress master = master_address(options);
+  Attempt attempt{.master_addr = master.host, .master_port = master.port};
   if (options.log_dir == "/dev/null") return attempt;
   std::error_code failed;
   const auto folder = options.log_dir ? fs::absolute(*options.log_dir, failed) / options.rdzv_id

@@ -27,8 +27,8 @@ class Guard {
   struct Job {
     std::string cookie;
     std::string cgroup;  // folder, may be empty
-    char** argv =
-        nullptr;  // main's, overwritten in the guard so that it does not have the launcher's name
+    // main's, overwritten in the guard so that it does not have the launcher's name.
+    char** argv = nullptr;
   };
 
   using Nanoseconds = std::chrono::nanoseconds;
