@@ -135,7 +135,7 @@ void EventLoop::finish_in_cluster() {
   }
   history_.status = status_;
   if (status_ == 0) {
-    logs_.job_ended_well();
+    logs_.job_succeeded();
   } else {
     const bool elsewhere = !whole && !history_.remark.empty();
     output_.print_line(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)

@@ -250,7 +250,7 @@ void EventLoop::carry_out(const Finish& action) {
     output_.print_line(failure_report(history_));
     write_error_file();
   } else {
-    logs_.job_ended_well();
+    logs_.job_succeeded();
   }
   write_report();
   containment_.release();

@@ -45,7 +45,7 @@ std::string LogFolder::begin_attempt(int number, int ranks) {
   return folder;
 }
 
-void LogFolder::job_ended_well() {
+void LogFolder::job_succeeded() {
   std::error_code ignored;
   if (temporary_ && !path_.empty()) fs::remove_all(path_, ignored);
 }

@@ -20,7 +20,7 @@ class LogFolder {
   // failure problem() gives the reason.
   std::string begin_attempt(int number, int ranks);
   // After success: removes a temporary folder and keeps one that was given.
-  void job_ended_well();
+  void job_succeeded();
 
  private:
   std::string path_;
