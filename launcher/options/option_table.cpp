@@ -278,7 +278,7 @@ std::vector<OptionSpec> output_options() {
       {.names = {"report"}, .value = "FILE", .group = output,
        .help = "write the result of the job to FILE as JSON",
        .set = text(&Options::report), .completes = Completes::files},
-      {.names = {"quiet"}, .group = output, .help = "print only errors and the failure report",
+      {.names = {"quiet"}, .group = output, .help = "print no notes, only errors and the failure report",
        .set = flag(&Options::quiet)},
       {.names = {"event-log-handler"}, .value = "NAME", .group = output,
        .set = set_event_log_handler, .torchrun = "event-log-handler",
