@@ -18,8 +18,9 @@ namespace mgpu::launcher {
 // with a cookie, keeps the processes in a cgroup of the job if one can be created, and has a guard
 // in case this process is killed.
 //
-// Orphan processes, which ranks left behind, are recognized by their parent (this process) or by
-// the cookie. No other process is ever signalled. The destructor kills the remaining processes.
+// Orphan processes, which ranks left behind, are recognized by their parent (this process), by the
+// cookie, or by the job's cgroup. No other process is ever signalled. The destructor kills the
+// remaining processes.
 class Containment {
  public:
   // `is_rank` returns whether a child is a rank and so not an orphan process. `argv` is main's.
