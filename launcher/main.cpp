@@ -1,4 +1,4 @@
-// mgpu-run: parse, plan, run, return.
+// mgpu-run: parses the options, plans the job, runs it, and returns its exit status.
 
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ void print(std::FILE* stream, const std::string& text) {
   std::fflush(stream);
 }
 
-// What would be started; nothing is.
+// The plan of the job as text or JSON; starts nothing.
 std::string show_plan(const Options& options, const JobPlan& plan) {
   const Attempt attempt = planned_attempt(options);
   const auto specs = make_rank_specs(options, plan.command, plan.placement, attempt, plan.facts);
@@ -57,7 +57,7 @@ int run_job(const Options& options, const Inherited& inherited, char** argv) {
   return loop.run();
 }
 
-// The job of a --hostfile; its agents are told so, and run it.
+// Runs a --hostfile job: starts one agent per host; the agents run the ranks.
 int run_on_hosts(const Options& options, const Inherited& inherited, const char* program) {
   if (options.dry_run) {
     print(stdout, show_ssh_launch(options));
@@ -100,8 +100,8 @@ int main(int argc, char** argv) {
   const Inherited inherited = take_over_process();
   try {
     return run(argc, argv, inherited);
-  } catch (const UsageError& mistake) {
-    print(stderr, fmt::format("mgpu-run: {}\n", mistake.what()));
+  } catch (const UsageError& error) {
+    print(stderr, fmt::format("mgpu-run: {}\n", error.what()));
     return kUsage;
   } catch (const std::exception& failure) {
     print(stderr, fmt::format("mgpu-run: {}\n", failure.what()));

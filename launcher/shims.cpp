@@ -1,6 +1,6 @@
-// What the static archives would otherwise import from a glibc newer than 2.34, so that a program
-// linked on a new system starts on an old one. The definitions are hidden: nothing outside the
-// program binds to them.
+// Replacements for functions that the static archives would otherwise import from a glibc newer
+// than 2.34, so that a program linked on a new system starts on an old one. The definitions are
+// hidden: nothing outside the program binds to them.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -44,8 +44,9 @@ int look_into(dl_phdr_info* object, std::size_t, void* data) {
 
 }  // namespace
 
-// GLIBC_2.35, called by libgcc's unwinder for every frame. It has no way back to dl_iterate_phdr
-// when this fails, so the search is done here; failing would turn every throw into an abort.
+// GLIBC_2.35, called by libgcc's unwinder for every frame. The unwinder does not fall back to
+// dl_iterate_phdr when this fails, so the search is done here; a failure would turn every throw
+// into an abort.
 MGPU_SHIM int _dl_find_object(void* address, dl_find_object* result) noexcept {
   Search search{reinterpret_cast<std::uintptr_t>(address), result};
   return ::dl_iterate_phdr(look_into, &search) == 1 ? 0 : -1;
@@ -59,9 +60,9 @@ MGPU_SHIM std::uint32_t arc4random() noexcept {
 }
 
 #if __GLIBC_PREREQ(2, 38)
-// GLIBC_2.38, which its headers put in the place of strtol and its kin; the new ones differ only in
-// that they know "0b". The old ones are reached by their names in the library, since in C++ the
-// header turns a call of strtol into one of the functions defined here.
+// GLIBC_2.38, whose headers replace strtol and similar functions; the new ones differ only in that
+// they accept "0b". The old ones are called by their names in the library, because in C++ the
+// header turns a call of strtol into a call of the functions defined here.
 #define MGPU_OLD_NAME(result, name, ...) \
   extern "C" result old_##name(__VA_ARGS__) noexcept __asm__(#name)
 MGPU_OLD_NAME(long, strtol, const char*, char**, int);

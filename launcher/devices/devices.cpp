@@ -32,7 +32,7 @@ std::string field(std::string_view text, std::string_view key) {
   return {};
 }
 
-// Device cgroups and containers leave a GPU in /proc and take its device away. access() asks the
+// Device cgroups and containers leave a GPU in /proc but remove its device. access() checks the
 // same permission as open() without waking the GPU.
 bool may_open(const Roots& roots, const std::string& minor) {
   return ::access(fmt::format("{}/nvidia{}", roots.dev, minor).c_str(), R_OK | W_OK) == 0;
@@ -64,7 +64,7 @@ VisibleGpu mig(std::string_view name, const std::vector<Gpu>& gpus) {
   return {std::string(name), found.size() == 1 ? found.front() : -1};
 }
 
-// One entry of CUDA_VISIBLE_DEVICES; nothing where the list ends. All of a list are of one kind.
+// One entry of CUDA_VISIBLE_DEVICES; nullopt where the list ends. All entries are of one kind.
 std::optional<VisibleGpu> entry(std::string_view text, std::string_view kind,
                                 const std::vector<Gpu>& gpus) {
   if (gpus.empty() || !text.starts_with(kind)) return std::nullopt;
@@ -72,7 +72,7 @@ std::optional<VisibleGpu> entry(std::string_view text, std::string_view kind,
   if (kind == "GPU-") {
     const auto found = with_uuid(text, gpus);
     if (found.size() == 1) return VisibleGpu{std::string(text), found.front()};
-    // Without /proc we know no UUIDs, and believe the list.
+    // Without /proc the UUIDs are unknown, so the list is trusted.
     const bool known =
         std::any_of(gpus.begin(), gpus.end(), [](auto& g) { return !g.uuid.empty(); });
     return known ? std::nullopt : std::optional(VisibleGpu{std::string(text), -1});
@@ -88,24 +88,24 @@ std::vector<VisibleGpu> all_of(const std::vector<Gpu>& gpus) {
   return all;
 }
 
-std::string what_is_here(const std::vector<Gpu>& gpus) {
-  if (gpus.empty()) return "this machine has no GPU that we may use";
+std::string describe_gpus(const std::vector<Gpu>& gpus) {
+  if (gpus.empty()) return "this machine has no usable GPU";
   if (gpus.size() == 1) return "this machine has GPU 0 only";
   return fmt::format("this machine has GPUs 0-{}", gpus.size() - 1);
 }
 
-VisibleGpu chosen(const std::string& name, const std::vector<Gpu>& gpus) {
+VisibleGpu chosen_gpu(const std::string& name, const std::vector<Gpu>& gpus) {
   if (!gpus.empty() && name.starts_with("MIG-")) return mig(name, gpus);
   if (!gpus.empty() && name.starts_with("GPU-")) {
     const auto found = with_uuid(name, gpus);
     if (found.size() == 1) return {name, found.front()};
     throw UsageError(
-        fmt::format("--gpus {}: {} GPUs have a UUID that begins so; see `mgpu-run devices`", name,
+        fmt::format("--gpus {}: {} GPUs have a UUID with this prefix; see `mgpu-run devices`", name,
                     found.size()));
   }
   const auto index = is_number(name) ? leading_number(name) : std::nullopt;
   if (!index || *index >= static_cast<int>(gpus.size()))
-    throw UsageError(fmt::format("--gpus {}: {}", name, what_is_here(gpus)));
+    throw UsageError(fmt::format("--gpus {}: {}", name, describe_gpus(gpus)));
   return {std::to_string(*index), *index};
 }
 
@@ -119,13 +119,14 @@ std::vector<Gpu> find_gpus(const Roots& roots) {
         read_small_file(fmt::format("{}/{}/information", folder, bus_id)).value_or("");
     if (const auto minor = field(text, "Device Minor"); is_number(minor) && !may_open(roots, minor))
       continue;
-    if (field(text, "GPU Excluded") == "Yes") continue;  // the driver was told to leave it alone
+    if (field(text, "GPU Excluded") == "Yes") continue;  // the driver is configured to exclude it
     auto uuid = field(text, "GPU UUID");
-    if (uuid.find('?') != std::string::npos) uuid.clear();  // so until the GPU is first opened
+    if (uuid.find('?') != std::string::npos)
+      uuid.clear();  // placeholder until the GPU is first opened
     gpus.push_back({0, field(text, "Model"), uuid, sysfs_bus_id(bus_id)});
   }
   std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) {
-    // A longer domain is a higher one.
+    // A domain with more digits is higher.
     return std::pair(a.bus_id.size(), a.bus_id) < std::pair(b.bus_id.size(), b.bus_id);
   });
   if (gpus.empty() && ::access(folder.c_str(), F_OK) != 0)
@@ -151,7 +152,7 @@ std::vector<VisibleGpu> visible_gpus(const std::optional<std::string>& cuda_visi
     const size_t comma = rest.find(',');
     const auto one = entry(trimmed(rest.substr(0, comma)), kind, gpus);
     if (!one) return visible;
-    // Two beginnings of one UUID are the same GPU; two MIG parts of one GPU are not.
+    // Two prefixes of one UUID are the same GPU; two MIG instances of one GPU are not.
     const bool whole = kind != "MIG-" && one->index >= 0;
     if (!seen.insert(whole ? std::to_string(one->index) : one->name).second) return {};
     visible.push_back(*one);
@@ -164,11 +165,11 @@ std::vector<VisibleGpu> chosen_gpus(const std::vector<std::string>& wanted,
                                     const std::vector<Gpu>& gpus) {
   std::vector<VisibleGpu> all;
   for (const auto& name : wanted) {
-    const auto one = chosen(name, gpus);
+    const auto one = chosen_gpu(name, gpus);
     const bool whole = !name.starts_with("MIG-");
     for (const auto& other : all)
       if (other.name == one.name || (whole && other.index == one.index))
-        throw UsageError(fmt::format("--gpus: {} is named twice", name));
+        throw UsageError(fmt::format("--gpus: {} is listed twice", name));
     all.push_back(one);
   }
   return all;

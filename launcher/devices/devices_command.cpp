@@ -15,7 +15,7 @@ namespace mgpu::launcher {
 using rendezvous::text_table;
 namespace {
 
-// A word for a cell; what is not known is a dash.
+// The text of a table cell; a dash when unknown.
 std::string cell(std::string text) {
   return text.empty() ? "-" : text;
 }
@@ -26,7 +26,7 @@ std::string memory_cell(const DeviceReport::Entry& entry) {
   return fmt::format("{:.1f} of {:.1f} GiB", entry.memory_used / kGiB, entry.memory_total / kGiB);
 }
 
-void ask_nvml(const Nvml& nvml, DeviceReport& report) {
+void query_nvml(const Nvml& nvml, DeviceReport& report) {
   report.driver = nvml.driver();
   const int count = nvml.count();
   for (int i = 0; i < count; ++i) {
@@ -73,7 +73,7 @@ DeviceReport report_devices(const Roots& roots,
   DeviceReport report;
   try {
     const Nvml nvml;
-    ask_nvml(nvml, report);
+    query_nvml(nvml, report);
   } catch (const std::runtime_error& error) {
     report.shortfall = error.what();
     for (auto& gpu : find_gpus(roots)) report.gpus.emplace_back().gpu = std::move(gpu);
@@ -92,7 +92,7 @@ DeviceReport report_devices(const Roots& roots,
 std::string devices_text(const DeviceReport& report) {
   if (report.gpus.empty()) {
     if (report.shortfall.empty())
-      return "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n";
+      return "no GPUs: the NVIDIA driver reports none; jobs run on CPUs\n";
     return fmt::format("no GPUs: {}; jobs run on CPUs\n", report.shortfall);
   }
   std::vector<std::vector<std::string>> rows{
@@ -110,7 +110,7 @@ std::string devices_text(const DeviceReport& report) {
     text += "\n" + link_table(report) + peer_lines(report);
   if (!report.driver.empty()) text += fmt::format("driver {}\n", report.driver);
   if (!report.shortfall.empty())
-    text += fmt::format("memory, capability and links are not known: {}\n", report.shortfall);
+    text += fmt::format("memory, capability and links are unknown: {}\n", report.shortfall);
   return text;
 }
 
@@ -132,7 +132,7 @@ std::string devices_json(const DeviceReport& report) {
                                       {"links", report.links},
                                       {"p2p", report.peers},
                                       {"shortfall", report.shortfall}};
-  // A name with bytes that are no UTF-8 must not keep the rest from being told.
+  // A name that is not valid UTF-8 must not prevent the output.
   return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -11,8 +11,8 @@
 
 namespace mgpu::launcher {
 
-// All that can be told about the GPUs of this machine. The matrices have a row and a column for
-// each GPU, and are empty when only the kernel's files told.
+// What is known about the GPUs of this machine. The matrices have a row and a column for each GPU;
+// they are empty without NVML.
 struct DeviceReport {
   struct Entry {
     Gpu gpu;
@@ -27,18 +27,18 @@ struct DeviceReport {
   std::vector<std::vector<std::string>> links;
   std::vector<std::vector<bool>> peers;
   std::string driver;
-  std::string shortfall;  // why NVML did not tell; empty when it did
+  std::string shortfall;  // why NVML is not available; empty: it is
 };
 
-// Asks NVML, and where there is none the kernel's files.
+// Queries NVML, or reads the kernel's files if NVML is not available.
 DeviceReport report_devices(const Roots& roots,
                             const std::optional<std::string>& cuda_visible_devices);
 
 std::string devices_text(const DeviceReport& report);
 std::string devices_json(const DeviceReport& report);
 
-// `mgpu-run devices [--json]`: prints what report_devices finds. Returns the exit status: 0, also
-// on a machine without GPUs.
+// `mgpu-run devices [--json]`: prints the report. Returns the exit status: 0, also on a machine
+// without GPUs.
 int run_devices_command(const Options& options, std::ostream& out);
 
 }  // namespace mgpu::launcher

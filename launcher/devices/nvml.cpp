@@ -14,7 +14,7 @@
 namespace mgpu::launcher {
 namespace {
 
-// The few declarations of nvml.h that we need, by its documented binary interface.
+// The few declarations of nvml.h that are needed, from its documented binary interface.
 using Device = void*;
 constexpr int kSuccess = 0;
 constexpr unsigned kP2pRead = 0;
@@ -52,7 +52,7 @@ struct Nvml::Library {
 
   template <class... Args>
   int call(const char* name, Args... args) const {
-    // Drivers of any age: what this one does not have is answered as "not supported".
+    // A function that an older driver lacks is reported as "not supported".
     constexpr int kNotSupported = 3;
     const auto function = reinterpret_cast<int (*)(Args...)>(::dlsym(handle, name));
     return function ? function(args...) : kNotSupported;
@@ -93,11 +93,11 @@ struct Nvml::Library {
 
 Nvml::Nvml() : library_(std::make_unique<Library>()) {
   library_->handle = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library_->handle) throw std::runtime_error("libnvidia-ml.so.1 is not on this machine");
+  if (!library_->handle) throw std::runtime_error("libnvidia-ml.so.1 not found on this machine");
   if (const int code = library_->call("nvmlInit_v2"); code != kSuccess) {
     const auto why = library_->error(code);
     ::dlclose(library_->handle);
-    throw std::runtime_error("cannot start NVML: " + why);
+    throw std::runtime_error("cannot initialize NVML: " + why);
   }
   unsigned count = 0;
   library_->call("nvmlDeviceGetCount_v2", &count);
@@ -193,7 +193,7 @@ std::string Nvml::link(int a, int b) const {
   const auto& links = library_->links.at(a);
   if (const auto direct = links.to.find(bus_id(b)); direct != links.to.end())
     return fmt::format("NV{}", direct->second);
-  // Through a switch, which is the other end of every link: as wide as the narrower GPU.
+  // Through a switch, the other end of every link: as many links as the GPU with fewer links has.
   const int through = std::min(links.active, library_->links.at(b).active);
   if (through > 0 && library_->peers(a, b, kP2pNvlink)) return fmt::format("NV{}", through);
   unsigned level = 0;

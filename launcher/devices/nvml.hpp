@@ -6,35 +6,35 @@
 
 namespace mgpu::launcher {
 
-// NVIDIA's management library, found when it is asked for and never linked, so that mgpu-run
-// starts where there is none. Opening costs tens of milliseconds on a GPU machine. What a GPU
-// does not tell is empty or 0. Closing unloads it.
+// NVIDIA's management library, loaded at run time and never linked, so that mgpu-run starts without
+// it. Opening costs tens of milliseconds on a GPU machine. Unknown values are empty or 0. The
+// destructor unloads the library.
 class Nvml {
  public:
   struct Memory {
     std::uint64_t total = 0;  // bytes
-    std::uint64_t used = 0;   // by programs, without what the driver keeps for itself
+    std::uint64_t used = 0;   // by programs, without memory reserved by the driver
   };
 
-  // What goes wrong with a GPU; what it does not tell is well.
+  // Problems of a GPU; an unknown value counts as no problem.
   struct Health {
     std::uint64_t uncorrected_errors = 0;  // of its memory, since the driver was loaded
-    bool remapping_pending = false;        // bad rows are replaced at the next reset
+    bool remapping_pending = false;        // bad rows are remapped at the next reset
     bool remapping_failed = false;
     bool compute_prohibited = false;
     bool mig = false;
-    std::uint64_t slowdown = 0;  // why its clocks are held down, in NVML's bits
+    std::uint64_t slowdown = 0;  // why its clocks are reduced, as NVML's bits
   };
 
-  // Throws std::runtime_error with one line when the library or the driver is not there.
+  // Throws std::runtime_error with one line when the library or the driver is not available.
   Nvml();
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  int count() const;  // of the GPUs that we may open, in the order of PCI addresses
+  int count() const;  // GPUs that this process may open, in the order of PCI addresses
   std::string driver() const;
-  int cuda_version() const;  // the newest that the driver runs: 13000 is 13.0
+  int cuda_version() const;  // the newest version that the driver supports: 13000 is 13.0
   std::string name(int gpu) const;
   std::string uuid(int gpu) const;
   std::string bus_id(int gpu) const;      // as in sysfs
@@ -42,8 +42,8 @@ class Nvml {
   Memory memory(int gpu) const;
   Health health(int gpu) const;
 
-  // How two GPUs are joined, in the words of `nvidia-smi topo -m`: NV and the number of links,
-  // else PIX (one switch), PXB (several), PHB (host bridge), NODE, SYS; "?" when not told.
+  // How two GPUs are connected, in the notation of `nvidia-smi topo -m`: NV and the number of
+  // links, else PIX (one switch), PXB (several), PHB (host bridge), NODE, SYS; "?" when unknown.
   std::string link(int a, int b) const;
   bool can_read_peer(int a, int b) const;  // P2P
 

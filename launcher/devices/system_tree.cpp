@@ -13,7 +13,7 @@
 namespace mgpu::launcher {
 namespace {
 
-constexpr int kMostIds = 65536;  // more than any kernel counts; a bound for nonsense
+constexpr int kMostIds = 65536;  // more than any kernel supports; limits invalid input
 
 // Reads a number off the front of `text`.
 std::optional<int> take_number(std::string_view& text) {

@@ -14,7 +14,7 @@ std::vector<int> read_ids(const std::string& path) {
   return parse_id_list(read_small_file(path).value_or(""));
 }
 
-// The cores that share the last level of cache with `cpu`; none when the kernel does not tell.
+// The cores that share the last-level cache of a core; empty when unknown.
 std::vector<int> cache_sharers(const std::string& cpu_folder) {
   int highest = 0;
   std::string best;
@@ -38,7 +38,7 @@ std::map<int, int> nodes_of_cpus(const std::string& nodes_folder) {
 }
 
 std::vector<int> own_cpus() {
-  // Large kernels refuse a mask that is smaller than theirs.
+  // Kernels reject a mask that is smaller than their own.
   constexpr int kMostCpus = 16384;
   cpu_set_t* mask = CPU_ALLOC(kMostCpus);
   if (!mask) return {};
@@ -76,7 +76,7 @@ Topology read_topology(const Roots& roots, const std::vector<int>& allowed_cpus,
   const auto cpu_root = roots.sys + "/devices/system/cpu";
   const auto node_root = roots.sys + "/devices/system/node";
   const auto node_of = nodes_of_cpus(node_root);
-  std::map<int, int> core_of, cache_of;  // one reading serves all that share
+  std::map<int, int> core_of, cache_of;  // read once for all cores that share it
 
   Topology topology;
   for (const int id : in_both(read_ids(cpu_root + "/online"), allowed_cpus)) {

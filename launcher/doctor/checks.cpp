@@ -15,7 +15,7 @@ bool has_visible_gpu(const DoctorFacts& facts) {
   return std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) { return gpu.visible; });
 }
 
-// 13000 of "13.0"; 0 of what is none.
+// 13000 for "13.0"; 0 when it is not a version.
 int cuda_number(std::string_view text) {
   int major = 0, minor = 0;
   const char* const end = text.data() + text.size();
@@ -29,18 +29,18 @@ Finding torch_finding(const DoctorFacts& facts) {
   const auto& torch = facts.torch;
   if (torch.folder.empty())
     return {"libtorch", Verdict::warn,
-            "none found: neither beside mgpu-train, nor by LIBTORCH_ROOT, nor in python3",
-            "mgpu-train needs it: scripts/setup.sh --torch, or set LIBTORCH_ROOT"};
-  const auto text =
-      fmt::format("{} in {} (by {})", torch.version.empty() ? "of unknown version" : torch.version,
-                  torch.folder, torch.by);
+            "not found beside mgpu-train, in LIBTORCH_ROOT or in python3",
+            "mgpu-train needs it: run scripts/setup.sh --torch, or set LIBTORCH_ROOT"};
+  const auto text = fmt::format("{} in {} (found by {})",
+                                torch.version.empty() ? "unknown version" : torch.version,
+                                torch.folder, torch.by);
   if (has_visible_gpu(facts) && !torch.has_cuda_library)
-    return {"libtorch", Verdict::warn, text + ": for CPUs only",
-            "take a build with CUDA, or the GPUs stay idle"};
+    return {"libtorch", Verdict::warn, text + ": CPU-only build",
+            "use a build with CUDA, or the GPUs stay idle"};
   return {"libtorch", Verdict::pass, text};
 }
 
-// Whether the driver is new enough: of the same major version any is.
+// Whether the driver is new enough; minor versions are compatible.
 Finding cuda_finding(const DoctorFacts& facts) {
   const auto& torch = facts.torch;
   const int built_for = cuda_number(torch.cuda);
@@ -50,7 +50,7 @@ Finding cuda_finding(const DoctorFacts& facts) {
   if (facts.driver_cuda == 0 || built_for == 0) return {"cuda", Verdict::pass, text};
   if (built_for / 1000 > facts.driver_cuda / 1000)
     return {"cuda", Verdict::fail,
-            fmt::format("{}; driver {} goes up to {}", text, facts.devices.driver,
+            fmt::format("{}; driver {} supports CUDA up to {}", text, facts.devices.driver,
                         cuda_text(facts.driver_cuda)),
             fmt::format("install a driver for CUDA {} or newer, or a LibTorch for CUDA {}",
                         built_for / 1000, facts.driver_cuda / 1000)};
@@ -60,8 +60,8 @@ Finding cuda_finding(const DoctorFacts& facts) {
 Finding nccl_finding(const DoctorFacts& facts) {
   if (!facts.torch.nccl.empty()) return {"nccl", Verdict::pass, facts.torch.nccl};
   return {"nccl", Verdict::warn, "no libnccl.so.2 beside this LibTorch",
-          "its build may have NCCL inside; if ranks cannot find it, install the nvidia-nccl "
-          "package of its CUDA version"};
+          "NCCL may be linked in; if ranks cannot find it, install the nvidia-nccl package for its "
+          "CUDA version"};
 }
 
 std::string last_line(std::string text) {
@@ -73,24 +73,24 @@ Finding trainer_finding(const DoctorFacts& facts) {
   const auto& trainer = facts.trainer;
   if (trainer.path.empty())
     return {"mgpu-train", Verdict::warn,
-            "neither beside mgpu-run nor on PATH: recipes (.yaml) cannot run",
+            "not found beside mgpu-run or on PATH: recipes (.yaml) cannot run",
             "build it, or set MGPU_TRAIN; scripts and programs run without it"};
-  if (trainer.late)
-    return {"mgpu-train", Verdict::fail, trainer.path + " --version does not come to an end",
-            "its libraries may be on a file system that does not answer: try it by hand"};
-  const auto said = last_line(trainer.output);
+  if (trainer.timed_out)
+    return {"mgpu-train", Verdict::fail, trainer.path + " --version did not exit in time",
+            "its libraries may be on a file system that does not respond: run it by hand"};
+  const auto last_output = last_line(trainer.output);
   if (trainer.status != 0)
     return {"mgpu-train", Verdict::fail,
-            fmt::format("{} --version ends with {}{}{}", trainer.path, trainer.status,
-                        said.empty() ? "" : ": ", said),
-            said.find("shared libraries") != said.npos
-                ? "a library that it was built with has moved: build it again"
-                : "try it by hand, or build it again"};
-  if (said.find(facts.our_version) == said.npos)
+            fmt::format("{} --version exited with status {}{}{}", trainer.path, trainer.status,
+                        last_output.empty() ? "" : ": ", last_output),
+            last_output.find("shared libraries") != last_output.npos
+                ? "a library that it was built with has moved: rebuild it"
+                : "run it by hand, or rebuild it"};
+  if (last_output.find(facts.our_version) == last_output.npos)
     return {"mgpu-train", Verdict::warn,
-            fmt::format("{} is {}, mgpu-run is {}", trainer.path, said, facts.our_version),
-            "build both from one tree"};
-  return {"mgpu-train", Verdict::pass, fmt::format("{} in {}", said, trainer.path)};
+            fmt::format("{} is {}, mgpu-run is {}", trainer.path, last_output, facts.our_version),
+            "build both from the same source tree"};
+  return {"mgpu-train", Verdict::pass, fmt::format("{} in {}", last_output, trainer.path)};
 }
 
 }  // namespace

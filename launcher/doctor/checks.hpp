@@ -9,7 +9,7 @@ namespace mgpu::launcher {
 
 enum class Verdict { pass, warn, fail };
 
-// What a check came to, and what a person can do about it; advice is empty when all is well.
+// The result of a check and what to do about it; advice is empty when the check passed.
 struct Finding {
   std::string check;
   Verdict verdict = Verdict::pass;
@@ -18,11 +18,11 @@ struct Finding {
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 
-// Judges the facts; looks nothing up. What does not concern this machine (links between GPUs where
-// there is one) has no finding. Fail means that jobs cannot run, warn that they may run badly.
+// Evaluates the facts; reads nothing else. Checks that do not apply to this machine (such as links
+// when there is one GPU) have no finding. Fail: jobs cannot run; warn: they may run badly.
 std::vector<Finding> examine(const DoctorFacts& facts);
 
-// Parts of it, each with findings of its own.
+// The parts of examine.
 std::vector<Finding> examine_gpus(const DoctorFacts& facts);
 std::vector<Finding> examine_programs(const DoctorFacts& facts);
 std::vector<Finding> examine_network(const DoctorFacts& facts);

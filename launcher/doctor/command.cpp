@@ -31,7 +31,7 @@ std::size_t count(const std::vector<Finding>& findings, Verdict verdict) {
                     [&](const Finding& finding) { return finding.verdict == verdict; }));
 }
 
-// Words in lines of that width, all but the first behind `indent` blanks.
+// Wraps the text at kWidth; all lines but the first are indented by `indent` spaces.
 std::string wrapped(std::string_view text, std::size_t indent) {
   std::string lines;
   std::size_t column = indent;
@@ -52,7 +52,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
   return lines;
 }
 
-// What another program said, or a name, may hold anything.
+// Replaces control characters: output of other programs and names may contain them.
 std::string printable(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';

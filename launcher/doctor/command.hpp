@@ -13,8 +13,8 @@ namespace mgpu::launcher {
 std::string doctor_text(const std::vector<Finding>& findings);
 std::string doctor_json(const std::vector<Finding>& findings);
 
-// `mgpu-run doctor [--port N] [--json]`: looks at this machine, prints a line a check and what to
-// do about those that did not pass. Returns the exit status: 1 when one failed, else 0.
+// `mgpu-run doctor [--port N] [--json]`: checks this machine and prints one line per check, with
+// advice for those that did not pass. Returns the exit status: 1 when a check failed, else 0.
 int run_doctor_command(const Options& options, const Inherited& inherited, std::ostream& out);
 
 }  // namespace mgpu::launcher

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = 1 << 20;  // of a table; a program's has a few KiB
 
-// A file that is read piece by piece; a piece that is not all there is none.
+// Reads a file in pieces; a piece that is not complete counts as missing.
 class File {
  public:
   explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -42,7 +42,7 @@ class File {
   rendezvous::UniqueFd fd_;
 };
 
-// Where an address of the running program is in its file.
+// The file offset of a virtual address.
 std::optional<std::uint64_t> offset_of(std::uint64_t address,
                                        const std::vector<Elf64_Phdr>& segments) {
   for (const auto& segment : segments)

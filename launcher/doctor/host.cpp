@@ -42,7 +42,7 @@ std::uint64_t meminfo(const std::string& text, std::string_view key) {
   return kib << 10;
 }
 
-// The tightest limit of a v2 cgroup and those above it; 0: none.
+// The lowest limit of a v2 cgroup and its ancestors; 0: none.
 std::uint64_t tightest_limit(std::string folder) {
   std::uint64_t tightest = 0;
   while (folder.size() > 1) {
@@ -71,20 +71,20 @@ std::string address_text(const sockaddr* address) {
 
 DiskFacts look_at_disk(const std::string& what, const std::string& path) {
   DiskFacts disk{.what = what, .path = path};
-  // A cache that is not there yet will be made where there is a folder now.
+  // A folder that does not exist yet will be created in its nearest existing parent.
   fs::path there = path;
   std::error_code error;
   while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
   if (there.empty()) there = ".";
-  struct statvfs told{};
-  if (::statvfs(there.c_str(), &told) != 0) {
+  struct statvfs stats{};
+  if (::statvfs(there.c_str(), &stats) != 0) {
     disk.error = error_text(errno);
     return disk;
   }
-  disk.total = static_cast<std::uint64_t>(told.f_blocks) * told.f_frsize;
-  disk.free = static_cast<std::uint64_t>(told.f_bavail) * told.f_frsize;
-  if (told.f_files > 0)
-    disk.free_inodes = static_cast<double>(told.f_favail) / static_cast<double>(told.f_files);
+  disk.total = static_cast<std::uint64_t>(stats.f_blocks) * stats.f_frsize;
+  disk.free = static_cast<std::uint64_t>(stats.f_bavail) * stats.f_frsize;
+  if (stats.f_files > 0)
+    disk.free_inodes = static_cast<double>(stats.f_favail) / static_cast<double>(stats.f_files);
   disk.writable = ::access(there.c_str(), W_OK | X_OK) == 0;
   return disk;
 }
@@ -96,13 +96,13 @@ PortFacts try_port(int port) {
     return facts;
   };
   const UniqueFd server = tcp_socket(), client = tcp_socket();
-  if (!server || !client) return failed("make a socket for");
+  if (!server || !client) return failed("create a socket for");
   const int on = 1;
   ::setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  // One that is asked for is for other nodes too, and must be free on all interfaces.
+  // A requested port is also used by other nodes, so it must be free on all interfaces.
   address.sin_addr.s_addr = htonl(port == 0 ? INADDR_LOOPBACK : INADDR_ANY);
   auto* const plain = reinterpret_cast<sockaddr*>(&address);
   socklen_t size = sizeof address;
@@ -110,7 +110,7 @@ PortFacts try_port(int port) {
   if (port != 0) return facts;
   if (::listen(server.get(), 1) != 0) return failed("listen on");
   if (::getsockname(server.get(), plain, &size) != 0) return failed("find");
-  // A firewall may drop the packets without a word.
+  // A firewall may drop the packets silently.
   const timeval patience{.tv_sec = 2, .tv_usec = 0};
   ::setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (::connect(client.get(), plain, size) != 0) return failed("connect to");

@@ -11,21 +11,23 @@ namespace {
 constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
 
 Finding port_finding(const DoctorFacts& facts) {
-  if (facts.any_port.error.empty()) return {"ports", Verdict::pass, "ranks can meet on 127.0.0.1"};
-  return {"ports", Verdict::fail, "ranks cannot meet on 127.0.0.1: " + facts.any_port.error,
-          "bring the loopback interface up (ip link set lo up) and let its packets through the "
+  if (facts.any_port.error.empty())
+    return {"ports", Verdict::pass, "ranks can connect over 127.0.0.1"};
+  return {"ports", Verdict::fail, "ranks cannot connect over 127.0.0.1: " + facts.any_port.error,
+          "bring the loopback interface up (ip link set lo up) and allow its traffic in the "
           "firewall"};
 }
 
 Finding wanted_port_finding(const PortFacts& wanted) {
   const auto check = fmt::format("port {}", wanted.port);
   if (wanted.error.empty()) return {check, Verdict::pass, "free"};
-  return {
-      check, Verdict::fail, wanted.error,
-      fmt::format("see who has it with `ss -ltnp sport = :{}`, or choose another", wanted.port)};
+  return {check, Verdict::fail, wanted.error,
+          fmt::format("find the process with `ss -ltnp sport = :{}`, or choose another port",
+                      wanted.port)};
 }
 
-// As NCCL and gloo read such a list: beginnings of names; "=" before it: whole names; "^": all but.
+// Matches a name as NCCL and gloo do: the list has prefixes; a leading "=" means exact names, "^"
+// excludes the matches.
 bool is_chosen(const std::string& name, std::string_view list) {
   const bool all_but = list.starts_with('^');
   if (all_but) list.remove_prefix(1);
@@ -51,7 +53,7 @@ std::string interfaces_text(const std::vector<InterfaceFacts>& interfaces) {
 
 Finding interfaces_finding(const DoctorFacts& facts) {
   if (facts.interfaces.empty())
-    return {"network", Verdict::pass, "loopback only: jobs of one node"};
+    return {"network", Verdict::pass, "loopback only: single-node jobs"};
   return {"network", Verdict::pass, interfaces_text(facts.interfaces)};
 }
 
@@ -65,7 +67,7 @@ void add_chosen_interfaces(const DoctorFacts& facts, std::vector<Finding>& findi
                                  [&](const auto& one) { return is_chosen(one.name, list); });
     if (any) continue;
     findings.push_back({variable, Verdict::fail,
-                        fmt::format("{} fits no interface that is up", list),
+                        fmt::format("{} matches no interface that is up", list),
                         "unset it, or name one of: lo" + [&] {
                           std::string names;
                           for (const auto& one : facts.interfaces) names += ", " + one.name;
@@ -81,49 +83,49 @@ void add_fabric(const DoctorFacts& facts, std::vector<Finding>& findings) {
     if (is_active) active.push_back(name);
   if (active.empty()) {
     findings.push_back({"infiniband", Verdict::warn, "no port is active",
-                        "jobs over several nodes go over Ethernet: check cables and the subnet "
-                        "manager (ibstat)"});
+                        "multi-node jobs use Ethernet: check cables and the subnet manager "
+                        "(ibstat)"});
     return;
   }
   const auto& locked = facts.limits.locked_memory;
   if (locked && *locked < 64 * kMiB)
     findings.push_back({"infiniband", Verdict::warn,
-                        fmt::format("{} active, but only {} may be locked in memory",
+                        fmt::format("{} active, but the locked-memory limit is {}",
                                     fmt::join(active, ", "), size_text(*locked)),
-                        "ulimit -l unlimited; in a container start it with --ulimit memlock=-1"});
+                        "run ulimit -l unlimited; start a container with --ulimit memlock=-1"});
   else
     findings.push_back(
         {"infiniband", Verdict::pass, fmt::format("{} active", fmt::join(active, ", "))});
 }
 
-// Switches that people set while they look for a fault and then forget.
+// Debugging switches that are often left set.
 void add_switches(const DoctorFacts& facts, std::vector<Finding>& findings) {
   struct Switch {
     const char* variable;
     const char* effect;
   };
   for (const auto& [variable, effect] : {
-           Switch{"NCCL_P2P_DISABLE", "GPUs talk through host memory"},
-           Switch{"NCCL_SHM_DISABLE", "ranks of one node talk over the network"},
+           Switch{"NCCL_P2P_DISABLE", "GPUs communicate through host memory"},
+           Switch{"NCCL_SHM_DISABLE", "ranks of one node communicate over the network"},
            Switch{"NCCL_IB_DISABLE", "InfiniBand is not used"},
            Switch{"CUDA_LAUNCH_BLOCKING", "the GPU waits for the CPU after every kernel"},
        }) {
     const auto set = facts.variables.find(variable);
     if (set == facts.variables.end() || set->second.empty() || set->second == "0") continue;
     findings.push_back({variable, Verdict::warn, fmt::format("is {}: {}", set->second, effect),
-                        "unset it unless you are looking for a fault"});
+                        "unset it unless you are debugging"});
   }
 }
 
-struct Room {
-  std::uint64_t least, good;  // below `least` nothing works, below `good` little does
+struct SpaceLimits {
+  std::uint64_t fail_below, warn_below;
 };
 
-Finding disk_finding(const DiskFacts& disk, const Room& room) {
+Finding disk_finding(const DiskFacts& disk, const SpaceLimits& limits) {
   const auto check = "disk: " + disk.what;
   const bool needed = disk.what == "current folder" || disk.what == "temporary files";
-  if (disk.late)
-    return {check, Verdict::fail, disk.path + ": the file system does not answer",
+  if (disk.timed_out)
+    return {check, Verdict::fail, disk.path + ": the file system does not respond",
             "a network mount may be gone: see `mount` and `dmesg`"};
   if (!disk.error.empty())
     return {check, needed ? Verdict::fail : Verdict::warn,
@@ -131,33 +133,34 @@ Finding disk_finding(const DiskFacts& disk, const Room& room) {
   const auto text =
       fmt::format("{} of {} free in {}", size_text(disk.free), size_text(disk.total), disk.path);
   if (!disk.writable)
-    return {check, Verdict::warn, disk.path + " cannot be written to",
-            disk.what == "current folder" ? "name an output_dir and a --log-dir elsewhere"
+    return {check, Verdict::warn, disk.path + " is not writable",
+            disk.what == "current folder" ? "set output_dir and --log-dir to another folder"
                                           : "choose another folder, or change its permissions"};
-  if (disk.free < room.good)
-    return {check, disk.free < room.least && needed ? Verdict::fail : Verdict::warn, text,
-            "make room: a checkpoint of 7B parameters has 14 GB, with its optimizer about 100"};
+  if (disk.free < limits.warn_below)
+    return {
+        check, disk.free < limits.fail_below && needed ? Verdict::fail : Verdict::warn, text,
+        "free some space: a checkpoint of 7B parameters takes 14 GB, with optimizer state about "
+        "100 GB"};
   if (disk.free_inodes < 0.01)
-    return {check, Verdict::warn, text + ", but hardly any file can be added (inodes)",
-            "remove small files"};
+    return {check, Verdict::warn, text + ", but almost no inodes are free", "remove small files"};
   return {check, Verdict::pass, text};
 }
 
-Room room_for(const DiskFacts& disk) {
+SpaceLimits limits_for(const DiskFacts& disk) {
   if (disk.what == "temporary files") return {64 * kMiB, kGiB};
   return {kGiB, 20 * kGiB};
 }
 
 Finding shared_memory_finding(const DiskFacts& shared) {
   constexpr auto* kAdvice =
-      "NCCL and data loaders pass data there: start the container with --shm-size=8g or "
+      "NCCL and data loaders pass data through it: start the container with --shm-size=8g or "
       "--ipc=host, "
-      "or as root: mount -o remount,size=8G /dev/shm";
-  if (shared.late || !shared.error.empty() || !shared.writable)
+      "or run as root: mount -o remount,size=8G /dev/shm";
+  if (shared.timed_out || !shared.error.empty() || !shared.writable)
     return {"shared memory", Verdict::fail,
             fmt::format("{}: {}", shared.path,
-                        shared.late            ? "does not answer"
-                        : shared.error.empty() ? "cannot be written to"
+                        shared.timed_out       ? "does not respond"
+                        : shared.error.empty() ? "is not writable"
                                                : shared.error),
             kAdvice};
   const auto text = fmt::format("{} of {} free in {}", size_text(shared.free),
@@ -168,28 +171,28 @@ Finding shared_memory_finding(const DiskFacts& shared) {
 
 Finding memory_finding(const MemoryState& memory) {
   auto text = fmt::format("{} of {} free", size_text(memory.available), size_text(memory.total));
-  auto room = memory.available;
+  auto usable = memory.available;
   if (memory.cgroup_limit > 0 && memory.cgroup_limit < memory.total) {
-    text += fmt::format(", at most {} for us (cgroup)", size_text(memory.cgroup_limit));
-    room = std::min(room, memory.cgroup_limit);
+    text += fmt::format(", limited to {} by the cgroup", size_text(memory.cgroup_limit));
+    usable = std::min(usable, memory.cgroup_limit);
   }
   if (memory.oom_kills > 0)
     return {"memory", Verdict::warn,
-            fmt::format("{}; the kernel has killed {} processes here for want of it", text,
+            fmt::format("{}; the kernel's OOM killer has killed {} processes here", text,
                         memory.oom_kills),
             "raise the container's limit, or use fewer ranks and loader threads"};
-  if (room < 2 * kGiB)
+  if (usable < 2 * kGiB)
     return {"memory", Verdict::warn, text,
-            "free some, or raise the container's limit: a rank with a GPU takes 2 to 4 GiB"};
+            "free some memory, or raise the container's limit: a rank with a GPU needs 2 to 4 GiB"};
   return {"memory", Verdict::pass, text};
 }
 
 Finding files_finding(const LimitFacts& limits) {
   if (!limits.open_files) return {"open files", Verdict::pass, "no limit"};
-  const auto text = fmt::format("{} for each rank", *limits.open_files);
+  const auto text = fmt::format("{} per rank", *limits.open_files);
   if (*limits.open_files >= 1024) return {"open files", Verdict::pass, text};
   return {"open files", *limits.open_files < 256 ? Verdict::fail : Verdict::warn, text,
-          fmt::format("ulimit -n {}", limits.open_files_hard.value_or(65536))};
+          fmt::format("run ulimit -n {}", limits.open_files_hard.value_or(65536))};
 }
 
 }  // namespace
@@ -206,7 +209,7 @@ std::vector<Finding> examine_network(const DoctorFacts& facts) {
 
 std::vector<Finding> examine_host(const DoctorFacts& facts) {
   std::vector<Finding> findings;
-  for (const auto& disk : facts.disks) findings.push_back(disk_finding(disk, room_for(disk)));
+  for (const auto& disk : facts.disks) findings.push_back(disk_finding(disk, limits_for(disk)));
   findings.push_back(shared_memory_finding(facts.shared_memory));
   findings.push_back(memory_finding(facts.memory));
   findings.push_back(files_finding(facts.limits));

@@ -38,11 +38,11 @@ std::string set_variable(const char* name) {
   return variable(name).value_or("");
 }
 
-// What `ask` gives, or nothing when it takes longer than the limit. Then its thread is left to
-// itself: what hangs in the kernel cannot be called back.
-template <class Ask>
-auto within(Milliseconds limit, Ask ask) -> std::optional<decltype(ask())> {
-  const auto task = std::make_shared<std::packaged_task<decltype(ask())()>>(std::move(ask));
+// The result of `query`, or nullopt when it takes longer than the limit. Its thread is then
+// abandoned: a call that hangs in the kernel cannot be cancelled.
+template <class Query>
+auto within(Milliseconds limit, Query query) -> std::optional<decltype(query())> {
+  const auto task = std::make_shared<std::packaged_task<decltype(query())()>>(std::move(query));
   auto answer = task->get_future();
   std::thread([task] { (*task)(); }).detach();
   if (answer.wait_for(limit) != std::future_status::ready) return std::nullopt;
@@ -55,7 +55,7 @@ struct Gpus {
   int driver_cuda = 0;
 };
 
-Gpus ask_gpus(const Roots& roots, const std::optional<std::string>& visible) {
+Gpus query_gpus(const Roots& roots, const std::optional<std::string>& visible) {
   Gpus gpus;
   gpus.devices = report_devices(roots, visible);
   if (!gpus.devices.shortfall.empty()) return gpus;
@@ -74,8 +74,8 @@ void look_at_gpus(DoctorFacts& facts, const Roots& roots) {
   facts.device_files = !names_in(roots.proc + "/driver/nvidia/gpus").empty() ||
                        ::access((roots.dev + "/nvidiactl").c_str(), F_OK) == 0;
   auto gpus = within(
-      kLimit, [roots, visible = facts.cuda_visible_devices] { return ask_gpus(roots, visible); });
-  facts.nvml_late = !gpus;
+      kLimit, [roots, visible = facts.cuda_visible_devices] { return query_gpus(roots, visible); });
+  facts.nvml_timed_out = !gpus;
   if (!gpus) return;
   facts.devices = std::move(gpus->devices);
   facts.health = std::move(gpus->health);
@@ -84,10 +84,10 @@ void look_at_gpus(DoctorFacts& facts, const Roots& roots) {
 
 DiskFacts disk_in_time(const std::string& what, const std::string& path) {
   auto disk = within(kLimit, [=] { return look_at_disk(what, path); });
-  return disk ? std::move(*disk) : DiskFacts{.what = what, .path = path, .late = true};
+  return disk ? std::move(*disk) : DiskFacts{.what = what, .path = path, .timed_out = true};
 }
 
-// As huggingface_hub chooses it.
+// The same choice as huggingface_hub.
 std::string hub_folder() {
   if (auto chosen = set_variable("HF_HUB_CACHE"); !chosen.empty()) return chosen;
   if (auto home = set_variable("HF_HOME"); !home.empty()) return home;
@@ -125,7 +125,7 @@ std::string absolute(const std::string& path) {
   return error ? path : whole.string();
 }
 
-// The folder of python's torch, or none. It is found, not imported, which would take seconds.
+// The folder of Python's torch, or empty. It is located without importing it, which takes seconds.
 std::string torch_of_python(const Inherited& inherited, Milliseconds limit) {
   auto python = set_variable("PYTHON_EXEC");
   python = find_on_path(python.empty() ? "python3" : python);
@@ -134,7 +134,7 @@ std::string torch_of_python(const Inherited& inherited, Milliseconds limit) {
                                 "import importlib.util as u; s = u.find_spec('torch'); "
                                 "print(s.submodule_search_locations[0] if s else '')"},
                                inherited, limit);
-  if (run.late || run.status != 0) return {};
+  if (run.timed_out || run.status != 0) return {};
   return run.output.substr(0, run.output.find('\n'));
 }
 
@@ -147,10 +147,11 @@ ProgramFacts try_trainer(const Inherited& inherited, Milliseconds limit) {
     if (facts.path.empty()) return facts;
     facts.path = absolute(facts.path);
     auto run = run_briefly({facts.path, "--version"}, inherited, limit);
-    facts.late = run.late;
+    facts.timed_out = run.timed_out;
     facts.status = run.status;
     facts.output = std::move(run.output);
-  } catch (const std::exception& failure) {  // MGPU_TRAIN that names nothing, or no process
+  } catch (const std::exception&
+               failure) {  // MGPU_TRAIN is not a program, or the process could not be created
     if (facts.path.empty()) facts.path = set_variable("MGPU_TRAIN");
     facts.status = 127;
     facts.output = failure.what();

@@ -7,13 +7,13 @@
 
 namespace mgpu::launcher {
 
-// Looks everything up that the doctor judges. Whatever might hang, a driver, a file system that is
-// gone, a program, is given ten seconds and then told as late. Changes nothing; starts mgpu-train
-// --version and, where no LibTorch is found without it, python3.
+// Collects all facts for the doctor. Everything that might hang (a driver, a file system that does
+// not respond, a program) has a limit of ten seconds and is then marked as timed out. Changes
+// nothing; starts mgpu-train --version and, if LibTorch is not found otherwise, python3.
 DoctorFacts look_up_doctor_facts(const Options& options, const Inherited& inherited,
                                  const Roots& roots = {});
 
-// The parts that need more than a line.
+// Parts of look_up_doctor_facts.
 DiskFacts look_at_disk(const std::string& what, const std::string& path);
 PortFacts try_port(int port);
 std::vector<InterfaceFacts> find_interfaces();

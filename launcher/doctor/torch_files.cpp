@@ -21,7 +21,7 @@ std::string parent(const std::string& path) {
   return slash == path.npos || slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// What stands between quotes in the line that begins so: cuda: Optional[str] = '13.0'.
+// The quoted text in the first line that begins so: cuda: Optional[str] = '13.0'.
 std::string quoted_after(const std::string& text, std::string_view beginning) {
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find('\n', begin), text.size());
@@ -36,7 +36,7 @@ std::string quoted_after(const std::string& text, std::string_view beginning) {
   return {};
 }
 
-// The version in the name of a Python package's folder: of nvidia_nccl_cu13-2.28.9.dist-info.
+// The version in the name of a Python package's folder, such as nvidia_nccl_cu13-2.28.9.dist-info.
 std::string package_version(const std::vector<std::string>& names, std::string_view package) {
   constexpr std::string_view kEnd = ".dist-info";
   for (const std::string_view name : names) {
@@ -48,8 +48,8 @@ std::string package_version(const std::vector<std::string>& names, std::string_v
   return {};
 }
 
-// A library by the beginning of its name, libcudart.so or libcudart-1234.so; the version behind
-// ".so.", or the whole name where there is none.
+// Finds a library by the prefix of its name (libcudart.so, libcudart-1234.so) and returns the
+// version after ".so.", or the whole name if there is none.
 std::string library_version(const std::vector<std::string>& folders, std::string_view beginning) {
   for (const auto& folder : folders)
     for (const std::string_view name : names_in(folder)) {
@@ -62,7 +62,7 @@ std::string library_version(const std::vector<std::string>& folders, std::string
   return {};
 }
 
-// As wheels have them: nvidia/<package>/lib in the folder of all packages.
+// The layout of wheels: nvidia/<package>/lib in the site-packages folder.
 std::vector<std::string> package_folders(const std::string& site) {
   std::vector<std::string> folders;
   for (const auto& name : names_in(site + "/nvidia"))
@@ -84,7 +84,7 @@ TorchFacts read_torch(const std::vector<std::string>& folders,
   const auto site = parent(root);
   const auto version = read_small_file(root + "/version.py").value_or("");
   facts.version = quoted_after(version, "__version__");
-  // The archive that pytorch.org has for C++ holds its version in a file of its own.
+  // pytorch.org's archive for C++ has its version in a separate file.
   if (facts.version.empty()) facts.version = read_small_file(root + "/build-version").value_or("");
   facts.cuda = quoted_after(version, "cuda");
   facts.has_cuda_library = is_there(*found + "/libtorch_cuda.so");
@@ -94,12 +94,12 @@ TorchFacts read_torch(const std::vector<std::string>& folders,
   everywhere.insert(everywhere.end(), others.begin(), others.end());
   facts.cudart = library_version(everywhere, "libcudart");
   facts.nccl = library_version(everywhere, "libnccl.so");
-  if (const auto told = package_version(packages, "nvidia_cuda_runtime");
-      !facts.cudart.empty() && !told.empty())
-    facts.cudart = told;
-  if (const auto told = package_version(packages, "nvidia_nccl");
-      !facts.nccl.empty() && !told.empty())
-    facts.nccl = told;
+  if (const auto packaged = package_version(packages, "nvidia_cuda_runtime");
+      !facts.cudart.empty() && !packaged.empty())
+    facts.cudart = packaged;
+  if (const auto packaged = package_version(packages, "nvidia_nccl");
+      !facts.nccl.empty() && !packaged.empty())
+    facts.nccl = packaged;
   return facts;
 }
 

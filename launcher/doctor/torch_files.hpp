@@ -7,9 +7,9 @@
 
 namespace mgpu::launcher {
 
-// Reads what a LibTorch is off its files, loading none of it: the first of these folders that has
-// libtorch_cpu.so. Beside its own folder the CUDA run-time library and NCCL are looked for in
-// `others` and where Python's packages have them.
+// Describes the LibTorch in the first of these folders that has libtorch_cpu.so, from its files,
+// without loading it. Searches the CUDA runtime library and NCCL in its own folder, in `others` and
+// in the folders of Python packages.
 TorchFacts read_torch(const std::vector<std::string>& folders,
                       const std::vector<std::string>& others = {});
 

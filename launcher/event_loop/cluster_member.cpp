@@ -1,4 +1,4 @@
-// The part of the event loop that takes the leader's word and tells it ours.
+// The part of the event loop that communicates with the leader of a multi-node job.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,21 +17,20 @@ namespace mgpu::launcher {
 
 void EventLoop::join_cluster() {
   ClusterMember::Callbacks callbacks{
-      .round_started = [this](const auto& begin, const auto& address,
-                              int port) { round_begins(begin, address, port); },
-      .stop_requested =
-          [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
-      .leader_lost = [this](const std::string& why) { cut_off(why); },
-      .job_ended =
-          [this](int status, const std::string& words) {
-            history_.remark = words;
+      .begin = [this](const auto& begin, const auto& address,
+                      int port) { start_round(begin, address, port); },
+      .stop = [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
+      .cut_off = [this](const std::string& why) { cut_off(why); },
+      .end =
+          [this](int status, const std::string& remark) {
+            history_.remark = remark;
             feed(JobFinished{status});
           },
       .lease_extended = [this](rendezvous::Nanoseconds until) { renew_lease(until); },
       .connected = [this](int socket) { containment_.hold(socket); },
       .print_note = [this](std::string_view line) { note(line); }};
   member_ =
-      std::make_unique<ClusterMember>(io_, *plan_.team,
+      std::make_unique<ClusterMember>(io_, *plan_.rendezvous_plan,
                                       ClusterMember::Node{.job = options_.rdzv_id,
                                                           .target = options_.target,
                                                           .host = history_.host,
@@ -45,35 +44,36 @@ void EventLoop::join_cluster() {
   }
 }
 
-// Whoever started us over ssh holds the other end: when that goes, so do we.
+// The process that started this agent over ssh holds the other end; when it closes, the agent
+// stops.
 void EventLoop::watch_stdin() {
   stdin_.async_wait(stdin_.wait_read, [this](const boost::system::error_code& failed) {
     if (failed) return;
     char bytes[256];
     const auto got = ::read(stdin_.native_handle(), bytes, sizeof bytes);
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return watch_stdin();
-    note("stdin has ended: whoever started this agent is gone");
+    note("stdin was closed: the process that started this agent has exited");
     on_stop_signal(SIGTERM);
   });
 }
 
-void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& address, int port) {
+void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& address, int port) {
   plan_.placement.node_rank = begin.node_rank;
   plan_.placement.nodes = begin.nodes;
   plan_.placement.base_rank = begin.base_rank;
   plan_.placement.world_size = begin.world_size;
-  // gloo would go by the host's name, which may be nobody's or another network's.
+  // gloo would use the host name, which may not resolve or may belong to another network.
   if (!std::getenv(rendezvous::variable::kGlooInterface))
     plan_.facts.socket_interface = member_->interface();
   history_.node_rank = begin.node_rank;
   history_.nodes = begin.nodes;
   restarts_ = begin.restarts;
   oom_count_ = begin.oom_count;
-  // Where the leader is, its own way to itself may be a loopback that nobody else can use.
+  // On the leader's node the address may be a loopback address, which other nodes cannot use.
   const std::string reached = member_->reached_address();
   round_address_ = reached.empty() || begin.master_port != 0 ? address : reached;
   round_port_ = port;
-  // What munge hands out is the leader's, not ours.
+  // With munge the secret belongs to the leader, so it is not stored.
   std::optional<std::string> secret;
   if (!plan_.credentials.seal) secret = plan_.credentials.secret;
   note_job(options_.rdzv_id,
@@ -82,7 +82,7 @@ void EventLoop::round_begins(const rendezvous::Begin& begin, const std::string& 
   renew_lease(lease_);
 }
 
-// Should we be stopped while our ranks run, the guard ends them in time.
+// If this process is suspended while its ranks run, the guard kills them when the lease is over.
 void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
   lease_ = until;
   if (!finished_)
@@ -90,19 +90,20 @@ void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
 }
 
 void EventLoop::cut_off(const std::string& why) {
-  if (!supervisor_.active()) return member_->ranks_stopped();
-  note(fmt::format("the leader is lost ({}); the ranks here stop and wait for it", why));
+  if (!supervisor_.active()) return member_->released();
+  note(
+      fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
   cut_off_ = true;
   feed(RoundStopRequested{SIGTERM});
 }
 
-// Our part of the round is over and nothing of it is left.
-void EventLoop::tell_leader() {
+// Called when this node's part of the round is over and none of its processes is left.
+void EventLoop::report_to_leader() {
   containment_.kill_by(Guard::kNever);
   const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
-    return member_->leave(signo, fmt::format("was told to stop by {}", signal_name(signo)));
-  if (was_cut_off) return member_->ranks_stopped();
+    return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
+  if (was_cut_off) return member_->released();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {
@@ -120,8 +121,8 @@ void EventLoop::tell_leader() {
       std::move(end), std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
 }
 
-// The leader prints what came of the job; the others say where that is.
-void EventLoop::end_in_cluster() {
+// The leader prints the failure report; the other agents print where to find it.
+void EventLoop::finish_in_cluster() {
   output_.end_attempt();
   const JobResult* const whole = member_->history();
   if (whole && whole->status == status_) {
@@ -134,11 +135,11 @@ void EventLoop::end_in_cluster() {
   }
   history_.status = status_;
   if (status_ == 0) {
-    logs_.job_ended_well();
+    logs_.job_succeeded();
   } else {
     const bool elsewhere = !whole && !history_.remark.empty();
-    output_.say(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)
-                          : failure_report(history_));
+    output_.print_line(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)
+                                 : failure_report(history_));
     if (!history_.attempts.empty()) write_error_file();
   }
   write_report();

@@ -39,9 +39,9 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .workdir = options.workdir,
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
-      meeting_(io_, options),
+      rendezvous_endpoint_(io_, options),
       stdin_(io_),
-      supervisor_(plan_.placement.nproc, plan_.team.has_value()),
+      supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       signals_(io_),
       grace_(io_),
       delay_(io_),
@@ -49,7 +49,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       job_began_(Clock::now()),
       peaks_(static_cast<size_t>(plan_.placement.nproc)) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
-  ranks_.on_change([this](int local_rank) { collect_ends(local_rank); });
+  ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
   if (!logs_.problem().empty()) note(logs_.problem());
 
   history_.target = options_.target;
@@ -61,13 +61,13 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
 
 int EventLoop::run() {
   watch_signals();
-  if (plan_.team) join_cluster();
+  if (plan_.rendezvous_plan) join_cluster();
   pump(supervisor_.start());
   io_.run();
   return status_;
 }
 
-// Carrying out an action may cause events at once; they wait their turn.
+// Carrying out an action may cause further events; they are queued.
 void EventLoop::feed(Event event) {
   events_.push_back(std::move(event));
   if (!pumping_) pump({});
@@ -91,31 +91,31 @@ void EventLoop::carry_out(const StartRanks& action) {
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
   if (!member_) {
-    meeting_.begin_attempt();
-    round_address_ = meeting_.address();
-    round_port_ = meeting_.port();
+    rendezvous_endpoint_.begin_attempt();
+    round_address_ = rendezvous_endpoint_.address();
+    round_port_ = rendezvous_endpoint_.port();
     restarts_ = action.attempt;
   }
   history_.attempts.push_back({.number = action.attempt, .started_at = time_of_day()});
   const auto log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
   if (!logs_.problem().empty()) note(logs_.problem());
-  const Attempt told{.number = restarts_,
+  const Attempt next{.number = restarts_,
                      .oom_count = oom_count_,
                      .master_addr = round_address_,
                      .master_port = round_port_,
                      .log_dir = log_dir};
-  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, told, plan_.facts);
+  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, next, plan_.facts);
   start_ranks();
 }
 
-// A rank that could not be started has failed; those after it are not tried.
+// A rank that cannot be started counts as failed; the ranks after it are not started.
 void EventLoop::start_ranks() {
-  bool all_well = true;
+  bool all_started = true;
   for (const auto& spec : specs_) {
-    if (!all_well) {
+    if (!all_started) {
       not_started(spec.local_rank, 0);
     } else if (const auto problem = ranks_.start(spec, prefix_of(spec))) {
-      all_well = false;
+      all_started = false;
       note(*problem);
       not_started(spec.local_rank, EAGAIN);
     }
@@ -125,11 +125,12 @@ void EventLoop::start_ranks() {
 void EventLoop::not_started(int local_rank, int error) {
   ranks_.clear(local_rank);
   const ExitReport report{.code = 127, .exec_error = error};
-  note_end(local_rank, report, Clock::now()).ended_by_us = error == 0;
+  record_exit(local_rank, report, Clock::now()).ended_by_us = error == 0;
   feed(RankExited{local_rank, report});
 }
 
-RankResult& EventLoop::note_end(int local_rank, const ExitReport& report, Clock::time_point when) {
+RankResult& EventLoop::record_exit(int local_rank, const ExitReport& report,
+                                   Clock::time_point when) {
   attempt().ranks.push_back({.rank = plan_.placement.base_rank + local_rank,
                              .local_rank = local_rank,
                              .pid = ranks_.pid_of(local_rank),
@@ -141,28 +142,28 @@ RankResult& EventLoop::note_end(int local_rank, const ExitReport& report, Clock:
   return attempt().ranks.back();
 }
 
-// Takes the end that woke us first, then all others that are there already: who died before we
-// signalled anybody died of its own.
-void EventLoop::collect_ends(int first) {
+// Collects the exit that woke the loop, then all others that are already available: a rank that
+// died before any signal was sent died by itself.
+void EventLoop::collect_exits(int first) {
   std::vector<RankExited> ended;
-  collect_end(first, ended);
-  for (int rank = 0; rank < ranks_.size(); ++rank) collect_end(rank, ended);
+  collect_exit(first, ended);
+  for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
   for (const auto& event : ended) feed(event);
   if (member_ && failed_before < 0 && supervisor_.first_failed() >= 0)
     member_->report_stopping(supervisor_.attempt(), 0);
 }
 
-void EventLoop::collect_end(int local_rank, std::vector<RankExited>& ended) {
+void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
   const auto end = ranks_.collect(local_rank);
   if (!end) return;
   peaks_[static_cast<size_t>(local_rank)] = end->peak_bytes;
-  note_end(local_rank, end->report, end->when);
+  record_exit(local_rank, end->report, end->when);
   ended.push_back({local_rank, end->report});
 }
 
 void EventLoop::carry_out(const SignalRank& action) {
-  ranks_.ask(action.rank, action.signo);
+  ranks_.request_stop(action.rank, action.signo);
 }
 
 void EventLoop::carry_out(const StartGrace&) {
@@ -173,19 +174,19 @@ void EventLoop::carry_out(const KillAll&) {
   killing_ = true;
   ranks_.signal_groups(SIGKILL);
   containment_.kill_all();
-  unkillable_.start(kUnkillable, [this] { give_up_on_the_unkillable(); });
+  unkillable_.start(kUnkillable, [this] { abandon_unkillable(); });
 }
 
-// A process in an uninterruptible call cannot be ended by anybody. We say so and go.
-void EventLoop::give_up_on_the_unkillable() {
-  for (const pid_t pid : containment_.leftovers())
-    note(fmt::format("process {} does not die of SIGKILL (stuck in the kernel); it is left behind",
-                     pid));
+// A process in an uninterruptible call cannot be killed. It is reported and left behind.
+void EventLoop::abandon_unkillable() {
+  for (const pid_t pid : containment_.orphan_processes())
+    note(fmt::format(
+        "process {} did not exit after SIGKILL (stuck in the kernel); leaving it behind", pid));
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_.running(rank)) continue;
     ranks_.abandon(rank);
     const ExitReport killed{.signo = SIGKILL};
-    note_end(rank, killed, Clock::now());
+    record_exit(rank, killed, Clock::now());
     feed(RankExited{rank, killed});
   }
   sweeping_ = false;
@@ -206,13 +207,13 @@ void EventLoop::sweep() {
     feed(TreeEmpty{});
     return;
   }
-  killing_ ? containment_.kill_all() : containment_.ask_to_end();
+  killing_ ? containment_.kill_all() : containment_.request_stop();
 }
 
-// SIGCHLD: an orphan of ours ended, a rank was stopped, or the guard is gone.
+// SIGCHLD: an orphan process exited, a rank was suspended, or the guard died.
 void EventLoop::child_changed() {
   for (const int rank : ranks_.newly_stopped())
-    note(fmt::format("rank {} (pid {}) was stopped by a signal; kill -CONT {} lets it go on",
+    note(fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
                      plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
   containment_.child_changed();
   sweep();
@@ -220,7 +221,7 @@ void EventLoop::child_changed() {
 
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
-  if (member_) return tell_leader();
+  if (member_) return report_to_leader();
   describe_first_failure();
   const auto& end = attempt();
   const auto lasted = std::chrono::duration_cast<Milliseconds>(end.first_failure->after_start);
@@ -240,16 +241,16 @@ void EventLoop::carry_out(const StartDelay& action) {
 void EventLoop::carry_out(const Finish& action) {
   finished_ = true;
   status_ = action.status;
-  if (member_) return end_in_cluster();
+  if (member_) return finish_in_cluster();
   output_.end_attempt();
   history_.status = status_;
   history_.stop_signal = supervisor_.stop_signal();
   history_.lasted = between(job_began_, Clock::now());
   if (status_ != 0) {
-    output_.say(failure_report(history_));
+    output_.print_line(failure_report(history_));
     write_error_file();
   } else {
-    logs_.job_ended_well();
+    logs_.job_succeeded();
   }
   write_report();
   containment_.release();

@@ -25,16 +25,16 @@
 
 namespace mgpu::launcher {
 
-// The one place that waits. It turns signals, timers, sockets and the ends of processes into
-// events for the Supervisor and carries out what that answers. One thread; nothing blocks but
-// run() itself.
+// The only place that waits. It turns signals, timers, sockets and process exits into events for
+// the Supervisor and carries out the actions that the Supervisor returns. One thread; only run()
+// itself blocks.
 class EventLoop {
  public:
   EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv);
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Runs the job to its end; the exit status.
+  // Runs the job to its end and returns the exit status.
   int run();
 
  private:
@@ -52,33 +52,33 @@ class EventLoop {
   // Starting.
   void start_ranks();
   void not_started(int local_rank, int error);
-  RankResult& note_end(int local_rank, const ExitReport& report, Clock::time_point when);
+  RankResult& record_exit(int local_rank, const ExitReport& report, Clock::time_point when);
 
-  // Ends of processes.
-  void collect_ends(int first);
-  void collect_end(int local_rank, std::vector<RankExited>& ended);
+  // Process exits.
+  void collect_exits(int first);
+  void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
   void sweep();
-  void give_up_on_the_unkillable();
+  void abandon_unkillable();
 
-  // Signals to us.
+  // Signals to this process.
   void watch_signals();
   void await_signal();
   void on_signal(int signo);
   void on_stop_signal(int signo);
   void suspend();
 
-  // The other nodes.
+  // Multi-node jobs.
   void join_cluster();
   void watch_stdin();
-  void round_begins(const rendezvous::Begin& begin, const std::string& address, int port);
+  void start_round(const rendezvous::Begin& begin, const std::string& address, int port);
   void renew_lease(rendezvous::Nanoseconds until);
   void cut_off(const std::string& why);
-  void tell_leader();
-  void end_in_cluster();
+  void report_to_leader();
+  void finish_in_cluster();
 
-  // Words.
-  void say(std::string_view line);
+  // Messages and reports.
+  void print_line(std::string_view line);
   void note(std::string_view line);
   static std::string time_of_day();
   std::string prefix_of(const RankSpec& spec) const;
@@ -95,10 +95,10 @@ class EventLoop {
   MemoryWatch memory_;
   LogFolder logs_;
   Output output_;
-  RankGroup ranks_;  // goes first: ranks are killed before what they left is
-  RendezvousEndpoint meeting_;
+  RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
+  RendezvousEndpoint rendezvous_endpoint_;
   boost::asio::posix::stream_descriptor stdin_;
-  std::unique_ptr<ClusterMember> member_;  // null: the job has this node only
+  std::unique_ptr<ClusterMember> member_;  // null: single-node job
   Supervisor supervisor_;
   boost::asio::signal_set signals_;
   PausableTimer grace_, delay_, unkillable_;
@@ -115,10 +115,10 @@ class EventLoop {
   std::vector<std::uint64_t> peaks_;
   int oom_count_ = 0;
   int restarts_ = 0;
-  std::string round_address_;  // where the ranks of a team's round meet
+  std::string round_address_;  // master address of the current round
   int round_port_ = 0;
   bool cut_off_ = false;
-  rendezvous::Nanoseconds lease_{0};  // until when the leader has surely heard of us
+  rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive
   JobResult history_;
   int status_ = 0;
 };

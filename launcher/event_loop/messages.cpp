@@ -1,4 +1,4 @@
-// The part of the event loop that finds out why a rank failed and tells it.
+// The part of the event loop that determines why a rank failed and writes the reports.
 
 #include <cerrno>
 #include <cstdlib>
@@ -30,12 +30,12 @@ std::string EventLoop::time_of_day() {
   return {text, std::strftime(text, sizeof text, "%F %T", &local)};
 }
 
-void EventLoop::say(std::string_view line) {
-  if (!options_.quiet) output_.say(line);
+void EventLoop::print_line(std::string_view line) {
+  if (!options_.quiet) output_.print_line(line);
 }
 
 void EventLoop::note(std::string_view line) {
-  say(fmt::format("mgpu-run: {}", line));
+  print_line(fmt::format("mgpu-run: {}", line));
 }
 
 void EventLoop::describe_first_failure() {
@@ -49,14 +49,14 @@ void EventLoop::describe_first_failure() {
   const std::string error_path = rank_dir.empty() ? "" : rank_dir + "/error.json";
   if (!error_path.empty()) end.error_file = read_error_file(error_path);
 
-  FailureEvidence words{.report = end.first_failure->report,
-                        .error_file = end.error_file,
-                        .stderr_tail = end.stderr_tail,
-                        .memory = memory_.facts()};
-  words.memory.rank_peak_bytes = peaks_[local];
-  end.cause = diagnose(words);
+  FailureEvidence evidence{.report = end.first_failure->report,
+                           .error_file = end.error_file,
+                           .stderr_tail = end.stderr_tail,
+                           .memory = memory_.facts()};
+  evidence.memory.rank_peak_bytes = peaks_[local];
+  end.cause = diagnose(evidence);
 
-  // A program without @record leaves the same file behind.
+  // Writes the same file for a program without @record.
   if (end.error_file || error_path.empty() || !plan_.command.python) return;
   if (auto found = python_exception_in(end.stderr_tail)) {
     found->timestamp = std::time(nullptr);
@@ -65,7 +65,7 @@ void EventLoop::describe_first_failure() {
   }
 }
 
-// Under another launcher the first failure is also its worker's failure.
+// Under another launcher, the first failure is also reported as the failure of its worker.
 void EventLoop::write_error_file() {
   const char* path = std::getenv(rendezvous::variable::kErrorFile);
   if (!path || !*path || !attempt().first_failure) return;
@@ -86,13 +86,13 @@ void EventLoop::write_report() {
 std::string EventLoop::prefix_of(const RankSpec& spec) const {
   std::string text = options_.prefix_template;
   if (text.empty()) return fmt::format("[{}{}]:", options_.role, spec.local_rank);
-  const std::pair<const char*, std::string> words[] = {
+  const std::pair<const char*, std::string> variables[] = {
       {"role_name", options_.role},
       {"local_rank", std::to_string(spec.local_rank)},
       {"rank", std::to_string(spec.rank)},
       {"node_rank", std::to_string(plan_.placement.node_rank)},
       {"hostname", history_.host}};
-  for (const auto& [name, value] : words)
+  for (const auto& [name, value] : variables)
     for (const auto& form : {fmt::format("${{{}}}", name), fmt::format("${}", name)})
       for (size_t at = 0; (at = text.find(form, at)) != std::string::npos; at += value.size())
         text.replace(at, form.size(), value);

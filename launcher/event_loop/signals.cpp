@@ -1,4 +1,4 @@
-// The part of the event loop that hears signals sent to us.
+// The part of the event loop that handles signals to this process.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ void EventLoop::on_signal(int signo) {
   const auto& stops = options_.signals_to_handle;
   if (signo == SIGCHLD) return child_changed();
   if (std::find(stops.begin(), stops.end(), signo) != stops.end()) {
-    // All is over but for a reader that does not read; nobody has to wait for that.
+    // The job has finished and only output to a slow reader is pending; do not wait for it.
     if (finished_) return io_.stop();
     if (signo == SIGINT && ++interrupts_ == 2) return feed(KillRequested{});
     return on_stop_signal(signo);
@@ -41,19 +41,19 @@ void EventLoop::on_signal(int signo) {
 }
 
 void EventLoop::on_stop_signal(int signo) {
-  // The other nodes' ranks get it at the same time, not when ours are gone.
-  if (member_ && supervisor_.active()) member_->report_stopping(supervisor_.attempt(), signo);
+  // The ranks of the other nodes get the signal at the same time, not after ours have exited.
+  if (member_ && supervisor_.active()) member_->failing(supervisor_.attempt(), signo);
   feed(StopRequested{signo});
 }
 
-// The ranks are in sessions of their own, where the terminal's ^Z does not reach them and the
-// kernel drops SIGTSTP; SIGSTOP it is. We go on from here when somebody sends us SIGCONT.
+// The ranks are in their own sessions, where the terminal's ^Z does not reach them and the kernel
+// discards SIGTSTP, so they get SIGSTOP. Execution continues here after a SIGCONT.
 void EventLoop::suspend() {
   for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->pause();
   ranks_.signal_groups(SIGSTOP);
   ::kill(::getpid(), SIGSTOP);
   ranks_.signal_groups(SIGCONT);
-  ranks_.newly_stopped();  // known, and our own doing
+  ranks_.newly_stopped();  // caused by this function, not to be reported
   for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->resume();
 }
 

@@ -12,7 +12,7 @@ using Kind = Cause::Kind;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// Texts by which torch, CUDA and their libraries say that GPU memory is gone.
+// Messages with which torch, CUDA and their libraries report that GPU memory ran out.
 constexpr std::array<std::string_view, 7> kGpuOom = {
     "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
     "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
@@ -29,7 +29,7 @@ std::string_view last_line(std::string_view text) {
   return begin == std::string_view::npos ? text : text.substr(begin + 1);
 }
 
-// The line that holds `at`.
+// The line that contains position `at`.
 std::string_view line_around(std::string_view text, size_t at) {
   const size_t begin = text.rfind('\n', at);
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
@@ -47,7 +47,7 @@ std::string memory_numbers(const MemoryFacts& memory) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
   };
   add("this rank used up to", memory.rank_peak_bytes);
-  // Without a kill the cgroup may be one that we share, and its peak somebody else's.
+  // Without an OOM kill the cgroup may be shared, and its peak may come from another program.
   if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
   if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
   if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
@@ -61,27 +61,27 @@ std::string_view gpu_oom_line(std::string_view text) {
   return {};
 }
 
-// `victim` is whom the kernel killed, if it killed anybody.
-Cause host_oom(const FailureEvidence& words, std::string_view victim) {
-  const auto& memory = words.memory;
+// `victim` is the process that the kernel killed, if it killed one.
+Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
+  const auto& memory = evidence.memory;
   const auto numbers = memory_numbers(memory);
   Cause cause;
   if (memory.oom_kills > 0) {
     cause.kind = Kind::host_oom;
     cause.text =
-        fmt::format("host out of memory: the kernel's OOM killer ended {}{}{}{}", victim,
+        fmt::format("host out of memory: the kernel's OOM killer killed {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
   } else {
     cause.kind = Kind::host_oom_guess;
     cause.text = fmt::format(
-        "killed by SIGKILL that mgpu-run did not send; often that is the "
-        "kernel out of memory, see `dmesg`{}{}",
+        "killed by SIGKILL, which mgpu-run did not send; the host may have "
+        "run out of memory, see `dmesg`{}{}",
         numbers.empty() ? "" : "; ", numbers);
   }
   cause.advice =
-      "needs less host memory: fewer data-loader workers or ranks, smaller batches, or a "
-      "larger memory limit";
+      "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise the "
+      "memory limit";
   return cause;
 }
 
@@ -96,34 +96,35 @@ Cause from_exception(const ErrorFile& error) {
 }
 
 // What argparse, click, CLI11 and python itself print before they exit with 2.
-bool says_usage(std::string_view tail) {
+bool is_usage_message(std::string_view tail) {
   return tail.find("usage:") != std::string_view::npos ||
          tail.find("Usage:") != std::string_view::npos ||
          tail.find("can't open file") != std::string_view::npos;
 }
 
-// From its error file, its stderr or, where both are silent, its exit status.
-Cause from_what_it_said(const FailureEvidence& words) {
-  const ExitReport& report = words.report;
-  auto line = words.error_file ? gpu_oom_line(words.error_file->message) : std::string_view{};
-  if (line.empty()) line = gpu_oom_line(words.stderr_tail);
+// The cause from the error file, else from stderr, else from the exit status.
+Cause from_rank_output(const FailureEvidence& evidence) {
+  const ExitReport& report = evidence.report;
+  auto line = evidence.error_file ? gpu_oom_line(evidence.error_file->message) : std::string_view{};
+  if (line.empty()) line = gpu_oom_line(evidence.stderr_tail);
   if (!line.empty())
-    return {Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
-            "needs less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or "
-            "more ranks"};
-
-  if (words.error_file) return from_exception(*words.error_file);
-  if (const auto found = python_exception_in(words.stderr_tail)) return from_exception(*found);
-  if (report.signo != 0) {
-    const auto said = last_line(words.stderr_tail);
     return {
-        Kind::signal, fmt::format("{}{}{}", describe(report), said.empty() ? "" : ": ", said), {}};
+        Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
+        "use less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or more "
+        "ranks"};
+
+  if (evidence.error_file) return from_exception(*evidence.error_file);
+  if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
+  if (report.signo != 0) {
+    const auto last = last_line(evidence.stderr_tail);
+    return {
+        Kind::signal, fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last), {}};
   }
-  if (report.code == 2 && says_usage(words.stderr_tail))
-    return {Kind::usage, std::string(last_line(words.stderr_tail)), {}};
-  const auto said = last_line(words.stderr_tail);
+  if (report.code == 2 && is_usage_message(evidence.stderr_tail))
+    return {Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
+  const auto last = last_line(evidence.stderr_tail);
   return {Kind::exit_status,
-          said.empty() ? describe(report) : fmt::format("{}: {}", describe(report), said),
+          last.empty() ? describe(report) : fmt::format("{}: {}", describe(report), last),
           {}};
 }
 
@@ -172,18 +173,18 @@ bool is_oom(Kind kind) {
   return kind == Kind::host_oom || kind == Kind::host_oom_guess || kind == Kind::gpu_oom;
 }
 
-Cause diagnose(const FailureEvidence& words) {
-  const ExitReport& report = words.report;
+Cause diagnose(const FailureEvidence& evidence) {
+  const ExitReport& report = evidence.report;
   if (report.exec_error != 0) return {Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
-  if (report.signo == SIGKILL) return host_oom(words, "it");
+  if (report.signo == SIGKILL) return host_oom(evidence, "this rank");
 
-  Cause said = from_what_it_said(words);
-  if (words.memory.oom_kills == 0 || said.kind == Kind::gpu_oom || !is_retryable(said.kind))
-    return said;
-  // The kernel killed one of the rank's children, or a rank that it was talking to.
-  Cause cause = host_oom(words, "a process of this attempt");
-  cause.text += "; after that this rank failed: " + said.text;
+  Cause own = from_rank_output(evidence);
+  if (evidence.memory.oom_kills == 0 || own.kind == Kind::gpu_oom || !is_retryable(own.kind))
+    return own;
+  // The kernel killed one of the rank's children, or a rank that it communicated with.
+  Cause cause = host_oom(evidence, "a process of this attempt");
+  cause.text += "; after that this rank failed: " + own.text;
   return cause;
 }
 

@@ -14,22 +14,22 @@ namespace mgpu::launcher {
 struct ErrorFile {
   std::string message;
   std::string callstack;       // empty in the short form
-  std::int64_t timestamp = 0;  // seconds since 1970, 0: not told
+  std::int64_t timestamp = 0;  // seconds since 1970, 0: unknown
   std::optional<int> error_code;
   friend bool operator==(const ErrorFile&, const ErrorFile&) = default;
 };
 
-// Nothing when the text is no error file (empty, cut off, another shape).
+// Parses an error file; nullopt when the text is not one (empty, truncated, another format).
 std::optional<ErrorFile> parse_error_file(std::string_view text);
 
-// The long form, as torchrun's own tools read it.
+// Writes the long form, which torchrun's tools read.
 std::string to_json(const ErrorFile& error);
 
-// Reads at most 1 MiB of the file; nothing when it is missing or no error file.
+// Reads at most 1 MiB of the file; nullopt when it is missing or not an error file.
 std::optional<ErrorFile> read_error_file(const std::string& path);
 
-// The last Python exception in a stream's end: its traceback and its message. Nothing when the
-// text ends otherwise than with an exception.
+// The last Python exception at the end of a stream: its traceback and its message. Nullopt when the
+// text does not end with an exception.
 std::optional<ErrorFile> python_exception_in(std::string_view text);
 
 }  // namespace mgpu::launcher

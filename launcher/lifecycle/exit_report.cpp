@@ -27,7 +27,7 @@ std::string describe(const ExitReport& report) {
   if (report.signo != 0)
     return fmt::format("was killed by {} (signal {}){}", signal_name(report.signo), report.signo,
                        report.core_dumped ? ", core dumped" : "");
-  if (report.code == 0) return "ended well";
+  if (report.code == 0) return "exited normally";
   return fmt::format("exited with status {}", report.code);
 }
 

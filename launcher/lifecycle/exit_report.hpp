@@ -4,12 +4,12 @@
 
 namespace mgpu::launcher {
 
-// How a process ended, as the kernel tells it.
+// How a process exited, as reported by the kernel.
 struct ExitReport {
   int code = 0;
   int signo = 0;
   bool core_dumped = false;
-  int exec_error = 0;  // errno when the program could not even be started
+  int exec_error = 0;  // errno when the program could not be started
 
   bool clean() const { return code == 0 && signo == 0; }
   int shell_status() const { return signo != 0 ? 128 + signo : code; }
@@ -22,7 +22,7 @@ ExitReport decode_wait_status(int status);
 // "exited with status 3", "was killed by SIGKILL (signal 9)", "could not be started: ...".
 std::string describe(const ExitReport& report);
 
-// "SIGTERM"; "signal 40" for those without a name.
+// "SIGTERM"; "signal 40" for a signal without a name.
 std::string signal_name(int signo);
 
 }  // namespace mgpu::launcher

@@ -17,13 +17,13 @@ std::string seconds(std::chrono::microseconds time) {
   return fmt::format("{:.3f} s", double(time.count()) / 1e6);
 }
 
-std::string how(const RankResult& end) {
-  if (end.pid == 0 && end.report.exec_error == 0) return "was not started";
-  if (!end.ended_by_us || end.report.clean()) return describe(end.report);
-  return fmt::format("{} after mgpu-run told it to stop", describe(end.report));
+std::string describe_result(const RankResult& result) {
+  if (result.pid == 0 && result.report.exec_error == 0) return "was not started";
+  if (!result.ended_by_us || result.report.clean()) return describe(result.report);
+  return fmt::format("{} after mgpu-run stopped it", describe(result.report));
 }
 
-// The last lines of a text, at most kShownLines, each behind a bar.
+// The last lines of a text, at most kShownLines, each after a vertical bar.
 std::string quoted_tail(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   size_t begin = text.size();
@@ -41,14 +41,14 @@ std::string quoted_tail(std::string_view text) {
   return out;
 }
 
-std::string first_failure_lines(const AttemptResult& attempt, const JobResult& end) {
+std::string first_failure_lines(const AttemptResult& attempt, const JobResult& job) {
   const RankResult& first = *attempt.first_failure;
   std::string out =
       fmt::format("  first failure: rank {} (local rank {}, node {}, {}, {})\n", first.rank,
-                  first.local_rank, first.host.empty() ? end.node_rank : first.node_rank,
-                  first.host.empty() ? end.host : first.host,
+                  first.local_rank, first.host.empty() ? job.node_rank : first.node_rank,
+                  first.host.empty() ? job.host : first.host,
                   first.pid ? fmt::format("pid {}", first.pid) : "no process");
-  out += fmt::format("    end     {}, {} after the start at {}\n", how(first),
+  out += fmt::format("    result  {}, {} after the start at {}\n", describe_result(first),
                      seconds(first.after_start), attempt.started_at);
   out += fmt::format("    cause   {}\n", attempt.cause.text);
   if (!attempt.cause.advice.empty()) out += fmt::format("    advice  {}\n", attempt.cause.advice);
@@ -66,26 +66,26 @@ std::string rank_table(const AttemptResult& attempt) {
   const auto host = [&](const std::string& name) {
     return widest == 0 ? std::string() : fmt::format("{:<{}}  ", name, std::max<size_t>(widest, 4));
   };
-  std::string out = fmt::format("  rank  {}pid       after        end\n", host("host"));
+  std::string out = fmt::format("  rank  {}pid       after        result\n", host("host"));
   for (const auto& rank : attempt.ranks)
     out += fmt::format(
         "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
-        rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), how(rank),
+        rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), describe_result(rank),
         attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
   return out;
 }
 
-json as_json(const RankResult& end) {
-  json object = {{"rank", end.rank},
-                 {"local_rank", end.local_rank},
-                 {"pid", end.pid},
-                 {"exit_code", end.report.signo ? json() : json(end.report.code)},
-                 {"signal", end.report.signo ? json(signal_name(end.report.signo)) : json()},
-                 {"core_dumped", end.report.core_dumped},
-                 {"ended_by_us", end.ended_by_us},
-                 {"after_start_s", double(end.after_start.count()) / 1e6},
-                 {"words", how(end)}};
-  if (!end.host.empty()) object["host"] = end.host, object["node_rank"] = end.node_rank;
+json as_json(const RankResult& result) {
+  json object = {{"rank", result.rank},
+                 {"local_rank", result.local_rank},
+                 {"pid", result.pid},
+                 {"exit_code", result.report.signo ? json() : json(result.report.code)},
+                 {"signal", result.report.signo ? json(signal_name(result.report.signo)) : json()},
+                 {"core_dumped", result.report.core_dumped},
+                 {"ended_by_us", result.ended_by_us},
+                 {"after_start_s", double(result.after_start.count()) / 1e6},
+                 {"words", describe_result(result)}};
+  if (!result.host.empty()) object["host"] = result.host, object["node_rank"] = result.node_rank;
   return object;
 }
 
@@ -108,43 +108,43 @@ json as_json(const AttemptResult& attempt) {
 }  // namespace
 
 std::string restart_line(const AttemptResult& attempt, int max_restarts) {
-  return fmt::format("rank {} failed: {}; starting all ranks again (restart {} of {})",
+  return fmt::format("rank {} failed: {}; restarting all ranks (restart {} of {})",
                      attempt.first_failure->rank, attempt.cause.text, attempt.number + 1,
                      max_restarts);
 }
 
-std::string failure_report(const JobResult& end) {
-  const AttemptResult last = end.attempts.empty() ? AttemptResult{} : end.attempts.back();
-  if (!last.first_failure && end.stop_signal == 0)
-    return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", end.target,
-                       seconds(end.lasted), end.remark, end.status);
+std::string failure_report(const JobResult& job) {
+  const AttemptResult last = job.attempts.empty() ? AttemptResult{} : job.attempts.back();
+  if (!last.first_failure && job.stop_signal == 0)
+    return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", job.target,
+                       seconds(job.lasted), job.remark, job.status);
   if (!last.first_failure)
-    return fmt::format("mgpu-run: {} was told to stop by {} and ended after {} (exit status {})",
-                       end.target, signal_name(end.stop_signal), seconds(end.lasted), end.status);
+    return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", job.target,
+                       signal_name(job.stop_signal), seconds(job.lasted), job.status);
   std::string out =
-      fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", end.target,
-                  seconds(end.lasted), last.number + 1, end.max_restarts + 1, end.status);
-  out += first_failure_lines(last, end);
+      fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", job.target,
+                  seconds(job.lasted), last.number + 1, job.max_restarts + 1, job.status);
+  out += first_failure_lines(last, job);
   if (last.ranks.size() > 1) out += rank_table(last);
-  if (end.stop_signal != 0)
-    out += fmt::format("  no restart: told to stop by {}\n", signal_name(end.stop_signal));
-  if (!end.remark.empty()) out += fmt::format("  {}\n", end.remark);
+  if (job.stop_signal != 0)
+    out += fmt::format("  no restart: stopped by {}\n", signal_name(job.stop_signal));
+  if (!job.remark.empty()) out += fmt::format("  {}\n", job.remark);
   out.pop_back();
   return out;
 }
 
-std::string report_json(const JobResult& end) {
-  json object = {{"target", end.target},
-                 {"host", end.host},
-                 {"run_id", end.run_id},
-                 {"node_rank", end.node_rank},
-                 {"exit_status", end.status},
-                 {"stop_signal", end.stop_signal ? json(signal_name(end.stop_signal)) : json()},
-                 {"max_restarts", end.max_restarts},
-                 {"remark", end.remark},
-                 {"lasted_s", double(end.lasted.count()) / 1e6}};
+std::string report_json(const JobResult& job) {
+  json object = {{"target", job.target},
+                 {"host", job.host},
+                 {"run_id", job.run_id},
+                 {"node_rank", job.node_rank},
+                 {"exit_status", job.status},
+                 {"stop_signal", job.stop_signal ? json(signal_name(job.stop_signal)) : json()},
+                 {"max_restarts", job.max_restarts},
+                 {"remark", job.remark},
+                 {"lasted_s", double(job.lasted.count()) / 1e6}};
   object["attempts"] = json::array();
-  for (const auto& attempt : end.attempts) object["attempts"].push_back(as_json(attempt));
+  for (const auto& attempt : job.attempts) object["attempts"].push_back(as_json(attempt));
   return object.dump(2, ' ', false, json::error_handler_t::replace);
 }
 

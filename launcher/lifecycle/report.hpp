@@ -11,13 +11,13 @@
 
 namespace mgpu::launcher {
 
-// How one rank of an attempt ended, in the order the ends were seen.
+// How one rank of an attempt exited.
 struct RankResult {
   int rank = 0;
   int local_rank = 0;
   pid_t pid = 0;  // 0: never started
   ExitReport report;
-  bool ended_by_us = false;  // after we had told it to stop
+  bool ended_by_us = false;  // it exited after mgpu-run stopped it
   std::chrono::microseconds after_start{0};
   int node_rank = 0;
   std::string host;  // empty: the job has one node
@@ -25,9 +25,9 @@ struct RankResult {
 
 struct AttemptResult {
   int number = 0;
-  std::string started_at;  // local time, for people
-  std::vector<RankResult>
-      ranks;  // the first failure is the first one that is neither clean nor ours
+  std::string started_at;         // local time, for display
+  std::vector<RankResult> ranks;  // in the order in which they were seen; the first failure is the
+                                  // first that is neither clean nor caused by mgpu-run
   std::optional<RankResult> first_failure;
   Cause cause;
   std::optional<ErrorFile> error_file;
@@ -41,7 +41,7 @@ struct JobResult {
   std::string run_id;
   int node_rank = 0;
   int status = 0;
-  int stop_signal = 0;  // 0: nobody told us to stop
+  int stop_signal = 0;  // 0: no signal stopped mgpu-run
   int max_restarts = 0;
   int nodes = 1;
   std::string remark;  // why there was no further restart, may be empty
@@ -49,18 +49,19 @@ struct JobResult {
   std::vector<AttemptResult> attempts;  // the failed ones and the last
 };
 
-// What a node tells the leader of its part of an attempt, and how the leader reads it. The reader
-// takes what fits and leaves out the rest: it comes from another program.
+// The result that a node sends to the leader for its part of an attempt. attempt_from_json ignores
+// fields that are missing or not valid, because the text comes from another process.
 std::string attempt_to_json(const AttemptResult& attempt);
 AttemptResult attempt_from_json(const std::string& text);
 
-// One line: why the ranks start again.
+// One line: why the ranks are restarted.
 std::string restart_line(const AttemptResult& attempt, int max_restarts);
 
-// What a person reads when the job did not end well. Several lines, no line end at the last.
-std::string failure_report(const JobResult& end);
+// The failure report that is printed when the job did not succeed. Several lines, without a newline
+// at the end.
+std::string failure_report(const JobResult& job);
 
-// The same for machines; one JSON object.
-std::string report_json(const JobResult& end);
+// The result of the job as one JSON object.
+std::string report_json(const JobResult& job);
 
 }  // namespace mgpu::launcher

@@ -22,8 +22,9 @@ Decision decide_restart(const std::vector<FailedAttempt>& history, const Restart
   if (failures > static_cast<size_t>(limits.max_restarts)) return {};
   if (history.size() >= 2 && failed_starting_up(history.back()) &&
       failed_starting_up(history[history.size() - 2])) {
-    return {.why = fmt::format("not restarted again: {} twice within {} s of the start cannot heal",
-                               name_of(history.back().cause), kStartUp.count())};
+    return {.why = fmt::format(
+                "not restarted: {} twice within {} s of the start; a restart would not help",
+                name_of(history.back().cause), kStartUp.count())};
   }
   Decision decision{.restart = true};
   if (failures >= 2 && limits.retry_delay.count() > 0) {

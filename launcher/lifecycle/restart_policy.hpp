@@ -11,7 +11,7 @@ namespace mgpu::launcher {
 struct Decision {
   bool restart = false;
   std::chrono::milliseconds delay{0};
-  std::string why;  // for people, when there is no restart although some were left
+  std::string why;  // why there is no restart although some were left; for the user
 };
 
 // One attempt that failed: why, and how long after its start.
@@ -22,15 +22,14 @@ struct FailedAttempt {
 
 struct RestartLimits {
   int max_restarts = 0;
-  std::chrono::milliseconds retry_delay{
-      0};  // before the second restart, doubled for each further one
+  // Before the second restart, doubled for each further one.
+  std::chrono::milliseconds retry_delay{0};
 };
 
-// Decides whether the group starts again. `history` holds every failed attempt so far, the
-// newest last, but for `before` earlier ones of which no more is known than that they were. The
-// first restart is immediate. A cause that cannot heal by itself (see Cause::is_retryable) that
-// comes twice in a row within 5 s of the start ends the job early; every other failure uses all
-// restarts there are.
+// Decides whether the ranks are restarted. `history` has the failed attempts so far, the newest
+// last; `before` is the number of earlier failed attempts whose causes are unknown. The first
+// restart is immediate. A cause that a restart does not fix (see is_retryable) ends the job early
+// when it occurs twice in a row within 5 s of the start; every other failure uses all restarts.
 Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
                         int before = 0);
 

@@ -34,7 +34,7 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
   }
   if (none_running() && (state_ == State::running || state_ == State::stopping)) {
     state_ = State::sweeping;
-    // What ranks leave behind gets the same time to go as the ranks themselves.
+    // Orphan processes get the same grace period as the ranks.
     if (!grace_started_) actions.push_back(StartGrace{});
     grace_started_ = true;
     actions.push_back(Sweep{});
@@ -55,7 +55,7 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
     case State::assessing:
       if (multi_node_ && first) return leave_cluster();
       break;
-    case State::stopping:  // they were told already; a different signal may still mean something
+    case State::stopping:  // the ranks were signalled already
     case State::sweeping:
     case State::done:
       break;
@@ -76,13 +76,13 @@ Supervisor::Actions Supervisor::on(const GraceExpired&) {
 
 Supervisor::Actions Supervisor::on(const TreeEmpty&) {
   if (state_ != State::sweeping) return {};
-  if (ends_with_ >= 0) return finish(ends_with_);
+  if (final_status_ >= 0) return finish(final_status_);
   if (first_failed_ < 0 && !multi_node_) return finish(stop_signal_ != 0 ? 128 + stop_signal_ : 0);
   state_ = State::assessing;
   return {AssessFailure{}};
 }
 
-// The leader hears of it, and answers or not.
+// Informs the leader through AssessFailure; the leader may answer.
 Supervisor::Actions Supervisor::leave_cluster() {
   state_ = State::assessing;
   return {AssessFailure{}};
@@ -102,7 +102,7 @@ Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
 Supervisor::Actions Supervisor::on(const JobFinished& event) {
   if (state_ == State::done) return {};
   if (!active()) return finish(event.status);
-  ends_with_ = event.status;
+  final_status_ = event.status;
   return state_ == State::running ? stop_ranks(SIGTERM) : Actions{};
 }
 

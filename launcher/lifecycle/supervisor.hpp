@@ -9,26 +9,26 @@
 
 namespace mgpu::launcher {
 
-// What happens to a job, as the event loop sees it.
+// Events: what happens to a job, as seen by the event loop.
 struct RankExited {
   int rank;
   ExitReport report;
 };
-// We are told to end.
+// A signal requests that the job stops.
 struct StopRequested {
   int signo;
 };
-// And now at once.
+// The user requests an immediate end.
 struct KillRequested {};
 struct GraceExpired {};
-// Nothing that the ranks started is alive.
+// No process that the ranks started is alive.
 struct TreeEmpty {};
-// The restart policy's answer to AssessFailure.
+// The decision of the restart policy, in answer to AssessFailure.
 struct FailureAssessed {
   Decision decision;
 };
 struct DelayExpired {};
-// In a team: the leader's word.
+// Messages of the leader in a multi-node job.
 struct RoundStarted {
   int attempt;
 };
@@ -42,7 +42,7 @@ using Event =
     std::variant<RankExited, StopRequested, KillRequested, GraceExpired, TreeEmpty, FailureAssessed,
                  DelayExpired, RoundStarted, RoundStopRequested, JobFinished>;
 
-// What is to be done about it.
+// Actions: what the event loop has to do.
 struct StartRanks {
   int attempt;
   friend bool operator==(const StartRanks&, const StartRanks&) = default;
@@ -54,14 +54,15 @@ struct SignalRank {
 struct StartGrace {
   friend bool operator==(const StartGrace&, const StartGrace&) = default;
 };
-struct KillAll {  // every rank and everything that came of them, with SIGKILL
+struct KillAll {  // send SIGKILL to every rank and every process that they started
   friend bool operator==(const KillAll&, const KillAll&) = default;
 };
-struct Sweep {  // end what the ranks left behind; answer with TreeEmpty
+struct Sweep {  // end the orphan processes; answer with TreeEmpty
   friend bool operator==(const Sweep&, const Sweep&) = default;
 };
-// Find the cause of first_failed()'s end, ask the policy, answer with FailureAssessed. In a team:
-// tell the leader how this node's part ended; its answer is RoundStarted or JobFinished.
+// Find out why first_failed() failed, consult the restart policy, answer with FailureAssessed. In a
+// multi-node job: report the result of this node to the leader, which answers with RoundStarted or
+// JobFinished.
 struct AssessFailure {
   friend bool operator==(const AssessFailure&, const AssessFailure&) = default;
 };
@@ -79,15 +80,15 @@ using Action = std::variant<StartRanks, SignalRank, StartGrace, KillAll, Sweep, 
 // Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
 // feeds it events and carries out the actions it returns.
 //
-//   running --(all end well)--------------------------> sweeping --> done
-//   running --(a rank fails, or we are told to stop)--> stopping --> sweeping --> assessing
+//   running --(all exit with 0)-----------------------> sweeping --> done
+//   running --(a rank fails, or a stop is requested)--> stopping --> sweeping --> assessing
 //   assessing --> running again (perhaps after waiting) or done
 //
-// The first failure of the last attempt names the job's exit status; ranks that die because we
-// signalled them do not change it. Being told to stop while a restart was still possible ends
+// The first failure of the last attempt sets the job's exit status; ranks that die because we
+// signalled them do not change it. A stop that is requested while a restart was still possible ends
 // the job with 128 + the signal.
 //
-// In a team of nodes the leader decides when an attempt begins and whether there is another:
+// In a multi-node job the leader decides when an attempt begins and whether there is another:
 //
 //   waiting --(RoundStarted)--> running
 //   running --(as above, or RoundStopRequested)--> stopping --> sweeping --> assessing
@@ -102,13 +103,13 @@ class Supervisor {
 
   // The rank that failed first in this attempt, -1 if none did.
   int first_failed() const { return first_failed_; }
-  // Whether we had already signalled the ranks; who ends from then on ends because of us.
+  // Whether the ranks were already signalled; ranks that exit afterwards exit because of that.
   bool stopping() const { return state_ != State::running; }
   int stop_signal() const { return stop_signal_; }
   int attempt() const { return attempt_; }
-  // The ranks of this attempt have been told to end.
+  // Whether the ranks of this attempt were signalled to stop.
   bool was_stopped() const { return stopped_; }
-  // Ranks may be alive.
+  // Whether ranks may be alive.
   bool active() const {
     return state_ == State::running || state_ == State::stopping || state_ == State::sweeping;
   }
@@ -137,7 +138,7 @@ class Supervisor {
   State state_ = State::waiting;
   std::vector<bool> running_;
   bool multi_node_;
-  int ends_with_ = -1;  // the job is over with this status, when our ranks are
+  int final_status_ = -1;  // of a job that has finished while ranks still run here; -1: not set
   int attempt_ = -1;
   int first_failed_ = -1;
   ExitReport first_report_;

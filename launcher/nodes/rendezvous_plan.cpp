@@ -89,9 +89,9 @@ class Conf {
 // endpoint and no node rank, they are assigned when the nodes have joined.
 bool is_static(const Options& options) {
   if (options.rdzv_backend != "static") return false;
-  const bool numbered = options.says("node-rank") || options.says("master-addr");
+  const bool numbered = options.was_given("node-rank") || options.was_given("master-addr");
   if (options.min_nodes != options.max_nodes)
-    return options.says("rdzv-backend") || options.rdzv_endpoint.empty();
+    return options.was_given("rdzv-backend") || options.rdzv_endpoint.empty();
   return numbered || options.rdzv_endpoint.empty();
 }
 
@@ -176,7 +176,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
         fmt::format("--nnodes {}:{}: set the rendezvous endpoint with --rdzv-endpoint "
                     "HOST:PORT",
                     options.min_nodes, options.max_nodes));
-  if (options.says("node-rank")) plan.node_rank = options.node_rank;
+  if (options.was_given("node-rank")) plan.node_rank = options.node_rank;
   plan.position = options.cluster.node_rank.value_or(-1);
   plan.local_addr = options.local_addr;
   if (options.rdzv_backend.starts_with("etcd")) {

@@ -16,35 +16,38 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-// Its keys that are options of ours under another name.
-struct Same {
+// Keys that are options of ours under another name.
+struct RenamedKey {
   std::string_view key;
   const char* option;
 };
-constexpr std::array kSame{
-    Same{"num_processes", "num-processes"},         Same{"num_machines", "num-machines"},
-    Same{"machine_rank", "machine-rank"},           Same{"main_process_ip", "main-process-ip"},
-    Same{"main_process_port", "main-process-port"}, Same{"gpu_ids", "gpu-ids"},
-    Same{"rdzv_backend", "rdzv-backend"},
+constexpr std::array kRenamedKeys{
+    RenamedKey{"num_processes", "num-processes"},
+    RenamedKey{"num_machines", "num-machines"},
+    RenamedKey{"machine_rank", "machine-rank"},
+    RenamedKey{"main_process_ip", "main-process-ip"},
+    RenamedKey{"main_process_port", "main-process-port"},
+    RenamedKey{"gpu_ids", "gpu-ids"},
+    RenamedKey{"rdzv_backend", "rdzv-backend"},
 };
 
-// Its keys that need no word: they say how the file was made, or what holds here anyway.
-constexpr std::array<std::string_view, 5> kSilent{"compute_environment", "main_training_function",
-                                                  "same_network", "debug", "num_cpu_threads"};
+// Keys that are ignored without a note: they describe the file, or what is always the case here.
+constexpr std::array<std::string_view, 5> kIgnoredKeys{
+    "compute_environment", "main_training_function", "same_network", "debug", "num_cpu_threads"};
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Not set, or set to what means nothing in that file.
-bool says_nothing(const YamlNode& value) {
+// Whether the value means "not set" in that file.
+bool is_unset(const YamlNode& value) {
   const bool collection = value.kind == Kind::list || value.kind == Kind::map;
   return value.kind == Kind::null || (collection && value.items.empty()) ||
          (value.kind == Kind::scalar &&
           is_one_of(value.text, {"", "false", "False", "no", "NO", "'no'", "null"}));
 }
 
-std::string list_words(const std::vector<std::string>& words) {
+std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -67,12 +70,13 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
   };
   for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {
     const YamlNode &key = top.items[i], &value = top.items[i + 1];
-    if (says_nothing(value)) continue;
-    if (std::find(kSilent.begin(), kSilent.end(), key.text) != kSilent.end()) continue;
+    if (is_unset(value)) continue;
+    if (std::find(kIgnoredKeys.begin(), kIgnoredKeys.end(), key.text) != kIgnoredKeys.end())
+      continue;
     const auto name = fmt::format("{}: {}", at_line(path, key.line), shown(key.text));
-    const auto same = std::find_if(kSame.begin(), kSame.end(),
-                                   [&key](const Same& s) { return s.key == key.text; });
-    if (same != kSame.end()) {
+    const auto same = std::find_if(kRenamedKeys.begin(), kRenamedKeys.end(),
+                                   [&key](const RenamedKey& s) { return s.key == key.text; });
+    if (same != kRenamedKeys.end()) {
       set(same->option, key, scalar_text(value, name));
     } else if (key.text == "mixed_precision") {  // Accelerator() reads it from there
       set("env", key, "ACCELERATE_MIXED_PRECISION=" + scalar_text(value, name));
@@ -87,11 +91,12 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
     }
   }
   if (!workers.empty())
-    file.notes.push_back(fmt::format("{}: {} is for the worker to set up; it is not passed on",
-                                     shown(path, 300), shown(list_words(workers), 200)));
+    file.notes.push_back(
+        fmt::format("{}: {} must be set up by the training script; mgpu-run does not pass it on",
+                    shown(path, 300), shown(joined(workers), 200)));
   if (!ignored.empty())
     file.notes.push_back(
-        fmt::format("{}: ignored: {}", shown(path, 300), shown(list_words(ignored), 200)));
+        fmt::format("{}: ignored: {}", shown(path, 300), shown(joined(ignored), 200)));
   return file;
 }
 

@@ -10,7 +10,7 @@ namespace mgpu::launcher {
 // Whether a file's keys are those that `accelerate config` writes.
 bool is_accelerate_file(const YamlNode& top);
 
-// Takes from it what a launcher can do and says in one line what it leaves out.
+// Reads the settings that a launcher supports; notes list what is left out.
 LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path);
 
 }  // namespace mgpu::launcher

@@ -7,63 +7,63 @@ namespace {
 
 using Kind = Cluster::Kind;
 
-// A job that a person has made independent of what is around it.
-bool on_its_own(const Options& o) {
+// Whether the user made the job independent of the scheduler.
+bool ignores_scheduler(const Options& o) {
   return o.standalone || !o.hostfile.empty() || o.rdzv_token_stdin ||
-         (o.says("nnodes") && o.max_nodes == 1);
+         (o.was_given("nnodes") && o.max_nodes == 1);
 }
 
 void fill_nodes(Options& o) {
   const auto& c = o.cluster;
-  if (!o.says("nnodes") && c.nodes > 0) o.min_nodes = o.max_nodes = c.nodes;
-  if (!o.says("nnodes") && c.kind == Kind::pmix && c.node_rank.value_or(0) > 0)
+  if (!o.was_given("nnodes") && c.nodes > 0) o.min_nodes = o.max_nodes = c.nodes;
+  if (!o.was_given("nnodes") && c.kind == Kind::pmix && c.node_rank.value_or(0) > 0)
     throw UsageError(
-        fmt::format("PMIX_RANK={} says that there are more of us, but not how many; give --nnodes "
-                    "N, or --standalone if each is a job of its own",
+        fmt::format("PMIX_RANK={} means that there are several nodes, but not how many; set "
+                    "--nnodes N, or --standalone if each node runs its own job",
                     *c.node_rank));
-  if (o.max_nodes == 1 || o.says("node-rank") || !c.node_rank) return;
+  if (o.max_nodes == 1 || o.was_given("node-rank") || !c.node_rank) return;
   if (*c.node_rank >= o.max_nodes)
-    throw UsageError(fmt::format("this is node {} by {}'s variables, but --nnodes says {}",
+    throw UsageError(fmt::format("node rank {} (from {}) is out of range: --nnodes is {}",
                                  *c.node_rank, name_of(c.kind), o.max_nodes));
   o.node_rank = *c.node_rank;
   o.given.insert("node-rank");
 }
 
-[[noreturn]] void throw_no_address(Kind kind) {
-  throw UsageError(fmt::format(
-      "{} does not tell where the nodes meet; name the host of node 0 and a free port of it: "
-      "{} MGPU_MASTER_ADDR=HOST {} MGPU_MASTER_PORT=29500",
-      name_of(kind), kind == Kind::open_mpi ? "mpirun --map-by ppr:1:node -x" : "prterun -x",
-      "-x"));
+[[noreturn]] void throw_missing_address(Kind kind) {
+  throw UsageError(
+      fmt::format("{} does not provide the address of node 0; set its host and a free port on it: "
+                  "{} MGPU_MASTER_ADDR=HOST {} MGPU_MASTER_PORT=29500",
+                  name_of(kind),
+                  kind == Kind::open_mpi ? "mpirun --map-by ppr:1:node -x" : "prterun -x", "-x"));
 }
 
 void fill_address(Options& o) {
   const auto& c = o.cluster;
-  if (o.says("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return;
+  if (o.was_given("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return;
   if (c.first_host.empty()) {
-    if ((c.kind == Kind::open_mpi || c.kind == Kind::pmix) && !o.says("master-addr"))
-      throw_no_address(c.kind);
+    if ((c.kind == Kind::open_mpi || c.kind == Kind::pmix) && !o.was_given("master-addr"))
+      throw_missing_address(c.kind);
     return;
   }
   const bool elastic = o.rdzv_backend == "c10d" || o.min_nodes != o.max_nodes;
-  if (elastic && !o.says("master-addr")) {
+  if (elastic && !o.was_given("master-addr")) {
     o.rdzv_endpoint = fmt::format("{}:{}", c.first_host, o.master_port.value_or(c.port));
     return;
   }
-  if (!o.says("master-addr")) o.master_addr = c.first_host;
-  if (!o.says("master-port")) o.master_port = c.port;
+  if (!o.was_given("master-addr")) o.master_addr = c.first_host;
+  if (!o.was_given("master-port")) o.master_port = c.port;
 }
 
 }  // namespace
 
 void apply_cluster(Options& o) {
   const auto& c = o.cluster;
-  if (on_its_own(o)) o.cluster.gpus_per_node.reset();
-  if (c.kind == Kind::none || on_its_own(o)) return;
+  if (ignores_scheduler(o)) o.cluster.gpus_per_node.reset();
+  if (c.kind == Kind::none || ignores_scheduler(o)) return;
   if (!c.problem.empty()) throw UsageError(c.problem);
   fill_nodes(o);
   if (o.max_nodes > 1) fill_address(o);
-  if (!o.says("rdzv-id") && !c.job_id.empty()) o.rdzv_id = c.job_id;
+  if (!o.was_given("rdzv-id") && !c.job_id.empty()) o.rdzv_id = c.job_id;
   if (o.max_nodes == 1 && !c.note.empty()) o.notes.push_back(c.note);
 }
 

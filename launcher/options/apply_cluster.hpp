@@ -4,10 +4,10 @@
 
 namespace mgpu::launcher {
 
-// Fills what nobody has said (`options.given`) from what the scheduler tells (`options.cluster`):
-// number of nodes, our place among them, where they meet, the job's id. Nothing is filled for
-// --standalone, --nnodes 1, and agents of a --hostfile, and its GPUs are forgotten. Throws
-// UsageError with the one line to print when what the scheduler tells is needed and makes no job.
+// Fills in options that are not set (`options.given`) from the scheduler (`options.cluster`):
+// number of nodes, node rank, rendezvous endpoint, job id. With --standalone, with --nnodes 1 and
+// in agents of a --hostfile it fills in nothing and drops the scheduler's number of GPUs. Throws
+// UsageError with the one line to print when the scheduler's data is needed but inconsistent.
 void apply_cluster(Options& options);
 
 }  // namespace mgpu::launcher

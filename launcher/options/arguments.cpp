@@ -22,9 +22,9 @@ namespace {
                                near.empty() ? "; see --help" : "; did you mean --" + near + "?"));
 }
 
-// The option a long name means: an exact name, else what only one option's names begin with.
-// A beginning that torchrun would understand means here what it means there, although we have
-// more options: command lines written for torchrun must not become ambiguous.
+// Resolves a long name: an exact match, else an unambiguous abbreviation. An abbreviation that is
+// unique among torchrun's options selects that option even if it is ambiguous among ours, because
+// command lines written for torchrun must keep working.
 const OptionSpec& resolve(std::string_view written) {
   const auto name = with_dashes(written);
   if (name.empty()) throw_unknown(name);
@@ -42,7 +42,8 @@ const OptionSpec& resolve(std::string_view written) {
   if (ours.empty()) throw_unknown(std::string(written));
   if (torchruns.size() == 1) return **torchruns.begin();
   if (ours.size() == 1) return **ours.begin();
-  throw UsageError(fmt::format("--{} could be {}; write more of it", shown(written), candidates));
+  throw UsageError(fmt::format("--{} is ambiguous: it matches {}; write more of the name",
+                               shown(written), candidates));
 }
 
 bool looks_like_option(std::string_view word) {
@@ -50,7 +51,7 @@ bool looks_like_option(std::string_view word) {
          word[1] != '.';
 }
 
-// Walks over the words of a command line.
+// Parses the arguments of a command line one by one.
 class Reader {
  public:
   explicit Reader(const std::vector<std::string>& words) : words_(words) {}
@@ -84,7 +85,7 @@ class Reader {
       add(spec, name, spec.is_flag() ? "1" : next_value(spec, name));
   }
 
-  // -n4, -n 4, -n=4, and letters of flags in a row.
+  // -n4, -n 4, -n=4, and combined flags.
   void read_letters(const std::string& word) {
     for (std::size_t i = 1; i < word.size(); ++i) {
       const auto name = fmt::format("-{}", word[i]);
@@ -124,7 +125,7 @@ class Reader {
 
 }  // namespace
 
-std::string Setting::blame() const {
+std::string Setting::origin() const {
   switch (source) {
     case Source::line:
       return fmt::format("{} {}", name, shown(value));

@@ -9,28 +9,28 @@
 
 namespace mgpu::launcher {
 
-// Who says something, the strongest last.
+// Where a value comes from, the strongest source last.
 enum class Source { recipe, config, pet, mgpu, line };
 
-// One value that one source gives to one option.
+// A value that a source sets for an option.
 struct Setting {
   const OptionSpec* spec = nullptr;
   Source source = Source::line;
-  std::string name;  // as the person wrote it: --nproc, PET_NNODES, job.yaml:3: nproc
+  std::string name;  // as the user wrote it: --nproc, PET_NNODES, job.yaml:3: nproc
   std::string value;
 
-  // What an error line begins with: "--nproc 0", "PET_NNODES=0", "job.yaml:3: nproc: 0".
-  std::string blame() const;
+  // The beginning of an error message: "--nproc 0", "PET_NNODES=0", "job.yaml:3: nproc: 0".
+  std::string origin() const;
 };
 
-// A command line cut in three: our options, what is to be run, and what belongs to that.
+// A command line in three parts: our options, the target, and the arguments of the target.
 struct Arguments {
   std::vector<Setting> settings;
   std::optional<std::string> target;
   std::vector<std::string> rest;
 };
 
-// Reads the words after the program's name up to TARGET; what follows is not looked at.
+// Parses the arguments after the program's name up to TARGET; later arguments are not examined.
 // Throws UsageError for unknown and ambiguous names and for missing values.
 Arguments read_arguments(const std::vector<std::string>& words);
 

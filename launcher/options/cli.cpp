@@ -28,7 +28,7 @@ std::string variable_name(const std::string& option) {
   return name;
 }
 
-// The values of a variable: of an option that repeats, one on each line.
+// Adds the value of a variable; for a repeatable option each line is one value.
 void add_variable(Settings& all, const OptionSpec& spec, Source source, const std::string& name,
                   const std::string& text) {
   if (!spec.repeats) {
@@ -42,7 +42,7 @@ void add_variable(Settings& all, const OptionSpec& spec, Source source, const st
   }
 }
 
-// An empty variable counts as not set: that is how compose files and pod specs leave one out.
+// An empty variable counts as not set: compose files and pod specs leave one out that way.
 bool add_first_set(Settings& all, const OptionSpec& spec, Source source,
                    const std::vector<std::string>& names, const Variables& variables) {
   for (const auto& name : names) {
@@ -68,12 +68,12 @@ void apply(Options& options, const Setting& setting) {
   try {
     setting.spec->set(options, setting.value);
   } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{}: {}", setting.blame(), e.what()));
+    throw UsageError(fmt::format("{}: {}", setting.origin(), e.what()));
   }
 }
 
-// The setting that counts for an option: the last of the strongest source; null: nobody spoke.
-const Setting* winner(const Settings& all, const OptionSpec& spec) {
+// The setting that applies to an option: the last one of the strongest source; null: not set.
+const Setting* strongest(const Settings& all, const OptionSpec& spec) {
   const Setting* best = nullptr;
   for (const auto& setting : all)
     if (setting.spec == &spec && (!best || setting.source >= best->source)) best = &setting;
@@ -84,18 +84,18 @@ void apply_all(Options& options, Settings all) {
   std::stable_sort(all.begin(), all.end(),
                    [](const Setting& a, const Setting& b) { return a.source < b.source; });
   for (const auto& spec : option_table()) {
-    if (const auto* best = winner(all, spec); best && !spec.repeats) apply(options, *best);
+    if (const auto* best = strongest(all, spec); best && !spec.repeats) apply(options, *best);
     for (const auto& setting : all)
       if (spec.repeats && setting.spec == &spec) apply(options, setting);
   }
 }
 
-void note_given(Options& options, const Settings& all) {
+void record_given(Options& options, const Settings& all) {
   for (const auto& setting : all) {
     options.given.insert(setting.spec->name());
     if (setting.source != Source::line) continue;
     const auto word = "--" + setting.spec->name();
-    options.line_words.push_back(
+    options.line_options.push_back(
         setting.spec->is_flag() && setting.value == "1" ? word : word + "=" + setting.value);
   }
 }
@@ -120,16 +120,16 @@ void append(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
   std::move(file.notes.begin(), file.notes.end(), std::back_inserter(notes));
 }
 
-// accelerate counts the processes of all machines together.
-void share_out_processes(Options& options, const Settings& all) {
-  const auto* count = winner(all, *find_option("nproc"));
+// --num-processes counts the ranks of all nodes, as in accelerate; converts it to one node's.
+void divide_processes_by_nodes(Options& options, const Settings& all) {
+  const auto* count = strongest(all, *find_option("nproc"));
   const bool total = count && with_dashes(count->name).ends_with("num-processes");
   if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
   if (options.nproc.number % options.max_nodes != 0)
     throw UsageError(
-        fmt::format("{}: counts all {} nodes together and cannot be shared out; "
-                    "use --nproc, which counts one node",
-                    count->blame(), options.max_nodes));
+        fmt::format("{}: not divisible by the {} nodes; it counts the ranks of all "
+                    "nodes; use --nproc for the ranks of one node",
+                    count->origin(), options.max_nodes));
   options.nproc.number /= options.max_nodes;
 }
 
@@ -141,12 +141,11 @@ void read_devices_arguments(Options& options) {
     else if (word == "--help" || word == "-h")
       options.command = Command::help;
     else
-      throw UsageError(
-          fmt::format("devices {}: devices takes --json and nothing else", shown(word)));
+      throw UsageError(fmt::format("devices {}: devices accepts only --json", shown(word)));
   }
 }
 
-// Options may stand before and after the job's name.
+// Options are accepted before and after the job's name.
 void read_status_arguments(Options& options) {
   options.command = Command::status;
   std::vector<std::string> words = options.args;
@@ -155,12 +154,13 @@ void read_status_arguments(Options& options) {
     for (const auto& setting : more.settings) apply(options, setting);
     if (options.command == Command::help) return;
     if (more.target && !options.status_job.empty())
-      throw UsageError(fmt::format("status {}: status asks for one job", shown(*more.target)));
+      throw UsageError(fmt::format("status {}: status accepts only one job", shown(*more.target)));
     if (more.target) options.status_job = *more.target;
     words = more.target ? std::move(more.rest) : std::vector<std::string>();
   }
   if (options.status_job.empty())
-    throw UsageError("status: name the job: its --rdzv-id, or HOST:PORT of its leader");
+    throw UsageError(
+        "status: no job given; name it by its --rdzv-id or by HOST:PORT of its leader");
 }
 
 int doctor_port(const std::string& text) {
@@ -186,12 +186,12 @@ void read_doctor_arguments(Options& options) {
       options.doctor_port = doctor_port(options.args[++i]);
     } else {
       throw UsageError(
-          fmt::format("doctor {}: doctor takes --port N, --json and nothing else", shown(word)));
+          fmt::format("doctor {}: doctor accepts only --port N and --json", shown(word)));
     }
   }
 }
 
-// A bare word that is a command of ours; with a slash, -m or --no-python it is what it says.
+// Whether TARGET may be a command word; with a slash, -m or --no-python it never is.
 bool is_command_word(const Options& options) {
   return !options.module && !options.no_python && options.target.find('/') == std::string::npos;
 }
@@ -203,19 +203,20 @@ void finish(Options& options) {
         "or see --help");
   if (is_command_word(options)) {
     if (options.target == "top")
-      throw UsageError("top is not there yet; for a file of that name write ./top");
+      throw UsageError("top is reserved for a future command; write ./top for a file of that name");
     if (options.target == "status") return read_status_arguments(options);
     if (options.target == "devices") return read_devices_arguments(options);
     if (options.target == "doctor") return read_doctor_arguments(options);
   }
   if (options.module && options.no_python && !options.run_path)
     throw UsageError(
-        "--module and --no-python exclude each other: a module needs python; drop one");
-  // As under torchrun: an id that no other job has, whatever --rdzv-id says.
+        "--module and --no-python cannot be combined: a module needs Python; drop one");
+  // As in torchrun: a unique id, which overrides --rdzv-id.
   if (options.standalone)
     options.rdzv_id = rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));
   if (options.json && !options.dry_run)
-    options.notes.push_back("--json changes nothing without --dry-run; see --report for a file");
+    options.notes.push_back(
+        "--json has no effect without --dry-run; use --report FILE for a JSON report");
 }
 
 }  // namespace
@@ -231,22 +232,22 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
   if (first.command != Command::run) return first;
 
   add_variables(all, variables);
-  apply_all(first, all);  // what files cannot change: whether there is one to read
+  apply_all(first, all);  // decides which files to read; files cannot change that
   first.target = arguments.target.value_or("");
 
   Options options = defaults_for(program);
-  if (const auto* config = winner(all, *find_option("config")))
+  if (const auto* config = strongest(all, *find_option("config")))
     append(read_config(config->value), all, options.notes);
   if (is_recipe(first)) append(read_recipe(first.target), all, options.notes);
   apply_all(options, all);
   options.target = std::move(first.target);
   options.args = std::move(arguments.rest);
-  note_given(options, all);
+  record_given(options, all);
   finish(options);
   if (options.command == Command::run) {
     options.cluster = find_cluster(variables);
     apply_cluster(options);
-    share_out_processes(options, all);
+    divide_processes_by_nodes(options, all);
   }
   return options;
 }

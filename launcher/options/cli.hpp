@@ -8,9 +8,9 @@
 
 namespace mgpu::launcher {
 
-// Everything a person has asked for: the command line over MGPU_* over torchrun's PET_* over
-// the launch: section of --config over that of the recipe, for each option by itself. Started
-// under the name torchrun or torch-distributed-launch it has their defaults. Throws UsageError
+// Collects the options. For each option the strongest source wins: the command line, MGPU_*,
+// torchrun's PET_*, the launch: section of --config, then that of the recipe. Under the program
+// name torchrun or torch-distributed-launch the defaults of that program apply. Throws UsageError
 // with the one line to print. Reads files, changes nothing.
 Options parse_options(int argc, char* argv[]);
 Options parse_options(const std::vector<std::string>& argv, const Variables& variables);

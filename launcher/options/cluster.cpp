@@ -21,7 +21,7 @@ using Number = unsigned long long;
 using Kind = Cluster::Kind;
 
 constexpr Number kMostNodes = 65536;
-// Steps that srun did not start for a program (a batch script, salloc's shell) have ids from here.
+// Steps without a program of srun (batch scripts, salloc's shell) have ids from here on.
 constexpr Number kFirstSpecialStep = 0xfffffff0;
 
 std::optional<Number> number_in(std::string_view text) {
@@ -31,12 +31,12 @@ std::optional<Number> number_in(std::string_view text) {
   return value;
 }
 
-// Looks variables up and notes what came of them.
+// Looks up variables and records the values that were used.
 class Reader {
  public:
   Reader(const Variables& variables, Cluster& cluster) : variables_(variables), cluster_(cluster) {}
 
-  // The value of the first of these that is set to something, and its name.
+  // The value and name of the first of these variables that is set and not empty.
   struct Value {
     std::string name, text;
   };
@@ -88,7 +88,7 @@ void read_slurm_gpus(Reader& read, Cluster& c) {
   if (c.gpus_per_node) read.note("GPUs per node", std::to_string(*c.gpus_per_node), value->name);
 }
 
-// A batch script, or a shell of salloc: one process on one node, whatever the job has.
+// A batch script or a shell of salloc: one process on one node, however many nodes the job has.
 void read_slurm_job(Reader& read, Cluster& c, Number job) {
   c.nodes = 1;
   c.job_id = fmt::format("slurm-{}", job);
@@ -97,8 +97,8 @@ void read_slurm_job(Reader& read, Cluster& c, Number job) {
   const auto nodes = read.number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, kMostNodes);
   if (nodes.value_or(1) > 1)
     c.note = fmt::format(
-        "Slurm job {} has {} nodes and this runs on one, since srun did not start it; for "
-        "all of them: srun --ntasks-per-node=1 mgpu-run ...",
+        "Slurm job {} has {} nodes, but srun did not start mgpu-run, so it uses only this node; to "
+        "use all: srun --ntasks-per-node=1 mgpu-run ...",
         job, *nodes);
 }
 
@@ -107,15 +107,15 @@ void check_one_task_a_node(Reader& read) {
   const auto nodes = read.number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, kMostNodes);
   if (!tasks || !nodes || *tasks == *nodes) return;
   throw UsageError(fmt::format(
-      "srun starts {} tasks on {} node{}, and mgpu-run needs one on each, which starts "
-      "the ranks itself: srun --ntasks-per-node=1 mgpu-run ..., or --standalone if each "
-      "is a job of its own",
+      "srun started {} tasks on {} node{}, but mgpu-run needs one task per node and starts the "
+      "ranks itself: use srun --ntasks-per-node=1 mgpu-run ..., or --standalone if each task is "
+      "its own job",
       *tasks, *nodes, *nodes == 1 ? "" : "s"));
 }
 
 void read_slurm_hosts(Reader& read, Cluster& c) {
   const auto list = read.first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  if (!list) throw UsageError("SLURM_STEP_ID is set and SLURM_STEP_NODELIST is not; set both");
+  if (!list) throw UsageError("SLURM_STEP_ID is set but SLURM_STEP_NODELIST is not; set both");
   try {
     c.hosts = expand_hostlist(list->text);
   } catch (const UsageError& e) {
@@ -134,14 +134,16 @@ void read_slurm_step(Reader& read, Cluster& c, Number job, Number step) {
   read_slurm_gpus(read, c);
   check_one_task_a_node(read);
   const auto count = read.first({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
-  if (!count) throw UsageError("SLURM_STEP_ID is set and SLURM_STEP_NUM_NODES is not; set both");
+  if (!count) throw UsageError("SLURM_STEP_ID is set but SLURM_STEP_NUM_NODES is not; set both");
   c.nodes = static_cast<int>(*read.number({count->name.c_str()}, kMostNodes));
-  if (c.nodes == 0) throw UsageError(fmt::format("{}=0: a job has a node", count->name));
+  if (c.nodes == 0)
+    throw UsageError(fmt::format("{}=0: a job needs at least one node", count->name));
   read.note("nodes", std::to_string(c.nodes), count->name);
   const auto rank = read.number({"SLURM_NODEID"}, kMostNodes);
-  if (!rank) throw UsageError("SLURM_STEP_ID is set and SLURM_NODEID is not; set both");
+  if (!rank) throw UsageError("SLURM_STEP_ID is set but SLURM_NODEID is not; set both");
   if (*rank >= static_cast<Number>(c.nodes))
-    throw UsageError(fmt::format("SLURM_NODEID={}, but {}={}", *rank, count->name, count->text));
+    throw UsageError(
+        fmt::format("SLURM_NODEID={} is out of range: {}={}", *rank, count->name, count->text));
   c.node_rank = static_cast<int>(*rank);
   read.note("node rank", std::to_string(*rank), "SLURM_NODEID");
   read_slurm_hosts(read, c);
@@ -165,16 +167,16 @@ void read_open_mpi(Reader& read, Cluster& c) {
   const auto local = read.number({"OMPI_COMM_WORLD_LOCAL_SIZE"}, 1U << 24);
   if (!size || !rank || !local)
     throw UsageError(fmt::format(
-        "{} is not set, but other variables of Open MPI are; start mgpu-run with mpirun, or unset "
+        "{} is not set, but other Open MPI variables are; start mgpu-run with mpirun, or unset "
         "OMPI_COMM_WORLD_SIZE",
         !size   ? "OMPI_COMM_WORLD_SIZE"
         : !rank ? "OMPI_COMM_WORLD_RANK"
                 : "OMPI_COMM_WORLD_LOCAL_SIZE"));
   if (*local > 1)
     throw UsageError(fmt::format(
-        "mpirun starts {} processes on this node, and mgpu-run needs one, which starts the ranks "
-        "itself: mpirun --map-by ppr:1:node mgpu-run ..., or --standalone if each is a job of its "
-        "own",
+        "mpirun started {} processes on this node, but mgpu-run needs one and starts the ranks "
+        "itself: use mpirun --map-by ppr:1:node mgpu-run ..., or --standalone if each process is "
+        "its own job",
         *local));
   if (*rank >= *size || *size > kMostNodes)
     throw UsageError(
@@ -187,7 +189,7 @@ void read_open_mpi(Reader& read, Cluster& c) {
 
 void read_pmix(Reader& read, Cluster& c) {
   const auto rank = read.number({"PMIX_RANK"}, kMostNodes - 1);
-  if (!rank) throw UsageError("PMIX_NAMESPACE is set and PMIX_RANK is not; set both or neither");
+  if (!rank) throw UsageError("PMIX_NAMESPACE is set but PMIX_RANK is not; set both or neither");
   c.node_rank = static_cast<int>(*rank);
   read.note("node rank", std::to_string(*rank), "PMIX_RANK");
 }
@@ -202,7 +204,7 @@ void read_kubernetes(Reader& read, Cluster& c) {
 
 Kind kind_of(const Reader& read) {
   if (read.has(rendezvous::variable::kJobCookie)) return Kind::none;
-  // mpirun in a job of Slurm starts its daemons with srun: their variables are there too.
+  // mpirun in a Slurm job starts its daemons with srun, so that Slurm's variables are set too.
   if (read.first({"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"})) return Kind::open_mpi;
   if (read.first({"SLURM_JOB_ID", "SLURM_STEP_ID"})) return Kind::slurm;
   if (read.first({"PMIX_RANK", "PMIX_NAMESPACE"})) return Kind::pmix;
@@ -262,7 +264,7 @@ const char* name_of(Cluster::Kind kind) {
 }
 
 int slurm_port(unsigned long long job, unsigned long long step) {
-  // Neighbouring jobs lie 61 apart: as many steps of each have ports of their own.
+  // Neighbouring jobs are 61 apart, so that 61 steps of each have different ports.
   return static_cast<int>(20000 + (job % 10000 * 61 + step % 10000) % 10000);
 }
 

@@ -7,8 +7,8 @@
 namespace mgpu::launcher {
 namespace {
 
-// TARGET ends the options, so the script walks over the words before the cursor as
-// read_arguments does. bash cuts --nproc=4 into three words at the equals sign.
+// TARGET ends the options, so the script examines the words before the cursor as read_arguments
+// does. bash splits --nproc=4 into three words at the equals sign.
 constexpr const char* kBash = R"(# bash completion for mgpu-run: source it, or put it into
 # ~/.local/share/bash-completion/completions/mgpu-run
 _mgpu_run() {{
@@ -41,7 +41,7 @@ _mgpu_run() {{
 complete -F _mgpu_run mgpu-run
 )";
 
-// Every way to write an option: --nproc, --nproc-per-node, -n.
+// Every spelling of an option: --nproc, --nproc-per-node, -n.
 std::vector<std::string> spellings(const OptionSpec& spec) {
   std::vector<std::string> all;
   for (const auto& name : spec.names) all.push_back("--" + name);

@@ -4,8 +4,8 @@
 
 namespace mgpu::launcher {
 
-// A script that teaches a shell (bash, zsh or fish) to complete mgpu-run's options, their
-// values, and the target. Needs a shell that parse_options has let through.
+// A completion script for bash, zsh or fish that completes mgpu-run's options, their values, and
+// the target. Requires a shell name that parse_options accepted.
 std::string completion_script(const std::string& shell);
 
 }  // namespace mgpu::launcher

@@ -13,30 +13,31 @@ constexpr std::size_t kHelpColumn = 33;
 constexpr std::size_t kWidth = 92;
 
 constexpr const char* kHead =
-    R"(Run one copy of TARGET per GPU, watch over all of them, and leave nothing behind.
+    R"(Start one process per GPU, supervise all of them, and leave no orphan processes.
 
-Usage: mgpu-run [options] [--] TARGET [ARGS...]
-       mgpu-run devices [--json]             list the GPUs of this node
-       mgpu-run doctor [--port N] [--json]   check it: driver, GPUs, libraries, network, disks
+Usage: mgpu-run [options] [--] TARGET [ARGS...]   run a job
+       mgpu-run status JOB [--json]               show the status of a multi-node job
+       mgpu-run devices [--json]                  list the GPUs of this node
+       mgpu-run doctor [--port N] [--json]        check driver, GPUs, libraries, network, disks
 
-TARGET is a recipe (.yaml), a Python script, with -m a Python module, or a program.
+TARGET is a recipe (.yaml), a Python script, a Python module (with -m) or a program.
 )";
 
 constexpr const char* kTail = R"(
-Every option may be written with underscores and shortened while it stays unique, and may also
-be given as MGPU_<OPTION>, as torchrun's PET_<OPTION>, or in the recipe under launch:, the
-command line first.
+Option names accept underscores and any unique abbreviation. Options are also read from the
+variables MGPU_<OPTION> and (torchrun) PET_<OPTION> and from launch: in the recipe, in this order
+of precedence after the command line.
 
-Exit status: 0 all ranks ended well; that of the first rank to fail in the last attempt, or
-128+N if signal N killed it; 128+N when told to stop by signal N; 2 for a mistake on the command
-line; 1 if mgpu-run itself failed; 75 if nodes could not meet or stay together.
+Exit status: 0 if every rank succeeded; else the status of the first rank to fail in the last
+attempt, or 128+N if signal N killed it; 128+N if signal N stopped mgpu-run; 2 for a usage error;
+1 if mgpu-run itself failed; 75 if the nodes could not form or keep a job.
 See docs/launcher.md.
 )";
 
 std::string_view title(OptionGroup group) {
   switch (group) {
     case OptionGroup::program:
-      return "What is run";
+      return "Target";
     case OptionGroup::ranks:
       return "Ranks";
     case OptionGroup::nodes:
@@ -58,8 +59,8 @@ std::string line_of(const OptionSpec& spec) {
   return fmt::format("{:<{}}{}\n", left, kHelpColumn, spec.help);
 }
 
-std::string small_print() {
-  std::string text, line = "Also, as torchrun has them:";
+std::string torchrun_options() {
+  std::string text, line = "torchrun options also accepted:";
   for (const auto& spec : option_table()) {
     if (!spec.help.empty() || spec.internal) continue;
     const auto word = " --" + spec.name();
@@ -84,7 +85,7 @@ std::string help_text() {
     group = spec.group;
     text += line_of(spec);
   }
-  return text + "\n" + small_print() + kTail;
+  return text + "\n" + torchrun_options() + kTail;
 }
 
 std::string version_text() {

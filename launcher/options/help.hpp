@@ -4,8 +4,8 @@
 
 namespace mgpu::launcher {
 
-// What --help prints: every option that is not of torchrun's small print, in groups, then the
-// names of the others, then the exit statuses. Ends with a newline.
+// What --help prints: every option that has a help text, in groups; then the names of the
+// remaining (torchrun) options; then the exit statuses. Ends with a newline.
 std::string help_text();
 
 // What --version prints, with a newline, and the number in it.

@@ -27,7 +27,7 @@ constexpr std::size_t kMostHosts = 4096;
 constexpr std::size_t kLongestLine = 1024;
 constexpr int kMostSlots = 4096;
 
-std::vector<std::string_view> words_of(std::string_view line) {
+std::vector<std::string_view> split_words(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
   std::vector<std::string_view> words;
   for (;;) {
@@ -40,7 +40,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
   }
 }
 
-// What ssh and a shell take for nothing but a name.
+// Whether ssh and a shell can only treat the text as a name, never as an option or syntax.
 bool is_name(std::string_view text, std::string_view also) {
   return !text.empty() && text.front() != '-' &&
          std::all_of(text.begin(), text.end(), [also](char c) {
@@ -56,7 +56,7 @@ class Reader {
   void read_line(std::string_view line) {
     ++line_;
     if (line.size() > kLongestLine) fail(fmt::format("longer than {} bytes", kLongestLine));
-    const auto words = words_of(line.substr(0, line.find('#')));
+    const auto words = split_words(line.substr(0, line.find('#')));
     if (words.empty()) return;
     Host host = read_host(words.front());
     std::optional<int> most;
@@ -67,7 +67,7 @@ class Reader {
   }
 
   std::vector<Host> take() {
-    if (hosts_.empty()) throw UsageError(fmt::format("{}: it names no host", path_));
+    if (hosts_.empty()) throw UsageError(fmt::format("{}: lists no host", path_));
     return std::move(hosts_);
   }
 
@@ -80,16 +80,16 @@ class Reader {
     Host host{.line = line_};
     if (const auto at = word.find('@'); at != word.npos) {
       if (!is_name(word.substr(0, at), "._-"))
-        fail(fmt::format("{} is no name of a user", shown(word.substr(0, at), 40)));
+        fail(fmt::format("{} is not a valid user name", shown(word.substr(0, at), 40)));
       host.user = word.substr(0, at);
       word.remove_prefix(at + 1);
     }
     if (std::count(word.begin(), word.end(), ':') == 1)
       fail(
-          fmt::format("{}: ports belong into ~/.ssh/config or --ssh-command, and a number of ranks "
-                      "is written slots=N",
+          fmt::format("{}: set a port in ~/.ssh/config or --ssh-command, and the number of ranks "
+                      "with slots=N",
                       shown(word, 40)));
-    if (!is_name(word, "._-:%")) fail(fmt::format("{} is no name of a host", shown(word, 40)));
+    if (!is_name(word, "._-:%")) fail(fmt::format("{} is not a valid host name", shown(word, 40)));
     host.name = word;
     return host;
   }
@@ -100,7 +100,7 @@ class Reader {
     const auto value = word.substr(std::min(equals + 1, word.size()));
     const bool limit = key == "max_slots" || key == "max-slots";
     if (key != "slots" && !limit)
-      fail(fmt::format("{} is unknown here; need slots=N", shown(word, 40)));
+      fail(fmt::format("{} is not a known field; need slots=N", shown(word, 40)));
     try {
       (limit ? most : host.slots) = parse_whole(std::string(value), 1, kMostSlots);
     } catch (const UsageError& e) {
@@ -115,16 +115,16 @@ class Reader {
       return hosts_.push_back(std::move(host));
     }
     Host& first = hosts_[known->second.index];
-    if (host.slots || known->second.said)
-      fail(fmt::format("{} stands in line {} already; write it once with all its slots", host.name,
-                       first.line));
+    if (host.slots || known->second.slots)
+      fail(fmt::format("{} is already listed on line {}; list it once with all its slots",
+                       host.name, first.line));
     first.slots = first.slots.value_or(1) + 1;
     if (*first.slots > kMostSlots) fail(fmt::format("more than {} slots", kMostSlots));
   }
 
   struct Seen {
     std::size_t index;
-    std::optional<int> said;  // by slots=
+    std::optional<int> slots;  // from slots=
   };
 
   std::string path_;

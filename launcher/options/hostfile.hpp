@@ -8,26 +8,27 @@ namespace mgpu::launcher {
 
 // One host of a hostfile.
 struct Host {
-  std::string user;          // empty: not said
+  std::string user;          // empty: not given
   std::string name;          // a name or address
-  std::optional<int> slots;  // ranks there; not said: what the host has
+  std::optional<int> slots;  // ranks on the host; not given: decided there
   int line = 0;
 
   std::string address() const { return user.empty() ? name : user + "@" + name; }
   friend bool operator==(const Host&, const Host&) = default;
 };
 
-// Reads the syntax that Open MPI and DeepSpeed share, one host a line in the order of node ranks:
+// Reads the syntax that Open MPI and DeepSpeed share, one host per line in the order of node ranks:
 //
 //   # a comment
 //   [user@]name [slots=N] [max_slots=N]
 //
-// A name that stands there again counts one slot more, as for Open MPI, where no line of it says
-// slots=; otherwise that is an error, as for DeepSpeed. Throws UsageError with "path:line: ...".
+// Each further line of the same name without slots= adds one slot, as in Open MPI; if any line of
+// that name has slots=, a duplicate is an error, as in DeepSpeed. Throws UsageError with
+// "path:line: ...".
 // At most 4,096 hosts and lines of 1,024 bytes.
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path);
 
-// The same of a file of at most 1 MiB.
+// The same for a file of at most 1 MiB.
 std::vector<Host> read_hostfile(const std::string& path);
 
 }  // namespace mgpu::launcher

@@ -30,7 +30,7 @@ class Expansion {
     std::size_t begin = 0;
     for (std::size_t at = 0, depth = 0; at <= list_.size(); ++at) {
       const char c = at < list_.size() ? list_[at] : ',';
-      if (c == '[' && depth++ > 0) fail("brackets within brackets");
+      if (c == '[' && depth++ > 0) fail("nested brackets");
       if (c == ']' && depth-- == 0) fail("a ] without a [");
       if (at == list_.size() && depth > 0) fail("a [ without a ]");
       if (c != ',' || depth > 0) continue;
@@ -42,11 +42,11 @@ class Expansion {
 
  private:
   [[noreturn]] void fail(const std::string& why) const {
-    throw UsageError(fmt::format("{} is no list of hosts: {}", shown(list_), why));
+    throw UsageError(fmt::format("{} is not a valid host list: {}", shown(list_), why));
   }
 
   void add_item(std::string_view item) {
-    if (item.empty()) fail("a name is empty");
+    if (item.empty()) fail("empty host name");
     std::vector<std::string> names{""};
     while (!item.empty()) {
       const auto open = std::min(item.find('['), item.size());
@@ -61,13 +61,13 @@ class Expansion {
     std::move(names.begin(), names.end(), std::back_inserter(hosts_));
   }
 
-  // Every name so far with every one of these endings.
+  // Combines every name so far with every ending.
   void append(std::vector<std::string>& names, const std::vector<std::string>& endings) const {
     check_count(names.size() * endings.size());
     std::vector<std::string> longer;
     for (const auto& name : names)
       for (const auto& ending : endings) {
-        if (name.size() + ending.size() > kLongestName) fail("a name is too long");
+        if (name.size() + ending.size() > kLongestName) fail("host name too long");
         longer.push_back(name + ending);
       }
     names = std::move(longer);
@@ -91,13 +91,13 @@ class Expansion {
     std::size_t from = 0, to = 0;
     std::from_chars(first.data(), first.data() + first.size(), from);
     std::from_chars(last.data(), last.data() + last.size(), to);
-    if (from > to) fail(fmt::format("{} is a range that ends before it begins", range));
+    if (from > to) fail(fmt::format("range {} ends before it begins", range));
     check_count(found.size() + (to - from) + 1);
     for (; from <= to; ++from) found.push_back(fmt::format("{:0{}}", from, first.size()));
   }
 
   void check_count(std::size_t hosts) const {
-    if (hosts > kMostHosts) fail(fmt::format("it stands for more than {} hosts", kMostHosts));
+    if (hosts > kMostHosts) fail(fmt::format("it expands to more than {} hosts", kMostHosts));
   }
 
   std::string_view list_;

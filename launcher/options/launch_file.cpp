@@ -18,7 +18,7 @@ using rendezvous::shown;
 namespace {
 
 const std::string kSection = "launch";
-constexpr const char* kFaultTolerance = "enable_fault_tolerance";  // a word of older recipes
+constexpr const char* kFaultTolerance = "enable_fault_tolerance";  // a key of older recipes
 constexpr char kRestartsWhenTolerant = '3';
 
 const OptionSpec* option_of_key(const std::string& key) {
@@ -44,7 +44,7 @@ const OptionSpec* option_of_key(const std::string& key) {
                                shown(key.text), hint));
 }
 
-// Reads one launch: section. Knows what has been said so that nothing is said twice.
+// Reads one launch: section and rejects options that are set twice.
 class Section {
  public:
   Section(const std::string& path, Source source) : path_(path), source_(source) {}
@@ -52,7 +52,7 @@ class Section {
   LaunchFile read(const YamlNode& map) {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2)
       read_pair(map.items[i], map.items[i + 1]);
-    settle_fault_tolerance();
+    apply_fault_tolerance();
     return std::move(file_);
   }
 
@@ -68,27 +68,27 @@ class Section {
     }
     const auto* spec = option_of_key(key.text);
     if (!spec) throw_unknown(key, path_);
-    const auto [first, fresh] = said_.emplace(spec, key);
+    const auto [first, fresh] = seen_.emplace(spec, key);
     if (!fresh)
-      throw UsageError(fmt::format("{}: \"{}\" says the same as \"{}\" on line {}; keep one",
+      throw UsageError(fmt::format("{}: \"{}\" sets the same option as \"{}\" on line {}; keep one",
                                    at_line(path_, key.line), shown(key.text),
                                    shown(first->second.text), first->second.line));
     for (auto& text : option_texts(*spec, value, name))
       file_.settings.push_back({spec, source_, name, std::move(text)});
   }
 
-  // enable_fault_tolerance: false means no restarts whatever else the section says; true means
-  // some, unless it says how many.
-  void settle_fault_tolerance() {
+  // enable_fault_tolerance: false means no restarts, whatever else the section sets; true means a
+  // default number of restarts unless the section sets one.
+  void apply_fault_tolerance() {
     if (!tolerance_) return;
     bool tolerant = false;
     try {
       tolerant = parse_bool(tolerance_->value);
     } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}: {}", tolerance_->blame(), e.what()));
+      throw UsageError(fmt::format("{}: {}", tolerance_->origin(), e.what()));
     }
     const auto* restarts = tolerance_->spec;
-    if (tolerant && said_.count(restarts) != 0) return;
+    if (tolerant && seen_.count(restarts) != 0) return;
     std::erase_if(file_.settings, [&](const Setting& s) { return s.spec == restarts; });
     tolerance_->value.assign(1, tolerant ? kRestartsWhenTolerant : '0');
     file_.settings.push_back(*tolerance_);
@@ -96,12 +96,12 @@ class Section {
 
   const std::string& path_;
   Source source_;
-  std::map<const OptionSpec*, YamlNode> said_;
+  std::map<const OptionSpec*, YamlNode> seen_;
   std::optional<Setting> tolerance_;
   LaunchFile file_;
 };
 
-// The launch: section of a file's top map; none: nothing.
+// The launch: section of a file's top-level map, if there is one.
 std::optional<LaunchFile> read_section(const YamlNode& top, const std::string& path,
                                        Source source) {
   for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {
@@ -124,7 +124,7 @@ LaunchFile config_of(const YamlNode& top, const std::string& path) {
   if (auto file = read_section(top, path, Source::config)) return std::move(*file);
   if (is_accelerate_file(top)) return read_accelerate_file(top, path);
   throw UsageError(
-      fmt::format("{}: no launch: section, and no config of accelerate; put options "
+      fmt::format("{}: neither a launch: section nor an accelerate config; put options "
                   "under launch:",
                   at_line(path, 1)));
 }

@@ -7,20 +7,20 @@
 
 namespace mgpu::launcher {
 
-// What one file says: settings for options, and lines to tell the person.
+// The contents of one file: settings for options, and notes to print.
 struct LaunchFile {
   std::vector<Setting> settings;
   std::vector<std::string> notes;
 };
 
-// The launch: section of a recipe; nothing when it has none. Other sections are not looked at.
-// Throws UsageError with path and line for anything that is not known to be right.
+// Reads the launch: section of a recipe; empty when there is none. Other sections are skipped.
+// Throws UsageError with path and line for anything that is not valid.
 LaunchFile read_recipe(const std::string& path);
 
-// A file named by --config: a launch: section, or a config of `accelerate`, known by its keys.
+// Reads a --config file: a launch: section, or an `accelerate` config, recognized by its keys.
 LaunchFile read_config(const std::string& path);
 
-// The same for a text that is already here; `path` is what errors call it.
+// The same for a text in memory; error messages name it `path`.
 LaunchFile parse_recipe(const std::string& text, const std::string& path);
 LaunchFile parse_config(const std::string& text, const std::string& path);
 

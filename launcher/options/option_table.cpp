@@ -39,7 +39,7 @@ Set command(Command command) {
   };
 }
 
-// For options that are taken, checked, and change nothing.
+// For options that are accepted and checked but have no effect.
 template <class Parse>
 Set noted(Parse parse, std::string note) {
   return [parse, note](Options& o, const std::string& value) {
@@ -62,7 +62,7 @@ void add_set(Options& o, const std::string& value) {
 }
 
 void set_gpus(Options& o, const std::string& value) {
-  if (value == "all") {  // accelerate's word for no choice
+  if (value == "all") {  // what accelerate writes when no GPUs are selected
     o.gpus.reset();
   } else {
     o.gpus = parse_gpus(value);
@@ -72,18 +72,19 @@ void set_gpus(Options& o, const std::string& value) {
 void set_run_path(Options& o, const std::string& value) {
   o.run_path = parse_bool(value);
   if (o.run_path)
-    o.notes.push_back("--run-path runs the script in a python of its own; nothing is forked");
+    o.notes.push_back(
+        "--run-path: the script runs in its own Python process, not in a fork of mgpu-run");
 }
 
 void set_event_log_handler(Options& o, const std::string& value) {
   if (value != "null")
     o.notes.push_back(
-        fmt::format("--event-log-handler {} is ignored; see --report for a JSON "
+        fmt::format("--event-log-handler {} is ignored; use --report FILE for a JSON "
                     "report",
                     shown(value, 32)));
 }
 
-// Below half a second a busy machine is taken for a lost one.
+// Below half a second a busy machine would be declared lost.
 Milliseconds parse_keep_alive(const std::string& value) {
   const auto keep_alive = parse_seconds(value);
   if (keep_alive < Milliseconds(500)) throw UsageError("need seconds, 0.5 or more");
@@ -95,25 +96,26 @@ void set_completion(Options& o, const std::string& value) {
   o.command = Command::completion;
 }
 
-// clang-format off: one paragraph an option reads better than one line a field.
+// clang-format off: one paragraph per option reads better than one line per field.
 std::vector<OptionSpec> program_options() {
   return {
       {.letter = 'm', .names = {"module"}, .group = program, .help = "TARGET is a Python module",
        .set = flag(&Options::module), .torchrun = "module", .variables = {"PET_MODULE"}},
-      {.names = {"no-python"}, .group = program, .help = "TARGET is a program, whatever its name",
+      {.names = {"no-python"}, .group = program, .help = "run TARGET directly, without Python",
        .set = flag(&Options::no_python), .torchrun = "no-python", .variables = {"PET_NO_PYTHON"}},
       {.names = {"run-path"}, .group = program, .set = set_run_path, .torchrun = "run-path",
        .variables = {"PET_RUN_PATH"}},
       {.names = {"env"}, .value = "KEY=VALUE", .group = program,
-       .help = "set a variable for every rank; repeatable", .set = add_env,
+       .help = "set an environment variable in every rank; repeatable", .set = add_env,
        .yaml = YamlForm::equals_map, .repeats = true},
-      {.names = {"workdir"}, .value = "DIR", .group = program, .help = "where the ranks run [here]",
+      {.names = {"workdir"}, .value = "DIR", .group = program, 
+       .help = "working directory of the ranks [current directory]",
        .set = text(&Options::workdir), .completes = Completes::folders},
       {.names = {"set"}, .value = "KEY=VALUE", .group = program,
-       .help = "change a key of the recipe; repeatable", .set = add_set,
+       .help = "override a recipe key; repeatable", .set = add_set,
        .yaml = YamlForm::equals_map, .repeats = true},
       {.names = {"config", "config-file"}, .value = "FILE", .group = program,
-       .help = "options from its launch: section, or of accelerate",
+       .help = "read options from a launch: section or an accelerate config",
        .set = [](Options&, const std::string& value) { parse_text(value); },
        .completes = Completes::files},
       {.names = {"use-env"}, .group = program,
@@ -126,21 +128,21 @@ std::vector<OptionSpec> rank_options() {
   return {
       {.letter = 'n', .names = {"nproc", "nproc-per-node", "num-processes"},
        .value = "N|gpu|cpu|auto", .group = ranks,
-       .help = "ranks on this node [every visible GPU, or 1]",
+       .help = "ranks on this node [one per visible GPU, else 1]",
        .set = parsed(&Options::nproc, parse_rank_count), .torchrun = "nproc-per-node",
        .variables = {"PET_NPROC_PER_NODE"}, .completes = Completes::words,
        .choices = {"gpu", "cpu", "auto"}},
       {.names = {"gpus", "gpu-ids"}, .value = "LIST", .group = ranks,
-       .help = "only these, by number or UUID: 0,1 [all visible]", .set = set_gpus,
+       .help = "use only these GPUs, by number or UUID: 0,1 [all visible]", .set = set_gpus,
        .yaml = YamlForm::list},
       {.names = {"oversubscribe"}, .group = ranks, .help = "allow more ranks than GPUs",
        .set = flag(&Options::oversubscribe)},
       {.names = {"virtual-local-rank"}, .group = ranks,
-       .help = "every rank sees LOCAL_RANK=0 and one GPU",
+       .help = "give every rank LOCAL_RANK=0 and one visible GPU",
        .set = flag(&Options::virtual_local_rank), .torchrun = "virtual-local-rank",
        .variables = {"PET_VIRTUAL_LOCAL_RANK"}},
       {.names = {"numa-binding"}, .value = "MODE", .group = ranks,
-       .help = "node, socket, exclusive or core-complex [none]",
+       .help = "bind to cores: node, socket, exclusive or core-complex [none]",
        .set = parsed(&Options::numa_binding, parse_numa_binding), .torchrun = "numa-binding",
        .completes = Completes::words,
        .choices = {"none", "node", "socket", "exclusive", "core-complex"}},
@@ -155,16 +157,17 @@ std::vector<OptionSpec> node_options() {
        .help = "nodes in the job [1]", .set = set_nodes, .torchrun = "nnodes",
        .variables = {"PET_NNODES"}},
       {.names = {"node-rank", "machine-rank"}, .value = "N", .group = nodes,
-       .help = "which of the nodes this is [0]", .set = whole(&Options::node_rank, 0, 65535),
+       .help = "rank of this node, from 0 [0]", .set = whole(&Options::node_rank, 0, 65535),
        .torchrun = "node-rank", .variables = {"PET_NODE_RANK"}},
       {.names = {"master-addr", "main-process-ip"}, .value = "HOST", .group = nodes,
        .help = "address of node 0 [127.0.0.1]", .set = parsed(&Options::master_addr, parse_text),
        .torchrun = "master-addr", .variables = {"PET_MASTER_ADDR"}},
       {.names = {"master-port", "main-process-port"}, .value = "PORT", .group = nodes,
-       .help = "its port [on one node a free one]", .set = whole(&Options::master_port, 0, 65535),
+       .help = "port on node 0 [29500; on a single node a free port]",
+       .set = whole(&Options::master_port, 0, 65535),
        .torchrun = "master-port", .variables = {"PET_MASTER_PORT"}},
       {.names = {"rdzv-endpoint"}, .value = "HOST:PORT", .group = nodes,
-       .help = "where nodes of an elastic job meet",
+       .help = "rendezvous endpoint of an elastic job",
        .set = parsed(&Options::rdzv_endpoint, parse_endpoint), .torchrun = "rdzv-endpoint",
        .variables = {"PET_RDZV_ENDPOINT"}},
       {.names = {"rdzv-backend"}, .value = "NAME", .group = nodes,
@@ -180,26 +183,27 @@ std::vector<OptionSpec> node_options() {
       {.names = {"rdzv-conf"}, .value = "K=V,...", .group = nodes,
        .set = parsed(&Options::rdzv_conf, parse_rdzv_conf), .torchrun = "rdzv-conf",
        .variables = {"PET_RDZV_CONF"}, .yaml = YamlForm::equals_map},
-      {.names = {"standalone"}, .group = nodes, .help = "one node, whatever else is said",
+      {.names = {"standalone"}, .group = nodes,
+       .help = "single-node job, regardless of other options",
        .set = flag(&Options::standalone), .torchrun = "standalone",
        .variables = {"PET_STANDALONE"}},
       {.names = {"local-addr"}, .value = "HOST", .group = nodes, .set = text(&Options::local_addr),
        .torchrun = "local-addr", .variables = {"PET_LOCAL_ADDR"}},
       {.names = {"rank0-store"}, .group = nodes,
-       .help = "leave MASTER_PORT to rank 0, which binds it", .set = flag(&Options::rank0_store)},
+       .help = "let rank 0 bind MASTER_PORT itself", .set = flag(&Options::rank0_store)},
       {.names = {"hostfile"}, .value = "FILE", .group = nodes,
-       .help = "start the job on these hosts, over ssh", .set = text(&Options::hostfile),
+       .help = "start the job over ssh on the hosts in FILE", .set = text(&Options::hostfile),
        .completes = Completes::files},
       {.names = {"ssh-command"}, .value = "COMMAND", .group = nodes,
-       .help = "how to reach them [ssh -o BatchMode=yes ...]",
+       .help = "ssh command for --hostfile [ssh -o BatchMode=yes ...]",
        .set = text(&Options::ssh_command), .variables = {"MGPU_SSH"}},
       {.names = {"keep-alive"}, .value = "SECONDS", .group = nodes,
-       .help = "a node not heard of for so long is lost [5]",
+       .help = "declare a node lost after this long without a message [5]",
        .set = parsed(&Options::keep_alive, parse_keep_alive)},
       {.names = {"rdzv-token-file"}, .value = "FILE", .group = nodes,
-       .help = "the secret by which nodes know each other", .set = text(&Options::rdzv_token_file),
+       .help = "file with the shared secret of the nodes", .set = text(&Options::rdzv_token_file),
        .completes = Completes::files},
-      {.names = {"insecure"}, .group = nodes, .help = "let nodes join without a secret",
+      {.names = {"insecure"}, .group = nodes, .help = "allow nodes to join without a secret",
        .set = flag(&Options::insecure)},
       {.names = {"rdzv-token-stdin"}, .group = nodes, .set = flag(&Options::rdzv_token_stdin),
        .line_only = true, .internal = true},
@@ -212,27 +216,28 @@ std::vector<OptionSpec> supervision_options() {
   };
   return {
       {.names = {"max-restarts"}, .value = "N", .group = supervision,
-       .help = "restarts of all ranks after a failure [0]",
+       .help = "how many times to restart all ranks after a failure [0]",
        .set = whole(&Options::max_restarts, 0, 1'000'000), .torchrun = "max-restarts",
        .variables = {"PET_MAX_RESTARTS"}, .file_keys = {"max-retries"}},
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
-       .help = "before the second restart, then doubled [0]",
+       .help = "delay before the second restart, then doubled [0]",
        .set = parsed(&Options::retry_delay, parse_seconds)},
       {.names = {"grace", "shutdown-timeout"}, .value = "SECONDS", .group = supervision,
-       .help = "from the stop signal to SIGKILL [30]",
+       .help = "time from the stop signal to SIGKILL [30]",
        .set = parsed(&Options::grace, parse_seconds), .torchrun = "shutdown-timeout",
        .variables = {"PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}},
       {.names = {"signals-to-handle"}, .value = "LIST", .group = supervision,
-       .help = "what stops the job [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
+       .help = "signals that stop the job [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
        .set = parsed(&Options::signals_to_handle, parse_signals), .torchrun = "signals-to-handle",
        .variables = {"PET_SIGNALS_TO_HANDLE"}, .yaml = YamlForm::list},
       {.names = {"signal-group"}, .group = supervision,
-       .help = "signal a rank's children too, not it alone", .set = flag(&Options::signal_group)},
+       .help = "send stop signals to the whole process group of a rank",
+       .set = flag(&Options::signal_group)},
       {.names = {"monitor-interval"}, .value = "SECONDS", .group = supervision,
-       .set = noted(parse_seconds, "--monitor-interval is ignored; nothing here polls"),
+       .set = noted(parse_seconds, "--monitor-interval is ignored; mgpu-run does not poll"),
        .torchrun = "monitor-interval", .variables = {"PET_MONITOR_INTERVAL"}},
       {.names = {"start-method"}, .value = "METHOD", .group = supervision,
-       .set = noted(start_method, "--start-method is ignored; ranks are programs of their own"),
+       .set = noted(start_method, "--start-method is ignored; every rank is a new process"),
        .torchrun = "start-method", .variables = {"PET_START_METHOD"}, .completes = Completes::words,
        .choices = {"spawn", "fork", "forkserver"}},
   };
@@ -241,23 +246,24 @@ std::vector<OptionSpec> supervision_options() {
 std::vector<OptionSpec> output_options() {
   return {
       {.names = {"log-dir"}, .value = "DIR", .group = output,
-       .help = "where logs stay [a temporary one]", .set = parsed(&Options::log_dir, parse_text),
+       .help = "keep logs in DIR [temporary, removed after success]",
+       .set = parsed(&Options::log_dir, parse_text),
        .torchrun = "log-dir", .variables = {"PET_LOG_DIR"}, .completes = Completes::folders},
       {.letter = 'r', .names = {"redirects"}, .value = "STREAMS", .group = output,
-       .help = "to files: 1 stdout, 2 stderr, 3 both, or 0:1,11:3 [0]",
+       .help = "write to files: 1 stdout, 2 stderr, 3 both, or 0:1,11:3 [0]",
        .set = parsed(&Options::redirects, parse_stream_map), .torchrun = "redirects",
        .variables = {"PET_REDIRECTS"}, .yaml = YamlForm::colon_map},
       {.letter = 't', .names = {"tee"}, .value = "STREAMS", .group = output,
-       .help = "to files and here, each line with its rank [0]",
+       .help = "write to files and print each line with its rank [0]",
        .set = parsed(&Options::tee, parse_stream_map), .torchrun = "tee", .variables = {"PET_TEE"},
        .yaml = YamlForm::colon_map},
-      {.names = {"prefix"}, .group = output, .help = "put the rank before every line shown",
+      {.names = {"prefix"}, .group = output, .help = "prefix every printed line with its rank",
        .set = flag(&Options::prefix)},
       {.names = {"log-line-prefix-template"}, .value = "TEXT", .group = output,
        .set = text(&Options::prefix_template), .torchrun = "log-line-prefix-template",
        .variables = {"PET_LOG_LINE_PREFIX_TEMPLATE", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"}},
       {.names = {"local-ranks-filter"}, .value = "LIST", .group = output,
-       .help = "show only these local ranks: 0,1 [all]",
+       .help = "print only these local ranks: 0,1 [all]",
        .set = parsed(&Options::local_ranks_filter, parse_rank_list),
        .torchrun = "local-ranks-filter", .variables = {"PET_LOCAL_RANKS_FILTER"},
        .yaml = YamlForm::list},
@@ -269,9 +275,10 @@ std::vector<OptionSpec> output_options() {
        .set = parsed(&Options::stderr_filters, parse_needles),
        .torchrun = "duplicate-stderr-filters", .variables = {"PET_DUPLICATE_STDERR_FILTERS"},
        .yaml = YamlForm::list},
-      {.names = {"report"}, .value = "FILE", .group = output, .help = "how the job ended, as JSON",
+      {.names = {"report"}, .value = "FILE", .group = output,
+       .help = "write the result of the job to FILE as JSON",
        .set = text(&Options::report), .completes = Completes::files},
-      {.names = {"quiet"}, .group = output, .help = "say nothing but errors",
+      {.names = {"quiet"}, .group = output, .help = "print no notes, only errors and the failure report",
        .set = flag(&Options::quiet)},
       {.names = {"event-log-handler"}, .value = "NAME", .group = output,
        .set = set_event_log_handler, .torchrun = "event-log-handler",
@@ -284,16 +291,17 @@ std::vector<OptionSpec> output_options() {
 
 std::vector<OptionSpec> other_options() {
   return {
-      {.names = {"dry-run"}, .help = "show each rank's command, start nothing",
+      {.names = {"dry-run"}, .help = "print the command of each rank; start nothing",
        .set = flag(&Options::dry_run)},
-      {.names = {"json"}, .help = "--dry-run, devices and doctor as JSON", .set = flag(&Options::json)},
+      {.names = {"json"}, .help = "print --dry-run, status, devices and doctor as JSON",
+       .set = flag(&Options::json)},
       {.names = {"completion", "print-completion"}, .value = "SHELL",
-       .help = "print a script for bash, zsh or fish", .set = set_completion,
+       .help = "print a completion script for bash, zsh or fish", .set = set_completion,
        .torchrun = "print-completion", .line_only = true, .completes = Completes::words,
        .choices = {"bash", "zsh", "fish"}},
-      {.letter = 'h', .names = {"help"}, .help = "show this", .set = command(Command::help),
+      {.letter = 'h', .names = {"help"}, .help = "print this help", .set = command(Command::help),
        .torchrun = "help", .line_only = true},
-      {.names = {"version"}, .help = "show the version", .set = command(Command::version),
+      {.names = {"version"}, .help = "print the version", .set = command(Command::version),
        .line_only = true},
   };
 }

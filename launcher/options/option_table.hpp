@@ -11,28 +11,28 @@ namespace mgpu::launcher {
 
 enum class OptionGroup { program, ranks, nodes, supervision, output, other };
 
-// What a shell may complete an option's value with; words stand in `choices`.
+// What a shell completes an option's value with; `words` are listed in `choices`.
 enum class Completes { nothing, files, folders, words };
 
-// How a YAML list or map becomes the text that a flag would carry.
+// How a YAML list or map is converted to the text that the flag would have on a command line.
 enum class YamlForm { scalar, list, colon_map, equals_map };
 
-// Everything there is to know of one option. argv, environment, YAML, help and completion are
-// all served from here, so that an option is written down once.
+// The complete definition of one option. The command line, environment, YAML files, help and
+// completion all use it, so that each option is defined once.
 struct OptionSpec {
   char letter = 0;
   std::vector<std::string> names = {};  // long, with dashes; the first is ours, the rest aliases
-  std::string value = {};               // what help calls the value; empty: a flag
+  std::string value = {};               // name of the value in the help; empty: a flag
   OptionGroup group = OptionGroup::other;
   std::string help = {};                                       // empty: not on the help screen
   std::function<void(Options&, const std::string&)> set = {};  // throws UsageError("need ...")
   std::string torchrun = {};  // torchrun's long name, empty: torchrun has no such option
-  std::vector<std::string> variables = {};  // foreign ones; MGPU_<NAME> is read for every name
+  std::vector<std::string> variables = {};  // besides MGPU_<NAME>, read for every name
   YamlForm yaml = YamlForm::scalar;
-  std::vector<std::string> file_keys = {};  // names that only a launch: section may use
-  bool repeats = false;                     // every occurrence counts, not only the last
-  bool line_only = false;                   // neither in the environment nor in a file
-  bool internal = false;                    // between programs of ours: no help, no completion
+  std::vector<std::string> file_keys = {};  // names accepted only in a launch: section
+  bool repeats = false;                     // all occurrences are used, not only the last
+  bool line_only = false;                   // accepted on the command line only
+  bool internal = false;  // used between our own processes: not in help or completion
   Completes completes = Completes::nothing;
   std::vector<std::string> choices = {};
 
@@ -42,11 +42,11 @@ struct OptionSpec {
 
 const std::vector<OptionSpec>& option_table();
 
-// The option of exactly this name, with dashes or underscores; null when there is none.
+// The option with exactly this name, written with dashes or underscores; null: there is none.
 const OptionSpec* find_option(std::string_view name);
 const OptionSpec* find_option(char letter);
 
-// "--nproc", and "nproc_per_node" as a file has it.
+// "nproc-per-node" and "nproc_per_node".
 std::string with_dashes(std::string_view name);
 std::string with_underscores(std::string_view name);
 

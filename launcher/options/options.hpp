@@ -15,13 +15,13 @@ namespace mgpu::launcher {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// A mistake in what we were told: one line that names what, where and what would be right.
-// main prints it after the program's name and ends with status 2.
+// An error in the user's input: one line that names what is wrong, where, and what would be right.
+// main prints it after the program's name and exits with status 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How many ranks: a number, or a word that the devices answer.
+// How many ranks: a number, or a word that is resolved from the devices.
 struct RankCount {
   enum class Kind { unset, number, gpu, cpu, automatic };
   Kind kind = Kind::unset;
@@ -29,9 +29,9 @@ struct RankCount {
   friend bool operator==(const RankCount&, const RankCount&) = default;
 };
 
-// Which streams of which local rank an option speaks of: bit 1 stdout, bit 2 stderr.
+// The streams of each local rank that an option selects: bit 1 stdout, bit 2 stderr.
 struct StreamMap {
-  unsigned all = 0;  // for ranks that are not named
+  unsigned all = 0;  // for ranks that are not listed
   std::map<int, unsigned> by_rank = {};
   unsigned of(int local_rank) const {
     const auto found = by_rank.find(local_rank);
@@ -44,14 +44,14 @@ enum class NumaBinding { none, node, socket, exclusive, core_complex };
 
 enum class Command { run, devices, doctor, status, completion, help, version };
 
-// Everything a person can ask for. Parsed by parse_options, read by everybody, changed by nobody.
+// All options of a job. parse_options fills it in; it is not changed afterwards.
 struct Options {
   Command command = Command::run;
   std::string completion_shell;    // bash, zsh or fish, for Command::completion
   std::optional<int> doctor_port;  // for Command::doctor
   std::string status_job;          // for Command::status
 
-  // What is run. The target is a path or, with `module`, a module's name.
+  // Target: a path or, with `module`, a module's name.
   std::string target;
   std::vector<std::string> args;
   bool module = false;
@@ -73,7 +73,7 @@ struct Options {
   bool virtual_local_rank = false;
   NumaBinding numa_binding = NumaBinding::none;
 
-  // Meeting place.
+  // Rendezvous.
   std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
   std::string rdzv_id = "none";
@@ -83,14 +83,15 @@ struct Options {
   std::optional<int> master_port;
   std::string local_addr;
   bool rank0_store = false;
-  Milliseconds keep_alive{5'000};  // silence after which a node counts as lost
+  Milliseconds keep_alive{5'000};  // a node that is silent this long is lost
   std::string rdzv_token_file;     // holds the secret that agents prove to each other
-  bool rdzv_token_stdin = false;   // it is the first line of stdin, whose end is ours too
-  bool insecure = false;           // several nodes without a secret
-  std::string hostfile;            // hosts to start agents on, over ssh
-  // Hosts that nobody answers for, or stops to, end their ssh.
+  // The secret is the first line of stdin; mgpu-run stops when stdin ends.
+  bool rdzv_token_stdin = false;
+  bool insecure = false;  // several nodes without a secret
+  std::string hostfile;   // hosts to start agents on, over ssh
+  // The timeouts end ssh when a host does not answer, or no longer answers.
   std::string ssh_command = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=5";
-  Cluster cluster;  // what a scheduler tells, by which what nobody said is filled
+  Cluster cluster;  // provided by a scheduler; fills in options that are not set
 
   // Supervision.
   int max_restarts = 0;
@@ -113,11 +114,11 @@ struct Options {
   bool dry_run = false;
   bool json = false;
 
-  std::set<std::string> given;          // the options that somebody said something of
-  std::vector<std::string> line_words;  // those of the command line, a word each
-  bool says(const std::string& option) const { return given.contains(option); }
+  std::set<std::string> given;            // names of the options that any source set
+  std::vector<std::string> line_options;  // options of the command line, one argument each
+  bool was_given(const std::string& option) const { return given.contains(option); }
 
-  // Lines to tell the person: what was accepted but has no meaning here.
+  // Lines to print: options that were accepted but have no effect.
   std::vector<std::string> notes;
 };
 

@@ -55,14 +55,14 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 }
 
 int signal_number(std::string_view name) {
-  const auto dressed = std::string(trimmed(name));
-  const char* bare = dressed.c_str();
-  if (::strncasecmp(bare, "SIG", 3) == 0) bare += 3;
+  const auto trimmed_name = std::string(trimmed(name));
+  const char* short_name = trimmed_name.c_str();
+  if (::strncasecmp(short_name, "SIG", 3) == 0) short_name += 3;
   for (int number = 1; number < NSIG; ++number)
-    if (const char* known = ::sigabbrev_np(number); known && ::strcasecmp(known, bare) == 0)
+    if (const char* known = ::sigabbrev_np(number); known && ::strcasecmp(known, short_name) == 0)
       return number;
-  throw UsageError(
-      fmt::format("{} is no signal; need names such as SIGTERM,SIGINT", shown(dressed, 24)));
+  throw UsageError(fmt::format("{} is not a signal; need names such as SIGTERM,SIGINT",
+                               shown(trimmed_name, 24)));
 }
 
 bool is_gpu_name(std::string_view name) {
@@ -141,7 +141,7 @@ std::pair<int, int> parse_node_range(const std::string& text) {
     throw UsageError(fmt::format("need N or MIN:MAX, each from 1 to {}", kMostNodes));
   if (*least > *most)
     throw UsageError(
-        fmt::format("the least number of nodes, {}, is above the most, {}; need "
+        fmt::format("the minimum number of nodes, {}, is above the maximum, {}; need "
                     "MIN:MAX, for example {}:{}",
                     *least, *most, *most, *least));
   return {*least, *most};
@@ -180,7 +180,7 @@ std::vector<int> parse_signals(const std::string& text) {
     if (number == SIGKILL || number == SIGSTOP)
       throw UsageError(
           fmt::format("no program can handle SIG{}; leave it out", ::sigabbrev_np(number)));
-    if (number == SIGCHLD) throw UsageError("SIGCHLD comes whenever a rank ends; leave it out");
+    if (number == SIGCHLD) throw UsageError("SIGCHLD is sent whenever a rank exits; leave it out");
     if (std::find(signals.begin(), signals.end(), number) == signals.end())
       signals.push_back(number);
   }
@@ -195,8 +195,8 @@ std::vector<std::string> parse_gpus(const std::string& text) {
       throw UsageError("need GPU numbers such as 0,1 or UUIDs that begin with GPU- or MIG-");
     if (!seen.insert(part).second)
       throw UsageError(
-          fmt::format("GPU {} is named twice; to put several ranks on one GPU use "
-                      "--oversubscribe",
+          fmt::format("GPU {} is listed twice; use --oversubscribe to run several ranks on "
+                      "one GPU",
                       shown(part, 48)));
     gpus.emplace_back(part);
   }
@@ -214,7 +214,7 @@ NumaBinding parse_numa_binding(const std::string& text) {
 
 std::string parse_endpoint(const std::string& text) {
   for (const auto part : split(text, ',')) {
-    // etcd's own form is looked at where etcd is.
+    // URLs of etcd are validated by the etcd client.
     const std::string_view word = part;
     if (word.starts_with("http://") || word.starts_with("https://")) continue;
     if (!is_endpoint(part))
@@ -230,7 +230,7 @@ std::map<std::string, std::string> parse_rdzv_conf(const std::string& text) {
     const auto key = trimmed(pair.substr(0, equals));
     const auto value = equals == pair.npos ? "" : trimmed(pair.substr(equals + 1));
     if (key.empty() || value.empty())
-      throw UsageError(fmt::format("{} is no pair; need key=value,key=value", shown(pair, 24)));
+      throw UsageError(fmt::format("{} is not a pair; need key=value,key=value", shown(pair, 24)));
     conf.insert_or_assign(std::string(key), std::string(value));
   }
   return conf;
@@ -248,7 +248,7 @@ std::vector<std::string> parse_needles(const std::string& text) {
     }
   }
   std::erase(needles, std::string());
-  if (needles.empty()) throw UsageError("need texts such as loss,error (,, is a comma)");
+  if (needles.empty()) throw UsageError("need strings such as loss,error (write ,, for a comma)");
   return needles;
 }
 

@@ -9,14 +9,14 @@
 
 namespace mgpu::launcher {
 
-// One function for each kind of value an option can have. Each either returns the value or
-// throws a UsageError that says only what would be right ("need ..."); the caller, who knows
-// which flag, variable or line the text came from, puts that in front.
+// One function for each kind of option value. Each returns the value or throws a UsageError that
+// only states what is valid ("need ..."); the caller prepends the flag, variable or line that the
+// text came from.
 
 int parse_whole(const std::string& text, int least, int most);
-bool parse_bool(const std::string& text);             // words, or any number as torchrun's flags
+bool parse_bool(const std::string& text);  // true, no, ...; or any number, as in torchrun
 Milliseconds parse_seconds(const std::string& text);  // decimal, 0 to a year
-std::string parse_text(const std::string& text);      // anything but nothing
+std::string parse_text(const std::string& text);      // not empty
 std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
 
 RankCount parse_rank_count(const std::string& text);            // 4, gpu, cpu, auto

@@ -6,10 +6,10 @@
 
 namespace mgpu::launcher {
 
-// Looks a variable of the environment up by name.
+// Looks up an environment variable by name.
 using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
-// Those of this process.
+// Reads this process's environment.
 std::optional<std::string> own_variable(const std::string& name);
 
 }  // namespace mgpu::launcher

@@ -32,7 +32,7 @@ constexpr std::size_t kMostBytes = 1 << 20;
 constexpr int kDeepest = 32;
 
 // Builds the tree from yaml-cpp's events rather than from YAML::Node, which follows aliases and
-// remembers every value of a file of which one section is ours.
+// stores every value although we need only one section.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& path, const std::string& section)
@@ -42,7 +42,7 @@ class TreeBuilder : public YAML::EventHandler {
   bool complete() const { return complete_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (complete_) fail(mark, "a second document starts here; a recipe is one document");
+    if (complete_) fail(mark, "a second YAML document starts here; only one is allowed");
   }
   void OnDocumentEnd() override { complete_ = true; }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
@@ -75,8 +75,8 @@ class TreeBuilder : public YAML::EventHandler {
     return {kind, std::move(text), mark.line + 1, {}};
   }
 
-  // Whether the next value is one of the top map that nobody asked for.
-  bool unwanted() const {
+  // Whether the next value belongs to the top map and is not the wanted section.
+  bool next_is_skipped() const {
     if (open_.size() != 1 || open_.front().kind != YamlNode::Kind::map) return false;
     const auto& items = open_.front().items;
     return items.size() % 2 == 0 || items.back().text != section_;
@@ -90,14 +90,14 @@ class TreeBuilder : public YAML::EventHandler {
       open_.back().items.push_back(std::move(value));
   }
 
-  // A value that is skipped is not empty: that much is kept of it.
+  // Records that the skipped value is not empty.
   void note_skipped() {
     if (skipped_ == 1 && open_.back().items.back().items.empty())
       open_.back().items.back().items.emplace_back();
   }
 
   void open(YamlNode value) {
-    if (skipped_ > 0 || unwanted()) {
+    if (skipped_ > 0 || next_is_skipped()) {
       note_skipped();
       if (skipped_++ == 0) open_.back().items.push_back(std::move(value));
     } else {
@@ -115,29 +115,29 @@ class TreeBuilder : public YAML::EventHandler {
     }
     auto done = std::move(open_.back());
     open_.pop_back();
-    if (done.kind == YamlNode::Kind::map) refuse_duplicates(done);
+    if (done.kind == YamlNode::Kind::map) reject_duplicates(done);
     add(std::move(done));
   }
 
-  void refuse_duplicates(const YamlNode& map) const {
+  void reject_duplicates(const YamlNode& map) const {
     std::set<std::string_view> seen;
     for (std::size_t i = 0; i < map.items.size(); i += 2) {
       const auto& key = map.items[i];
       if (key.kind == YamlNode::Kind::scalar && !seen.insert(key.text).second)
-        throw UsageError(fmt::format("{}: the key \"{}\" is there twice", at_line(path_, key.line),
-                                     shown(key.text)));
+        throw UsageError(
+            fmt::format("{}: duplicate key \"{}\"", at_line(path_, key.line), shown(key.text)));
     }
   }
 
   const std::string& path_;
   const std::string& section_;
-  std::vector<YamlNode> open_;  // from the top map down to the one that is being filled
-  int skipped_ = 0;             // open levels below a value that nobody asked for
+  std::vector<YamlNode> open_;  // from the top map down to the innermost open value
+  int skipped_ = 0;             // open levels below a skipped value
   YamlNode top_;
   bool complete_ = false;
 };
 
-// Up to one byte more than a recipe may have.
+// Reads at most kMostBytes + 1 bytes or a little more, enough to detect a file that is too large.
 std::string read_limited(const std::string& path) {
   const auto fail = [&path] {
     throw UsageError(fmt::format("cannot read {}: {}", shown(path, 300), error_text(errno)));
@@ -156,7 +156,7 @@ std::string read_limited(const std::string& path) {
   return text;
 }
 
-// The line of the first tab that stands where YAML wants spaces, at or after `from`; 0: none.
+// The line of the first tab in an indentation, at or after line `from`; 0: none.
 int tab_line(std::string_view text, int from) {
   int line = 1;
   for (std::size_t begin = 0; begin < text.size(); ++line) {
@@ -177,7 +177,7 @@ YamlNode parse_yaml(const std::string& text, const std::string& path, const std:
         fmt::format("{}: over {} KiB; is this a recipe?", at_line(path, 1), kMostBytes / 1024));
   if (const auto nul = text.find('\0'); nul != text.npos)
     throw UsageError(fmt::format(
-        "{}: holds a NUL byte; is this a text file?",
+        "{}: contains a NUL byte; is this a text file?",
         at_line(path,
                 1 + static_cast<int>(std::count(
                         text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')))));
@@ -190,9 +190,9 @@ YamlNode parse_yaml(const std::string& text, const std::string& path, const std:
   } catch (const YAML::Exception& e) {
     const int line = e.mark.is_null() ? 1 : e.mark.line + 1;
     if (const int tab = tab_line(text, std::max(1, line - 1)); tab > 0 && tab <= line + 1)
-      throw UsageError(
-          fmt::format("{}: a tab indents this line; YAML wants spaces", at_line(path, tab)));
-    throw UsageError(fmt::format("{}: no valid YAML: {}", at_line(path, line), shown(e.msg, 120)));
+      throw UsageError(fmt::format("{}: this line is indented with a tab; YAML requires spaces",
+                                   at_line(path, tab)));
+    throw UsageError(fmt::format("{}: invalid YAML: {}", at_line(path, line), shown(e.msg, 120)));
   }
   auto top = builder.take();
   if (top.kind == YamlNode::Kind::null)

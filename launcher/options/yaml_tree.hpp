@@ -5,9 +5,8 @@
 
 namespace mgpu::launcher {
 
-// One value of a YAML file with the line it stands on. A map's items are its keys and values
-// in turn; a value that was not asked for keeps its kind and line, and one null item if it holds
-// anything.
+// One value of a YAML file and its line. A map's items are its keys and values in turn. A value
+// that was skipped keeps its kind and line, and has one null item if it is not empty.
 struct YamlNode {
   enum class Kind { null, scalar, list, map, alias };
   Kind kind = Kind::null;
@@ -16,15 +15,15 @@ struct YamlNode {
   std::vector<YamlNode> items;
 };
 
-// Reads the first document of a YAML text that must be a map. Of its values only scalars and
-// what stands under the key `section` are kept. Safe on any input: size and depth are limited,
-// aliases are never followed. Throws UsageError, "path:line: what is wrong".
+// Reads a YAML text, which must be one document with a map at the top. Keeps only its scalars and
+// the value of the key `section`. Safe on any input: size and depth are limited, aliases are never
+// followed. Throws UsageError, "path:line: what is wrong".
 YamlNode parse_yaml(const std::string& text, const std::string& path, const std::string& section);
 
-// The same for a file; refuses what cannot be read or is over 1 MiB.
+// The same for a file; rejects a file that cannot be read or is over 1 MiB.
 YamlNode read_yaml(const std::string& path, const std::string& section);
 
-// What an error line in a file begins with: "job.yaml:3".
+// The beginning of an error message about a line: "job.yaml:3".
 std::string at_line(const std::string& path, int line);
 
 }  // namespace mgpu::launcher

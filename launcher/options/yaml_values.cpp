@@ -7,7 +7,7 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-const char* words_for(Kind kind) {
+const char* name_of(Kind kind) {
   switch (kind) {
     case Kind::null:
       return "nothing";
@@ -23,13 +23,13 @@ const char* words_for(Kind kind) {
   return "";
 }
 
-// What a list may hold or a flag's text be made of: where entries are joined by commas, one of
-// its own would tear an entry apart.
+// The text of a list or map entry. Where entries are joined by commas, an entry that contains a
+// comma would be split, so it is rejected.
 std::string entry_text(const OptionSpec& spec, const YamlNode& node, const std::string& name) {
   auto text = scalar_text(node, name);
   if (!spec.repeats && text.find(',') != text.npos)
-    throw UsageError(
-        fmt::format("{}: an entry may not hold a comma; write the whole as one text", name));
+    throw UsageError(fmt::format(
+        "{}: an entry may not contain a comma; write the whole list as one string", name));
   return text;
 }
 
@@ -54,10 +54,12 @@ std::vector<std::string> map_entries(const OptionSpec& spec, const YamlNode& map
 
 std::string scalar_text(const YamlNode& node, const std::string& name) {
   if (node.kind != Kind::scalar)
-    throw UsageError(fmt::format("{}: need a single value, not {}{}", name, words_for(node.kind),
-                                 node.kind == Kind::null ? " (write \"\" for an empty text)" : ""));
+    throw UsageError(
+        fmt::format("{}: need a single value, not {}{}", name, name_of(node.kind),
+                    node.kind == Kind::null ? " (write \"\" for an empty string)" : ""));
   if (node.text.find('\0') != node.text.npos)
-    throw UsageError(fmt::format("{}: holds a NUL, which no argument or variable can", name));
+    throw UsageError(
+        fmt::format("{}: contains a NUL byte, which arguments and variables cannot hold", name));
   return node.text;
 }
 

@@ -8,12 +8,12 @@
 
 namespace mgpu::launcher {
 
-// A scalar's text; `name` is what errors call it ("job.yaml:3: nproc").
-// Throws UsageError for lists, maps, aliases, nothing at all, and text with a NUL in it.
+// The text of a scalar; error messages name it `name` ("job.yaml:3: nproc"). Throws UsageError for
+// lists, maps, aliases, a missing value, and text that contains a NUL.
 std::string scalar_text(const YamlNode& node, const std::string& name);
 
-// A YAML value as the texts that flags of this option would carry: one, or for an option that
-// repeats one for each entry. Lists and maps are joined where the option's form allows them.
+// Converts a YAML value to the texts that the option would have on a command line: one text, or one
+// per entry for a repeatable option. Lists and maps are joined if the option's form allows them.
 std::vector<std::string> option_texts(const OptionSpec& spec, const YamlNode& node,
                                       const std::string& name);
 

@@ -6,12 +6,12 @@
 
 namespace mgpu::launcher {
 
-// Cuts a byte stream into whole lines, so that those of several ranks never tear each other. A
-// line ends with \n, \r\n or \r (progress bars). A line longer than `longest` is cut with a mark.
+// Splits a byte stream into whole lines, so that lines of several ranks are never mixed. A line
+// ends with \n, \r\n or \r (progress bars). A line longer than `longest` is cut with a mark.
 class LineSplitter {
  public:
   static constexpr size_t kLongest = 64 << 10;
-  static constexpr std::string_view kCutMark = " [line goes on]\n";
+  static constexpr std::string_view kCutMark = " [line continues]\n";
 
   explicit LineSplitter(size_t longest = kLongest) : longest_(longest) {}
 
@@ -32,7 +32,7 @@ class LineSplitter {
     while (pending_.size() >= longest_) cut(lines);
   }
 
-  // Hands out the unfinished line, if any, with `end` after it.
+  // Passes on the unfinished line, if any, followed by `end`.
   template <class Lines>
   void finish(std::string_view end, Lines lines) {
     if (pending_.empty()) return;
@@ -44,7 +44,8 @@ class LineSplitter {
   bool has_partial() const { return !pending_.empty(); }
 
  private:
-  // Behind the last line end. A \r at the very end may be half of \r\n and waits.
+  // The position after the last line end. A \r at the very end may be half of \r\n and is kept
+  // back.
   static size_t end_of_lines(std::string_view text) {
     const size_t newline = text.rfind('\n');
     const size_t whole = newline == std::string_view::npos ? 0 : newline + 1;
@@ -65,7 +66,7 @@ class LineSplitter {
   std::string pending_;
 };
 
-// Puts `prefix` before every line of `lines`, which are whole.
+// Puts `prefix` before every line of `lines`, which must be whole lines.
 inline std::string with_prefix(std::string_view prefix, std::string_view lines) {
   std::string out;
   out.reserve(lines.size() + prefix.size());

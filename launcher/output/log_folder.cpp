@@ -26,8 +26,8 @@ LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::strin
   }
   const auto why = failed ? failed.message() : rendezvous::error_text(errno);
   problem_ = fmt::format(
-      "cannot make a log folder in {}: {}; the job goes on without logs and "
-      "error files, name another with --log-dir",
+      "cannot create a log folder in {}: {}; the job continues without logs and "
+      "error files; choose another folder with --log-dir",
       root.string(), why);
 }
 
@@ -38,14 +38,14 @@ std::string LogFolder::begin_attempt(int number, int ranks) {
   ::mkdir(folder.c_str(), 0777);
   for (int rank = 0; rank < ranks; ++rank) {
     if (::mkdir(fmt::format("{}/{}", folder, rank).c_str(), 0777) == 0 || errno == EEXIST) continue;
-    problem_ = fmt::format("cannot make {}/{}: {}; this attempt has no logs", folder, rank,
+    problem_ = fmt::format("cannot create {}/{}: {}; this attempt has no logs", folder, rank,
                            rendezvous::error_text(errno));
     return {};
   }
   return folder;
 }
 
-void LogFolder::job_ended_well() {
+void LogFolder::job_succeeded() {
   std::error_code ignored;
   if (temporary_ && !path_.empty()) fs::remove_all(path_, ignored);
 }

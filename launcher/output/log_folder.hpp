@@ -5,22 +5,22 @@
 
 namespace mgpu::launcher {
 
-// Where a job's logs and error files lie: <root>/attempt_<n>/<local rank>/. Without --log-dir it
-// is a temporary folder that goes away after success; /dev/null means none.
+// The folder of a job's logs and error files: <root>/attempt_<n>/<local rank>/. Without --log-dir
+// it is a temporary folder that is removed after success; /dev/null means no folder.
 class LogFolder {
  public:
-  // Makes <log_dir>/<run id>_XXXXXX, or a temporary folder. When that cannot be, path() is empty
-  // and problem() says why in one line.
+  // Creates <log_dir>/<run id>_XXXXXX, or a temporary folder. On failure path() is empty and
+  // problem() gives the reason in one line.
   LogFolder(const std::optional<std::string>& log_dir, const std::string& run_id);
 
   const std::string& path() const { return path_; }
   const std::string& problem() const { return problem_; }
 
-  // Makes the folders of an attempt; empty when there are none. When they cannot be made,
-  // problem() says why.
+  // Creates the folders of an attempt and returns their parent; empty when there are none. On
+  // failure problem() gives the reason.
   std::string begin_attempt(int number, int ranks);
-  // After success: a temporary folder goes, one that was asked for stays.
-  void job_ended_well();
+  // After success: removes a temporary folder and keeps one that was given.
+  void job_succeeded();
 
  private:
   std::string path_;

@@ -40,7 +40,7 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
       out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
       streams_(static_cast<size_t>(ranks) * 2),
       partial_timer_(io) {
-  // Two queues into one pipe would tear each other's lines.
+  // Two queues into one pipe would mix their lines.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
   if (err_) err_->on_progress([this] { make_progress(); });
@@ -48,7 +48,7 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
 
 Output::~Output() = default;
 
-bool Output::goes_to_console(int local_rank, unsigned stream) const {
+bool Output::is_shown(int local_rank, unsigned stream) const {
   const auto& shown = options_.local_ranks_filter;
   if (!shown.empty() && std::find(shown.begin(), shown.end(), local_rank) == shown.end())
     return false;
@@ -62,7 +62,7 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
   const auto open = [&](bool err) {
     const unsigned stream = err ? kStderr : kStdout;
     RankStream::Route route;
-    if (goes_to_console(local_rank, stream)) route.console = &console(err);
+    if (is_shown(local_rank, stream)) route.console = &console(err);
     if (options_.prefix || (options_.tee.of(local_rank) & stream)) route.prefix = prefix;
     const std::string name = err ? "stderr.log" : "stdout.log";
     const auto& needles = err ? options_.stderr_filters : options_.stdout_filters;
@@ -99,9 +99,9 @@ std::string Output::stderr_tail(int local_rank) const {
   return stream ? stream->tail() : std::string();
 }
 
-void Output::say(std::string_view line) {
+void Output::print_line(std::string_view line) {
   Sink& sink = console(true);
-  take_turn(sink, nullptr, false);
+  begin_output(sink, nullptr, false);
   sink.write(fmt::format("{}\n", line));
 }
 
@@ -127,12 +127,12 @@ void Output::resize_terminals() {
 
 void Output::log_failed(const std::string& path, int error) {
   if (std::exchange(warned_of_logs_, true)) return;
-  say(fmt::format("mgpu-run: cannot write {}: {}; the job goes on without this log", path,
-                  rendezvous::error_text(error)));
+  print_line(fmt::format("mgpu-run: cannot write {}: {}; the job continues without this log", path,
+                         rendezvous::error_text(error)));
 }
 
-// On a terminal an unfinished line is often a question. It is shown after a moment.
-void Output::partial_line_waits() {
+// On a terminal an unfinished line is often a prompt, so it is shown after a short delay.
+void Output::schedule_partial_flush() {
   if (partial_armed_ || !(out_->is_terminal() || (err_ && err_->is_terminal()))) return;
   partial_armed_ = true;
   partial_timer_.expires_after(kPartialLineDelay);
@@ -147,7 +147,7 @@ void Output::flush_partial_lines() {
     if (stream && stream->has_partial()) stream->flush_partial();
 }
 
-void Output::take_turn(Sink& sink, const RankStream* who, bool line_left_open) {
+void Output::begin_output(Sink& sink, const RankStream* who, bool line_left_open) {
   if (open_line_ && open_line_ != who && sink.is_terminal()) sink.write("\n");
   open_line_ = line_left_open ? who : nullptr;
 }

@@ -17,55 +17,55 @@ namespace mgpu::launcher {
 
 class RankStream;
 
-// Where the ranks' output goes: to our stdout and stderr in whole lines, to log files, and the
-// end of each rank's stderr to memory for the last words. A rank whose reader is slow is blocked
-// by its own full pipe; we never are.
+// Distributes the output of the ranks: to our stdout and stderr in whole lines, to log files, and
+// the end of each rank's stderr to memory for the failure report. A slow reader blocks the ranks,
+// whose pipes fill up, but never this process.
 class Output {
  public:
   Output(boost::asio::io_context& io, const Options& options, int ranks);
   ~Output();
 
-  // The ends a rank is started with; they are ours until it is.
+  // The write ends of the pipes or terminals of a rank; the caller closes them once it has started.
   struct ChildEnds {
     rendezvous::UniqueFd out, err;
   };
   // Opens the streams of one rank for one attempt. `prefix` is put before its lines where the
-  // options ask for prefixes; `log_dir` is the rank's own folder, empty: none.
+  // options require it; `log_dir` is the rank's own folder, empty: none.
   ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir);
 
-  // Reads what the rank has left in its pipes, whether or not the console has room.
+  // Reads what the rank left in its pipes, even if the console is full.
   void drain(int local_rank);
-  // Ends the streams of the attempt: unfinished lines are finished, files closed.
+  // Ends the streams of the attempt: completes unfinished lines and closes files.
   void end_attempt();
   // The last lines that the rank wrote to stderr (at most 16 KiB), also after end_attempt.
   std::string stderr_tail(int local_rank) const;
 
-  // A line of our own on stderr, after what the ranks wrote before.
-  void say(std::string_view line);
+  // Prints a line of mgpu-run on stderr, after everything that the ranks wrote before.
+  void print_line(std::string_view line);
   bool flushed() const;
   // Called once everything is written.
   void when_flushed(std::function<void()> done);
-  // The window has a new size: tells the ranks' terminals.
+  // Passes a new window size on to the ranks' terminals.
   void resize_terminals();
 
-  // A log file could not be written: says so once and goes on without.
+  // Reports, once, that a log file could not be written; the job continues without it.
   void log_failed(const std::string& path, int error);
   Sink& console(bool err) { return err && err_ ? *err_ : *out_; }
 
  private:
   friend class RankStream;
-  bool goes_to_console(int local_rank, unsigned stream) const;
+  bool is_shown(int local_rank, unsigned stream) const;
   void make_progress();
-  void partial_line_waits();
+  void schedule_partial_flush();
   void flush_partial_lines();
-  // Before a stream's lines go out: ends a line that another stream has left open.
-  void take_turn(Sink& sink, const RankStream* who, bool line_left_open);
+  // Called before a stream's lines are written: ends a line that another stream left open.
+  void begin_output(Sink& sink, const RankStream* who, bool line_left_open);
   void stream_ended(const RankStream* who);
 
   boost::asio::io_context& io_;
   const Options& options_;
   int ranks_;
-  std::unique_ptr<Sink> out_, err_;                   // err_ empty: both are the same file
+  std::unique_ptr<Sink> out_, err_;                   // err_ is null when both are the same file
   std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
   boost::asio::steady_timer partial_timer_;
   bool partial_armed_ = false;

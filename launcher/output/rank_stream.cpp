@@ -19,7 +19,7 @@ using rendezvous::UniqueFd;
 
 constexpr size_t kTailBytes = 16 << 10;
 constexpr size_t kReadBytes = 64 << 10;
-constexpr int kReadsATurn = 4;            // then the other ranks and the supervisor have theirs
+constexpr int kReadsATurn = 4;            // then the other ranks and the supervisor get their turn
 constexpr size_t kDrainBytes = 4u << 20;  // more than any pipe holds
 
 UniqueFd open_log(const std::string& path, int mode) {
@@ -38,13 +38,13 @@ RankStream::RankStream(Output& output, boost::asio::io_context& io, Route route)
     filtered_ = open_log(route_.filtered_path, 0);
     if (!filtered_) output_.log_failed(route_.filtered_path, errno);
   }
-  // Whoever looks for a terminal should find one where we have one.
+  // Programs that check for a terminal should find one when mgpu-run has one.
   if (!route_.console || !route_.console->is_terminal() || !open_terminal()) open_pipe();
 }
 
 void RankStream::open_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe for a rank's output");
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe for a rank's output");
   child_end_.reset(ends[1]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   source_.assign(ends[0]);
@@ -57,7 +57,7 @@ bool RankStream::open_terminal() {
   if (!slave) return false;
   termios raw{};
   if (::tcgetattr(slave.get(), &raw) != 0) return false;
-  raw.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // the bytes stay as they were written
+  raw.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // the bytes are passed on unchanged
   ::tcsetattr(slave.get(), TCSANOW, &raw);
   child_end_ = std::move(slave);
   source_.assign(master.release());
@@ -85,7 +85,8 @@ void RankStream::start_reading() {
 void RankStream::resume() {
   if (ended_ || waiting_) return;
   for (int i = 0; i < kReadsATurn; ++i) {
-    if (route_.console && route_.console->full()) return;  // the sink calls when there is room
+    // When the console is full, the sink calls resume() later.
+    if (route_.console && route_.console->full()) return;
     if (!read_once()) break;
   }
   if (!ended_) start_reading();
@@ -104,7 +105,7 @@ bool RankStream::read_once() {
     n = ::read(source_.native_handle(), buffer.data(), buffer.size());
   } while (n < 0 && errno == EINTR);
   if (n < 0 && errno == EAGAIN) return false;
-  if (n <= 0) {  // end of the pipe; a terminal says EIO
+  if (n <= 0) {  // end of the pipe; a terminal returns EIO
     finish();
     return false;
   }
@@ -121,13 +122,13 @@ void RankStream::pass_on(std::string_view bytes) {
     return;
   }
   splitter_.feed(bytes, [this](std::string_view lines) { to_console(lines, true); });
-  if (splitter_.has_partial()) output_.partial_line_waits();
+  if (splitter_.has_partial()) output_.schedule_partial_flush();
 }
 
 void RankStream::to_console(std::string_view lines, bool whole) {
   if (filtered_) filter(lines);
   if (!route_.console) return;
-  output_.take_turn(*route_.console, this, !whole);
+  output_.begin_output(*route_.console, this, !whole);
   if (route_.prefix.empty())
     route_.console->write(lines);
   else

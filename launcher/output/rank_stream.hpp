@@ -12,17 +12,17 @@
 
 namespace mgpu::launcher {
 
-// One stream of one rank: a pipe or a terminal that we read, cut into lines and pass on.
+// One stream of one rank: reads a pipe or terminal, splits it into lines and passes them on.
 class RankStream : public std::enable_shared_from_this<RankStream> {
  public:
   struct Route {
-    Sink* console = nullptr;    // none: not shown
+    Sink* console = nullptr;    // null: not shown
     std::string prefix;         // empty: lines as they are
     std::string log_path;       // empty: no file
     std::string filtered_path;  // lines with one of `needles` also go here
     std::vector<std::string> needles;
     bool keep_tail = false;
-    bool raw = false;  // one rank alone: bytes go through as they come
+    bool raw = false;  // single rank: bytes are passed through unchanged
   };
 
   RankStream(Output& output, boost::asio::io_context& io, Route route);
@@ -34,10 +34,10 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
 
   void start_reading();
   void resume();  // the console has room again
-  void drain();   // reads all that is there, room or no room
-  void finish();  // no more will come
+  void drain();   // reads everything available, even if the console is full
+  void finish();  // the stream has ended
   bool has_partial() const { return splitter_.has_partial(); }
-  void flush_partial();  // shows an unfinished line: a prompt
+  void flush_partial();  // shows an unfinished line, such as a prompt
   void resize();
   const std::string& tail() const { return tail_; }
 

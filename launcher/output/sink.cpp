@@ -26,8 +26,8 @@ Sink::Sink(boost::asio::io_context& io, int fd)
   if (S_ISSOCK(st.st_mode)) {
     kind_ = Kind::socket;
   } else {
-    // O_NONBLOCK on the descriptor we were given would also hold for the shell behind us; the
-    // same file opened anew has flags of its own.
+    // O_NONBLOCK on the inherited descriptor would also affect the shell that started us; opening
+    // the same file again gives a descriptor with its own flags.
     own_ = UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(),
                            O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     kind_ = own_ ? Kind::nonblocking : Kind::cautious;
@@ -51,7 +51,8 @@ void Sink::write(std::string_view bytes) {
   wait_for_room();
 }
 
-// Bytes taken; 0 when it would block. A reader that is gone closes the sink.
+// Returns the number of bytes written; 0 when it would block. Closes the sink when the reader is
+// gone.
 ssize_t Sink::put(std::string_view bytes) {
   ssize_t n = -1;
   do {

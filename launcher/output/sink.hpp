@@ -11,9 +11,9 @@
 
 namespace mgpu::launcher {
 
-// Our stdout or stderr as the ranks share it. Writing never blocks us: what a slow reader does
-// not take is queued, and full() tells the sources to stop reading until there is room. A reader
-// that went away is no error: what comes after is thrown away.
+// Our stdout or stderr, shared by the ranks. Writing never blocks: data that a slow reader does not
+// accept is queued, and while full() is true the sources must stop reading. A reader that has gone
+// away is not an error: later data is discarded.
 class Sink {
  public:
   Sink(boost::asio::io_context& io, int fd);
@@ -37,7 +37,7 @@ class Sink {
   void push_queue();
   void wait_for_room();
 
-  int fd_;                    // as we were given it
+  int fd_;                    // as inherited
   rendezvous::UniqueFd own_;  // the same file, opened again without blocking
   Kind kind_ = Kind::file;
   bool terminal_ = false;

@@ -13,35 +13,36 @@
 namespace mgpu::launcher {
 namespace {
 
-// Who divides up a node: one a GPU, or one a rank where ranks share a GPU or have none.
-struct Taker {
+// One share of the cores of a NUMA node: one per GPU, or one per rank where ranks share a GPU or
+// have none.
+struct CoreShare {
   int node = 0;
-  int turn = 0;    // its place among the takers of its node
-  int takers = 1;  // of its node
+  int index = 0;  // its place among the shares of its node
+  int count = 1;  // of its node
 };
 
 int spread(int i, int count, const std::vector<int>& nodes) {
   return nodes[static_cast<size_t>(i) * nodes.size() / count];
 }
 
-std::vector<Taker> takers_of(int ranks, const std::vector<int>& gpu_nodes,
-                             const std::vector<int>& nodes) {
+std::vector<CoreShare> core_shares(int ranks, const std::vector<int>& gpu_nodes,
+                                   const std::vector<int>& nodes) {
   const int gpus = static_cast<int>(gpu_nodes.size());
-  std::vector<Taker> takers(std::max(ranks, gpus));
+  std::vector<CoreShare> shares(std::max(ranks, gpus));
   std::map<int, int> on_node;
   const int lanes = gpus > 0 ? gpus : ranks;
   for (int lane = 0; lane < lanes; ++lane) {
     const bool known = gpus > 0 && gpu_nodes[lane] >= 0;
     const int node = known ? gpu_nodes[lane] : spread(lane, lanes, nodes);
-    // Those who share a GPU have neighbouring turns, hence neighbouring cores.
-    for (size_t t = lane; t < takers.size(); t += lanes) takers[t] = {node, on_node[node]++, 1};
+    // Ranks that share a GPU get neighbouring indices, hence neighbouring cores.
+    for (size_t t = lane; t < shares.size(); t += lanes) shares[t] = {node, on_node[node]++, 1};
   }
-  for (auto& taker : takers) taker.takers = on_node[taker.node];
-  takers.resize(ranks);
-  return takers;
+  for (auto& share : shares) share.count = on_node[share.node];
+  shares.resize(ranks);
+  return shares;
 }
 
-// Groups of logical cores, by what `key` says they share.
+// Groups the logical cores by `key`.
 template <class Key>
 std::map<int, std::vector<int>> grouped(const std::vector<Cpu>& cpus, Key key) {
   std::map<int, std::vector<int>> groups;
@@ -56,17 +57,17 @@ std::vector<Cpu> only(const std::vector<Cpu>& cpus, Keep keep) {
   return kept;
 }
 
-std::vector<int> share_of(const Taker& taker, const std::vector<Cpu>& cpus) {
+std::vector<int> share_of(const CoreShare& share, const std::vector<Cpu>& cpus) {
   const auto cores = grouped(cpus, [](const Cpu& cpu) { return cpu.core; });
   const int count = static_cast<int>(cores.size());
-  if (count < taker.takers)
+  if (count < share.count)
     throw UsageError(fmt::format(
-        "--numa-binding exclusive: NUMA node {} has {} cores of ours for {} GPUs or ranks; use "
+        "--numa-binding exclusive: NUMA node {} has only {} usable cores for {} GPUs or ranks; use "
         "--numa-binding node",
-        taker.node, count, taker.takers));
-  const int each = count / taker.takers, extra = count % taker.takers;
-  const int first = taker.turn * each + std::min(taker.turn, extra);
-  const int last = first + each + (taker.turn < extra ? 1 : 0);
+        share.node, count, share.count));
+  const int each = count / share.count, extra = count % share.count;
+  const int first = share.index * each + std::min(share.index, extra);
+  const int last = first + each + (share.index < extra ? 1 : 0);
   std::vector<int> ids;
   auto core = std::next(cores.begin(), first);
   for (int i = first; i < last; ++i, ++core)
@@ -75,32 +76,32 @@ std::vector<int> share_of(const Taker& taker, const std::vector<Cpu>& cpus) {
   return ids;
 }
 
-std::vector<int> complex_of(const Taker& taker, const std::vector<Cpu>& cpus) {
+std::vector<int> complex_of(const CoreShare& share, const std::vector<Cpu>& cpus) {
   std::vector<std::vector<int>> complexes;
   for (auto& [cache, ids] : grouped(cpus, [](const Cpu& cpu) { return cpu.cache; }))
     complexes.push_back(ids);
-  // A cpuset may leave some with few cores: the whole ones go first.
+  // A cpuset may leave some complexes with few cores: the complete ones come first.
   std::stable_sort(complexes.begin(), complexes.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  return complexes[taker.turn % complexes.size()];
+  return complexes[share.index % complexes.size()];
 }
 
-Binding binding_of(NumaBinding mode, const Taker& taker, const Topology& topology) {
-  auto near = only(topology.cpus, [&](const Cpu& cpu) { return cpu.node == taker.node; });
+Binding binding_of(NumaBinding mode, const CoreShare& share, const Topology& topology) {
+  auto near = only(topology.cpus, [&](const Cpu& cpu) { return cpu.node == share.node; });
   if (near.empty())
     throw UsageError(fmt::format(
-        "--numa-binding: none of the cores of NUMA node {} is ours to use (taskset, cpuset); leave "
-        "--numa-binding off",
-        taker.node));
+        "--numa-binding: mgpu-run may not use any core of NUMA node {} (taskset, cpuset); omit "
+        "--numa-binding",
+        share.node));
   if (mode == NumaBinding::socket) {
     const int socket = near.front().socket;
     near = only(topology.cpus, [&](const Cpu& cpu) { return cpu.socket == socket; });
   }
   Binding binding;
   if (mode == NumaBinding::exclusive) {
-    binding.cpus = share_of(taker, near);
+    binding.cpus = share_of(share, near);
   } else if (mode == NumaBinding::core_complex) {
-    binding.cpus = complex_of(taker, near);
+    binding.cpus = complex_of(share, near);
   } else {
     for (const auto& cpu : near) binding.cpus.push_back(cpu.id);
   }
@@ -128,11 +129,11 @@ std::vector<Binding> bindings(NumaBinding mode, int ranks, const std::vector<int
   const auto nodes = topology.nodes();
   if (nodes.empty())
     throw UsageError(
-        "--numa-binding: the kernel does not tell our cores under /sys/devices/system; "
-        "leave --numa-binding off");
+        "--numa-binding: the kernel lists no usable cores under /sys/devices/system; "
+        "omit --numa-binding");
   std::vector<Binding> out;
-  for (const auto& taker : takers_of(ranks, gpu_nodes, nodes))
-    out.push_back(binding_of(mode, taker, topology));
+  for (const auto& share : core_shares(ranks, gpu_nodes, nodes))
+    out.push_back(binding_of(mode, share, topology));
   return out;
 }
 
@@ -143,7 +144,7 @@ BindingMask::BindingMask(const Binding& binding)
 int BindingMask::apply() const noexcept {
   if (has_cpus_ && ::syscall(SYS_sched_setaffinity, 0, sizeof cpus_, cpus_.data()) != 0)
     return errno;
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than the given number.
   if (has_nodes_) ::syscall(SYS_set_mempolicy, MPOL_BIND, nodes_.data(), kMostNodes + 1);
   return 0;
 }

@@ -9,29 +9,29 @@
 
 namespace mgpu::launcher {
 
-// The cores and memory each local rank is held to; none with NumaBinding::none.
+// The cores and memory that each local rank is bound to; empty with NumaBinding::none.
 //
 //   node          all cores of the GPU's NUMA node
 //   socket        all cores of all nodes on that socket
 //   exclusive     the node's physical cores, divided among its GPUs; earlier ones get the remainder
 //   core_complex  the cores that share one last-level cache; the GPUs of a node take turns
 //
-// `gpu_nodes` has the NUMA node of each visible GPU, -1 where the machine does not tell; local rank
-// r uses GPU r modulo their number. GPUs without a rank keep their share, so that a second job fits
-// beside ours. Ranks without a GPU, and GPUs without a node, are spread over the nodes evenly.
-// Throws UsageError when a rank would be left without a core.
+// `gpu_nodes` has the NUMA node of each visible GPU, -1: unknown; local rank r uses GPU r modulo
+// their number. GPUs without a rank keep their share, so that a second job fits on the machine.
+// Ranks without a GPU, and GPUs without a node, are spread evenly over the nodes. Throws UsageError
+// when a rank would get no core.
 std::vector<Binding> bindings(NumaBinding mode, int ranks, const std::vector<int>& gpu_nodes,
                               const Topology& topology);
 
-// A Binding in the form that system calls take, made before a fork and applied after it.
+// A Binding as bit masks for system calls, built before a fork and applied after it.
 class BindingMask {
  public:
-  BindingMask() = default;  // holds to nothing
+  BindingMask() = default;  // binds to nothing
   explicit BindingMask(const Binding& binding);
 
-  // Holds the calling thread, and what it execs, to the cores and the memory. Async-signal-safe.
-  // Returns 0, or the errno with which the cores were refused. Memory that is refused is no
-  // failure: containers often forbid it, and first touch finds near memory anyhow.
+  // Binds the calling thread, and the program it executes, to the cores and the memory.
+  // Async-signal-safe. Returns 0, or errno if the cores were refused. A refused memory policy is
+  // not a failure: containers often forbid it, and first touch allocates near memory anyway.
   int apply() const noexcept;
 
  private:

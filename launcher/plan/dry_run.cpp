@@ -31,7 +31,7 @@ std::string port_text(const Attempt& attempt) {
   return attempt.master_port == 0 ? kChosenLater : std::to_string(attempt.master_port);
 }
 
-// A variable's value in a rank; nothing when it is removed there or not touched.
+// A variable's value in a rank; nullopt when it is removed or not changed.
 std::optional<std::string> value_in(const RankSpec& spec, const std::string& name,
                                     const Attempt& attempt) {
   for (const auto& [known, value] : spec.env)
@@ -130,8 +130,8 @@ std::string shell_word(const std::string& word) {
 }
 
 Attempt planned_attempt(const Options& options) {
-  const MasterAddress asked = master_address(options);
-  Attempt attempt{.master_addr = asked.host, .master_port = asked.port};
+  const MasterAddress master = master_address(options);
+  Attempt attempt{.master_addr = master.host, .master_port = master.port};
   if (options.log_dir == "/dev/null") return attempt;
   std::error_code failed;
   const auto folder = options.log_dir ? fs::absolute(*options.log_dir, failed) / options.rdzv_id
@@ -143,7 +143,7 @@ Attempt planned_attempt(const Options& options) {
 std::string dry_run_text(const Options& options, const Placement& placement, const Attempt& attempt,
                          const std::vector<RankSpec>& specs) {
   std::string text = fmt::format(
-      "{} of {} ranks, on node {} of {}\nmaster {}, port {}, store kept by {}\n", specs.size(),
+      "{} of {} ranks, on node {} of {}\nmaster {}, port {}, store served by {}\n", specs.size(),
       placement.world_size, placement.node_rank, placement.nodes, attempt.master_addr,
       port_text(attempt), options.rank0_store ? "rank 0" : "mgpu-run");
   if (specs.empty()) return text;
@@ -159,7 +159,7 @@ std::string cluster_text(const Cluster& cluster) {
   if (cluster.found.empty()) return {};
   Rows rows;
   for (const auto& [what, value, from] : cluster.found) rows.push_back({"  " + what, value, from});
-  return fmt::format("{} tells\n{}\n", name_of(cluster.kind), text_table(rows));
+  return fmt::format("{} provides\n{}\n", name_of(cluster.kind), text_table(rows));
 }
 
 std::string dry_run_json(const Options& options, const Placement& placement, const Attempt& attempt,

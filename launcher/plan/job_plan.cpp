@@ -28,8 +28,8 @@ void check_workdir(const std::string& workdir) {
 JobPlan plan_job(const Options& options) {
   check_workdir(options.workdir);
   JobPlan plan;
-  plan.team = plan_rendezvous(options);
-  if (plan.team)
+  plan.rendezvous_plan = plan_rendezvous(options);
+  if (plan.rendezvous_plan)
     plan.credentials = find_credentials(options, [](const std::string& name) {
       const char* value = std::getenv(name.c_str());
       return value ? std::optional<std::string>(value) : std::nullopt;

@@ -12,7 +12,7 @@ namespace {
 
 namespace variable = rendezvous::variable;
 
-// All of the machine's, as torchrun counts; our own mask may be smaller.
+// All cores of the machine, as torchrun counts; the affinity mask of this process may be smaller.
 int online_cpus(const Roots& roots) {
   const auto text = read_small_file(roots.sys + "/devices/system/cpu/online");
   const auto count = parse_id_list(text.value_or("")).size();

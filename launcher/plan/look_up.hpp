@@ -8,14 +8,14 @@
 
 namespace mgpu::launcher {
 
-// What planning needs to know of this node.
+// The facts about this node that planning needs.
 struct NodeFacts {
   int nproc = 1;
   PlanFacts facts;  // all but its job_cookie
 };
 
-// Finds the GPUs, counts the ranks and finds their cores. `get` is std::getenv or the like.
-// Throws UsageError when the machine cannot give what was asked for.
+// Finds the GPUs, counts the ranks and finds their cores. `get` reads an environment variable, like
+// std::getenv. Throws UsageError when the machine does not have what was requested.
 NodeFacts look_up_node(const Options& options, const Roots& roots,
                        const std::function<const char*(const char*)>& get);
 

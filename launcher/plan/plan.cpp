@@ -19,7 +19,7 @@ bool is_word_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// A macro's name without its dollars, at the start of a text.
+// A macro without its dollar signs, at the start of a text.
 struct Macro {
   std::string_view spelled;
   int value = 0;
@@ -65,7 +65,7 @@ void set(Environment& env, const std::string& name, std::string value) {
   env.emplace_back(name, std::move(value));
 }
 
-// The one GPU that a rank is shown; nothing when there is none to choose from.
+// The GPU that is visible to a rank under --virtual-local-rank; nullopt: there is none.
 std::optional<std::string> own_gpu(const PlanFacts& facts, int local_rank) {
   if (!facts.gpus.empty()) return facts.gpus[local_rank % facts.gpus.size()];
   const auto inherited = split(facts.cuda_visible_devices.value_or(""));
@@ -120,14 +120,14 @@ Environment environment_of(const Options& options, const Placement& placement,
   }
 
   for (const auto& [name, value] : options.env) set(env, name, value);
-  // After --env: by it we find, and end, what our ranks leave behind.
+  // After --env, so that it cannot be overridden: it identifies orphan processes of the job.
   if (!facts.job_cookie.empty()) set(env, variable::kJobCookie, facts.job_cookie);
   return env;
 }
 
 }  // namespace
 
-std::string put_in_macros(std::string_view text, const Placement& placement, int local_rank) {
+std::string expand_macros(std::string_view text, const Placement& placement, int local_rank) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     if (text[at] != '$') {
@@ -143,7 +143,7 @@ std::string put_in_macros(std::string_view text, const Placement& placement, int
       continue;
     }
     out.append(dollars / 2, '$');
-    if (dollars % 2 == 0) continue;  // the name follows as text
+    if (dollars % 2 == 0) continue;  // an even number of dollar signs: the name is literal text
     out += std::to_string(macro->value);
     at += macro->spelled.size();
   }
@@ -158,14 +158,14 @@ int number_of_ranks(const Options& options, int visible_gpus, int cpus) {
     case automatic:
       return visible_gpus > 0 ? visible_gpus : cpus;
     case unset: {
-      const auto told = options.gpus ? std::nullopt : options.cluster.gpus_per_node;
-      if (visible_gpus == 0) return told.value_or(1);
-      return std::min(visible_gpus, told.value_or(visible_gpus));
+      const auto scheduler_gpus = options.gpus ? std::nullopt : options.cluster.gpus_per_node;
+      if (visible_gpus == 0) return scheduler_gpus.value_or(1);
+      return std::min(visible_gpus, scheduler_gpus.value_or(visible_gpus));
     }
     case gpu:
       if (visible_gpus > 0) return visible_gpus;
       throw UsageError(
-          "--nproc gpu found no visible GPU; use --nproc N to run on CPUs, or look at "
+          "--nproc gpu found no visible GPU; use --nproc N to run on CPUs, or check "
           "CUDA_VISIBLE_DEVICES and `mgpu-run devices`");
     case number:
       break;
@@ -188,8 +188,8 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
     RankSpec spec;
     spec.local_rank = local_rank;
     spec.rank = placement.base_rank + local_rank;
-    for (const auto& word : command.argv)  // the program's own name is no argument
-      spec.argv.push_back(spec.argv.empty() ? word : put_in_macros(word, placement, local_rank));
+    for (const auto& word : command.argv)  // the program's name (the first word) is not expanded
+      spec.argv.push_back(spec.argv.empty() ? word : expand_macros(word, placement, local_rank));
     spec.device = device_of(options, facts, local_rank);
     if (static_cast<size_t>(local_rank) < facts.bindings.size())
       spec.binding = facts.bindings[local_rank];

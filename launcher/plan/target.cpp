@@ -35,19 +35,19 @@ bool is_executable(const std::string& path) {
   return is_regular(path) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// The first bytes of a readable regular file; anything else is a mistake of the person's.
+// The first bytes of a readable file; throws UsageError when there is no such file.
 std::string head_of(const std::string& path, const std::string& what) {
   struct stat st{};
   if (::stat(path.c_str(), &st) != 0)
     throw UsageError(fmt::format("cannot run {} {}: {}", what, path, error_text(errno)));
   if (S_ISDIR(st.st_mode))
     throw UsageError(
-        fmt::format("cannot run {}: it is a directory; name a script, a .yaml or a "
-                    "program, or use -m for a package",
+        fmt::format("cannot run {}: it is a directory; name a script, a .yaml file "
+                    "or a program, or use -m for a package",
                     path));
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
-    // A program may be executable and not readable.
+    // A program may be executable but not readable.
     if (errno == EACCES && is_executable(path)) return {};
     throw UsageError(fmt::format("cannot read {} {}: {}", what, path, error_text(errno)));
   }
@@ -69,7 +69,8 @@ std::string python_program() {
   if (const auto chosen = from_environment("PYTHON_EXEC"); !chosen.empty()) {
     const auto found = find_on_path(chosen);
     if (found.empty())
-      throw UsageError(fmt::format("PYTHON_EXEC={}: no such program; name a python", chosen));
+      throw UsageError(
+          fmt::format("PYTHON_EXEC={}: no such program; set it to a Python interpreter", chosen));
     return found;
   }
   for (const char* name : {"python3", "python"})
@@ -88,8 +89,8 @@ CommandLine python_line(std::vector<std::string> tail, const Options& options) {
 
 CommandLine yaml_line(const Options& options) {
   if (head_of(options.target, "recipe").empty())
-    throw UsageError(fmt::format("{}: the file is empty; a recipe has at least `task:` and a model",
-                                 options.target));
+    throw UsageError(fmt::format(
+        "{}: the file is empty; a recipe needs at least `task:` and a model", options.target));
   auto trainer = trainer_program();
   if (trainer.empty())
     throw UsageError(
@@ -110,9 +111,10 @@ CommandLine program_line(const Options& options) {
   if (found.empty()) {
     if (options.target.find('/') == std::string::npos)
       throw UsageError(fmt::format("cannot run {}: no such program on PATH", options.target));
-    head_of(options.target, "program");  // says why when it is not there or a directory
+    head_of(options.target,
+            "program");  // throws the reason when it does not exist or is a directory
     throw UsageError(
-        fmt::format("cannot run {}: no permission to execute it; try chmod +x", options.target));
+        fmt::format("cannot run {0}: permission denied; run chmod +x {0}", options.target));
   }
   CommandLine line{{found}, false};
   line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());

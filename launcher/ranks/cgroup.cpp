@@ -95,12 +95,12 @@ std::optional<JobCgroup> JobCgroup::create(const std::string& parent, const std:
   return JobCgroup(std::move(path), std::move(folder));
 }
 
-int JobCgroup::new_room() {
-  if (!room_.empty()) remove_cgroup(room_);
-  room_ = path_ + "/attempt_" + std::to_string(rooms_++);
-  ::mkdir(room_.c_str(), 0755);
-  room_folder_.reset(::open(room_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return room_folder_.get();
+int JobCgroup::new_attempt() {
+  if (!attempt_path_.empty()) remove_cgroup(attempt_path_);
+  attempt_path_ = path_ + "/attempt_" + std::to_string(attempts_++);
+  ::mkdir(attempt_path_.c_str(), 0755);
+  attempt_folder_.reset(::open(attempt_path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return attempt_folder_.get();
 }
 
 JobCgroup::~JobCgroup() {
@@ -115,7 +115,7 @@ bool JobCgroup::empty() const {
 
 void JobCgroup::kill_cgroup(const std::string& path) {
   UniqueFd fd(::open((path + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
-  // A folder that is gone has nothing left to kill.
+  // A cgroup whose folder no longer exists has no processes.
   if (fd && ::write(fd.get(), "1", 1) != 1) return;
 }
 

@@ -8,35 +8,35 @@
 
 namespace mgpu::launcher {
 
-// Where this process sits in the cgroup trees. Empty: there is no such tree.
+// The cgroups of this process. Empty: there is no such tree.
 struct CgroupPaths {
-  std::string v2;         // folder of our cgroup in the v2 tree (also that of hybrid hosts)
-  std::string v1_memory;  // and in v1's memory tree
+  std::string v2;         // folder in the v2 tree (also on hybrid hosts)
+  std::string v1_memory;  // folder in the memory tree of v1
 };
 
 // From the texts of /proc/self/cgroup and /proc/self/mountinfo; pure.
 CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& mountinfo);
 CgroupPaths find_own_cgroups();
 
-// A v2 cgroup of the job's own below ours, with a room in it for each attempt, in which ranks
-// start: a kernel may kill whatever is started in a cgroup that has once been killed (Linux 6.18
-// does). Ending it kills whatever is left in it and removes the folder.
+// The job's own v2 cgroup below ours, with a child cgroup for each attempt in which the ranks
+// start: a kernel may kill every process that is started in a cgroup that was killed before
+// (Linux 6.18 does). The destructor kills the remaining processes and removes the folder.
 class JobCgroup {
  public:
-  // Nothing where we may not make one or the kernel has no cgroup.kill.
+  // Nullopt when creating one is not permitted or the kernel has no cgroup.kill.
   static std::optional<JobCgroup> create(const std::string& parent, const std::string& name);
   JobCgroup(JobCgroup&&) = default;
   JobCgroup& operator=(JobCgroup&&) = default;
   ~JobCgroup();
 
   const std::string& path() const { return path_; }
-  // A new room in the place of the last one; -1: none can be made.
-  int new_room();
+  // Replaces the cgroup of the last attempt by a new one and returns its descriptor; -1: failed.
+  int new_attempt();
   bool empty() const;
   void kill() const { kill_cgroup(path_); }
 
   static void kill_cgroup(const std::string& path);
-  // Removes the folder and those that workers made below it.
+  // Removes the folder and the folders that workers created below it.
   static void remove_cgroup(const std::string& path);
 
  private:
@@ -44,9 +44,9 @@ class JobCgroup {
       : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_;
   rendezvous::UniqueFd folder_;
-  std::string room_;
-  rendezvous::UniqueFd room_folder_;
-  int rooms_ = 0;
+  std::string attempt_path_;
+  rendezvous::UniqueFd attempt_folder_;
+  int attempts_ = 0;
 };
 
 }  // namespace mgpu::launcher

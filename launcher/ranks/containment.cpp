@@ -20,13 +20,13 @@ Containment::Containment(std::function<bool(pid_t)> is_rank, char** argv)
   guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup(), argv});
 }
 
-// After release() there is nothing to do; after a failure of our own everything still goes.
+// After release() there is nothing to do; after a failure of mgpu-run all processes are killed.
 Containment::~Containment() {
-  is_rank_ = [](pid_t) { return false; };  // by now the ranks are gone
+  is_rank_ = [](pid_t) { return false; };  // the ranks have exited by now
   if (guard_ && !empty()) kill_all();
 }
 
-std::vector<pid_t> Containment::orphans() const {
+std::vector<pid_t> Containment::adopted_children() const {
   auto children = children_of_self();
   std::erase_if(children,
                 [this](pid_t pid) { return is_rank_(pid) || (guard_ && guard_->pid() == pid); });
@@ -34,28 +34,28 @@ std::vector<pid_t> Containment::orphans() const {
 }
 
 void Containment::reap() {
-  for (const pid_t pid : orphans()) ::waitpid(pid, nullptr, WNOHANG);
+  for (const pid_t pid : adopted_children()) ::waitpid(pid, nullptr, WNOHANG);
 }
 
 void Containment::child_changed() {
-  if (guard_) guard_->revive();
+  if (guard_) guard_->restart_if_dead();
   reap();
 }
 
 bool Containment::empty() {
   reap();
-  return orphans().empty();
+  return adopted_children().empty();
 }
 
-void Containment::ask_to_end() {
-  // Nobody but us reaps our children: until then their numbers are their own.
-  for (const pid_t pid : orphans())
-    if (asked_.insert(pid).second) {
+void Containment::request_stop() {
+  // Only this process reaps its children: until then their pids are not reused.
+  for (const pid_t pid : adopted_children())
+    if (stop_requested_.insert(pid).second) {
       ::kill(pid, SIGTERM);
       ::kill(pid, SIGCONT);
     }
   for (const pid_t pid : processes_with_cookie(cookie_))
-    if (!is_rank_(pid) && asked_.insert(pid).second) {
+    if (!is_rank_(pid) && stop_requested_.insert(pid).second) {
       signal_carrier(pid, cookie_, SIGTERM);
       signal_carrier(pid, cookie_, SIGCONT);
     }
@@ -63,13 +63,13 @@ void Containment::ask_to_end() {
 
 void Containment::kill_all() {
   if (cgroup_) cgroup_->kill();
-  for (const pid_t pid : orphans()) ::kill(pid, SIGKILL);
+  for (const pid_t pid : adopted_children()) ::kill(pid, SIGKILL);
   for (const pid_t pid : processes_with_cookie(cookie_)) signal_carrier(pid, cookie_, SIGKILL);
 }
 
-std::vector<pid_t> Containment::leftovers() const {
+std::vector<pid_t> Containment::orphan_processes() const {
   auto found = processes_with_cookie(cookie_);
-  for (const pid_t pid : orphans())
+  for (const pid_t pid : adopted_children())
     if (std::find(found.begin(), found.end(), pid) == found.end()) found.push_back(pid);
   return found;
 }

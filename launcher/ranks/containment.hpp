@@ -14,15 +14,16 @@
 
 namespace mgpu::launcher {
 
-// What holds a job's processes together, so that none of them outlives it: we adopt orphans (as a
-// subreaper), mark every process with a cookie, keep them in a cgroup of the job's own where one
-// can be made, and leave a guard behind should we be killed.
+// Ensures that no process outlives the job: adopts orphans (as a subreaper), marks every process
+// with a cookie, keeps the processes in a cgroup of the job if one can be created, and has a guard
+// in case this process is killed.
 //
-// What ranks leave behind, called leftovers, is told by its parent (us) or by the cookie. Nothing
-// else is ever signalled. Its end kills what is left.
+// Orphan processes, which ranks left behind, are recognized by their parent (this process), by the
+// cookie, or by the job's cgroup. No other process is ever signalled. The destructor kills the
+// remaining processes.
 class Containment {
  public:
-  // `is_rank` tells which of our children are ranks and so no leftovers. `argv` is main's.
+  // `is_rank` returns whether a child is a rank and so not an orphan process. `argv` is main's.
   Containment(std::function<bool(pid_t)> is_rank, char** argv);
   Containment(const Containment&) = delete;
   Containment& operator=(const Containment&) = delete;
@@ -30,31 +31,31 @@ class Containment {
 
   const std::string& cookie() const { return cookie_; }
   const CgroupPaths& our_cgroups() const { return paths_; }
-  // Of the job; empty: there is none.
+  // The job's cgroup; empty: there is none.
   std::string cgroup() const { return cgroup_ ? cgroup_->path() : std::string(); }
 
-  // Where the ranks of the attempt start; -1: in our own cgroup.
+  // Returns the cgroup in which the ranks of the attempt start; -1: our own cgroup.
   int begin_attempt() {
-    asked_.clear();
-    return cgroup_ ? cgroup_->new_room() : -1;
+    stop_requested_.clear();
+    return cgroup_ ? cgroup_->new_attempt() : -1;
   }
-  // On SIGCHLD: takes the ends of orphans, so that no zombie stays, and replaces a lost guard.
+  // On SIGCHLD: reaps orphans, so that no zombies remain, and replaces a dead guard.
   void child_changed();
-  // True when there are no leftovers.
+  // True when there are no adopted orphan processes.
   bool empty();
-  // SIGTERM to each that has not had it yet, SIGCONT so that stopped ones can follow it.
-  void ask_to_end();
+  // Sends SIGTERM to each orphan process once, and SIGCONT so that suspended ones can handle it.
+  void request_stop();
   void kill_all();
-  // Those that are there now, for a message.
-  std::vector<pid_t> leftovers() const;
+  // The current orphan processes, for a message.
+  std::vector<pid_t> orphan_processes() const;
   // See Guard.
   void hold(int socket) { guard_->hold(socket); }
   void kill_by(std::chrono::nanoseconds when) { guard_->kill_by(when); }
-  // The job is over and nothing is left: the guard and the cgroup go.
+  // The job is over and no process is left: dismisses the guard and removes the cgroup.
   void release();
 
  private:
-  std::vector<pid_t> orphans() const;
+  std::vector<pid_t> adopted_children() const;
   void reap();
 
   std::function<bool(pid_t)> is_rank_;
@@ -62,7 +63,7 @@ class Containment {
   CgroupPaths paths_;
   std::optional<JobCgroup> cgroup_;
   std::unique_ptr<Guard> guard_;
-  std::set<pid_t> asked_;
+  std::set<pid_t> stop_requested_;
 };
 
 }  // namespace mgpu::launcher

@@ -26,8 +26,8 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr const char* kName = "mg-guard";
-constexpr int kLookAgainMs = 200;  // whether the launcher has moved the time on
-constexpr auto kLongestHunt = std::chrono::seconds(30);
+constexpr int kRecheckMs = 200;  // how often to check whether the deadline was moved
+constexpr auto kLongestKill = std::chrono::seconds(30);
 
 struct Watch {
   const Guard::Job* job;
@@ -64,11 +64,10 @@ void pause_between_scans() {
   ::nanosleep(&pause, nullptr);
 }
 
-// Every process that the job created, killed until none shows up twice in a row, as long as there
-// is a reason to.
+// Kills every process of the job until two scans in a row find none. Stops when still() is false.
 template <class Reason>
-void hunt(const Guard::Job& job, Reason still) {
-  const auto deadline = std::chrono::steady_clock::now() + kLongestHunt;
+void kill_until_empty(const Guard::Job& job, Reason still) {
+  const auto deadline = std::chrono::steady_clock::now() + kLongestKill;
   if (!job.cgroup.empty()) JobCgroup::kill_cgroup(job.cgroup);
   for (int empty_scans = 0; empty_scans < 2 && std::chrono::steady_clock::now() < deadline;) {
     const auto found = processes_with_cookie(job.cookie);
@@ -79,7 +78,7 @@ void hunt(const Guard::Job& job, Reason still) {
   }
 }
 
-// Takes a descriptor that the launcher sends us. False: the launcher's end is closed.
+// Receives a descriptor from the launcher. False: the launcher's end is closed.
 bool receive(int lifeline, rendezvous::UniqueFd& held) {
   char byte = 0;
   iovec content{&byte, 1};
@@ -99,36 +98,35 @@ bool receive(int lifeline, rendezvous::UniqueFd& held) {
   return true;
 }
 
-// How long to sleep; the time to kill by may be moved on meanwhile, never brought forward by more
-// than a second.
-int patience_ms(std::int64_t kill_by) {
+// How long to sleep; meanwhile the deadline may move later, but at most a second earlier.
+int poll_timeout_ms(std::int64_t kill_by) {
   const std::int64_t left = (kill_by - now_ns()) / 1'000'000 + 1;
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 200));
 }
 
-void keep_watch(void* argument) {
+void guard_main(void* argument) {
   const Watch& watch = *static_cast<Watch*>(argument);
   ::setsid();
   rename_self(watch.job->argv);
   close_all_but(watch.lifeline);
-  if (::chdir("/") != 0) return;  // hold no file system busy; "/" is always there
+  if (::chdir("/") != 0) return;  // do not keep a file system busy; "/" always exists
   rendezvous::UniqueFd held;
   pollfd lifeline{watch.lifeline, POLLIN, 0};
-  std::int64_t hunted_for = Guard::kNever.count();  // the time for which it is done
+  std::int64_t handled_deadline = Guard::kNever.count();  // the deadline that was already handled
   while (true) {
     const auto kill_by = watch.kill_by->load(std::memory_order_relaxed);
-    const bool timed = kill_by != Guard::kNever.count() && kill_by != hunted_for;
+    const bool timed = kill_by != Guard::kNever.count() && kill_by != handled_deadline;
     const int ready = ::poll(&lifeline, 1,
-                             timed                              ? patience_ms(kill_by)
+                             timed                              ? poll_timeout_ms(kill_by)
                              : kill_by == Guard::kNever.count() ? -1
-                                                                : kLookAgainMs);
+                                                                : kRecheckMs);
     if (ready > 0 && !receive(watch.lifeline, held)) break;
     const auto due = [&] { return now_ns() >= watch.kill_by->load(std::memory_order_relaxed); };
     if (!timed || !due()) continue;
-    hunt(*watch.job, due);
-    hunted_for = kill_by;
+    kill_until_empty(*watch.job, due);
+    handled_deadline = kill_by;
   }
-  hunt(*watch.job, [] { return true; });
+  kill_until_empty(*watch.job, [] { return true; });
   if (!watch.job->cgroup.empty()) JobCgroup::remove_cgroup(watch.job->cgroup);
 }
 
@@ -150,19 +148,19 @@ Guard::~Guard() {
 void Guard::start() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    rendezvous::throw_errno("cannot make the guard's lifeline");
+    rendezvous::throw_errno("cannot create a socket pair for the guard");
   rendezvous::UniqueFd read_end(ends[0]);
   lifeline_.reset(ends[1]);
   Watch watch{&job_, read_end.get(), kill_by_};
-  auto child = fork_child(&keep_watch, &watch);
+  auto child = fork_child(&guard_main, &watch);
   pid_ = child.pid;
   pidfd_ = std::move(child.pidfd);
-  pass_on();
+  send_held_socket();
 }
 
 void Guard::hold(int socket) {
   held_.reset(::fcntl(socket, F_DUPFD_CLOEXEC, 3));
-  pass_on();
+  send_held_socket();
 }
 
 void Guard::kill_by(Nanoseconds when) {
@@ -171,7 +169,7 @@ void Guard::kill_by(Nanoseconds when) {
   if (asleep && when != kNever) ::send(lifeline_.get(), &wake, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void Guard::pass_on() {
+void Guard::send_held_socket() {
   if (!held_) return;
   char byte = 0;
   iovec content{&byte, 1};
@@ -192,12 +190,12 @@ void Guard::pass_on() {
 
 void Guard::dismiss() {
   if (pid_ < 0) return;
-  ::kill(pid_, SIGKILL);  // our child and not yet reaped: the pid is its own
+  ::kill(pid_, SIGKILL);  // our child and not yet reaped, so the pid is not reused
   ::waitpid(pid_, nullptr, 0);
   pid_ = -1;
 }
 
-bool Guard::revive() {
+bool Guard::restart_if_dead() {
   if (pid_ < 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
   start();
   return true;

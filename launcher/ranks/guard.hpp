@@ -11,22 +11,24 @@
 
 namespace mgpu::launcher {
 
-// A child that outlives a killed launcher just long enough to end what the job left. It sits in
-// a session of its own, under another name, without stdio, and waits for the launcher's end of a
-// pipe to close. Then it kills through the cgroup (if there is one) and by the job's cookie until
-// two scans in a row are empty, and removes the cgroup.
+// A child process that outlives a killed launcher just long enough to kill the processes of the
+// job. It runs in its own session, under another name, without stdio, and waits for the launcher's
+// end of a socket pair to close. Then it kills through the cgroup (if there is one) and by the
+// job's cookie until two scans in a row find no process, and removes the cgroup.
 //
-// In a job over several nodes it does two things more. It holds a copy of the connection to the
-// leader, so that this closes, and the others go on, no sooner than the last of our ranks is gone.
-// And it kills the ranks at the time told by kill_by, should the launcher be alive but stopped.
+// In a multi-node job it has two more tasks. It holds a copy of the connection to the leader, so
+// that the connection closes, and the other nodes continue, only after the last rank of this node
+// is gone. And it kills the ranks at the time set by kill_by, if the launcher is alive but
+// suspended.
 //
-// The launcher's own clean end dismisses it; so does its destructor.
+// dismiss() ends it, and so does the destructor.
 class Guard {
  public:
   struct Job {
     std::string cookie;
-    std::string cgroup;     // folder, may be empty
-    char** argv = nullptr;  // main's, overwritten in the guard so that it is not found by our name
+    std::string cgroup;  // folder, may be empty
+    // main's, overwritten in the guard so that it does not have the launcher's name.
+    char** argv = nullptr;
   };
 
   using Nanoseconds = std::chrono::nanoseconds;
@@ -37,19 +39,20 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
   ~Guard();
 
-  // Keeps a copy of the socket open as long as there may be ranks.
+  // Keeps a copy of the socket open as long as ranks may be alive.
   void hold(int socket);
-  // Of the steady clock; to be moved on, or set to kNever, before it comes.
+  // Sets the time, on the steady clock, at which the guard kills the ranks. The launcher must move
+  // it, or set it to kNever, before it is reached.
   void kill_by(Nanoseconds when);
 
   pid_t pid() const { return pid_; }
   void dismiss();
-  // Starts another one when this has died; true if it had.
-  bool revive();
+  // Starts another guard when this one has died; true if it had.
+  bool restart_if_dead();
 
  private:
   void start();
-  void pass_on();
+  void send_held_socket();
 
   Job job_;
   std::atomic<std::int64_t>* kill_by_;  // shared with the guard

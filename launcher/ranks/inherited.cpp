@@ -6,7 +6,7 @@
 namespace mgpu::launcher {
 namespace {
 
-// A descriptor of ours must never become 0, 1 or 2 because we were started without them.
+// If this process was started without 0, 1 or 2, no other descriptor may take their place.
 void fill_missing_stdio() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
@@ -35,7 +35,7 @@ Inherited take_over_process() {
   }
   inherited.sigpipe_ignored = inherited.ignores(SIGPIPE);
   ::signal(SIGPIPE, SIG_IGN);
-  // With SIGCHLD ignored the kernel would reap our children before we can ask how they ended.
+  // With SIGCHLD ignored the kernel would reap children before their exit status can be read.
   ::signal(SIGCHLD, SIG_DFL);
   return inherited;
 }

@@ -5,19 +5,19 @@
 
 namespace mgpu::launcher {
 
-// What this process was given at its start and changes for itself only: workers get it back.
+// Settings that this process inherited and changes only for itself: workers get the originals.
 struct Inherited {
   rlimit nofile{};
   sigset_t mask{};
   bool sigpipe_ignored = false;
-  sigset_t ignored{};  // signals that were ignored when we began; they stay so
+  sigset_t ignored{};  // signals that were ignored at the start; they stay ignored
 
   bool ignores(int signo) const { return sigismember(&ignored, signo) == 1; }
 };
 
-// Notes what was inherited, then takes what we need: an open stdin, stdout and stderr, as many
-// descriptors as the hard limit allows, no signal blocked, SIGPIPE ignored. Called once, first
-// thing in main.
+// Records the inherited settings, then changes them: stdin, stdout and stderr are open, the limit
+// of descriptors is the hard limit, no signal is blocked, SIGPIPE is ignored. Must be called once,
+// at the beginning of main.
 Inherited take_over_process();
 
 }  // namespace mgpu::launcher

@@ -19,7 +19,7 @@ bool readable(const std::string& path) {
   return ::access(path.c_str(), R_OK) == 0;
 }
 
-// 0 for "max" and for v1's way of saying it: a number near 2^63.
+// 0 for no limit: "max", or in v1 a number near 2^63.
 std::uint64_t bytes_in(const std::string& path) {
   const auto text = slurp(path);
   std::uint64_t bytes = 0;
@@ -38,7 +38,7 @@ std::uint64_t oom_kills_in(const std::string& text) {
 }
 
 MemoryWatch::MemoryWatch(const CgroupPaths& paths, const std::string& job_cgroup) {
-  // The ranks' own cgroup counts when it has the memory controller, else ours does.
+  // Uses the job's cgroup if it has the memory controller, else our own.
   for (const auto& folder : {job_cgroup, paths.v2}) {
     if (folder.empty() || !readable(folder + "/memory.events")) continue;
     folder_ = folder;

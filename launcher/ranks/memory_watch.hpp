@@ -9,16 +9,16 @@
 
 namespace mgpu::launcher {
 
-// Counts the kernel's OOM kills in the cgroup our ranks run in. It reads a few small files when
-// asked and nothing in between.
+// Counts the kernel's OOM kills in the cgroup of the ranks. It reads a few small files in each call
+// and does nothing in between.
 class MemoryWatch {
  public:
-  // `job_cgroup` is the ranks' own v2 cgroup, empty: they share ours.
+  // `job_cgroup` is the job's own v2 cgroup, empty: the ranks share ours.
   MemoryWatch(const CgroupPaths& paths, const std::string& job_cgroup);
 
-  // From here on kills are new.
+  // Starts counting OOM kills from zero.
   void begin_attempt();
-  // What is known now. Zero kills where nothing can be read.
+  // The current facts. Zero kills when the files cannot be read.
   MemoryFacts facts() const;
 
  private:

@@ -7,7 +7,7 @@
 
 namespace mgpu::launcher {
 
-// A timer that does not count while the job is suspended.
+// A timer that does not run while the job is suspended.
 class PausableTimer {
  public:
   explicit PausableTimer(boost::asio::io_context& io) : timer_(io) {}
@@ -33,7 +33,7 @@ class PausableTimer {
   void arm(std::chrono::steady_clock::duration delay) {
     timer_.expires_after(delay);
     timer_.async_wait([this](const boost::system::error_code& cancelled) {
-      // A cancelled wait may already be on its way as a success; then expiry lies ahead.
+      // A cancelled wait may already be queued as a success; then expiry is in the future.
       if (cancelled || !done_ || timer_.expiry() > std::chrono::steady_clock::now()) return;
       std::exchange(done_, nullptr)();
     });

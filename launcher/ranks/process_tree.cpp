@@ -59,7 +59,7 @@ std::vector<pid_t> children_by_scan() {
     const auto stat = read_all(fmt::format("/proc/{}/stat", pid), 4096);
     const size_t after_name = stat.rfind(')');
     if (after_name == std::string::npos || after_name + 4 > stat.size()) return;
-    const auto parent = std::string_view(stat).substr(after_name + 4);  // behind ") S "
+    const auto parent = std::string_view(stat).substr(after_name + 4);  // after ") S "
     if (as_pid(parent.substr(0, parent.find(' '))) == ::getpid()) children.push_back(pid);
   });
   return children;

@@ -10,27 +10,27 @@
 
 namespace mgpu::launcher {
 
-// The variable that marks every process a job creates. Nested jobs append theirs after a colon,
-// so that the outer job still knows them as its own.
+// The variable that marks every process of a job. Nested jobs append their cookie after a colon, so
+// that the outer job still recognizes their processes.
 inline constexpr const char* kCookieVariable = rendezvous::variable::kJobCookie;
 
-// A fresh cookie, never the same twice.
+// A new unique cookie.
 std::string make_cookie();
 
-// What a worker's variable holds: `inherited` (empty: none) and then our own.
+// The value of the variable in a worker: `inherited` (empty: none), then our own.
 std::string join_cookies(std::string_view inherited, std::string_view own);
 
-// True when the environment block (NAME=value, each ended by NUL) carries the cookie.
+// Whether the environment block (NAME=value, each terminated by NUL) contains the cookie.
 bool carries_cookie(std::string_view environment, std::string_view cookie);
 
-// Living processes (zombies do not count) whose environment carries the cookie.
+// Running processes (without zombies) whose environment contains the cookie.
 std::vector<pid_t> processes_with_cookie(std::string_view cookie);
 
-// Our own children, zombies included, as the kernel lists them.
+// The children of this process, including zombies, in the order of the kernel.
 std::vector<pid_t> children_of_self();
 
-// Sends the signal to the process if it still carries the cookie: the pid cannot have become
-// somebody else's in between. Returns whether it was sent.
+// Sends the signal to the process if its environment still contains the cookie, so that a reused
+// pid is never signalled. Returns whether it was sent.
 bool signal_carrier(pid_t pid, std::string_view cookie, int signo);
 
 }  // namespace mgpu::launcher

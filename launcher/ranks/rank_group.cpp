@@ -20,7 +20,7 @@ size_t bytes_for(size_t ranks) {
   return ranks * sizeof(int);
 }
 
-// Memory that a child can still write into when it could not be exec'ed.
+// Memory that a child can write to when its exec fails.
 volatile int* shared_ints(size_t count) {
   void* memory =
       ::mmap(nullptr, bytes_for(count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -30,10 +30,10 @@ volatile int* shared_ints(size_t count) {
 
 }  // namespace
 
-RankGroup::RankGroup(boost::asio::io_context& io, Output& output, int ranks, Surroundings around)
+RankGroup::RankGroup(boost::asio::io_context& io, Output& output, int ranks, Settings settings)
     : io_(io),
       output_(output),
-      around_(std::move(around)),
+      settings_(std::move(settings)),
       workers_(static_cast<size_t>(ranks)),
       exec_errors_(shared_ints(workers_.size())),
       null_(::open("/dev/null", O_RDWR | O_CLOEXEC)) {}
@@ -52,15 +52,15 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
     auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
     const ChildSetup setup{.argv = spec.argv,
                            .envp = environment_of(spec, environ),
-                           .workdir = around_.workdir,
-                           .stdin_fd = spec.rank == 0 && !around_.own_stdin ? -1 : null_.get(),
+                           .workdir = settings_.workdir,
+                           .stdin_fd = spec.rank == 0 && !settings_.own_stdin ? -1 : null_.get(),
                            .stdout_fd = ends.out.get(),
                            .stderr_fd = ends.err.get(),
                            .binding = BindingMask(spec.binding),
                            .cgroup_fd = cgroup_fd_,
                            .exec_error = exec_error};
     worker(spec.local_rank) =
-        std::make_unique<Worker>(io_, spawn(setup, around_.inherited), exec_error);
+        std::make_unique<Worker>(io_, spawn(setup, settings_.inherited), exec_error);
   } catch (const std::exception& problem) {
     return problem.what();
   }
@@ -68,7 +68,7 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
   return std::nullopt;
 }
 
-std::optional<WorkerEnd> RankGroup::collect(int local_rank) {
+std::optional<WorkerExit> RankGroup::collect(int local_rank) {
   if (!worker(local_rank)) return std::nullopt;
   auto end = worker(local_rank)->reap();
   if (end) output_.drain(local_rank);
@@ -91,11 +91,11 @@ bool RankGroup::owns(pid_t pid) const {
   return false;
 }
 
-void RankGroup::ask(int local_rank, int signo) {
-  auto& asked = worker(local_rank);
-  if (!asked) return;
-  around_.whole_group ? asked->signal_group(signo) : asked->signal_leader(signo);
-  asked->signal_group(SIGCONT);
+void RankGroup::request_stop(int local_rank, int signo) {
+  auto& rank = worker(local_rank);
+  if (!rank) return;
+  settings_.whole_group ? rank->signal_group(signo) : rank->signal_leader(signo);
+  rank->signal_group(SIGCONT);
 }
 
 void RankGroup::signal_leaders(int signo) {

@@ -17,49 +17,49 @@
 
 namespace mgpu::launcher {
 
-// The ranks of this node as processes: starts them, tells of their ends, passes signals on.
-// Destroying it kills what still runs.
+// The processes of the ranks of this node: starts them, reports their exits, forwards signals. The
+// destructor kills ranks that still run.
 class RankGroup {
  public:
-  struct Surroundings {
+  struct Settings {
     const Inherited& inherited;
     std::string workdir;
-    bool own_stdin = false;    // stdin is the launcher's; no rank reads it
+    bool own_stdin = false;    // the launcher reads stdin; no rank does
     bool whole_group = false;  // signals go to a rank's whole process group, not its leader
   };
 
-  RankGroup(boost::asio::io_context& io, Output& output, int ranks, Surroundings around);
+  RankGroup(boost::asio::io_context& io, Output& output, int ranks, Settings settings);
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
   ~RankGroup();
 
-  // Called with a local rank when that may have ended; collect tells.
+  // `change` is called with a local rank when that rank may have exited; call collect to find out.
   void on_change(std::function<void(int)> change) { change_ = std::move(change); }
 
-  // The cgroup in which ranks start from now on; -1: in our own.
+  // Sets the cgroup in which ranks start from now on; -1: our own.
   void start_in(int cgroup_fd) { cgroup_fd_ = cgroup_fd; }
-  // Starts one rank, in the place of what the place held. Returns nothing when it runs, else why
-  // the system gives us no process.
+  // Starts one rank and replaces its previous process. Returns nullopt on success, else why the
+  // process could not be created.
   std::optional<std::string> start(const RankSpec& spec, const std::string& prefix);
-  // Makes the place empty: nothing was started there in this attempt.
+  // Removes the previous process of a rank that is not started in this attempt.
   void clear(int local_rank) { worker(local_rank).reset(); }
-  // Takes the end of a rank, with what it left in its pipes. Nothing while it runs.
-  std::optional<WorkerEnd> collect(int local_rank);
+  // Reaps a rank and reads what it left in its pipes. Nullopt while it runs.
+  std::optional<WorkerExit> collect(int local_rank);
 
   int size() const { return static_cast<int>(workers_.size()); }
   pid_t pid_of(int local_rank) const;
   bool running(int local_rank) const;
-  // Whether the process is a rank of ours that has not been collected.
+  // Whether the process is a rank that has not been collected.
   bool owns(pid_t pid) const;
 
-  // A request to end: to the leader or the whole group, as the surroundings say. A stopped rank is
-  // woken to follow it.
-  void ask(int local_rank, int signo);
+  // Signals a rank to stop: its leader or the whole group, depending on the settings. Resumes a
+  // suspended rank so that it can handle the signal.
+  void request_stop(int local_rank, int signo);
   void signal_leaders(int signo);
   void signal_groups(int signo);
-  // Those that a signal has stopped since the last question.
+  // The ranks that a signal has suspended since the last call.
   std::vector<int> newly_stopped();
-  // A rank that cannot be ended is not waited for any longer.
+  // Stops waiting for a rank that cannot be killed.
   void abandon(int local_rank);
 
  private:
@@ -69,15 +69,15 @@ class RankGroup {
 
   boost::asio::io_context& io_;
   Output& output_;
-  Surroundings around_;
+  Settings settings_;
   int cgroup_fd_ = -1;
   std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
-  volatile int* exec_errors_;                     // shared with the children, one a rank
+  volatile int* exec_errors_;                     // shared with the children, one per rank
   rendezvous::UniqueFd null_;                     // stdin of all but rank 0
   std::function<void(int)> change_;
 };
 
-// Our environment with a rank's differences and without the nodes' secret, as NAME=value.
+// Our environment with the changes of a rank and without the shared secret, as NAME=value.
 std::vector<std::string> environment_of(const RankSpec& spec, char** ours);
 
 }  // namespace mgpu::launcher

@@ -21,13 +21,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 64 << 10;
 
-std::vector<std::string> our_environment() {
+std::vector<std::string> own_environment() {
   std::vector<std::string> all;
   for (char** one = environ; *one; ++one) all.emplace_back(*one);
   return all;
 }
 
-// Takes what there is; false: there will be no more.
+// Reads available output; false: end of the output.
 bool read_some(int fd, std::string& output) {
   char buffer[4096];
   const ssize_t n = ::read(fd, buffer, sizeof buffer);
@@ -36,8 +36,8 @@ bool read_some(int fd, std::string& output) {
   return true;
 }
 
-// Reads until the child has ended; true: it did so in time. What it left behind may still hold
-// the pipe, and is not waited for.
+// Reads until the child has exited; true: it exited in time. Does not wait for processes that it
+// left behind, which may still hold the pipe.
 bool follow(int pipe, int pidfd, Clock::time_point deadline, std::string& output) {
   pollfd watched[] = {{pipe, POLLIN, 0}, {pidfd, POLLIN, 0}};
   while (true) {
@@ -55,27 +55,28 @@ bool follow(int pipe, int pidfd, Clock::time_point deadline, std::string& output
 BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inherited,
                      Milliseconds limit) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
+  if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot create a pipe");
   const UniqueFd from(ends[0]);
   UniqueFd to(ends[1]);
   ::fcntl(from.get(), F_SETFL, O_NONBLOCK);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const ChildSetup setup{.argv = argv,
-                         .envp = our_environment(),
-                         .workdir = std::string(1, '/'),  // gcc 12 warns of a plain "/" wrongly
-                         .stdin_fd = nothing.get(),
-                         .stdout_fd = to.get(),
-                         .stderr_fd = to.get()};
+  const ChildSetup setup{
+      .argv = argv,
+      .envp = own_environment(),
+      .workdir = std::string(1, '/'),  // gcc 12 has a false warning for a plain "/"
+      .stdin_fd = nothing.get(),
+      .stdout_fd = to.get(),
+      .stderr_fd = to.get()};
   const auto deadline = Clock::now() + limit;
   const Spawned child = spawn(setup, inherited);
   to.reset();
   BriefRun run;
-  run.late = !follow(from.get(), child.pidfd.get(), deadline, run.output);
+  run.timed_out = !follow(from.get(), child.pidfd.get(), deadline, run.output);
   ::kill(-child.pid, SIGKILL);
-  ::kill(child.pid, SIGKILL);  // it may not have got to setsid
-  // One that hangs in the kernel does not even die; it is left to itself.
+  ::kill(child.pid, SIGKILL);  // it may not have reached setsid
+  // A child that is stuck in the kernel cannot be killed; it is abandoned.
   pollfd ended{child.pidfd.get(), POLLIN, 0};
-  if (run.late && ::poll(&ended, 1, 1000) != 1) return run;
+  if (run.timed_out && ::poll(&ended, 1, 1000) != 1) return run;
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }

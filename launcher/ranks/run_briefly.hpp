@@ -9,14 +9,14 @@
 namespace mgpu::launcher {
 
 struct BriefRun {
-  bool late = false;   // it was killed at the limit
-  int status = 0;      // as a shell has it
-  std::string output;  // stdout and stderr as they came, the first 64 KiB
+  bool timed_out = false;  // it was killed at the limit
+  int status = 0;          // as a shell reports it
+  std::string output;      // stdout and stderr interleaved, the first 64 KiB
 };
 
-// Runs a program to its end, in the folder / and with nothing to read, and kills it with all it has
-// started when it takes longer than the limit. argv[0] is the file. Throws when there can be no
-// process.
+// Runs a program to its end, in the folder / and with empty stdin, and kills it and its process
+// group when it takes longer than the limit. argv[0] is the file. Throws when the process cannot be
+// created.
 BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inherited,
                      Milliseconds limit);
 

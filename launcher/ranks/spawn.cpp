@@ -13,8 +13,8 @@
 
 #include "rendezvous/base/errors.hpp"
 
-// Why not Boost.Process: when an exec fails, its launcher leaves a zombie and runs our exit
-// handlers in the child; it waits for every exec in turn and cannot start a child in a cgroup. See
+// Boost.Process is not used: after a failed exec it leaves a zombie and runs our exit handlers in
+// the child; it waits for every exec in turn and cannot start a child in a cgroup. See
 // docs/decisions/0001-own-spawn.md.
 
 namespace mgpu::launcher {
@@ -28,8 +28,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return out;
 }
 
-// fork, but into a cgroup and with a pidfd. Where clone3 is refused (older sandboxes answer
-// ENOSYS or EPERM) or the cgroup is gone, a plain fork does.
+// Like fork, but starts the child in a cgroup and returns a pidfd. If clone3 is refused (older
+// sandboxes return ENOSYS or EPERM) or the cgroup no longer exists, uses a plain fork.
 pid_t clone_child(int cgroup_fd, int* pidfd) {
   clone_args args{};
   args.flags = CLONE_PIDFD;
@@ -47,7 +47,7 @@ pid_t clone_child(int cgroup_fd, int* pidfd) {
 }
 
 void reset_signals(const Inherited& inherited) {
-  // Our handlers write into descriptors that the child still shares with us.
+  // Our handlers write to descriptors that the child still shares with us.
   struct sigaction fresh{};
   fresh.sa_handler = SIG_DFL;
   struct sigaction now{};
@@ -121,7 +121,7 @@ Spawned spawn(const ChildSetup& setup, const Inherited& inherited) {
 
 Spawned fork_child(void (*body)(void*), void* argument) {
   int pidfd = -1;
-  const SignalsBlocked blocked;  // and they stay blocked in the child
+  const SignalsBlocked blocked;  // they stay blocked in the child
   const pid_t pid = clone_child(-1, &pidfd);
   if (pid < 0) rendezvous::throw_errno("cannot fork");
   if (pid == 0) {

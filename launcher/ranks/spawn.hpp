@@ -21,7 +21,7 @@ struct ChildSetup {
   int stdout_fd = -1;
   int stderr_fd = -1;
   BindingMask binding;
-  int cgroup_fd = -1;                  // -1: stays in ours
+  int cgroup_fd = -1;                  // -1: our own cgroup
   volatile int* exec_error = nullptr;  // in memory shared with the child: errno if it cannot start
 };
 
@@ -30,12 +30,12 @@ struct Spawned {
   rendezvous::UniqueFd pidfd;
 };
 
-// Starts the child in a session of its own; it dies with us. Returns at once: that the program
-// could not be executed shows as exit status 127 with *exec_error set. Throws when the kernel
-// gives us no process.
+// Starts the child in its own session; it is killed when this process dies. Returns immediately: if
+// the program cannot be executed, the child exits with status 127 and sets *exec_error. Throws when
+// the process cannot be created.
 Spawned spawn(const ChildSetup& setup, const Inherited& inherited);
 
-// A child that runs `body` of our own program instead of another one; used for the guard.
+// Starts a child that runs `body` instead of another program; used for the guard.
 Spawned fork_child(void (*body)(void*), void* argument);
 
 }  // namespace mgpu::launcher

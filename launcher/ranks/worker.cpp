@@ -30,35 +30,35 @@ void Worker::signal_group(int signo) {
 
 void Worker::on_exit(std::function<void()> ended) {
   ended_ = std::make_shared<std::function<void()>>(std::move(ended));
-  await_end();
+  await_exit();
 }
 
-void Worker::await_end() {
+void Worker::await_exit() {
   std::weak_ptr<std::function<void()>> still_here = ended_;
   watch_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, still_here](const boost::system::error_code& failed) {
                       if (const auto call = still_here.lock(); call && !failed) (*call)();
-                      // Asio may wake a descriptor for an event of the one that had its place
-                      // before, when a worker is replaced within one round of the loop.
-                      if (!failed && !still_here.expired() && running_) await_end();
+                      // Asio may report an event of the previous descriptor with the same number
+                      // when a worker is replaced within one iteration of the loop.
+                      if (!failed && !still_here.expired() && running_) await_exit();
                     });
 }
 
-std::optional<WorkerEnd> Worker::reap() {
+std::optional<WorkerExit> Worker::reap() {
   if (!running_) return std::nullopt;
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)
     return std::nullopt;
   const auto now = Clock::now();
-  // Before the leader is reaped, its group's number cannot belong to anybody else.
+  // Until the leader is reaped, the id of its process group is not reused.
   ::kill(-pid_, SIGTERM);
   int status = 0;
   rusage usage{};
   if (::wait4(pid_, &status, WNOHANG, &usage) != pid_) return std::nullopt;
   running_ = false;
-  WorkerEnd end{decode_wait_status(status), now,
-                static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
+  WorkerExit end{decode_wait_status(status), now,
+                 static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
   if (exec_error_) end.report.exec_error = *exec_error_;
   return end;
 }

@@ -22,15 +22,15 @@ inline std::chrono::microseconds between(Clock::time_point begin, Clock::time_po
   return std::chrono::duration_cast<std::chrono::microseconds>(end - begin);
 }
 
-// How a worker ended, when we saw it, and the most memory it ever had resident.
-struct WorkerEnd {
+// How a worker exited, when that was detected, and its peak resident memory.
+struct WorkerExit {
   ExitReport report;
   Clock::time_point when;
   std::uint64_t peak_bytes = 0;
 };
 
-// One child process, alone in a session and process group of its own, so that a signal can reach
-// whatever it forks too. Destroying a Worker kills the whole group and reaps the leader.
+// One child process in its own session and process group, so that a signal also reaches the
+// processes that it forks. The destructor kills the whole group and reaps the leader.
 class Worker {
  public:
   Worker(boost::asio::io_context& io, Spawned child, volatile int* exec_error);
@@ -41,21 +41,21 @@ class Worker {
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
 
-  // Both do nothing once the leader has been reaped: its number may be somebody else's by then.
+  // Both do nothing once the leader has been reaped, because its pid may be reused.
   void signal_leader(int signo);
   void signal_group(int signo);
 
-  // Calls `ended` when the leader has ended, or with no call at all when the Worker goes first.
+  // Calls `ended` when the leader has exited; never calls it after the Worker is destroyed.
   void on_exit(std::function<void()> ended);
-  // Takes the leader's end, if it has come; what is left of its group gets SIGTERM.
-  std::optional<WorkerEnd> reap();
-  // It cannot be ended: forgets it without waiting.
+  // Reaps the leader if it has exited, and sends SIGTERM to the rest of its group.
+  std::optional<WorkerExit> reap();
+  // Gives up on a process that cannot be killed, without waiting for it.
   void abandon() { running_ = false; }
-  // True once when the leader was stopped (SIGSTOP and its kin) since the last question.
+  // Whether the leader was suspended (SIGSTOP and similar) since the last call.
   bool newly_stopped();
 
  private:
-  void await_end();
+  void await_exit();
 
   pid_t pid_;
   bool running_ = true;

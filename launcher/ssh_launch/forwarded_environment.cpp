@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, 37> kSession{"HOME",
                                                     "OPTIND",
                                                     "LINENO"};
 
-// A shell in POSIX mode ends when one of these is set.
+// A shell in POSIX mode exits when one of these is set.
 constexpr std::array<std::string_view, 6> kReadOnly{"UID",      "EUID",      "PPID",
                                                     "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO"};
 
@@ -79,7 +79,7 @@ bool is_plain(char c) {
 
 }  // namespace
 
-const char* const kObeyStdin =
+const char* const kRunStdinScript =
     "exec /bin/sh -c 'while IFS= read -r mgpu_l; do eval \"$mgpu_l\"; done; exit 126'";
 
 bool is_inherited(std::string_view name) {
@@ -108,7 +108,7 @@ std::string sh_value(std::string_view value) {
 }
 
 std::string script_of(const RemoteProgram& program) {
-  // What printf gave ends with an x: $( ) takes newlines at the end away.
+  // The output of printf ends with an x, because $( ) removes trailing newlines.
   const auto assign = [](const std::string& name, std::string_view value) {
     const auto text = sh_value(value);
     return text.front() == '"' ? fmt::format("{0}={1};{0}=${{{0}%x}};", name, text)

@@ -6,29 +6,29 @@
 
 namespace mgpu::launcher {
 
-// Whether a variable of ours goes along to an agent on another host. Not carried are those that say
-// who and where the session is (HOME, USER, DISPLAY, SSH_*, XDG_*, ...), those of schedulers, the
-// ones by which the hosts are reached and known (MGPU_HOSTFILE, MGPU_RDZV_TOKEN, ...), and those
-// that a shell keeps for itself. See docs/cluster.md.
+// Whether a variable is forwarded to an agent on another host. Not forwarded: variables of the
+// login session (HOME, USER, DISPLAY, SSH_*, XDG_*, ...), of schedulers, of reaching and
+// authenticating the hosts (MGPU_HOSTFILE, MGPU_RDZV_TOKEN, ...), and those that a shell sets
+// itself. See docs/cluster.md.
 bool is_forwarded(std::string_view name);
 
-// Whether an agent on this machine may inherit it: all but what is ours alone.
+// Whether an agent on this machine inherits the variable: all except those of this process only.
 bool is_inherited(std::string_view name);
 
-// A value as a POSIX shell reads it back within a line, whatever bytes it has but NUL. What is not
-// plain ASCII passes through printf, because shells differ in the bytes they let through.
+// Quotes a value, which may have any bytes except NUL, for one line of a POSIX shell. Values that
+// are not plain ASCII are encoded with printf, because shells differ in which bytes they accept.
 std::string sh_value(std::string_view value);
 
-// What is run on a host: a shell that obeys the lines of its stdin. Plain enough for any login
-// shell to pass on, and nothing of the job shows in it.
-extern const char* const kObeyStdin;
+// The command that ssh runs on a host: a shell that executes the lines of its stdin. It is simple
+// enough for any login shell, and reveals nothing about the job.
+extern const char* const kRunStdinScript;
 
-// The lines that make that shell the program: its folder, its environment, and last an exec. What
-// follows on stdin is the program's. `exe` is used where the file is there, else its last part is
-// looked up on PATH.
+// The lines that turn that shell into the program: they set its folder and environment and execute
+// it. The rest of stdin belongs to the program. `exe` is used if the file exists, else its last
+// part is looked up on PATH.
 struct RemoteProgram {
-  std::string workdir;                   // empty: where the shell is
-  std::vector<std::string> environment;  // NAME=value, for names that is_forwarded has let through
+  std::string workdir;                   // empty: that of the shell
+  std::vector<std::string> environment;  // NAME=value, for names that is_forwarded accepts
   std::string exe;
   std::vector<std::string> args;
 };

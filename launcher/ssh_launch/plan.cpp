@@ -18,19 +18,20 @@ constexpr int kLostNode = 75;
 constexpr int kSshFailed = 255;
 constexpr int kUsage = 2, kCannotEnter = 126, kCannotExecute = 127;
 
-// What the fan-out says to each agent itself, or keeps to itself.
+// Options that are set for each agent separately, or not passed on.
 const std::set<std::string> kNotPassedOn{
     "hostfile",        "ssh-command", "nnodes",           "master-addr", "master-port",
     "rdzv-token-file", "insecure",    "rdzv-token-stdin", "dry-run",     "json"};
 
 void check(const Options& o, std::size_t hosts) {
-  if (o.standalone) throw UsageError("--standalone and --hostfile exclude each other; drop one");
-  if (o.says("node-rank"))
+  if (o.standalone) throw UsageError("--standalone and --hostfile cannot be combined; drop one");
+  if (o.was_given("node-rank"))
     throw UsageError(
-        "--node-rank and --hostfile exclude each other: a host's place in the file is its rank");
-  if (o.says("nnodes") && static_cast<std::size_t>(o.min_nodes) > hosts)
-    throw UsageError(fmt::format("--nnodes {}: {} names {} host{}", o.min_nodes, o.hostfile, hosts,
-                                 hosts == 1 ? "" : "s"));
+        "--node-rank and --hostfile cannot be combined: the order of the hosts in the file sets "
+        "their node ranks");
+  if (o.was_given("nnodes") && static_cast<std::size_t>(o.min_nodes) > hosts)
+    throw UsageError(fmt::format("--nnodes {}: {} lists only {} host{}", o.min_nodes, o.hostfile,
+                                 hosts, hosts == 1 ? "" : "s"));
 }
 
 bool is_local(const Host& host, const SshLaunchFacts& facts) {
@@ -40,7 +41,7 @@ bool is_local(const Host& host, const SshLaunchFacts& facts) {
          name == facts.host_name.substr(0, facts.host_name.find('.'));
 }
 
-// Where node 0 is for the others. "localhost" is somewhere else for every one of them.
+// The address of node 0 for the other nodes, for which "localhost" would be a different host.
 std::string first_address(const std::vector<AgentStart>& agents, const SshLaunchFacts& facts) {
   const bool all_here =
       std::all_of(agents.begin(), agents.end(), [](const auto& agent) { return agent.local; });
@@ -48,33 +49,36 @@ std::string first_address(const std::vector<AgentStart>& agents, const SshLaunch
   return agents.front().local ? facts.host_name : agents.front().host.name;
 }
 
-std::vector<std::string> meeting_words(const Options& o, const std::vector<AgentStart>& agents,
-                                       const SshLaunchFacts& facts) {
-  if (agents.size() == 1 && !o.says("master-addr") && !o.says("master-port")) return {};
-  if (o.says("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return {};
+std::vector<std::string> rendezvous_arguments(const Options& o,
+                                              const std::vector<AgentStart>& agents,
+                                              const SshLaunchFacts& facts) {
+  if (agents.size() == 1 && !o.was_given("master-addr") && !o.was_given("master-port")) return {};
+  if (o.was_given("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return {};
   auto host = o.master_addr.value_or(first_address(agents, facts));
   const int port = o.master_port.value_or(0) > 0 ? *o.master_port : facts.port;
-  const bool elastic = o.rdzv_backend == "c10d" || (o.says("nnodes") && o.min_nodes != o.max_nodes);
+  const bool elastic =
+      o.rdzv_backend == "c10d" || (o.was_given("nnodes") && o.min_nodes != o.max_nodes);
   if (!elastic) return {"--master-addr=" + host, fmt::format("--master-port={}", port)};
   if (host.find(':') != host.npos) host = fmt::format("[{}]", host);
   return {fmt::format("--rdzv-endpoint={}:{}", host, port), "--rdzv-backend=c10d"};
 }
 
 std::optional<int> ranks_on(const Options& o, const Host& host) {
-  if (o.says("nproc")) return std::nullopt;  // that is passed on as it was said
+  if (o.was_given("nproc")) return std::nullopt;  // it is passed on unchanged
   if (host.slots) return host.slots;
   if (o.nproc.kind == RankCount::Kind::number) return o.nproc.number;  // torchrun's default
   return std::nullopt;
 }
 
-std::vector<std::string> shared_words(const Options& o) {
-  std::vector<std::string> words;
-  for (const auto& word : o.line_words) {
+std::vector<std::string> shared_arguments(const Options& o) {
+  std::vector<std::string> arguments;
+  for (const auto& word : o.line_options) {
     const auto name = word.substr(2, word.find('=') - 2);
-    if (!kNotPassedOn.contains(name) && name != "report") words.push_back(word);
+    if (!kNotPassedOn.contains(name) && name != "report") arguments.push_back(word);
   }
-  if (o.append_local_rank) words.push_back("--no-use-env");  // by the name we were started under
-  return words;
+  if (o.append_local_rank)
+    arguments.push_back("--no-use-env");  // implied by the name that mgpu-run was started with
+  return arguments;
 }
 
 }  // namespace
@@ -83,27 +87,28 @@ std::vector<AgentStart> plan_ssh_launch(const Options& o, const std::vector<Host
                                         const SshLaunchFacts& facts) {
   check(o, hosts.size());
   const int count = static_cast<int>(hosts.size());
-  const int most = o.says("nnodes") ? std::min(o.max_nodes, count) : count;
-  const int least = o.says("nnodes") ? std::min(o.min_nodes, most) : count;
+  const int most = o.was_given("nnodes") ? std::min(o.max_nodes, count) : count;
+  const int least = o.was_given("nnodes") ? std::min(o.min_nodes, most) : count;
 
   std::vector<AgentStart> agents;
   for (int i = 0; i < most; ++i)
-    agents.push_back({.host = hosts[static_cast<std::size_t>(i)], .local = false, .words = {}});
+    agents.push_back({.host = hosts[static_cast<std::size_t>(i)], .local = false, .arguments = {}});
   for (auto& agent : agents) agent.local = is_local(agent.host, facts);
 
   const auto nodes =
       least == most ? fmt::format("--nnodes={}", most) : fmt::format("--nnodes={}:{}", least, most);
-  const auto meeting = meeting_words(o, agents, facts);
+  const auto rendezvous_args = rendezvous_arguments(o, agents, facts);
   for (std::size_t rank = 0; rank < agents.size(); ++rank) {
-    auto& [host, local, words] = agents[rank];
-    words = shared_words(o);
-    words.push_back(nodes);
-    words.push_back(fmt::format("--node-rank={}", rank));
-    words.insert(words.end(), meeting.begin(), meeting.end());
-    if (const auto ranks = ranks_on(o, host)) words.push_back(fmt::format("--nproc={}", *ranks));
-    if (rank == 0 && !o.report.empty()) words.push_back("--report=" + o.report);
-    words.insert(words.end(), {"--rdzv-token-stdin", "--", o.target});
-    words.insert(words.end(), o.args.begin(), o.args.end());
+    auto& [host, local, arguments] = agents[rank];
+    arguments = shared_arguments(o);
+    arguments.push_back(nodes);
+    arguments.push_back(fmt::format("--node-rank={}", rank));
+    arguments.insert(arguments.end(), rendezvous_args.begin(), rendezvous_args.end());
+    if (const auto ranks = ranks_on(o, host))
+      arguments.push_back(fmt::format("--nproc={}", *ranks));
+    if (rank == 0 && !o.report.empty()) arguments.push_back("--report=" + o.report);
+    arguments.insert(arguments.end(), {"--rdzv-token-stdin", "--", o.target});
+    arguments.insert(arguments.end(), o.args.begin(), o.args.end());
   }
   return agents;
 }
@@ -112,9 +117,9 @@ std::string ssh_launch_text(const std::vector<AgentStart>& agents) {
   std::vector<std::vector<std::string>> rows{{"node", "host", "started", "command"}};
   for (std::size_t rank = 0; rank < agents.size(); ++rank) {
     std::string command = "mgpu-run";
-    for (const auto& word : agents[rank].words) command += " " + shell_word(word);
+    for (const auto& word : agents[rank].arguments) command += " " + shell_word(word);
     rows.push_back({std::to_string(rank), agents[rank].host.address(),
-                    agents[rank].local ? "here" : "over ssh", command});
+                    agents[rank].local ? "locally" : "over ssh", command});
   }
   return text_table(rows);
 }
@@ -123,7 +128,7 @@ bool SshLaunchPolicy::lost(const ExitReport& report, bool over_ssh) {
   return over_ssh && (report.signo != 0 || report.code == kSshFailed);
 }
 
-SshLaunchPolicy::Step SshLaunchPolicy::ended(const ExitReport& report, bool over_ssh) {
+SshLaunchPolicy::Step SshLaunchPolicy::agent_exited(const ExitReport& report, bool over_ssh) {
   --left_;
   if (report.clean()) return Step::wait;
   if (lost(report, over_ssh)) {
@@ -132,12 +137,12 @@ SshLaunchPolicy::Step SshLaunchPolicy::ended(const ExitReport& report, bool over
     return Step::stop_at_once;
   }
   decide(report.shell_status());
-  const bool may_never_have_begun =
+  const bool may_not_have_started =
       report.code == kUsage || report.code == kCannotEnter || report.code == kCannotExecute;
-  return may_never_have_begun ? Step::stop_at_once : Step::stop_in_time;
+  return may_not_have_started ? Step::stop_at_once : Step::stop_in_time;
 }
 
-void SshLaunchPolicy::told_to_stop(int signo) {
+void SshLaunchPolicy::stop_requested(int signo) {
   decide(128 + signo);
 }
 

@@ -33,11 +33,11 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 using rendezvous::UniqueFd;
 
-// Longer than an agent takes to end its ranks.
+// Added to the time that an agent needs to stop its ranks.
 constexpr auto kSlack = std::chrono::seconds(10);
-// Others may still be writing why: an agent that failed to begin and a rank that exits with 2 look
-// alike from here.
-constexpr auto kLastWords = std::chrono::seconds(2);
+// Time for the other agents to print their messages: an agent that failed to start and a rank that
+// exits with 2 cannot be distinguished here.
+constexpr auto kOutputDelay = std::chrono::seconds(2);
 
 SshLaunchFacts look_up() {
   SshLaunchFacts facts;
@@ -49,7 +49,7 @@ SshLaunchFacts look_up() {
   return facts;
 }
 
-// The folder by the name that a person knows it by: a link to it may be there on every host.
+// The current folder as the user sees it: a symbolic link to it may exist on every host.
 std::string working_folder() {
   std::error_code failed;
   const auto here = fs::current_path(failed);
@@ -59,7 +59,7 @@ std::string working_folder() {
   return here.string();
 }
 
-// Where this program is; as a link where it was started by one, since its name has a meaning.
+// The path of this program; a link is kept, because the program name selects the defaults.
 std::string own_file(const std::string& program) {
   std::error_code failed;
   if (program.find('/') != program.npos) return fs::absolute(program, failed).string();
@@ -80,14 +80,15 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-// One agent, or the ssh that has it, and its stdin.
+// One agent, or the ssh process that runs it, and its stdin.
 struct Agent {
   std::unique_ptr<Worker> worker;
-  std::unique_ptr<asio::posix::stream_descriptor> input;  // none: it was told to end
+  std::unique_ptr<asio::posix::stream_descriptor> input;  // null: it was requested to stop
   std::string script;
 };
 
-// The agents of a job, from the first start to the last end. Its destructor kills what is left.
+// Runs the agents of a job from the first start to the last exit. The destructor kills those that
+// are left.
 class SshLaunch {
  public:
   SshLaunch(const Options& options, const Inherited& inherited, const std::string& program)
@@ -115,24 +116,24 @@ class SshLaunch {
  private:
   int least_nodes() const {
     const auto all = static_cast<int>(plan_.size());
-    return options_.says("nnodes") ? std::min(options_.min_nodes, all) : all;
+    return options_.was_given("nnodes") ? std::min(options_.min_nodes, all) : all;
   }
 
   std::string name(std::size_t i) const {
     return fmt::format("node {} ({})", i, plan_[i].host.address());
   }
 
-  void say(const std::string& line) { output_.say("mgpu-run: " + line); }
+  void print_line(const std::string& line) { output_.print_line("mgpu-run: " + line); }
 
   void start(std::size_t i) {
     const bool local = plan_[i].local;
     auto& agent = agents_[i];
-    program_.args = plan_[i].words;
+    program_.args = plan_[i].arguments;
     program_.environment = local ? std::vector<std::string>() : our_variables(is_forwarded);
     agent.script = script_of(program_) + secret_ + "\n";
 
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
+    if (::pipe2(ends, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot create a pipe");
     const UniqueFd from(ends[0]);
     agent.input = std::make_unique<asio::posix::stream_descriptor>(io_, ends[1]);
     const auto out = output_.open_rank(static_cast<int>(i), "", "");
@@ -143,35 +144,35 @@ class SshLaunch {
                      .stdout_fd = out.out.get(),
                      .stderr_fd = out.err.get()};
     if (local)
-      setup.argv.emplace_back(kObeyStdin);
-    else  // the shell reads the command, so that it may have options and quotes
+      setup.argv.emplace_back(kRunStdinScript);
+    else  // a shell parses the command, so that it may contain options and quotes
       setup.argv.insert(setup.argv.end(), {"exec " + options_.ssh_command + " \"$@\"", "ssh",
-                                           plan_[i].host.address(), kObeyStdin});
+                                           plan_[i].host.address(), kRunStdinScript});
     agent.worker = std::make_unique<Worker>(io_, spawn(setup, inherited_), nullptr);
-    agent.worker->on_exit([this, i] { ended(i); });
-    // Whoever does not read to the end has ended, or will.
+    agent.worker->on_exit([this, i] { on_agent_exit(i); });
+    // An error means that the agent has exited or will exit, which is handled there.
     asio::async_write(*agent.input, asio::buffer(agent.script),
                       [](const boost::system::error_code&, std::size_t) {});
   }
 
-  void ended(std::size_t i) {
+  void on_agent_exit(std::size_t i) {
     const auto end = agents_[i].worker->reap();
     if (!end) return;
     output_.drain(static_cast<int>(i));
     agents_[i].input.reset();
     const bool over_ssh = !plan_[i].local;
     if (!stopping_ && SshLaunchPolicy::lost(end->report, over_ssh))
-      say(fmt::format("{} cannot be reached or was lost: ssh {}, and its last line was: {}",
-                      name(i), describe(end->report),
-                      last_line(output_.stderr_tail(static_cast<int>(i)))));
-    switch (policy_.ended(end->report, over_ssh)) {
+      print_line(fmt::format("{} cannot be reached or was lost: ssh {}; its last line: {}", name(i),
+                             describe(end->report),
+                             last_line(output_.stderr_tail(static_cast<int>(i)))));
+    switch (policy_.agent_exited(end->report, over_ssh)) {
       case SshLaunchPolicy::Step::wait:
         break;
       case SshLaunchPolicy::Step::stop_in_time:
         stop_after(time_to_end());
         break;
       case SshLaunchPolicy::Step::stop_at_once:
-        stop_after(SshLaunchPolicy::lost(end->report, over_ssh) ? Milliseconds(0) : kLastWords);
+        stop_after(SshLaunchPolicy::lost(end->report, over_ssh) ? Milliseconds(0) : kOutputDelay);
         break;
     }
     if (policy_.done()) finish();
@@ -189,20 +190,21 @@ class SshLaunch {
     });
   }
 
-  // The end of its stdin tells an agent to end its ranks, and itself.
+  // An agent stops its ranks and exits when its stdin ends.
   void stop() {
     stopping_ = true;
     for (auto& agent : agents_) agent.input.reset();
     deadline_.expires_after(time_to_end());
     deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) kill("did not end in time");
+      if (!cancelled) kill("did not stop in time");
     });
   }
 
   void kill(const char* why) {
     for (std::size_t i = 0; i < agents_.size(); ++i)
       if (agents_[i].worker && agents_[i].worker->running()) {
-        say(fmt::format("{} {}; its {} is killed", name(i), why, plan_[i].local ? "agent" : "ssh"));
+        print_line(
+            fmt::format("{} {}; killing its {}", name(i), why, plan_[i].local ? "agent" : "ssh"));
         agents_[i].worker->signal_group(SIGKILL);
       }
   }
@@ -211,16 +213,17 @@ class SshLaunch {
     signals_.async_wait([this](const boost::system::error_code& cancelled, int signo) {
       if (cancelled) return;
       if (stopping_ && signo == SIGINT)
-        kill("has not ended yet");
+        kill("has not stopped yet");
       else if (!stopping_)
-        told_to_stop(signo);
+        stop_requested(signo);
       await_signal();
     });
   }
 
-  void told_to_stop(int signo) {
-    policy_.told_to_stop(signo);
-    if (!options_.quiet) say(fmt::format("{}: ending the agents", signal_name(signo)));
+  void stop_requested(int signo) {
+    policy_.stop_requested(signo);
+    if (!options_.quiet)
+      print_line(fmt::format("received {}: stopping the agents", signal_name(signo)));
     stop();
   }
 
@@ -232,7 +235,7 @@ class SshLaunch {
 
   const Options& options_;
   const Inherited& inherited_;
-  Options console_;  // of the output: lines go through as they come
+  Options console_;  // options of the output: lines are passed through unchanged
   asio::io_context io_;
   std::vector<AgentStart> plan_;
   SshLaunchPolicy policy_;
@@ -242,7 +245,7 @@ class SshLaunch {
   RemoteProgram program_;
   std::string secret_;
   std::vector<Agent> agents_;
-  std::optional<Clock::time_point> stop_at_;  // unless all have ended before
+  std::optional<Clock::time_point> stop_at_;  // unless all agents have exited before
   bool stopping_ = false;
 };
 

@@ -37,7 +37,7 @@ class BadCommandLines(JobTest):
 
     def test_a_program_without_execute_permission_is_named(self):
         program = self.write("prog", "x", 0o644)
-        self.assertIn("no permission to execute", self.refused("--no-python", program))
+        self.assertIn("permission denied", self.refused("--no-python", program))
 
     def test_a_program_that_is_not_on_path_is_named(self):
         self.assertIn("no such program on PATH", self.refused("--no-python", "no-such-program-x"))
@@ -88,7 +88,7 @@ class BadCommandLines(JobTest):
 
     def test_gpus_that_are_not_there(self):
         words = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
-        self.assertRegex(words, "--gpus 0: this machine has no GPU")
+        self.assertRegex(words, "--gpus 0: this machine has no usable GPU")
 
     def test_an_unknown_rendezvous_backend_is_named(self):
         self.assertIn("--rdzv-backend zzz", self.refused("--rdzv-backend", "zzz", "x.py"))
@@ -115,7 +115,7 @@ class BadEnvironments(JobTest):
         job = self.sh(2, "echo hi", "--log-dir", self.dir / "file" / "logs", "-t", "3")
         self.assertEqual(job.returncode, 0)
         self.assertEqual(job.err.count("\n"), 1)
-        self.assertIn("the job goes on", job.err)
+        self.assertIn("the job continues", job.err)
         self.assertEqual(job.out.count("hi"), 2)
 
     def test_a_log_folder_removed_between_attempts_is_reported(self):

@@ -68,7 +68,7 @@ class DoctorTest(JobTest):
                             0o755)
         check = self.checks(env={"MGPU_TRAIN": broken})["mgpu-train"]
         self.assertEqual(check["verdict"], "FAIL")
-        self.assertIn("ends with 127: libtorch.so: cannot open", check["text"])
+        self.assertIn("exited with status 127: libtorch.so: cannot open", check["text"])
 
     def test_a_missing_interface_is_a_failure(self):
         check = self.checks(env={"NCCL_SOCKET_IFNAME": "nope0"})["NCCL_SOCKET_IFNAME"]
@@ -79,7 +79,7 @@ class DoctorTest(JobTest):
         job = self.doctor("--json", preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_NOFILE, (300, hard)))
         checks = {check["check"]: check for check in json.loads(job.out)["checks"]}
-        self.assertEqual(checks["open files"]["text"], "300 for each rank")
+        self.assertEqual(checks["open files"]["text"], "300 per rank")
         self.assertEqual(checks["open files"]["verdict"], "WARN")
 
     def test_the_current_folder_is_the_one_doctor_was_started_in(self):
@@ -97,7 +97,7 @@ class DoctorTest(JobTest):
         checks = self.checks(env={"PYTHON_EXEC": os.environ["MGPU_TORCH_PYTHON"],
                                   "LIBTORCH_ROOT": ""})
         self.assertEqual(checks["libtorch"]["verdict"], "PASS")
-        self.assertRegex(checks["libtorch"]["text"], r"^2\.\d+\.\d+.* \(by python3\)$")
+        self.assertRegex(checks["libtorch"]["text"], r"^2\.\d+\.\d+.* \(found by python3\)$")
         self.assertRegex(checks["nccl"]["text"], r"^2\.\d+\.\d+$")
 
     def test_a_usage_error_ends_with_status_2(self):

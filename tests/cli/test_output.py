@@ -43,7 +43,7 @@ class Plain(JobTest):
         job = self.run_job("-n", 2, self.script('import sys\nsys.stdout.write("x" * 150000 + "\\n")\n'))
         lines = job.out.splitlines()
         self.assertEqual(sum(line.count("x") for line in lines), 300000)
-        self.assertEqual(collections.Counter(line.endswith(" [line goes on]") for line in lines),
+        self.assertEqual(collections.Counter(line.endswith(" [line continues]") for line in lines),
                          {True: 4, False: 2})
         self.assertLess(max(map(len, lines)), 65536 + 20)
 

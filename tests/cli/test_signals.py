@@ -22,7 +22,7 @@ class StopSignals(JobTest):
                 job.send_signal(signo)
                 self.assertEqual(job.wait(10 * SLOWER), 128 + signo)
                 self.assert_all_gone(pids)
-                self.assertIn(f"told to stop by {signo.name}", job.stderr.read().decode())
+                self.assertIn(f"stopped by {signo.name}", job.stderr.read().decode())
 
     def test_workers_receive_the_signal_that_mgpu_run_received(self):
         for signo in ("TERM", "INT", "HUP", "QUIT"):
@@ -161,7 +161,7 @@ class Suspending(JobTest):
         job = self.start_sh(2, '[ $RANK = 1 ] && kill -STOP $$; ' + WAIT)
         self.pids_from("pid.0", 1)
         line = job.stderr.readline().decode()
-        self.assertRegex(line, r"rank 1 \(pid \d+\) was stopped by a signal; kill -CONT")
+        self.assertRegex(line, r"rank 1 \(pid \d+\) was suspended by a signal; kill -CONT")
         job.terminate()
         self.assertEqual(job.wait(10 * SLOWER), 143)
 

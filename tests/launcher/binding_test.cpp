@@ -186,9 +186,9 @@ TEST_CASE("the cpuset of this process limits every binding", "[binding]") {
   CHECK(texts(bindings(NumaBinding::core_complex, 2, {0, 0}, ours)) ==
         std::vector<std::string>{"4-7,68-71 / 0", "2-3,66-67 / 0"});
   CHECK_THROWS_WITH(bindings(NumaBinding::node, 2, {0, 1}, ours),
-                    Contains("none of the cores of NUMA node 1 is ours"));
+                    Contains("may not use any core of NUMA node 1"));
   CHECK_THROWS_WITH(bindings(NumaBinding::exclusive, 7, {}, ours),
-                    Contains("NUMA node 0 has 6 cores of ours for 7"));
+                    Contains("NUMA node 0 has only 6 usable cores for 7"));
   CHECK_THROWS_WITH(bindings(NumaBinding::node, 1, {}, Topology{}), Contains("--numa-binding"));
 }
 

@@ -68,8 +68,9 @@ TEST_CASE("long names may be abbreviated while they are unique", "[cli]") {
     CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // not report or retry-delay
   }
   SECTION("the others are named") {
-    CHECK_THROWS_WITH(parse({"--master", "h", "x"}),
-                      "--master could be --master-addr, --master-port; write more of it");
+    CHECK_THROWS_WITH(
+        parse({"--master", "h", "x"}),
+        "--master is ambiguous: it matches --master-addr, --master-port; write more of the name");
   }
 }
 
@@ -119,8 +120,7 @@ TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
   CHECK(parse({"devices"}).command == Command::devices);
   CHECK(parse({"devices", "--json"}).json);
   CHECK(parse({"--json", "devices"}).json);
-  CHECK_THROWS_WITH(parse({"devices", "all"}),
-                    "devices all: devices takes --json and nothing else");
+  CHECK_THROWS_WITH(parse({"devices", "all"}), "devices all: devices accepts only --json");
   SECTION("doctor takes a port") {
     CHECK(parse({"doctor"}).command == Command::doctor);
     CHECK(parse({"doctor"}).doctor_port == std::nullopt);
@@ -132,7 +132,7 @@ TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
     CHECK_THROWS_WITH(parse({"doctor", "--port", "70000"}),
                       "doctor --port 70000: need a whole number from 1 to 65535");
     CHECK_THROWS_WITH(parse({"doctor", "--port"}),
-                      "doctor --port: doctor takes --port N, --json and nothing else");
+                      "doctor --port: doctor accepts only --port N and --json");
   }
   SECTION("status accepts options before and after the job's name") {
     const auto status = parse({"status", "--json", "job1", "--rdzv-endpoint", "h:29400"});
@@ -140,9 +140,10 @@ TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
     CHECK(status.status_job == "job1");
     CHECK(status.rdzv_endpoint == "h:29400");
     CHECK(status.json);
-    CHECK_THROWS_WITH(parse({"status"}),
-                      "status: name the job: its --rdzv-id, or HOST:PORT of its leader");
-    CHECK_THROWS_WITH(parse({"status", "a", "b"}), "status b: status asks for one job");
+    CHECK_THROWS_WITH(
+        parse({"status"}),
+        "status: no job given; name it by its --rdzv-id or by HOST:PORT of its leader");
+    CHECK_THROWS_WITH(parse({"status", "a", "b"}), "status b: status accepts only one job");
   }
   SECTION("with a slash, -m or --no-python it is a target") {
     CHECK(parse({"./devices"}).command == Command::run);
@@ -151,8 +152,8 @@ TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
   }
   SECTION("command names for later versions are reserved") {
     const std::string word = "top";
-    CHECK_THROWS_WITH(parse({word}),
-                      word + " is not there yet; for a file of that name write ./" + word);
+    CHECK_THROWS_WITH(parse({word}), word + " is reserved for a future command; write ./" + word +
+                                         " for a file of that name");
     CHECK(parse({"./" + word}).target == "./" + word);
   }
 }
@@ -263,14 +264,16 @@ TEST_CASE("a usage error names the option and what is accepted", "[cli]") {
        "--log-dir: needs a value, DIR, and --tee looks like an option; write --log-dir=--tee if "
        "it is the value"},
       {{"--nnodes", "2:1", "x"},
-       "--nnodes 2:1: the least number of nodes, 2, is above the most, 1; need MIN:MAX, for "
+       "--nnodes 2:1: the minimum number of nodes, 2, is above the maximum, 1; need MIN:MAX, for "
        "example 1:2"},
       {{"--nnodes", "1:2:3", "x"}, "--nnodes 1:2:3: need N or MIN:MAX, each from 1 to 65536"},
       {{"--signals-to-handle", "SIGKILL", "x"},
        "--signals-to-handle SIGKILL: no program can handle SIGKILL; leave it out"},
       {{"--signals-to-handle", "TERM,SIGFOO", "x"},
-       "--signals-to-handle TERM,SIGFOO: SIGFOO is no signal; need names such as SIGTERM,SIGINT"},
-      {{"--rdzv-conf", "a=1,b", "x"}, "--rdzv-conf a=1,b: b is no pair; need key=value,key=value"},
+       "--signals-to-handle TERM,SIGFOO: SIGFOO is not a signal; need names such as "
+       "SIGTERM,SIGINT"},
+      {{"--rdzv-conf", "a=1,b", "x"},
+       "--rdzv-conf a=1,b: b is not a pair; need key=value,key=value"},
       {{"--env", "A", "x"}, "--env A: need KEY=VALUE"},
       {{"--set", "=1", "x"}, "--set =1: need KEY=VALUE"},
       {{"--grace", "-1", "x"}, "--grace -1: need seconds, 0 or more, for example 30 or 2.5"},
@@ -280,7 +283,7 @@ TEST_CASE("a usage error names the option and what is accepted", "[cli]") {
       {{"--master-port", "65536", "x"}, "--master-port 65536: need a whole number from 0 to 65535"},
       {{"--quiet=maybe", "x"}, "--quiet maybe: need 1 or 0, true or false"},
       {{"-m", "--no-python", "x"},
-       "--module and --no-python exclude each other: a module needs python; drop one"},
+       "--module and --no-python cannot be combined: a module needs Python; drop one"},
   }));
   CAPTURE(c.line);
   CHECK_THROWS_WITH(parse(c.line), c.message);

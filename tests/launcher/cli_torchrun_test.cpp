@@ -43,11 +43,11 @@ const std::vector<Flag>& torchrun_flags() {
       {"max-restarts", "3", "PET_MAX_RESTARTS", [](O o) { return std::to_string(o.max_restarts); },
        "3"},
       {"monitor-interval", "5.5", "PET_MONITOR_INTERVAL", [](O o) { return o.notes.at(0); },
-       "--monitor-interval is ignored; nothing here polls"},
+       "--monitor-interval is ignored; mgpu-run does not poll"},
       {"start-method", "fork", "PET_START_METHOD", [](O o) { return o.notes.at(0); },
-       "--start-method is ignored; ranks are programs of their own"},
+       "--start-method is ignored; every rank is a new process"},
       {"event-log-handler", "console", "PET_EVENT_LOG_HANDLER", [](O o) { return o.notes.at(0); },
-       "--event-log-handler console is ignored; see --report for a JSON report"},
+       "--event-log-handler console is ignored; use --report FILE for a JSON report"},
       {"role", "trainer", "PET_ROLE", [](O o) { return o.role; }, "trainer"},
       {"module", "", "PET_MODULE", [](O o) { return fmt::format("{}", o.module); }, "true"},
       {"no-python", "", "PET_NO_PYTHON", [](O o) { return fmt::format("{}", o.no_python); },
@@ -196,5 +196,5 @@ TEST_CASE("accelerate launch's option names are accepted", "[cli][accelerate]") 
   CHECK(options.master_addr == "h0");
   CHECK(options.master_port == 29600);
   CHECK_THROWS_WITH(parse({"--num_processes=7", "--nnodes=2", "x.py"}),
-                    Catch::Matchers::Contains("--num_processes 7: counts all 2 nodes together"));
+                    Catch::Matchers::Contains("--num_processes 7: not divisible by the 2 nodes"));
 }

@@ -67,7 +67,7 @@ TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[cluster]") {
   CHECK(o.min_nodes == 2);
   CHECK(o.max_nodes == 2);
   CHECK(o.node_rank == 1);
-  CHECK(o.says("node-rank"));
+  CHECK(o.was_given("node-rank"));
   CHECK(o.master_addr == "node03");
   CHECK(o.master_port == slurm_port(4711, 2));
   CHECK(o.rdzv_id == "slurm-4711.2");
@@ -127,8 +127,8 @@ TEST_CASE("a batch script and a shell of salloc are one node", "[cluster]") {
   CHECK_FALSE(o.master_addr);
   REQUIRE(o.notes.size() == 1);
   CHECK(o.notes[0] ==
-        "Slurm job 4711 has 8 nodes and this runs on one, since srun did not start it; for all of "
-        "them: srun --ntasks-per-node=1 mgpu-run ...");
+        "Slurm job 4711 has 8 nodes, but srun did not start mgpu-run, so it uses only this node; "
+        "to use all: srun --ntasks-per-node=1 mgpu-run ...");
   environment["SLURM_JOB_NUM_NODES"] = "1";
   CHECK(parse({"x"}, environment).notes.empty());
 }
@@ -140,17 +140,18 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
   };
   const auto c = GENERATE(values<Case>({
       {with(kStep, {{"SLURM_STEP_NUM_TASKS", "16"}}),
-       "srun starts 16 tasks on 2 nodes, and mgpu-run needs one on each, which starts the ranks "
-       "itself: srun --ntasks-per-node=1 mgpu-run ..., or --standalone if each is a job of its "
-       "own"},
-      {without(kStep, "SLURM_NODEID"), "SLURM_STEP_ID is set and SLURM_NODEID is not; set both"},
-      {with(kStep, {{"SLURM_NODEID", "2"}}), "SLURM_NODEID=2, but SLURM_STEP_NUM_NODES=2"},
+       "srun started 16 tasks on 2 nodes, but mgpu-run needs one task per node and starts the "
+       "ranks itself: use srun --ntasks-per-node=1 mgpu-run ..., or --standalone if each task is "
+       "its own job"},
+      {without(kStep, "SLURM_NODEID"), "SLURM_STEP_ID is set but SLURM_NODEID is not; set both"},
+      {with(kStep, {{"SLURM_NODEID", "2"}}),
+       "SLURM_NODEID=2 is out of range: SLURM_STEP_NUM_NODES=2"},
       {with(kStep, {{"SLURM_STEP_NUM_NODES", "0"}, {"SLURM_STEP_NUM_TASKS", "0"}}),
-       "SLURM_STEP_NUM_NODES=0: a job has a node"},
+       "SLURM_STEP_NUM_NODES=0: a job needs at least one node"},
       {with(kStep, {{"SLURM_STEP_NODELIST", "node[1-3]"}}),
        "SLURM_STEP_NODELIST=node[1-3] names 3 hosts, but the step has 2 nodes"},
       {with(kStep, {{"SLURM_STEP_NODELIST", "node["}}),
-       "SLURM_STEP_NODELIST: node[ is no list of hosts: a [ without a ]"},
+       "SLURM_STEP_NODELIST: node[ is not a valid host list: a [ without a ]"},
       {with(kStep, {{"SLURM_NODEID", "x\n"}}),
        "SLURM_NODEID=x?: need a whole number from 0 to 65536"},
   }));
@@ -160,7 +161,7 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
                                        {"SLURM_STEP_NUM_NODES", "3"},
                                        {"SLURM_STEP_NUM_TASKS", "3"},
                                        {"SLURM_STEP_NODELIST", "n[1-3]"}})),
-                    "this is node 2 by Slurm's variables, but --nnodes says 2");
+                    "node rank 2 (from Slurm) is out of range: --nnodes is 2");
 }
 
 TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
@@ -206,14 +207,14 @@ TEST_CASE("Open MPI gives the rank but no address", "[cluster]") {
   CHECK(o.master_addr == "h");
   CHECK(parse({"--rdzv-endpoint", "h:1", "x"}, kOpenMpi).node_rank == 2);
   CHECK_THROWS_WITH(parse({"x"}, kOpenMpi),
-                    "Open MPI does not tell where the nodes meet; name the host of node 0 and a "
-                    "free port of it: mpirun --map-by ppr:1:node -x MGPU_MASTER_ADDR=HOST -x "
+                    "Open MPI does not provide the address of node 0; set its host and a "
+                    "free port on it: mpirun --map-by ppr:1:node -x MGPU_MASTER_ADDR=HOST -x "
                     "MGPU_MASTER_PORT=29500");
   CHECK_THROWS_WITH(
       parse({"x"}, with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})),
-      Contains("mpirun starts 4 processes on this node") && Contains("--map-by ppr:1:node"));
+      Contains("mpirun started 4 processes on this node") && Contains("--map-by ppr:1:node"));
   CHECK_THROWS_WITH(parse({"x"}, without(kOpenMpi, "OMPI_COMM_WORLD_RANK")),
-                    Contains("OMPI_COMM_WORLD_RANK is not set, but other variables"));
+                    Contains("OMPI_COMM_WORLD_RANK is not set, but other Open MPI variables"));
   CHECK_THROWS_WITH(parse({"x"}, with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "3"}})),
                     "OMPI_COMM_WORLD_RANK=3, but OMPI_COMM_WORLD_SIZE=3");
 }
@@ -229,7 +230,7 @@ TEST_CASE("PMIx alone gives the rank", "[cluster]") {
   const Environment second{{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-1"}};
   const auto o = parse({"--nnodes", "2", "--master-addr", "h", "x"}, second);
   CHECK(o.node_rank == 1);
-  CHECK_THROWS_WITH(parse({"x"}, second), Contains("not how many; give --nnodes N"));
+  CHECK_THROWS_WITH(parse({"x"}, second), Contains("not how many; set --nnodes N"));
   CHECK_THROWS_WITH(parse({"--nnodes", "2", "x"}, second),
                     Contains("prterun -x MGPU_MASTER_ADDR=HOST"));
   CHECK(parse({"x"}, {{"PMIX_RANK", "0"}}).max_nodes == 1);

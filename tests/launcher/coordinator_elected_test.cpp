@@ -49,7 +49,7 @@ TEST_CASE("a stop signal to the node of an elected leader does not end the job",
   Coordinator coordinator({.min_nodes = 1, .max_nodes = 2, .elected = elected}, {}, 0s);
   coordinator.joined(1, {.host = "a", .leads = true}, 0s);
   CHECK(begun(coordinator.joined(2, {.host = "b"}, 0s)).size() == 2);
-  coordinator.leaves(1, {.signo = SIGTERM, .why = "was told to stop by SIGTERM"}, 1s);
+  coordinator.leaves(1, {.signo = SIGTERM, .why = "was stopped by SIGTERM"}, 1s);
   const auto actions = coordinator.ended(2, {.round = 0, .outcome = "stopped"}, 1s);
   CHECK(is_over(actions) == !elected);
   CHECK(begun(actions).size() == (elected ? 1 : 0));

@@ -125,7 +125,7 @@ TEST_CASE("a failure that is not retryable ends the job before its restarts are 
   CHECK(job.status() == -1);
   job.fail(1, job.now, 1, "import_error", 1s);
   CHECK(job.status() == 1);
-  CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("cannot heal"));
+  CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("would not help"));
 }
 
 TEST_CASE("a new leader does not reset the restart count", "[coordinator]") {

@@ -70,7 +70,7 @@ TEST_CASE("without NVML the devices are read from the kernel's files", "[devices
   LoadedNvml nvml(nullptr, "");
   const auto text = devices_text(report_devices(machine.roots(), std::nullopt));
   CHECK_THAT(text, Contains("7    NVIDIA Made-up 80GB  -              -           3"));
-  CHECK_THAT(text, Contains("links are not known: cannot start NVML: Driver Not Loaded\n"));
+  CHECK_THAT(text, Contains("links are unknown: cannot initialize NVML: Driver Not Loaded\n"));
 }
 
 TEST_CASE("a machine without GPUs gives one line and no failure", "[devices][nvml]") {
@@ -78,15 +78,15 @@ TEST_CASE("a machine without GPUs gives one line and no failure", "[devices][nvm
   {
     LoadedNvml nvml(nullptr, "");
     CHECK(devices_text(report_devices(machine.roots(), std::nullopt)) ==
-          "no GPUs: cannot start NVML: Driver Not Loaded; jobs run on CPUs\n");
+          "no GPUs: cannot initialize NVML: Driver Not Loaded; jobs run on CPUs\n");
   }
   LoadedNvml nvml("0", "");
   CHECK(devices_text(report_devices(machine.roots(), std::nullopt)) ==
-        "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n");
+        "no GPUs: the NVIDIA driver reports none; jobs run on CPUs\n");
   Options options;
   std::ostringstream out;
   CHECK(run_devices_command(options, out) == 0);
-  CHECK(out.str() == "no GPUs: the NVIDIA driver shows none; jobs run on CPUs\n");
+  CHECK(out.str() == "no GPUs: the NVIDIA driver reports none; jobs run on CPUs\n");
   options.json = true;
   std::ostringstream json;
   CHECK(run_devices_command(options, json) == 0);

@@ -143,12 +143,12 @@ TEST_CASE("--gpus selects GPUs of this machine, and an error names those that ex
       {{"-1"}, 3, "--gpus -1: this machine has GPUs 0-2"},
       {{"99999999999"}, 3, "--gpus 99999999999: this machine has GPUs 0-2"},
       {{"1"}, 1, "--gpus 1: this machine has GPU 0 only"},
-      {{"0"}, 0, "--gpus 0: this machine has no GPU that we may use"},
-      {{"GPU-aa"}, 0, "--gpus GPU-aa: this machine has no GPU that we may use"},
-      {{"GPU-zz"}, 3, "--gpus GPU-zz: 0 GPUs have a UUID that begins so; see `mgpu-run devices`"},
-      {{"GPU-a"}, 3, "--gpus GPU-a: 2 GPUs have a UUID that begins so; see `mgpu-run devices`"},
-      {{"1", "1"}, 3, "--gpus: 1 is named twice"},
-      {{"1", "GPU-ab"}, 3, "--gpus: GPU-ab is named twice"},
+      {{"0"}, 0, "--gpus 0: this machine has no usable GPU"},
+      {{"GPU-aa"}, 0, "--gpus GPU-aa: this machine has no usable GPU"},
+      {{"GPU-zz"}, 3, "--gpus GPU-zz: 0 GPUs have a UUID with this prefix; see `mgpu-run devices`"},
+      {{"GPU-a"}, 3, "--gpus GPU-a: 2 GPUs have a UUID with this prefix; see `mgpu-run devices`"},
+      {{"1", "1"}, 3, "--gpus: 1 is listed twice"},
+      {{"1", "GPU-ab"}, 3, "--gpus: GPU-ab is listed twice"},
   }));
   auto some = gpus;
   some.resize(one.gpus);

@@ -97,7 +97,7 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
   words.memory = {.oom_kills = 1, .cgroup = "/sys/fs/cgroup/job"};
   const auto cause = diagnose(words);
   CHECK(cause.kind == Kind::host_oom);
-  CHECK_THAT(cause.text, Contains("ended a process of this attempt (cgroup /sys/fs/cgroup/job)"));
+  CHECK_THAT(cause.text, Contains("killed a process of this attempt (cgroup /sys/fs/cgroup/job)"));
   CHECK_THAT(cause.text, Contains("RuntimeError: DataLoader worker (pid 7) is killed"));
 
   SECTION("but a failure that is not retryable has its own cause") {

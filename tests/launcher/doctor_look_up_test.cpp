@@ -116,7 +116,7 @@ TEST_CASE("mgpu-train is run for its version", "[doctor][fork]") {
 TEST_CASE("an mgpu-train that hangs is killed", "[doctor][fork]") {
   TempDir dir;
   const Variable chosen("MGPU_TRAIN", program(dir, "sleep 600"));
-  CHECK(try_trainer(inherited(), 50ms).late);
+  CHECK(try_trainer(inherited(), 50ms).timed_out);
 }
 
 TEST_CASE("an MGPU_TRAIN that does not exist is a failure", "[doctor]") {

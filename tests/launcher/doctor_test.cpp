@@ -51,7 +51,7 @@ DoctorFacts healthy() {
 DoctorFacts without_gpus() {
   auto facts = healthy();
   facts.devices = {};
-  facts.devices.shortfall = "libnvidia-ml.so.1 is not on this machine";
+  facts.devices.shortfall = "libnvidia-ml.so.1 not found on this machine";
   facts.health.clear();
   facts.device_files = false;
   facts.driver_cuda = 0;
@@ -127,13 +127,13 @@ TEST_CASE("a machine without GPUs passes for jobs on CPUs", "[doctor]") {
 TEST_CASE("a loaded driver that NVML cannot reach is a failure", "[doctor]") {
   auto facts = without_gpus();
   facts.device_files = true;
-  facts.devices.shortfall = "cannot start NVML: Driver/library version mismatch";
+  facts.devices.shortfall = "cannot initialize NVML: Driver/library version mismatch";
   const auto finding = found(facts, "driver");
   CHECK(finding.verdict == Verdict::fail);
   CHECK_THAT(finding.text, Contains("version mismatch"));
   CHECK_THAT(finding.advice, Contains("restart the machine"));
   facts.devices.shortfall.clear();
-  facts.nvml_late = true;
+  facts.nvml_timed_out = true;
   CHECK(found(facts, "driver").verdict == Verdict::fail);
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("GPUs hidden by CUDA_VISIBLE_DEVICES are not checked", "[doctor]") {
 TEST_CASE("GPUs are checked one by one", "[doctor]") {
   auto facts = healthy();
   facts.devices.gpus[1].memory_used = 30 * kGiB;
-  CHECK(found(facts, "gpu 1 memory").text == "30.0 GiB of 140.0 GiB are in use");
+  CHECK(found(facts, "gpu 1 memory").text == "30.0 GiB of 140.0 GiB in use");
   CHECK_FALSE(is_found(facts, "gpu 0 memory"));
   struct Case {
     Nvml::Health health;
@@ -177,18 +177,18 @@ TEST_CASE("GPUs are checked one by one", "[doctor]") {
 
 TEST_CASE("pairs without P2P are named", "[doctor]") {
   auto facts = healthy();
-  CHECK(found(facts, "p2p").text == "between all pairs, NV18");
+  CHECK(found(facts, "p2p").text == "P2P between all pairs, NV18");
   facts.devices.links = {{"X", "PHB"}, {"PHB", "X"}};
-  CHECK(found(facts, "p2p").text == "between all pairs, PHB (no NVLink)");
+  CHECK(found(facts, "p2p").text == "P2P between all pairs, PHB (no NVLink)");
   facts.devices.peers = {{true, true}, {false, true}};
   CHECK(found(facts, "p2p").verdict == Verdict::warn);
-  CHECK(found(facts, "p2p").text == "none between GPUs 0-1 (joined by PHB)");
+  CHECK(found(facts, "p2p").text == "no P2P between GPUs 0-1 (connected by PHB)");
 }
 
 TEST_CASE("GPUs of different models are reported", "[doctor]") {
   auto facts = healthy();
   facts.devices.gpus[1].gpu.name = "NVIDIA A100";
-  CHECK(found(facts, "gpus").text == "1 NVIDIA H200, 1 NVIDIA A100: of several kinds");
+  CHECK(found(facts, "gpus").text == "1 NVIDIA H200, 1 NVIDIA A100: different models");
   CHECK(found(facts, "gpus").verdict == Verdict::warn);
 }
 
@@ -235,15 +235,16 @@ TEST_CASE("mgpu-train must run and have the version of mgpu-run", "[doctor]") {
         "first\n/bin/mgpu-train: error while loading shared libraries: libtorch_cuda.so: cannot "
         "open shared object file\n";
     CHECK(found(facts, "mgpu-train").verdict == Verdict::fail);
-    CHECK_THAT(found(facts, "mgpu-train").text, Contains("ends with 127: /bin/mgpu-train: error"));
-    CHECK_THAT(found(facts, "mgpu-train").advice, Contains("build it again"));
+    CHECK_THAT(found(facts, "mgpu-train").text,
+               Contains("exited with status 127: /bin/mgpu-train: error"));
+    CHECK_THAT(found(facts, "mgpu-train").advice, Contains("rebuild it"));
   }
   SECTION("another version is a warning") {
     facts.trainer.output = "mgpu-train 0.0.9\n";
     CHECK(found(facts, "mgpu-train").verdict == Verdict::warn);
   }
   SECTION("one that does not end is a failure") {
-    facts.trainer.late = true;
+    facts.trainer.timed_out = true;
     CHECK(found(facts, "mgpu-train").verdict == Verdict::fail);
   }
   SECTION("a missing mgpu-train is a warning, since scripts run without it") {
@@ -316,7 +317,7 @@ TEST_CASE("disks are checked by their free space", "[doctor]") {
   auto no_inodes = full("current folder", 50 * kGiB);
   no_inodes.free_inodes = 0.001;
   auto gone = full("Hub cache", 0);
-  gone.late = true;
+  gone.timed_out = true;
   auto absent = full("Hub cache", 0);
   absent.error = "Permission denied";
   const std::vector<Case> cases = {
@@ -354,7 +355,7 @@ TEST_CASE("available memory is limited by the machine and the cgroup", "[doctor]
   CHECK(found(facts, "memory").text == "200.0 GiB of 256.0 GiB free");
   facts.memory.cgroup_limit = kGiB;
   CHECK(found(facts, "memory").verdict == Verdict::warn);
-  CHECK_THAT(found(facts, "memory").text, Contains("at most 1.0 GiB for us (cgroup)"));
+  CHECK_THAT(found(facts, "memory").text, Contains("limited to 1.0 GiB by the cgroup"));
   facts.memory.cgroup_limit = 8 * kGiB;
   CHECK(found(facts, "memory").verdict == Verdict::pass);
   facts.memory.oom_kills = 2;
@@ -366,7 +367,7 @@ TEST_CASE("the limit on open files is the one that ranks get", "[doctor]") {
   facts.limits.open_files = 512;
   facts.limits.open_files_hard = 4096;
   CHECK(found(facts, "open files") ==
-        Finding{"open files", Verdict::warn, "512 for each rank", "ulimit -n 4096"});
+        Finding{"open files", Verdict::warn, "512 per rank", "run ulimit -n 4096"});
   facts.limits.open_files = 100;
   CHECK(found(facts, "open files").verdict == Verdict::fail);
   facts.limits.open_files.reset();

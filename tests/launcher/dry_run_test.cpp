@@ -41,7 +41,7 @@ TEST_CASE("a dry run shows what ranks have in common once and the rest by rank",
   plan.facts.gpus = {"0", "1"};
   plan.facts.bindings = {{{0, 1, 2, 3}, {0}}, {{4, 5, 6, 7}, {1}}};
   CHECK(plan.text() == R"(2 of 2 ranks, on node 0 of 1
-master 127.0.0.1, port chosen at start, store kept by mgpu-run
+master 127.0.0.1, port chosen at start, store served by mgpu-run
 
 rank  local rank  device  cores  memory  logs
 0     0           GPU 0   0-3    0       /logs/none_XXXXXX/attempt_0/0
@@ -86,7 +86,7 @@ TEST_CASE("a dry run shows commands by rank if they differ", "[dry_run]") {
   plan.placement = {.nproc = 2, .node_rank = 1, .nodes = 2, .base_rank = 2, .world_size = 4};
   const auto text = plan.text();
   CHECK(text.starts_with(R"(2 of 4 ranks, on node 1 of 2
-master 127.0.0.1, port 29500, store kept by rank 0
+master 127.0.0.1, port 29500, store served by rank 0
 
 rank  local rank  device      cores  memory  logs
 2     0           GPU 4       -      -       -
@@ -175,7 +175,7 @@ TEST_CASE("a dry run shows the values of a scheduler and their variables", "[dry
   plan.options.cluster = {
       .kind = Cluster::Kind::slurm,
       .found = {{"nodes", "2", "SLURM_STEP_NUM_NODES"}, {"node rank", "1", "SLURM_NODEID"}}};
-  CHECK(cluster_text(plan.options.cluster) == R"(Slurm tells
+  CHECK(cluster_text(plan.options.cluster) == R"(Slurm provides
   nodes      2  SLURM_STEP_NUM_NODES
   node rank  1  SLURM_NODEID
 

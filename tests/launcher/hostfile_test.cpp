@@ -37,7 +37,7 @@ TEST_CASE("a repeated host is one more slot if no line has slots=", "[hostfile]"
   CHECK(parse("a\nb\na\na\n") == std::vector<Host>{{"", "a", 3, 1}, {"", "b", std::nullopt, 2}});
   const auto* bad = GENERATE("a slots=2\nb\na slots=2\n", "a slots=2\nb\na\n", "a\nb\na slots=1\n");
   CHECK_THROWS_WITH(parse(bad),
-                    "hosts:3: a stands in line 1 already; write it once with all its slots");
+                    "hosts:3: a is already listed on line 1; list it once with all its slots");
 }
 
 TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
@@ -49,25 +49,24 @@ TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
       {"a slots=x", "slots=x: need a whole number from 1 to 4096"},
       {"a slots", "slots: need a whole number from 1 to 4096"},
       {"a slots=4 max_slots=2", "slots=4 is more than max_slots=2"},
-      {"a gpus=4", "gpus=4 is unknown here; need slots=N"},
-      {"a b", "b is unknown here; need slots=N"},
+      {"a gpus=4", "gpus=4 is not a known field; need slots=N"},
+      {"a b", "b is not a known field; need slots=N"},
       {"a:22",
-       "a:22: ports belong into ~/.ssh/config or --ssh-command, and a number of ranks is "
-       "written slots=N"},
-      {"-oProxyCommand=x", "-oProxyCommand=x is no name of a host"},
-      {"me@-l", "-l is no name of a host"},
-      {"-v@a", "-v is no name of a user"},
-      {"@a", "'' is no name of a user"},
-      {"a;reboot", "a;reboot is no name of a host"},
-      {"a\x1b[2J", "a?[2J is no name of a host"},
+       "a:22: set a port in ~/.ssh/config or --ssh-command, and the number of ranks with slots=N"},
+      {"-oProxyCommand=x", "-oProxyCommand=x is not a valid host name"},
+      {"me@-l", "-l is not a valid host name"},
+      {"-v@a", "-v is not a valid user name"},
+      {"@a", "'' is not a valid user name"},
+      {"a;reboot", "a;reboot is not a valid host name"},
+      {"a\x1b[2J", "a?[2J is not a valid host name"},
       {std::string(1025, 'a'), "longer than 1024 bytes"},
   }));
   CHECK_THROWS_WITH(parse("ok\n" + c.line + "\n"), "hosts:2: " + c.message);
 }
 
 TEST_CASE("a hostfile has hosts, but not without end", "[hostfile]") {
-  CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: it names no host");
-  CHECK_THROWS_WITH(parse(""), "hosts: it names no host");
+  CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: lists no host");
+  CHECK_THROWS_WITH(parse(""), "hosts: lists no host");
   std::string many;
   for (int i = 0; i < 4096; ++i) many += "n" + std::to_string(i) + "\n";
   CHECK(parse(many).size() == 4096);

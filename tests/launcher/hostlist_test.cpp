@@ -34,7 +34,7 @@ TEST_CASE("an invalid host list is a one-line error", "[hostlist]") {
     expand_hostlist(bad);
     FAIL("it was taken");
   } catch (const UsageError& e) {
-    CHECK_THAT(e.what(), Contains("is no list of hosts: "));
+    CHECK_THAT(e.what(), Contains("is not a valid host list: "));
     CHECK(std::string(e.what()).find('\n') == std::string::npos);
   }
 }

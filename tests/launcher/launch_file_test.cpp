@@ -50,7 +50,7 @@ TEST_CASE("every option can be set in the launch: section", "[launch_file]") {
           const auto file = parse_recipe("launch:\n  " + key + ": 1\n", "job.yaml");
           REQUIRE(file.settings.size() == 1);
           CHECK(file.settings[0].spec == &spec);
-          CHECK(file.settings[0].blame() == "job.yaml:2: " + key + ": 1");
+          CHECK(file.settings[0].origin() == "job.yaml:2: " + key + ": 1");
         }
   }
 }
@@ -124,23 +124,24 @@ TEST_CASE("an error in a recipe is one line with file and line number", "[launch
       {"launch:\n  frobnicate: 1\n", "j:2: unknown key \"frobnicate\" in launch:"},
       {"launch:\n  help: 1\n", "j:2: unknown key \"help\" in launch:"},
       {"launch:\n  config: x\n", "j:2: unknown key \"config\" in launch:"},
-      {"launch:\n\tnproc: 1\n", "j:2: a tab indents this line; YAML wants spaces"},
+      {"launch:\n\tnproc: 1\n", "j:2: this line is indented with a tab; YAML requires spaces"},
       {"a: 1\nlaunch:\n  nproc: 1\n\tgrace: 1\n",
-       "j:4: a tab indents this line; YAML wants spaces"},
-      {"launch:\n  nproc: 1\n  nproc: 2\n", "j:3: the key \"nproc\" is there twice"},
-      {"launch:\n  nproc: 1\nlaunch:\n  grace: 2\n", "j:3: the key \"launch\" is there twice"},
-      {"launch:\n  env: {A: 1, A: 2}\n", "j:2: the key \"A\" is there twice"},
+       "j:4: this line is indented with a tab; YAML requires spaces"},
+      {"launch:\n  nproc: 1\n  nproc: 2\n", "j:3: duplicate key \"nproc\""},
+      {"launch:\n  nproc: 1\nlaunch:\n  grace: 2\n", "j:3: duplicate key \"launch\""},
+      {"launch:\n  env: {A: 1, A: 2}\n", "j:2: duplicate key \"A\""},
       {"launch:\n  nproc: 1\n  nproc-per-node: 2\n",
-       "j:3: \"nproc-per-node\" says the same as \"nproc\" on line 2; keep one"},
+       "j:3: \"nproc-per-node\" sets the same option as \"nproc\" on line 2; keep one"},
       {"launch:\n  nproc: [1]\n", "j:2: nproc: need a single value, not a list"},
       {"launch:\n  nproc: {a: 1}\n", "j:2: nproc: need a single value, not a map"},
       {"launch:\n  nproc:\n",
-       "j:2: nproc: need a single value, not nothing (write \"\" for an empty text)"},
+       "j:2: nproc: need a single value, not nothing (write \"\" for an empty string)"},
       {"launch:\n  env: {A: }\n",
-       "j:2: env: need a single value, not nothing (write \"\" for an empty text)"},
-      {"launch:\n  role: \"a\\0b\"\n", "j:2: role: holds a NUL, which no argument or variable can"},
+       "j:2: env: need a single value, not nothing (write \"\" for an empty string)"},
+      {"launch:\n  role: \"a\\0b\"\n",
+       "j:2: role: contains a NUL byte, which arguments and variables cannot hold"},
       {"launch:\n  rdzv_conf: {a: \"1,b=2\"}\n",
-       "j:2: rdzv_conf: an entry may not hold a comma; write the whole as one text"},
+       "j:2: rdzv_conf: an entry may not contain a comma; write the whole list as one string"},
       {"launch: 4\n", "j:1: launch: needs \"option: value\" lines below it"},
       {"launch: [nproc, 4]\n", "j:1: launch: needs \"option: value\" lines below it"},
       {"launch:\n  ? [a]\n  : 1\n", "j:2: a key in launch: must be a word"},
@@ -152,9 +153,9 @@ TEST_CASE("an error in a recipe is one line with file and line number", "[launch
       {"- a\n", "j:1: need \"key: value\" lines"},
       {"word\n", "j:1: need \"key: value\" lines"},
       {"a: 1\n---\nlaunch: {nproc: 1}\n",
-       "j:2: a second document starts here; a recipe is one document"},
-      {"launch:\n  nproc: [1\n", "j:3: no valid YAML: end of sequence flow not found"},
-      {std::string("a: 1\nb: \0\n", 10), "j:2: holds a NUL byte; is this a text file?"},
+       "j:2: a second YAML document starts here; only one is allowed"},
+      {"launch:\n  nproc: [1\n", "j:3: invalid YAML: end of sequence flow not found"},
+      {std::string("a: 1\nb: \0\n", 10), "j:2: contains a NUL byte; is this a text file?"},
   }));
   CAPTURE(c.text);
   CHECK_THROWS_WITH(parse_recipe(c.text, "j"), c.message);
@@ -201,8 +202,9 @@ TEST_CASE("a file designed to exhaust memory is rejected at once", "[launch_file
 
 TEST_CASE("--config accepts a launch: section for any target", "[launch_file]") {
   CHECK(of_config("launch:\n  nproc: 3\n").nproc.number == 3);
-  CHECK_THROWS_WITH(of_config("nproc: 3\n"), Contains("site.yaml:1: no launch: section, and no "
-                                                      "config of accelerate"));
+  CHECK_THROWS_WITH(of_config("nproc: 3\n"),
+                    Contains("site.yaml:1: neither a launch: section nor an "
+                             "accelerate config"));
 }
 
 TEST_CASE("--config accepts a file of accelerate config", "[launch_file][accelerate]") {
@@ -245,7 +247,8 @@ TEST_CASE("keys of accelerate that are not for a launcher are named", "[launch_f
       "tpu_name: t\n");
   CHECK_FALSE(o.gpus);
   REQUIRE(o.notes.size() == 2);
-  CHECK_THAT(o.notes[0], Contains("DEEPSPEED, deepspeed_config is for the worker to set up"));
+  CHECK_THAT(o.notes[0],
+             Contains("DEEPSPEED, deepspeed_config must be set up by the training script"));
   CHECK_THAT(o.notes[1], Contains("ignored: tpu_name"));
   CHECK_THROWS_WITH(of_config("num_processes: many\n"),
                     Contains("site.yaml:1: num_processes: many: need a whole number"));

@@ -41,7 +41,7 @@ TEST_CASE("output is complete and in whole lines however the bytes arrive", "[li
 
 TEST_CASE("a line that is too long is split with a mark", "[line_splitter]") {
   const auto parts = fed(std::string(25, 'x') + "\ny\n", 7, LineSplitter(10));
-  CHECK(joined(parts) == "xxxxxxxxxx [line goes on]\nxxxxxxxxxx [line goes on]\nxxxxx\ny\n");
+  CHECK(joined(parts) == "xxxxxxxxxx [line continues]\nxxxxxxxxxx [line continues]\nxxxxx\ny\n");
 }
 
 TEST_CASE("every line gets its prefix", "[line_splitter]") {

@@ -48,7 +48,7 @@ TEST_CASE("signals are given by name", "[options]") {
   CHECK_THROWS_WITH(parse_signals("SIGCHLD"), Contains("leave it out"));
   const std::string bad = GENERATE("", "15", "SIG", "SIGSIGTERM", "TERM,,INT");
   CAPTURE(bad);
-  CHECK_THROWS_WITH(parse_signals(bad), Contains("is no signal; need names"));
+  CHECK_THROWS_WITH(parse_signals(bad), Contains("is not a signal; need names"));
 }
 
 TEST_CASE("an endpoint is a host with an optional port", "[options]") {
@@ -66,13 +66,13 @@ TEST_CASE("lists and pairs are split", "[options]") {
   CHECK(parse_rank_list("0, 1,12") == std::vector{0, 1, 12});
   CHECK_THROWS_WITH(parse_rank_list("0,-1"), "need local ranks such as 0,1,2");
   CHECK(parse_needles("a b,,c,d") == std::vector<std::string>{"a b,c", "d"});
-  CHECK_THROWS_WITH(parse_needles(""), Contains("need texts"));
+  CHECK_THROWS_WITH(parse_needles(""), Contains("need strings"));
   CHECK(parse_rdzv_conf(" join_timeout = 60 ,is_host=1") ==
         std::map<std::string, std::string>{{"join_timeout", "60"}, {"is_host", "1"}});
-  CHECK_THROWS_WITH(parse_rdzv_conf("=1"), Contains("is no pair"));
+  CHECK_THROWS_WITH(parse_rdzv_conf("=1"), Contains("is not a pair"));
   CHECK(parse_assignment("K=") == std::pair<std::string, std::string>("K", ""));
   CHECK(parse_gpus("0, MIG-1") == std::vector<std::string>{"0", "MIG-1"});
-  CHECK_THROWS_WITH(parse_gpus("0,0"), Contains("GPU 0 is named twice"));
+  CHECK_THROWS_WITH(parse_gpus("0,0"), Contains("GPU 0 is listed twice"));
   CHECK_THROWS_WITH(parse_gpus("0-3"), Contains("need GPU numbers such as 0,1"));
 }
 

@@ -242,7 +242,7 @@ TEST_CASE("macros in arguments are replaced by the numbers of the rank", "[plan]
   }));
   CAPTURE(text);
   const Placement second{.nproc = 8, .node_rank = 1, .nodes = 2, .base_rank = 8, .world_size = 16};
-  CHECK(put_in_macros(text, second, 3) == expected);
+  CHECK(expand_macros(text, second, 3) == expected);
 }
 
 TEST_CASE("macros are replaced in arguments, not in the program name", "[plan]") {

@@ -26,7 +26,7 @@ BriefRun sh(const std::string& script, Milliseconds limit = 20s) {
 
 TEST_CASE("the output and the status of a program are returned", "[brief][fork]") {
   const auto run = sh("echo out; echo err >&2; exit 3");
-  CHECK_FALSE(run.late);
+  CHECK_FALSE(run.timed_out);
   CHECK(run.status == 3);
   CHECK(run.output == "out\nerr\n");
   CHECK(sh("kill -KILL $$").status == 137);
@@ -49,7 +49,7 @@ TEST_CASE("a long output is truncated, and the program runs to its end", "[brief
 TEST_CASE("a program that takes too long is killed with what it started", "[brief][fork]") {
   TempDir dir;
   const auto run = sh("sleep 600 & echo $! > " + dir.path("pid") + "; echo begun; wait", 2s);
-  CHECK(run.late);
+  CHECK(run.timed_out);
   CHECK(run.output == "begun\n");
   int pid = 0;
   std::ifstream(dir.path("pid")) >> pid;
@@ -69,7 +69,7 @@ TEST_CASE("a program that takes too long is killed with what it started", "[brie
 TEST_CASE("orphan processes of a program are not waited for", "[brief][fork]") {
   const auto begin = std::chrono::steady_clock::now();
   const auto run = sh("sleep 600 & echo done");
-  CHECK_FALSE(run.late);
+  CHECK_FALSE(run.timed_out);
   CHECK(run.output == "done\n");
   CHECK(std::chrono::steady_clock::now() - begin < 15s);
 }

@@ -42,18 +42,18 @@ TEST_CASE("every host gets the command line and its own place", "[ssh_launch]") 
   const auto agents =
       plan({"--max-restarts", "3", "--env", "A=b c", "--tee=3", "-m", "train", "--lr", "1"});
   REQUIRE(agents.size() == 3);
-  CHECK(agents[0].words == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
-                                 "--nnodes=3", "--node-rank=0", "--master-addr=a",
-                                 "--master-port=20123", "--nproc=4", "--rdzv-token-stdin", "--",
-                                 "train", "--lr", "1"});
-  CHECK(agents[1].words == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
-                                 "--nnodes=3", "--node-rank=1", "--master-addr=a",
-                                 "--master-port=20123", "--rdzv-token-stdin", "--", "train", "--lr",
-                                 "1"});
+  CHECK(agents[0].arguments == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
+                                     "--nnodes=3", "--node-rank=0", "--master-addr=a",
+                                     "--master-port=20123", "--nproc=4", "--rdzv-token-stdin", "--",
+                                     "train", "--lr", "1"});
+  CHECK(agents[1].arguments == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
+                                     "--nnodes=3", "--node-rank=1", "--master-addr=a",
+                                     "--master-port=20123", "--rdzv-token-stdin", "--", "train",
+                                     "--lr", "1"});
   CHECK_FALSE(agents[0].local);
 
   // And an agent that is started so is no fan-out again.
-  auto words = agents[2].words;
+  auto words = agents[2].arguments;
   const auto o = parse(words);
   CHECK(o.hostfile.empty());
   CHECK(o.node_rank == 2);
@@ -65,24 +65,25 @@ TEST_CASE("of a hostfile only the hosts that are asked for are used", "[ssh_laun
   CHECK(plan({"--nnodes", "2", "x"}).size() == 2);
   const auto elastic = plan({"--nnodes", "1:2", "--master-port", "29500", "x"});
   REQUIRE(elastic.size() == 2);
-  CHECK(elastic[1].words == Words{"--nnodes=1:2", "--node-rank=1", "--rdzv-endpoint=a:29500",
-                                  "--rdzv-backend=c10d", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"--nnodes", "2:8", "x"})[0].words[0] == "--nnodes=2:3");
+  CHECK(elastic[1].arguments == Words{"--nnodes=1:2", "--node-rank=1", "--rdzv-endpoint=a:29500",
+                                      "--rdzv-backend=c10d", "--rdzv-token-stdin", "--", "x"});
+  CHECK(plan({"--nnodes", "2:8", "x"})[0].arguments[0] == "--nnodes=2:3");
   CHECK_THROWS_WITH(plan({"--nnodes", "4", "x"}), "--nnodes 4: hosts names 3 hosts");
   CHECK_THROWS_WITH(plan({"--node-rank", "1", "x"}), Contains("--node-rank and --hostfile"));
   CHECK_THROWS_WITH(plan({"--standalone", "x"}), Contains("--standalone and --hostfile"));
 }
 
 TEST_CASE("what a person says of the meeting place is kept", "[ssh_launch]") {
-  CHECK_THAT(plan({"--master-addr", "10.0.0.1", "x"})[1].words,
+  CHECK_THAT(plan({"--master-addr", "10.0.0.1", "x"})[1].arguments,
              Catch::Matchers::VectorContains(std::string("--master-addr=10.0.0.1")));
   const auto etcd = plan({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
-  CHECK(etcd[0].words == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "--nnodes=3",
-                               "--node-rank=0", "--nproc=4", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"-n", "1", "x"})[0].words[0] == "--nproc=1");  // over slots=4
+  CHECK(etcd[0].arguments == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379",
+                                   "--nnodes=3", "--node-rank=0", "--nproc=4", "--rdzv-token-stdin",
+                                   "--", "x"});
+  CHECK(plan({"-n", "1", "x"})[0].arguments[0] == "--nproc=1");  // over slots=4
   const auto report = plan({"--report", "r.json", "x"});
-  CHECK_THAT(report[0].words, Catch::Matchers::VectorContains(std::string("--report=r.json")));
-  for (const auto& word : report[1].words) CHECK_FALSE(word.starts_with("--report"));
+  CHECK_THAT(report[0].arguments, Catch::Matchers::VectorContains(std::string("--report=r.json")));
+  for (const auto& word : report[1].arguments) CHECK_FALSE(word.starts_with("--report"));
 }
 
 TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
@@ -94,10 +95,10 @@ TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
   CHECK(agents[1].local);
   CHECK(agents[2].local);
   CHECK_FALSE(agents[3].local);  // as somebody else
-  CHECK(agents[3].words[2] == "--master-addr=head.example");
-  CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].words ==
+  CHECK(agents[3].arguments[2] == "--master-addr=head.example");
+  CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].arguments ==
         Words{"--nnodes=1", "--node-rank=0", "--nproc=2", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"x"}, {{"", "localhost", 1, 1}, {"", "head", 1, 2}})[0].words[2] ==
+  CHECK(plan({"x"}, {{"", "localhost", 1, 1}, {"", "head", 1, 2}})[0].arguments[2] ==
         "--master-addr=127.0.0.1");
 }
 
@@ -163,7 +164,7 @@ TEST_CASE("folder, environment and arguments arrive byte by byte", "[ssh_launch]
       << script_of({folder, {"ODD=" + odd, "v=1"}, program, {"", odd, "$(reboot)"}}) << rest;
   // As a login shell would get it.
   auto command = std::string(shell) + " -c \"$OBEY\" < '" + dir.path("script") + "'";
-  ::setenv("OBEY", kObeyStdin, 1);
+  ::setenv("OBEY", kRunStdinScript, 1);
   CHECK(::system(command.c_str()) == 0);
   CHECK(text_of(dir.path("env")) == odd);
   CHECK(text_of(dir.path("arg")) == odd);
@@ -179,17 +180,17 @@ TEST_CASE("a program that is not where it was here is looked up on PATH", "[ssh_
   ::chmod(dir.path("there").c_str(), 0755);
   std::ofstream(dir.path("script")) << script_of(
       {"", {"PATH=" + dir.root().string() + ":/usr/bin:/bin"}, "/no/such/there", {"x y"}});
-  ::setenv("OBEY", kObeyStdin, 1);
+  ::setenv("OBEY", kRunStdinScript, 1);
   CHECK(::system(("/bin/sh -c \"$OBEY\" < '" + dir.path("script") + "'").c_str()) == 0);
   CHECK(text_of(dir.path("out")) == "there x y\n");
 }
 
 TEST_CASE("the first agent that fails names the status", "[ssh_launch]") {
   SshLaunchPolicy policy(3, 3);
-  CHECK(policy.ended({.code = 7}, true) == Step::stop_in_time);
-  CHECK(policy.ended({.code = 1}, false) == Step::stop_in_time);
+  CHECK(policy.agent_exited({.code = 7}, true) == Step::stop_in_time);
+  CHECK(policy.agent_exited({.code = 1}, false) == Step::stop_in_time);
   CHECK_FALSE(policy.done());
-  CHECK(policy.ended({}, true) == Step::wait);
+  CHECK(policy.agent_exited({}, true) == Step::wait);
   CHECK(policy.done());
   CHECK(policy.status() == 7);
 }
@@ -197,34 +198,34 @@ TEST_CASE("the first agent that fails names the status", "[ssh_launch]") {
 TEST_CASE("a host that ssh has lost ends a job that needs it", "[ssh_launch]") {
   SECTION("with the status of nodes that cannot stay together") {
     SshLaunchPolicy policy(2, 2);
-    CHECK(policy.ended({.code = 255}, true) == Step::stop_at_once);
-    CHECK(policy.ended({.code = 143}, true) == Step::stop_in_time);
+    CHECK(policy.agent_exited({.code = 255}, true) == Step::stop_at_once);
+    CHECK(policy.agent_exited({.code = 143}, true) == Step::stop_in_time);
     CHECK(policy.status() == 75);
   }
   SECTION("but not one that can do without") {
     SshLaunchPolicy policy(3, 2);
-    CHECK(policy.ended({.signo = SIGKILL}, true) == Step::wait);
-    CHECK(policy.ended({}, true) == Step::wait);
-    CHECK(policy.ended({}, true) == Step::wait);
+    CHECK(policy.agent_exited({.signo = SIGKILL}, true) == Step::wait);
+    CHECK(policy.agent_exited({}, true) == Step::wait);
+    CHECK(policy.agent_exited({}, true) == Step::wait);
     CHECK(policy.status() == 0);
   }
   SECTION("255 of an agent here is a status like any other") {
     SshLaunchPolicy policy(1, 1);
-    CHECK(policy.ended({.code = 255}, false) == Step::stop_in_time);
+    CHECK(policy.agent_exited({.code = 255}, false) == Step::stop_in_time);
     CHECK(policy.status() == 255);
   }
 }
 
 TEST_CASE("an agent that never began is not waited for by the others", "[ssh_launch]") {
   SshLaunchPolicy policy(2, 2);
-  CHECK(policy.ended({.code = GENERATE(2, 126, 127)}, true) == Step::stop_at_once);
+  CHECK(policy.agent_exited({.code = GENERATE(2, 126, 127)}, true) == Step::stop_at_once);
 }
 
 TEST_CASE("a signal names the status unless the job has failed before", "[ssh_launch]") {
   SshLaunchPolicy policy(2, 2);
   const bool failed = GENERATE(false, true);
-  if (failed) policy.ended({.code = 3}, true);
-  policy.told_to_stop(SIGTERM);
-  policy.ended({}, true);
+  if (failed) policy.agent_exited({.code = 3}, true);
+  policy.stop_requested(SIGTERM);
+  policy.agent_exited({}, true);
   CHECK(policy.status() == (failed ? 3 : 143));
 }

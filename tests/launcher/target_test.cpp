@@ -86,7 +86,7 @@ TEST_CASE("a target that cannot be run is named in one line", "[target]") {
   SECTION("a program without execute permission") {
     options.no_python = true;
     options.target = write(dir.path("prog"), "x");
-    CHECK_THROWS_WITH(resolve_target(options), Contains("no permission to execute"));
+    CHECK_THROWS_WITH(resolve_target(options), Contains("permission denied; run chmod +x"));
   }
   SECTION("an empty YAML") {
     options.target = write(dir.path("t.yaml"), "");

@@ -122,7 +122,7 @@ class SshLaunch(JobTest):
         job = self.begin("a\ngone\n", env={"DO_0": "wait"})
         self.assertEqual(self.end(job), 75, job.err)
         self.assertIn("mgpu-run: node 1 (gone) cannot be reached or was lost: ssh exited with "
-                      "status 255, and its last line was: ssh: connect to host gone port 22: "
+                      "status 255; its last line: ssh: connect to host gone port 22: "
                       "Connection refused\n", job.err)
         # The missing node is not waited for, whether or not node 0 had begun.
         self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "stopped.0").exists())
@@ -166,7 +166,7 @@ class SshLaunch(JobTest):
         self.wait_for_files("stopped.0", 1)
         job.send_signal(signal.SIGINT)
         self.assertEqual(self.end(job), 130, job.err)
-        self.assertIn("node 0 (a) has not ended yet; its ssh is killed", job.err)
+        self.assertIn("node 0 (a) has not stopped yet; killing its ssh", job.err)
         self.assert_all_gone([agent["pid"]])
 
     def test_an_agent_that_ignores_the_stop_is_killed_after_the_grace_period(self):
@@ -174,7 +174,7 @@ class SshLaunch(JobTest):
         agent, = self.agents(1)
         job.send_signal(signal.SIGTERM)
         self.assertEqual(self.end(job, 40), 143, job.err)
-        self.assertIn("node 0 (a) did not end in time", job.err)
+        self.assertIn("node 0 (a) did not stop in time", job.err)
         self.assert_all_gone([agent["pid"]])
 
     def test_no_process_outlives_the_command(self):
@@ -188,13 +188,13 @@ class SshLaunch(JobTest):
         job = self.begin("a slots=2\nlocalhost\n", "--dry-run")
         self.assertEqual(self.end(job), 0, job.err)
         self.assertRegex(job.out, r"(?m)^0 +\S+ +over ssh  mgpu-run")
-        self.assertRegex(job.out, r"(?m)^1 +localhost +here +mgpu-run")
+        self.assertRegex(job.out, r"(?m)^1 +localhost +locally +mgpu-run")
         self.assertIn("--nproc=2", job.out)
         self.assertEqual(list(self.dir.glob("ssh.*")), [])
 
     def test_a_mistake_is_one_line_and_starts_nothing(self):
-        for hosts, args, line in (("a\na slots=2\n", [], "hosts:2: a stands in line 1 already"),
-                                  ("", [], "it names no host"),
+        for hosts, args, line in (("a\na slots=2\n", [], "hosts:2: a is already listed on line 1"),
+                                  ("", [], "lists no host"),
                                   ("a\n", ["--nnodes=2"], "--nnodes 2: "),
                                   ("a\n", ["--node-rank=0"], "--node-rank and --hostfile")):
             job = self.begin(hosts, *args)

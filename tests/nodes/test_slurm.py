@@ -78,8 +78,8 @@ class OnSlurm(unittest.TestCase):
 
     def test_several_tasks_on_a_node_end_with_a_message_that_names_the_option(self):
         done = self.srun("-N2", "-n4", "mgpu-run", "--dry-run", "/bin/true")
-        self.assertIn("mgpu-run: srun starts 4 tasks on 2 nodes, and mgpu-run needs one on each, "
-                      "which starts the ranks itself: srun --ntasks-per-node=1 mgpu-run",
+        self.assertIn("mgpu-run: srun started 4 tasks on 2 nodes, but mgpu-run needs one task per node and "
+                      "starts the ranks itself: use srun --ntasks-per-node=1 mgpu-run",
                       done.stderr)
         self.assertNotEqual(done.returncode, 0)
 
@@ -98,7 +98,7 @@ class OnSlurm(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         out = (self.dir / "out").read_text()
         job = re.search(r"\d+", done.stdout)[0]
-        self.assertIn(f"mgpu-run: Slurm job {job} has 2 nodes and this runs on one", out)
+        self.assertIn(f"mgpu-run: Slurm job {job} has 2 nodes, but srun did not start mgpu-run", out)
         self.assertEqual(sorted(line for line in out.splitlines() if " of " in line
                                 and "mgpu-run" not in line),
                          [f"{rank} of 2 in slurm-{job}" for rank in range(2)])
