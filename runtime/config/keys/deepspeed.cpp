@@ -161,7 +161,8 @@ class DeepSpeedReader {
 
   void add_file(const YamlNode& key, const YamlNode& value) {
     if (nested_)
-      return refuse(key, "is nested too deeply: a file that another file names cannot name a third");
+      return refuse(key,
+                    "is nested too deeply: a file that another file names cannot name a third");
     try {
       const auto path = to_text(value);
       const auto top = source_.read_file(path);

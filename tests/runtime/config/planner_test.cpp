@@ -93,7 +93,7 @@ TEST_CASE("parameter counts of adapters equal those of PEFT", "[planner]") {
   TrainConfig c;
   c.use_peft = true;
   c.lora_r = 16;
-  // What print_trainable_parameters says for Qwen2.5-7B, all linear layers and q and v alone.
+  // As print_trainable_parameters reports for Qwen2.5-7B: all linear layers, then q and v only.
   CHECK(count_parameters(qwen25_7b(), c).trainable == 40'370'176);
   c.lora_target_modules = {"q_proj", "v_proj"};
   CHECK(count_parameters(qwen25_7b(), c).trainable == 5'046'272);
@@ -138,7 +138,7 @@ TEST_CASE("each ZeRO stage shards one more part over the ranks", "[planner]") {
   CHECK(part(2, MemoryPart::weights) == 2 * P);
   CHECK(part(3, MemoryPart::weights) == P / 2);
   c.zero_stage = 3;
-  CHECK(bytes(model, c, 1, MemoryPart::optimizer) == 12 * P);  // one rank has nobody to share with
+  CHECK(bytes(model, c, 1, MemoryPart::optimizer) == 12 * P);  // one rank has nothing to shard
 }
 
 TEST_CASE("zero_stage: auto is 1, or the first higher stage that fits", "[planner]") {
