@@ -219,7 +219,7 @@ std::string plan_text(const PlanRequest& given) {
     text += "\n";
   }
   const auto preset = preset_for(request.gpu_bytes * request.ranks);
-  text += fmt::format("\nUsual for {:.0f} GiB in total: batch_size {}",
+  text += fmt::format("\nGuides recommend for {:.0f} GiB in total: batch_size {}",
                       gib(request.gpu_bytes * request.ranks), preset.batch_size);
   if (config.task == Task::grpo) text += fmt::format(", num_generations {}", preset.group_size);
   return text + "\n";

@@ -24,7 +24,7 @@ std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
 }
 
 // Groups of GPUs with equal roles and needs.
-std::vector<std::vector<std::int64_t>> alike(const std::vector<RoleMemory>& roles) {
+std::vector<std::vector<std::int64_t>> equal_gpus(const std::vector<RoleMemory>& roles) {
   const auto on = [&](std::int64_t gpu) {
     std::vector<RoleMemory> own;
     for (auto role : roles)
@@ -77,7 +77,7 @@ std::string remedy(const RoleRequest& request, const RoleMemory& role) {
                                             "another {}, or leave it out to shard the model "
                                             "over all ranks",
                                             key)
-                                      : fmt::format("{} with a GPU of its own", key);
+                                      : fmt::format("a separate GPU in {}", key);
   return elsewhere + (reference ? config.use_peft ? ""
                                                   : ", or use_peft: true, which needs no "
                                                     "copy for the reference"
@@ -85,7 +85,7 @@ std::string remedy(const RoleRequest& request, const RoleMemory& role) {
 }
 
 // The role with the largest need.
-const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+const RoleMemory& largest_role(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
   const RoleMemory* most = nullptr;
   for (const auto& role : roles)
     if (role.gpu == gpu &&
@@ -99,7 +99,7 @@ const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gp
 std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place) {
   std::vector<std::vector<std::string>> rows{{"  " + place, "role", "always", "while active", ""}};
   const auto amount = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", gib(bytes)); };
-  for (const auto& group : alike(roles)) {
+  for (const auto& group : equal_gpus(roles)) {
     const auto where = fmt::format("  {}", fmt::join(group, ", "));
     for (const auto& role : roles)
       if (role.gpu == group.front())
@@ -118,16 +118,17 @@ std::optional<std::string> lack_of_memory(const RoleRequest& request,
   for (const auto gpu : gpus_of(roles)) {
     const auto all = needed(roles, gpu, ranks);
     if (all <= request.gpu_bytes) continue;
-    const auto& most = heaviest(roles, gpu);
+    const auto& most = largest_role(roles, gpu);
     auto text = fmt::format(
-        "GPU {} has {:.1f} GiB, but its roles need {:.1f} GiB, most of it {}: {:.1f} GiB; try {}",
+        "GPU {} has {:.1f} GiB, but its roles need {:.1f} GiB; the largest is {} with {:.1f} GiB; "
+        "try {}",
         gpu, gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
         remedy(request, most));
     if (const GrpoValues values(request.config); !values.said("num_generations")) {
       const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
       const auto preset = preset_for(total);
       text += fmt::format(
-          "; usual for {:.0f} GiB in total are per_device_train_batch_size: {}, "
+          "; guides recommend for {:.0f} GiB in total per_device_train_batch_size: {}, "
           "num_generations: {}",
           gib(total), preset.batch_size, preset.group_size);
     }

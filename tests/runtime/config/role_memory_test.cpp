@@ -132,9 +132,9 @@ TEST_CASE("an error about memory names the role, its need and what to change") {
   const auto policy =
       lack(request_of("num_generations: 8\nper_device_train_batch_size: 4\n", 1, 16 * kGiB));
   CHECK_THAT(policy, Contains("GPU 0 has 16.0 GiB, but its roles need "));
-  CHECK_THAT(policy, Contains("most of it the policy: "));
+  CHECK_THAT(policy, Contains("the largest is the policy with "));
   CHECK_THAT(policy, Contains("try per_device_train_batch_size: 2, use_peft: true"));
-  CHECK_THAT(policy, !Contains("usual for"));
+  CHECK_THAT(policy, !Contains("guides"));
 
   auto request = request_of(
       "beta: 0.1\nlora_r: 8\npolicy_gpus: [0]\nreference_gpu: 1\nreward_gpu: 2\n"
@@ -144,13 +144,13 @@ TEST_CASE("an error about memory names the role, its need and what to change") {
   request.reward_models = {{"rm", model_15b()}};
   request.reward_models[0].model.layers = 200;
   CHECK_THAT(lack(request), Contains("GPU 2 has 8.0 GiB, but its roles need "));
-  CHECK_THAT(lack(request), Contains("most of it reward rm: "));
+  CHECK_THAT(lack(request), Contains("the largest is reward rm with "));
   CHECK_THAT(lack(request), Contains("try another reward_gpu, or leave it out to shard the model "
                                      "over all ranks, or a smaller model"));
 
   request = request_of("lora_r: 8\nper_device_train_batch_size: 1\nzero_stage: 3\n", 4, 4 * kGiB);
   request.model.layers = 40;
-  CHECK_THAT(lack(request), Contains("most of it the rollout: "));
+  CHECK_THAT(lack(request), Contains("the largest is the rollout with "));
   CHECK_THAT(lack(request), Contains("try max_completion_length: 256, load_in_4bit: true"));
 }
 
@@ -173,13 +173,16 @@ TEST_CASE("as many completions are generated concurrently as fit") {
 }
 
 TEST_CASE("an error about memory suggests usual batch sizes if the recipe sets none") {
-  const auto told = [](std::int64_t ranks, std::int64_t gpu_bytes) {
+  const auto error_for = [](std::int64_t ranks, std::int64_t gpu_bytes) {
     auto request = request_of("", ranks, gpu_bytes);
     request.model.layers = 400;
     return lack_of_memory(request, role_memory(request)).value();
   };
-  CHECK_THAT(told(3, 16 * kGiB), Contains("usual for 48 GiB in total are "
-                                          "per_device_train_batch_size: 4, num_generations: 8"));
-  CHECK_THAT(told(2, 16 * kGiB), Contains("per_device_train_batch_size: 2, num_generations: 4"));
-  CHECK_THAT(told(1, 24 * kGiB), Contains("per_device_train_batch_size: 1, num_generations: 2"));
+  CHECK_THAT(error_for(3, 16 * kGiB),
+             Contains("guides recommend for 48 GiB in total "
+                      "per_device_train_batch_size: 4, num_generations: 8"));
+  CHECK_THAT(error_for(2, 16 * kGiB),
+             Contains("per_device_train_batch_size: 2, num_generations: 4"));
+  CHECK_THAT(error_for(1, 24 * kGiB),
+             Contains("per_device_train_batch_size: 1, num_generations: 2"));
 }

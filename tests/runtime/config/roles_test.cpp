@@ -71,16 +71,16 @@ TEST_CASE("an error about missing GPUs has the needed number, the found number a
 }
 
 TEST_CASE("reference_gpu without a reference model leaves a note") {
-  const auto told = [](const TrainConfig& config) {
+  const auto has_note = [](const TrainConfig& config) {
     return std::any_of(config.notes.begin(), config.notes.end(), [](const std::string& note) {
       return note.find("reference_gpu: has no effect: beta is 0") != note.npos;
     });
   };
-  CHECK_FALSE(told(recipe("reference_gpu: 1\n")));
+  CHECK_FALSE(has_note(recipe("reference_gpu: 1\n")));
   CHECK(
-      told(parse_recipe("model_name_or_path: m\ndataset_name: d.jsonl\n"
-                        "reward_funcs: [format]\nreference_gpu: 1\n",
-                        "f")));
+      has_note(parse_recipe("model_name_or_path: m\ndataset_name: d.jsonl\n"
+                            "reward_funcs: [format]\nreference_gpu: 1\n",
+                            "f")));
 }
 
 TEST_CASE("GPU lists are numbers without repetition") {
