@@ -259,8 +259,8 @@ void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
   if (rank == 0) std::cerr << summary << "\n";
 }
 
-// The ranks only exchange completions, through host memory, and wait for the slowest without a
-// practical limit.
+// The ranks only exchange completions, through host memory. They wait for the slowest rank, with a
+// time limit that is never reached in practice.
 std::unique_ptr<comm::Comm> join(const rendezvous::Contract& contract) {
   comm::CommOptions options;
   options.backend = comm::Backend::gloo;

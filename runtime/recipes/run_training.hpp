@@ -9,8 +9,8 @@
 
 namespace mgpu::recipes {
 
-// Runs a trainer from setup to finish. `advance` continues training and returns whether more is
-// left. Returns the exit status. An out-of-memory error is thrown again with advice on what to
+// Runs a trainer from setup to finish and returns the exit status. `advance` continues training and
+// returns whether more is left. An out-of-memory error is thrown again with advice on what to
 // change.
 template <class Trainer, class Advance>
 int run_training(Trainer& trainer, int ranks, Advance advance) {

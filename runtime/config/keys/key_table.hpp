@@ -56,8 +56,7 @@ struct KeySpec {
 // All keys, ordered by group.
 const std::vector<KeySpec>& config_keys();
 
-// The key with this name or alias; dashes equal underscores and case is ignored. Null if there is
-// none.
+// The key with this name or alias, or null. Dashes equal underscores, and case is ignored.
 const KeySpec* find_key(std::string_view name);
 
 // The name or alias nearest to `name`; empty if none is near.

@@ -50,8 +50,7 @@ Recompute choose_recompute(const PlanRequest& request);
 // At most three settings with the same global batch that fit, the fastest first.
 std::vector<Proposal> propose(const PlanRequest& request);
 
-// Changes of the recipe that make it fit if there is no proposal, each with the memory it would
-// need.
+// If there is no proposal: changes of the recipe that make it fit, each with the memory it needs.
 std::vector<std::string> fitting_changes(const PlanRequest& request);
 
 Preset preset_for(std::int64_t total_bytes);

@@ -30,7 +30,7 @@ std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& conf
   return estimate_memory(model, frozen, 1).of(MemoryPart::weights);
 }
 
-// The activations of a forward pass: of one layer, or the logits of a chunk with their
+// The activations of a forward pass: those of one layer, or a chunk of logits with
 // log-probabilities.
 std::int64_t forward_bytes(const model::ModelConfig& m, std::int64_t tokens, std::int64_t number,
                            bool logits) {

@@ -63,8 +63,7 @@ std::int64_t sequences_at_a_time(const std::vector<RoleMemory>& roles);
 std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place = "GPU");
 
 // An error message if the job does not fit: the first GPU with too little memory, the role that
-// needs most there, and what to change. Empty if everything fits, or if the memory of the GPU is
-// unknown.
+// needs most there, and what to change. Empty if everything fits or the GPU's memory is unknown.
 std::optional<std::string> lack_of_memory(const RoleRequest& request,
                                           const std::vector<RoleMemory>& roles);
 

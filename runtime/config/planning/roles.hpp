@@ -27,8 +27,7 @@ struct Roles {
 };
 
 // Reads the keys policy_gpus, reference_gpu and reward_gpu. A role's GPU belongs to the rank that
-// trains on it, else to rank 0. Throws RecipeError if the number of ranks differs from that of
-// policy_gpus.
+// trains on it, else to rank 0. Throws RecipeError if policy_gpus names another number of ranks.
 Roles plan_roles(const TrainConfig& config, std::int64_t ranks);
 
 // The number of ranks that policy_gpus requires; empty: any number.

@@ -25,9 +25,8 @@ struct RolloutMemory {
   friend bool operator==(const RolloutMemory&, const RolloutMemory&) = default;
 };
 
-// The KV cache for sequences that all reach `longest` tokens (prompt, completion and burst). It has
-// one page more per sequence, for the partly filled page that it shares with others, and one unused
-// page.
+// The KV cache for sequences that all reach `longest` tokens (prompt, completion and burst). Each
+// sequence has one more page, for the partly filled page that it shares, and one page is unused.
 RolloutMemory rollout_memory(std::int64_t sequences, std::int64_t longest, const CachePage& page);
 
 // How many such sequences fit into `bytes`; 0 if none does.

@@ -86,8 +86,8 @@ void collect_file(Reading& reading, const YamlNode& top, const Source& source);
 // Adds "key=value" of the command line; "key.inner=value" changes one value inside a map.
 void collect_override(Reading& reading, const std::string& assignment, const Source& source);
 
-// Keeps one setting per meaning: overrides win, equal repetitions are merged, and anything else is
-// an error.
+// Keeps one setting per meaning: overrides win and equal repetitions are merged. Anything else is
+// an error with both places.
 void merge_repetitions(Reading& reading);
 
 // Adds the keys of a DeepSpeed or accelerate configuration as recipe settings.

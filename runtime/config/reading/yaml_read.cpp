@@ -43,8 +43,8 @@ std::size_t depth_of(const YamlNode& node) {
   return deepest + (node.kind == YamlNode::Kind::list || node.is_map() ? 1 : 0);
 }
 
-// Builds the tree from yaml-cpp's events. YAML::Node would hide duplicate keys and expand aliases
-// without limit.
+// Builds the tree from yaml-cpp's events: YAML::Node would hide duplicate keys and expand aliases
+// without any limit.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& name) : name_(name) {}

@@ -151,8 +151,7 @@ void ignored_rule(Reading& reading) {
              "has no effect: all completions are logged to files in output_dir");
 }
 
-// Either the built-in engine generates or an external server does; keys of the other have no
-// effect.
+// The built-in engine or an external server generates; keys of the other one have no effect.
 void engine_rule(Reading& reading) {
   if (uses_server(reading)) return server_rule(reading);
   if (is_server_mode(reading))

@@ -193,8 +193,7 @@ void precision_rules(Reading& reading) {
   if (bf16.value_or(false) && fp16.value_or(false))
     return contradiction(reading, *half, *reading.find("bf16"));
 
-  // The dtype of the computation if a flag sets it; `dtype` is then only what weights are loaded
-  // as.
+  // The dtype of the computation, if a flag sets it; `dtype` then is what weights are loaded as.
   Dtype computed = Dtype::automatic;
   const Setting* by = nullptr;
   if (bf16.value_or(false)) std::tie(computed, by) = std::pair(Dtype::bf16, reading.find("bf16"));
