@@ -1,8 +1,8 @@
-"""The smallest honest DDP job: fit y = Xw on every rank's own data.
+"""A minimal DDP job: fits y = Xw on each rank's own data.
 
     mgpu-run --nproc 4 docs/examples/hello_ddp.py
 
-NCCL where every worker has a GPU of its own, else gloo on the CPU.
+Uses NCCL if every worker has its own GPU, else gloo on the CPU.
 """
 
 import argparse
@@ -29,13 +29,13 @@ def main() -> None:
     dist.init_process_group("nccl" if on_gpu else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
 
-    torch.manual_seed(1)  # the same truth and the same start on every rank
+    torch.manual_seed(1)  # the same target and the same initial weights on every rank
     truth = torch.randn(16, 1, device=device)
     model = torch.nn.Linear(16, 1, bias=False).to(device)
     ddp = DistributedDataParallel(model, device_ids=[local_rank] if on_gpu else None)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=args.lr)
 
-    torch.manual_seed(100 + rank)  # data of its own
+    torch.manual_seed(100 + rank)  # different data on every rank
     for step in range(1, args.steps + 1):
         x = torch.randn(64, 16, device=device)
         loss = torch.nn.functional.mse_loss(ddp(x), x @ truth)

@@ -1,5 +1,6 @@
-// The trainer as a library: fine-tunes from a program of one's own, epoch by epoch. Without an
-// argument it is the quickstart, shorter. Alone it is one rank; for several:
+// Uses the trainer as a C++ library: fine-tunes a model from your own program, epoch by epoch.
+// Without an argument it runs a short form of the quickstart. Run directly, it is one rank; for
+// several ranks:
 //   mgpu-run --nproc 2 build/bin/trainer_example [RECIPE.yaml]
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ void train_as(const train::TrainConfig& config) {
   if (getenv(rendezvous::variable::kRank) != nullptr)
     contract = rendezvous::Contract::from_environment(getenv);
 
-  train::StopSignals signals;  // once they are deferred SIGTERM saves and ends, SIGUSR1 saves
+  train::StopSignals signals;  // after defer() SIGTERM saves and stops, SIGUSR1 saves
   train::Trainer trainer(config, contract);
   trainer.set_requests([&] { return signals.take(); });
 
@@ -61,7 +62,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     train::write_failure_report(e.what());
     std::fflush(nullptr);
-    _Exit(1);  // without destructors: other ranks must not wait for this one's farewell
+    _Exit(1);  // no destructors: other ranks must not wait for this one to leave
   }
   return 0;
 }

@@ -54,7 +54,7 @@ std::string step_sentence(const TrainConfig& config, std::int64_t ranks) {
   return text;
 }
 
-double warmup_part(const TrainConfig& config) {
+double warmup_fraction(const TrainConfig& config) {
   if (config.warmup_steps < 1) return config.warmup_steps;
   return config.max_steps > 0 ? config.warmup_steps / static_cast<double>(config.max_steps) : 0;
 }
@@ -67,29 +67,31 @@ std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks)
   if (config.task == Task::sft && plan.global() > kLargeBatch &&
       config.learning_rate <= TrainConfig{}.learning_rate)
     all.push_back(
-        fmt::format("{} sequences a step at learning_rate {}: over {}, a higher rate or "
-                    "more epochs may be needed",
+        fmt::format("{} sequences per step at learning_rate {}: above {} sequences a higher "
+                    "rate or more epochs may be needed",
                     plan.global(), config.learning_rate, kLargeBatch));
   if (config.learning_rate > kHighRate)
-    all.push_back(fmt::format("learning_rate {} is above {}", config.learning_rate, kHighRate));
-  if (warmup_part(config) > kLongWarmup)
-    all.push_back(
-        fmt::format("the warm-up takes {:.0f} % of all steps", 100 * warmup_part(config)));
+    all.push_back(fmt::format("learning_rate {} is above {}; check that it is intended",
+                              config.learning_rate, kHighRate));
+  if (warmup_fraction(config) > kLongWarmup)
+    all.push_back(fmt::format(
+        "the warm-up takes {:.0f} % of all steps; lower warmup_steps if that is not intended",
+        100 * warmup_fraction(config)));
   if (plan.accumulation > kMuchAccumulation)
     all.push_back(
         fmt::format("{} accumulation steps: a larger per_device_train_batch_size is "
-                    "faster if it fits (mgpu-train plan)",
+                    "faster if it fits, see mgpu-train plan",
                     plan.accumulation));
   if (config.use_peft && config.task == Task::sft && config.learning_rate < kLowAdapterRate)
-    all.push_back(fmt::format("learning_rate {} is low for LoRA; 1e-4 to 2e-4 are usual",
+    all.push_back(fmt::format("learning_rate {} is low for LoRA; usual are 1e-4 to 2e-4",
                               config.learning_rate));
   return all;
 }
 
 std::string check_text(const TrainConfig& config, const std::string& name, std::int64_t ranks) {
   check_ranks(config, ranks);
-  return fmt::format("{} is understood; values that are not the default [in brackets]:\n\n{}\n{}\n",
-                     name, value_table(config), step_sentence(config, ranks)) +
+  return fmt::format("{}: values that differ from the default [in brackets]:\n\n{}\n{}\n", name,
+                     value_table(config), step_sentence(config, ranks)) +
          lines("Notes", config.notes) + lines("Warnings", warnings(config, ranks));
 }
 

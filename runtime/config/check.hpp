@@ -8,11 +8,11 @@
 
 namespace mgpu::train {
 
-// What is allowed and yet often a mistake, a line each.
+// Warnings about values that are allowed but often a mistake, one per line.
 std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks);
 
-// What a recipe was understood to ask for: values that are not the default, a step's arithmetic,
-// notes, warnings. What `mgpu-train --check` prints.
+// The output of `mgpu-train check`: values that differ from their default, the batch arithmetic of
+// a step, notes and warnings.
 std::string check_text(const TrainConfig& config, const std::string& name, std::int64_t ranks);
 
 }  // namespace mgpu::train

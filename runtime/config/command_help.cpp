@@ -3,45 +3,46 @@
 namespace mgpu::train {
 
 std::string help_text() {
-  return R"(Fine-tune a language model as a recipe says. mgpu-run starts one of these per GPU.
+  return R"(Fine-tunes a language model as described in a recipe. mgpu-run starts one process per GPU.
 
-Usage: mgpu-train FILE.yaml [options]       train; alone it is one rank
-       mgpu-train check FILE.yaml           what the recipe was understood to mean
-       mgpu-train plan FILE.yaml            memory of a rank, and what fits
-       mgpu-train init KIND [-o FILE]       a commented recipe: sft, grpo, lora, debug
-       mgpu-train generate --model DIR      answers
-       mgpu-train merge --model BASE --adapter DIR --output DIR
-       mgpu-train quantize --model BASE --output DIR
-       mgpu-train score --rewards NAME,... FILE.jsonl   what completions are worth
+Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
+       mgpu-train check FILE.yaml           show how the recipe is interpreted
+       mgpu-train plan FILE.yaml            show the memory per GPU and batch sizes that fit
+       mgpu-train tokenize FILE.yaml        tokenize the dataset ahead of time
+       mgpu-train init KIND [-o FILE]       write a commented recipe: sft, grpo, lora, debug
+       mgpu-train generate --model DIR      generate completions
+       mgpu-train merge --model BASE --adapter DIR --output DIR     merge an adapter
+       mgpu-train quantize --model BASE --output DIR                convert to 4 bits (NF4)
+       mgpu-train score --rewards NAME,... FILE.jsonl               compute rewards
+       mgpu-train keys | version | help     print all recipe keys, the version, this text
 
-With a recipe:
-      --set KEY=VALUE      changes a key; KEY.INNER for a value inside a map; repeatable
-      --allow-unknown      unknown keys are notes, not errors
-      --check              as the command check
-      --single             one rank, although several GPUs are visible
+With a recipe (training, check, plan, tokenize):
+      --set KEY=VALUE      change a key; KEY.INNER changes one value inside a map; repeatable
+      --allow-unknown      report unknown keys as notes instead of errors
+      --check              same as the command check
+      --single             train on one GPU even if several are visible
 check and plan:
-      --gpus N             as if there were N GPUs [check what the recipe tells, plan those visible]
-      --gpu-memory AMOUNT  as if each had so much, such as 32GB [the visible GPU's]
+      --gpus N             assume N GPUs [check: derived from the recipe, plan: visible GPUs]
+      --gpu-memory AMOUNT  plan: assume this memory per GPU, such as 32GB [visible GPU]
 generate:
-      --prompt TEXT        answers this
-      --input FILE         or every row of a JSONL file
-      --adapter DIR        with this adapter on the model
-      --max-new-tokens N   ends an answer [256]
-      --temperature T      0 always takes the likeliest token [1]
-      --top-p P, --top-k K, --min-p P      samples from the likeliest only [1, 0: all, 0]
-      --repetition-penalty X               makes what was said less likely [1]
-      --stop TEXT          ends an answer too; repeatable
-      --samples N          answers to each prompt [1]
-      --seed N             of the sampling [42]
-      --raw                the prompt as it is, without the chat template
-      --details            with token ids, log-probabilities and why answers ended
-      --sequences N        that are continued together [chosen]
-  -o, --output FILE        where answers go [stdout]
-Other:
-  -h, --help; --version; keys (prints the reference of keys)
+      --prompt TEXT        complete this prompt, or
+      --input FILE         the prompt of each row of a JSONL file
+      --adapter DIR        apply this LoRA adapter
+      --max-new-tokens N   maximum tokens per completion [256]
+      --temperature T      0 always takes the most likely token [1]
+      --top-p P, --top-k K, --min-p P      sample from the most likely tokens only [1, 0: all, 0]
+      --repetition-penalty X               above 1: make repeated tokens less likely [1]
+      --stop TEXT          end a completion at this text; repeatable
+      --samples N, --seed N                completions per prompt [1], sampling seed [42]
+      --raw                use the prompt as it is, without the chat template
+      --details            add token ids, log-probabilities and why each completion ended
+      --sequences N        completions to generate concurrently [chosen automatically]
+init, generate, score:
+  -o, --output FILE        write to this file [stdout]
+      --settings JSON      score: settings of the rewards
 
-Exit status: 0 done; 2 a mistake on the command line or in the recipe; 128+N stopped by signal N;
-1 any other failure. See docs/training.md.
+Exit status: 0 success; 2 error on the command line or in the recipe; 128+N stopped by signal N;
+1 any other error. Documentation: docs/training.md, docs/grpo.md, docs/keys.md.
 )";
 }
 

@@ -18,13 +18,13 @@ namespace {
 
 using rendezvous::shown;
 
-// The words after the command's own name, as CLI11 wants them: last first.
+// The arguments from index `first` on, in the order that CLI11 requires: last first.
 std::vector<std::string> reversed(int argc, const char* const* argv, int first) {
   return {std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first)};
 }
 
 void parse(CLI::App& app, std::vector<std::string> words) {
-  app.set_help_flag();  // ours is one screen for all
+  app.set_help_flag();  // one help text covers all commands
   try {
     app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
@@ -32,7 +32,7 @@ void parse(CLI::App& app, std::vector<std::string> words) {
   }
 }
 
-// With what no option took named, and the nearest option.
+// Rejects arguments that no option took, and suggests the nearest option.
 void parse_all(CLI::App& app, std::vector<std::string> words) {
   app.allow_extras();
   parse(app, std::move(words));
@@ -43,9 +43,9 @@ void parse_all(CLI::App& app, std::vector<std::string> words) {
     if (!option->get_lnames().empty()) known.push_back("--" + option->get_lnames().front());
   const auto& extra = extras.front();
   const auto near = extra.starts_with("-") ? rendezvous::nearest(extra, known) : std::string();
-  throw UsageError(
-      near.empty() ? fmt::format("{} is one argument too many; see mgpu-train --help", shown(extra))
-                   : fmt::format("no option {}; did you mean {}?", shown(extra), near));
+  throw UsageError(near.empty()
+                       ? fmt::format("unexpected argument {}; see mgpu-train --help", shown(extra))
+                       : fmt::format("unknown option {}; did you mean {}?", shown(extra), near));
 }
 
 void add_recipe(CLI::App& app, RecipeArguments& recipe) {
@@ -58,8 +58,9 @@ CLI::Option* add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
   return app.add_option("--gpus,--nproc", ranks)->check(CLI::Range(1, 65536));
 }
 
-void need_file(const RecipeArguments& recipe) {
-  if (recipe.path.empty()) throw UsageError("need a recipe: mgpu-train FILE.yaml");
+void require_file(const RecipeArguments& recipe) {
+  if (recipe.path.empty())
+    throw UsageError("no recipe given; run mgpu-train FILE.yaml, or see mgpu-train --help");
 }
 
 Command parse_run(std::vector<std::string> words) {
@@ -73,7 +74,7 @@ Command parse_run(std::vector<std::string> words) {
   auto* check_flag = app.add_flag("--check", check);
   add_ranks(app, ranks)->needs(check_flag);
   parse_all(app, std::move(words));
-  need_file(run.recipe);
+  require_file(run.recipe);
   if (check) return CheckCommand{run.recipe, ranks};
   return run;
 }
@@ -139,7 +140,7 @@ Command parse_generate(std::vector<std::string> words) {
   app.add_flag("--details", generate.details);
   parse_all(app, std::move(words));
   if (prompt->count() + input->count() == 0)
-    throw UsageError("need --prompt TEXT or --input FILE.jsonl");
+    throw UsageError("generate: need --prompt TEXT or --input FILE.jsonl");
   return generate;
 }
 

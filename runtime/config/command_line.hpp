@@ -15,7 +15,7 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A recipe and how it is changed.
+// A recipe and its changes.
 struct RecipeArguments {
   std::string path;
   std::vector<std::string> set;
@@ -26,18 +26,18 @@ struct RecipeArguments {
 
 struct RunCommand {
   RecipeArguments recipe;
-  bool single = false;  // goes on alone where several GPUs are visible
+  bool single = false;  // uses one GPU even if several are visible
 };
 
 struct CheckCommand {
   RecipeArguments recipe;
-  std::optional<std::int64_t> ranks;  // absent: WORLD_SIZE, or what the recipe tells
+  std::optional<std::int64_t> ranks;  // absent: WORLD_SIZE, else derived from the recipe
 };
 
 struct PlanCommand {
   RecipeArguments recipe;
-  std::optional<std::int64_t> gpu_bytes;  // absent: the visible GPU's
-  std::optional<std::int64_t> gpus;       // absent: as many as are visible
+  std::optional<std::int64_t> gpu_bytes;  // absent: that of the visible GPU
+  std::optional<std::int64_t> gpus;       // absent: the visible GPUs
 };
 
 struct InitCommand {
@@ -58,11 +58,11 @@ struct GenerateCommand {
   double min_p = 0;
   double repetition_penalty = 1;
   std::vector<std::string> stop;
-  std::int64_t samples = 1;    // answers to each prompt
-  std::int64_t sequences = 0;  // that are continued together; 0: chosen
+  std::int64_t samples = 1;    // completions per prompt
+  std::int64_t sequences = 0;  // generated concurrently; 0: chosen automatically
   std::uint64_t seed = 42;
   bool raw = false;      // without the chat template
-  bool details = false;  // token ids, their log-probabilities and why an answer ended
+  bool details = false;  // adds token ids, log-probabilities and why a completion ended
 };
 
 struct MergeCommand {
@@ -71,26 +71,26 @@ struct MergeCommand {
   std::string output;
 };
 
-// Writes a model in bitsandbytes' 4 bits.
+// Writes a copy of a model with 4-bit weights, as bitsandbytes does.
 struct QuantizeCommand {
   std::string model;
   std::string output;
 };
 
-// Fills the cache of token ids, and trains nothing.
+// Tokenizes the dataset into the cache without training.
 struct TokenizeCommand {
   RecipeArguments recipe;
 };
 
-// What completions in a file are worth.
+// Computes the rewards of completions in a file.
 struct ScoreCommand {
-  std::string rewards;   // names, with commas between them
-  std::string settings;  // a JSON object of the keys of rewards
+  std::string rewards;   // names, separated by commas
+  std::string settings;  // a JSON object with settings of rewards
   std::string input;     // a JSONL file
   std::string output;    // empty: stdout
 };
 
-struct KeysCommand {};  // prints the reference of keys
+struct KeysCommand {};  // prints the reference of all keys
 struct VersionCommand {};
 struct HelpCommand {};
 
@@ -98,7 +98,7 @@ using Command = std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand,
                              MergeCommand, QuantizeCommand, TokenizeCommand, ScoreCommand,
                              KeysCommand, VersionCommand, HelpCommand>;
 
-// What a command line asks for. Throws UsageError, "what is wrong; what to do".
+// Parses a command line. Throws UsageError with a message "what is wrong; what to do".
 Command parse_command_line(int argc, const char* const* argv);
 
 std::string help_text();     // one screen

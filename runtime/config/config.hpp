@@ -17,17 +17,17 @@ enum class Sharding { uniform, weighted, adaptive };
 enum class BadRow { error, skip };
 enum class NonFinite { skip, stop };
 
-// One source of rows. `weight` is how many times its rows are seen in an epoch (2: twice).
+// One source of rows. Its rows are used `weight` times per epoch (2: twice).
 struct DataSource {
   std::string path;
   double weight = 1;
 };
 
-// zero_stage: auto. 1 for several ranks, more if the GPU is too small.
+// zero_stage: auto, which is 1 for several ranks, and more if the GPU is too small.
 inline constexpr int kAutomaticStage = -1;
 
-// What a recipe asks for. Field names are the canonical keys of the YAML file (TRL's and
-// transformers' names); docs/training.md has every key with its aliases, default and meaning.
+// The configuration that a recipe describes. Members are named after the canonical keys of the YAML
+// file (names of TRL and transformers); docs/keys.md has the aliases, default and meaning of each.
 struct TrainConfig {
   Task task = Task::sft;
 
@@ -48,7 +48,7 @@ struct TrainConfig {
   std::vector<DataSource> dataset_name;
   std::vector<DataSource> eval_dataset;
   std::string dataset_text_field = "text";
-  std::string prompt_template;  // "{column}" placeholders, for plain columns
+  std::string prompt_template;  // text with "{column}" placeholders
   std::string dataset_format = "auto";
   double val_set_size = 0;  // a fraction below 1, else a number of rows
   std::int64_t max_length = 1024;
@@ -59,7 +59,7 @@ struct TrainConfig {
   std::optional<bool> completion_only_loss;
   bool assistant_only_loss = false;
   BadRow on_bad_row = BadRow::error;
-  std::string dataset_prepared_path;  // the cache of token ids; empty: beside the Hub cache
+  std::string dataset_prepared_path;  // the cache of token ids; empty: next to the Hub cache
 
   // batch
   std::int64_t per_device_train_batch_size = 8;
@@ -79,8 +79,8 @@ struct TrainConfig {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;
-  std::string optim_dtype = "fp32";  // of the moments: fp32 or bf16
-  std::string grad_dtype = "fp32";   // gradients accumulate and reduce in: fp32 or bf16
+  std::string optim_dtype = "fp32";  // dtype of the moments: fp32 or bf16
+  std::string grad_dtype = "fp32";   // dtype in which gradients are accumulated and reduced
   NonFinite on_non_finite = NonFinite::skip;
 
   // memory and parallelism
@@ -92,7 +92,7 @@ struct TrainConfig {
   Aggregation gradient_aggregation = Aggregation::weighted;
   Sharding batch_sharding = Sharding::uniform;
   std::vector<double> gpu_weights;
-  std::int64_t consistency_check_steps = 0;  // every so many steps; 0: never
+  std::int64_t consistency_check_steps = 0;  // interval in steps; 0: never
   std::string backend = "auto";
   double ddp_timeout = 1800;  // seconds
 
@@ -105,7 +105,7 @@ struct TrainConfig {
   std::vector<std::string> lora_modules_to_save;
   bool use_rslora = false;
   std::string adapter_name = "default";
-  std::string adapter_path;  // an adapter to go on from
+  std::string adapter_path;  // an adapter to continue training
 
   // evaluation, checkpoints
   When eval_strategy = When::no;
@@ -124,7 +124,7 @@ struct TrainConfig {
   std::string output_dir = "output";
   std::string resume_from_checkpoint = "auto";  // auto, no, or a folder
 
-  // what a person sees
+  // logging
   double logging_steps = 10;
   bool logging_first_step = true;
   std::vector<std::string> report_to;  // tensorboard, wandb
@@ -133,17 +133,17 @@ struct TrainConfig {
   std::string wandb_project;
   bool plot_loss = true;
 
-  // chance
+  // seeds
   std::uint64_t seed = 42;
   std::optional<std::uint64_t> data_seed;
   bool full_determinism = false;
-  int dataset_num_proc = 0;  // tokenising threads of this rank; 0: as many as its cores
+  int dataset_num_proc = 0;  // tokenizer threads of this rank; 0: one per core
 
-  // Under task grpo its own keys, by canonical name; values as flow YAML, checked by type.
+  // The keys of task grpo by canonical name; values are flow YAML and checked by type.
   std::map<std::string, std::string> grpo;
-  // Keys of the other task: kept, not used by this one.
+  // Keys of the other task, unused.
   std::map<std::string, std::string> other_task;
-  // What was understood in another sense than it was written, a line each, for the person to see.
+  // Notes for the user about keys without effect or with another meaning, one per line.
   std::vector<std::string> notes;
 };
 

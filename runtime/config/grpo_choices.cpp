@@ -2,53 +2,53 @@
 
 namespace mgpu::train {
 
-const Words<LossType>& loss_types() {
+const Choices<LossType>& loss_types() {
   using enum LossType;
-  static const Words<LossType> words{{"grpo", grpo},   {"bnpo", bnpo},   {"dr_grpo", dr_grpo},
-                                     {"dapo", dapo},   {"cispo", cispo}, {"sapo", sapo},
-                                     {"luspo", luspo}, {"vespo", vespo}};
-  return words;
+  static const Choices<LossType> choices{{"grpo", grpo},   {"bnpo", bnpo},   {"dr_grpo", dr_grpo},
+                                         {"dapo", dapo},   {"cispo", cispo}, {"sapo", sapo},
+                                         {"luspo", luspo}, {"vespo", vespo}};
+  return choices;
 }
 
-const Words<ImportanceLevel>& importance_levels() {
+const Choices<ImportanceLevel>& importance_levels() {
   using enum ImportanceLevel;
-  static const Words<ImportanceLevel> words{{"token", token}, {"sequence", sequence}};
-  return words;
+  static const Choices<ImportanceLevel> choices{{"token", token}, {"sequence", sequence}};
+  return choices;
 }
 
-const Words<ScaleRewards>& reward_scales() {
+const Choices<ScaleRewards>& reward_scales() {
   using enum ScaleRewards;
-  static const Words<ScaleRewards> words{
+  static const Choices<ScaleRewards> choices{
       {"group", group}, {"batch", batch}, {"none", none}, {"true", group}, {"false", none}};
-  return words;
+  return choices;
 }
 
-const Words<RewardAggregation>& reward_aggregations() {
+const Choices<RewardAggregation>& reward_aggregations() {
   using enum RewardAggregation;
-  static const Words<RewardAggregation> words{{"sum_then_normalize", sum_then_normalize},
-                                              {"normalize_then_sum", normalize_then_sum}};
-  return words;
+  static const Choices<RewardAggregation> choices{{"sum_then_normalize", sum_then_normalize},
+                                                  {"normalize_then_sum", normalize_then_sum}};
+  return choices;
 }
 
-const Words<SamplerCorrection>& sampler_corrections() {
+const Choices<SamplerCorrection>& sampler_corrections() {
   using enum SamplerCorrection;
-  static const Words<SamplerCorrection> words{{"token_truncate", token_truncate},
-                                              {"token_mask", token_mask},
-                                              {"sequence_truncate", sequence_truncate},
-                                              {"sequence_mask", sequence_mask}};
-  return words;
+  static const Choices<SamplerCorrection> choices{{"token_truncate", token_truncate},
+                                                  {"token_mask", token_mask},
+                                                  {"sequence_truncate", sequence_truncate},
+                                                  {"sequence_mask", sequence_mask}};
+  return choices;
 }
 
-const Words<LossNormalization>& loss_normalizations() {
+const Choices<LossNormalization>& loss_normalizations() {
   using enum LossNormalization;
-  static const Words<LossNormalization> words{{"window", window}, {"trl", trl}};
-  return words;
+  static const Choices<LossNormalization> choices{{"window", window}, {"trl", trl}};
+  return choices;
 }
 
-const Words<VllmMode>& vllm_modes() {
+const Choices<VllmMode>& vllm_modes() {
   using enum VllmMode;
-  static const Words<VllmMode> words{{"colocate", colocate}, {"server", server}};
-  return words;
+  static const Choices<VllmMode> choices{{"colocate", colocate}, {"server", server}};
+  return choices;
 }
 
 }  // namespace mgpu::train

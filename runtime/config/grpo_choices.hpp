@@ -4,7 +4,7 @@
 
 namespace mgpu::train {
 
-// Choices of a GRPO recipe, and the words they have in it.
+// The choices of a GRPO recipe and their names in it.
 
 enum class LossType { grpo, bnpo, dr_grpo, dapo, cispo, sapo, luspo, vespo };
 enum class ImportanceLevel { token, sequence };
@@ -14,12 +14,12 @@ enum class SamplerCorrection { token_truncate, token_mask, sequence_truncate, se
 enum class LossNormalization { window, trl };
 enum class VllmMode { colocate, server };
 
-const Words<LossType>& loss_types();
-const Words<ImportanceLevel>& importance_levels();
-const Words<ScaleRewards>& reward_scales();
-const Words<RewardAggregation>& reward_aggregations();
-const Words<SamplerCorrection>& sampler_corrections();
-const Words<LossNormalization>& loss_normalizations();
-const Words<VllmMode>& vllm_modes();
+const Choices<LossType>& loss_types();
+const Choices<ImportanceLevel>& importance_levels();
+const Choices<ScaleRewards>& reward_scales();
+const Choices<RewardAggregation>& reward_aggregations();
+const Choices<SamplerCorrection>& sampler_corrections();
+const Choices<LossNormalization>& loss_normalizations();
+const Choices<VllmMode>& vllm_modes();
 
 }  // namespace mgpu::train

@@ -11,7 +11,7 @@
 namespace mgpu::train {
 namespace {
 
-// What `to` makes of a value, which was said; a default in words is none.
+// The value converted by `to`; empty for a default that is only a text.
 template <class To>
 auto read(const GrpoValues& values, std::string_view key, To to)
     -> std::optional<decltype(to(YamlNode{}))> {
@@ -34,7 +34,7 @@ bool GrpoValues::said(std::string_view key) const {
 YamlNode GrpoValues::node(std::string_view key) const {
   const auto* spec = find_key(key);
   if (!spec || spec->name != key || spec->task != KeyTask::grpo)
-    throw std::logic_error(fmt::format("{} is no key of GRPO", key));
+    throw std::logic_error(fmt::format("{} is not a GRPO key", key));
   const auto found = config_.grpo.find(spec->name);
   return parse_yaml(found == config_.grpo.end() ? default_text(*spec) : found->second, spec->name);
 }

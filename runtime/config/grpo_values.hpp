@@ -10,26 +10,26 @@
 
 namespace mgpu::train {
 
-// The values of GRPO's keys by canonical name: what a recipe says, else the default that the table
-// of keys shows. Nothing where the key was given as null, or where the default is no number ("as
-// epsilon"). Throws std::logic_error for a name that is no key of GRPO, and std::runtime_error
-// ("key: need ...") for values that nobody has checked.
+// The values of the GRPO keys by canonical name: that of the recipe, else the default in the table
+// of keys. Empty if the recipe sets the key to null, or if the default is a text such as "same as
+// epsilon". Throws std::logic_error for a name that is not a GRPO key, and std::runtime_error
+// ("key: need ...") for an invalid value.
 class GrpoValues {
  public:
   explicit GrpoValues(const TrainConfig& config) : config_(config) {}
 
-  bool said(std::string_view key) const;
+  bool said(std::string_view key) const;  // whether the recipe sets the key
   bool flag(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<std::int64_t> whole(std::string_view key) const;
   std::string text(std::string_view key) const;
   YamlNode node(std::string_view key) const;
 
-  // Whether generation is left to a server: use_vllm with vllm_mode: server.
+  // Whether a server generates: use_vllm with vllm_mode: server.
   bool uses_server() const;
 
   template <class Value>
-  Value choice(std::string_view key, const Words<Value>& words) const {
+  Value choice(std::string_view key, const Choices<Value>& words) const {
     return choose(node(key), words);
   }
 

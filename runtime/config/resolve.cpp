@@ -16,25 +16,25 @@
 namespace mgpu::train {
 namespace {
 
-// A used key that neither has a field nor is read by a rule would be lost without a word.
+// A used key without a field that no rule reads would be dropped silently.
 void check_all_read(const Reading& reading) {
   for (const auto& setting : reading.settings)
     if (!setting.key->field.set && !reading.was_read(*setting.key))
-      throw std::logic_error(fmt::format("the key {} is read by no rule", setting.key->name));
+      throw std::logic_error(fmt::format("no rule reads the key {}", setting.key->name));
 }
 
-// A relative path that is not there is looked for beside the recipe.
+// Resolves a relative path that does not exist against the folder of the recipe.
 ReadFile beside(const std::string& recipe, const ReadFile& read_file) {
   const auto folder = std::filesystem::path(recipe).parent_path();
   return [folder, read_file](const std::string& path) {
     std::error_code ignored;
     const auto near = folder / path;
-    const bool here = folder.empty() || std::filesystem::exists(path, ignored);
-    return read_file(here || !std::filesystem::exists(near, ignored) ? path : near.string());
+    const bool found = folder.empty() || std::filesystem::exists(path, ignored);
+    return read_file(found || !std::filesystem::exists(near, ignored) ? path : near.string());
   };
 }
 
-// In the order of the file, what has no line last.
+// Sorts by line of the file; messages without a line come last.
 void sort_by_line(std::vector<std::string>& lines, const std::string& name) {
   const auto begin = at_line(name, 0);  // "job.yaml:0"
   const auto line_of = [&](const std::string& line) {
@@ -50,25 +50,27 @@ void sort_by_line(std::vector<std::string>& lines, const std::string& name) {
 
 TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOptions& options) {
   if (!top.is_map())
-    throw RecipeError({fmt::format(
-        "{}: {}", at_line(name, top.line),
-        top.kind == YamlNode::Kind::null ? "the file is empty" : "need \"key: value\" lines")});
+    throw RecipeError({fmt::format("{}: {}", at_line(name, top.line),
+                                   top.kind == YamlNode::Kind::null
+                                       ? "the file is empty"
+                                       : "a recipe consists of \"key: value\" lines")});
   Reading reading;
   Source source{name, options.allow_unknown, false, beside(name, options.read_file)};
   collect_file(reading, top, source);
   source.name = "--set";
   source.overrides = true;
   for (const auto& assignment : options.set) collect_override(reading, assignment, source);
-  settle_repetitions(reading);
+  merge_repetitions(reading);
   decide_task(reading);
   if (reading.config.task == Task::grpo) grpo_rules(reading);
-  sort_out(reading);
+  dispatch_settings(reading);
   apply_fields(reading);
   for (const auto rule : {data_rules, batch_rules, schedule_rules, precision_rules, memory_rules,
                           lora_rules, evaluation_rules})
     rule(reading);
   check_all_read(reading);
-  // With values missing, what is left would contradict itself in ways nobody wrote.
+  // After an error values are missing, and the checks would report contradictions that the recipe
+  // does not have.
   if (reading.errors.empty()) cross_checks(reading);
   sort_by_line(reading.errors, name);
   sort_by_line(reading.config.notes, name);

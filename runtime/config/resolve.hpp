@@ -9,7 +9,7 @@
 
 namespace mgpu::train {
 
-// All that is wrong with a recipe, a line each; what() is the lines.
+// All errors of a recipe, one per line; what() has all lines.
 class RecipeError : public std::runtime_error {
  public:
   explicit RecipeError(std::vector<std::string> lines);
@@ -20,16 +20,16 @@ class RecipeError : public std::runtime_error {
 };
 
 struct RecipeOptions {
-  std::vector<std::string> set;    // "key=value", stronger than the file; the last of one key wins
-  bool allow_unknown = false;      // unknown keys leave a note and are no errors
-  ReadFile read_file = read_yaml;  // how a file that the recipe names (deepspeed) is read
+  std::vector<std::string> set;    // "key=value"; wins over the file, and the last of one key wins
+  bool allow_unknown = false;      // unknown keys are notes instead of errors
+  ReadFile read_file = read_yaml;  // reads a file that the recipe names (deepspeed)
 };
 
-// A recipe as a configuration: every key understood, none silently dropped. config.notes has what
-// is taken otherwise than it was written. Throws RecipeError.
+// Reads a recipe into a configuration. Every key is interpreted, refused or mentioned in
+// config.notes; none is dropped silently. Throws RecipeError.
 TrainConfig read_recipe(const std::string& path, const RecipeOptions& options = {});
 
-// The same for a text; `name` is what the file is called in messages.
+// Does the same for a text; messages use `name` as the file name.
 TrainConfig parse_recipe(const std::string& text, const std::string& name,
                          const RecipeOptions& options = {});
 

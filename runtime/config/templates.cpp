@@ -12,9 +12,9 @@ namespace mgpu::train {
 namespace {
 
 constexpr std::string_view kData = R"(
-# JSONL, one row a line: {"text"}, {"messages"}, {"prompt", "completion"}, ShareGPT or Alpaca.
+# JSONL, one row per line: {"text"}, {"messages"}, {"prompt", "completion"}, ShareGPT or Alpaca.
 dataset_name: data/train.jsonl
-val_set_size: 0.05              # held back to evaluate on; below 1 a fraction
+val_set_size: 0.05              # held out for evaluation; below 1: a fraction
 )";
 
 constexpr std::string_view kRun = R"(
@@ -26,39 +26,39 @@ logging_steps: 10
 report_to: tensorboard
 seed: 42
 
-# launch:                       # mgpu-run's options may stand here
+# launch:                       # options of mgpu-run
 #   nproc: 4
-#   max-restarts: 3             # goes on from the newest checkpoint
+#   max-restarts: 3             # resumes from the newest checkpoint
 )";
 
 constexpr std::string_view kSft =
     R"(# Supervised fine-tuning of all weights: mgpu-run --nproc 4 FILE
 task: sft
-model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct   # a folder, or a Hub id in the local cache
+model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct   # folder, or Hub id in the local cache
 output_dir: output/sft
 {data}max_length: 2048
-packing: true                   # rows share a sequence and never see each other
+packing: true                   # several rows per sequence; each attends only to itself
 
-per_device_train_batch_size: 2  # sequences of one rank at a time
-gradient_accumulation_steps: 4  # or global_batch_size: 32, whatever the number of ranks
+per_device_train_batch_size: 2  # sequences per micro-batch and rank
+gradient_accumulation_steps: 4  # or global_batch_size: 32, at any number of ranks
 num_train_epochs: 3
 
 learning_rate: 2.0e-5
 lr_scheduler_type: cosine
-warmup_steps: 0.03              # below 1 a fraction of all steps
+warmup_steps: 0.03              # below 1: a fraction of all steps
 weight_decay: 0.0
 max_grad_norm: 1.0
 
-gradient_checkpointing: auto    # true saves memory; mgpu-train plan FILE says how much
-zero_stage: auto                # 1 optimizer, 2 also gradients, 3 also weights over the ranks
+gradient_checkpointing: auto    # true saves memory; mgpu-train plan FILE shows how much
+zero_stage: auto                # shards 1: optimizer, 2: also gradients, 3: also weights
 {run})";
 
-constexpr std::string_view kLora = R"(# An adapter on a frozen model: mgpu-run --nproc 4 FILE
+constexpr std::string_view kLora = R"(# LoRA adapter on a frozen model: mgpu-run --nproc 4 FILE
 task: sft
-model_name_or_path: Qwen/Qwen2.5-7B-Instruct     # a folder, or a Hub id in the local cache
+model_name_or_path: Qwen/Qwen2.5-7B-Instruct     # folder, or Hub id in the local cache
 output_dir: output/lora
 {data}max_length: 2048
-packing: true                   # rows share a sequence and never see each other
+packing: true                   # several rows per sequence; each attends only to itself
 
 use_peft: true
 lora_r: 16
@@ -78,20 +78,20 @@ gradient_checkpointing: auto
 {run})";
 
 constexpr std::string_view kGrpo =
-    R"(# Reinforcement learning with groups of completions: mgpu-run --nproc 4 FILE
+    R"(# Reinforcement learning with rewards (GRPO): mgpu-run --nproc 4 FILE
 task: grpo
-model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct   # a folder, or a Hub id in the local cache
+model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct   # folder, or Hub id in the local cache
 output_dir: output/grpo
 
-# JSONL, one row a line: {"prompt"} or {"problem"}, and {"solution"} for the rewards.
+# JSONL, one row per line: {"prompt"} or {"problem"}, and {"solution"} for the rewards.
 dataset_name: data/prompts.jsonl
 
 reward_funcs: [accuracy, format]
 reward_weights: [1.0, 0.5]
-num_generations: 8              # completions of a prompt, compared with each other
+num_generations: 8              # completions per prompt, compared with each other
 max_completion_length: 512
 temperature: 1.0
-beta: 0.0                       # weight of the divergence from the first model
+beta: 0.0                       # weight of the KL divergence from the initial model
 
 per_device_train_batch_size: 8
 gradient_accumulation_steps: 2
@@ -110,9 +110,9 @@ seed: 42
 )";
 
 constexpr std::string_view kDebug =
-    R"(# A few steps of a tiny new model, to see that all works: mgpu-run --nproc 2 FILE
+    R"(# A few steps of a tiny new model, to check the installation: mgpu-run --nproc 2 FILE
 task: sft
-model_size: tiny                # made anew, so that nothing has to be downloaded
+model_size: tiny                # trained from scratch: nothing to download
 tokenizer_path: data/tokenizer  # a folder with tokenizer.json
 output_dir: output/debug
 
@@ -125,7 +125,7 @@ max_steps: 20
 learning_rate: 1.0e-3
 logging_steps: 1
 save_steps: 10
-consistency_check_steps: 5      # parameters are compared over ranks, bit for bit
+consistency_check_steps: 5      # compares the weights of the ranks, bit for bit
 full_determinism: true
 seed: 42
 )";
@@ -150,7 +150,8 @@ std::string template_text(std::string_view kind) {
   if (kind == "lora") return filled(kLora);
   if (kind == "grpo") return std::string(kGrpo);
   if (kind == "debug") return std::string(kDebug);
-  throw std::runtime_error(fmt::format("no template {}; there are {}", rendezvous::shown(kind, 32),
+  throw std::runtime_error(fmt::format("unknown template {}; use one of {}",
+                                       rendezvous::shown(kind, 32),
                                        fmt::join(template_kinds(), ", ")));
 }
 

@@ -31,7 +31,7 @@ struct Loss {
 };
 
 // The loss of a micro-batch as it goes into the optimizer, and its gradient. Values and gradients
-// of all micro-batches and ranks are summed, never averaged, and are then what docs/training.md
+// of all micro-batches and ranks are summed, never averaged, and are then what docs/grpo.md
 // says of the loss_type. Nothing waits for the device; sums are made in fp64 and in a fixed order.
 //
 // Tokens of sequences with weight 0 have no part in anything, whatever their numbers are.

@@ -33,15 +33,15 @@ train::TrainConfig read(const train::RecipeArguments& recipe) {
                             {.set = recipe.set, .allow_unknown = recipe.allow_unknown});
 }
 
-constexpr std::int64_t kPromptTokens = 512;  // of a prompt, where nobody says how long they are
+constexpr std::int64_t kPromptTokens = 512;  // of a prompt, if max_prompt_length is not set
 
 void print(const std::string& text) {
   fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
   std::fflush(stdout);
 }
 
-// Nothing is joined for a check: WORLD_SIZE alone will do.
-std::optional<std::int64_t> ranks_told() {
+// The number of ranks in WORLD_SIZE. A check joins no job, so the other variables are not needed.
+std::optional<std::int64_t> ranks_from_environment() {
   const char* size = getenv(rendezvous::variable::kWorldSize);
   if (size == nullptr || *size == '\0') return std::nullopt;
   const std::string_view text(size);
@@ -52,7 +52,7 @@ std::optional<std::int64_t> ranks_told() {
   return ranks;
 }
 
-// The plan of a GRPO job: that of its policy, and its roles' memory.
+// The plan of a GRPO job: the plan of its policy, and the memory of its roles.
 std::string plan_of_roles(train::PlanRequest request) {
   const train::GrpoValues values(request.config);
   const auto prompt = values.whole("max_prompt_length").value_or(kPromptTokens);
@@ -61,20 +61,22 @@ std::string plan_of_roles(train::PlanRequest request) {
                            .config = request.config,
                            .sizes = train::plan_generation(request.config, request.ranks),
                            .roles = train::plan_roles(request.config, request.ranks),
-                           .judges = {},
+                           .reward_models = {},
                            .gpu_bytes = request.gpu_bytes};
   const auto settings = rl::reward_settings(request.config);
   for (const auto& entry : rl::reward_names(request.config))
     if (rl::is_reward_model(entry, settings))
-      roles.judges.push_back({rl::reward_model_name(entry), model::read_model_config(entry)});
+      roles.reward_models.push_back(
+          {rl::reward_model_name(entry), model::read_model_config(entry)});
   roles.config.zero_stage = train::choose_zero_stage(request);
   roles.config.gradient_checkpointing =
       train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes});
   const auto memory = role_memory(roles);
-  auto text = train::plan_text(request) +
-              fmt::format("\nMemory by role, prompts counted at {} tokens{}:\n\n{}", prompt,
-                          values.said("max_prompt_length") ? "" : " (max_prompt_length)",
-                          role_table(memory));
+  auto text =
+      train::plan_text(request) +
+      fmt::format("\nMemory by role, for prompts of {} tokens{}:\n\n{}", prompt,
+                  values.said("max_prompt_length") ? "" : " (set max_prompt_length to change this)",
+                  role_table(memory));
   if (const auto lack = lack_of_memory(roles, memory)) text += fmt::format("\n{}\n", *lack);
   return text;
 }
@@ -83,9 +85,9 @@ std::string plan_of_roles(train::PlanRequest request) {
 
 int check(const train::CheckCommand& command) {
   const auto config = read(command.recipe);
-  const auto ranks = command.ranks ? command.ranks : ranks_told();
+  const auto ranks = command.ranks ? command.ranks : ranks_from_environment();
   const auto text =
-      train::check_text(config, command.recipe.path, ranks.value_or(train::ranks_meant(config)));
+      train::check_text(config, command.recipe.path, ranks.value_or(train::intended_ranks(config)));
   const char* rank = getenv(rendezvous::variable::kRank);
   if (rank == nullptr || std::string_view(rank) == "0") print(text);
   return 0;
@@ -97,13 +99,13 @@ int plan(const train::PlanCommand& command) {
   request.model = train::open_model(request.config).config;
   const int visible = train::visible_gpus();
   request.ranks =
-      command.gpus.value_or(train::ranks_of_roles(request.config).value_or(std::max(1, visible)));
+      command.gpus.value_or(train::required_ranks(request.config).value_or(std::max(1, visible)));
   if (command.gpu_bytes) {
     request.gpu_bytes = *command.gpu_bytes;
   } else if (visible > 0) {
     request.gpu_bytes = train::device_memory(train::take_device(0, true)).total;
   } else {
-    throw train::UsageError("no GPU is visible; state its memory with --gpu-memory, as in 80GB");
+    throw train::UsageError("no GPU is visible; give its memory, such as --gpu-memory 80GB");
   }
   if (request.config.task == train::Task::grpo) {
     print(plan_of_roles(request));
@@ -120,11 +122,10 @@ int init(const train::InitCommand& command) {
     return 0;
   }
   if (std::filesystem::exists(command.output)) {
-    throw std::runtime_error(command.output + " exists already; give another name with -o");
+    throw std::runtime_error(command.output + " already exists; give another name with -o");
   }
   checkpoint::write_file(command.output, text);
-  print(
-      fmt::format("wrote {}; look through it, then: mgpu-run {}", command.output, command.output));
+  print(fmt::format("wrote {}; edit it, then run: mgpu-run {}", command.output, command.output));
   return 0;
 }
 

@@ -2,7 +2,7 @@
 
 #include "runtime/config/command_line.hpp"
 
-// What mgpu-train does beside training, one function a command; each returns the exit status.
+// The commands of mgpu-train other than training. Each function returns the exit status.
 namespace mgpu::recipes {
 
 int check(const train::CheckCommand& command);

@@ -14,9 +14,9 @@
 #include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
+#include "runtime/recipes/collect_rows.hpp"
 #include "runtime/recipes/commands.hpp"
 #include "runtime/recipes/loaded_model.hpp"
-#include "runtime/recipes/rows_in_turn.hpp"
 #include "runtime/rollout/engine.hpp"
 #include "runtime/rollout/seeds.hpp"
 #include "runtime/text/unicode.hpp"
@@ -28,12 +28,12 @@ namespace {
 
 using data::Json;
 
-// Sequences that are continued together, and steps before anybody looks at them.
-constexpr std::int64_t kAtOnce = 32, kAtOnceOnGpu = train::kMostSequences,
+// Concurrent sequences, and steps between checks for their ends.
+constexpr std::int64_t kSequences = 32, kSequencesOnGpu = train::kMostSequences,
                        kGpuBurst = train::kMostBurst;
-constexpr std::size_t kChunk = 1024;  // prompts whose answers are written together
+constexpr std::size_t kChunk = 1024;  // prompts whose completions are written together
 
-struct Question {
+struct PromptRow {
   Json row;
   std::vector<std::int32_t> tokens;
 };
@@ -43,8 +43,9 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
   if (prompt.is_array()) {
     if (!chat)
       throw std::runtime_error(
-          raw ? "the prompt is a conversation, which --raw takes no template for"
-              : "the prompt is a conversation and the model has no template");
+          raw ? "the prompt is a list of messages, which --raw does not support; give a text"
+              : "the prompt is a list of messages, but the model has no chat template; give a "
+                "text");
     return encoder.encode(encoder.render(prompt, nullptr, true, Json::object()), false);
   }
   const auto text = prompt.get<std::string>();
@@ -53,18 +54,19 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
   return encoder.encode(encoder.render(messages, nullptr, true, Json::object()), false);
 }
 
-std::vector<Question> read_questions(const train::GenerateCommand& command,
-                                     const data::TextEncoder& encoder, std::int64_t positions) {
-  std::vector<Question> questions;
+std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
+                                    const data::TextEncoder& encoder, std::int64_t positions) {
+  std::vector<PromptRow> rows;
   const auto add = [&](Json row) {
     if (!row.contains("prompt") || !(row["prompt"].is_string() || row["prompt"].is_array()))
-      throw std::runtime_error("there is no prompt, a text or a list of messages");
+      throw std::runtime_error("the row has no \"prompt\" with a text or a list of messages");
     auto tokens = encode(row["prompt"], encoder, command.raw);
     if (tokens.empty()) throw std::runtime_error("the prompt is empty");
     if (static_cast<std::int64_t>(tokens.size()) > positions)
-      throw std::runtime_error(fmt::format("the prompt has {} tokens and the model {} positions",
-                                           tokens.size(), positions));
-    questions.push_back({std::move(row), std::move(tokens)});
+      throw std::runtime_error(
+          fmt::format("the prompt has {} tokens, but the model has only {} positions",
+                      tokens.size(), positions));
+    rows.push_back({std::move(row), std::move(tokens)});
   };
   if (command.input.empty()) {
     try {
@@ -72,7 +74,7 @@ std::vector<Question> read_questions(const train::GenerateCommand& command,
     } catch (const std::runtime_error& e) {
       throw std::runtime_error(std::string("--prompt: ") + e.what());
     }
-    return questions;
+    return rows;
   }
   std::ifstream file(command.input);
   if (!file) throw std::runtime_error("cannot read " + command.input);
@@ -85,10 +87,10 @@ std::vector<Question> read_questions(const train::GenerateCommand& command,
       throw std::runtime_error(fmt::format("{}:{}: {}", command.input, number, e.what()));
     }
   }
-  return questions;
+  return rows;
 }
 
-// Half a character would end answers within characters.
+// A part of a character would end completions within characters.
 void check_stops(const std::vector<std::string>& stops) {
   for (const auto& stop : stops) {
     if (stop.empty()) throw train::UsageError("--stop: the text is empty");
@@ -109,7 +111,7 @@ rollout::Wanted wanted_by(const train::GenerateCommand& command, const train::Mo
   return wanted;
 }
 
-// The answer without what ended it.
+// The text of a completion without the token or text that ended it.
 std::string text_of(const rollout::Completion& made, const rollout::Wanted& wanted) {
   auto ids = std::span(made.tokens);
   if (made.ended == rollout::Ended::by_token) ids = ids.first(ids.size() - 1);
@@ -132,8 +134,8 @@ const char* name_of(rollout::Ended ended) {
   return "length";
 }
 
-Json with_answers(Json row, const std::vector<rollout::Completion>& made,
-                  const rollout::Wanted& wanted, const train::GenerateCommand& command) {
+Json with_completions(Json row, const std::vector<rollout::Completion>& made,
+                      const rollout::Wanted& wanted, const train::GenerateCommand& command) {
   const auto put = [&](const char* key, auto value_of) {
     Json all = Json::array();
     for (const auto& one : made) all.push_back(value_of(one));
@@ -147,57 +149,58 @@ Json with_answers(Json row, const std::vector<rollout::Completion>& made,
   return row;
 }
 
-// What is written for a question.
-std::string lines_of(const Question& question, const std::vector<rollout::Completion>& made,
-                     const rollout::Wanted& wanted, const train::GenerateCommand& command) {
+// The output for one row.
+std::string output_of(const PromptRow& prompt_row, const std::vector<rollout::Completion>& made,
+                      const rollout::Wanted& wanted, const train::GenerateCommand& command) {
   std::string lines;
   if (command.input.empty() && !command.details) {
     for (const auto& one : made) lines += text_of(one, wanted) + "\n";
     return lines;
   }
-  const auto row = with_answers(question.row, made, wanted, command);
+  const auto row = with_completions(prompt_row.row, made, wanted, command);
   return row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// As many sequences at a time as the GPU has room for beside the model.
-std::int64_t that_fit(std::int64_t sequences, std::int64_t longest, const model::ModelConfig& model,
-                      const rollout::ModelOptions& options) {
+// As many concurrent sequences as fit on the GPU beside the model.
+std::int64_t limit_to_memory(std::int64_t sequences, std::int64_t longest,
+                             const model::ModelConfig& model,
+                             const rollout::ModelOptions& options) {
   if (!options.device.is_cuda()) return sequences;
   const auto number = static_cast<std::int64_t>(c10::elementSize(options.dtype));
   const auto memory = train::device_memory(options.device);
-  // The rest is for prompts that are read, and what the allocator cannot join up.
+  // The rest is for reading prompts, and for fragmentation.
   const auto free =
       (memory.total - memory.used) / 10 * 8 - 3 * sequences * model.vocab_size * number;
   const auto fits =
       train::sequences_that_fit(free, longest + kGpuBurst, train::cache_page(model, number));
   if (fits < 1)
-    throw std::runtime_error(
-        fmt::format("a sequence of {} tokens has no room in the GPU's memory, of which {:.1f} of "
-                    "{:.1f} GiB are free; lower --max-new-tokens or --sequences",
-                    longest, static_cast<double>(memory.total - memory.used) / (1 << 30),
-                    static_cast<double>(memory.total) / (1 << 30)));
+    throw std::runtime_error(fmt::format(
+        "a sequence of {} tokens does not fit in the GPU's memory: {:.1f} of {:.1f} GiB "
+        "are free; lower --max-new-tokens or --sequences",
+        longest, static_cast<double>(memory.total - memory.used) / (1 << 30),
+        static_cast<double>(memory.total) / (1 << 30)));
   return std::min(sequences, fits);
 }
 
-rollout::EngineOptions engine_options(const std::vector<Question>& questions,
+rollout::EngineOptions engine_options(const std::vector<PromptRow>& rows,
                                       const model::ModelConfig& config,
                                       const rollout::ModelOptions& model,
                                       const train::GenerateCommand& command) {
   std::size_t longest = 0;
-  for (const auto& question : questions) longest = std::max(longest, question.tokens.size());
+  for (const auto& prompt_row : rows) longest = std::max(longest, prompt_row.tokens.size());
   const bool gpu = model.device.is_cuda();
   rollout::EngineOptions options{
       .model = model,
-      .sequences = command.sequences > 0 ? command.sequences : (gpu ? kAtOnceOnGpu : kAtOnce),
+      .sequences = command.sequences > 0 ? command.sequences : (gpu ? kSequencesOnGpu : kSequences),
       .longest = static_cast<std::int64_t>(longest) + command.max_new_tokens,
       .burst = gpu ? kGpuBurst : 1};
-  const auto all = static_cast<std::int64_t>(questions.size()) * command.samples;
-  options.sequences =
-      that_fit(std::clamp<std::int64_t>(all, 1, options.sequences), options.longest, config, model);
+  const auto all = static_cast<std::int64_t>(rows.size()) * command.samples;
+  options.sequences = limit_to_memory(std::clamp<std::int64_t>(all, 1, options.sequences),
+                                      options.longest, config, model);
   return options;
 }
 
-// What all ranks did, in the time of the slowest.
+// The work of all ranks, in the time of the slowest.
 std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
   const auto all = collect_rows(
       comm,
@@ -214,28 +217,28 @@ std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
     sum.stepping = std::max(sum.stepping, one[4].get<double>());
   }
   return fmt::format(
-      "read {} prompts of {} tokens in {:.2f} s; made {} tokens in {:.2f} s: {:.0f}/s", sum.prompts,
-      sum.prompt_tokens, sum.reading, sum.tokens, sum.stepping,
+      "read {} prompts of {} tokens in {:.2f} s; generated {} tokens in {:.2f} s: {:.0f}/s",
+      sum.prompts, sum.prompt_tokens, sum.reading, sum.tokens, sum.stepping,
       sum.stepping > 0 ? static_cast<double>(sum.tokens) / sum.stepping : 0);
 }
 
-// Answers a chunk at a time: ranks take its rows in turn, and rank 0 writes all of them to `out` in
-// their order.
-void answer(const std::vector<Question>& questions, LoadedModel& model,
-            const rollout::ModelOptions& options, const train::GenerateCommand& command,
-            comm::Comm& comm, std::ostream& out) {
+// Completes the prompts chunk by chunk: the ranks share the rows of a chunk round-robin, and rank 0
+// writes all of them to `out` in order.
+void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
+                       const rollout::ModelOptions& options, const train::GenerateCommand& command,
+                       comm::Comm& comm, std::ostream& out) {
   const auto wanted = wanted_by(command, model.source);
   rollout::Engine engine(model.source.config,
-                         engine_options(questions, model.source.config, options, command),
+                         engine_options(rows, model.source.config, options, command),
                          *model.shards);
   const auto rank = static_cast<std::size_t>(comm.rank());
   const auto world = static_cast<std::size_t>(comm.world());
   rollout::Engine::Counts counts;
-  for (std::size_t first = 0; first < questions.size(); first += kChunk) {
-    const auto count = std::min(kChunk, questions.size() - first);
+  for (std::size_t first = 0; first < rows.size(); first += kChunk) {
+    const auto count = std::min(kChunk, rows.size() - first);
     std::vector<rollout::Prompt> prompts;
     for (auto i = first + rank; i < first + count; i += world) {
-      rollout::Prompt prompt{questions[i].tokens, {}};
+      rollout::Prompt prompt{rows[i].tokens, {}};
       for (std::int64_t n = 0; n < command.samples; ++n)
         prompt.seeds.push_back(
             rollout::seed_of(rollout::seed_of(command.seed, i), static_cast<std::uint64_t>(n)));
@@ -245,18 +248,19 @@ void answer(const std::vector<Question>& questions, LoadedModel& model,
     counts += engine.counts();
     std::vector<std::string> mine;
     for (std::size_t i = 0; i < made.size(); ++i)
-      mine.push_back(lines_of(questions[first + rank + i * world], made[i], wanted, command));
+      mine.push_back(output_of(rows[first + rank + i * world], made[i], wanted, command));
     const auto lines = collect_rows(comm, std::move(mine), count);
     if (rank != 0) continue;
     for (const auto& line : lines) out << line;
     out.flush();
-    if (!out) throw std::runtime_error("cannot write the answers");
+    if (!out) throw std::runtime_error("cannot write the completions");
   }
   const auto summary = summary_of(counts, comm);
   if (rank == 0) std::cerr << summary << "\n";
 }
 
-// Ranks only pass answers on, through the host, and wait for the slowest as long as it takes.
+// The ranks only exchange completions, through host memory. They wait for the slowest rank, with a
+// time limit that is never reached in practice.
 std::unique_ptr<comm::Comm> join(const rendezvous::Contract& contract) {
   comm::CommOptions options;
   options.backend = comm::Backend::gloo;
@@ -283,7 +287,7 @@ int generate(const train::GenerateCommand& command) {
   auto model = load_model(command.model, command.adapter, device, options.dtype);
   options.adapter_scale = model.adapter_scale;
   const data::TextEncoder encoder(model.source.tokenizer, model.source.chat_template);
-  const auto questions = read_questions(command, encoder, model.source.config.max_position);
+  const auto rows = read_prompts(command, encoder, model.source.config.max_position);
   const auto comm = join(contract);
   std::ofstream file;
   if (!command.output.empty() && contract.rank == 0) {
@@ -291,7 +295,7 @@ int generate(const train::GenerateCommand& command) {
     if (!file) throw std::runtime_error("cannot write " + command.output);
   }
   std::ostream& out = command.output.empty() ? std::cout : file;
-  answer(questions, model, options, command, *comm, out);
+  write_completions(rows, model, options, command, *comm, out);
   comm->close();
   return 0;
 }

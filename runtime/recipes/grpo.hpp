@@ -5,7 +5,7 @@
 
 namespace mgpu::recipes {
 
-// Trains a policy by its rewards, as this rank of a job. Gives the exit status.
+// Trains a policy with rewards (GRPO), as this rank of a job. Returns the exit status.
 int grpo(const train::TrainConfig& config, const rendezvous::Contract& contract);
 
 }  // namespace mgpu::recipes

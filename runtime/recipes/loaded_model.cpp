@@ -20,7 +20,7 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
     adapter_source = train::open_adapter(adapter);
     if (model.empty()) model = adapter_source->lora.base_model;
   }
-  if (model.empty()) throw std::runtime_error("which model? give --model or --adapter");
+  if (model.empty()) throw std::runtime_error("no model given; use --model DIR");
   train::TrainConfig config;
   config.model_name_or_path = model;
   LoadedModel loaded{.source = train::open_model(config), .comm = comm::join({}, {})};
@@ -40,13 +40,13 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
   return loaded;
 }
 
-void expect_no_model(const std::string& folder) {
+void require_no_model(const std::string& folder) {
   if (fs::exists(fs::path(folder) / "config.json"))
-    throw std::runtime_error(folder + " holds a model already; give another --output");
+    throw std::runtime_error(folder + " already contains a model; use another --output");
 }
 
-void write_beside(const train::ModelSource& source, const model::ModelConfig& config,
-                  const std::string& folder) {
+void write_model_files(const train::ModelSource& source, const model::ModelConfig& config,
+                       const std::string& folder) {
   const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
   source.tokenizer.save(folder);
   checkpoint::write_file(at("generation_config.json"), model::generation_config_text(config));

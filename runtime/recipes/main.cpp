@@ -24,9 +24,10 @@ namespace {
 
 using namespace mgpu;
 
-// What is wrong with a recipe every rank sees. Rank 0 tells it, which ends the others before they
-// would; where nobody ends them they tell it too, for it may be their machine's file that is wrong.
-void let_rank_0_speak() {
+// Every rank finds the same error in a recipe. The other ranks wait so that only rank 0 reports it:
+// the launcher then stops them. If nobody stops them they report it too, because only their
+// machine's file may be wrong.
+void let_rank_0_report_first() {
   const char* rank = getenv(rendezvous::variable::kRank);
   if (rank != nullptr && *rank != '\0' && std::string_view(rank) != "0")
     std::this_thread::sleep_for(std::chrono::seconds(5));
@@ -40,10 +41,10 @@ int run(const train::RunCommand& command) {
   if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
-    throw train::UsageError(
-        fmt::format("{} GPUs are visible and one process uses one of them. Start it on all with\n"
-                    "    mgpu-run --nproc {} {}\nor go on with one GPU with --single",
-                    gpus, gpus, command.recipe.path));
+    throw train::UsageError(fmt::format(
+        "{} GPUs are visible, but one process uses only one of them; run mgpu-run --nproc "
+        "{} {} to use all, or add --single to use one",
+        gpus, gpus, command.recipe.path));
   }
   train::check_ranks(config, contract.world_size);
   if (contract.rank == 0) {
@@ -73,7 +74,7 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-int carry_out(const train::Command& command) {
+int run_command(const train::Command& command) {
   return std::visit(Overloaded{
                         [](const train::RunCommand& c) { return run(c); },
                         [](const train::CheckCommand& c) { return recipes::check(c); },
@@ -94,22 +95,22 @@ int carry_out(const train::Command& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails with a message instead
+  ::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond a file size limit fails with a message
   try {
-    return carry_out(train::parse_command_line(argc, argv));
+    return run_command(train::parse_command_line(argc, argv));
   } catch (const train::UsageError& e) {
-    let_rank_0_speak();
+    let_rank_0_report_first();
     fprintf(stderr, "mgpu-train: %s\n", e.what());
     return 2;
   } catch (const train::RecipeError& e) {
-    let_rank_0_speak();
+    let_rank_0_report_first();
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
     return 2;
   } catch (const std::exception& e) {
-    // LibTorch puts a stack trace of its own behind the message.
+    // LibTorch appends a stack trace to its messages.
     const std::string text = e.what();
     train::write_failure_report(text.substr(0, text.find("\nException raised from")));
-    // Other ranks' connections are torn on purpose: they must not wait for us.
+    // No destructors: connections break at once, so that other ranks do not wait for this one.
     std::fflush(nullptr);
     _Exit(1);
   }

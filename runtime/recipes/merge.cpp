@@ -8,9 +8,9 @@
 
 namespace mgpu::recipes {
 
-// W + scale * b a, in fp32 on the CPU, stored in the base's own type.
+// Computes W + scale * b a in fp32 on the CPU and stores it in the dtype of the base model.
 int merge(const train::MergeCommand& command) {
-  expect_no_model(command.output);
+  require_no_model(command.output);
   auto model = load_model(command.model, command.adapter, at::kCPU, at::kFloat);
   auto& shards = *model.shards;
   for (std::int64_t layer = 0; layer < model.source.config.layers; ++layer) {
@@ -34,7 +34,7 @@ int merge(const train::MergeCommand& command) {
   auto config = model.source.config;
   config.nf4 = false;
   config.dtype = dtype == at::kFloat ? "float32" : "bfloat16";
-  write_beside(model.source, config, command.output);
+  write_model_files(model.source, config, command.output);
   fmt::print("merged {} into {}\n", command.adapter, command.output);
   return 0;
 }

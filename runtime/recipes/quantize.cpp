@@ -15,7 +15,7 @@
 namespace mgpu::recipes {
 namespace {
 
-// The weights that load_in_4bit would keep in 4 bits.
+// The weights that load_in_4bit keeps in 4 bits.
 std::set<std::string> matrices(const model::ModelConfig& config) {
   model::LoraShape frozen;
   frozen.rank = 1;
@@ -27,14 +27,16 @@ std::set<std::string> matrices(const model::ModelConfig& config) {
 
 }  // namespace
 
-// In bitsandbytes' layout, scales in 8 bits; what is not a layer's matrix is copied. The result
-// stands in memory before it is written, because a file begins with the sizes of its tensors.
+// Writes bitsandbytes' layout with scales in 8 bits; everything but the matrices of layers is
+// copied. The whole result is in memory before it is written, because a file begins with the sizes
+// of its tensors.
 int quantize(const train::QuantizeCommand& command) {
-  expect_no_model(command.output);
+  require_no_model(command.output);
   train::TrainConfig recipe;
   recipe.model_name_or_path = command.model;
   const auto source = train::open_model(recipe);
-  if (source.config.nf4) throw std::runtime_error(source.folder + " is in 4 bits already");
+  if (source.config.nf4)
+    throw std::runtime_error(source.folder + " is already in 4 bits; it can be used as it is");
   const auto device = train::take_device(0, train::visible_gpus() > 0);
   const auto packed = matrices(source.config);
   std::vector<checkpoint::NamedBytes> parts;
@@ -57,8 +59,8 @@ int quantize(const train::QuantizeCommand& command) {
   writer.finish();
   auto config = source.config;
   config.nf4 = true;
-  write_beside(source, config, command.output);
-  fmt::print("{} matrices of {} are in 4 bits in {}\n", packed.size(), command.model,
+  write_model_files(source, config, command.output);
+  fmt::print("converted {} matrices of {} to 4 bits in {}\n", packed.size(), command.model,
              command.output);
   return 0;
 }

@@ -14,7 +14,7 @@ rewards::Settings settings_of(const std::string& text) {
   if (text.empty()) return {};
   const auto values = nlohmann::json::parse(text, nullptr, false);
   if (values.is_discarded())
-    throw train::UsageError("--settings is to be JSON, such as {\"cosine_max_len\": 500}");
+    throw train::UsageError("--settings must be a JSON object, such as {\"cosine_max_len\": 500}");
   try {
     return rewards::read_settings(values);
   } catch (const std::runtime_error& e) {

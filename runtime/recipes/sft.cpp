@@ -2,15 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "runtime/recipes/train_through.hpp"
+#include "runtime/recipes/run_training.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace mgpu::recipes {
 
 int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) {
   train::Trainer trainer(config, contract);
-  return train_through(trainer, contract.world_size,
-                       [](train::Trainer& t) { return t.train_epoch(); });
+  return run_training(trainer, contract.world_size,
+                      [](train::Trainer& t) { return t.train_epoch(); });
 }
 
 int tokenize(const train::TrainConfig& config) {

@@ -5,11 +5,11 @@
 
 namespace mgpu::recipes {
 
-// Supervised fine-tuning, from the files that the configuration names to a model on disk. Returns
-// the process's exit status.
+// Supervised fine-tuning as this rank of a job: reads the files that the configuration names and
+// saves the trained model. Returns the exit status.
 int sft(const train::TrainConfig& config, const rendezvous::Contract& contract);
 
-// Fills the cache of token ids that sft() would fill, and trains nothing.
+// Tokenizes the dataset into the cache that sft() uses, without training. Returns the exit status.
 int tokenize(const train::TrainConfig& config);
 
 }  // namespace mgpu::recipes

@@ -10,7 +10,7 @@
 #include "runtime/rewards/settings.hpp"
 
 // Rewards that are computed outside of this process: one question is one line of JSON, so is its
-// answer. docs/training.md has the lines.
+// answer. docs/rewards.md has the lines.
 namespace mgpu::rewards {
 
 using Deadline = std::chrono::steady_clock::time_point;

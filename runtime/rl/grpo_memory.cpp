@@ -18,12 +18,12 @@ train::RoleRequest GrpoTrainer::role_request() const {
                              .config = config_,
                              .sizes = sizes_,
                              .roles = roles_,
-                             .judges = {},
+                             .reward_models = {},
                              .gpu_bytes = gpu_bytes_};
   if (!device_.is_cuda() && config_.dtype == train::Dtype::automatic)
     request.config.dtype = train::Dtype::fp32;
   for (const auto& source : reward_sources_)
-    request.judges.push_back({source.name, source.model.config});
+    request.reward_models.push_back({source.name, source.model.config});
   return request;
 }
 

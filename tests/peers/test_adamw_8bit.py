@@ -175,7 +175,7 @@ class EightBit(trainer.TrainerTest):
         paged = self.train(1, max_steps=3, **{**self.KEYS, "optim": "paged_adamw_8bit"})
         self.assertEqual(paged.column("loss"), run.column("loss"))
         self.assert_same_weights(paged.weights(), run.weights())
-        self.assertIn("its states stay on the GPU", paged.out + paged.err + paged.notes)
+        self.assertIn("the optimizer state stays on the GPU", paged.out + paged.err + paged.notes)
 
     def test_every_stage_of_zero_learns_as_one_rank(self):
         alone = self.train(1, **self.KEYS)

@@ -129,23 +129,23 @@ class BadRecipes(trainer.TrainerTest):
 
     def test_batch_arithmetic(self):
         """Before any file is opened, and by rank 0 for all."""
-        told = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
-        run = self.refused(2, told, "per_device_train_batch_size may be 1, 5",
-                           "global_batch_size may be 8 or 16", "first failure: rank 0",
+        told = "global_batch_size 10 is not a multiple of 4 per device x 2 ranks = 8"
+        run = self.refused(2, told, "possible per_device_train_batch_size: 1, 5",
+                           "possible global_batch_size: 8, 16", "first failure: rank 0",
                            global_batch_size=10, model_name_or_path="no-such-model")
         begins = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
         self.assertEqual(len(begins), 1, run.err)
         self.assertFalse(run.folder.exists())
         self.refused(2, "global_batch_size 8 is not 4 per device x 2 ranks x 3 accumulation = 24",
                      gradient_accumulation_steps=3)
-        self.refused(2, "one of gpu_weights per rank: 2 ranks, 3 weights",
+        self.refused(2, "one number in gpu_weights per rank: 2 ranks, 3 weights",
                      batch_sharding="weighted", gpu_weights=[1, 2, 1])
 
     def test_checking_knows_the_number_of_ranks(self):
         recipe = self.recipe(global_batch_size=12, per_device_train_batch_size=4)
-        self.assertIn("12 sequences a step = 4 per device x 3 ranks x 1 accumulation",
+        self.assertIn("12 sequences per step = 4 per device x 3 ranks x 1 accumulation",
                       self.check(0, recipe, "--gpus", "3"))
-        self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8",
+        self.assertIn("12 is not a multiple of 4 per device x 2 ranks = 8",
                       self.check(2, recipe, "--nproc", "2"))
         self.assertIn("4 per device x 3 ranks", self.check(0, recipe, WORLD_SIZE="3"))
         self.assertIn("4 per device x 2 ranks = 8", self.check(2, recipe, WORLD_SIZE="2"))
@@ -154,13 +154,13 @@ class BadRecipes(trainer.TrainerTest):
         self.assertIn("WORLD_SIZE=many: must be a whole", self.check(2, recipe, WORLD_SIZE="many"))
         job = self.run_job("--nproc", 2, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
         self.assertEqual(job.returncode, 2, job.err)
-        self.assertIn("12 is no multiple of 4 per device x 2 ranks = 8", job.err)
+        self.assertIn("12 is not a multiple of 4 per device x 2 ranks = 8", job.err)
         job = self.run_job("--nproc", 3, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(job.out.count("x 3 ranks x"), 1)
         told = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
                            gradient_accumulation_steps=2)
-        self.assertIn("16 sequences a step = 4 per device x 2 ranks x 2 accumulation",
+        self.assertIn("16 sequences per step = 4 per device x 2 ranks x 2 accumulation",
                       self.check(0, told))
 
     def check(self, status, recipe, *options, **env):
@@ -198,10 +198,11 @@ class BadRecipes(trainer.TrainerTest):
                 self.assertNotIn("filesystem error", run.err)
 
     def test_what_is_not_carried_out_is_refused(self):
-        self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
+        self.refused(2, "median requires zero_stage 0 or 1, not 2",
                      gradient_aggregation="median", zero_stage=2)
-        self.refused(2, "8-bit weights are not supported", use_peft=True, load_in_8bit=True)
-        self.refused(2, "weights of 4 bits cannot be trained themselves", load_in_4bit=True)
+        self.refused(2, "load_in_8bit: is not supported: use load_in_4bit: true", use_peft=True,
+                     load_in_8bit=True)
+        self.refused(2, "4-bit weights cannot be trained", load_in_4bit=True)
 
 
 class LostRanks(trainer.TrainerTest):

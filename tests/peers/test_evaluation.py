@@ -120,8 +120,8 @@ class BestModel(EvaluationTest):
         unknown = self.end(self.start_training(2, **{
             **self.KEYS, "eval_dataset": self.held_back(7)[1], "metric_for_best_model": "bleu"}))
         self.assertEqual(unknown.status, 2)
-        self.assertIn("metric_for_best_model: there is no bleu; there are loss, "
-                      "mean_token_accuracy and entropy", unknown.err)
+        self.assertIn("metric_for_best_model: unknown metric bleu; use loss, "
+                      "mean_token_accuracy or entropy", unknown.err)
 
     def test_stops_early_also_when_it_was_resumed(self):
         whole = self.evaluate(early_stopping_patience=3, max_steps=40)

@@ -78,7 +78,7 @@ class Invariance(GrpoTest):
         """Two ranks of four: a step of 16 has two, so 4 of them are 32 completions."""
         by_steps = self.train(2, steps_per_generation=4, num_iterations=2, global_batch_size=16)
         by_size = self.train(2, generation_batch_size=32, num_iterations=2, global_batch_size=16)
-        self.assertIn("32 generated at a time = 4 prompts x 8, learnt from 2 times", by_steps.notes)
+        self.assertIn("32 per generation = 4 prompts x 8, 2 training passes", by_steps.notes)
         self.assert_same_weights(by_steps.weights(), by_size.weights())
 
     def test_a_share_of_uncertain_tokens_is_that_of_all_ranks(self):
@@ -383,7 +383,7 @@ class Told(GrpoTest):
     def test_our_engine_takes_the_place_of_vllm(self):
         run = self.train(1, max_steps=1, use_vllm=True)
         self.assertIn("use_vllm", run.out + run.err + run.notes)
-        self.assertIn("our own engine generates", run.out + run.err + run.notes)
+        self.assertIn("the built-in engine generates", run.out + run.err + run.notes)
 
 
 if __name__ == "__main__":

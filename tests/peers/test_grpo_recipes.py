@@ -95,9 +95,9 @@ gradient_checkpointing: true
         run = self.train(2, recipe=recipe, model_name_or_path=str(self.model), dtype="fp32",
                          dataset_name=str(self.data), max_completion_length=12, max_steps=2,
                          logging_steps=1)
-        self.assertIn("gradient_accumulation_steps is 4, the fewest that make whole groups of 8 "
-                      "with 1 per device x 2 ranks", run.notes)
-        self.assertIn("our own engine generates", run.out + run.err + run.notes)
+        self.assertIn("gradient_accumulation_steps is 4, the smallest number that makes whole "
+                      "groups of 8 with 1 per device x 2 ranks", run.notes)
+        self.assertIn("the built-in engine generates", run.out + run.err + run.notes)
         for name in ("accuracy", "format", "reasoning_steps", "cosine", "repetition_penalty",
                      "length"):
             self.assertEqual(len(run.column(f"rewards/{name}/mean")), 2)
@@ -230,7 +230,7 @@ class Mistakes(GrpoTest):
         self.assertLess(time.monotonic() - begin, 20 * trainer.SLOWER)
 
     def test_groups_that_do_not_come_out(self):
-        self.refused(2, "global_batch_size 20 is no multiple of num_generations 8; it may be ",
+        self.refused(2, "global_batch_size 20 is not a multiple of num_generations 8; possible ",
                      global_batch_size=20)
 
     def test_what_is_not_carried_out_is_refused(self):

@@ -337,7 +337,7 @@ class Prompts(RolloutTest):
         for row in ('{"text": "1+1="}', '{"prompt": 7}', '{"prompt": null}'):
             with self.subTest(row):
                 self.assertEqual(self.refused(good, row),
-                                 "there is no prompt, a text or a list of messages")
+                                 'the row has no "prompt" with a text or a list of messages')
         self.refused(good, good, '{"prompt": ')
         self.assertIn("template",
                       self.refused('{"prompt": [{"role": "user", "content": "1+1="}]}'))
@@ -345,7 +345,7 @@ class Prompts(RolloutTest):
     def test_one_that_is_longer_than_the_models_positions_is_named(self):
         long = json.dumps({"prompt": self.prompt_of(257)})
         self.assertEqual(self.refused('{"prompt": "1+1="}', "", long),
-                         "the prompt has 257 tokens and the model 256 positions")
+                         "the prompt has 257 tokens, but the model has only 256 positions")
 
     def test_one_may_fill_the_models_positions(self):
         line = self.answers([self.prompt_of(256)], "--temperature", 0, "--max-new-tokens", 2)[0]

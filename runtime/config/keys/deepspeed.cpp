@@ -1,4 +1,4 @@
-// What DeepSpeed's JSON and accelerate's YAML say, in our keys.
+// Translates the keys of DeepSpeed's JSON and accelerate's YAML into recipe keys.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 
 using rendezvous::shown;
 
-const std::map<std::string, const char*> kOurs{
+const std::map<std::string, const char*> kRecipeKeys{
     {"zero_stage", "zero_stage"},
     {"stage", "zero_stage"},
     {"reduce_bucket_size", "reduce_bucket_size"},
@@ -29,9 +29,9 @@ const std::map<std::string, const char*> kOurs{
     {"mixed_precision", "mixed_precision"},
 };
 
-// How gradients and weights are laid out and sent, which is ours to choose, what is printed, and
-// what mgpu-run reads.
-constexpr std::array kWithoutMeaning{
+// Keys without effect: the layout and the communication of gradients and weights, which this
+// program decides itself; what DeepSpeed prints; and what mgpu-run reads.
+constexpr std::array kIgnored{
     "allgather_partitions",
     "bfloat16_enabled",
     "communication_data_type",
@@ -76,10 +76,9 @@ constexpr std::array kWithoutMeaning{
     "command_file",
 };
 
-bool without_meaning(const std::string& key) {
+bool is_ignored(const std::string& key) {
   return key.starts_with("stage3_") || key.starts_with("tpu_") || key.starts_with("dynamo_") ||
-         std::find(kWithoutMeaning.begin(), kWithoutMeaning.end(), std::string_view(key)) !=
-             kWithoutMeaning.end();
+         std::find(kIgnored.begin(), kIgnored.end(), std::string_view(key)) != kIgnored.end();
 }
 
 const YamlNode* inner(const YamlNode& map, std::string_view key) {
@@ -88,22 +87,22 @@ const YamlNode* inner(const YamlNode& map, std::string_view key) {
   return nullptr;
 }
 
-bool left_open(const YamlNode& value) {
+bool is_auto(const YamlNode& value) {
   return is_null(value) || (value.kind == YamlNode::Kind::scalar && value.text == "auto");
 }
 
-// Whether all that a section says is "auto", or its type.
+// Whether every parameter of a section is "auto"; its type does not matter.
 bool all_auto(const YamlNode& value) {
   const auto* params = inner(value, "params");
   if (!params) return false;
   for (std::size_t i = 1; i < params->items.size(); i += 2)
-    if (!left_open(params->items[i])) return false;
+    if (!is_auto(params->items[i])) return false;
   return true;
 }
 
-class Walk {
+class DeepSpeedReader {
  public:
-  Walk(Reading& reading, const Source& source) : reading_(reading), source_(source) {}
+  DeepSpeedReader(Reading& reading, const Source& source) : reading_(reading), source_(source) {}
 
   void map(const YamlNode& map) {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) pair(map.items[i], map.items[i + 1]);
@@ -111,64 +110,70 @@ class Walk {
 
  private:
   void pair(const YamlNode& key, const YamlNode& value) {
-    const auto& word = key.text;
-    if (left_open(value) || without_meaning(word)) return;
-    if (const auto ours = kOurs.find(word); ours != kOurs.end()) {
-      say(ours->second, key, value);
-    } else if (word == "deepspeed_config" || word == "zero_optimization") {
+    const auto& name = key.text;
+    if (is_auto(value) || is_ignored(name)) return;
+    if (const auto found = kRecipeKeys.find(name); found != kRecipeKeys.end()) {
+      add_setting(found->second, key, value);
+    } else if (name == "deepspeed_config" || name == "zero_optimization") {
       value.is_map() ? map(value) : refuse(key, "needs a map");
-    } else if (word == "deepspeed_config_file") {
-      follow(key, value);
-    } else if (word == "bf16" || word == "bfloat16" || word == "fp16") {
-      if (const auto* enabled = inner(value, "enabled"); enabled && !left_open(*enabled))
-        precision(word == "fp16" ? "fp16" : "bf16", key, *enabled);
+    } else if (name == "deepspeed_config_file") {
+      add_file(key, value);
+    } else if (name == "bf16" || name == "bfloat16" || name == "fp16") {
+      if (const auto* enabled = inner(value, "enabled"); enabled && !is_auto(*enabled))
+        precision(name == "fp16" ? "fp16" : "bf16", key, *enabled);
     } else {
-      odd(key, value);
+      other_key(key, value);
     }
   }
 
-  // "enabled: false" beside the other's "enabled: true" says nothing of its own.
-  void precision(const char* ours, const YamlNode& key, const YamlNode& enabled) {
+  // "enabled: false" of one precision beside "enabled: true" of the other is ignored.
+  void precision(const char* recipe_key, const YamlNode& key, const YamlNode& enabled) {
     const bool off = enabled.text == "false" || enabled.text == "False";
-    if (!off) say(ours, key, enabled);
+    if (!off) add_setting(recipe_key, key, enabled);
   }
 
-  void odd(const YamlNode& key, const YamlNode& value) {
-    const auto& word = key.text;
-    if (word.starts_with("offload_") || word == "cpu_offload") {
+  void other_key(const YamlNode& key, const YamlNode& value) {
+    const auto& name = key.text;
+    if (name.starts_with("offload_") || name == "cpu_offload") {
       const auto* device = value.is_map() ? inner(value, "device") : &value;
-      const bool none = !device || left_open(*device) || device->text == "none" ||
+      const bool none = !device || is_auto(*device) || device->text == "none" ||
                         device->text == "false" || device->text == "False";
-      if (!none) refuse(key, "nothing is offloaded; use zero_stage: 3, or load_in_4bit");
-    } else if (word == "optimizer" || word == "scheduler") {
+      if (!none) refuse(key, "there is no offloading; use zero_stage: 3 or load_in_4bit");
+    } else if (name == "optimizer" || name == "scheduler") {
       if (!all_auto(value))
-        refuse(key, "say it in the recipe: optim, learning_rate, lr_scheduler_type, warmup_steps");
-    } else if (word == "distributed_type") {
+        refuse(key,
+               "is not read from this file; set optim, learning_rate, lr_scheduler_type and "
+               "warmup_steps in the recipe");
+    } else if (name == "distributed_type") {
       if (value.text != "DEEPSPEED" && value.text != "MULTI_GPU" && value.text != "NO")
-        refuse(key, fmt::format("{} is not there; use zero_stage: 3", shown(value.text, 32)));
-    } else if (word == "fsdp_config" || word == "megatron_lm_config") {
-      if (!value.items.empty()) refuse(key, "use zero_stage: 3");
+        refuse(key, fmt::format("{} is not supported; use zero_stage: 3", shown(value.text, 32)));
+    } else if (name == "fsdp_config" || name == "megatron_lm_config") {
+      if (!value.items.empty()) refuse(key, "is not supported; use zero_stage: 3");
     } else {
       unknown(key);
     }
   }
 
-  void say(const char* ours, const YamlNode& key, const YamlNode& value) {
-    reading_.settings.push_back({find_key(ours), shown(key.text), at_line(source_.name, key.line),
-                                 source_.overrides, value});
+  void add_setting(const char* recipe_key, const YamlNode& key, const YamlNode& value) {
+    reading_.settings.push_back({find_key(recipe_key), shown(key.text),
+                                 at_line(source_.name, key.line), source_.overrides, value});
   }
 
-  void follow(const YamlNode& key, const YamlNode& value) {
-    if (followed_) return refuse(key, "a file names a file that names a file");
+  void add_file(const YamlNode& key, const YamlNode& value) {
+    if (nested_)
+      return refuse(key,
+                    "is nested too deeply: a file that another file names cannot name a third");
     try {
       const auto path = to_text(value);
       const auto top = source_.read_file(path);
-      if (!top.is_map()) throw std::runtime_error(fmt::format("{} holds no map", shown(path, 300)));
+      if (!top.is_map())
+        throw std::runtime_error(
+            fmt::format("{} is not a map of keys and values", shown(path, 300)));
       Source file = source_;
       file.name = path;
-      Walk walk(reading_, file);
-      walk.followed_ = true;
-      walk.map(top);
+      DeepSpeedReader reader(reading_, file);
+      reader.nested_ = true;
+      reader.map(top);
     } catch (const std::runtime_error& e) {
       refuse(key, e.what());
     }
@@ -180,20 +185,20 @@ class Walk {
   }
 
   void unknown(const YamlNode& key) {
-    auto line = fmt::format("{}: unknown key {} of DeepSpeed or accelerate",
+    auto line = fmt::format("{}: unknown DeepSpeed or accelerate key {}",
                             at_line(source_.name, key.line), shown(key.text));
     (source_.allow_unknown ? reading_.config.notes : reading_.errors).push_back(std::move(line));
   }
 
   Reading& reading_;
   const Source& source_;
-  bool followed_ = false;
+  bool nested_ = false;  // the file was named by another one
 };
 
 }  // namespace
 
 void collect_deepspeed(Reading& reading, const YamlNode& map, const Source& source) {
-  Walk(reading, source).map(map);
+  DeepSpeedReader(reading, source).map(map);
 }
 
 }  // namespace mgpu::train

@@ -153,7 +153,8 @@ Field numbers(std::vector<double> TrainConfig::* member, Range range) {
           .set =
               [=](TrainConfig& c, const YamlNode& v) {
                 std::vector<double> read;
-                if (!v.is_list()) throw std::runtime_error("need a list of numbers");
+                if (!v.is_list())
+                  throw std::runtime_error("need a list of numbers, such as [1, 2]");
                 for (const auto& item : v.items) range.check(read.emplace_back(to_number(item)));
                 c.*member = std::move(read);
               },

@@ -13,20 +13,20 @@
 
 namespace mgpu::train {
 
-// How a key is read into the configuration, and how the configuration shows it. `set` throws
-// std::runtime_error("need ..."); lines that it adds to config.notes are about this key.
+// How a key is read into the configuration and shown again. `set` throws
+// std::runtime_error("need ..."); the lines that it adds to config.notes are about this key.
 struct Field {
-  std::string value;  // what the reference calls the value
+  std::string value;  // the value column of the reference
   std::function<void(TrainConfig&, const YamlNode&)> set;
-  std::function<std::string(const TrainConfig&)> show;  // empty: shown by another key
+  std::function<std::string(const TrainConfig&)> show;  // empty: another key shows the value
 };
 
-// The numbers a key takes.
+// The range of numbers that a key accepts.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
-  bool above = false;  // `least` itself is out
-  bool below = false;  // `most` itself is out
+  bool above = false;  // excludes `least`
+  bool below = false;  // excludes `most`
 
   void check(double number) const;  // throws "need a number above 0, not -1"
 };
@@ -35,11 +35,11 @@ Range above(double least);
 Range at_least(double least);
 Range between(double least, double most);
 
-// Only shown: a rule sets it.
+// A field without `set`: a rule sets the member.
 Field shown_as(std::function<std::string(const TrainConfig&)> show);
 
 Field flag(bool TrainConfig::* member);
-Field inverse(bool TrainConfig::* member);  // true sets false; shown by another key
+Field inverse(bool TrainConfig::* member);  // true sets false; another key shows it
 Field flag(std::optional<bool> TrainConfig::* member);
 Field number(double TrainConfig::* member, Range range);
 Field whole(std::int64_t TrainConfig::* member, Range range);
@@ -50,43 +50,43 @@ Field text(std::string TrainConfig::* member);
 Field words(std::vector<std::string> TrainConfig::* member);
 Field numbers(std::vector<double> TrainConfig::* member, Range range);
 
-// A word and what it stands for; of several words for one thing the first is shown.
+// The names of a choice and their values. If several names have the same value, the first is shown.
 template <class Value>
-using Words = std::vector<std::pair<std::string, Value>>;
+using Choices = std::vector<std::pair<std::string, Value>>;
 
-// The place of a value's text in `known`, whatever its case, with - for _; throws "need one of
-// ..., not ..." and lists each thing once.
+// The index in `known` of a value's text; case is ignored and - equals _. Throws "need one of ...,
+// not ..." with the names that are `listed`.
 std::size_t choose(const YamlNode& value, const std::vector<std::string>& known,
                    const std::vector<bool>& listed);
 
 template <class Value>
-Value choose(const YamlNode& value, const Words<Value>& words) {
+Value choose(const YamlNode& value, const Choices<Value>& choices) {
   std::vector<std::string> known;
   std::vector<bool> listed;
-  for (std::size_t i = 0; i < words.size(); ++i) {
+  for (std::size_t i = 0; i < choices.size(); ++i) {
     bool first = true;
-    for (std::size_t j = 0; j < i; ++j) first = first && !(words[j].second == words[i].second);
-    known.push_back(words[i].first);
+    for (std::size_t j = 0; j < i; ++j) first = first && !(choices[j].second == choices[i].second);
+    known.push_back(choices[i].first);
     listed.push_back(first);
   }
-  return words[choose(value, known, listed)].second;
+  return choices[choose(value, known, listed)].second;
 }
 
 template <class Value>
-std::string word_for(const Value& value, const Words<Value>& words) {
-  for (const auto& [word, meant] : words)
-    if (meant == value) return word;
+std::string choice_name(const Value& value, const Choices<Value>& choices) {
+  for (const auto& [name, meant] : choices)
+    if (meant == value) return name;
   return {};
 }
 
 template <class Value>
-Field choice(Value TrainConfig::* member, Words<Value> words) {
+Field choice(Value TrainConfig::* member, Choices<Value> choices) {
   std::string listed;
-  for (const auto& [word, meant] : words)
-    if (word == word_for(meant, words)) listed += (listed.empty() ? "" : "|") + word;
+  for (const auto& [name, meant] : choices)
+    if (name == choice_name(meant, choices)) listed += (listed.empty() ? "" : "|") + name;
   return {.value = listed,
-          .set = [=](TrainConfig& c, const YamlNode& v) { c.*member = choose(v, words); },
-          .show = [=](const TrainConfig& c) { return word_for(c.*member, words); }};
+          .set = [=](TrainConfig& c, const YamlNode& v) { c.*member = choose(v, choices); },
+          .show = [=](const TrainConfig& c) { return choice_name(c.*member, choices); }};
 }
 
 std::string shown_number(double number);

@@ -25,13 +25,20 @@ std::vector<KeySpec> all_keys() {
     std::vector<KeySpec> (*keys)();
   };
   constexpr Part kParts[] = {
-      {KeyGroup::model, model_keys},           {KeyGroup::data, data_keys},
-      {KeyGroup::batch, batch_keys},           {KeyGroup::optimizer, optimizer_keys},
-      {KeyGroup::memory, memory_keys},         {KeyGroup::lora, lora_keys},
-      {KeyGroup::evaluation, evaluation_keys}, {KeyGroup::checkpoints, checkpoint_keys},
-      {KeyGroup::logging, logging_keys},       {KeyGroup::chance, chance_keys},
-      {KeyGroup::launcher, launcher_keys},     {KeyGroup::grpo, grpo_keys},
-      {KeyGroup::elsewhere, noted_keys},       {KeyGroup::elsewhere, refused_keys},
+      {KeyGroup::model, model_keys},
+      {KeyGroup::data, data_keys},
+      {KeyGroup::batch, batch_keys},
+      {KeyGroup::optimizer, optimizer_keys},
+      {KeyGroup::memory, memory_keys},
+      {KeyGroup::lora, lora_keys},
+      {KeyGroup::evaluation, evaluation_keys},
+      {KeyGroup::checkpoints, checkpoint_keys},
+      {KeyGroup::logging, logging_keys},
+      {KeyGroup::seeds, seed_keys},
+      {KeyGroup::launcher, launcher_keys},
+      {KeyGroup::grpo, grpo_keys},
+      {KeyGroup::other_trainers, ignored_keys},
+      {KeyGroup::other_trainers, refused_keys},
   };
   std::vector<KeySpec> all;
   for (const auto& part : kParts) {
@@ -81,7 +88,8 @@ const KeySpec* find_key(std::string_view name) {
 std::string nearest_key(std::string_view name) {
   static const std::vector<std::string> known = [] {
     std::vector<std::string> names;
-    for (const auto& key : config_keys()) names.push_back(key.name);  // first: they win a draw
+    for (const auto& key : config_keys())
+      names.push_back(key.name);  // first, so that they win a tie
     for (const auto& key : config_keys())
       names.insert(names.end(), key.aliases.begin(), key.aliases.end());
     return names;
@@ -101,7 +109,7 @@ std::string_view title(KeyGroup group) {
     case KeyGroup::data:
       return "Data";
     case KeyGroup::batch:
-      return "Batch and length of the run";
+      return "Batch size and run length";
     case KeyGroup::optimizer:
       return "Optimizer";
     case KeyGroup::memory:
@@ -113,15 +121,15 @@ std::string_view title(KeyGroup group) {
     case KeyGroup::checkpoints:
       return "Checkpoints";
     case KeyGroup::logging:
-      return "What a person sees";
-    case KeyGroup::chance:
-      return "Chance";
+      return "Logging";
+    case KeyGroup::seeds:
+      return "Seeds and determinism";
     case KeyGroup::launcher:
-      return "The launcher's";
+      return "Launcher keys";
     case KeyGroup::grpo:
       return "GRPO";
-    case KeyGroup::elsewhere:
-      return "Known from elsewhere";
+    case KeyGroup::other_trainers:
+      return "Keys of other trainers";
   }
   return {};
 }

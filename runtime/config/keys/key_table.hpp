@@ -18,34 +18,34 @@ enum class KeyGroup {
   evaluation,
   checkpoints,
   logging,
-  chance,
+  seeds,
   launcher,
   grpo,
-  elsewhere
+  other_trainers
 };
 
-// What becomes of a key.
+// How this program handles a key.
 enum class KeyUse {
-  used,      // it goes into TrainConfig: by its field, or by a rule (rules.hpp) if it has none
-  launcher,  // mgpu-run reads it, not this program
-  noted,     // accepted and without effect; `instead` says what is done
-  refused    // an error, `instead` says what to do; unless the value asks for nothing
+  used,      // sets TrainConfig: through its field, or through a rule (rules.hpp) if it has none
+  launcher,  // read by mgpu-run, not by this program
+  ignored,   // accepted without effect, with a note; `instead`: what happens instead
+  refused    // an error, unless the value is harmless; `instead`: what to do
 };
 
 enum class KeyTask { any, sft, grpo };
 
-// Everything there is to know of one key of a recipe. Reading, --check, the templates' test and
-// docs/training.md are all served from here, so that a key is written down once.
+// The definition of one recipe key. Reading, `check`, the templates' test and docs/keys.md all use
+// it, so that each key is defined in one place.
 struct KeySpec {
   std::string name;
   std::vector<std::string> aliases = {};
   Field field = {};
   std::string help = {};
-  std::string initial = {};  // the default in words, where the field does not show one
-  std::string value = {};    // what the reference calls the value, where there is no field
-  std::string sets = {};     // the key of which this is another way to speak
+  std::string initial = {};  // text of the default, if the field does not show it
+  std::string value = {};    // the value column of the reference, if there is no field
+  std::string sets = {};     // the key that this key is another form of
   std::string instead = {};
-  std::vector<std::string> harmless = {};  // values of a refused key that ask for nothing
+  std::vector<std::string> harmless = {};  // accepted values of a refused key
   KeyUse use = KeyUse::used;
   KeyTask task = KeyTask::any;
   KeyGroup group = KeyGroup::model;
@@ -53,21 +53,21 @@ struct KeySpec {
   const std::string& meaning() const { return sets.empty() ? name : sets; }
 };
 
-// The whole table, by groups.
+// All keys, ordered by group.
 const std::vector<KeySpec>& config_keys();
 
-// The key of this name or alias, with dashes or underscores, in any case; null when there is none.
+// The key with this name or alias, or null. Dashes equal underscores, and case is ignored.
 const KeySpec* find_key(std::string_view name);
 
-// The name or alias that `name` was most likely meant to be; empty: none is near.
+// The name or alias nearest to `name`; empty if none is near.
 std::string nearest_key(std::string_view name);
 
-// The default as a person reads it; empty: none.
+// The default as readable text; empty if there is none.
 std::string default_text(const KeySpec& key);
 
 std::string_view title(KeyGroup group);
 
-// The parts of the table, each in its own file.
+// The parts of the table, in several source files.
 std::vector<KeySpec> model_keys();
 std::vector<KeySpec> data_keys();
 std::vector<KeySpec> batch_keys();
@@ -77,10 +77,10 @@ std::vector<KeySpec> lora_keys();
 std::vector<KeySpec> evaluation_keys();
 std::vector<KeySpec> checkpoint_keys();
 std::vector<KeySpec> logging_keys();
-std::vector<KeySpec> chance_keys();
+std::vector<KeySpec> seed_keys();
 std::vector<KeySpec> launcher_keys();
 std::vector<KeySpec> grpo_keys();
-std::vector<KeySpec> noted_keys();
+std::vector<KeySpec> ignored_keys();
 std::vector<KeySpec> refused_keys();
 
 }  // namespace mgpu::train

@@ -42,7 +42,7 @@ constexpr Optimizer kOptimizers[] = {
     {"paged_adamw_8bit", kAdamW8, true},
 };
 
-// The numbers that each schedule takes.
+// The parameters of each schedule.
 const std::map<std::string, std::vector<std::string>>& schedules() {
   static const std::map<std::string, std::vector<std::string>> all{
       {"linear", {}},
@@ -60,8 +60,8 @@ const std::map<std::string, std::vector<std::string>>& schedules() {
   return all;
 }
 
-// transformers' defaults for the words of warmup_stable_decay, which are all that we have.
-bool harmless_word(const std::string& name, const YamlNode& value) {
+// Parameters of warmup_stable_decay at transformers' defaults, which are the only supported values.
+bool is_default_shape(const std::string& name, const YamlNode& value) {
   return (name == "warmup_type" && value.text == "linear") ||
          (name == "decay_type" && value.text == "cosine");
 }
@@ -78,12 +78,12 @@ void set_optimizer(TrainConfig& config, const YamlNode& value) {
     if (name != known.name) continue;
     config.optim = known.ours;
     if (known.paged)
-      config.notes.push_back(fmt::format("runs as {}: its states stay on the GPU", known.ours));
+      config.notes.push_back(
+          fmt::format("runs as {}: the optimizer state stays on the GPU", known.ours));
     return;
   }
-  throw std::runtime_error(
-      fmt::format("{} is not there; there are {} (exact) and {} (8-bit states)",
-                  shown(value.text, 48), kAdamW, kAdamW8));
+  throw std::runtime_error(fmt::format("{} is not supported; use {} (exact) or {} (8-bit moments)",
+                                       shown(value.text, 48), kAdamW, kAdamW8));
 }
 
 void set_betas(TrainConfig& config, const YamlNode& value) {
@@ -118,11 +118,12 @@ void set_scheduler_numbers(TrainConfig& config, const YamlNode& value) {
   for (std::size_t i = 0; i + 1 < value.items.size(); i += 2) {
     const auto& name = value.items[i].text;
     const auto& number = value.items[i + 1];
-    if (is_null(number) || harmless_word(name, number)) continue;
+    if (is_null(number) || is_default_shape(name, number)) continue;
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw std::runtime_error(
-          fmt::format("{} takes {}, not {}", config.lr_scheduler_type,
-                      known.empty() ? "no numbers" : fmt::format("{}", fmt::join(known, ", ")),
+          fmt::format("{} has {}, not {}", config.lr_scheduler_type,
+                      known.empty() ? "no parameters"
+                                    : fmt::format("the parameters {}", fmt::join(known, ", ")),
                       shown(name, 48)));
     try {
       config.lr_scheduler_kwargs[name] = to_number(number);

@@ -8,21 +8,22 @@
 
 namespace mgpu::train {
 
-// What other systems call optimizers and schedules, and what we have instead. Each throws
-// std::runtime_error with the list of what there is.
+// Maps other trainers' names of optimizers and schedules to ours. Each function throws
+// std::runtime_error with the list of supported names.
 
-// `optim`: adamw_torch_fused or adamw_8bit; paged variants run unpaged, with a note.
+// Sets `optim` to adamw_torch_fused or adamw_8bit. Paged variants run unpaged, with a note.
 void set_optimizer(TrainConfig& config, const YamlNode& value);
 
-// `betas: [0.9, 0.999]`.
+// Reads `betas: [0.9, 0.999]`.
 void set_betas(TrainConfig& config, const YamlNode& value);
 
 void set_scheduler(TrainConfig& config, const YamlNode& value);
 
-// Checks `lr_scheduler_kwargs` against the schedule, which must be set before.
+// Reads `lr_scheduler_kwargs` and checks it against the schedule. Requires: set_scheduler was
+// called before, or the default schedule applies.
 void set_scheduler_numbers(TrainConfig& config, const YamlNode& value);
 
-// The names that lr_scheduler_type takes.
+// The values of lr_scheduler_type.
 std::vector<std::string> scheduler_names();
 
 }  // namespace mgpu::train

@@ -51,21 +51,22 @@ std::string other_table(const char* heading, KeyUse use) {
 
 std::string keys_markdown() {
   std::string text;
-  auto group = KeyGroup::elsewhere;
+  auto group = KeyGroup::other_trainers;
   for (const auto& key : config_keys()) {
     if (key.use != KeyUse::used) continue;
     if (key.group != group)
-      text += fmt::format(
-          "\n### {}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n",
-          title(key.group));
+      text +=
+          fmt::format("\n## {}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n",
+                      title(key.group));
     group = key.group;
     text += used_row(key);
   }
-  text += fmt::format("\n### {}\n\n{}", title(KeyGroup::launcher),
-                      other_table("where it belongs", KeyUse::launcher));
-  text += "\n### Accepted without effect\n\n" + other_table("what is done instead", KeyUse::noted);
+  text += fmt::format("\n## {}\n\n{}", title(KeyGroup::launcher),
+                      other_table("what to use", KeyUse::launcher));
+  text += "\n## Accepted without effect\n\n" + other_table("what happens instead", KeyUse::ignored);
   text +=
-      "\n### Refused\n\nUnless the value asks for nothing, as `false`, `null` or `none` do.\n\n" +
+      "\n## Refused\n\nValues that switch the feature off, such as `false`, `null` or `none`, are "
+      "accepted.\n\n" +
       other_table("what to do", KeyUse::refused);
   return text;
 }

@@ -4,8 +4,8 @@
 
 namespace mgpu::train {
 
-// The reference of all keys as Markdown: what docs/training.md holds below its mark, and what
-// `mgpu-train keys` prints.
+// The reference of all keys as Markdown: the part of docs/keys.md below its mark, and the output of
+// `mgpu-train keys`.
 std::string keys_markdown();
 
 }  // namespace mgpu::train

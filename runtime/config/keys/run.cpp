@@ -1,4 +1,4 @@
-// The table's part about evaluation, checkpoints, logging and chance.
+// The keys of evaluation, checkpoints, logging and seeds.
 
 #include <algorithm>
 #include <stdexcept>
@@ -43,8 +43,8 @@ void set_reports(C& c, const YamlNode& value) {
       add_report(c, "wandb");
     } else {
       c.notes.push_back(
-          fmt::format("{} is not written; metrics are in metrics.jsonl, and "
-                      "tensorboard and wandb can be asked for",
+          fmt::format("{} is not supported; metrics are in metrics.jsonl, and in the formats "
+                      "tensorboard and wandb if report_to lists them",
                       rendezvous::shown(name, 32)));
     }
   }
@@ -58,58 +58,59 @@ void add_if_true(C& c, const YamlNode& value) {
 constexpr char kTensorboard[] = "tensorboard";
 constexpr char kWandb[] = "wandb";
 
-const Words<When> kWhen{
+const Choices<When> kWhen{
     {"no", When::no}, {"false", When::no}, {"steps", When::steps}, {"epoch", When::epoch}};
 
-Words<When> when_to_save() {
-  auto words = kWhen;
-  words.emplace_back("best", When::best);
-  return words;
+Choices<When> when_to_save() {
+  auto choices = kWhen;
+  choices.emplace_back("best", When::best);
+  return choices;
 }
 
 void set_save_limit(C& c, const YamlNode& value) {
   const auto most = to_whole(value);
-  if (most < -1) throw std::runtime_error("need a number of checkpoints, or 0 for all");
+  if (most < -1) throw std::runtime_error("need a number of checkpoints to keep, or 0 for all");
   c.save_total_limit = std::max<std::int64_t>(0, most);
 }
 
 }  // namespace
 
-// clang-format off: one paragraph a key reads better than one line a field.
+// clang-format off: one paragraph per key is easier to read than one line per field.
 std::vector<KeySpec> evaluation_keys() {
   return {
       {.name = "eval_strategy",
        .aliases = {"evaluation_strategy"},
        .field = choice(&C::eval_strategy, kWhen),
        .help = "when to evaluate",
-       .initial = "steps if eval_steps and something to evaluate on are there, else no"},
+       .initial = "steps if eval_steps and evaluation data are set, else no"},
       {.name = "eval_steps",
        .aliases = {"eval_step", "eval_every"},
        .field = number(&C::eval_steps, at_least(0)),
-       .help = "between evaluations; below 1 a fraction of all steps; 0: as logging_steps"},
+       .help = "steps between evaluations; below 1: a fraction of all steps; 0: the value of "
+               "logging_steps"},
       {.name = "evals_per_epoch",
-       .help = "the same, counted in an epoch",
+       .help = "evaluations per epoch",
        .value = "N",
        .sets = "eval_steps"},
       {.name = "eval_on_start",
        .field = flag(&C::eval_on_start),
-       .help = "also before the first step"},
+       .help = "also evaluates before the first step"},
       {.name = "load_best_model_at_end",
        .field = flag(&C::load_best_model_at_end),
-       .help = "ends with the checkpoint that evaluated best"},
+       .help = "loads the checkpoint with the best evaluation at the end of the run"},
       {.name = "metric_for_best_model",
        .field = text(&C::metric_for_best_model),
-       .help = "which number decides; for grpo the reward"},
+       .help = "metric that decides which checkpoint is best; for grpo: reward"},
       {.name = "greater_is_better",
        .field = flag(&C::greater_is_better),
-       .help = "and in which direction; auto: not for a loss"},
+       .help = "whether higher values of the metric are better; auto: true, except for a loss"},
       {.name = "early_stopping_patience",
        .aliases = {"early_stopping_steps"},
        .field = whole(&C::early_stopping_patience, at_least(0)),
-       .help = "evaluations without a better one that end the run; 0: never"},
+       .help = "stops after this many evaluations without improvement; 0: never"},
       {.name = "early_stopping_threshold",
        .field = number(&C::early_stopping_threshold, at_least(0)),
-       .help = "how much better counts"},
+       .help = "smallest change that counts as an improvement"},
   };
 }
 
@@ -118,16 +119,16 @@ std::vector<KeySpec> checkpoint_keys() {
       {.name = "output_dir",
        .aliases = {"save_dir", "output_path", "checkpoint_dir"},
        .field = text(&C::output_dir),
-       .help = "where checkpoints and logs go"},
+       .help = "folder of checkpoints, logs and the final model"},
       {.name = "save_strategy",
        .field = choice(&C::save_strategy, when_to_save()),
-       .help = "when to save"},
+       .help = "when to save checkpoints"},
       {.name = "save_steps",
        .aliases = {"save_every", "checkpoint_steps"},
        .field = number(&C::save_steps, above(0)),
-       .help = "between checkpoints; below 1 a fraction of all steps"},
+       .help = "steps between checkpoints; below 1: a fraction of all steps"},
       {.name = "saves_per_epoch",
-       .help = "the same, counted in an epoch",
+       .help = "checkpoints per epoch",
        .value = "N",
        .sets = "save_steps"},
       {.name = "save_total_limit",
@@ -135,22 +136,23 @@ std::vector<KeySpec> checkpoint_keys() {
        .field = {.value = "N",
                  .set = set_save_limit,
                  .show = [](const C& c) { return std::to_string(c.save_total_limit); }},
-       .help = "older checkpoints are removed; the best is kept; 0: all stay"},
+       .help = "number of checkpoints to keep: older ones are deleted, except the best; 0: all "
+               "are kept"},
       {.name = "save_only_model",
        .field = flag(&C::save_only_model),
-       .help = "without what is needed to resume"},
+       .help = "omits the training state: such a checkpoint cannot be resumed from"},
       {.name = "save_final_model",
        .field = flag(&C::save_final_model),
-       .help = "the model in output_dir itself when the run is done, with any save_strategy"},
+       .help = "saves the final model in output_dir itself, with any save_strategy"},
       {.name = "resume_from_checkpoint",
        .aliases = {"resume"},
        .field = {.value = "auto|no|DIR",
                  .set = set_resume,
                  .show = [](const C& c) { return c.resume_from_checkpoint; }},
-       .help = "auto: from the newest complete one in output_dir, if any"},
+       .help = "auto: resumes from the newest complete checkpoint in output_dir, if there is one"},
       {.name = "auto_resume_from_checkpoints",
        .field = {.value = "true|false", .set = set_auto_resume},
-       .help = "true is auto, false no",
+       .help = "true means auto, false means no",
        .sets = "resume_from_checkpoint"},
   };
 }
@@ -160,50 +162,52 @@ std::vector<KeySpec> logging_keys() {
       {.name = "logging_steps",
        .aliases = {"log_every", "log_steps", "log_interval"},
        .field = number(&C::logging_steps, above(0)),
-       .help = "between lines of the log; below 1 a fraction of all steps"},
+       .help = "steps between log lines; below 1: a fraction of all steps"},
       {.name = "logging_first_step",
        .field = flag(&C::logging_first_step),
-       .help = "also after the first step"},
+       .help = "also logs the first step"},
       {.name = "report_to",
        .field = {.value = "LIST",
                  .set = set_reports,
                  .show = [](const C& c) { return shown_words(c.report_to); }},
-       .help = "besides JSON lines: tensorboard, wandb (files to sync)",
+       .help = "formats to write besides metrics.jsonl: tensorboard, wandb (files to sync later)",
        .initial = "none"},
       {.name = "use_tensorboard",
        .field = {.value = "true|false", .set = add_if_true<kTensorboard>},
-       .help = "adds tensorboard to report_to"},
+       .help = "true adds tensorboard to report_to"},
       {.name = "enable_wandb",
        .aliases = {"use_wandb"},
        .field = {.value = "true|false", .set = add_if_true<kWandb>},
-       .help = "adds wandb to report_to"},
+       .help = "true adds wandb to report_to"},
       {.name = "logging_dir",
        .aliases = {"log_dir", "tensorboard_dir"},
        .field = text(&C::logging_dir),
-       .help = "where event files go",
+       .help = "folder of TensorBoard event files",
        .initial = "output_dir/runs"},
       {.name = "run_name",
        .aliases = {"wandb_run_name", "wandb_name", "experiment_name"},
        .field = text(&C::run_name),
-       .help = "what the run is called"},
-      {.name = "wandb_project", .field = text(&C::wandb_project), .help = "for what wandb syncs"},
+       .help = "name of the run"},
+      {.name = "wandb_project",
+       .field = text(&C::wandb_project),
+       .help = "wandb project of the run"},
       {.name = "plot_loss",
        .field = flag(&C::plot_loss),
-       .help = "a picture of the loss at the end"},
+       .help = "writes a plot of the loss at the end of the run"},
   };
 }
 
-std::vector<KeySpec> chance_keys() {
+std::vector<KeySpec> seed_keys() {
   return {
       {.name = "seed",
        .aliases = {"random_state", "train_seed", "random_seed"},
        .field = seed(&C::seed),
-       .help = "of everything random"},
-      {.name = "data_seed", .field = seed(&C::data_seed), .help = "of the order of rows alone"},
+       .help = "seed of all random numbers"},
+      {.name = "data_seed", .field = seed(&C::data_seed), .help = "seed of the order of rows"},
       {.name = "full_determinism",
        .aliases = {"deterministic"},
        .field = flag(&C::full_determinism),
-       .help = "only operations that give the same bits again; slower"},
+       .help = "uses only operations that give bitwise identical results; slower"},
   };
 }
 // clang-format on

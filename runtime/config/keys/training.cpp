@@ -1,4 +1,4 @@
-// The table's part about the optimizer, precision, memory, parallelism and LoRA.
+// The keys of the optimizer, precision, memory, parallelism and LoRA.
 
 #include <cmath>
 #include <map>
@@ -15,12 +15,12 @@ namespace {
 
 using C = TrainConfig;
 
-// PyTorch counts a bucket in MiB of gradients; we in elements, which are fp32.
+// PyTorch counts a bucket in MiB of gradients, this program in elements, which are fp32.
 void set_bucket_megabytes(C& c, const YamlNode& value) {
   const double megabytes = to_number(value);
   Range{.least = 0, .most = 1e6, .above = true}.check(megabytes);
   c.reduce_bucket_size = static_cast<std::int64_t>(std::ceil(megabytes * (1 << 20) / 4));
-  c.notes.push_back(fmt::format("is reduce_bucket_size: {} elements", c.reduce_bucket_size));
+  c.notes.push_back(fmt::format("means reduce_bucket_size: {} (elements)", c.reduce_bucket_size));
 }
 
 void set_timeout_minutes(C& c, const YamlNode& value) {
@@ -31,13 +31,14 @@ void set_timeout_minutes(C& c, const YamlNode& value) {
 
 void set_quantization_bit(C& c, const YamlNode& value) {
   const auto bits = to_whole(value);
-  if (bits != 4) throw std::runtime_error("only 4-bit weights are supported; say 4, or leave it");
+  if (bits != 4)
+    throw std::runtime_error("only 4-bit weights are supported; set it to 4 or leave it out");
   c.load_in_4bit = true;
 }
 
 void set_target_linear(C& c, const YamlNode& value) {
   if (!to_flag(value))
-    throw std::runtime_error("false says no layers; list them in lora_target_modules");
+    throw std::runtime_error("false selects no layers; list the layers in lora_target_modules");
   c.lora_target_modules.clear();
 }
 
@@ -48,14 +49,14 @@ void set_targets(C& c, const YamlNode& value) {
   c.lora_target_modules = all ? std::vector<std::string>{} : layers;
 }
 
-const Words<Dtype> kDtypeWords{{"auto", Dtype::automatic},
-                               {"bf16", Dtype::bf16},
-                               {"fp16", Dtype::fp16},
-                               {"fp32", Dtype::fp32}};
-const Words<Recompute> kRecomputeWords{{"auto", Recompute::automatic},
-                                       {"false", Recompute::no},
-                                       {"true", Recompute::full},
-                                       {"offload", Recompute::offload}};
+const Choices<Dtype> kDtypes{{"auto", Dtype::automatic},
+                             {"bf16", Dtype::bf16},
+                             {"fp16", Dtype::fp16},
+                             {"fp32", Dtype::fp32}};
+const Choices<Recompute> kRecomputes{{"auto", Recompute::automatic},
+                                     {"false", Recompute::no},
+                                     {"true", Recompute::full},
+                                     {"offload", Recompute::offload}};
 
 std::string shown_map(const std::map<std::string, double>& numbers) {
   std::vector<std::string> words;
@@ -63,88 +64,93 @@ std::string shown_map(const std::map<std::string, double>& numbers) {
   return shown_words(words);
 }
 
-Field only_set(std::string value, void (*set)(C&, const YamlNode&)) {
+Field write_only(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
 }
 
-Field dtype_word(std::string C::* member) {
+Field dtype_choice(std::string C::* member) {
   return choice(member,
                 {{"fp32", "fp32"}, {"float32", "fp32"}, {"bf16", "bf16"}, {"bfloat16", "bf16"}});
 }
 
 }  // namespace
 
-// clang-format off: one paragraph a key reads better than one line a field.
+// clang-format off: one paragraph per key is easier to read than one line per field.
 std::vector<KeySpec> optimizer_keys() {
   return {
       {.name = "learning_rate",
        .aliases = {"lr"},
        .field = number(&C::learning_rate, at_least(0)),
-       .help = "the highest rate of the schedule",
+       .help = "peak learning rate of the schedule",
        .initial = "2e-05; 1e-06 for grpo"},
       {.name = "lr_scheduler_type",
        .aliases = {"lr_scheduler", "scheduler", "lr_schedule"},
        .field = {.value = "NAME",
                  .set = set_scheduler,
                  .show = [](const C& c) { return c.lr_scheduler_type; }},
-       .help = "shape of the rate over the run",
+       .help = "learning rate schedule: linear, constant, constant_with_warmup, cosine, "
+               "cosine_with_restarts, cosine_with_min_lr, cosine_warmup_with_min_lr, polynomial, "
+               "inverse_sqrt or warmup_stable_decay",
        .initial = "linear"},
       {.name = "lr_scheduler_kwargs",
        .field = shown_as([](const TrainConfig& c) { return shown_map(c.lr_scheduler_kwargs); }),
-       .help = "numbers of the schedule, such as {min_lr_rate: 0.1}",
+       .help = "parameters of the schedule, such as {min_lr_rate: 0.1}",
        .value = "MAP"},
       {.name = "cosine_min_lr_ratio",
        .aliases = {"final_lr_fraction"},
-       .help = "the cosine ends at this part of learning_rate: cosine_with_min_lr",
+       .help = "final learning rate as a fraction of learning_rate; selects cosine_with_min_lr",
        .value = "NUMBER"},
       {.name = "warmup_steps",
        .aliases = {"num_warmup_steps", "lr_warmup_steps"},
        .field = shown_as([](const TrainConfig& c) { return shown_number(c.warmup_steps); }),
-       .help = "steps until the highest rate; below 1 a fraction of all steps",
+       .help = "steps until the peak learning rate; below 1: a fraction of all steps",
        .initial = "0",
        .value = "NUMBER"},
       {.name = "warmup_ratio",
        .aliases = {"lr_warmup_ratio"},
-       .help = "older way to say it: a fraction of all steps",
+       .help = "older name: a fraction of all steps",
        .value = "NUMBER",
        .sets = "warmup_steps"},
       {.name = "optim",
        .aliases = {"optimizer", "optimizer_type"},
        .field = {.value = "NAME", .set = set_optimizer, .show = [](const C& c) { return c.optim; }},
-       .help = "AdamW; adamw_8bit holds its moments in 8 bits",
+       .help = "AdamW; adamw_8bit keeps its moments in 8 bits",
        .initial = "adamw_torch_fused"},
       {.name = "adam_beta1",
        .aliases = {"beta1", "adamw_beta1"},
        .field = number(&C::adam_beta1, {.least = 0, .most = 1, .below = true}),
-       .help = "decay of the mean of gradients"},
+       .help = "decay rate of the first moment (mean of the gradients)"},
       {.name = "adam_beta2",
        .aliases = {"beta2", "adamw_beta2"},
        .field = number(&C::adam_beta2, {.least = 0, .most = 1, .below = true}),
-       .help = "decay of the mean of their squares"},
+       .help = "decay rate of the second moment (mean of their squares)"},
       {.name = "betas",
        .aliases = {"adam_betas"},
-       .field = only_set("[B1, B2]", set_betas),
-       .help = "both at once"},
+       .field = write_only("[B1, B2]", set_betas),
+       .help = "adam_beta1 and adam_beta2 in one key"},
       {.name = "adam_epsilon",
        .aliases = {"adamw_epsilon", "eps", "adam_eps"},
        .field = number(&C::adam_epsilon, above(0)),
-       .help = "keeps the division finite"},
+       .help = "term that keeps AdamW's division finite"},
       {.name = "weight_decay",
        .aliases = {"wd"},
        .field = number(&C::weight_decay, at_least(0)),
-       .help = "not applied to norms and biases"},
+       .help = "weight decay; not applied to norms and biases"},
       {.name = "max_grad_norm",
        .aliases = {"clip_grad", "grad_clip", "gradient_clip", "gradient_clipping", "clip_grad_norm",
                    "gradient_clip_val"},
        .field = number(&C::max_grad_norm, at_least(0)),
-       .help = "gradients are scaled down to this norm; 0: never"},
-      {.name = "optim_dtype", .field = dtype_word(&C::optim_dtype), .help = "of AdamW's moments"},
+       .help = "gradients are clipped to this norm; 0: no clipping"},
+      {.name = "optim_dtype",
+       .field = dtype_choice(&C::optim_dtype),
+       .help = "dtype of AdamW's moments"},
       {.name = "grad_dtype",
-       .field = dtype_word(&C::grad_dtype),
-       .help = "in which gradients accumulate and are reduced"},
+       .field = dtype_choice(&C::grad_dtype),
+       .help = "dtype in which gradients are accumulated and reduced"},
       {.name = "on_non_finite",
        .field = choice(&C::on_non_finite, {{"skip", NonFinite::skip}, {"stop", NonFinite::stop}}),
-       .help = "what a step with infinite or NaN gradients does"},
+       .help = "what to do with a step whose gradients are infinite or NaN: skip it, or stop the "
+               "run"},
   };
 }
 
@@ -152,29 +158,32 @@ std::vector<KeySpec> memory_keys() {
   return {
       {.name = "dtype",
        .aliases = {"torch_dtype", "infer_dtype", "precision"},
-       .field = shown_as([](const TrainConfig& c) { return word_for(c.dtype, kDtypeWords); }),
-       .help = "of the computation; the optimizer's master weights are fp32",
+       .field = shown_as([](const TrainConfig& c) { return choice_name(c.dtype, kDtypes); }),
+       .help = "dtype of the computation; the optimizer's master weights are always fp32",
        .initial = "auto: bf16 on GPUs, fp32 on CPUs",
        .value = "auto|bf16|fp16|fp32"},
       {.name = "bf16",
        .aliases = {"pure_bf16"},
-       .help = "true is dtype: bf16, false fp32",
+       .help = "true means dtype: bf16, false means dtype: fp32",
        .value = "true|false|auto",
        .sets = "dtype"},
-      {.name = "fp16", .help = "true is dtype: fp16", .value = "true|false|auto", .sets = "dtype"},
+      {.name = "fp16",
+       .help = "true means dtype: fp16",
+       .value = "true|false|auto",
+       .sets = "dtype"},
       {.name = "mixed_precision",
        .aliases = {"enable_mixed_precision"},
-       .help = "bf16, fp16 or no; true is auto, false fp32",
+       .help = "bf16, fp16 or no; true means dtype: auto, false means dtype: fp32",
        .value = "WORD",
        .sets = "dtype"},
       {.name = "gradient_checkpointing",
        .aliases = {"enable_gradient_checkpointing", "use_gradient_checkpointing", "recompute",
                    "activation_checkpointing"},
        .field = shown_as([](const TrainConfig& c) {
-         return word_for(c.gradient_checkpointing, kRecomputeWords);
+         return choice_name(c.gradient_checkpointing, kRecomputes);
        }),
-       .help = "recompute layers in the backward pass; offload (or unsloth) moves their inputs to "
-               "the host, auto decides by memory",
+       .help = "recomputes layers in the backward pass; offload (or unsloth) also moves their "
+               "inputs to host memory; auto decides by the memory of the GPU",
        .initial = "auto",
        .value = "true|false|auto|offload"},
       {.name = "disable_gradient_checkpointing",
@@ -182,37 +191,38 @@ std::vector<KeySpec> memory_keys() {
        .value = "true|false",
        .sets = "gradient_checkpointing"},
       {.name = "activation_offloading",
-       .help = "true is gradient_checkpointing: offload",
+       .help = "true means gradient_checkpointing: offload",
        .value = "true|false",
        .sets = "gradient_checkpointing"},
       {.name = "zero_stage",
        .aliases = {"zero_level", "zero"},
        .field = shown_as([](const TrainConfig& c) {
-         return c.zero_stage == kAutomaticStage ? std::string("auto") : std::to_string(c.zero_stage);
+         return c.zero_stage == kAutomaticStage ? std::string("auto")
+                                                : std::to_string(c.zero_stage);
        }),
-       .help = "what is spread over the ranks: 1 optimizer, 2 also gradients, 3 also weights; auto: 1, "
-               "or the first that fits",
+       .help = "what is sharded over the ranks: 1 optimizer state, 2 also gradients, 3 also "
+               "weights; auto: 0 on one rank, else 1 or the first higher stage that fits",
        .initial = "auto",
        .value = "auto|0|1|2|3"},
       {.name = "deepspeed",
        .aliases = {"deepspeed_config", "accelerate_config", "zero_optimization"},
-       .help =
-           "a DeepSpeed JSON or accelerate YAML, or its keys inline: stage and buckets are taken",
+       .help = "DeepSpeed JSON or accelerate YAML file, or its keys inline; see [DeepSpeed and "
+               "accelerate files](training.md#deepspeed-and-accelerate-files)",
        .value = "PATH|MAP"},
       {.name = "reduce_bucket_size",
        .field = whole(&C::reduce_bucket_size, at_least(0)),
-       .help = "elements of gradients reduced at a time; 0: chosen"},
+       .help = "gradient elements per reduction; 0: chosen automatically"},
       {.name = "ddp_bucket_cap_mb",
        .aliases = {"bucket_cap_mb"},
-       .field = only_set("NUMBER", set_bucket_megabytes),
-       .help = "the same in MiB of fp32",
+       .field = write_only("NUMBER", set_bucket_megabytes),
+       .help = "the same in MiB of fp32 gradients",
        .sets = "reduce_bucket_size"},
       {.name = "allgather_bucket_size",
        .field = whole(&C::allgather_bucket_size, at_least(0)),
-       .help = "elements of weights gathered at a time; 0: chosen"},
+       .help = "weight elements per all-gather; 0: chosen automatically"},
       {.name = "overlap_comm",
        .field = flag(&C::overlap_comm),
-       .help = "communicate while the backward pass runs"},
+       .help = "overlaps communication with the backward pass"},
       {.name = "gradient_aggregation",
        .aliases = {"aggregation_method", "aggregation"},
        .field = choice(&C::gradient_aggregation, {{"weighted", Aggregation::weighted},
@@ -220,29 +230,31 @@ std::vector<KeySpec> memory_keys() {
                                                   {"mean", Aggregation::mean},
                                                   {"median", Aggregation::median},
                                                   {"sum", Aggregation::sum}}),
-       .help = "how ranks' gradients become one; weighted: by their label tokens"},
+       .help = "how the gradients of the ranks are combined; weighted: by their numbers of target "
+               "tokens"},
       {.name = "batch_sharding",
        .aliases = {"batch_sharding_strategy"},
        .field = choice(&C::batch_sharding, {{"uniform", Sharding::uniform},
                                             {"weighted", Sharding::weighted},
                                             {"adaptive", Sharding::adaptive}}),
-       .help = "work per rank: alike, by gpu_weights, or by measured speed"},
+       .help = "how work is divided among the ranks: equally, by gpu_weights or by measured speed"},
       {.name = "gpu_weights",
        .field = numbers(&C::gpu_weights, at_least(0)),
-       .help = "share of each rank, for batch_sharding: weighted"},
+       .help = "share of the work of each rank, for batch_sharding: weighted"},
       {.name = "consistency_check_steps",
        .aliases = {"gradient_consistency_check_steps"},
        .field = whole(&C::consistency_check_steps, at_least(0)),
-       .help = "compares what several ranks hold, bit for bit, every so many steps; 0: never"},
+       .help = "compares tensors that several ranks hold, bit for bit, every so many steps; 0: "
+               "never"},
       {.name = "backend",
        .aliases = {"ddp_backend", "dist_backend", "distributed_backend"},
        .field = choice(&C::backend, {{"auto", "auto"}, {"nccl", "nccl"}, {"gloo", "gloo"}}),
-       .help = "auto: NCCL on GPUs, Gloo on CPUs"},
+       .help = "communication backend; auto: NCCL on GPUs, Gloo on CPUs"},
       {.name = "ddp_timeout",
        .field = number(&C::ddp_timeout, above(0)),
        .help = "seconds that ranks wait for each other"},
       {.name = "ddp_timeout_minutes",
-       .field = only_set("NUMBER", set_timeout_minutes),
+       .field = write_only("NUMBER", set_timeout_minutes),
        .help = "the same in minutes",
        .sets = "ddp_timeout"},
   };
@@ -254,17 +266,20 @@ std::vector<KeySpec> lora_keys() {
        .aliases = {"lora", "use_lora"},
        .field = shown_as(
            [](const TrainConfig& c) { return std::string(c.use_peft ? "true" : "false"); }),
-       .help = "train an adapter only",
-       .initial = "true if any lora_* key is there",
+       .help = "trains a LoRA adapter instead of all weights",
+       .initial = "true if any key of LoRA is set",
        .value = "true|false"},
       {.name = "adapter",
-       .help = "lora, or qlora: also load_in_4bit",
+       .help = "lora, or qlora, which also sets load_in_4bit: true",
        .value = "lora|qlora",
        .sets = "use_peft"},
-      {.name = "finetuning_type", .help = "lora or full", .value = "lora|full", .sets = "use_peft"},
+      {.name = "finetuning_type",
+       .help = "lora means use_peft: true, full means use_peft: false",
+       .value = "lora|full",
+       .sets = "use_peft"},
       {.name = "qlora_bnb",
        .aliases = {"qlora"},
-       .help = "use_peft and load_in_4bit at once",
+       .help = "true means use_peft: true and load_in_4bit: true",
        .value = "true|false"},
       {.name = "lora_r",
        .aliases = {"lora_rank", "r"},
@@ -272,49 +287,53 @@ std::vector<KeySpec> lora_keys() {
        .help = "rank of the adapter"},
       {.name = "lora_alpha",
        .field = number(&C::lora_alpha, above(0)),
-       .help = "the adapter counts lora_alpha / lora_r"},
+       .help = "the adapter's output is scaled by lora_alpha / lora_r"},
       {.name = "lora_dropout",
        .field = number(&C::lora_dropout, {.least = 0, .most = 1, .below = true}),
-       .help = "on the adapter's input"},
+       .help = "dropout on the adapter's input"},
       {.name = "lora_target_modules",
        .aliases = {"target_modules", "lora_target"},
        .field = {.value = "LIST",
                  .set = set_targets,
                  .show = [](const C& c) { return shown_words(c.lora_target_modules); }},
-       .help = "which layers get one, such as [q_proj, v_proj]",
+       .help = "linear layers that get an adapter, such as [q_proj, v_proj]",
        .initial = "all linear layers"},
       {.name = "lora_target_linear",
-       .field = only_set("true", set_target_linear),
-       .help = "all linear layers",
+       .field = write_only("true", set_target_linear),
+       .help = "true means all linear layers",
        .sets = "lora_target_modules"},
       {.name = "lora_modules_to_save",
        .aliases = {"modules_to_save", "additional_target"},
        .field = words(&C::lora_modules_to_save),
-       .help = "layers trained whole and saved with the adapter, such as [embed_tokens, lm_head]"},
+       .help = "layers trained in full and saved with the adapter, such as [embed_tokens, "
+               "lm_head]"},
       {.name = "use_rslora",
        .aliases = {"lora_use_rslora", "peft_use_rslora"},
        .field = flag(&C::use_rslora),
-       .help = "lora_alpha / sqrt(lora_r) instead"},
-      {.name = "adapter_name", .field = text(&C::adapter_name), .help = "its name; any but default is also the folder that its files lie in, as in peft"},
+       .help = "scales the adapter's output by lora_alpha / sqrt(lora_r) instead"},
+      {.name = "adapter_name",
+       .field = text(&C::adapter_name),
+       .help = "name of the adapter; any name but default is also the subfolder of its files, as "
+               "in PEFT"},
       {.name = "adapter_path",
        .aliases = {"adapter_name_or_path", "lora_model_dir", "lora_path", "peft_model_id"},
        .field = text(&C::adapter_path),
-       .help = "folder of an adapter to go on from"},
+       .help = "adapter to continue training: a folder, or a Hub id"},
       {.name = "load_in_4bit",
        .field = flag(&C::load_in_4bit),
-       .help = "the base model in 4 bits; needs LoRA"},
+       .help = "keeps the weights of the base model in 4 bits; requires LoRA"},
       {.name = "quantization_bit",
-       .field = only_set("4", set_quantization_bit),
-       .help = "4 is load_in_4bit: true",
+       .field = write_only("4", set_quantization_bit),
+       .help = "4 means load_in_4bit: true",
        .sets = "load_in_4bit"},
       {.name = "bnb_4bit_quant_type",
        .aliases = {"quantization_type"},
        .field = choice(&C::bnb_4bit_quant_type, {{"nf4", "nf4"}}),
-       .help = "the table of the 4 bits"},
+       .help = "4-bit number format"},
       {.name = "use_bnb_nested_quant",
        .aliases = {"bnb_4bit_use_double_quant", "double_quantization", "bnb_4bit_nested_quant"},
        .field = flag(&C::use_bnb_nested_quant),
-       .help = "the scales in 8 bits too"},
+       .help = "also stores the scales of the 4-bit weights in 8 bits"},
   };
 }
 // clang-format on

@@ -16,9 +16,9 @@ namespace mgpu::train {
 namespace {
 
 constexpr std::size_t kMostListed = 8;
-constexpr std::int64_t kMostRanks = 64;  // that are worth proposing
+constexpr std::int64_t kMostRanks = 64;  // largest number of ranks that is proposed
 
-// Divisors in rising order; of many, those nearest to `wanted`.
+// Divisors in ascending order; if there are many, those nearest to `wanted`.
 std::vector<std::int64_t> divisors_near(std::int64_t number, std::int64_t wanted) {
   std::vector<std::int64_t> found;
   for (std::int64_t d = 1; d <= number / d; ++d) {
@@ -38,21 +38,22 @@ std::vector<std::int64_t> divisors_near(std::int64_t number, std::int64_t wanted
   throw RecipeError({std::move(what)});
 }
 
-// What to change so that `global` comes out exactly.
-std::string remedies(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
+// Changes that make `global` reachable exactly.
+std::string alternatives(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
   std::string text;
   if (global % ranks == 0)
-    text += fmt::format("; per_device_train_batch_size may be {}",
+    text += fmt::format("; possible per_device_train_batch_size: {}",
                         fmt::join(divisors_near(global / ranks, per_device), ", "));
   std::vector<std::int64_t> counts;
   for (std::int64_t n = 1; n <= kMostRanks; ++n)
     if (n != ranks && global % (n * per_device) == 0) counts.push_back(n);
   if (counts.size() > kMostListed) counts.resize(kMostListed);
-  if (!counts.empty()) text += fmt::format("; ranks may be {}", fmt::join(counts, ", "));
+  if (!counts.empty())
+    text += fmt::format("; possible numbers of ranks: {}", fmt::join(counts, ", "));
   const auto unit = per_device * ranks;
   const auto below = global / unit * unit;
-  text += below > 0 ? fmt::format("; global_batch_size may be {} or {}", below, below + unit)
-                    : fmt::format("; global_batch_size may be {}", unit);
+  text += below > 0 ? fmt::format("; possible global_batch_size: {}, {}", below, below + unit)
+                    : fmt::format("; possible global_batch_size: {}", unit);
   return text;
 }
 
@@ -67,7 +68,7 @@ BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks) {
   if (per_device < 1 || accumulation < 1 || per_device > kMost / ranks ||
       accumulation > kMost / (per_device * ranks))
     refuse(
-        fmt::format("a step of {} per device x {} ranks x {} accumulation is no step of 1 to {} "
+        fmt::format("a step of {} per device x {} ranks x {} accumulation is out of range: 1 to {} "
                     "sequences",
                     per_device, ranks, accumulation, kMost));
   if (global == 0) return {per_device, ranks, accumulation};
@@ -75,11 +76,11 @@ BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks) {
   if (config.gradient_accumulation_given && unit * accumulation != global)
     refuse(fmt::format(
         "global_batch_size {} is not {} per device x {} ranks x {} accumulation = {}; leave out "
-        "gradient_accumulation_steps, or one of the others",
+        "gradient_accumulation_steps or one of the others",
         global, per_device, ranks, accumulation, unit * accumulation));
   if (global % unit != 0)
-    refuse(fmt::format("global_batch_size {} is no multiple of {} per device x {} ranks = {}{}",
-                       global, per_device, ranks, unit, remedies(global, per_device, ranks)));
+    refuse(fmt::format("global_batch_size {} is not a multiple of {} per device x {} ranks = {}{}",
+                       global, per_device, ranks, unit, alternatives(global, per_device, ranks)));
   return {per_device, ranks, global / unit};
 }
 
@@ -94,24 +95,24 @@ void check_ranks(const TrainConfig& config, std::int64_t ranks) {
   if (config.task == Task::grpo) plan_roles(config, ranks);
   const auto weights = static_cast<std::int64_t>(config.gpu_weights.size());
   if (config.batch_sharding == Sharding::weighted && weights != ranks)
-    refuse(
-        fmt::format("batch_sharding: weighted needs one of gpu_weights per rank: {} ranks, {} "
-                    "weights",
-                    ranks, weights));
+    refuse(fmt::format(
+        "batch_sharding: weighted requires one number in gpu_weights per rank: {} ranks, {} "
+        "weights",
+        ranks, weights));
 }
 
-std::int64_t ranks_meant(const TrainConfig& config) {
-  if (const auto ranks = ranks_of_roles(config)) return *ranks;
+std::int64_t intended_ranks(const TrainConfig& config) {
+  if (const auto ranks = required_ranks(config)) return *ranks;
   if (!config.gpu_weights.empty()) return static_cast<std::int64_t>(config.gpu_weights.size());
   const auto unit = config.per_device_train_batch_size * config.gradient_accumulation_steps;
-  const bool told = config.global_batch_size > 0 && config.gradient_accumulation_given;
-  return told && config.global_batch_size % unit == 0 ? config.global_batch_size / unit : 1;
+  const bool given = config.global_batch_size > 0 && config.gradient_accumulation_given;
+  return given && config.global_batch_size % unit == 0 ? config.global_batch_size / unit : 1;
 }
 
 std::string batch_sentence(const BatchPlan& plan, bool packing) {
-  return fmt::format("{} {}{} a step = {} per device x {} rank{} x {} accumulation", plan.global(),
-                     packing ? "bin" : "sequence", plan.global() == 1 ? "" : "s", plan.per_device,
-                     plan.ranks, plan.ranks == 1 ? "" : "s", plan.accumulation);
+  return fmt::format("{} {}{} per step = {} per device x {} rank{} x {} accumulation",
+                     plan.global(), packing ? "bin" : "sequence", plan.global() == 1 ? "" : "s",
+                     plan.per_device, plan.ranks, plan.ranks == 1 ? "" : "s", plan.accumulation);
 }
 
 }  // namespace mgpu::train

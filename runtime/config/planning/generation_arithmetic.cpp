@@ -20,7 +20,7 @@ constexpr std::int64_t kListed = 4;
   throw RecipeError({std::move(what)});
 }
 
-// Multiples of `unit` around `wanted`, the nearest below first.
+// Multiples of `unit` around `wanted`, beginning with the nearest below.
 std::vector<std::int64_t> multiples_near(std::int64_t unit, std::int64_t wanted) {
   std::vector<std::int64_t> found;
   const auto first = std::max<std::int64_t>(wanted / unit - 1, 1);
@@ -28,7 +28,7 @@ std::vector<std::int64_t> multiples_near(std::int64_t unit, std::int64_t wanted)
   return found;
 }
 
-// Group sizes from 2 on that divide `completions`, those nearest to `wanted`.
+// The group sizes of at least 2 that divide `completions` and are nearest to `wanted`.
 std::vector<std::int64_t> groups_near(std::int64_t completions, std::int64_t wanted) {
   std::vector<std::int64_t> found;
   const auto take = [&](std::int64_t group) {
@@ -48,37 +48,38 @@ std::vector<std::int64_t> groups_near(std::int64_t completions, std::int64_t wan
 std::string or_groups(std::int64_t completions, std::int64_t group) {
   const auto groups = groups_near(completions, group);
   if (groups.empty()) return {};
-  return fmt::format("; num_generations may be {}", fmt::join(groups, ", "));
+  return fmt::format("; possible num_generations: {}", fmt::join(groups, ", "));
 }
 
-struct Said {
+struct Given {
   std::optional<std::int64_t> accumulation, generation, per_generation;
 };
 
 std::int64_t checked(std::int64_t count, std::int64_t times, const char* what) {
   if (count > kMost / times)
-    refuse(fmt::format("{} of {} x {} completions is more than {}", what, count, times, kMost));
+    refuse(fmt::format("{} of {} x {} completions is above the limit of {}", what, count, times,
+                       kMost));
   return count * times;
 }
 
-// An optimizer step's completions where a key says them.
-std::optional<std::int64_t> said_step(const TrainConfig& config, const Said& said,
-                                      std::int64_t unit) {
+// The completions of an optimizer step, if a key sets them.
+std::optional<std::int64_t> given_step(const TrainConfig& config, const Given& given,
+                                       std::int64_t unit) {
   const auto global = config.global_batch_size;
   if (global == 0) {
-    if (!said.accumulation) return {};
-    return checked(unit, *said.accumulation, "a step");
+    if (!given.accumulation) return {};
+    return checked(unit, *given.accumulation, "a step");
   }
   const auto fewest = (global + unit - 1) / unit;
-  if (said.accumulation && *said.accumulation != fewest)
+  if (given.accumulation && *given.accumulation != fewest)
     refuse(
-        fmt::format("global_batch_size {} takes {} micro-batches of {} completions, not "
-                    "gradient_accumulation_steps {}; leave one out",
-                    global, fewest, unit, *said.accumulation));
+        fmt::format("global_batch_size {} needs {} micro-batches of {} completions, not "
+                    "gradient_accumulation_steps {}; leave one of the two out",
+                    global, fewest, unit, *given.accumulation));
   return global;
 }
 
-// Generated as many as a step learns from.
+// One generation per step.
 void one_step_each(const TrainConfig& config, GenerationSizes& sizes, std::int64_t unit,
                    std::optional<std::int64_t> step) {
   const auto group = sizes.group;
@@ -86,20 +87,21 @@ void one_step_each(const TrainConfig& config, GenerationSizes& sizes, std::int64
   if (!step) {
     sizes.step = checked(unit, whole, "a step");
     if (whole > 1)
-      sizes.notes.push_back(
-          fmt::format("gradient_accumulation_steps is {}, the fewest that make whole groups of {} "
-                      "with {} per device x {} ranks",
-                      whole, group, sizes.per_device, sizes.ranks));
+      sizes.notes.push_back(fmt::format(
+          "gradient_accumulation_steps is {}, the smallest number that makes whole groups of {} "
+          "with {} per device x {} ranks",
+          whole, group, sizes.per_device, sizes.ranks));
   } else if (*step % group == 0) {
     sizes.step = *step;
   } else if (config.global_batch_size > 0) {
-    refuse(fmt::format("global_batch_size {} is no multiple of num_generations {}; it may be {}{}",
-                       *step, group, fmt::join(multiples_near(group, *step), ", "),
-                       or_groups(*step, group)));
+    refuse(fmt::format(
+        "global_batch_size {} is not a multiple of num_generations {}; possible "
+        "global_batch_size: {}{}",
+        *step, group, fmt::join(multiples_near(group, *step), ", "), or_groups(*step, group)));
   } else {
     refuse(fmt::format(
-        "{} per device x {} ranks x {} accumulation = {} completions are no whole groups of "
-        "num_generations {}; gradient_accumulation_steps may be {}{}; or leave "
+        "{} per device x {} ranks x {} accumulation = {} completions are not whole groups of "
+        "num_generations {}; possible gradient_accumulation_steps: {}{}; or leave "
         "gradient_accumulation_steps out",
         sizes.per_device, sizes.ranks, *step / unit, *step, group,
         fmt::join(multiples_near(whole, *step / unit), ", "), or_groups(*step, group)));
@@ -111,14 +113,15 @@ void by_generation_size(GenerationSizes& sizes, std::int64_t size, std::int64_t 
                         std::optional<std::int64_t> step) {
   if (size % sizes.group != 0)
     refuse(
-        fmt::format("generation_batch_size {} is no multiple of num_generations {}; it may be {}{}",
+        fmt::format("generation_batch_size {} is not a multiple of num_generations {}; possible "
+                    "generation_batch_size: {}{}",
                     size, sizes.group, fmt::join(multiples_near(sizes.group, size), ", "),
                     or_groups(size, sizes.group)));
   sizes.generation = size;
   sizes.step = step.value_or(size % unit == 0 ? unit : size);
   if (!step && sizes.step == size && size != unit)
     sizes.notes.push_back(
-        fmt::format("a step learns from all {} completions of a generation: they are no multiple "
+        fmt::format("a step trains on all {} completions of a generation: they are not a multiple "
                     "of {} per device x {} ranks",
                     size, sizes.per_device, sizes.ranks));
 }
@@ -129,16 +132,16 @@ void by_steps(GenerationSizes& sizes, std::int64_t steps, std::int64_t unit,
   const auto micro_batches = (sizes.step + unit - 1) / unit;
   if (sizes.step % micro_batches != 0)
     refuse(
-        fmt::format("a step of {} completions is no {} equal micro-batches, so that "
-                    "steps_per_generation has no meaning; say generation_batch_size",
+        fmt::format("a step of {} completions cannot be divided into {} equal micro-batches, so "
+                    "steps_per_generation is undefined; set generation_batch_size instead",
                     sizes.step, micro_batches));
   const auto slice = sizes.step / micro_batches;
   sizes.generation = checked(slice, steps, "a generation");
   const auto whole = sizes.group / std::gcd(slice, sizes.group);
   if (steps % whole != 0)
     refuse(fmt::format(
-        "steps_per_generation {} x {} completions = {} are no whole groups of num_generations {}; "
-        "steps_per_generation may be {}{}",
+        "steps_per_generation {} x {} completions = {} are not whole groups of num_generations {}; "
+        "possible steps_per_generation: {}{}",
         steps, slice, sizes.generation, sizes.group, fmt::join(multiples_near(whole, steps), ", "),
         or_groups(sizes.generation, sizes.group)));
 }
@@ -159,34 +162,34 @@ GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
   sizes.group = values.whole("num_generations").value();
   sizes.iterations = values.whole("num_iterations").value();
   if (sizes.group < 2)
-    refuse(fmt::format("num_generations: need at least 2 completions to compare, not {}",
+    refuse(fmt::format("num_generations: need at least 2 completions per prompt, not {}",
                        sizes.group));
-  Said said{.accumulation = {},
-            .generation = values.whole("generation_batch_size"),
-            .per_generation = values.whole("steps_per_generation")};
-  if (config.gradient_accumulation_given) said.accumulation = config.gradient_accumulation_steps;
-  if (said.generation && said.per_generation)
-    refuse("generation_batch_size and steps_per_generation say the same; keep one");
+  Given given{.accumulation = {},
+              .generation = values.whole("generation_batch_size"),
+              .per_generation = values.whole("steps_per_generation")};
+  if (config.gradient_accumulation_given) given.accumulation = config.gradient_accumulation_steps;
+  if (given.generation && given.per_generation)
+    refuse("generation_batch_size and steps_per_generation mean the same; keep one");
   const auto unit = checked(sizes.per_device, ranks, "a micro-batch");
-  const auto step = said_step(config, said, unit);
-  if (said.generation)
-    by_generation_size(sizes, *said.generation, unit, step);
-  else if (said.per_generation)
-    by_steps(sizes, *said.per_generation, unit, step);
+  const auto step = given_step(config, given, unit);
+  if (given.generation)
+    by_generation_size(sizes, *given.generation, unit, step);
+  else if (given.per_generation)
+    by_steps(sizes, *given.per_generation, unit, step);
   else
     one_step_each(config, sizes, unit, step);
   return sizes;
 }
 
 std::string generation_sentence(const GenerationSizes& sizes) {
-  auto text =
-      fmt::format("{} completions a step = {} per device x {} rank{} x {} accumulation", sizes.step,
-                  sizes.per_device, sizes.ranks, sizes.ranks == 1 ? "" : "s", sizes.accumulation());
+  auto text = fmt::format("{} completions per step = {} per device x {} rank{} x {} accumulation",
+                          sizes.step, sizes.per_device, sizes.ranks, sizes.ranks == 1 ? "" : "s",
+                          sizes.accumulation());
   const auto places = sizes.per_device * sizes.ranks * sizes.accumulation();
-  if (places > sizes.step) text += fmt::format(", {} places left free", places - sizes.step);
-  text += fmt::format("; {} generated at a time = {} prompt{} x {}", sizes.generation,
-                      sizes.prompts(), sizes.prompts() == 1 ? "" : "s", sizes.group);
-  if (sizes.iterations > 1) text += fmt::format(", learnt from {} times", sizes.iterations);
+  if (places > sizes.step) text += fmt::format(", {} places unused", places - sizes.step);
+  text += fmt::format("; {} per generation = {} prompt{} x {}", sizes.generation, sizes.prompts(),
+                      sizes.prompts() == 1 ? "" : "s", sizes.group);
+  if (sizes.iterations > 1) text += fmt::format(", {} training passes", sizes.iterations);
   return text;
 }
 

@@ -12,14 +12,14 @@
 namespace mgpu::train {
 namespace {
 
-// As LibTorch, CUDA and cuBLAS say it; mgpu-run knows the first four as well.
+// Messages of LibTorch, CUDA and cuBLAS; mgpu-run detects the first four as well.
 constexpr std::array<std::string_view, 5> kSigns = {
     "CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
     "CUBLAS_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory"};
 
-constexpr std::int64_t kShortest = 512;  // tokens that are not worth halving
+constexpr std::int64_t kShortest = 512;  // max_length that is not worth halving
 
-// From the sign to the end of what was asked for; the allocator goes on for lines.
+// The message from the sign on, without the allocator's further lines.
 std::string in_short(const std::string& error, std::size_t sign) {
   auto text = error.substr(sign, error.find('\n', sign) - sign);
   for (const std::string_view end : {" Including non-PyTorch", " If reserved but", " See doc"})
@@ -28,7 +28,7 @@ std::string in_short(const std::string& error, std::size_t sign) {
   return text;
 }
 
-const char* word_of(Recompute way) {
+const char* name_of(Recompute way) {
   switch (way) {
     case Recompute::no:
       return "false";
@@ -46,25 +46,25 @@ std::int64_t completion_length(const TrainConfig& config) {
   return GrpoValues(config).whole("max_completion_length").value_or(512);
 }
 
-std::string asked_for(const TrainConfig& config, std::int64_t ranks) {
+std::string settings_text(const TrainConfig& config, std::int64_t ranks) {
   const auto* what = config.load_in_4bit ? "adapters on 4-bit weights"
                      : config.use_peft   ? "adapters"
                                          : "all weights";
   const auto length =
       config.task == Task::grpo
-          ? fmt::format("max_completion_length {} behind its prompt", completion_length(config))
+          ? fmt::format("max_completion_length {} after each prompt", completion_length(config))
           : fmt::format("max_length {}", config.max_length);
   return fmt::format(
-      "asked for were per_device_train_batch_size {} x {}, gradient_checkpointing {}, "
+      "the run had per_device_train_batch_size {} x {}, gradient_checkpointing {}, "
       "zero_stage {} on {} rank{}, training {}",
-      config.per_device_train_batch_size, length, word_of(config.gradient_checkpointing),
+      config.per_device_train_batch_size, length, name_of(config.gradient_checkpointing),
       config.zero_stage == kAutomaticStage ? std::string("auto")
                                            : std::to_string(config.zero_stage),
       ranks, ranks == 1 ? "" : "s", what);
 }
 
-// What costs least first.
-std::vector<std::string> ways(const TrainConfig& config, std::int64_t ranks) {
+// Changes that lower the memory, the cheapest first.
+std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks) {
   std::vector<std::string> all;
   if (const auto size = config.per_device_train_batch_size; size > 1)
     all.push_back(fmt::format("per_device_train_batch_size: {}{}", size / 2,
@@ -102,9 +102,9 @@ std::optional<std::string> out_of_memory_text(const std::string& error, const Tr
   for (const auto sign : kSigns) {
     const auto found = error.find(sign);
     if (found == error.npos) continue;
-    return fmt::format("{}; {}; what needs less: {}; mgpu-train plan shows what fits",
-                       in_short(error, found), asked_for(config, ranks),
-                       fmt::join(ways(config, ranks), ", "));
+    return fmt::format("{}; {}; to use less memory, try {}; mgpu-train plan shows what fits",
+                       in_short(error, found), settings_text(config, ranks),
+                       fmt::join(remedies(config, ranks), ", "));
   }
   return std::nullopt;
 }

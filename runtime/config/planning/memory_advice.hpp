@@ -8,9 +8,9 @@
 
 namespace mgpu::train {
 
-// The last words of a rank that ran out of memory: what the allocator said in one line, what the
-// recipe asked for, and the keys that would need less and that it does not use to the full yet.
-// None if the error speaks of something else.
+// The failure report of a rank that ran out of memory: the allocator's message in one line, the
+// settings that determined the memory, and changes of the recipe that lower it. Empty if `error` is
+// about something else.
 std::optional<std::string> out_of_memory_text(const std::string& error, const TrainConfig& config,
                                               std::int64_t ranks);
 

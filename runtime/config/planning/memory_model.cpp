@@ -10,16 +10,16 @@ namespace {
 using enum MemoryPart;
 
 constexpr double kHeadRows = 4096;              // rows of logits that exist at a time
-constexpr double kBucket = 25.0 * (1 << 20);    // elements, where none is asked for
+constexpr double kBucket = 25.0 * (1 << 20);    // elements, if no key sets them
 constexpr double kContext = 512.0 * (1 << 20);  // CUDA's context and its libraries' workspaces
 constexpr double kNccl = 512.0 * (1 << 20);     // NCCL's channels, with more than one rank
 constexpr double kBlock4 = 64;                  // weights that share a scale in 4 bits
 constexpr double kNested = 256;                 // scales that share a scale
 
-// What the formulas are made of, for one rank.
+// The variables of the formulas, for one rank.
 struct Shape {
   double P = 0;                   // parameters
-  double M = 0;                   // of them matrices of layers, which 4 bits may hold
+  double M = 0;                   // parameters in matrices of layers, which may be in 4 bits
   double t = 0;                   // trained parameters
   double B = 0;                   // parameters of a layer
   double E = 0;                   // of the embedding
@@ -32,7 +32,7 @@ struct Shape {
   double h = 0;                   // heads
   double T = 0;                   // tokens of a rank's batch
   double R = 0;                   // ranks
-  double ra = 0;                  // rank of the adapter x layers' matrices with one
+  double ra = 0;                  // rank of the adapter x matrices with an adapter
   double w = 2;                   // bytes of a weight, and of an activation
   double g = 4;                   // of a gradient
   double m = 8;                   // of the two moments
@@ -47,7 +47,7 @@ double shared(const Shape& s, int from_stage) {
   return s.zero >= from_stage ? s.R : 1;
 }
 
-double quantised(const Shape& s) {
+double bytes_in_4bit(const Shape& s) {
   return .5 + (s.nested ? 1 / kBlock4 + 4 / (kBlock4 * kNested) : 4 / kBlock4);
 }
 
@@ -66,16 +66,16 @@ bool recomputes(const Shape& s) {
   return s.recompute == Recompute::full || s.recompute == Recompute::offload;
 }
 
-// While a layer goes backward: the gradients of its widest tensors, what is made again of its
-// forward, and a matrix that is kept in 4 bits.
+// During the backward pass of a layer: the gradients of its widest tensors, the recomputed
+// activations, and one dequantized matrix if weights are in 4 bits.
 double layer_work(const Shape& s) {
   const double widest = s.H * std::max({2 * s.I, s.Q, s.A});
   return s.T * s.w * (3 * s.I + 2 * s.H) + (recomputes(s) ? layer_token(s) * s.T : 0) +
          (s.four_bit ? widest * s.w : 0);
 }
 
-// While the head does: a piece's logits, which become their gradient in place, and the last hidden
-// states with theirs.
+// During the backward pass of the head: the logits of a chunk, which become their gradient in
+// place, and the last hidden states with their gradient.
 double head_work(const Shape& s) {
   return std::min(s.T, kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
 }
@@ -87,41 +87,42 @@ struct Formula {
   double (*bytes)(const Shape&);
 };
 
-// The accounting, all of it. P parameters, M of them matrices of layers, t trained, B in a layer,
-// E in the embedding; H, A, Q, I, V widths of the stream, heads, q+k+v, MLP, vocabulary; L layers,
-// h heads, T tokens of a rank's batch, R ranks; w, g, m bytes of weight, gradient, both moments.
-// Z(n): R from zero_stage n on, else 1.
+// All items of the estimate. P: parameters, M: those in matrices of layers, t: trained, B: per
+// layer, E: in the embedding. H, A, Q, I, V: widths of the residual stream, heads, q+k+v, MLP,
+// vocabulary. L: layers, h: heads, T: tokens in a rank's batch, R: ranks. w, g, m: bytes of a
+// weight, a gradient, both moments. Z(n): R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
-    // The compute copy. In 4 bits the matrices of layers take half a byte and their scales.
+    // The weights used for computation. In 4 bits a matrix takes half a byte per weight plus
+    // scales.
     {weights, "model", "P w / Z(3)",
      [](const Shape& s) { return s.four_bit ? 0 : s.P * s.w / shared(s, 3); }},
     {weights, "model in 4 bits", "(M (1/2 + scales) + (P - M) w) / Z(3)",
      [](const Shape& s) {
-       return s.four_bit ? (s.M * quantised(s) + (s.P - s.M) * s.w) / shared(s, 3) : 0;
+       return s.four_bit ? (s.M * bytes_in_4bit(s) + (s.P - s.M) * s.w) / shared(s, 3) : 0;
      }},
-    // Adapters are fp32 and their own master weights.
+    // Adapters are fp32 and need no separate master weights.
     {weights, "adapter", "4 t", [](const Shape& s) { return s.lora ? 4 * s.t : 0; }},
-    // Gradients accumulate in grad_dtype over the micro-batches of a step.
+    // Gradients are accumulated in grad_dtype over the micro-batches of a step.
     {gradients, "accumulated", "g t / Z(2)",
      [](const Shape& s) { return s.g * s.t / shared(s, 2); }},
     {optimizer, "master weights", "4 t / Z(1)",
      [](const Shape& s) { return s.lora ? 0 : s.master * s.t / shared(s, 1); }},
     {optimizer, "moments", "m t / Z(1)", [](const Shape& s) { return s.m * s.t / shared(s, 1); }},
     // Residual inputs and normed inputs (4 H), q k v, attention, gate and up; log-sum-exp.
-    // With recomputation only the layer's input; offloaded, two of them.
+    // With recomputation only the layer's input; with offloading the inputs of two layers.
     {activations, "kept by layers", "L T (w (4H + Q + A + 2I) + 4h + 8); recomputed: L T w H",
      kept_layers},
-    // These two never stand together: the larger counts.
-    {activations, "of a layer's backward pass",
+    // These two never exist at the same time: the larger one counts.
+    {activations, "backward pass of a layer",
      "T w (3I + 2H), recomputed: + T (w (4H + Q + A + 2I) + 4h + 8), in 4 bits: + a matrix",
      layer_work},
-    {head, "of the head, beyond that", "max(0, min(T, 4096) V w + 2 T H w - that)",
+    {head, "head, beyond that", "max(0, min(T, 4096) V w + 2 T H w - that)",
      [](const Shape& s) { return std::max(0.0, head_work(s) - layer_work(s)); }},
     {communication, "gradient buckets", "2 min(bucket, t) g",
      [](const Shape& s) { return s.R > 1 ? 2 * std::min(s.bucket, s.t) * s.g : 0; }},
     {communication, "gathered weights", "min(gather, t) w",
      [](const Shape& s) { return s.R > 1 && s.zero >= 1 ? std::min(s.gather, s.t) * s.w : 0; }},
-    {communication, "two layers and the embedding, whole", "(2 B + E) w",
+    {communication, "two gathered layers and the embedding", "(2 B + E) w",
      [](const Shape& s) { return s.R > 1 && s.zero == 3 ? (2 * s.B + s.E) * s.w : 0; }},
     {outside, "CUDA", "512 MiB", [](const Shape&) { return kContext; }},
     {outside, "NCCL", "512 MiB", [](const Shape& s) { return s.R > 1 ? kNccl : 0; }},
@@ -188,9 +189,9 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.R = static_cast<double>(ranks);
   const bool fp32 = config.dtype == Dtype::fp32;
   s.w = fp32 ? 4 : 2;
-  s.master = fp32 ? 0 : 4;  // the weights are it
+  s.master = fp32 ? 0 : 4;  // fp32 weights are their own master weights
   s.g = config.grad_dtype == "bf16" ? 2 : 4;
-  // 8-bit moments: a byte each, and a scale of 4 bytes for 256 of them.
+  // 8-bit moments: one byte each, and a scale of 4 bytes per 256 of them.
   s.m = config.optim == "adamw_8bit" ? 2 + 8 / kNested : config.optim_dtype == "bf16" ? 4 : 8;
   s.bucket =
       config.reduce_bucket_size > 0 ? static_cast<double>(config.reduce_bucket_size) : kBucket;
@@ -206,7 +207,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   return s;
 }
 
-// Hostile sizes end at a number that fits nowhere, rather than overflow.
+// Caps absurd sizes at a number that fits nowhere instead of overflowing.
 std::int64_t to_bytes(double bytes) {
   return static_cast<std::int64_t>(std::clamp(bytes, 0.0, 1e17));
 }

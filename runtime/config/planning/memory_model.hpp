@@ -17,7 +17,7 @@ struct ParameterCount {
   std::int64_t layer = 0;  // of one layer
 };
 
-// One line of the accounting: what, by which formula, how much on one rank.
+// One item of the estimate: its name, formula and bytes on one rank.
 struct MemoryLine {
   MemoryPart part = MemoryPart::weights;
   std::string name;
@@ -25,22 +25,22 @@ struct MemoryLine {
   std::int64_t bytes = 0;
 };
 
-// What one rank holds at its highest. `outside` is the driver's and NCCL's, which the allocator
-// of tensors does not see.
+// The peak memory of one rank. `outside` is the memory of the driver and NCCL, which the tensor
+// allocator does not see.
 struct MemoryEstimate {
   std::vector<MemoryLine> lines;
 
   std::int64_t of(MemoryPart part) const;
-  std::int64_t allocated() const;  // all but what is outside: the allocator's peak
+  std::int64_t allocated() const;  // everything but `outside`: the allocator's peak
   std::int64_t total() const;
 };
 
-// The parameters of a model, and those that this configuration trains. Pure arithmetic: as many
-// as the checkpoint has.
+// The parameters of a model and how many of them this configuration trains. Computed from the
+// model's configuration; equal to the counts of the checkpoint.
 ParameterCount count_parameters(const model::ModelConfig& model, const TrainConfig& config);
 
-// The estimate for GPUs: dtype auto is bf16, gradient_checkpointing auto counts as false (the
-// planner chooses). Sequences are counted at their longest.
+// The estimate for GPUs: dtype auto is bf16, and gradient_checkpointing auto counts as false (the
+// planner chooses). Every sequence is counted with max_length tokens.
 MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfig& config,
                                std::int64_t ranks);
 

@@ -17,10 +17,10 @@ namespace mgpu::train {
 namespace {
 
 constexpr double kGiB = 1 << 30;
-constexpr double kMargin = 1.05;         // of the allocator's peak, for pieces it cannot join up
-constexpr double kRecomputeCost = 1.33;  // a third forward pass beside forward and backward
+constexpr double kMargin = 1.05;         // of the allocator's peak, for fragmentation
+constexpr double kRecomputeCost = 1.33;  // one more forward pass beside forward and backward
 constexpr double kOffloadCost = 1.35;
-constexpr double kFullSpeedTokens = 4096;  // of a rank's batch, from which on GPUs are busy
+constexpr double kFullSpeedTokens = 4096;  // tokens in a rank's batch that keep a GPU busy
 constexpr std::size_t kMostProposals = 3;
 
 double stage_cost(int stage) {
@@ -74,7 +74,7 @@ std::string estimate_table(const MemoryEstimate& estimate) {
     rows.push_back({fmt::format("  {}", part_name(line.part)), line.name,
                     fmt::format("{:8.2f} GiB", gib(line.bytes)), line.formula});
   rows.push_back({"  allocated", "", fmt::format("{:8.2f} GiB", gib(estimate.allocated()))});
-  rows.push_back({"  in all", "", fmt::format("{:8.2f} GiB", gib(estimate.total()))});
+  rows.push_back({"  total", "", fmt::format("{:8.2f} GiB", gib(estimate.total()))});
   return rendezvous::text_table(rows);
 }
 
@@ -100,7 +100,7 @@ bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes) {
 int choose_zero_stage(const PlanRequest& request) {
   if (request.config.zero_stage != kAutomaticStage) return request.config.zero_stage;
   if (request.ranks == 1) return 0;
-  // Copies that could differ are what that check is about.
+  // The consistency check compares copies, so every rank keeps one.
   if (request.config.consistency_check_steps > 0) return 0;
   const bool median = request.config.gradient_aggregation == Aggregation::median;
   if (request.gpu_bytes == 0 || median) return 1;
@@ -154,13 +154,13 @@ std::vector<Proposal> propose(const PlanRequest& request) {
   return found;
 }
 
-std::vector<std::string> ways_out(const PlanRequest& request) {
-  std::vector<std::string> ways;
+std::vector<std::string> fitting_changes(const PlanRequest& request) {
+  std::vector<std::string> changes;
   const auto attempt = [&](const std::string& change, const TrainConfig& config) {
     auto changed = request;
     changed.config = config;
     if (const auto found = propose(changed); !found.empty())
-      ways.push_back(fmt::format("{} (from {:.1f} GiB)", change, gib(found.front().bytes)));
+      changes.push_back(fmt::format("{} (from {:.1f} GiB)", change, gib(found.front().bytes)));
   };
   auto config = request.config;
   if (config.max_length >= 512) {
@@ -181,10 +181,10 @@ std::vector<std::string> ways_out(const PlanRequest& request) {
   for (more.ranks = request.ranks * 2; more.ranks <= 64; more.ranks *= 2) {
     more.config.global_batch_size = 0;
     if (propose(more).empty()) continue;
-    ways.push_back(fmt::format("{} GPUs", more.ranks));
+    changes.push_back(fmt::format("{} GPUs", more.ranks));
     break;
   }
-  return ways;
+  return changes;
 }
 
 Preset preset_for(std::int64_t total_bytes) {
@@ -193,8 +193,8 @@ Preset preset_for(std::int64_t total_bytes) {
   return {.batch_size = 1, .group_size = 2};
 }
 
-std::string plan_text(const PlanRequest& asked) {
-  auto request = asked;
+std::string plan_text(const PlanRequest& given) {
+  auto request = given;
   request.config.zero_stage = choose_zero_stage(request);
   auto config = request.config;
   config.gradient_checkpointing = choose_recompute(request);
@@ -203,22 +203,23 @@ std::string plan_text(const PlanRequest& asked) {
   const auto step = micro_batches(config, request.ranks);
   const bool good = fits(estimate, request.gpu_bytes);
   auto text = fmt::format(
-      "{} parameters, {} of them trained; {}\n\nMemory of one rank, zero_stage {}, "
-      "gradient_checkpointing {}, {} tokens at a time:\n\n{}\nA GPU has {:.1f} GiB: {}\n",
+      "{} parameters, {} of them trained; {}\n\nMemory of one rank with zero_stage {}, "
+      "gradient_checkpointing {} and {} tokens per micro-batch:\n\n{}\nA GPU has {:.1f} GiB: {}\n",
       count.total, count.trainable, batch_sentence(step, config.packing), config.zero_stage,
       recompute_word(config.gradient_checkpointing), step.per_device * config.max_length,
       estimate_table(estimate), gib(request.gpu_bytes), good ? "it fits" : "it does not fit");
   const auto proposals = propose(request);
   if (!proposals.empty())
-    text +=
-        fmt::format("\nThe same steps, the quickest way first:\n\n{}", proposal_table(proposals));
+    text += fmt::format("\nSettings with the same steps that fit, fastest first (estimate):\n\n{}",
+                        proposal_table(proposals));
   if (proposals.empty()) {
-    text += "\nNo way of splitting the same steps fits.";
-    for (const auto& way : ways_out(request)) text += fmt::format("\n  would: {}", way);
+    text += "\nNo settings with the same steps fit.";
+    for (const auto& change : fitting_changes(request))
+      text += fmt::format("\n  would fit: {}", change);
     text += "\n";
   }
   const auto preset = preset_for(request.gpu_bytes * request.ranks);
-  text += fmt::format("\nGuides for {:.0f} GiB in all say: batch_size {}",
+  text += fmt::format("\nGuides recommend for {:.0f} GiB in total: batch_size {}",
                       gib(request.gpu_bytes * request.ranks), preset.batch_size);
   if (config.task == Task::grpo) text += fmt::format(", num_generations {}", preset.group_size);
   return text + "\n";
@@ -238,7 +239,7 @@ std::int64_t parse_memory(const std::string& text) {
   const bool right = error == std::errc() && scale > 0 && number > 0 && number * scale < 1e15;
   if (!right)
     throw std::runtime_error(
-        fmt::format("need an amount of memory such as 32GB, not {}", rendezvous::shown(text, 32)));
+        fmt::format("need an amount of memory, such as 32GB, not {}", rendezvous::shown(text, 32)));
   return static_cast<std::int64_t>(number * scale);
 }
 

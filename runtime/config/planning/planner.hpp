@@ -10,7 +10,7 @@
 
 namespace mgpu::train {
 
-// What a plan is made for. Pure values: nothing is measured here.
+// The input of a plan. Nothing is measured.
 struct PlanRequest {
   model::ModelConfig model;
   TrainConfig config;
@@ -18,48 +18,48 @@ struct PlanRequest {
   std::int64_t gpu_bytes = 0;  // memory of one GPU
 };
 
-// One way to make the same optimizer steps.
+// One set of settings that makes the same optimizer steps.
 struct Proposal {
   std::int64_t per_device = 1;
   std::int64_t accumulation = 1;
   int zero_stage = 0;
   Recompute recompute = Recompute::no;
-  std::int64_t bytes = 0;  // of one rank, all told
-  double cost = 1;         // guessed time of a step against the best imaginable way
+  std::int64_t bytes = 0;  // total of one rank
+  double cost = 1;         // estimated time of a step, relative to the best possible
 
   friend bool operator==(const Proposal&, const Proposal&) = default;
 };
 
-// Batch sizes that guides recommend by the memory of all GPUs together.
+// Batch sizes that common guides recommend for a total GPU memory.
 struct Preset {
   std::int64_t batch_size = 1;
-  std::int64_t group_size = 2;  // completions of a prompt, for GRPO
+  std::int64_t group_size = 2;  // completions per prompt, for GRPO
 };
 
-// Whether an estimate fits: with a margin for what the allocator cannot join up.
+// Whether an estimate fits, with a margin for fragmentation.
 bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes);
 
-// What zero_stage: auto becomes: with several ranks the first of 1, 2 and 3 that fits without
-// recomputation, else with it; 3 if none does. 1 where no GPU's memory is known; 0 where copies are
-// to be compared.
+// The ZeRO stage for zero_stage: auto. With several ranks it is the first of 1, 2 and 3 that fits
+// without recomputation, else with recomputation; 3 if none fits; 1 if the memory of the GPU is
+// unknown. 0 for one rank, and with consistency_check_steps, which compares copies.
 int choose_zero_stage(const PlanRequest& request);
 
-// What gradient_checkpointing: auto becomes: false if that fits, else true, else offload.
+// The value for gradient_checkpointing: auto: false if that fits, else true, else offload.
 Recompute choose_recompute(const PlanRequest& request);
 
-// The same global batch in other ways that fit, the quickest first, at most three.
+// At most three settings with the same global batch that fit, the fastest first.
 std::vector<Proposal> propose(const PlanRequest& request);
 
-// Changes of the recipe that make it fit where no proposal does, each with what it would take.
-std::vector<std::string> ways_out(const PlanRequest& request);
+// If there is no proposal: changes of the recipe that make it fit, each with the memory it needs.
+std::vector<std::string> fitting_changes(const PlanRequest& request);
 
 Preset preset_for(std::int64_t total_bytes);
 
-// What `mgpu-train plan` prints.
+// The output of `mgpu-train plan`.
 std::string plan_text(const PlanRequest& request);
 
-// "32GB", "80GiB", "81920MiB", "24g": bytes. GB counts 2^30, as GPUs are sold. Throws
-// std::runtime_error.
+// The bytes of an amount such as "32GB", "80GiB", "81920MiB" or "24g". GB is 2^30 bytes, as in the
+// names of GPUs. Throws std::runtime_error.
 std::int64_t parse_memory(const std::string& text);
 
 }  // namespace mgpu::train

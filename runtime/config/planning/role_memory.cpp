@@ -11,16 +11,16 @@
 namespace mgpu::train {
 namespace {
 
-constexpr std::int64_t kReadTokens = 8192;            // that a reward model reads at a time
+constexpr std::int64_t kReadTokens = 8192;            // tokens per forward pass of a reward model
 constexpr std::int64_t kHeadRows = 4096;              // rows of logits that exist at a time
 constexpr std::int64_t kContext = 512 * (1LL << 20);  // CUDA's, on a GPU
-constexpr double kMargin = 1.05;                      // for what the allocator cannot join up
+constexpr double kMargin = 1.05;                      // for fragmentation
 
 std::int64_t bytes_of_number(const TrainConfig& config) {
   return config.dtype == Dtype::fp32 ? 4 : 2;
 }
 
-// The weights of a model that does not learn, as they are kept; `four_bit` as the policy's base is.
+// The weights of a frozen model; `four_bit`: in 4 bits like the base model of the policy.
 std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& config, bool four_bit) {
   TrainConfig frozen;
   frozen.dtype = config.dtype;
@@ -30,16 +30,17 @@ std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& conf
   return estimate_memory(model, frozen, 1).of(MemoryPart::weights);
 }
 
-// One layer's forward pass, and the logits of some rows with their scores.
-std::int64_t reading(const model::ModelConfig& m, std::int64_t tokens, std::int64_t number,
-                     bool logits) {
+// The activations of a forward pass: those of one layer, or a chunk of logits with
+// log-probabilities.
+std::int64_t forward_bytes(const model::ModelConfig& m, std::int64_t tokens, std::int64_t number,
+                           bool logits) {
   const auto heads = m.heads * m.head_dim, all = heads + 2 * m.kv_heads * m.head_dim;
   const auto layer = tokens * number * (4 * m.hidden_size + all + heads + 3 * m.intermediate_size);
   const auto head = logits ? std::min(tokens, kHeadRows) * m.vocab_size * (number + 4) : 0;
   return std::max(layer, head);
 }
 
-// Outside of the allocator: NCCL's channels take as much as CUDA.
+// Memory outside the allocator: NCCL's channels take as much as CUDA's context.
 std::int64_t outside(std::int64_t ranks) {
   return kContext * (ranks > 1 ? 2 : 1);
 }
@@ -48,10 +49,10 @@ std::int64_t usable(std::int64_t gpu_bytes, std::int64_t ranks) {
   return static_cast<std::int64_t>(static_cast<double>(gpu_bytes - outside(ranks)) / kMargin);
 }
 
-// Writes down who has what, GPU by GPU.
-class Books {
+// Adds up the memory of all roles on all GPUs.
+class RoleAccounting {
  public:
-  explicit Books(const RoleRequest& request)
+  explicit RoleAccounting(const RoleRequest& request)
       : request_(request),
         ranks_(static_cast<std::int64_t>(request.roles.policy.size())),
         number_(bytes_of_number(request.config)),
@@ -60,21 +61,21 @@ class Books {
   void policy() {
     using enum MemoryPart;
     const auto& config = request_.config;
-    const auto learning = estimate_memory(request_.model, config, ranks_);
-    const auto holds = learning.of(weights) + learning.of(gradients) + learning.of(optimizer);
+    const auto training = estimate_memory(request_.model, config, ranks_);
+    const auto holds = training.of(weights) + training.of(gradients) + training.of(optimizer);
     for (const auto gpu : request_.roles.policy)
-      add({gpu, kPolicy, "learning", holds, learning.allocated() - holds});
+      add({gpu, kPolicy, "training", holds, training.allocated() - holds});
   }
 
-  // After all others: as many sequences at a time as are wanted, or as there is room for.
+  // Called after all others: as many concurrent sequences as the job has, or as fit.
   void rollout() {
     const auto& config = request_.config;
     const bool gathers = ranks_ > 1 && config.zero_stage == 3;
     const auto whole = gathers ? weights_of(request_.model, config, config.load_in_4bit) : 0;
-    if (GrpoValues(config).uses_server()) return beside_server(whole);
+    if (GrpoValues(config).uses_server()) return with_server(whole);
     const auto reads = std::max(kReadTokens, config.max_length);
-    const auto besides = whole + reading(request_.model, reads, number_, false) + adapters();
-    // Logits of the steps, and those behind prompts that have been read.
+    const auto extra = whole + forward_bytes(request_.model, reads, number_, false) + adapters();
+    // Logits of the generation steps, and those after the prompts.
     const bool penalty = GrpoValues(config).number("repetition_penalty").value_or(1) != 1;
     const auto logits = request_.model.vocab_size * (penalty ? 8 * number_ + 2 : 3 * number_);
     const auto page = cache_page(request_.model, number_);
@@ -84,13 +85,12 @@ class Books {
         kMostSequences, (request_.sizes.prompts() + ranks_ - 1) / ranks_ * request_.sizes.group);
     if (request_.gpu_bytes > 0)
       for (const auto gpu : request_.roles.policy)
-        sequences = std::min(sequences, (room_left(gpu) - besides) / one);
+        sequences = std::min(sequences, (room_left(gpu) - extra) / one);
     sequences = std::max<std::int64_t>(1, sequences);
     for (const auto gpu : request_.roles.policy)
       add({gpu, kRollout,
-           fmt::format("a cache for {} sequences of {} tokens", sequences, config.max_length), 0,
-           rollout_memory(sequences, longest, page).bytes + sequences * logits + besides,
-           sequences});
+           fmt::format("KV cache for {} sequences of {} tokens", sequences, config.max_length), 0,
+           rollout_memory(sequences, longest, page).bytes + sequences * logits + extra, sequences});
   }
 
   void reference() {
@@ -100,22 +100,24 @@ class Books {
     const bool copy = role.held() || !config.use_peft || !config.adapter_path.empty() ||
                       !config.lora_modules_to_save.empty();
     const auto weights = copy ? weights_of(request_.model, config, config.load_in_4bit) : 0;
-    frozen(role, kReference, "judging", weights, reading(request_.model, tokens_, number_, true));
+    frozen(role, kReference, "scoring", weights,
+           forward_bytes(request_.model, tokens_, number_, true));
   }
 
-  void judges() {
-    for (const auto& judge : request_.judges)
-      frozen(request_.roles.reward, "reward " + judge.name, "judging",
-             weights_of(judge.model, request_.config, false),
-             reading(judge.model, kReadTokens, number_, false));
+  void reward_models() {
+    for (const auto& reward : request_.reward_models)
+      frozen(request_.roles.reward, "reward " + reward.name, "scoring",
+             weights_of(reward.model, request_.config, false),
+             forward_bytes(reward.model, kReadTokens, number_, false));
   }
 
-  // Its completions are read once more, and without adapters all weights go there in packs.
-  void beside_server(std::int64_t whole) {
+  // The completions of a server are scored once more by the policy. Without an adapter all weights
+  // are sent in packs.
+  void with_server(std::int64_t whole) {
     constexpr std::int64_t kPack = 1LL << 30;
     const auto& m = request_.model;
     for (const auto gpu : request_.roles.policy)
-      add({gpu, kPolicy, "looking back", 0, whole + reading(m, tokens_, number_, true)});
+      add({gpu, kPolicy, "scoring", 0, whole + forward_bytes(m, tokens_, number_, true)});
     if (!request_.config.use_peft)
       add({request_.roles.policy.front(), kPolicy, "sending weights", 0,
            kPack + 2 * m.vocab_size * m.hidden_size * number_});
@@ -130,7 +132,7 @@ class Books {
  private:
   void add(RoleMemory line) { lines_.push_back(std::move(line)); }
 
-  // Of all layers, laid out for small batches.
+  // A copy of the adapters of all layers, laid out for small batches.
   std::int64_t adapters() const {
     if (!request_.config.use_peft) return 0;
     const auto& m = request_.model;
@@ -139,7 +141,7 @@ class Books {
            (3 * qkv + 2 * m.hidden_size + 4 * m.intermediate_size);
   }
 
-  // For who works on a GPU, beside what all hold there.
+  // What is left on a GPU for the active role, beside what all roles hold there.
   std::int64_t room_left(std::int64_t gpu) const {
     std::int64_t holds = 0;
     for (const auto& line : lines_)
@@ -147,7 +149,7 @@ class Books {
     return usable(request_.gpu_bytes, ranks_) - holds;
   }
 
-  // Spread, its weights are gathered while it works.
+  // A frozen model. If it is sharded, its weights are gathered while it is active.
   void frozen(const Role& role, const std::string& name, const char* work, std::int64_t weights,
               std::int64_t reads) {
     if (role.held()) {
@@ -168,12 +170,12 @@ class Books {
 }  // namespace
 
 std::vector<RoleMemory> role_memory(const RoleRequest& request) {
-  Books books(request);
-  books.policy();
-  books.reference();
-  books.judges();
-  books.rollout();
-  return books.take();
+  RoleAccounting accounting(request);
+  accounting.policy();
+  accounting.reference();
+  accounting.reward_models();
+  accounting.rollout();
+  return accounting.take();
 }
 
 std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu) {

@@ -9,7 +9,7 @@
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/planning/role_memory.hpp"
 
-// What people are told of the memory of roles.
+// Texts about the memory of roles.
 namespace mgpu::train {
 namespace {
 
@@ -23,8 +23,8 @@ std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
   return {gpus.begin(), gpus.end()};
 }
 
-// GPUs that have the same roles with the same needs, together.
-std::vector<std::vector<std::int64_t>> alike(const std::vector<RoleMemory>& roles) {
+// Groups of GPUs with equal roles and needs.
+std::vector<std::vector<std::int64_t>> equal_gpus(const std::vector<RoleMemory>& roles) {
   const auto on = [&](std::int64_t gpu) {
     std::vector<RoleMemory> own;
     for (auto role : roles)
@@ -52,7 +52,7 @@ std::string or_smaller_batch(const TrainConfig& config) {
   return size > 1 ? fmt::format("per_device_train_batch_size: {}, ", size / 2) : "";
 }
 
-// What makes the role need less.
+// Changes that lower the memory of the role.
 std::string remedy(const RoleRequest& request, const RoleMemory& role) {
   const auto& config = request.config;
   const auto ranks = request.roles.policy.size();
@@ -64,7 +64,7 @@ std::string remedy(const RoleRequest& request, const RoleMemory& role) {
         !config.use_peft       ? "use_peft: true"
         : !config.load_in_4bit ? "load_in_4bit: true"
                                : "a smaller model or more GPUs");
-  if (role.role == kRollout) {  // of one sequence, with all weights gathered
+  if (role.role == kRollout) {  // already a single sequence, with all weights gathered
     const auto most = GrpoValues(config).whole("max_completion_length").value_or(512);
     return fmt::format(
         "max_completion_length: {}, {}", std::max<std::int64_t>(1, most / 2),
@@ -74,18 +74,18 @@ std::string remedy(const RoleRequest& request, const RoleMemory& role) {
   const auto& place = reference ? request.roles.reference : request.roles.reward;
   const char* key = reference ? "reference_gpu" : "reward_gpu";
   const auto elsewhere = place.held() ? fmt::format(
-                                            "another {}, or none, which spreads it over "
-                                            "all ranks",
+                                            "another {}, or leave it out to shard the model "
+                                            "over all ranks",
                                             key)
-                                      : fmt::format("{} with a GPU of its own", key);
+                                      : fmt::format("a separate GPU in {}", key);
   return elsewhere + (reference ? config.use_peft ? ""
-                                                  : ", or use_peft: true, whose reference is "
-                                                    "the model without its adapter"
+                                                  : ", or use_peft: true, which needs no "
+                                                    "copy for the reference"
                                 : ", or a smaller model");
 }
 
-// The role without which most would be left.
-const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+// The role with the largest need.
+const RoleMemory& largest_role(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
   const RoleMemory* most = nullptr;
   for (const auto& role : roles)
     if (role.gpu == gpu &&
@@ -97,16 +97,16 @@ const RoleMemory& heaviest(const std::vector<RoleMemory>& roles, std::int64_t gp
 }  // namespace
 
 std::string role_table(const std::vector<RoleMemory>& roles, const std::string& place) {
-  std::vector<std::vector<std::string>> rows{{"  " + place, "role", "holds", "at work", ""}};
+  std::vector<std::vector<std::string>> rows{{"  " + place, "role", "always", "while active", ""}};
   const auto amount = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", gib(bytes)); };
-  for (const auto& group : alike(roles)) {
+  for (const auto& group : equal_gpus(roles)) {
     const auto where = fmt::format("  {}", fmt::join(group, ", "));
     for (const auto& role : roles)
       if (role.gpu == group.front())
         rows.push_back(
             {where, role.role, amount(role.holds), "+ " + amount(role.at_work), role.work});
     rows.push_back(
-        {where, "in all", amount(peak_of(roles, group.front())), "", "roles work in turn"});
+        {where, "in total", amount(peak_of(roles, group.front())), "", "one role at a time"});
   }
   return rendezvous::text_table(rows);
 }
@@ -118,16 +118,17 @@ std::optional<std::string> lack_of_memory(const RoleRequest& request,
   for (const auto gpu : gpus_of(roles)) {
     const auto all = needed(roles, gpu, ranks);
     if (all <= request.gpu_bytes) continue;
-    const auto& most = heaviest(roles, gpu);
+    const auto& most = largest_role(roles, gpu);
     auto text = fmt::format(
-        "GPU {} has {:.1f} GiB and its roles need {:.1f} GiB, {} most: {:.1f} GiB; set {}", gpu,
-        gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
+        "GPU {} has {:.1f} GiB, but its roles need {:.1f} GiB; the largest is {} with {:.1f} GiB; "
+        "try {}",
+        gpu, gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
         remedy(request, most));
     if (const GrpoValues values(request.config); !values.said("num_generations")) {
       const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
       const auto preset = preset_for(total);
       text += fmt::format(
-          "; guides for {:.0f} GiB in all say per_device_train_batch_size: {}, "
+          "; guides recommend for {:.0f} GiB in total per_device_train_batch_size: {}, "
           "num_generations: {}",
           gib(total), preset.batch_size, preset.group_size);
     }

@@ -31,7 +31,7 @@ Role role_of(std::optional<std::int64_t> gpu, const std::vector<std::int64_t>& p
 
 }  // namespace
 
-std::optional<std::int64_t> ranks_of_roles(const TrainConfig& config) {
+std::optional<std::int64_t> required_ranks(const TrainConfig& config) {
   if (config.task != Task::grpo) return {};
   const auto gpus = policy_gpus(GrpoValues(config));
   if (gpus.empty()) return {};
@@ -46,9 +46,9 @@ Roles plan_roles(const TrainConfig& config, std::int64_t ranks) {
   roles.named = !roles.policy.empty() || reference || reward;
   if (const auto named = static_cast<std::int64_t>(roles.policy.size());
       named > 0 && named != ranks)
-    refuse(
-        fmt::format("policy_gpus names {} GPU{}, the job has {} rank{}: start it with --nproc {}",
-                    named, named == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", named));
+    refuse(fmt::format(
+        "policy_gpus names {} GPU{}, but the job has {} rank{}; start it with --nproc {}", named,
+        named == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", named));
   if (roles.policy.empty()) {
     roles.policy.resize(static_cast<std::size_t>(ranks));
     std::iota(roles.policy.begin(), roles.policy.end(), std::int64_t{0});
@@ -62,7 +62,8 @@ void check_gpus(const Roles& roles, std::int64_t found) {
   if (!roles.named) return;
   std::vector<std::string> lacking, remedies;
   std::int64_t needed = 0;
-  const auto ask = [&](const std::string& key, std::int64_t highest, const std::string& remedy) {
+  const auto require = [&](const std::string& key, std::int64_t highest,
+                           const std::string& remedy) {
     if (highest < found) return;
     needed = std::max(needed, highest + 1);
     lacking.push_back(key);
@@ -72,17 +73,17 @@ void check_gpus(const Roles& roles, std::int64_t found) {
   const auto fitting = std::max<std::int64_t>(1, std::min(ranks, found));
   std::vector<std::int64_t> policy(static_cast<std::size_t>(fitting));
   std::iota(policy.begin(), policy.end(), std::int64_t{0});
-  ask(fmt::format("policy_gpus [{}]", fmt::join(roles.policy, ", ")),
-      *std::max_element(roles.policy.begin(), roles.policy.end()),
-      fmt::format("policy_gpus: [{}]{}", fmt::join(policy, ", "),
-                  fitting < ranks ? fmt::format(" with --nproc {}", fitting) : ""));
+  require(fmt::format("policy_gpus [{}]", fmt::join(roles.policy, ", ")),
+          *std::max_element(roles.policy.begin(), roles.policy.end()),
+          fmt::format("policy_gpus: [{}]{}", fmt::join(policy, ", "),
+                      fitting < ranks ? fmt::format(" with --nproc {}", fitting) : ""));
   const auto last = std::max<std::int64_t>(0, found - 1);
-  const auto ask_role = [&](const char* key, const Role& role) {
+  const auto require_role = [&](const char* key, const Role& role) {
     if (role.held())
-      ask(fmt::format("{} {}", key, *role.gpu), *role.gpu, fmt::format("{}: {}", key, last));
+      require(fmt::format("{} {}", key, *role.gpu), *role.gpu, fmt::format("{}: {}", key, last));
   };
-  ask_role("reference_gpu", roles.reference);
-  ask_role("reward_gpu", roles.reward);
+  require_role("reference_gpu", roles.reference);
+  require_role("reward_gpu", roles.reward);
   if (lacking.empty()) return;
   refuse(fmt::format("{} {} {} GPUs, found {}; set {}", fmt::join(lacking, " and "),
                      lacking.size() == 1 && !lacking[0].starts_with("policy") ? "needs" : "need",

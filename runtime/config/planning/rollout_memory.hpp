@@ -6,12 +6,12 @@
 
 namespace mgpu::train {
 
-// Completions that an engine continues together, at most.
+// Maximum number of completions that an engine generates concurrently.
 inline constexpr std::int64_t kMostSequences = 256;
-// Tokens that it may make beyond the end of a completion before it looks.
+// Tokens that it may generate beyond the end of a completion before it checks for the end.
 inline constexpr std::int64_t kMostBurst = 8;
 
-// A page of the cache of keys and values: so many tokens of one sequence, in all layers.
+// A page of the KV cache: `tokens` tokens of one sequence, in all layers.
 struct CachePage {
   std::int64_t tokens = 16;
   std::int64_t bytes = 0;
@@ -25,11 +25,11 @@ struct RolloutMemory {
   friend bool operator==(const RolloutMemory&, const RolloutMemory&) = default;
 };
 
-// The cache for sequences that all become `longest` tokens long (prompt, completion and burst),
-// with a page for each whose beginning it shares, and one that is nobody's.
+// The KV cache for sequences that all reach `longest` tokens (prompt, completion and burst). Each
+// sequence has one more page, for the partly filled page that it shares, and one page is unused.
 RolloutMemory rollout_memory(std::int64_t sequences, std::int64_t longest, const CachePage& page);
 
-// How many such sequences fit into so many bytes; 0: none does.
+// How many such sequences fit into `bytes`; 0 if none does.
 std::int64_t sequences_that_fit(std::int64_t bytes, std::int64_t longest, const CachePage& page);
 
 }  // namespace mgpu::train

@@ -14,7 +14,7 @@ namespace {
 
 using rendezvous::shown;
 
-// Maps that only group keys which are ours at the top too.
+// Maps that only group keys; the same keys are accepted at the top level.
 const std::set<std::string> kSections{
     "model_init_kwargs",
     "quantization_config",
@@ -35,7 +35,7 @@ const std::set<std::string> kSections{
     "optimizer",
 };
 
-// Adds what one source says: a file, or the overrides of a command line.
+// Adds the settings of one source: a file, or the overrides of the command line.
 class Collector {
  public:
   Collector(Reading& reading, const Source& source) : reading_(reading), source_(source) {}
@@ -50,7 +50,7 @@ class Collector {
       add_map(value, key.text);
       return;
     }
-    const auto written = ours(key.text, section);
+    const auto written = full_name(key.text, section);
     const auto* spec = find_key(written);
     if (!spec) {
       if (is_null(value) && kSections.count(key.text)) return;
@@ -58,7 +58,7 @@ class Collector {
       return;
     }
     Setting setting{spec, shown(key.text), where(key), source_.overrides, value};
-    // Nothing is the default, as it is with everybody else; to an override it takes back a file's.
+    // An empty value in a file is the default. An empty override removes the setting of the file.
     if (is_null(value) && !source_.overrides) return;
     if (spec->name == "deepspeed" && !is_null(value))
       add_deepspeed(setting);
@@ -71,8 +71,8 @@ class Collector {
     return source_.overrides ? source_.name : at_line(source_.name, key.line);
   }
 
-  // Some sections shorten their keys.
-  static std::string ours(const std::string& key, const std::string& section) {
+  // Some sections use short forms of keys.
+  static std::string full_name(const std::string& key, const std::string& section) {
     if (section == "optimizer_config" || section == "optimizer") {
       if (key == "class" || key == "type" || key == "name") return "optim";
     }
@@ -90,7 +90,7 @@ class Collector {
     if (reading_.hints_left > 0) --reading_.hints_left;
     if (!near.empty()) line += fmt::format("; did you mean {}?", near);
     if (source_.allow_unknown)
-      reading_.config.notes.push_back(line + " (it has no effect)");
+      reading_.config.notes.push_back(line + " (no effect)");
     else
       reading_.errors.push_back(std::move(line));
   }
@@ -104,7 +104,9 @@ class Collector {
       const auto path = to_text(setting.value);
       if (path.empty()) return;
       const auto top = source_.read_file(path);
-      if (!top.is_map()) throw std::runtime_error(fmt::format("{} holds no map", shown(path, 300)));
+      if (!top.is_map())
+        throw std::runtime_error(
+            fmt::format("{} is not a map of keys and values", shown(path, 300)));
       Source file = source_;
       file.name = path;
       collect_deepspeed(reading_, top, file);
@@ -117,7 +119,7 @@ class Collector {
   const Source& source_;
 };
 
-// Sets one value inside a map that may be there already.
+// Sets one value inside a map, replacing an existing one.
 void put_inner(YamlNode& map, const std::string& name, YamlNode value) {
   for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
     if (map.items[i].text != name) continue;
@@ -128,8 +130,7 @@ void put_inner(YamlNode& map, const std::string& name, YamlNode value) {
   map.items.push_back(std::move(value));
 }
 
-// "lr_scheduler_kwargs.min_lr_rate" and a value: the whole map as it stands, with one change.
-// A section's name before the dot is no more than the key alone.
+// For "lr_scheduler_kwargs.min_lr_rate" and a value: the whole current map with one value changed.
 YamlNode outer_value(const Reading& reading, const KeySpec& key, const std::string& inner,
                      YamlNode value) {
   YamlNode map{.kind = YamlNode::Kind::map};
@@ -143,7 +144,7 @@ YamlNode outer_value(const Reading& reading, const KeySpec& key, const std::stri
 
 const Setting* Reading::find(std::string_view name) {
   const auto* key = find_key(name);
-  if (!key) throw std::logic_error(fmt::format("no key {} in the table", name));
+  if (!key) throw std::logic_error(fmt::format("the key {} is not in the table", name));
   read_.push_back(key);
   for (const auto& setting : settings)
     if (setting.key == key) return &setting;
@@ -154,16 +155,16 @@ bool Reading::was_read(const KeySpec& key) const {
   return std::find(read_.begin(), read_.end(), &key) != read_.end();
 }
 
-std::string Reading::blame(const Setting& setting) {
+std::string Reading::prefix(const Setting& setting) {
   return fmt::format("{}: {}", setting.where, setting.written);
 }
 
 void Reading::error(const Setting& setting, const std::string& what) {
-  errors.push_back(fmt::format("{}: {}", blame(setting), what));
+  errors.push_back(fmt::format("{}: {}", prefix(setting), what));
 }
 
 void Reading::note(const Setting& setting, const std::string& what) {
-  config.notes.push_back(fmt::format("{}: {}", blame(setting), what));
+  config.notes.push_back(fmt::format("{}: {}", prefix(setting), what));
 }
 
 void collect_file(Reading& reading, const YamlNode& top, const Source& source) {
@@ -180,7 +181,7 @@ void collect_override(Reading& reading, const std::string& assignment, const Sou
     auto value = parse_yaml(assignment.substr(equals + 1), source.name);
     auto name = assignment.substr(0, equals);
     const auto dot = name.find('.');
-    if (dot != name.npos && kSections.count(name.substr(0, dot))) {
+    if (dot != name.npos && kSections.count(name.substr(0, dot))) {  // the section is optional
       name.erase(0, dot + 1);
     } else if (dot != name.npos) {
       const auto inner = name.substr(dot + 1);
@@ -196,31 +197,31 @@ void collect_override(Reading& reading, const std::string& assignment, const Sou
   }
 }
 
-void settle_repetitions(Reading& reading) {
-  std::vector<Setting> settled;
+void merge_repetitions(Reading& reading) {
+  std::vector<Setting> merged;
   for (auto& setting : reading.settings) {
     const auto same_meaning = [&](const Setting& other) {
       return other.key->meaning() == setting.key->meaning();
     };
     if (setting.overrides)
-      std::erase_if(settled, [&](const Setting& s) { return same_meaning(s) && !s.overrides; });
-    // Words for one thing that no rule weighs against each other.
-    const auto earlier = std::find_if(settled.begin(), settled.end(), [&](const Setting& other) {
+      std::erase_if(merged, [&](const Setting& s) { return same_meaning(s) && !s.overrides; });
+    // Two keys with one meaning and a field each: no rule compares them.
+    const auto earlier = std::find_if(merged.begin(), merged.end(), [&](const Setting& other) {
       return other.key == setting.key ||
              (same_meaning(other) && other.key->field.set && setting.key->field.set);
     });
-    if (earlier == settled.end()) {
-      settled.push_back(std::move(setting));
+    if (earlier == merged.end()) {
+      merged.push_back(std::move(setting));
     } else if (setting.overrides && earlier->key == setting.key) {
-      *earlier = std::move(setting);  // of two --set the last counts
+      *earlier = std::move(setting);  // of two --set the last one wins
     } else if (earlier->key != setting.key ||
                flow_text(earlier->value) != flow_text(setting.value)) {
-      reading.error(setting, fmt::format("speaks of the same as {} ({}); keep one",
-                                         earlier->written, earlier->where));
+      reading.error(setting, fmt::format("means the same as {} ({}); keep one", earlier->written,
+                                         earlier->where));
     }
   }
-  std::erase_if(settled, [](const Setting& s) { return is_null(s.value); });
-  reading.settings = std::move(settled);
+  std::erase_if(merged, [](const Setting& s) { return is_null(s.value); });
+  reading.settings = std::move(merged);
 }
 
 }  // namespace mgpu::train

@@ -14,29 +14,29 @@
 
 namespace mgpu::train {
 
-// One key as it was said: under which name, where, and what.
+// One key of a recipe as it was written.
 struct Setting {
   const KeySpec* key = nullptr;
-  std::string written;
+  std::string written;     // the name in the recipe, perhaps an alias
   std::string where;       // "job.yaml:3", or "--set"
-  bool overrides = false;  // from --set: it wins over a file
+  bool overrides = false;  // from --set, which takes precedence over a file
   YamlNode value;
 };
 
-// A recipe while it is being understood. Rules take from it what was said, and add to it what
-// is wrong; nothing throws before everything was looked at.
+// A recipe while it is being read. Rules look up settings here and add errors; nothing throws until
+// all rules have run.
 class Reading {
  public:
   TrainConfig config;
   std::vector<Setting> settings;
   std::vector<std::string> errors;
-  int hints_left = 20;  // unknown keys that are still compared with every name there is
+  int hints_left = 20;  // unknown keys that still get a "did you mean"
 
-  // The setting of a key; null when nobody said it. Marks it as read by a rule.
+  // The setting of a key, or null. Marks the key as read by a rule.
   const Setting* find(std::string_view key);
 
-  // Its value as `to` reads it; nothing when it was not said, or when it is wrong, which is
-  // then an error.
+  // The value of a key, converted by `to`. Empty if the key is not set, or if the conversion fails,
+  // which adds an error.
   template <class To>
   auto value(std::string_view key, To to)
       -> std::optional<std::decay_t<std::invoke_result_t<To, const YamlNode&>>> {
@@ -59,10 +59,10 @@ class Reading {
   void error(const Setting& setting, const std::string& what);
   void note(const Setting& setting, const std::string& what);
 
-  // "job.yaml:3: learning_rate", what a line about a setting begins with.
-  static std::string blame(const Setting& setting);
+  // The prefix of a message about a setting: "job.yaml:3: learning_rate".
+  static std::string prefix(const Setting& setting);
 
-  // Whether a rule looked for the key; a used key without a field that none reads is our mistake.
+  // Whether a rule looked the key up. A used key without a field must be read by a rule.
   bool was_read(const KeySpec& key) const;
 
  private:
@@ -71,26 +71,26 @@ class Reading {
 
 using ReadFile = std::function<YamlNode(const std::string& path)>;
 
-// Where settings come from.
+// The source of settings.
 struct Source {
-  std::string name;  // of the file, or "--set"
+  std::string name;  // file name, or "--set"
   bool allow_unknown = false;
   bool overrides = false;
-  ReadFile read_file = read_yaml;  // for a file that a value names
+  ReadFile read_file = read_yaml;  // reads a file that a value names
 };
 
-// Adds every key of a recipe's top map, and of the DeepSpeed or accelerate file it names, to
-// `reading`. Sections such as model_init_kwargs are opened.
+// Adds every key of a recipe's top map, and of the DeepSpeed or accelerate file that it names, to
+// `reading`. The keys of sections such as model_init_kwargs count as top-level keys.
 void collect_file(Reading& reading, const YamlNode& top, const Source& source);
 
-// Adds "key=value" of a command line; "key.inner=value" changes one value inside a map.
+// Adds "key=value" of the command line; "key.inner=value" changes one value inside a map.
 void collect_override(Reading& reading, const std::string& assignment, const Source& source);
 
-// Leaves one setting of each meaning: overrides win, the same said twice is once, anything else
-// is an error.
-void settle_repetitions(Reading& reading);
+// Keeps one setting per meaning: overrides win and equal repetitions are merged. Anything else is
+// an error with both places.
+void merge_repetitions(Reading& reading);
 
-// The keys of a DeepSpeed or accelerate configuration as settings of ours.
+// Adds the keys of a DeepSpeed or accelerate configuration as recipe settings.
 void collect_deepspeed(Reading& reading, const YamlNode& map, const Source& source);
 
 }  // namespace mgpu::train

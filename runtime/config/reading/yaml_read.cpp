@@ -28,7 +28,7 @@ namespace {
 using rendezvous::shown;
 
 constexpr std::size_t kMostBytes = 1 << 20;
-constexpr std::size_t kMostNodes = 100'000;  // with all that aliases unfold to
+constexpr std::size_t kMostNodes = 100'000;  // including expanded aliases
 constexpr std::size_t kMostText = 4 << 20;   // bytes, likewise
 constexpr std::size_t kDeepest = 32;
 constexpr const char* kCoreTags = "tag:yaml.org,2002:";
@@ -43,8 +43,8 @@ std::size_t depth_of(const YamlNode& node) {
   return deepest + (node.kind == YamlNode::Kind::list || node.is_map() ? 1 : 0);
 }
 
-// Builds the tree from yaml-cpp's events rather than from YAML::Node, which knows no duplicate
-// keys and unfolds aliases without limit.
+// Builds the tree from yaml-cpp's events: YAML::Node would hide duplicate keys and expand aliases
+// without any limit.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& name) : name_(name) {}
@@ -52,7 +52,8 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode take() { return std::move(top_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (complete_) fail(name_, mark.line + 1, "a second document starts here; a recipe is one");
+    if (complete_)
+      fail(name_, mark.line + 1, "a second document starts here; a recipe is a single document");
   }
   void OnDocumentEnd() override { complete_ = true; }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -60,8 +61,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
-    if (found == anchors_.end())
-      fail(name_, mark.line + 1, "an alias stands inside its own anchor");
+    if (found == anchors_.end()) fail(name_, mark.line + 1, "an alias is inside its own anchor");
     YamlNode copy = found->second;
     if (open_.size() + depth_of(copy) > kDeepest) fail_depth(mark.line + 1);
     count(copy);
@@ -106,14 +106,14 @@ class TreeBuilder : public YAML::EventHandler {
     if (tag.empty() || tag == "?" || tag == "!") return;
     for (const char* core : {"str", "int", "float", "bool", "null", "seq", "map", "merge"})
       if (tag == kCoreTags + std::string(core)) return;
-    fail(name_, mark.line + 1, fmt::format("{} is a tag of some program's own", shown(tag)));
+    fail(name_, mark.line + 1, fmt::format("the tag {} is not supported", shown(tag)));
   }
 
   void count(const YamlNode& value) {
     nodes_ += 1;
     text_ += value.text.size();
     if (nodes_ > kMostNodes || text_ > kMostText)
-      fail(name_, value.line, "unfolds to more than a recipe can hold; too many aliases?");
+      fail(name_, value.line, "expands to more than a recipe may hold; too many aliases?");
     for (const auto& item : value.items) count(item);
   }
 
@@ -134,12 +134,12 @@ class TreeBuilder : public YAML::EventHandler {
   void close() {
     Open done = std::move(open_.back());
     open_.pop_back();
-    if (done.node.is_map()) settle_keys(done.node);
+    if (done.node.is_map()) check_and_merge_keys(done.node);
     add(std::move(done.node), done.anchor);
   }
 
-  // Keys are words, each there once; then `<<` brings in what the map does not say itself.
-  void settle_keys(YamlNode& map) {
+  // Requires unique scalar keys. `<<` then adds the keys that the map does not have itself.
+  void check_and_merge_keys(YamlNode& map) {
     std::map<std::string_view, int> seen;
     std::vector<YamlNode> own, merged;
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
@@ -148,7 +148,7 @@ class TreeBuilder : public YAML::EventHandler {
       const auto [first, fresh] = seen.emplace(key.text, key.line);
       if (!fresh)
         fail(name_, key.line,
-             fmt::format("the key {} is there twice, first on line {}; keep one", shown(key.text),
+             fmt::format("the key {} is repeated, first on line {}; keep one", shown(key.text),
                          first->second));
     }
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
@@ -163,14 +163,14 @@ class TreeBuilder : public YAML::EventHandler {
     map.items = std::move(own);
   }
 
-  // Of several maps the first to say a key wins.
+  // If several maps have a key, the first one wins.
   void merge(const YamlNode& from, std::vector<YamlNode>& into, std::map<std::string, int>& taken) {
     if (from.is_list()) {
       for (const auto& map : from.items)
         if (map.is_map())
           merge(map, into, taken);
         else
-          fail(name_, map.line, "<<: needs maps");
+          fail(name_, map.line, "<<: needs a list of maps");
       return;
     }
     if (!from.is_map()) fail(name_, from.line, "<<: needs a map, such as an alias");
@@ -193,12 +193,12 @@ std::string read_limited(const std::string& path) {
   const auto cannot = [&path](const std::string& why) {
     throw std::runtime_error(fmt::format("cannot read {}: {}", shown(path, 300), why));
   };
-  // O_NONBLOCK: a pipe without a writer must be refused, not waited for.
+  // O_NONBLOCK: a pipe without a writer is refused at once instead of blocking.
   rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) cannot(rendezvous::error_text(errno));
   struct stat about{};
   if (::fstat(fd.get(), &about) != 0) cannot(rendezvous::error_text(errno));
-  if (!S_ISREG(about.st_mode)) cannot("no regular file");
+  if (!S_ISREG(about.st_mode)) cannot("not a regular file");
   std::string text;
   char buffer[16384];
   while (text.size() <= kMostBytes) {
@@ -211,7 +211,7 @@ std::string read_limited(const std::string& path) {
   return text;
 }
 
-// The line of the first tab that stands where YAML wants spaces, at or after `from`; 0: none.
+// The first line, from `from` on, that is indented with a tab; 0 if there is none.
 int tab_line(std::string_view text, int from) {
   int line = 1;
   for (std::size_t begin = 0; begin < text.size(); ++line) {
@@ -229,7 +229,7 @@ int line_of(std::string_view text, std::size_t offset) {
          static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(offset), '\n'));
 }
 
-// JSON may be indented with tabs, where YAML may not. Tabs further on stay as they are.
+// JSON may be indented with tabs, YAML may not. Tabs after the indentation are kept.
 std::string without_json_tabs(std::string text) {
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first == text.npos || text[first] != '{') return text;
@@ -249,9 +249,9 @@ std::string without_json_tabs(std::string text) {
 
 YamlNode parse_yaml(const std::string& given, const std::string& name) {
   if (given.size() > kMostBytes)
-    fail(name, 1, fmt::format("over {} KiB; is this a recipe?", kMostBytes / 1024));
+    fail(name, 1, fmt::format("the file is over {} KiB; is this a recipe?", kMostBytes / 1024));
   if (const auto nul = given.find('\0'); nul != given.npos)
-    fail(name, line_of(given, nul), "holds a NUL byte; is this a text file?");
+    fail(name, line_of(given, nul), "contains a NUL byte; is this a text file?");
   const std::string text = without_json_tabs(given);
   TreeBuilder builder(name);
   try {
@@ -262,8 +262,8 @@ YamlNode parse_yaml(const std::string& given, const std::string& name) {
   } catch (const YAML::Exception& e) {
     const int line = e.mark.is_null() ? 1 : e.mark.line + 1;
     if (const int tab = tab_line(text, std::max(1, line - 1)); tab > 0 && tab <= line + 1)
-      fail(name, tab, "a tab indents this line; YAML wants spaces");
-    fail(name, line, "no valid YAML: " + shown(e.msg, 120));
+      fail(name, tab, "this line is indented with a tab; YAML requires spaces");
+    fail(name, line, "invalid YAML: " + shown(e.msg, 120));
   }
   return builder.take();
 }

@@ -17,12 +17,12 @@ namespace {
 using Kind = YamlNode::Kind;
 
 constexpr std::int64_t kMostGpus = 1024;            // of a node
-constexpr double kWholeLimit = 9007199254740992.0;  // 2^53: above it doubles skip whole numbers
+constexpr double kWholeLimit = 9007199254740992.0;  // 2^53: larger doubles skip whole numbers
 
 std::string described(const YamlNode& value) {
   switch (value.kind) {
     case Kind::null:
-      return "nothing";
+      return "an empty value";
     case Kind::scalar:
       return rendezvous::shown(value.text, 48);
     case Kind::list:
@@ -59,18 +59,18 @@ std::string plain_digits(std::string_view text) {
   return plain;
 }
 
-// Characters that nobody reads as anything but themselves, wherever they stand in a word.
-bool unmistakable(char c) {
+// Characters without a special meaning in YAML, at any position of a word.
+bool is_plain(char c) {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   return letter || digit(c) || c == '_' || c == '.' || c == '/' || c == '+';
 }
 
-// A dash before a digit or a point, as in -0.5 and 1e-3, is none of YAML's marks.
+// A dash before a digit or a point, as in -0.5 and 1e-3, has no special meaning in YAML.
 bool plain_in_flow(const std::string& text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const bool sign =
         text[i] == '-' && i + 1 < text.size() && (digit(text[i + 1]) || text[i + 1] == '.');
-    if (!sign && !unmistakable(text[i])) return false;
+    if (!sign && !is_plain(text[i])) return false;
   }
   return !text.empty();
 }
@@ -89,7 +89,7 @@ std::string in_quotes(const std::string& plain) {
   return text + '"';
 }
 
-// A scalar inside a list or a map, in quotes where the plain text would read otherwise.
+// A scalar inside a list or a map, in quotes if the plain text would be read differently.
 std::string nested_scalar(const YamlNode& value) {
   return !value.quoted && plain_in_flow(value.text) ? value.text : in_quotes(value.text);
 }
@@ -132,7 +132,7 @@ double to_number(const YamlNode& value) {
   double number = 0;
   const auto end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc::result_out_of_range) need("a number that a double can hold", value);
+  if (error == std::errc::result_out_of_range) need("a number within the range of a double", value);
   if (error != std::errc() || stop != end || !std::isfinite(number)) need("a number", value);
   return number;
 }
@@ -153,7 +153,7 @@ std::int64_t to_whole(const YamlNode& value) {
 }
 
 std::string to_text(const YamlNode& value) {
-  if (value.kind != Kind::scalar) need("a text", value);
+  if (value.kind != Kind::scalar) need("text", value);
   return value.text;
 }
 
@@ -183,16 +183,16 @@ std::vector<std::int64_t> to_gpus(const YamlNode& value) {
     const auto [stop, error] = std::from_chars(word.data(), end, gpu);
     const bool fits = error == std::errc() && stop == end && gpu >= 0 && gpu < kMostGpus;
     if (!fits || std::find(gpus.begin(), gpus.end(), gpu) != gpus.end())
-      need("numbers of GPUs, each once", value);
+      need("GPU numbers without repetition", value);
     gpus.push_back(gpu);
   }
-  if (gpus.empty()) need("numbers of GPUs, each once", value);
+  if (gpus.empty()) need("GPU numbers without repetition", value);
   return gpus;
 }
 
 std::string flow_text(const YamlNode& value) {
   if (value.kind != Kind::scalar) return nested_text(value);
-  // What stood there plain on one line reads as itself again.
+  // A plain scalar on one line reads back as itself.
   const bool plain = !value.quoted && value.text.find('\n') == std::string::npos;
   return plain || plain_in_flow(value.text) ? value.text : in_quotes(value.text);
 }

@@ -1,4 +1,4 @@
-// What the keys about data mean together.
+// Rules about the keys of data.
 
 #include <cmath>
 
@@ -21,7 +21,7 @@ class Sources {
 
   std::vector<DataSource> take() {
     add(setting_.value);
-    if (sources_.empty()) reading_.error(setting_, "names no file");
+    if (sources_.empty()) reading_.error(setting_, "names no file; set it to a path");
     return std::move(sources_);
   }
 
@@ -29,7 +29,7 @@ class Sources {
   void add(const YamlNode& value) {
     if (value.is_list()) {
       for (const auto& item : value.items)
-        item.is_list() ? fail("a list inside a list") : add(item);
+        item.is_list() ? fail("contains a list inside a list; use one list of files") : add(item);
     } else if (value.is_map()) {
       add_map(value);
     } else if (setting_.written == "dataset") {
@@ -40,7 +40,7 @@ class Sources {
   }
 
   void add_path(const std::string& path, double weight = 1) {
-    if (path.empty()) return fail("an empty path");
+    if (path.empty()) return fail("contains an empty path");
     const bool relative = path.front() != '/' && !folder_.empty();
     sources_.push_back({relative ? folder_ + "/" + path : path, weight});
   }
@@ -65,7 +65,7 @@ class Sources {
     add_path(path, weight);
   }
 
-  // What the maps of axolotl and surogate say besides.
+  // Other keys of dataset maps in axolotl and surogate.
   void inner(const std::string& key, const YamlNode& value) {
     auto& config = reading_.config;
     if (key == "type" || key == "format" || key == "field" || key == "text_field") {
@@ -73,11 +73,11 @@ class Sources {
           find_key(key == "type" || key == "format" ? "dataset_format" : "dataset_text_field");
       spec->field.set(config, value);
     } else if (key == "split") {
-      if (value.text != "train") fail("a file has no splits; name another file");
+      if (value.text != "train") fail("a file has no splits; set the path to another file");
     } else if (key == "ds_type") {
-      if (value.text != "json" && value.text != "jsonl") fail("only JSONL is read");
+      if (value.text != "json" && value.text != "jsonl") fail("only JSONL files are supported");
     } else if (key != "shuffle" && key != "seed") {
-      fail(fmt::format("unknown key {}; there are path, weight, type, field", shown(key)));
+      fail(fmt::format("unknown key {}; use path, weight, type or field", shown(key)));
     }
   }
 
@@ -114,7 +114,7 @@ void split_rule(Reading& reading) {
     return reading.error(*setting, "need a fraction above 0 and at most 1");
   if (const auto* size = reading.find("val_set_size"))
     return reading.error(
-        *setting, fmt::format("says the same as {} ({}); keep one", size->written, size->where));
+        *setting, fmt::format("means the same as {} ({}); keep one", size->written, size->where));
   reading.config.val_set_size =
       std::round((1 - *part) * 1e9) / 1e9;  // 0.05, not 0.05000000000000004
 }
@@ -125,7 +125,7 @@ void roles_rule(Reading& reading) {
   const auto roles = reading.read(*setting, to_words);
   if (!roles) return;
   if (*roles != std::vector<std::string>{"assistant"})
-    return reading.error(*setting, "only [assistant] can be trained alone");
+    return reading.error(*setting, "only [assistant] is supported");
   const auto* only = reading.find("assistant_only_loss");
   if (only && !reading.config.assistant_only_loss)
     return reading.error(*setting, "contradicts assistant_only_loss: false; keep one");
@@ -145,7 +145,7 @@ void data_rules(Reading& reading) {
   if (!reading.find("eval_packing")) config.eval_packing = config.packing;
   if (const auto* strategy = reading.find("packing_strategy"))
     if (strategy->value.text != "bfd" && strategy->value.text != "ffd")
-      reading.error(*strategy, "only bfd (best fit) is there; rows never see each other");
+      reading.error(*strategy, "only bfd (best fit) is supported");
   if (const auto* size = reading.find("val_set_size"))
     if (config.val_set_size > 1 && config.val_set_size != std::floor(config.val_set_size))
       reading.error(*size, "need a fraction below 1 or a whole number of rows");

@@ -1,4 +1,4 @@
-// Which task a recipe is for, and which of its keys go where.
+// Decides the task of a recipe and what happens to each of its keys.
 
 #include <algorithm>
 
@@ -10,17 +10,17 @@
 namespace mgpu::train {
 namespace {
 
-const Words<Task> kTasks{
+const Choices<Task> kTasks{
     {"sft", Task::sft}, {"grpo", Task::grpo}, {"pt", Task::sft}, {"gspo", Task::grpo}};
 
-// Whether the value of a refused key asks for nothing.
-bool asks_for_nothing(const KeySpec& key, const YamlNode& value) {
+// Whether the value of a refused key switches the feature off.
+bool is_harmless(const KeySpec& key, const YamlNode& value) {
   if (value.kind != YamlNode::Kind::scalar) return value.items.empty();
   const auto among = [&](const std::string& word) {
     return std::find(key.harmless.begin(), key.harmless.end(), word) != key.harmless.end();
   };
   if (among(value.text)) return true;
-  if (among("true")) return false;  // where true asks for nothing, false asks for something
+  if (among("true")) return false;  // true is the harmless value, so false is not
   for (const char* nothing : {"", "false", "False", "no", "none", "None", "off", "0"})
     if (value.text == nothing) return true;
   return false;
@@ -35,10 +35,10 @@ void check_type(Reading& reading, const Setting& setting) {
   }
 }
 
-// Under sft the loss is the likelihood; of GRPO's losses that share the key nothing is meant.
+// With sft the loss is the negative log-likelihood. GRPO's losses share this key and are ignored.
 void check_sft_loss(Reading& reading, const Setting& setting) {
   if (setting.value.text == "dft")
-    reading.error(setting, "dft is not supported; leave it out, the loss is nll");
+    reading.error(setting, "dft is not supported; leave it out: the loss is nll");
 }
 
 bool keep(Reading& reading, const Setting& setting) {
@@ -47,14 +47,14 @@ bool keep(Reading& reading, const Setting& setting) {
   switch (key.use) {
     case KeyUse::launcher:
       if (key.name != "launch")
-        reading.note(setting, fmt::format("is the launcher's: {}", key.instead));
+        reading.note(setting, fmt::format("is a launcher key: {}", key.instead));
       return false;
-    case KeyUse::noted:
+    case KeyUse::ignored:
       reading.note(setting, fmt::format("has no effect: {}", key.instead));
       return false;
     case KeyUse::refused:
-      if (!asks_for_nothing(key, setting.value))
-        reading.error(setting, fmt::format("cannot be honoured: {}", key.instead));
+      if (!is_harmless(key, setting.value))
+        reading.error(setting, fmt::format("is not supported: {}", key.instead));
       return false;
     case KeyUse::used:
       break;
@@ -87,7 +87,7 @@ void decide_task(Reading& reading) {
   if (reading.config.task == Task::grpo) reading.config.learning_rate = 1e-6;
 }
 
-void sort_out(Reading& reading) {
+void dispatch_settings(Reading& reading) {
   std::vector<Setting> kept;
   for (auto& setting : reading.settings)
     if (keep(reading, setting)) kept.push_back(std::move(setting));
@@ -105,7 +105,7 @@ void apply_fields(Reading& reading) {
       reading.error(setting, e.what());
     }
     for (auto i = before; i < notes.size(); ++i)
-      notes[i] = fmt::format("{}: {}", Reading::blame(setting), notes[i]);
+      notes[i] = fmt::format("{}: {}", Reading::prefix(setting), notes[i]);
   }
 }
 

@@ -4,31 +4,32 @@
 
 namespace mgpu::train {
 
-// What keys mean together. Each rule reads settings, writes config, and adds what is wrong.
+// Rules about several keys together. Each rule reads settings, writes the configuration and adds
+// errors and notes.
 
-// task; absent: grpo if reward_funcs or num_generations is there, else sft.
+// Sets the task. Without the key it is grpo if reward_funcs or num_generations is set, else sft.
 void decide_task(Reading& reading);
 
-// What GRPO's keys mean together; before sort_out takes them away.
+// Checks the keys of GRPO. Requires: called before dispatch_settings, which removes them.
 void grpo_rules(Reading& reading);
 
-// Takes out of the settings what is not for this task or this program: launcher's and noted keys
-// leave a note, refused ones an error, those of the other task go to config.other_task, and GRPO's
-// own to config.grpo.
-void sort_out(Reading& reading);
+// Removes from the settings what the following rules do not read. Launcher keys and ignored keys
+// leave a note and refused keys an error; keys of the other task go to config.other_task and those
+// of GRPO to config.grpo.
+void dispatch_settings(Reading& reading);
 
-// Every setting whose key has a field.
+// Applies every setting whose key has a field.
 void apply_fields(Reading& reading);
 
 void data_rules(Reading& reading);        // dataset_name, splits, packing, roles
-void batch_rules(Reading& reading);       // what batch_size means
-void schedule_rules(Reading& reading);    // schedule's numbers, warm-up
+void batch_rules(Reading& reading);       // per device and global batch size
+void schedule_rules(Reading& reading);    // parameters of the schedule, warm-up
 void precision_rules(Reading& reading);   // dtype, bf16, fp16, mixed_precision
 void memory_rules(Reading& reading);      // recomputation, ZeRO
 void lora_rules(Reading& reading);        // what turns LoRA on
 void evaluation_rules(Reading& reading);  // when to evaluate and to save
 
-// Contradictions that need the whole configuration.
+// Finds contradictions that need the whole configuration.
 void cross_checks(Reading& reading);
 
 }  // namespace mgpu::train

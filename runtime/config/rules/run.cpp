@@ -1,4 +1,4 @@
-// When to evaluate and to save, and contradictions that need the whole configuration.
+// Rules about evaluation and checkpoints, and checks of the whole configuration.
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace mgpu::train {
 namespace {
 
-// So many in an epoch is a fraction of all steps; one is its end.
+// N per epoch is a fraction of all steps; 1 is the end of the epoch.
 void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
                     double TrainConfig::* steps, When TrainConfig::* strategy) {
   const auto* setting = reading.find(key);
@@ -25,19 +25,18 @@ void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
     reading.error(*setting, "need a number above 0");
   else if (other)
     reading.error(*setting,
-                  fmt::format("says the same as {} ({}); keep one", other->written, other->where));
+                  fmt::format("means the same as {} ({}); keep one", other->written, other->where));
   else if (*count == 1)
     config.*strategy = When::epoch;
   else if (config.max_steps > 0)
-    reading.error(*setting,
-                  fmt::format("an epoch's length is not known with max_steps; use {}", steps_key));
+    reading.error(*setting, fmt::format("cannot be combined with max_steps; use {}", steps_key));
   else if (const double part = 1 / (*count * config.num_train_epochs); part >= 1)
-    reading.error(*setting, "comes to less than once in the whole run");
+    reading.error(*setting, "is less than once in the whole run; use a larger number");
   else
     config.*steps = part;
 }
 
-bool has_evaluation_rows(const TrainConfig& config) {
+bool has_evaluation_data(const TrainConfig& config) {
   return !config.eval_dataset.empty() || config.val_set_size > 0;
 }
 
@@ -47,9 +46,9 @@ void check_steps(Reading& reading, const char* key, double steps) {
     reading.error(*setting, "need a whole number of steps, or a fraction below 1");
 }
 
-// An error about the first of the keys that was said; without one, about the file.
-void blame_first(Reading& reading, std::initializer_list<const char*> keys,
-                 const std::string& what) {
+// Adds an error about the first of the keys that is set, or about the file if none is.
+void error_at_first(Reading& reading, std::initializer_list<const char*> keys,
+                    const std::string& what) {
   for (const char* key : keys) {
     if (const auto* setting = reading.find(key)) return reading.error(*setting, what);
   }
@@ -60,31 +59,31 @@ void best_model_checks(Reading& reading) {
   const auto& config = reading.config;
   const bool evaluates = config.eval_strategy != When::no;
   if (config.early_stopping_patience > 0 && !evaluates)
-    blame_first(reading, {"early_stopping_patience"}, "needs eval_strategy: steps or epoch");
+    error_at_first(reading, {"early_stopping_patience"}, "requires eval_strategy: steps or epoch");
   auto metric = config.metric_for_best_model;
   if (metric.starts_with("eval_")) metric = metric.substr(5);
   if (evaluates && config.task == Task::sft && metric != "loss" &&
       metric != "mean_token_accuracy" && metric != "entropy")
-    blame_first(reading, {"metric_for_best_model"},
-                fmt::format("there is no {}; there are loss, mean_token_accuracy and entropy",
-                            rendezvous::shown(metric, 64)));
+    error_at_first(reading, {"metric_for_best_model"},
+                   fmt::format("unknown metric {}; use loss, mean_token_accuracy or entropy",
+                               rendezvous::shown(metric, 64)));
   if (!config.load_best_model_at_end) return;
   if (!evaluates)
-    return blame_first(reading, {"load_best_model_at_end"}, "needs eval_strategy: steps or epoch");
+    return error_at_first(reading, {"load_best_model_at_end"},
+                          "requires eval_strategy: steps or epoch");
   if (config.save_strategy == When::best) return;
   if (config.save_strategy != config.eval_strategy)
-    return blame_first(
-        reading, {"load_best_model_at_end"},
-        "needs save_strategy and eval_strategy to be the same, or save_strategy: best");
+    return error_at_first(reading, {"load_best_model_at_end"},
+                          "requires equal save_strategy and eval_strategy, or save_strategy: best");
   if (config.save_strategy != When::steps) return;
   const double every = config.eval_steps > 0 ? config.eval_steps : config.logging_steps;
   const double times = config.save_steps / every;
   const bool same_unit = (config.save_steps < 1) == (every < 1);
   if (!same_unit || times < 1 || std::abs(times - std::round(times)) > 1e-9)
-    blame_first(
+    error_at_first(
         reading, {"save_steps", "load_best_model_at_end"},
-        fmt::format("load_best_model_at_end needs a checkpoint where it evaluates: save_steps "
-                    "{} is no multiple of eval_steps {}",
+        fmt::format("load_best_model_at_end requires a checkpoint at every evaluation: save_steps "
+                    "{} must be a multiple of eval_steps {}",
                     shown_number(config.save_steps), shown_number(every)));
 }
 
@@ -92,42 +91,49 @@ void model_checks(Reading& reading) {
   const auto& config = reading.config;
   const bool file = !config.model_name_or_path.empty(), made = !config.model_size.empty();
   if (!file && !made)
-    reading.errors.push_back("model_name_or_path is missing: a folder in HF layout, or a Hub id");
+    reading.errors.push_back(
+        "model_name_or_path is missing: set it to a folder in Hugging Face layout or a Hub id");
   if (file && made)
-    blame_first(reading, {"model_size"}, "contradicts model_name_or_path; keep one");
+    error_at_first(reading, {"model_size"}, "contradicts model_name_or_path; keep one");
   if (made && !file && config.tokenizer_path.empty())
-    blame_first(reading, {"model_size"},
-                "needs tokenizer_path: a new model has no tokenizer of its own");
+    error_at_first(reading, {"model_size"},
+                   "requires tokenizer_path: a new model has no tokenizer");
   if (config.dataset_name.empty() && !reading.find("dataset_name"))
-    reading.errors.push_back("dataset_name is missing: one or more JSONL files");
+    reading.errors.push_back("dataset_name is missing: set it to one or more JSONL files");
 }
 
 void parallel_checks(Reading& reading) {
   const auto& config = reading.config;
   if (config.gradient_aggregation == Aggregation::median && config.zero_stage > 1)
-    blame_first(reading, {"gradient_aggregation"},
-                fmt::format("median needs every rank's gradients: zero_stage at most 1, not {}",
-                            config.zero_stage));
+    error_at_first(
+        reading, {"gradient_aggregation"},
+        fmt::format(
+            "median requires zero_stage 0 or 1, not {}: each rank needs the gradients of all ranks",
+            config.zero_stage));
   const bool weighted = config.batch_sharding == Sharding::weighted;
   if (weighted && config.gpu_weights.empty())
-    blame_first(reading, {"batch_sharding"}, "weighted needs gpu_weights, one number per rank");
+    error_at_first(reading, {"batch_sharding"},
+                   "weighted requires gpu_weights with one number per rank");
   if (!weighted && !config.gpu_weights.empty())
-    blame_first(reading, {"gpu_weights"}, "needs batch_sharding: weighted");
+    error_at_first(reading, {"gpu_weights"}, "requires batch_sharding: weighted");
   const auto& weights = config.gpu_weights;
   if (!weights.empty() &&
       std::all_of(weights.begin(), weights.end(), [](double w) { return w == 0; }))
-    blame_first(reading, {"gpu_weights"}, "gives no rank any work");
+    error_at_first(reading, {"gpu_weights"},
+                   "gives no rank any work; at least one weight must be above 0");
   if (config.load_in_4bit && !config.use_peft)
-    blame_first(reading, {"load_in_4bit", "quantization_bit"},
-                "weights of 4 bits cannot be trained themselves; add lora_r, or leave it out");
+    error_at_first(reading, {"load_in_4bit", "quantization_bit"},
+                   "4-bit weights cannot be trained; add lora_r, or leave it out");
   const auto& name = config.adapter_name;
   if (name.empty() || name.front() == '.' || name.find('/') != name.npos ||
       name.starts_with("checkpoint-") || name.starts_with("training_state"))
-    blame_first(reading, {"adapter_name"},
-                "names a folder of the adapter's files: no /, no dot or checkpoint- at its start");
+    error_at_first(
+        reading, {"adapter_name"},
+        "is also a folder name: it must not contain / or begin with a dot, checkpoint- or "
+        "training_state");
   if (config.load_in_4bit && config.dtype == Dtype::fp32)
     reading.config.notes.push_back(
-        "load_in_4bit computes in fp32 as asked; bf16 is the usual choice");
+        "load_in_4bit computes in fp32 because dtype is fp32; bf16 is the usual choice");
 }
 
 void loss_checks(Reading& reading) {
@@ -136,25 +142,27 @@ void loss_checks(Reading& reading) {
       config.use_peft && sync != config.grpo.end() &&
       to_flag({.kind = YamlNode::Kind::scalar, .text = sync->second}))
     reading.errors.push_back(
-        "sync_ref_model: the reference of an adapter is the model without it, which cannot move; "
-        "leave it out, or train all weights");
+        "sync_ref_model: with LoRA the reference is the model without the adapter, which never "
+        "changes; leave sync_ref_model out, or train all weights");
   if (config.use_peft)
     for (const auto& layer : config.lora_target_modules)
       if (layer == "lm_head" || layer == "embed_tokens")
-        blame_first(reading, {"lora_target_modules"},
-                    fmt::format("{} gets no adapter; name it in lora_modules_to_save", layer));
+        error_at_first(
+            reading, {"lora_target_modules"},
+            fmt::format("{} cannot have an adapter; list it in lora_modules_to_save", layer));
   if (config.packing && config.group_by_length)
-    blame_first(reading, {"group_by_length"},
-                "contradicts packing: true, which fills every sequence");
+    error_at_first(reading, {"group_by_length"},
+                   "contradicts packing: true, which already fills every sequence");
   if (config.lr_scheduler_type == "warmup_stable_decay" &&
       !config.lr_scheduler_kwargs.count("num_decay_steps"))
-    blame_first(reading, {"lr_scheduler_kwargs", "lr_scheduler_type"},
-                "warmup_stable_decay needs num_decay_steps");
+    error_at_first(reading, {"lr_scheduler_kwargs", "lr_scheduler_type"},
+                   "warmup_stable_decay requires num_decay_steps");
   const auto& numbers = config.lr_scheduler_kwargs;
   const bool minimum = config.lr_scheduler_type.ends_with("with_min_lr");
   if (minimum && numbers.count("min_lr") + numbers.count("min_lr_rate") != 1)
-    blame_first(reading, {"lr_scheduler_kwargs", "lr_scheduler_type"},
-                fmt::format("{} needs one of min_lr and min_lr_rate", config.lr_scheduler_type));
+    error_at_first(
+        reading, {"lr_scheduler_kwargs", "lr_scheduler_type"},
+        fmt::format("{} requires either min_lr or min_lr_rate", config.lr_scheduler_type));
 }
 
 }  // namespace
@@ -171,16 +179,16 @@ void evaluation_rules(Reading& reading) {
   const auto* strategy = reading.find("eval_strategy");
   const auto* steps = reading.find("eval_steps");
   if (!steps) steps = reading.find("evals_per_epoch");
-  if (!strategy && steps && config.eval_strategy == When::no && has_evaluation_rows(config)) {
+  if (!strategy && steps && config.eval_strategy == When::no && has_evaluation_data(config)) {
     config.eval_strategy = When::steps;
     reading.note(*steps, "turns evaluation on: eval_strategy: steps");
   } else if (steps && config.eval_strategy == When::no) {
     reading.note(*steps, strategy ? "has no effect with eval_strategy: no"
                                   : "has no effect without eval_dataset or val_set_size");
   }
-  if (config.eval_strategy != When::no && !has_evaluation_rows(config))
+  if (config.eval_strategy != When::no && !has_evaluation_data(config))
     reading.error(strategy ? *strategy : *steps,
-                  "needs rows to evaluate on: eval_dataset or val_set_size");
+                  "requires evaluation data; set eval_dataset or val_set_size");
 }
 
 void cross_checks(Reading& reading) {

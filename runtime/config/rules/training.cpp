@@ -1,4 +1,4 @@
-// What the keys about batch, schedule, precision, memory and LoRA mean together.
+// Rules about the keys of batch size, schedule, precision, memory and LoRA.
 
 #include <cmath>
 #include <optional>
@@ -27,9 +27,9 @@ void contradiction(Reading& reading, const Setting& one, const Setting& other) {
   reading.error(one, fmt::format("contradicts {} ({}); keep one", other.written, other.where));
 }
 
-const Words<int> kZeroStages{{"auto", kAutomaticStage}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}};
+const Choices<int> kZeroStages{{"auto", kAutomaticStage}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}};
 
-const Words<Dtype> kDtypes{
+const Choices<Dtype> kDtypes{
     {"auto", Dtype::automatic}, {"bf16", Dtype::bf16},    {"bfloat16", Dtype::bf16},
     {"fp16", Dtype::fp16},      {"float16", Dtype::fp16}, {"half", Dtype::fp16},
     {"fp32", Dtype::fp32},      {"float32", Dtype::fp32}, {"float", Dtype::fp32}};
@@ -40,7 +40,7 @@ Dtype to_dtype(const YamlNode& value) {
   return choose(word, kDtypes);
 }
 
-// bf16: auto and fp16: auto leave it open.
+// bf16: auto and fp16: auto have no effect.
 std::optional<bool> flag_or_auto(Reading& reading, const char* key) {
   const auto* setting = reading.find(key);
   if (!setting || setting->value.text == "auto") return {};
@@ -55,52 +55,54 @@ Dtype to_mixed(const YamlNode& value) {
   return choose(value, kDtypes);
 }
 
-const Words<Recompute> kRecompute{{"true", Recompute::full},       {"false", Recompute::no},
-                                  {"auto", Recompute::automatic},  {"offload", Recompute::offload},
-                                  {"unsloth", Recompute::offload}, {"yes", Recompute::full},
-                                  {"on", Recompute::full},         {"full", Recompute::full},
-                                  {"block", Recompute::full},      {"none", Recompute::no},
-                                  {"no", Recompute::no},           {"off", Recompute::no},
-                                  {"1", Recompute::full},          {"0", Recompute::no}};
+const Choices<Recompute> kRecompute{
+    {"true", Recompute::full},       {"false", Recompute::no},
+    {"auto", Recompute::automatic},  {"offload", Recompute::offload},
+    {"unsloth", Recompute::offload}, {"yes", Recompute::full},
+    {"on", Recompute::full},         {"full", Recompute::full},
+    {"block", Recompute::full},      {"none", Recompute::no},
+    {"no", Recompute::no},           {"off", Recompute::no},
+    {"1", Recompute::full},          {"0", Recompute::no}};
 
-// Whether LoRA is asked for or ruled out in so many words, and by which setting.
-struct SaidUse {
+// Whether a key explicitly turns LoRA on or off, and which one.
+struct LoraSwitch {
   std::optional<bool> use;
   const Setting* by = nullptr;
 };
 
-void say_use(Reading& reading, SaidUse& said, const char* key, bool use) {
+void set_switch(Reading& reading, LoraSwitch& lora, const char* key, bool use) {
   const auto* setting = reading.find(key);
-  if (said.use && *said.use != use) return contradiction(reading, *setting, *said.by);
-  said = {use, setting};
+  if (lora.use && *lora.use != use) return contradiction(reading, *setting, *lora.by);
+  lora = {use, setting};
 }
 
-SaidUse said_use(Reading& reading) {
-  SaidUse said;
-  if (const auto use = reading.value("use_peft", to_flag)) say_use(reading, said, "use_peft", *use);
+LoraSwitch lora_switch(Reading& reading) {
+  LoraSwitch lora;
+  if (const auto use = reading.value("use_peft", to_flag))
+    set_switch(reading, lora, "use_peft", *use);
   if (const auto* adapter = reading.find("adapter")) {
     const auto& word = adapter->value.text;
     if (word == "lora" || word == "qlora" || word.empty() || word == "none")
-      say_use(reading, said, "adapter", word == "lora" || word == "qlora");
+      set_switch(reading, lora, "adapter", word == "lora" || word == "qlora");
     else
-      reading.error(*adapter, "need lora or qlora");
+      reading.error(*adapter, fmt::format("need lora or qlora, not {}", shown(word, 32)));
     if (word == "qlora") reading.config.load_in_4bit = true;
   }
   if (const auto* type = reading.find("finetuning_type")) {
     if (type->value.text == "lora" || type->value.text == "full")
-      say_use(reading, said, "finetuning_type", type->value.text == "lora");
+      set_switch(reading, lora, "finetuning_type", type->value.text == "lora");
     else
-      reading.error(*type, "need lora or full");
+      reading.error(*type, fmt::format("need lora or full, not {}", shown(type->value.text, 32)));
   }
   if (reading.value("qlora_bnb", to_flag).value_or(false)) {
-    say_use(reading, said, "qlora_bnb", true);
+    set_switch(reading, lora, "qlora_bnb", true);
     reading.config.load_in_4bit = true;
   }
-  return said;
+  return lora;
 }
 
-// The first setting that is about an adapter.
-const Setting* first_of_adapter(const Reading& reading) {
+// The first setting of an adapter.
+const Setting* first_adapter_setting(const Reading& reading) {
   for (const auto& setting : reading.settings) {
     const auto& name = setting.key->name;
     const bool of_adapter =
@@ -115,17 +117,17 @@ bool whole(double number) {
 }
 
 void warmup_rule(Reading& reading) {
-  const auto* said_steps = reading.find("warmup_steps");
-  const auto* said_ratio = reading.find("warmup_ratio");
-  const double steps = said_steps ? reading.read(*said_steps, to_number).value_or(0) : 0;
-  const double ratio = said_ratio ? reading.read(*said_ratio, to_number).value_or(0) : 0;
-  if (steps < 0) reading.error(*said_steps, "need 0 or more");
+  const auto* steps_setting = reading.find("warmup_steps");
+  const auto* ratio_setting = reading.find("warmup_ratio");
+  const double steps = steps_setting ? reading.read(*steps_setting, to_number).value_or(0) : 0;
+  const double ratio = ratio_setting ? reading.read(*ratio_setting, to_number).value_or(0) : 0;
+  if (steps < 0) reading.error(*steps_setting, fmt::format("need 0 or more, not {}", steps));
   if (steps > 1 && !whole(steps))
-    reading.error(*said_steps, "need a whole number of steps, or a fraction below 1");
+    reading.error(*steps_setting, "need a whole number of steps, or a fraction below 1");
   if (ratio < 0 || ratio >= 1)
-    reading.error(*said_ratio, "need a fraction of all steps, from 0 to below 1");
-  // One of them at 0, as generated files have it, says nothing.
-  if (steps > 0 && ratio > 0) contradiction(reading, *said_ratio, *said_steps);
+    reading.error(*ratio_setting, "need a fraction of all steps, from 0 to below 1");
+  // If one of them is 0, as in generated files, the other counts.
+  if (steps > 0 && ratio > 0) contradiction(reading, *ratio_setting, *steps_setting);
   reading.config.warmup_steps = steps > 0 ? steps : ratio;
 }
 
@@ -147,9 +149,10 @@ void batch_rules(Reading& reading) {
   if (const auto* all = global ? global : batch && micro ? batch : nullptr)
     config.global_batch_size = reading.read(*all, to_count).value_or(0);
   if (batch)
-    reading.note(*batch, micro ? "is global_batch_size, of all ranks together, as micro_batch_size "
-                                 "is said too"
-                               : "is per_device_train_batch_size, of one rank");
+    reading.note(*batch, micro
+                             ? "means global_batch_size, over all ranks, because micro_batch_size "
+                               "is set too"
+                             : "means per_device_train_batch_size, of one rank");
   if (const auto steps = reading.value("gradient_accumulation_steps", to_count)) {
     config.gradient_accumulation_steps = *steps;
     config.gradient_accumulation_given = true;
@@ -161,14 +164,14 @@ void schedule_rules(Reading& reading) {
   if (const auto* ratio = reading.find("cosine_min_lr_ratio")) {
     const auto rate = reading.read(*ratio, to_number);
     if (config.lr_scheduler_type != "cosine" && reading.find("lr_scheduler_type")) {
-      reading.error(*ratio, fmt::format("needs lr_scheduler_type: cosine, not {}",
+      reading.error(*ratio, fmt::format("requires lr_scheduler_type: cosine, not {}",
                                         shown(config.lr_scheduler_type)));
     } else if (rate && (*rate < 0 || *rate > 1)) {
       reading.error(*ratio, "need a fraction from 0 to 1");
     } else if (rate) {
       config.lr_scheduler_type = "cosine_with_min_lr";
       config.lr_scheduler_kwargs["min_lr_rate"] = *rate;
-      reading.note(*ratio, "makes the schedule cosine_with_min_lr");
+      reading.note(*ratio, "selects lr_scheduler_type: cosine_with_min_lr");
     }
   }
   if (const auto* numbers = reading.find("lr_scheduler_kwargs"))
@@ -190,22 +193,24 @@ void precision_rules(Reading& reading) {
   if (bf16.value_or(false) && fp16.value_or(false))
     return contradiction(reading, *half, *reading.find("bf16"));
 
-  // What is to be computed in, where a flag says so; `dtype` then is what weights are loaded as.
-  Dtype asked = Dtype::automatic;
+  // The dtype of the computation, if a flag sets it; `dtype` then is what weights are loaded as.
+  Dtype computed = Dtype::automatic;
   const Setting* by = nullptr;
-  if (bf16.value_or(false)) std::tie(asked, by) = std::pair(Dtype::bf16, reading.find("bf16"));
-  if (fp16.value_or(false)) std::tie(asked, by) = std::pair(Dtype::fp16, half);
+  if (bf16.value_or(false)) std::tie(computed, by) = std::pair(Dtype::bf16, reading.find("bf16"));
+  if (fp16.value_or(false)) std::tie(computed, by) = std::pair(Dtype::fp16, half);
   if (mixed && *mixed != Dtype::automatic && *mixed != Dtype::fp32) {
     const auto* word = reading.find("mixed_precision");
-    if (by && asked != *mixed) return contradiction(reading, *word, *by);
-    std::tie(asked, by) = std::pair(*mixed, word);
+    if (by && computed != *mixed) return contradiction(reading, *word, *by);
+    std::tie(computed, by) = std::pair(*mixed, word);
   }
   const bool off = mixed == Dtype::fp32 || (bf16 == false && !fp16.value_or(false));
   if (by && dtype && config.dtype == Dtype::fp32)
-    reading.note(*dtype, "computes in 16 bits as asked; fp32 master weights are the optimizer's");
-  else if (by && config.dtype != Dtype::automatic && config.dtype != asked)
+    reading.note(*dtype, fmt::format("has no effect beside {}: the computation is in 16 bits, the "
+                                     "optimizer's master weights are fp32 anyway",
+                                     by->written));
+  else if (by && config.dtype != Dtype::automatic && config.dtype != computed)
     return contradiction(reading, *by, *dtype);
-  if (by) config.dtype = asked;
+  if (by) config.dtype = computed;
   if (!by && off && config.dtype == Dtype::automatic && !dtype) config.dtype = Dtype::fp32;
 }
 
@@ -223,7 +228,7 @@ void memory_rules(Reading& reading) {
       config.gradient_checkpointing = *no ? Recompute::no : Recompute::full;
   if (reading.value("activation_offloading", to_flag).value_or(false)) {
     config.gradient_checkpointing = Recompute::offload;
-    reading.note(*reading.find("activation_offloading"), "is gradient_checkpointing: offload");
+    reading.note(*reading.find("activation_offloading"), "means gradient_checkpointing: offload");
   }
   if (const auto* stage = reading.find("zero_stage")) {
     config.zero_stage =
@@ -233,17 +238,17 @@ void memory_rules(Reading& reading) {
 }
 
 void lora_rules(Reading& reading) {
-  const auto said = said_use(reading);
-  const auto* first = first_of_adapter(reading);
-  reading.config.use_peft = said.use.value_or(first != nullptr);
+  const auto lora = lora_switch(reading);
+  const auto* first = first_adapter_setting(reading);
+  reading.config.use_peft = lora.use.value_or(first != nullptr);
   if (!first) return;
-  if (!said.use)
-    reading.note(*first, "turns LoRA on; use_peft: true says so too");
-  else if (!*said.use && said.by->overrides)  // a file that is run once without its adapter
-    reading.note(*first, fmt::format("and other keys of LoRA have no effect: {} turns it off",
-                                     said.by->written));
-  else if (!*said.use)
-    contradiction(reading, *first, *said.by);
+  if (!lora.use)
+    reading.note(*first, "turns LoRA on; set use_peft: true to state it explicitly");
+  else if (!*lora.use && lora.by->overrides)  // --set runs the recipe once without its adapter
+    reading.note(*first, fmt::format("and other keys of LoRA have no effect: {} turns LoRA off",
+                                     lora.by->written));
+  else if (!*lora.use)
+    contradiction(reading, *first, *lora.by);
 }
 
 }  // namespace mgpu::train

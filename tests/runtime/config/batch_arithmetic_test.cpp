@@ -11,9 +11,9 @@ TEST_CASE("a step is per device x ranks x accumulation", "[batch]") {
   const auto plan = plan_batch(config, 4);
   CHECK(plan == BatchPlan{2, 4, 1});
   CHECK(batch_sentence(plan, false) ==
-        "8 sequences a step = 2 per device x 4 ranks x 1 accumulation");
+        "8 sequences per step = 2 per device x 4 ranks x 1 accumulation");
   CHECK(batch_sentence({1, 1, 3}, true) ==
-        "3 bins a step = 1 per device x 1 rank x 3 accumulation");
+        "3 bins per step = 1 per device x 1 rank x 3 accumulation");
 }
 
 TEST_CASE("a global batch is the same at every number of ranks that divides it", "[batch]") {
@@ -27,33 +27,33 @@ TEST_CASE("a global batch is the same at every number of ranks that divides it",
   }
 }
 
-TEST_CASE("a global batch that does not come out names values that do", "[batch]") {
+TEST_CASE("an unreachable global batch size is refused with values that work", "[batch]") {
   TrainConfig config;
   config.per_device_train_batch_size = 4;
   config.global_batch_size = 120;
   CHECK_THROWS_WITH(
       plan_batch(config, 4),
-      "global_batch_size 120 is no multiple of 4 per device x 4 ranks = 16; "
-      "per_device_train_batch_size may be 1, 2, 3, 5, 6, 10, 15, 30; ranks may be 1, 2, "
-      "3, 5, 6, 10, 15, 30; global_batch_size may be 112 or 128");
+      "global_batch_size 120 is not a multiple of 4 per device x 4 ranks = 16; possible "
+      "per_device_train_batch_size: 1, 2, 3, 5, 6, 10, 15, 30; possible numbers of ranks: 1, 2, "
+      "3, 5, 6, 10, 15, 30; possible global_batch_size: 112, 128");
   config.global_batch_size = 7;
-  CHECK_THROWS_WITH(plan_batch(config, 3), Contains("global_batch_size may be 12"));
-  CHECK_THROWS_WITH(plan_batch(config, 3), !Contains("per_device_train_batch_size may be"));
+  CHECK_THROWS_WITH(plan_batch(config, 3), Contains("possible global_batch_size: 12"));
+  CHECK_THROWS_WITH(plan_batch(config, 3), !Contains("possible per_device_train_batch_size"));
 }
 
-TEST_CASE("every value that is proposed is one that works", "[batch]") {
+TEST_CASE("every proposed value works", "[batch]") {
   TrainConfig config;
   config.global_batch_size = 360;
   config.per_device_train_batch_size = 7;
   CHECK_THROWS_WITH(plan_batch(config, 4),
-                    Contains("per_device_train_batch_size may be 1, 2, 3, 5, 6, 9, 10, 15;"));
+                    Contains("possible per_device_train_batch_size: 1, 2, 3, 5, 6, 9, 10, 15;"));
   for (const int each : {1, 2, 3, 5, 6, 9, 10, 15}) {
     config.per_device_train_batch_size = each;
     CHECK(plan_batch(config, 4).global() == 360);
   }
 }
 
-TEST_CASE("accumulation that was said is kept or refused, never changed", "[batch]") {
+TEST_CASE("a given gradient accumulation is kept or refused, never changed", "[batch]") {
   TrainConfig config;
   config.per_device_train_batch_size = 2;
   config.global_batch_size = 16;
@@ -64,10 +64,10 @@ TEST_CASE("accumulation that was said is kept or refused, never changed", "[batc
                     Contains("is not 2 per device x 2 ranks x 2 accumulation = 8"));
 }
 
-TEST_CASE("steps beyond all measure are refused before they overflow", "[batch]") {
+TEST_CASE("huge steps are refused before they overflow", "[batch]") {
   TrainConfig config;
   config.per_device_train_batch_size = 1'000'000'000;
   config.gradient_accumulation_steps = 1'000'000'000;
-  CHECK_THROWS_WITH(plan_batch(config, 8), Contains("is no step of 1 to"));
+  CHECK_THROWS_WITH(plan_batch(config, 8), Contains("is out of range: 1 to"));
   CHECK_THROWS_WITH(plan_batch(config, 0), Contains("need 1 to"));
 }

@@ -21,7 +21,7 @@ Wanted as(std::vector<const char*> words) {
 
 }  // namespace
 
-TEST_CASE("a file alone is trained on", "[command]") {
+TEST_CASE("a file without a command starts training", "[command]") {
   const auto run = as<RunCommand>({"a.yaml", "--set", "lr=1", "--set", "b=2", "--single"});
   CHECK(run.recipe == RecipeArguments{"a.yaml", {"lr=1", "b=2"}, false});
   CHECK(run.single);
@@ -31,21 +31,21 @@ TEST_CASE("a file alone is trained on", "[command]") {
   CHECK(as<RunCommand>({"./plan"}).recipe.path == "./plan");
 }
 
-TEST_CASE("checking is a command and a flag", "[command]") {
+TEST_CASE("check is a command and a flag", "[command]") {
   CHECK(as<CheckCommand>({"a.yaml", "--check", "--allow-unknown"}).recipe.allow_unknown);
   CHECK(as<CheckCommand>({"check", "a.yaml", "--gpus", "4"}).ranks == 4);
 }
 
-TEST_CASE("a plan is for the visible GPUs or for stated ones", "[command]") {
+TEST_CASE("a plan is for the visible GPUs or for given ones", "[command]") {
   CHECK(!as<PlanCommand>({"plan", "a.yaml"}).gpu_bytes);
   const auto plan = as<PlanCommand>({"plan", "a.yaml", "--gpu-memory", "32GB", "--gpus", "4"});
   CHECK(plan.gpu_bytes == 32LL << 30);
   CHECK(plan.gpus == 4);
   CHECK_THROWS_WITH(parsed({"plan", "a.yaml", "--gpu-memory", "much"}),
-                    "--gpu-memory: need an amount of memory such as 32GB, not much");
+                    "--gpu-memory: need an amount of memory, such as 32GB, not much");
 }
 
-TEST_CASE("the other commands take what they need", "[command]") {
+TEST_CASE("the other commands parse their options", "[command]") {
   CHECK(as<InitCommand>({"init", "lora", "-o", "x.yaml"}).output == "x.yaml");
   const auto generate = as<GenerateCommand>(
       {"generate", "--model", "m", "--prompt", "--help", "--temperature", "0", "--top-k", "5"});
@@ -61,11 +61,14 @@ TEST_CASE("the other commands take what they need", "[command]") {
   CHECK(std::holds_alternative<HelpCommand>(parsed({"plan", "--help"})));
 }
 
-TEST_CASE("mistakes are named with what would be right", "[command]") {
-  CHECK_THROWS_WITH(parsed({}), "need a recipe: mgpu-train FILE.yaml");
-  CHECK_THROWS_WITH(parsed({"a.yaml", "--singel"}), "no option --singel; did you mean --single?");
-  CHECK_THROWS_WITH(parsed({"a.yaml", "b.yaml"}), Contains("b.yaml is one argument too many"));
-  CHECK_THROWS_WITH(parsed({"init", "dpo"}), "no template dpo; there are sft, grpo, lora, debug");
+TEST_CASE("a wrong command line is refused with a correction", "[command]") {
+  CHECK_THROWS_WITH(parsed({}),
+                    "no recipe given; run mgpu-train FILE.yaml, or see mgpu-train --help");
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--singel"}),
+                    "unknown option --singel; did you mean --single?");
+  CHECK_THROWS_WITH(parsed({"a.yaml", "b.yaml"}), Contains("unexpected argument b.yaml"));
+  CHECK_THROWS_WITH(parsed({"init", "dpo"}),
+                    "unknown template dpo; use one of sft, grpo, lora, debug");
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m"}),
                     Contains("need --prompt TEXT or --input"));
   CHECK_THROWS_WITH(parsed({"merge", "--model", "m"}), Contains("--adapter"));
@@ -80,12 +83,32 @@ TEST_CASE("mistakes are named with what would be right", "[command]") {
   CHECK_THROWS_AS(parsed({"check"}), UsageError);
 }
 
-TEST_CASE("help fits a screen and names every option", "[command]") {
+TEST_CASE("the help text fits a screen and has every command and option", "[command]") {
   const auto help = help_text();
   CHECK(std::count(help.begin(), help.end(), '\n') <= 40);
-  for (const char* word : {"--set", "--check", "--single", "--allow-unknown", "--gpu-memory",
-                           "--gpus", "--max-new-tokens", "--temperature", "--top-p", "--top-k",
-                           "--seed", "--adapter", "--input", "--prompt", "--raw", "--output"})
+  for (const char* word : {"--set",
+                           "--check",
+                           "--single",
+                           "--allow-unknown",
+                           "--gpu-memory",
+                           "--gpus",
+                           "--max-new-tokens",
+                           "--temperature",
+                           "--top-p",
+                           "--top-k",
+                           "--seed",
+                           "--adapter",
+                           "--input",
+                           "--prompt",
+                           "--raw",
+                           "--output",
+                           "--settings",
+                           "tokenize",
+                           "quantize",
+                           "merge",
+                           "score",
+                           "keys",
+                           "version"})
     CHECK_THAT(help, Contains(word));
   CHECK_THAT(version_text(), Contains("mgpu-train "));
 }

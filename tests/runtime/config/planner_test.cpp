@@ -82,24 +82,24 @@ std::int64_t bytes(const ModelConfig& model, const TrainConfig& c, int ranks, Me
 
 }  // namespace
 
-TEST_CASE("parameters are counted as the published checkpoints have them", "[planner]") {
+TEST_CASE("parameter counts equal those of the published checkpoints", "[planner]") {
   CHECK(count_parameters(qwen25_05b(), {}).total == 494'032'768);
   CHECK(count_parameters(qwen25_7b(), {}).total == 7'615'616'512);
   CHECK(count_parameters(qwen3_06b(), {}).total == 596'049'920);
   CHECK(count_parameters(llama32_1b(), {}).total == 1'235'814'400);
 }
 
-TEST_CASE("adapters are counted as PEFT counts them", "[planner]") {
+TEST_CASE("parameter counts of adapters equal those of PEFT", "[planner]") {
   TrainConfig c;
   c.use_peft = true;
   c.lora_r = 16;
-  // What print_trainable_parameters says for Qwen2.5-7B, all linear layers and q and v alone.
+  // As print_trainable_parameters reports for Qwen2.5-7B: all linear layers, then q and v only.
   CHECK(count_parameters(qwen25_7b(), c).trainable == 40'370'176);
   c.lora_target_modules = {"q_proj", "v_proj"};
   CHECK(count_parameters(qwen25_7b(), c).trainable == 5'046'272);
 }
 
-TEST_CASE("full training costs 2 + 4 + 12 bytes a parameter before activations", "[planner]") {
+TEST_CASE("full training takes 2 + 4 + 12 bytes per parameter before activations", "[planner]") {
   const auto model = qwen25_05b();
   const auto P = count_parameters(model, {}).total;
   const auto estimate = estimate_memory(model, config(), 1);
@@ -110,7 +110,7 @@ TEST_CASE("full training costs 2 + 4 + 12 bytes a parameter before activations",
   CHECK(estimate.allocated() + estimate.of(MemoryPart::outside) == estimate.total());
 }
 
-TEST_CASE("moments in fewer bits and another gradient dtype cost less", "[planner]") {
+TEST_CASE("moments in fewer bits and bf16 gradients take less memory", "[planner]") {
   const auto model = qwen25_05b();
   const auto P = static_cast<double>(count_parameters(model, {}).total);
   auto c = config();
@@ -123,7 +123,7 @@ TEST_CASE("moments in fewer bits and another gradient dtype cost less", "[planne
   CHECK(near(static_cast<double>(before - bytes(model, c, 1, MemoryPart::gradients)), 2 * P));
 }
 
-TEST_CASE("each ZeRO stage spreads one more part over the ranks", "[planner]") {
+TEST_CASE("each ZeRO stage shards one more part over the ranks", "[planner]") {
   const auto model = qwen25_7b();
   const auto P = count_parameters(model, {}).total;
   auto c = config();
@@ -138,10 +138,10 @@ TEST_CASE("each ZeRO stage spreads one more part over the ranks", "[planner]") {
   CHECK(part(2, MemoryPart::weights) == 2 * P);
   CHECK(part(3, MemoryPart::weights) == P / 2);
   c.zero_stage = 3;
-  CHECK(bytes(model, c, 1, MemoryPart::optimizer) == 12 * P);  // one rank has nobody to share with
+  CHECK(bytes(model, c, 1, MemoryPart::optimizer) == 12 * P);  // one rank has nothing to shard
 }
 
-TEST_CASE("zero_stage: auto is 1, or what fits", "[planner]") {
+TEST_CASE("zero_stage: auto is 1, or the first higher stage that fits", "[planner]") {
   PlanRequest request{qwen25_7b(), config(), 4, 0};
   CHECK(request.config.zero_stage == kAutomaticStage);
   CHECK(choose_zero_stage(request) == 1);
@@ -162,7 +162,8 @@ TEST_CASE("zero_stage: auto is 1, or what fits", "[planner]") {
   CHECK(choose_zero_stage(request) == 0);
 }
 
-TEST_CASE("recomputation keeps a layer's input, and activations follow the tokens", "[planner]") {
+TEST_CASE("recomputation keeps only the inputs of layers, and activations grow with the tokens",
+          "[planner]") {
   const auto model = qwen25_7b();
   auto c = config(1);
   const auto plain = bytes(model, c, 1, MemoryPart::activations);
@@ -174,7 +175,7 @@ TEST_CASE("recomputation keeps a layer's input, and activations follow the token
   CHECK(recomputed - bytes(model, c, 1, MemoryPart::activations) == 26LL * 2 * 3584 * 2048);
 }
 
-TEST_CASE("a model in 4 bits takes about a quarter", "[planner]") {
+TEST_CASE("a model in 4 bits takes about a quarter of the memory", "[planner]") {
   const auto model = qwen25_7b();
   auto c = config();
   c.use_peft = true;
@@ -186,7 +187,7 @@ TEST_CASE("a model in 4 bits takes about a quarter", "[planner]") {
   CHECK(bytes(model, c, 1, MemoryPart::weights) < four);
 }
 
-TEST_CASE("proposals fit, keep the global batch, and the quickest comes first", "[planner]") {
+TEST_CASE("proposals fit, keep the global batch size, and the fastest comes first", "[planner]") {
   PlanRequest request{qwen25_05b(), config(8, 2048), 4, 24 * kGiB};
   request.config.gradient_accumulation_steps = 2;
   const auto proposals = propose(request);
@@ -215,15 +216,15 @@ TEST_CASE("more memory never makes the best proposal slower", "[planner]") {
   CHECK(last < 1e9);
 }
 
-TEST_CASE("where nothing fits, what would is named", "[planner]") {
+TEST_CASE("if nothing fits, the plan names changes that would", "[planner]") {
   const PlanRequest request{qwen25_7b(), config(1), 1, 24 * kGiB};
   CHECK(propose(request).empty());
   const auto text = plan_text(request);
-  CHECK_THAT(text, Contains("it does not fit") && Contains("would: lora_r: 16 (from "));
-  CHECK_THAT(text, Contains("would: 8 GPUs"));
+  CHECK_THAT(text, Contains("it does not fit") && Contains("would fit: lora_r: 16 (from "));
+  CHECK_THAT(text, Contains("would fit: 8 GPUs"));
 }
 
-TEST_CASE("recomputation is chosen only where it is needed", "[planner]") {
+TEST_CASE("recomputation is chosen only if it is needed", "[planner]") {
   PlanRequest request{qwen25_05b(), config(8), 1, 141 * kGiB};
   request.config.gradient_checkpointing = Recompute::automatic;
   CHECK(choose_recompute(request) == Recompute::no);
@@ -242,22 +243,22 @@ TEST_CASE("presets follow the memory of all GPUs together", "[planner]") {
   CHECK(preset_for(3 * 8 * kGiB).group_size == 2);
 }
 
-TEST_CASE("the plan is told part by part", "[planner]") {
+TEST_CASE("the plan shows every part of the memory", "[planner]") {
   const auto text = plan_text({qwen25_05b(), config(2), 4, 80 * kGiB});
   CHECK_THAT(text, Contains("494032768 parameters, 494032768 of them trained"));
-  CHECK_THAT(text, Contains("8 sequences a step = 2 per device x 4 ranks x 1 accumulation"));
+  CHECK_THAT(text, Contains("8 sequences per step = 2 per device x 4 ranks x 1 accumulation"));
   for (const char* part : {"weights", "gradients", "optimizer", "activations", "logits",
-                           "communication", "outside", "allocated", "it fits"})
+                           "communication", "outside", "allocated", "total", "it fits"})
     CHECK_THAT(text, Contains(part));
 }
 
-TEST_CASE("sizes beyond all measure end at a number that fits nowhere", "[planner]") {
+TEST_CASE("absurd sizes are capped at a number that fits nowhere", "[planner]") {
   auto model = qwen25_7b();
   model.layers = model.hidden_size = model.vocab_size = 1LL << 40;
   CHECK(!fits(estimate_memory(model, config(), 1), 1LL << 50));
 }
 
-TEST_CASE("amounts of memory are read as they are written on boxes", "[planner]") {
+TEST_CASE("amounts of memory may be written in the usual ways", "[planner]") {
   CHECK(parse_memory("32GB") == 32 * kGiB);
   CHECK(parse_memory("80 GiB") == 80 * kGiB);
   CHECK(parse_memory("81920MiB") == 80 * kGiB);

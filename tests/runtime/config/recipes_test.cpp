@@ -1,4 +1,4 @@
-// The recipes that people bring, as they are.
+// Recipes of other projects, unchanged.
 
 #include <algorithm>
 #include <string>
@@ -23,7 +23,7 @@ bool noted(const TrainConfig& config, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("the GRPO recipe of the README is understood", "[recipe]") {
+TEST_CASE("the GRPO recipe of the README is accepted", "[recipe]") {
   const auto config = recipe("grpo_open_r1_readme.yaml");
   CHECK(config.task == Task::grpo);
   CHECK(config.model_name_or_path == "Qwen/Qwen2.5-32B-Instruct");
@@ -40,7 +40,7 @@ TEST_CASE("the GRPO recipe of the README is understood", "[recipe]") {
   CHECK(config.grpo.at("vllm_server_host") == "127.0.0.1");
 }
 
-TEST_CASE("the GRPO recipe of the repository is understood", "[recipe]") {
+TEST_CASE("the GRPO recipe of the repository is accepted", "[recipe]") {
   const auto config = recipe("grpo_open_r1_config.yaml");
   CHECK(config.task == Task::grpo);
   CHECK(config.dtype == Dtype::bf16);
@@ -60,10 +60,10 @@ TEST_CASE("the GRPO recipe of the repository is understood", "[recipe]") {
   CHECK(!config.packing);
   CHECK(config.other_task.at("packing") == "true");
   CHECK(noted(config, "packing: is a key of task sft"));
-  CHECK(noted(config, "use_liger_kernel: has no effect: our own kernels"));
+  CHECK(noted(config, "use_liger_kernel: has no effect: built-in kernels"));
 }
 
-TEST_CASE("under sft the same recipe keeps GRPO's keys aside", "[recipe]") {
+TEST_CASE("with task sft the same recipe ignores the keys of GRPO", "[recipe]") {
   const auto config =
       read_recipe(std::string(RECIPES) + "/grpo_open_r1_config.yaml", {.set = {"task=sft"}});
   CHECK(config.task == Task::sft);
@@ -73,7 +73,7 @@ TEST_CASE("under sft the same recipe keeps GRPO's keys aside", "[recipe]") {
   CHECK(noted(config, "num_generations: is a key of task grpo"));
 }
 
-TEST_CASE("unsloth's calls as keys are understood", "[recipe]") {
+TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
   const auto config = recipe("unsloth_sft.yaml");
   CHECK(config.task == Task::sft);
   CHECK(config.per_device_train_batch_size == 2);
@@ -86,10 +86,10 @@ TEST_CASE("unsloth's calls as keys are understood", "[recipe]") {
   CHECK(config.gradient_checkpointing == Recompute::offload);
   CHECK(config.seed == 3407);
   CHECK(config.max_length == 4096);
-  CHECK(noted(config, "num_gpus: is the launcher's: mgpu-run --nproc N"));
+  CHECK(noted(config, "num_gpus: is a launcher key: use mgpu-run --nproc N"));
 }
 
-TEST_CASE("MultiGPUConfig with all its keys is understood", "[recipe]") {
+TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
   const auto config = recipe("unsloth_multigpu_config.yaml");
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.max_steps == 1000);
@@ -101,34 +101,34 @@ TEST_CASE("MultiGPUConfig with all its keys is understood", "[recipe]") {
   CHECK(config.logging_dir == "logs");
   CHECK(config.eval_strategy == When::no);
   CHECK(noted(config, "eval_steps: has no effect without eval_dataset"));
-  CHECK(noted(config, "max_retries: is the launcher's"));
+  CHECK(noted(config, "max_retries: is a launcher key"));
   CHECK(config.wandb_project == "unsloth-multigpu");
   CHECK(config.report_to.empty());
 }
 
-TEST_CASE("the older prototype's keys are understood", "[recipe]") {
+TEST_CASE("the keys of the older prototype are accepted", "[recipe]") {
   const auto config = recipe("unsloth_prototype.yaml");
   CHECK(config.gradient_aggregation == Aggregation::mean);
   CHECK(config.batch_sharding == Sharding::adaptive);
   CHECK(config.per_device_train_batch_size == 8);
 }
 
-TEST_CASE("the arguments of nano_models as keys are understood", "[recipe]") {
+TEST_CASE("the arguments of nano_models as keys are accepted", "[recipe]") {
   const auto config = recipe("nano_models.yaml");
   CHECK(config.model_size == "tiny");
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.global_batch_size == 0);
   CHECK(config.learning_rate == .001);
   CHECK(config.output_dir == "./qwen3_distributed_checkpoints");
-  CHECK(noted(config, "batch_size: is per_device_train_batch_size, of one rank"));
+  CHECK(noted(config, "batch_size: means per_device_train_batch_size, of one rank"));
 }
 
-TEST_CASE("MiniOneRec's recipe with its accelerate file is understood", "[recipe]") {
+TEST_CASE("MiniOneRec's recipe with its accelerate file is accepted", "[recipe]") {
   const auto config = recipe("minionerec_sft.yaml");
   CHECK(config.global_batch_size == 128);
   CHECK(config.per_device_train_batch_size == 4);
   CHECK(!config.gradient_accumulation_given);
-  CHECK(noted(config, "batch_size: is global_batch_size"));
+  CHECK(noted(config, "batch_size: means global_batch_size"));
   CHECK(config.max_length == 512);
   CHECK(config.eval_steps == .05);
   CHECK(config.save_steps == .05);
@@ -143,7 +143,7 @@ TEST_CASE("MiniOneRec's recipe with its accelerate file is understood", "[recipe
   CHECK(config.optim == "adamw_torch_fused");
 }
 
-TEST_CASE("an axolotl file is understood", "[recipe]") {
+TEST_CASE("an axolotl file is accepted", "[recipe]") {
   const auto config = recipe("axolotl_qlora.yaml");
   CHECK(config.dataset_format == "alpaca");
   CHECK(config.dataset_name.at(0).path == "data/alpaca.jsonl");
@@ -160,7 +160,7 @@ TEST_CASE("an axolotl file is understood", "[recipe]") {
   CHECK(config.save_strategy == When::epoch);
 }
 
-TEST_CASE("a LLaMA-Factory file is understood", "[recipe]") {
+TEST_CASE("a LLaMA-Factory file is accepted", "[recipe]") {
   const auto config = recipe("llama_factory.yaml");
   REQUIRE(config.dataset_name.size() == 2);
   CHECK(config.dataset_name[0].path == "data/identity.jsonl");
@@ -173,7 +173,7 @@ TEST_CASE("a LLaMA-Factory file is understood", "[recipe]") {
   CHECK(noted(config, "overwrite_output_dir: has no effect"));
 }
 
-TEST_CASE("every example is a recipe whose batch comes out at its number of ranks", "[recipe]") {
+TEST_CASE("every example has the stated global batch size at its number of ranks", "[recipe]") {
   struct Example {
     const char* name;
     std::int64_t ranks, global;

@@ -56,7 +56,7 @@ std::int64_t model_bytes() {
 
 }  // namespace
 
-TEST_CASE("a cache has whole pages for every sequence, one for what it shares, and one of nobody") {
+TEST_CASE("a KV cache has whole pages for every sequence, a shared one each, and one unused page") {
   const auto page = cache_page(model_15b(), 2);
   CHECK(page.bytes == 2 * 28 * 16 * 2 * 128 * 2);
   CHECK(rollout_memory(64, 768, page) == RolloutMemory{64 * 49 + 1, (64 * 49 + 1) * page.bytes});
@@ -64,7 +64,7 @@ TEST_CASE("a cache has whole pages for every sequence, one for what it shares, a
   CHECK(rollout_memory(1, 17, page).pages == 4);
 }
 
-TEST_CASE("as many sequences fit as have room, and not one more") {
+TEST_CASE("sequences_that_fit is the inverse of rollout_memory") {
   const auto page = cache_page(model_15b(), 2);
   for (const std::int64_t sequences : {1, 7, 64, 300})
     for (const std::int64_t longest : {1, 16, 17, 768}) {
@@ -75,9 +75,9 @@ TEST_CASE("as many sequences fit as have room, and not one more") {
   CHECK(sequences_that_fit(0, 16, page) == 0);
 }
 
-TEST_CASE("every rank's GPU has the policy, its rollout and a share of what is spread") {
+TEST_CASE("every GPU of the policy has the rollout and a share of the sharded models") {
   auto request = request_of("beta: 0.1\n", 2);
-  request.judges = {{"rm", model_15b()}};
+  request.reward_models = {{"rm", model_15b()}};
   const auto roles = role_memory(request);
   for (const std::int64_t gpu : {0, 1}) {
     REQUIRE(find(roles, gpu, "the policy") != nullptr);
@@ -90,12 +90,12 @@ TEST_CASE("every rank's GPU has the policy, its rollout and a share of what is s
   }
   const auto table = role_table(roles);
   CHECK_THAT(table, Contains("reward rm"));
-  CHECK_THAT(table, Contains("  0, 1  in all"));
+  CHECK_THAT(table, Contains("  0, 1  in total"));
 }
 
-TEST_CASE("a role with a GPU of its own is there whole and nowhere else") {
+TEST_CASE("a role with its own GPU is whole there and nowhere else") {
   auto request = request_of("beta: 0.1\npolicy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 1\n", 2);
-  request.judges = {{"rm", model_15b()}};
+  request.reward_models = {{"rm", model_15b()}};
   const auto roles = role_memory(request);
   CHECK(find(roles, 0, "the reference") == nullptr);
   CHECK(find(roles, 2, "the reference")->holds == model_bytes());
@@ -105,7 +105,7 @@ TEST_CASE("a role with a GPU of its own is there whole and nowhere else") {
   CHECK(peak_of(roles, 2) == model_bytes() + find(roles, 2, "the reference")->at_work);
 }
 
-TEST_CASE("roles work in turn, so that a GPU needs what all hold and the most that one needs") {
+TEST_CASE("the peak of a GPU is what all roles hold plus the largest active role") {
   const auto roles = role_memory(request_of("beta: 0.1\n", 1));
   std::int64_t holds = 0, most = 0;
   for (const auto& role : roles) {
@@ -115,14 +115,14 @@ TEST_CASE("roles work in turn, so that a GPU needs what all hold and the most th
   CHECK(peak_of(roles, 0) == holds + most);
 }
 
-TEST_CASE("a reference that is the policy without its adapter holds nothing") {
+TEST_CASE("a reference that is the policy without its adapter holds no memory") {
   CHECK(find(role_memory(request_of("beta: 0.1\nlora_r: 8\n", 1)), 0, "the reference")->holds == 0);
   const auto own = role_memory(request_of("beta: 0.1\nlora_r: 8\nreference_gpu: 0\n", 1));
   CHECK(find(own, 0, "the reference")->holds == model_bytes());
   CHECK(find(role_memory(request_of("", 1)), 0, "the reference") == nullptr);
 }
 
-TEST_CASE("what cannot fit names the role, what it needs and what to change") {
+TEST_CASE("an error about memory names the role, its need and what to change") {
   const auto lack = [](RoleRequest request) {
     return lack_of_memory(request, role_memory(request)).value_or("");
   };
@@ -131,9 +131,9 @@ TEST_CASE("what cannot fit names the role, what it needs and what to change") {
 
   const auto policy =
       lack(request_of("num_generations: 8\nper_device_train_batch_size: 4\n", 1, 16 * kGiB));
-  CHECK_THAT(policy, Contains("GPU 0 has 16.0 GiB and its roles need "));
-  CHECK_THAT(policy, Contains("the policy most: "));
-  CHECK_THAT(policy, Contains("set per_device_train_batch_size: 2, use_peft: true"));
+  CHECK_THAT(policy, Contains("GPU 0 has 16.0 GiB, but its roles need "));
+  CHECK_THAT(policy, Contains("the largest is the policy with "));
+  CHECK_THAT(policy, Contains("try per_device_train_batch_size: 2, use_peft: true"));
   CHECK_THAT(policy, !Contains("guides"));
 
   auto request = request_of(
@@ -141,20 +141,20 @@ TEST_CASE("what cannot fit names the role, what it needs and what to change") {
       "per_device_train_batch_size: 2\n",
       1, 8 * kGiB);
   CHECK(lack(request).empty());
-  request.judges = {{"rm", model_15b()}};
-  request.judges[0].model.layers = 200;
-  CHECK_THAT(lack(request), Contains("GPU 2 has 8.0 GiB and its roles need "));
-  CHECK_THAT(lack(request), Contains("reward rm most: "));
-  CHECK_THAT(lack(request), Contains("set another reward_gpu, or none, which spreads it over all "
-                                     "ranks, or a smaller model"));
+  request.reward_models = {{"rm", model_15b()}};
+  request.reward_models[0].model.layers = 200;
+  CHECK_THAT(lack(request), Contains("GPU 2 has 8.0 GiB, but its roles need "));
+  CHECK_THAT(lack(request), Contains("the largest is reward rm with "));
+  CHECK_THAT(lack(request), Contains("try another reward_gpu, or leave it out to shard the model "
+                                     "over all ranks, or a smaller model"));
 
   request = request_of("lora_r: 8\nper_device_train_batch_size: 1\nzero_stage: 3\n", 4, 4 * kGiB);
   request.model.layers = 40;
-  CHECK_THAT(lack(request), Contains("the rollout most: "));
-  CHECK_THAT(lack(request), Contains("set max_completion_length: 256, load_in_4bit: true"));
+  CHECK_THAT(lack(request), Contains("the largest is the rollout with "));
+  CHECK_THAT(lack(request), Contains("try max_completion_length: 256, load_in_4bit: true"));
 }
 
-TEST_CASE("as many completions are continued together as there is room for") {
+TEST_CASE("as many completions are generated concurrently as fit") {
   const auto sequences = [](const std::string& keys, std::int64_t gpu_bytes) {
     auto request = request_of(
         "lora_r: 8\nnum_generations: 256\nper_device_train_batch_size: 1\n" + keys, 1, gpu_bytes);
@@ -172,14 +172,17 @@ TEST_CASE("as many completions are continued together as there is room for") {
   CHECK(sequences("use_vllm: true\nvllm_mode: server\n", 12 * kGiB) == 0);
 }
 
-TEST_CASE("guides' batches are told by the memory of all GPUs, where nobody says any") {
-  const auto told = [](std::int64_t ranks, std::int64_t gpu_bytes) {
+TEST_CASE("an error about memory suggests usual batch sizes if the recipe sets none") {
+  const auto error_for = [](std::int64_t ranks, std::int64_t gpu_bytes) {
     auto request = request_of("", ranks, gpu_bytes);
     request.model.layers = 400;
     return lack_of_memory(request, role_memory(request)).value();
   };
-  CHECK_THAT(told(3, 16 * kGiB), Contains("guides for 48 GiB in all say "
-                                          "per_device_train_batch_size: 4, num_generations: 8"));
-  CHECK_THAT(told(2, 16 * kGiB), Contains("per_device_train_batch_size: 2, num_generations: 4"));
-  CHECK_THAT(told(1, 24 * kGiB), Contains("per_device_train_batch_size: 1, num_generations: 2"));
+  CHECK_THAT(error_for(3, 16 * kGiB),
+             Contains("guides recommend for 48 GiB in total "
+                      "per_device_train_batch_size: 4, num_generations: 8"));
+  CHECK_THAT(error_for(2, 16 * kGiB),
+             Contains("per_device_train_batch_size: 2, num_generations: 4"));
+  CHECK_THAT(error_for(1, 24 * kGiB),
+             Contains("per_device_train_batch_size: 1, num_generations: 2"));
 }

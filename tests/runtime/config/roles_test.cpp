@@ -27,7 +27,7 @@ std::string refusal(const std::string& keys, std::int64_t ranks, std::int64_t fo
 
 }  // namespace
 
-TEST_CASE("without keys a rank has the GPU of its number and the roles are everybody's") {
+TEST_CASE("without keys rank i has GPU i and all ranks share the roles") {
   const auto roles = plan_roles(recipe(""), 3);
   CHECK_FALSE(roles.named);
   CHECK(roles.policy == std::vector<std::int64_t>{0, 1, 2});
@@ -36,7 +36,7 @@ TEST_CASE("without keys a rank has the GPU of its number and the roles are every
   CHECK(refusal("", 4, 1).empty());
 }
 
-TEST_CASE("a role's GPU belongs to the rank that learns on it, else to rank 0") {
+TEST_CASE("a role's GPU belongs to the rank that trains on it, else to rank 0") {
   const auto roles =
       plan_roles(recipe("policy_gpus: [3, 1]\nreference_gpu: 1\nreward_gpu: 2\n"), 2);
   CHECK(roles.policy == std::vector<std::int64_t>{3, 1});
@@ -46,16 +46,16 @@ TEST_CASE("a role's GPU belongs to the rank that learns on it, else to rank 0") 
   CHECK(plan_roles(recipe("policy_gpu_ids: 0, 1\nreward_gpu_id: 1\n"), 2).reward == Role{1, 1});
 }
 
-TEST_CASE("there are as many ranks as GPUs of the policy") {
+TEST_CASE("the number of ranks must equal the number of policy GPUs") {
   CHECK(refusal("policy_gpus: [0, 1]\n", 3, 8) ==
-        "policy_gpus names 2 GPUs, the job has 3 ranks: start it with --nproc 2");
+        "policy_gpus names 2 GPUs, but the job has 3 ranks; start it with --nproc 2");
   CHECK(refusal("policy_gpus: [4]\n", 2, 8) ==
-        "policy_gpus names 1 GPU, the job has 2 ranks: start it with --nproc 1");
-  CHECK(ranks_meant(recipe("policy_gpus: [0, 1]\n")) == 2);
+        "policy_gpus names 1 GPU, but the job has 2 ranks; start it with --nproc 1");
+  CHECK(intended_ranks(recipe("policy_gpus: [0, 1]\n")) == 2);
   CHECK_THROWS_AS(check_ranks(recipe("policy_gpus: [0, 1]\n"), 1), RecipeError);
 }
 
-TEST_CASE("too few GPUs: how many are needed, how many there are, and what to set") {
+TEST_CASE("an error about missing GPUs has the needed number, the found number and a fix") {
   const std::string three = "policy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 2\n";
   CHECK(refusal(three, 2, 3).empty());
   CHECK(refusal(three, 2, 2) ==
@@ -70,20 +70,20 @@ TEST_CASE("too few GPUs: how many are needed, how many there are, and what to se
         "policy_gpus [2, 3] need 4 GPUs, found 2; set policy_gpus: [0, 1]");
 }
 
-TEST_CASE("a GPU for a reference that there is not leaves a note") {
-  const auto told = [](const TrainConfig& config) {
+TEST_CASE("reference_gpu without a reference model leaves a note") {
+  const auto has_note = [](const TrainConfig& config) {
     return std::any_of(config.notes.begin(), config.notes.end(), [](const std::string& note) {
       return note.find("reference_gpu: has no effect: beta is 0") != note.npos;
     });
   };
-  CHECK_FALSE(told(recipe("reference_gpu: 1\n")));
+  CHECK_FALSE(has_note(recipe("reference_gpu: 1\n")));
   CHECK(
-      told(parse_recipe("model_name_or_path: m\ndataset_name: d.jsonl\n"
-                        "reward_funcs: [format]\nreference_gpu: 1\n",
-                        "f")));
+      has_note(parse_recipe("model_name_or_path: m\ndataset_name: d.jsonl\n"
+                            "reward_funcs: [format]\nreference_gpu: 1\n",
+                            "f")));
 }
 
-TEST_CASE("GPUs are numbers, each once") {
+TEST_CASE("GPU lists are numbers without repetition") {
   for (const char* wrong : {"[0, 0]", "[-1]", "[a]", "[]", "[1.5]", "[2000]", "{a: 1}"})
     CHECK_THROWS_AS(recipe("policy_gpus: " + std::string(wrong) + "\n"), RecipeError);
   CHECK_THROWS_AS(recipe("reward_gpu: -1\n"), RecipeError);

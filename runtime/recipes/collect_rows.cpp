@@ -1,4 +1,4 @@
-#include "runtime/recipes/rows_in_turn.hpp"
+#include "runtime/recipes/collect_rows.hpp"
 
 #include <ATen/ops/zeros.h>
 
@@ -17,7 +17,7 @@ std::vector<std::string> collect_rows(comm::Comm& comm, std::vector<std::string>
   auto* size = sizes.data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < mine.size(); ++i)
     size[rank + i * world] = static_cast<std::int64_t>(mine[i].size());
-  comm.all_reduce(sizes, "all-reduce of the sizes of answers").wait();
+  comm.all_reduce(sizes, "all-reduce of the sizes of completions").wait();
 
   std::vector<std::int64_t> bytes(world, 0);
   for (std::size_t i = 0; i < rows; ++i) bytes[i % world] += size[i];
@@ -26,7 +26,7 @@ std::vector<std::string> collect_rows(comm::Comm& comm, std::vector<std::string>
   const at::Tensor own = at::zeros({part}, at::kByte);
   auto* to = own.data_ptr<std::uint8_t>();
   for (const auto& text : mine) to = std::copy(text.begin(), text.end(), to);
-  comm.all_gather(all, own, "all-gather of answers").wait();
+  comm.all_gather(all, own, "all-gather of completions").wait();
 
   std::vector<std::string> texts;
   std::vector<const char*> from;

@@ -9,10 +9,11 @@
 
 namespace mgpu::recipes {
 
-// From setup to finish; `advance` trains on and says whether something is left. Gives the exit
-// status. What runs out of memory says what to change.
+// Runs a trainer from setup to finish and returns the exit status. `advance` continues training and
+// returns whether more is left. An out-of-memory error is thrown again with advice on what to
+// change.
 template <class Trainer, class Advance>
-int train_through(Trainer& trainer, int ranks, Advance advance) {
+int run_training(Trainer& trainer, int ranks, Advance advance) {
   train::StopSignals signals;
   trainer.set_requests([&] { return signals.take(); });
   try {
@@ -28,8 +29,8 @@ int train_through(Trainer& trainer, int ranks, Advance advance) {
     if (!text) throw;
     throw std::runtime_error(*text);
   }
-  // As if the signal had killed us, but with a checkpoint behind.
-  // The signal may have come to another rank only.
+  // A stopped run has saved a checkpoint and returns the status of a process killed by the signal.
+  // The signal may have reached another rank only.
   const int signo = signals.signal() != 0 ? signals.signal() : SIGTERM;
   return trainer.end_reason() == train::EndReason::stopped ? 128 + signo : 0;
 }

@@ -8,8 +8,9 @@
 
 namespace mgpu::recipes {
 
-// Of `rows` rows rank r has made r, r + world, ...: `mine`, a text each. Gives the texts of all of
-// them in the order of the rows, to every rank. The ranks talk through the host's memory.
+// Collects texts that the ranks made for `rows` rows: rank r made those of rows r, r + world, ...,
+// which are its `mine`. Returns the texts of all rows, in order, on every rank. Communicates
+// through host memory. All ranks call it together.
 std::vector<std::string> collect_rows(comm::Comm& comm, std::vector<std::string> mine,
                                       std::size_t rows);
 
