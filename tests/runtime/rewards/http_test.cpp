@@ -10,7 +10,7 @@ namespace {
 
 using Answers = std::vector<HttpAnswer>;
 
-// Gives one answer a question, in their order.
+// Gives one answer per request, in order.
 class Server {
  public:
   explicit Server(Answers answers)
@@ -28,7 +28,7 @@ class Server {
 
 }  // namespace
 
-TEST_CASE("an address is asked for the scores of a group", "[rewards][http]") {
+TEST_CASE("a server is requested to score a group", "[rewards][http]") {
   Server server(Answers{{.body = R"({"scores":[1,null]})"}});
   const Batch batch({"a", "b"}, {{"prompt", "q"}, {"solution", "s"}});
   CHECK(batch.scored_by(server.url()) == std::vector<Score>{1, std::nullopt});
@@ -36,7 +36,7 @@ TEST_CASE("an address is asked for the scores of a group", "[rewards][http]") {
   CHECK(server.question()["columns"]["solution"] == json({"s", "s"}));
 }
 
-TEST_CASE("a server that is not ready is asked once more, a mistaken one is not",
+TEST_CASE("a request is retried once if the server is not ready, but not after an error",
           "[rewards][http]") {
   const Batch batch({"a"});
   {
@@ -56,7 +56,7 @@ TEST_CASE("a server that never answers fails at the time limit", "[rewards][http
              Contains("it did not answer in time"));
 }
 
-TEST_CASE("nobody at an address, and addresses that are none, are errors", "[rewards][http]") {
+TEST_CASE("an unreachable server and invalid addresses are errors", "[rewards][http]") {
   const Batch batch({"a"});
   CHECK_THAT(message_of([&] { batch.scored_by("http://127.0.0.1:1/"); }),
              Contains("cannot connect"));
@@ -64,5 +64,6 @@ TEST_CASE("nobody at an address, and addresses that are none, are errors", "[rew
              Contains("http://HOST:PORT/PATH"));
   CHECK_THAT(message_of([&] { batch.scored_by("http://a:b/"); }),
              Contains("http://HOST:PORT/PATH"));
-  CHECK_THAT(message_of([&] { batch.scored_by("https://a/"); }), Contains("https is not spoken"));
+  CHECK_THAT(message_of([&] { batch.scored_by("https://a/"); }),
+             Contains("https is not supported"));
 }

@@ -6,7 +6,7 @@ using namespace mgpu::tests;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
-TEST_CASE("addresses of servers are read as they are written", "[http]") {
+TEST_CASE("server addresses are parsed", "[http]") {
   using http::address_of;
   CHECK(address_of("http://host") == http::Address{"host", "80", ""});
   CHECK(address_of("http://host:8000/a/b") == http::Address{"host", "8000", "/a/b"});
@@ -20,58 +20,58 @@ TEST_CASE("addresses of servers are read as they are written", "[http]") {
   }
 }
 
-TEST_CASE("a passing fault of a server is asked again, its refusal is not", "[servers]") {
+TEST_CASE("transient server errors are retried, other errors are not", "[servers]") {
   int asked = 0;
   unsigned fault = 503;
   const HttpServer server([&](const HttpQuestion&) {
     return ++asked < 3 ? HttpAnswer{fault, "wait"} : HttpAnswer{200, "{}"};
   });
-  const auto caller = caller_of(server);
+  const auto client = client_of(server);
   SECTION("until it is over") {
-    CHECK(caller.post("/x", {{"a", 1}}, 5s).status == 200);
+    CHECK(client.post("/x", {{"a", 1}}, 5s).status == 200);
     CHECK(asked == 3);
     CHECK(server.asked()[2].body == R"({"a":1})");
   }
-  SECTION("as often as there is patience") {
+  SECTION("up to the maximum number of tries") {
     asked = -10;
-    CHECK(caller.post("/x", {}, 5s).status == 503);
+    CHECK(client.post("/x", {}, 5s).status == 503);
     CHECK(asked == -7);
   }
-  SECTION("but for what will not pass") {
+  SECTION("but not for errors that are not transient") {
     fault = 404;
-    CHECK(caller.get("/x", 5s).status == 404);
+    CHECK(client.get("/x", 5s).status == 404);
     CHECK(asked == 1);
   }
 }
 
-TEST_CASE("who cannot be reached, or does not answer in time, is named", "[servers]") {
-  const servers::Caller nobody(http::address_of("http://127.0.0.1:1/api"),
-                               {.tries = 2, .pause = {}});
+TEST_CASE("an unreachable or slow server is reported with its address", "[servers]") {
+  const servers::ServerClient nobody(http::address_of("http://127.0.0.1:1/api"),
+                                     {.tries = 2, .pause = {}});
   CHECK_THAT(
       message_of([&] { nobody.get("/health", 1s); }),
       Contains("http://127.0.0.1:1/api/health: cannot connect") && Contains("tried 2 times"));
   const HttpServer mute([](const HttpQuestion&) { return HttpAnswer{.silent = true}; });
-  CHECK_THAT(message_of([&] { caller_of(mute).post("/x", {}, 50ms); }),
+  CHECK_THAT(message_of([&] { client_of(mute).post("/x", {}, 50ms); }),
              Contains("/x did not answer within"));
 }
 
-TEST_CASE("a path of the server's address stands before those that are asked", "[servers]") {
+TEST_CASE("the path of the server's address is prepended to request paths", "[servers]") {
   const HttpServer server(by_path({{"/behind/a/proxy/health", {200, "{}"}}}));
-  CHECK(caller_of(server, "/behind/a/proxy/").get("/health", 5s).status == 200);
+  CHECK(client_of(server, "/behind/a/proxy/").get("/health", 5s).status == 200);
 }
 
-TEST_CASE("the server's own words are found in what it says", "[servers]") {
-  using servers::message_in;
-  CHECK(message_in(R"({"error":{"message":"no such model","code":404}})") == "no such model");
-  CHECK(message_in(R"({"object":"error","message":"too long"})") == "too long");
-  CHECK(message_in(R"({"detail":"Not Found"})") == "Not Found");
-  CHECK(message_in(R"({"error":"wrong"})") == "wrong");
-  CHECK(message_in("<html>\nbad gateway") == "<html>?bad gateway");
-  CHECK(message_in("[1]") == "[1]");
+TEST_CASE("the server's error message is extracted from the answer", "[servers]") {
+  using servers::error_message;
+  CHECK(error_message(R"({"error":{"message":"no such model","code":404}})") == "no such model");
+  CHECK(error_message(R"({"object":"error","message":"too long"})") == "too long");
+  CHECK(error_message(R"({"detail":"Not Found"})") == "Not Found");
+  CHECK(error_message(R"({"error":"wrong"})") == "wrong");
+  CHECK(error_message("<html>\nbad gateway") == "<html>?bad gateway");
+  CHECK(error_message("[1]") == "[1]");
   const HttpServer server(by_path({{"/text", {200, "hello"}}}));
-  const auto caller = caller_of(server);
-  CHECK_THAT(message_of([&] { caller.json_of("/none", caller.get("/none", 5s)); }),
+  const auto client = client_of(server);
+  CHECK_THAT(message_of([&] { client.json_of("/none", client.get("/none", 5s)); }),
              Contains(server.url() + "/none answered with status 404: Not Found"));
-  CHECK_THAT(message_of([&] { caller.json_of("/text", caller.get("/text", 5s)); }),
-             Contains("/text answered with what is no JSON: hello"));
+  CHECK_THAT(message_of([&] { client.json_of("/text", client.get("/text", 5s)); }),
+             Contains("/text answered with something that is not JSON: hello"));
 }
