@@ -13,7 +13,7 @@
 namespace mgpu::grpo {
 namespace {
 
-constexpr std::uint64_t kOrderOfCompletions = 0x6772706F;  // identifies this random stream
+constexpr std::uint64_t kCompletionOrderStream = 0x6772706F;  // identifies this random stream
 
 }  // namespace
 
@@ -104,7 +104,7 @@ Denominators GenerationPlan::denominators(const GrpoStep& step, const StepPart& 
 std::vector<std::uint32_t> GenerationPlan::order(std::int64_t generation) const {
   std::vector<std::uint32_t> order(static_cast<std::size_t>(sizes_.generation));
   std::iota(order.begin(), order.end(), 0U);
-  data::Random random({seed_, kOrderOfCompletions, static_cast<std::uint64_t>(generation)});
+  data::Random random({seed_, kCompletionOrderStream, static_cast<std::uint64_t>(generation)});
   data::shuffle(order, random);
   return order;
 }

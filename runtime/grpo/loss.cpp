@@ -26,23 +26,22 @@ using train::LossType;
 using train::SamplerCorrection;
 
 void check(const LossInput& input, const LossSettings& settings) {
-  const auto require_not = [](bool bad, const char* what) {
+  const auto reject_if = [](bool bad, const char* what) {
     if (bad) throw std::logic_error(what);
   };
-  require_not(settings.beta != 0 && !input.ref_log_probs.defined(),
-              "loss: beta needs the reference model's log-probs");
-  require_not((settings.entropy_coef != 0 || input.entropy_threshold.defined()) &&
-                  !input.entropies.defined(),
-              "loss: the entropy term needs entropies");
-  require_not(
-      input.sequence.numel() != input.log_probs.numel() ||
-          input.weights.numel() != input.advantages.numel(),
-      "loss: need one sequence number per token, and one advantage and weight per sequence");
+  reject_if(settings.beta != 0 && !input.ref_log_probs.defined(),
+            "loss: beta needs the reference model's log-probs");
+  reject_if((settings.entropy_coef != 0 || input.entropy_threshold.defined()) &&
+                !input.entropies.defined(),
+            "loss: the entropy term needs entropies");
+  reject_if(input.sequence.numel() != input.log_probs.numel() ||
+                input.weights.numel() != input.advantages.numel(),
+            "loss: need one sequence number per token, and one advantage and weight per sequence");
   const bool by_sequence = settings.correction == SamplerCorrection::sequence_mask ||
                            settings.correction == SamplerCorrection::sequence_truncate;
-  require_not(settings.type == LossType::vespo && settings.correct_sampler && by_sequence &&
-                  input.sampler_log_probs.defined(),
-              "loss: vespo supports sampler correction by token only");
+  reject_if(settings.type == LossType::vespo && settings.correct_sampler && by_sequence &&
+                input.sampler_log_probs.defined(),
+            "loss: vespo supports sampler correction by token only");
 }
 
 // The factor of each token's loss in the step, [n].
@@ -89,9 +88,9 @@ Tensor entropy_scales(const Tensor& learning, const LossSettings& settings,
 Tensor correct_sampler(const Tokens& tokens, const Tensor& old_log_probs,
                        const Tensor& sampler_log_probs, const LossSettings& settings,
                        MetricSums& sums) {
-  const Tensor apart = at::sub(old_log_probs, tokens.masked(sampler_log_probs));
-  const Tensor unknown = apart.isnan();
-  const Tensor difference = apart.masked_fill(unknown, 0);
+  const Tensor raw_difference = at::sub(old_log_probs, tokens.masked(sampler_log_probs));
+  const Tensor unknown = raw_difference.isnan();
+  const Tensor difference = raw_difference.masked_fill(unknown, 0);
   const Tensor known = tokens.mask().logical_and(unknown.logical_not()).to(at::kDouble);
   const Tensor distance = difference.abs();
   sums.add(Sum::sampler_difference, distance);

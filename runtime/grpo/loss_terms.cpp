@@ -146,9 +146,9 @@ Tensor near_policy(const Tokens& tokens, const Tensor& sampler_log_probs, double
 
 Terms kl_terms(const Tokens& tokens, const Tensor& ref_log_probs, const Ratios& ratios,
                const LossSettings& settings) {
-  const Tensor apart = at::sub(ref_log_probs, tokens.log_probs());
-  const Tensor k3 = apart.expm1().sub_(apart);
-  const Tensor slope = apart.expm1().neg_();
+  const Tensor difference = at::sub(ref_log_probs, tokens.log_probs());
+  const Tensor k3 = difference.expm1().sub_(difference);
+  const Tensor slope = difference.expm1().neg_();
   if (!settings.bias_corrected_kl) return {k3, slope, {}};
   const Tensor corrected = at::mul(k3, ratios.ratio);
   return {corrected, at::mul(slope, ratios.ratio), corrected};

@@ -14,7 +14,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 
-constexpr std::uint64_t kMostAnswer = 256 << 20;
+constexpr std::uint64_t kMaxResponse = 256 << 20;
 
 // One connection. Each step ends with its result or at the deadline.
 class Connection {
@@ -33,10 +33,10 @@ class Connection {
     finish("send", [&](auto done) { beast::http::async_write(stream_, request, done); });
   }
 
-  Answer read() {
+  Response read() {
     beast::flat_buffer buffer;
     beast::http::response_parser<beast::http::string_body> parser;
-    parser.body_limit(kMostAnswer);
+    parser.body_limit(kMaxResponse);
     finish("read its answer",
            [&](auto done) { beast::http::async_read(stream_, buffer, parser, done); });
     return {parser.get().result_int(), std::move(parser.get().body())};
@@ -49,7 +49,7 @@ class Connection {
     begin([&](beast::error_code e, auto&&...) { failure = e; });
     io_.restart();
     io_.run();
-    if (failure == beast::error::timeout) throw Late("it did not answer in time");
+    if (failure == beast::error::timeout) throw TimedOut("it did not answer in time");
     if (failure) throw Unreachable(fmt::format("cannot {}: {}", what, failure.message()));
   }
 
@@ -83,26 +83,26 @@ Address address_of(const std::string& url) {
   if (address.host.starts_with('[') && address.host.ends_with(']'))
     address.host = address.host.substr(1, address.host.size() - 2);
   if (address.host.empty() || !is_port(address.port) || url.find_first_of(" \t\r\n") != url.npos)
-    throw std::runtime_error("the address is to look like http://HOST:PORT/PATH");
+    throw std::runtime_error("the address must look like http://HOST:PORT/PATH");
   return address;
 }
 
-Answer ask(const Address& address, const Question& question, Deadline deadline) {
+Response send(const Address& address, const Request& request, Deadline deadline) {
   namespace http = beast::http;
-  http::request<http::string_body> request(question.post ? http::verb::post : http::verb::get,
-                                           question.path, 11);
+  http::request<http::string_body> message(request.post ? http::verb::post : http::verb::get,
+                                           request.path, 11);
   const bool six = address.host.find(':') != address.host.npos;
-  request.set(http::field::host,
+  message.set(http::field::host,
               fmt::format("{}{}{}:{}", six ? "[" : "", address.host, six ? "]" : "", address.port));
-  request.set(http::field::connection, "close");
-  if (question.post) {
-    request.set(http::field::content_type, "application/json");
-    request.body() = question.body;
+  message.set(http::field::connection, "close");
+  if (request.post) {
+    message.set(http::field::content_type, "application/json");
+    message.body() = request.body;
   }
-  request.prepare_payload();
+  message.prepare_payload();
   Connection connection(deadline);
   connection.open(address);
-  connection.send(request);
+  connection.send(message);
   return connection.read();
 }
 

@@ -4,51 +4,51 @@
 #include <stdexcept>
 #include <string>
 
-// A client of HTTP/1.1 servers. A connection serves one question, so a server that was restarted is
-// not noticed. Safe to use from several threads.
+// An HTTP/1.1 client. Each request has its own connection, so a server restart between requests
+// does not matter. Safe to use from several threads.
 namespace mgpu::http {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Where a server is.
+// The address of a server.
 struct Address {
-  std::string host;  // a name or an address, IPv6 without its brackets
+  std::string host;  // a host name or an IP address, IPv6 without brackets
   std::string port = "80";
-  std::string path;  // as it stands in the URL, with its slash; empty: none was said
+  std::string path;  // as in the URL, with the leading slash; empty: not given
 
   std::string url() const;
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// Of http://HOST[:PORT][/PATH]; nothing else is spoken. Throws std::runtime_error whose text says
-// what the address is to look like.
+// Parses http://HOST[:PORT][/PATH]; no other scheme is supported. Throws std::runtime_error with
+// the expected form.
 Address address_of(const std::string& url);
 
-struct Question {
+struct Request {
   std::string path = "/";
   std::string body{};  // JSON
-  bool post = true;    // else GET, without a body
+  bool post = true;    // false: GET, without a body
 };
 
-struct Answer {
+struct Response {
   unsigned status = 0;
   std::string body{};
 };
 
-// Nobody answered, or the connection broke: another try may help.
+// The server did not answer or the connection broke; a retry may succeed.
 class Unreachable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The deadline came before the answer.
-class Late : public std::runtime_error {
+// The deadline passed before the response.
+class TimedOut : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What the server at `address` says to the question; the address's own path is not looked at.
-// Throws Unreachable or Late, whose text needs the server's name before it.
-Answer ask(const Address& address, const Question& question, Deadline deadline);
+// Sends a request to the server at `address`, whose own path is ignored. Throws Unreachable or
+// TimedOut; the caller adds the server's name to the message.
+Response send(const Address& address, const Request& request, Deadline deadline);
 
 }  // namespace mgpu::http

@@ -91,7 +91,7 @@ class EndpointReward : public Reward {
 };
 
 // ./my_rewards.py:fn
-std::unique_ptr<ScoringEndpoint> python_function(const std::string& name,
+std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
                                                  const Settings& settings) {
   const auto colon = name.rfind(':');
   const auto function = name.substr(colon + 1);
@@ -189,7 +189,7 @@ std::unique_ptr<Reward> make_external_reward(const std::string& name, const Sett
                     "forwards to it",
                     rendezvous::shown(name)));
   if (name.find(".py:") != name.npos)
-    return make_endpoint_reward(name, python_function(name, settings), settings);
+    return make_endpoint_reward(name, make_python_endpoint(name, settings), settings);
   return nullptr;
 }
 

@@ -34,10 +34,10 @@ class Http : public ScoringEndpoint {
 
  private:
   std::string post(const std::string& line, Deadline deadline) const {
-    http::Answer answer;
+    http::Response answer;
     try {
-      answer = http::ask(address_, {.path = address_.path, .body = line}, deadline);
-    } catch (const http::Late& e) {
+      answer = http::send(address_, {.path = address_.path, .body = line}, deadline);
+    } catch (const http::TimedOut& e) {
       throw std::runtime_error(fmt::format("{} (reward_timeout)", e.what()));
     }
     if (answer.status == 200) return std::move(answer.body);

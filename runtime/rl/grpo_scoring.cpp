@@ -37,7 +37,8 @@ void GrpoTrainer::add_reference_log_probs(std::vector<ScoredCompletion>& complet
   for (const auto& completion : completions)
     for (std::size_t i = 0; i < completion.tokens.size(); ++i)
       all.push_back(placement.local() ? completion.ref_log_probs[i] : 0);
-  broadcast_floats(all, placement.holder(), *comm_, device_, "the reference log-probabilities");
+  broadcast_floats(all, placement.resident_rank(), *comm_, device_,
+                   "the reference log-probabilities");
   const auto* value = all.data();
   for (auto& completion : completions) {
     completion.ref_log_probs.assign(value, value + completion.tokens.size());
@@ -59,7 +60,8 @@ void GrpoTrainer::score_with_reward_model(RewardModel& model,
     });
   }
   if (placement.resident())
-    broadcast_floats(all, placement.holder(), *comm_, device_, "the scores of a reward model");
+    broadcast_floats(all, placement.resident_rank(), *comm_, device_,
+                     "the scores of a reward model");
   for (std::size_t i = 0; i < completions.size(); ++i) {
     auto& rewards = completions[i].rewards;
     rewards.insert(rewards.begin() + static_cast<std::ptrdiff_t>(model.index()),

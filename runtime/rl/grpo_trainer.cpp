@@ -21,7 +21,7 @@ bool has_advantage(const BatchEntry& entry) {
 }
 
 // Mixes the numbers that a random stream depends on into one seed.
-std::uint64_t mixed(std::initializer_list<std::uint64_t> parts) {
+std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
   std::uint64_t x = 0x243f6a8885a308d3ULL;
   for (const auto part : parts) {
     x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
@@ -82,7 +82,7 @@ Generation GrpoTrainer::generate(std::int64_t number) {
   const auto selected = plan_->prompts(number);
   Generation generation{.number = number};
   generation.completions =
-      complete(mixed({config_.seed, static_cast<std::uint64_t>(number)}),
+      complete(mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
                {selected.begin(), selected.end()}, sizes_.group, prompts_.all, true);
   count_unscored(generation.completions);
   compute_advantages(generation, sizes_.group);
@@ -239,10 +239,10 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
         return this->threshold(entropies, sizes_.per_device * max_tokens_);
       };
     PolicyLoss objective(one.entries, loss_, one.denominators, threshold, device_);
-    const auto chance = mixed({config_.seed, static_cast<std::uint64_t>(step),
-                               static_cast<std::uint64_t>(comm_->rank()), one.number});
+    const auto dropout_seed = mix_seed({config_.seed, static_cast<std::uint64_t>(step),
+                                        static_cast<std::uint64_t>(comm_->rank()), one.number});
     learner_->transformer().train(train::to_device(batch_of(one.entries, prompts_.all), device_),
-                                  objective, temperature_, chance, learner_->shards());
+                                  objective, temperature_, dropout_seed, learner_->shards());
     metrics.add(objective.loss().metrics);
   };
   auto record = learner_->step(micros.size(), micro, rate, wishes_ ? wishes_() : train::Wishes{});
@@ -252,11 +252,11 @@ void GrpoTrainer::learn(const std::vector<Micro>& micros, std::int64_t step) {
 }
 
 // The lowest entropy, over all ranks, of the tokens that are trained on. Ranks have different
-// numbers of tokens, at most `most`.
-at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t most) {
-  auto own = at::full({most}, std::nan(""), entropies.options());
+// numbers of tokens, at most `max_tokens`.
+at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t max_tokens) {
+  auto own = at::full({max_tokens}, std::nan(""), entropies.options());
   own.narrow(0, 0, entropies.numel()).copy_(entropies);
-  const auto all = at::empty({most * comm_->world()}, own.options());
+  const auto all = at::empty({max_tokens * comm_->world()}, own.options());
   comm_->all_gather(all, own, "entropies").wait();
   return grpo::entropy_threshold(all, loss_.top_entropy_quantile);
 }
@@ -265,7 +265,7 @@ void GrpoTrainer::evaluate_now() {
   const auto begin = std::chrono::steady_clock::now();
   Generation evaluation{.number = -1};
   evaluation.completions =
-      complete(mixed({config_.seed, ~0ULL}), eval_order_, eval_group_, *evaluated_, false);
+      complete(mix_seed({config_.seed, ~0ULL}), eval_order_, eval_group_, *evaluated_, false);
   compute_advantages(evaluation, eval_group_);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::map<std::string, double> metrics{{"eval_runtime", seconds.count()}};

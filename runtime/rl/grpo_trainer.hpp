@@ -85,7 +85,7 @@ class GrpoTrainer : public train::Session {
 
   std::vector<Micro> micro_batches_of(const grpo::GrpoStep& step);
   BatchEntry entry(const ScoredCompletion& completion, bool in_loss) const;
-  at::Tensor threshold(const at::Tensor& entropies, std::int64_t most);
+  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens);
   void skip_without_advantage(std::vector<Micro>& micros);
   bool is_skipped(const Micro& micro) const;
   void learn(const std::vector<Micro>& micros, std::int64_t step);

@@ -17,7 +17,7 @@ at::Device device_of(const train::Role& role, at::Device own) {
 Placement::Placement(const train::Role& role, at::Device own, comm::Comm& comm)
     : resident_(role.held()),
       local_(!resident_ || comm.rank() == role.holder),
-      holder_(role.holder),
+      resident_rank_(role.holder),
       device_(device_of(role, own)),
       alone_(resident_ ? comm::join({}, {}) : nullptr),
       comm_(resident_ ? alone_.get() : &comm) {}

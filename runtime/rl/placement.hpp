@@ -19,7 +19,7 @@ class Placement {
   Placement(const train::Role& role, at::Device own, comm::Comm& comm);
 
   bool resident() const { return resident_; }
-  int holder() const { return holder_; }
+  int resident_rank() const { return resident_rank_; }
   bool local() const { return local_; }  // whether this rank computes it
   at::Device device() const { return device_; }
   // The ranks over which its weights are sharded: all of them, or only this one.
@@ -32,7 +32,7 @@ class Placement {
 
  private:
   bool resident_, local_;
-  int holder_;
+  int resident_rank_;
   at::Device device_;
   std::unique_ptr<comm::Comm> alone_;
   comm::Comm* comm_;

@@ -54,15 +54,14 @@ class NcclTransport : public Transport {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const auto world = static_cast<int>(group_.workers) + 1;
-    check(ncclCommInitRankConfig(&comm_, world, id, 0, &config), "connect the server's workers");
+    check(ncclCommInitRankConfig(&comm_, world, id, 0, &config), "connect to the server's workers");
     const auto end = std::chrono::steady_clock::now() + kJoinLimit;
-    wait_for_nccl("connect the server's workers", [&] {
+    wait_for_nccl("connect to the server's workers", [&] {
       check_server();
       if (std::chrono::steady_clock::now() > end)
         throw std::runtime_error(
             fmt::format("the server's workers did not connect to {}:{} within 5 min; check that "
-                        "they can reach that "
-                        "port (vllm_group_port)",
+                        "they can reach that port (vllm_group_port)",
                         group_.address, group_.port));
     });
     // vLLM's workers begin with an all-reduce of one float.

@@ -43,28 +43,28 @@ ServerClient::ServerClient(http::Address server, RetryPolicy retry)
   url_ = server_.url();
 }
 
-http::Answer ServerClient::get_once(const std::string& path, milliseconds limit) const {
-  return http::ask(server_, {.path = prefix_ + path, .post = false}, after(limit));
+http::Response ServerClient::get_once(const std::string& path, milliseconds limit) const {
+  return http::send(server_, {.path = prefix_ + path, .post = false}, after(limit));
 }
 
-http::Answer ServerClient::get(const std::string& path, milliseconds limit) const {
+http::Response ServerClient::get(const std::string& path, milliseconds limit) const {
   return send({.path = prefix_ + path, .post = false}, path, limit);
 }
 
-http::Answer ServerClient::post(const std::string& path, const json& body,
-                                milliseconds limit) const {
+http::Response ServerClient::post(const std::string& path, const json& body,
+                                  milliseconds limit) const {
   return send({.path = prefix_ + path, .body = body.dump()}, path, limit);
 }
 
-http::Answer ServerClient::send(const http::Question& request, const std::string& path,
-                                milliseconds limit) const {
+http::Response ServerClient::send(const http::Request& request, const std::string& path,
+                                  milliseconds limit) const {
   auto pause = retry_.pause;
   const auto end = after(limit);  // of all tries together
   for (int left = retry_.tries - 1;; --left) {
     try {
-      auto answer = http::ask(server_, request, end);
+      auto answer = http::send(server_, request, end);
       if (left == 0 || !is_transient(answer.status)) return answer;
-    } catch (const http::Late&) {
+    } catch (const http::TimedOut&) {
       throw std::runtime_error(
           fmt::format("{}{} did not answer within {} s; check the server's log", url_, path,
                       limit.count() / 1000));
@@ -78,12 +78,12 @@ http::Answer ServerClient::send(const http::Question& request, const std::string
   }
 }
 
-std::string ServerClient::error_text(const std::string& path, const http::Answer& answer) const {
+std::string ServerClient::error_text(const std::string& path, const http::Response& answer) const {
   return fmt::format("{}{} answered with status {}: {}", url_, path, answer.status,
                      error_message(answer.body));
 }
 
-json ServerClient::json_of(const std::string& path, const http::Answer& answer) const {
+json ServerClient::json_of(const std::string& path, const http::Response& answer) const {
   if (answer.status != 200) throw std::runtime_error(error_text(path, answer));
   auto parsed = json::parse(answer.body, nullptr, false);
   if (parsed.is_discarded())

@@ -27,22 +27,23 @@ class ServerClient {
 
   // Return the answer, whatever its status. Throw std::runtime_error with server and path if there
   // is none within the limit.
-  http::Answer get(const std::string& path, milliseconds limit) const;
-  http::Answer post(const std::string& path, const nlohmann::json& body, milliseconds limit) const;
+  http::Response get(const std::string& path, milliseconds limit) const;
+  http::Response post(const std::string& path, const nlohmann::json& body,
+                      milliseconds limit) const;
 
-  // The same without retries; throws http::Unreachable or http::Late.
-  http::Answer get_once(const std::string& path, milliseconds limit) const;
+  // The same without retries; throws http::Unreachable or http::TimedOut.
+  http::Response get_once(const std::string& path, milliseconds limit) const;
 
   // The JSON of an answer with status 200. For any other status, and for a body that is not JSON,
   // throws with server, path, status and the server's message.
-  nlohmann::json json_of(const std::string& path, const http::Answer& answer) const;
+  nlohmann::json json_of(const std::string& path, const http::Response& answer) const;
 
   // "http://HOST:PORT/PATH answered with status 404: no such model".
-  std::string error_text(const std::string& path, const http::Answer& answer) const;
+  std::string error_text(const std::string& path, const http::Response& answer) const;
 
  private:
-  http::Answer send(const http::Question& request, const std::string& path,
-                    milliseconds limit) const;
+  http::Response send(const http::Request& request, const std::string& path,
+                      milliseconds limit) const;
 
   http::Address server_;
   std::string url_, prefix_;

@@ -1,7 +1,7 @@
-"""Logits, the loss and every gradient beside transformers', in fp32 and in bf16.
+"""Compares logits, the loss and every gradient with transformers, in fp32 and bf16.
 
-In bf16 what counts is how far we are from the fp32 truth: at most 1.5 times as far as torch's own
-bf16 is. Where a GPU is visible both sides compute on it.
+In bf16 the error relative to fp32 must be at most 1.5 times that of torch's own bf16. If a GPU is
+visible, both sides compute on it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What must not change what is learnt: ranks, accumulation, ZeRO, recomputation, packing, overlap.
+"""Invariance of training results: ranks, accumulation, ZeRO, recomputation, packing, overlap.
 
 Sums in another order differ in the last bits, so other numbers of ranks agree to 1e-4; where the
 same sums are made in the same order, every bit agrees.

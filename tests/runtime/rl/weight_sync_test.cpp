@@ -50,7 +50,7 @@ TEST_CASE("all weights are sent with the announced names and in the announced or
   parallel::Shards shards(config, model::lay_out(config, {}), {}, *comm);
   train::draw_weights(shards, .1, 7);
 
-  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
+  const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
   const auto client = client_of(server);
   std::vector<at::Tensor> packs;
   const auto sync = rl::make_transfer_sync({client, "M", {.address = "127.0.0.1"}},
@@ -58,8 +58,8 @@ TEST_CASE("all weights are sent with the announced names and in the announced or
   CHECK(sync->send(3) == "M");
 
   json info;
-  for (const auto& question : server.asked())
-    if (question.path == "/update_weights") info = json::parse(question.body).at("update_info");
+  for (const auto& request : server.requests())
+    if (request.path == "/update_weights") info = json::parse(request.body).at("update_info");
   const auto& names = info.at("names");
   CHECK(names.size() == 3 + 9 * 2);  // not fused, as in the files
   CHECK(std::ranges::count(names, "model.layers.1.self_attn.q_proj.weight") == 1);

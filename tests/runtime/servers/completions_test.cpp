@@ -111,12 +111,12 @@ TEST_CASE("an invalid answer is reported with the reason", "[servers]") {
 }
 
 TEST_CASE("each prompt is one request, and results come in order", "[servers]") {
-  const HttpServer server([](const HttpQuestion& question) {
-    const auto request = json::parse(question.body);
-    const int token = request["prompt"][0][0];
+  const HttpServer server([](const HttpRequest& request) {
+    const auto body = json::parse(request.body);
+    const int token = body["prompt"][0][0];
     json answer{{"choices", {choice(0, {token}, {-1}, "stop")}}};
-    answer["choices"][0]["prompt_token_ids"] = request["prompt"][0];
-    return HttpAnswer{200, answer.dump()};
+    answer["choices"][0]["prompt_token_ids"] = body["prompt"][0];
+    return HttpResponse{200, answer.dump()};
   });
   std::vector<CompletionRequest> requests;
   for (std::int32_t i = 0; i < 200; ++i) requests.push_back({.prompt = {i % 10, i / 10}});
@@ -128,9 +128,9 @@ TEST_CASE("each prompt is one request, and results come in order", "[servers]") 
 
 TEST_CASE("the first failure stops the other requests and names the server", "[servers]") {
   std::atomic<int> number = 0;
-  const HttpServer server([&](const HttpQuestion&) {
+  const HttpServer server([&](const HttpRequest&) {
     ++number;
-    return HttpAnswer{400, R"({"error":{"message":"too long"}})"};
+    return HttpResponse{400, R"({"error":{"message":"too long"}})"};
   });
   const std::vector<CompletionRequest> requests(1000, kRequest);
   CHECK_THAT(

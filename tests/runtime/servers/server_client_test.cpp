@@ -21,37 +21,37 @@ TEST_CASE("server addresses are parsed", "[http]") {
 }
 
 TEST_CASE("transient server errors are retried, other errors are not", "[servers]") {
-  int asked = 0;
+  int requests = 0;
   unsigned fault = 503;
-  const HttpServer server([&](const HttpQuestion&) {
-    return ++asked < 3 ? HttpAnswer{fault, "wait"} : HttpAnswer{200, "{}"};
+  const HttpServer server([&](const HttpRequest&) {
+    return ++requests < 3 ? HttpResponse{fault, "wait"} : HttpResponse{200, "{}"};
   });
   const auto client = client_of(server);
   SECTION("until it is over") {
     CHECK(client.post("/x", {{"a", 1}}, 5s).status == 200);
-    CHECK(asked == 3);
-    CHECK(server.asked()[2].body == R"({"a":1})");
+    CHECK(requests == 3);
+    CHECK(server.requests()[2].body == R"({"a":1})");
   }
   SECTION("up to the maximum number of tries") {
-    asked = -10;
+    requests = -10;
     CHECK(client.post("/x", {}, 5s).status == 503);
-    CHECK(asked == -7);
+    CHECK(requests == -7);
   }
   SECTION("but not for errors that are not transient") {
     fault = 404;
     CHECK(client.get("/x", 5s).status == 404);
-    CHECK(asked == 1);
+    CHECK(requests == 1);
   }
 }
 
 TEST_CASE("an unreachable or slow server is reported with its address", "[servers]") {
-  const servers::ServerClient nobody(http::address_of("http://127.0.0.1:1/api"),
-                                     {.tries = 2, .pause = {}});
+  const servers::ServerClient unreachable(http::address_of("http://127.0.0.1:1/api"),
+                                          {.tries = 2, .pause = {}});
   CHECK_THAT(
-      message_of([&] { nobody.get("/health", 1s); }),
+      message_of([&] { unreachable.get("/health", 1s); }),
       Contains("http://127.0.0.1:1/api/health: cannot connect") && Contains("tried 2 times"));
-  const HttpServer mute([](const HttpQuestion&) { return HttpAnswer{.silent = true}; });
-  CHECK_THAT(message_of([&] { client_of(mute).post("/x", {}, 50ms); }),
+  const HttpServer silent([](const HttpRequest&) { return HttpResponse{.silent = true}; });
+  CHECK_THAT(message_of([&] { client_of(silent).post("/x", {}, 50ms); }),
              Contains("/x did not answer within"));
 }
 

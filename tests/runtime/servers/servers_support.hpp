@@ -14,10 +14,10 @@ namespace mgpu::tests {
 using nlohmann::json;
 
 // Answers by path; 404 for any other path.
-inline HttpServer::Respond by_path(std::map<std::string, HttpAnswer> known) {
-  return [known = std::move(known)](const HttpQuestion& question) {
-    const auto found = known.find(question.path);
-    return found == known.end() ? HttpAnswer{404, R"({"detail":"Not Found"})"} : found->second;
+inline HttpServer::Respond by_path(std::map<std::string, HttpResponse> known) {
+  return [known = std::move(known)](const HttpRequest& request) {
+    const auto found = known.find(request.path);
+    return found == known.end() ? HttpResponse{404, R"({"detail":"Not Found"})"} : found->second;
   };
 }
 

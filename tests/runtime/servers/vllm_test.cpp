@@ -19,38 +19,39 @@ TEST_CASE("a vLLM server reports its model, context length and adapters", "[serv
 }
 
 TEST_CASE("a server that is not vLLM is rejected with the command that starts one", "[servers]") {
-  const auto told = [](std::map<std::string, HttpAnswer> known) {
+  const auto message_for = [](std::map<std::string, HttpResponse> known) {
     const HttpServer server(by_path(std::move(known)));
     return message_of([&] { identify(client_of(server), "vllm serve M"); });
   };
-  CHECK_THAT(told({{"/health/", {200, "{}"}}, {"/get_world_size/", {200, R"({"world_size":1})"}}}),
-             Contains("the server of an older TRL") && Contains("vllm serve M"));
-  CHECK_THAT(told({}),
+  CHECK_THAT(
+      message_for({{"/health/", {200, "{}"}}, {"/get_world_size/", {200, R"({"world_size":1})"}}}),
+      Contains("the server of an older TRL") && Contains("vllm serve M"));
+  CHECK_THAT(message_for({}),
              Contains("status 404") && Contains("not a vLLM server") && Contains("vllm serve M"));
-  CHECK_THAT(told({{"/v1/models", {401, R"({"error":"Unauthorized"})"}}}),
+  CHECK_THAT(message_for({{"/v1/models", {401, R"({"error":"Unauthorized"})"}}}),
              Contains("status 401: Unauthorized"));
   for (const char* nothing : {"{}", R"({"data":[]})", R"({"data":[{"id":7}]})", "[]"}) {
     CAPTURE(nothing);
-    CHECK_THAT(told({{"/v1/models", {200, nothing}}}), Contains("lists no model"));
+    CHECK_THAT(message_for({{"/v1/models", {200, nothing}}}), Contains("lists no model"));
   }
 }
 
 TEST_CASE("wait_for waits for a server and reports one that never answers", "[servers]") {
-  int asked = 0;
+  int requests = 0;
   const HttpServer server(
-      [&](const HttpQuestion&) { return HttpAnswer{++asked < 4 ? 503U : 200U}; });
+      [&](const HttpRequest&) { return HttpResponse{++requests < 4 ? 503U : 200U}; });
   std::vector<std::string> lines;
   const auto print = [&](const std::string& line) { lines.push_back(line); };
   const auto client = client_of(server);
   servers::wait_for(client, {.limit = 10s, .every = 1h, .pause = 1ms}, "vllm serve M", print);
-  CHECK(asked == 4);
+  CHECK(requests == 4);
   REQUIRE(lines.size() == 1);  // at once, and again after an hour
   CHECK_THAT(lines[0], Contains("waiting for the server at " + server.url()) &&
                            Contains("status 503") && Contains("for at most 10 s more"));
   lines.clear();
   servers::wait_for(client, {.limit = 10s, .every = 1h, .pause = 1ms}, "vllm serve M", print);
   CHECK(lines.empty());
-  asked = -1'000'000;
+  requests = -1'000'000;
   CHECK_THAT(message_of([&] {
                servers::wait_for(client, {.limit = 50ms, .every = 10ms, .pause = 5ms},
                                  "vllm serve M", print);

@@ -54,7 +54,7 @@ class FakeTransport : public servers::Transport {
 
 std::vector<std::string> paths(const HttpServer& server) {
   std::vector<std::string> paths;
-  for (const auto& question : server.asked()) paths.push_back(question.path);
+  for (const auto& request : server.requests()) paths.push_back(request.path);
   return paths;
 }
 
@@ -86,13 +86,13 @@ TEST_CASE("a pack takes tensors until it has more than its bytes", "[servers]") 
 TEST_CASE("weights are announced, sent in packs and put in their places", "[servers]") {
   Workers workers;
   std::size_t expected = 2;
-  const HttpServer server([&](const HttpQuestion& question) {
+  const HttpServer server([&](const HttpRequest& request) {
     // As a server does, it answers when its workers have what was announced.
-    if (question.path == "/init_weight_transfer_engine")
+    if (request.path == "/init_weight_transfer_engine")
       workers.wait([&] { return workers.joined; });
-    if (question.path == "/update_weights")
+    if (request.path == "/update_weights")
       workers.wait([&] { return workers.packs.size() == expected; });
-    return HttpAnswer{};
+    return HttpResponse{};
   });
   const bool at_init = GENERATE(true, false);
   const servers::TransferGroup group{"10.0.0.1", 51216, 4, at_init};
@@ -107,7 +107,7 @@ TEST_CASE("weights are announced, sent in packs and put in their places", "[serv
   CHECK(paths(server) == std::vector<std::string>{"/init_weight_transfer_engine",
                                                   "/start_weight_update", "/update_weights",
                                                   "/finish_weight_update", "/reset_prefix_cache"});
-  const auto asked = server.asked();
+  const auto asked = server.requests();
   json init{{"master_address", "10.0.0.1"},
             {"master_port", 51216},
             {"rank_offset", 1},
@@ -142,9 +142,9 @@ TEST_CASE("the transfer ends with an error if the server gives up", "[servers]")
                                     "/update_weights", "/finish_weight_update");
   CAPTURE(path);
   Workers workers;
-  const HttpServer server([&](const HttpQuestion& question) {
-    return question.path == path ? HttpAnswer{500, R"({"error":{"message":"no such tensor"}})"}
-                                 : HttpAnswer{};
+  const HttpServer server([&](const HttpRequest& request) {
+    return request.path == path ? HttpResponse{500, R"({"error":{"message":"no such tensor"}})"}
+                                : HttpResponse{};
   });
   const bool hangs = path == "/init_weight_transfer_engine";
   servers::WeightTransfer transfer(client_of(server), {"127.0.0.1"}, {{"a", {2}}},
@@ -161,7 +161,7 @@ TEST_CASE("the transfer ends with an error if the server gives up", "[servers]")
 
 TEST_CASE("tensors must be added in the announced order", "[servers]") {
   Workers workers;
-  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
+  const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
   servers::WeightTransfer transfer(client_of(server), {"127.0.0.1"}, kTensors,
                                    std::make_unique<FakeTransport>(workers));
   transfer.begin();
