@@ -62,8 +62,8 @@ class BadRecipes(trainer.TrainerTest):
                           ('{"input_ids": [1, 2], "labels": [1]}', "labels")):
             with self.subTest(bad):
                 run = self.refused(1, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
-                told = next(line for line in run.err.splitlines() if "bad.jsonl:5: " in line)
-                self.assertIn(what, told)
+                message = next(line for line in run.err.splitlines() if "bad.jsonl:5: " in line)
+                self.assertIn(what, message)
 
     def test_bad_rows_can_be_skipped_with_a_note(self):
         run = self.train(2, dataset_name=self.rows_with('{"input_ids": [1, 2'), on_bad_row="skip",
@@ -129,8 +129,8 @@ class BadRecipes(trainer.TrainerTest):
 
     def test_batch_sizes_that_do_not_divide_are_rejected(self):
         """Before any file is opened, reported once by rank 0."""
-        told = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
-        run = self.refused(2, told, "per_device_train_batch_size may be 1, 5",
+        message = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
+        run = self.refused(2, message, "per_device_train_batch_size may be 1, 5",
                            "global_batch_size may be 8 or 16", "first failure: rank 0",
                            global_batch_size=10, model_name_or_path="no-such-model")
         begins = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
@@ -158,10 +158,10 @@ class BadRecipes(trainer.TrainerTest):
         job = self.run_job("--nproc", 3, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(job.out.count("x 3 ranks x"), 1)
-        told = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
-                           gradient_accumulation_steps=2)
+        recipe = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
+                             gradient_accumulation_steps=2)
         self.assertIn("16 sequences a step = 4 per device x 2 ranks x 2 accumulation",
-                      self.check(0, told))
+                      self.check(0, recipe))
 
     def check(self, status, recipe, *options, **env):
         """Runs mgpu-train without the launcher; returns its output."""

@@ -199,9 +199,9 @@ def theirs(request):
 
 def ours(all_requests):
     lines = "".join(json.dumps(request) + "\n" for request in all_requests)
-    told = subprocess.run([RENDER], input=lines.encode(), stdout=subprocess.PIPE, timeout=600,
+    output = subprocess.run([RENDER], input=lines.encode(), stdout=subprocess.PIPE, timeout=600,
                           check=True).stdout
-    return [json.loads(line) for line in told.splitlines()]
+    return [json.loads(line) for line in output.splitlines()]
 
 
 class Peers(unittest.TestCase):
@@ -294,7 +294,7 @@ class SpansWithoutMarks(Peers):
                  if not request["add_generation_prompt"]]
         found = ours([{**request, "template": plain.read_text(), "assistant": True}
                       for request, _ in known])
-        told = 0
+        compared = 0
         for (request, expected), answer in zip(known, found):
             # Where the training variant writes other words there is nothing to compare.
             if "error" in expected or answer.get("text") != expected["text"]:
@@ -309,13 +309,13 @@ class SpansWithoutMarks(Peers):
                     # Some of their marks begin within the generation prompt.
                     self.assertLessEqual(their_begin, begin)
                     self.assertIn(text[their_begin:begin], prompt)
-                told += bool(mine)
-        return told
+                compared += bool(mine)
+        return compared
 
     def test_each_pair(self):
         for plain, marked in self.pairs():
-            told = self.compare_pair(plain, marked)
-            self.assertGreater(told, 20 if plain.stem in MUST else 0, plain.stem)
+            compared = self.compare_pair(plain, marked)
+            self.assertGreater(compared, 20 if plain.stem in MUST else 0, plain.stem)
 
 
 def merged(spans):

@@ -135,10 +135,10 @@ class Resume(trainer.TrainerTest):
                                   resume_from_checkpoint=str(whole.folder / "checkpoint-4"))
         self.assert_went_on(from_four, 4)
         self.assert_end_of(from_four, whole)
-        anew = self.train_to(12, save_steps=4, out=self.copy(whole, "anew"),
-                             resume_from_checkpoint="no")
-        self.assertNotIn("going on", anew.notes)
-        self.assert_end_of(anew, whole)
+        restarted = self.train_to(12, save_steps=4, out=self.copy(whole, "restarted"),
+                                  resume_from_checkpoint="no")
+        self.assertNotIn("going on", restarted.notes)
+        self.assert_end_of(restarted, whole)
         flip_byte(whole.folder / "checkpoint-4" / "model.safetensors", -9)
         refused = self.end(self.start_training(
             2, max_steps=12, resume_from_checkpoint=str(whole.folder / "checkpoint-4")))

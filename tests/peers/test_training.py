@@ -24,8 +24,8 @@ MODELS = [("qwen2", {"tie_word_embeddings": True}), ("qwen2", {"tie_word_embeddi
 
 class FullFineTuning(trainer.TrainerTest):
     def assert_course_of_torch(self, run, model, **settings):
-        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3, **settings)
-        losses, norms, rates = zip(*told)
+        history = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3, **settings)
+        losses, norms, rates = zip(*history)
         self.assert_near(run.column("learning_rate"), rates, 1e-9, "rate")
         self.assert_near(run.column("loss"), losses, 2e-4, "loss")
         self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
@@ -134,8 +134,8 @@ class LoraTraining(trainer.TrainerTest):
         begun = self.train(2, max_steps=1, learning_rate=0, **self.LORA)
         run = self.train(2, max_steps=STEPS, **self.LORA)
         model = self.tuned(begun.folder, trainable=True)
-        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
-        losses, norms, _ = zip(*told)
+        history = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
+        losses, norms, _ = zip(*history)
         self.assert_near(run.column("loss"), losses, 2e-4, "loss")
         self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
         theirs = {name.replace(".default.", "."): tensor
