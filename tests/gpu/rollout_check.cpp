@@ -1,5 +1,5 @@
-// Compares what an engine makes on a GPU, in recorded steps over batches of changing sizes, with
-// what the trainer's own arithmetic says of it. Prints a line a case; exit status 1 if one is bad.
+// Compares completions of an engine on a GPU (recorded steps, batches of changing sizes) with the
+// log-probs of the trainer. Prints one line per case; exit status 1 if a case fails.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -37,7 +37,7 @@ std::vector<rollout::Request> make_requests(long vocabulary) {
   return requests;
 }
 
-// Prompts and completions end to end, with labels where something was completed.
+// Prompts and completions concatenated; the completion tokens are the target tokens.
 data::Batch batch_of(const std::vector<rollout::Request>& requests,
                      const std::vector<std::vector<rollout::Completion>>& completions) {
   data::Batch batch;
