@@ -14,10 +14,10 @@ namespace {
 
 using train::RewardAggregation;
 using train::ScaleRewards;
-using Column = std::vector<double>;  // one number a completion; NaN: none
+using Column = std::vector<double>;  // one number per completion; NaN: none
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLeastDeviation = 1e-4;  // added, so that near-equal rewards are not blown up
+constexpr double kDeviationOffset = 1e-4;  // added, so that nearly equal rewards are not scaled up
 constexpr double kZeroDeviation = 1e-8;
 
 struct Spread {
@@ -25,7 +25,8 @@ struct Spread {
   double deviation = kNone;
 };
 
-// Of the numbers among `values`. They are added in rising order, so that theirs does not matter.
+// Mean and deviation of the values that are not NaN. They are added in ascending order, so that the
+// order of completions does not matter.
 Spread spread_of(Column values) {
   const auto rows = values.size();
   std::erase_if(values, [](double value) { return std::isnan(value); });
@@ -35,16 +36,16 @@ Spread spread_of(Column values) {
   double sum = 0;
   for (const double value : values) sum += value;
   Spread spread{.mean = sum / count};
-  if (values.front() == values.back()) spread.mean = values.front();  // no spread by rounding
+  if (values.front() == values.back()) spread.mean = values.front();  // no deviation from rounding
   double squares = 0;
   for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
   if (values.size() > 1) spread.deviation = std::sqrt(squares / (count - 1));
-  // Alone by design, not because the others have no score.
+  // A group of one by design, not because the others have no score.
   if (rows == 1) spread.deviation = 0;
   return spread;
 }
 
-// The spread of each completion's group.
+// Mean and deviation of each completion's group.
 std::vector<Spread> group_spreads(const Column& values, const std::vector<std::int64_t>& groups) {
   std::map<std::int64_t, Column> members;
   for (std::size_t i = 0; i < values.size(); ++i) members[groups[i]].push_back(values[i]);
@@ -65,15 +66,16 @@ void check(const Scores& scores) {
   const auto functions = scores.functions.size();
   if (scores.groups.size() != scores.rows.size() ||
       (!scores.weights.empty() && scores.weights.size() != functions))
-    throw std::logic_error("advantages: need one group a completion and one weight a function");
+    throw std::logic_error("advantages: need one group per completion and one weight per function");
   for (std::size_t i = 0; i < scores.rows.size(); ++i) {
     if (scores.rows[i].size() != functions)
-      throw std::logic_error("advantages: need one score of every function a completion");
+      throw std::logic_error("advantages: need one score of every function per completion");
     for (std::size_t f = 0; f < functions; ++f)
       if (scores.rows[i][f] && std::isinf(*scores.rows[i][f]))
         throw std::runtime_error(
-            fmt::format("the reward {} gave completion {} an infinite score; a reward that does "
-                        "not apply gives none",
+            fmt::format("reward {} gave completion {} an infinite score; a reward that does not "
+                        "apply must return "
+                        "no score",
                         scores.functions[f], i));
   }
 }
@@ -82,7 +84,7 @@ double weight_of(const Scores& scores, std::size_t function) {
   return scores.weights.empty() ? 1 : scores.weights[function];
 }
 
-// The weighted sum of the columns where they have numbers; none where no function has one.
+// The weighted sum of the columns that have a number; NaN if no function has one.
 Column weighted_sum(const Scores& scores, const std::vector<Column>& columns) {
   Column sums(scores.rows.size(), kNone);
   for (std::size_t i = 0; i < sums.size(); ++i)
@@ -94,14 +96,15 @@ Column weighted_sum(const Scores& scores, const std::vector<Column>& columns) {
   return sums;
 }
 
-// How far a completion is from others, in their deviations; 0 where that has no meaning.
+// The distance from the mean in standard deviations; 0 if undefined.
 double scaled(double distance, double deviation) {
-  const double value = distance / (deviation + kLeastDeviation);
+  const double value = distance / (deviation + kDeviationOffset);
   return std::isnan(value) ? 0 : value;
 }
 
-// Fills in the advantages of rewards; gives each completion's deviation.
-Column compare(const Scores& scores, const AdvantageOptions& options, Advantages& out) {
+// sum_then_normalize: sets the advantages from the summed rewards. Returns the deviation that
+// applies to each completion.
+Column normalize_sums(const Scores& scores, const AdvantageOptions& options, Advantages& out) {
   const auto of_group = group_spreads(out.rewards, scores.groups);
   const auto of_all = spread_of(out.rewards);
   Column deviations;
@@ -117,13 +120,14 @@ Column compare(const Scores& scores, const AdvantageOptions& options, Advantages
   return deviations;
 }
 
-// The same where each function is compared in its group before they are summed.
-Column compare_each(const Scores& scores, const std::vector<Column>& columns, Advantages& out) {
+// normalize_then_sum: normalizes each function within its group, then sums.
+Column normalize_functions(const Scores& scores, const std::vector<Column>& columns,
+                           Advantages& out) {
   std::vector<Column> normal = columns;
   for (auto& column : normal) {
     const auto spreads = group_spreads(column, scores.groups);
     for (std::size_t i = 0; i < column.size(); ++i)
-      column[i] = (column[i] - spreads[i].mean) / (spreads[i].deviation + kLeastDeviation);
+      column[i] = (column[i] - spreads[i].mean) / (spreads[i].deviation + kDeviationOffset);
   }
   const auto sums = weighted_sum(scores, normal);
   const auto of_all = spread_of(sums);
@@ -148,24 +152,23 @@ Advantages advantages(const Scores& scores, const AdvantageOptions& options) {
   out.rewards = weighted_sum(scores, columns);
   const bool sum_first = options.aggregation == RewardAggregation::sum_then_normalize;
   const auto deviations =
-      sum_first ? compare(scores, options, out) : compare_each(scores, columns, out);
+      sum_first ? normalize_sums(scores, options, out) : normalize_functions(scores, columns, out);
 
-  const auto tell = [&](const std::string& name, double value) {
+  const auto put = [&](const std::string& name, double value) {
     if (!std::isnan(value)) out.metrics[name] = value;
   };
   for (std::size_t f = 0; f < columns.size(); ++f) {
     const auto spread = spread_of(columns[f]);
-    tell(fmt::format("rewards/{}/mean", scores.functions[f]), spread.mean);
-    tell(fmt::format("rewards/{}/std", scores.functions[f]), spread.deviation);
+    put(fmt::format("rewards/{}/mean", scores.functions[f]), spread.mean);
+    put(fmt::format("rewards/{}/std", scores.functions[f]), spread.deviation);
   }
   const auto spread = spread_of(out.rewards);
-  tell("reward", spread.mean);
-  tell("reward_std", spread.deviation);
+  put("reward", spread.mean);
+  put("reward_std", spread.deviation);
   const auto zero = std::count_if(deviations.begin(), deviations.end(),
                                   [](double d) { return d <= kZeroDeviation; });
   if (!deviations.empty())
-    tell("frac_reward_zero_std",
-         static_cast<double>(zero) / static_cast<double>(deviations.size()));
+    put("frac_reward_zero_std", static_cast<double>(zero) / static_cast<double>(deviations.size()));
   return out;
 }
 

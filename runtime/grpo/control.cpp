@@ -6,7 +6,7 @@
 namespace mgpu::grpo {
 namespace {
 
-constexpr double kLeastBeta = .01, kMostBeta = 1;
+constexpr double kMinBeta = .01, kMaxBeta = 1;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ void AdaptiveKl::step(double kl) {
     beta_ *= 1.5;
   else if (kl < .5 * *target_)
     beta_ *= .5;
-  beta_ = std::clamp(beta_, kLeastBeta, kMostBeta);
+  beta_ = std::clamp(beta_, kMinBeta, kMaxBeta);
 }
 
 double AdaptiveEntropy::applied() const {
@@ -26,7 +26,7 @@ double AdaptiveEntropy::applied() const {
 
 void AdaptiveEntropy::step(double entropy) {
   if (!options_.adaptive || !std::isfinite(entropy)) return;
-  const auto [low, high] = std::pair(options_.least, options_.most);
+  const auto [low, high] = std::pair(options_.min, options_.max);
   auto& coefficient = state_.coefficient;
   if (entropy <= options_.target)
     coefficient = std::min(coefficient + options_.delta, high);

@@ -4,29 +4,29 @@
 
 namespace mgpu::grpo {
 
-// beta, moved so that the divergence from the reference stays near a target: half as much again
-// where it is above twice the target, half where it is below half of it, within 0.01 and 1. Without
-// a target it stays. All there is to save is beta().
+// Adapts beta so that the divergence from the reference model stays near a target: beta * 1.5 if it
+// is above twice the target, beta / 2 if it is below half the target, clamped to 0.01 to 1. Without
+// a target beta is constant. beta() is the whole state.
 class AdaptiveKl {
  public:
   AdaptiveKl(double beta, std::optional<double> target) : beta_(beta), target_(target) {}
 
   double beta() const { return beta_; }
   void restore(double beta) { beta_ = beta; }
-  void step(double kl);  // of an optimizer step, as it is logged; NaN changes nothing
+  void step(double kl);  // the logged kl of an optimizer step; NaN is ignored
 
  private:
   double beta_;
   std::optional<double> target_;
 };
 
-// entropy_coef, moved by a fixed amount after every step: up while the entropy is at or below its
-// target, else down. It is applied only in steps that follow such a low entropy.
+// Adapts entropy_coef by a fixed amount after every step: up while the entropy is at or below its
+// target, else down. It is applied only in steps that follow an entropy at or below the target.
 class AdaptiveEntropy {
  public:
   struct Options {
-    bool adaptive = false;  // else `coefficient` is applied as it is
-    double target = .2, delta = .005, least = 0, most = 1;
+    bool adaptive = false;  // false: `coefficient` is constant
+    double target = .2, delta = .005, min = 0, max = 1;
   };
   struct State {
     double coefficient = 0;
@@ -37,10 +37,10 @@ class AdaptiveEntropy {
   AdaptiveEntropy(double coefficient, const Options& options)
       : options_(options), state_{.coefficient = coefficient, .last = {}} {}
 
-  double applied() const;  // what LossSettings::entropy_coef is to be
-  double coefficient() const { return state_.coefficient; }  // what is logged
+  double applied() const;  // the value for LossSettings::entropy_coef
+  double coefficient() const { return state_.coefficient; }  // the logged value
   bool enabled() const { return options_.adaptive || state_.coefficient != 0; }
-  // `entropy` is the mean of a step's tokens over all ranks; NaN changes nothing.
+  // `entropy` is the mean over a step's tokens of all ranks; NaN is ignored.
   void step(double entropy);
 
   const State& state() const { return state_; }

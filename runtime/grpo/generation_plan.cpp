@@ -13,7 +13,7 @@
 namespace mgpu::grpo {
 namespace {
 
-constexpr std::uint64_t kOrderOfCompletions = 0x6772706F;  // what this stream of chance is for
+constexpr std::uint64_t kCompletionOrderStream = 0x6772706F;  // identifies this random stream
 
 }  // namespace
 
@@ -34,12 +34,12 @@ GenerationPlan::GenerationPlan(const train::GenerationSizes& sizes,
   generations_ = available / sizes_.prompts();
   if (generations_ == 0)
     throw std::runtime_error(fmt::format(
-        "there are {} prompts to train on and a generation takes {} (x {} completions); give a "
-        "smaller generation_batch_size, gradient_accumulation_steps or "
+        "there are {} prompts to train on, but a generation needs {} (x {} completions); lower "
+        "generation_batch_size, gradient_accumulation_steps or "
         "per_device_train_batch_size",
         available, sizes_.prompts(), sizes_.group));
-  const auto learnt = generations_ * sizes_.generation * sizes_.iterations;
-  steps_ = (learnt + sizes_.step - 1) / sizes_.step;
+  const auto used = generations_ * sizes_.generation * sizes_.iterations;
+  steps_ = (used + sizes_.step - 1) / sizes_.step;
 }
 
 std::int64_t GenerationPlan::total_steps(double epochs) const {
@@ -48,11 +48,11 @@ std::int64_t GenerationPlan::total_steps(double epochs) const {
 
 GrpoStep GenerationPlan::at(std::int64_t step) const {
   GrpoStep out{.step = step, .epoch = step / steps_, .index = step % steps_, .parts = {}};
-  const auto learnt = generations_ * sizes_.generation * sizes_.iterations;
+  const auto used = generations_ * sizes_.generation * sizes_.iterations;
   auto at = out.index * sizes_.step;
-  const auto end = std::min(at + sizes_.step, learnt);
+  const auto end = std::min(at + sizes_.step, used);
   while (at < end) {
-    const auto pass = at / sizes_.generation;  // over all generations
+    const auto pass = at / sizes_.generation;  // counted over all generations
     const auto first = at % sizes_.generation;
     const auto count = std::min(sizes_.generation - first, end - at);
     out.parts.push_back({.generation = out.epoch * generations_ + pass / sizes_.iterations,
@@ -81,7 +81,7 @@ std::vector<std::uint32_t> GenerationPlan::prompts(std::int64_t generation) {
 }
 
 Denominators GenerationPlan::denominators(const GrpoStep& step, const StepPart& part,
-                                          const Counted& counted,
+                                          const TokenCounts& token_counts,
                                           std::int64_t max_completion_length) const {
   Denominators by{.completions = step.completions(),
                   .tokens = 0,
@@ -92,19 +92,19 @@ Denominators GenerationPlan::denominators(const GrpoStep& step, const StepPart& 
   const auto unit = sizes_.per_device * sizes_.ranks;
   for (const auto& each : step.parts) {
     by.micro_batches += (each.count + unit - 1) / unit * sizes_.ranks;
-    const auto tokens = counted(each.generation);
-    const auto places = order(each.generation);
+    const auto tokens = token_counts(each.generation);
+    const auto numbers = order(each.generation);
     for (auto i = each.first; i < each.first + each.count; ++i)
-      by.tokens += tokens[places[static_cast<std::size_t>(i)]];
+      by.tokens += tokens[numbers[static_cast<std::size_t>(i)]];
   }
-  for (const auto tokens : counted(part.generation)) by.generation_tokens += tokens;
+  for (const auto tokens : token_counts(part.generation)) by.generation_tokens += tokens;
   return by;
 }
 
 std::vector<std::uint32_t> GenerationPlan::order(std::int64_t generation) const {
   std::vector<std::uint32_t> order(static_cast<std::size_t>(sizes_.generation));
   std::iota(order.begin(), order.end(), 0U);
-  data::Random random({seed_, kOrderOfCompletions, static_cast<std::uint64_t>(generation)});
+  data::Random random({seed_, kCompletionOrderStream, static_cast<std::uint64_t>(generation)});
   data::shuffle(order, random);
   return order;
 }
@@ -118,31 +118,34 @@ std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64
   });
   std::vector<std::vector<std::int64_t>> ranks(static_cast<std::size_t>(world));
   const auto count = ranks.size();
-  // There and back again, so that who got the longest of one round gets the shortest of the next.
+  // In alternating direction: the rank that got the longest prompt of one turn gets the shortest of
+  // the next.
   for (std::size_t i = 0; i < longest_first.size(); ++i) {
-    const auto place = i % count;
-    ranks[i / count % 2 == 0 ? place : count - 1 - place].push_back(longest_first[i]);
+    const auto at = i % count;
+    ranks[i / count % 2 == 0 ? at : count - 1 - at].push_back(longest_first[i]);
   }
   for (auto& rank : ranks) std::sort(rank.begin(), rank.end());
   return ranks;
 }
 
-std::vector<std::vector<std::vector<Place>>> deal(std::span<const double> costs, int world,
-                                                  std::int64_t per_device) {
-  const auto shares = data::share(
-      costs, {.world = world, .max_items = per_device, .min_micro_batches = 0, .weights = {}});
+std::vector<std::vector<std::vector<Assignment>>> assign_to_ranks(std::span<const double> costs,
+                                                                  int world,
+                                                                  std::int64_t per_device) {
+  const auto shares =
+      data::share(costs, {.world = world, .max_items = per_device, .micros = 0, .weights = {}});
   const auto cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
-  std::vector<std::vector<std::vector<Place>>> dealt;
+  std::vector<std::vector<std::vector<Assignment>>> ranks;
   for (const auto& rank : shares) {
-    auto& micro_batches = dealt.emplace_back();
+    auto& micros = ranks.emplace_back();
     for (const auto& items : rank) {
-      auto& places = micro_batches.emplace_back();
-      for (const auto item : items) places.push_back({.completion = item, .counts = true});
-      if (places.empty() && !costs.empty())
-        places.push_back({.completion = static_cast<std::uint32_t>(cheapest), .counts = false});
+      auto& assignments = micros.emplace_back();
+      for (const auto item : items) assignments.push_back({.completion = item, .in_loss = true});
+      if (assignments.empty() && !costs.empty())
+        assignments.push_back(
+            {.completion = static_cast<std::uint32_t>(cheapest), .in_loss = false});
     }
   }
-  return dealt;
+  return ranks;
 }
 
 }  // namespace mgpu::grpo

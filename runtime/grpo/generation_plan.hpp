@@ -14,11 +14,11 @@
 
 namespace mgpu::grpo {
 
-// Completions that a step learns from together: places [first, first + count) of a generation's
-// order. Micro-batches lie within a part, never across two.
+// Completions of one generation that a step trains on: positions [first, first + count) of the
+// generation's order. A micro-batch never contains completions of two parts.
 struct StepPart {
   std::int64_t generation = 0;  // since training began
-  std::int64_t pass = 0;        // how often its completions were learnt from before
+  std::int64_t pass = 0;        // how often its completions were used before
   std::int64_t first = 0;
   std::int64_t count = 0;
 
@@ -35,10 +35,10 @@ struct GrpoStep {
   std::int64_t completions() const;  // fewer in an epoch's last step
 };
 
-// Says which prompts are generated for when, and which completions form which step. It knows of no
-// ranks and no time, and keeps no state but a cache: a run that goes on at step k, at any world
-// size, asks for step k. Prompts come in the order of data::epoch_order; those that fill no whole
-// generation at the end of an epoch are not used in it.
+// Determines which prompts each generation completes and which completions each step uses. It does
+// not depend on ranks or time and has no state but a cache: a run that resumes at step k, at any
+// world size, just requests step k. Prompts come in the order of data::epoch_order. Prompts at the
+// end of an epoch that do not fill a whole generation are not used in that epoch.
 class GenerationPlan {
  public:
   // Throws std::runtime_error if an epoch has fewer prompts than a generation needs.
@@ -51,22 +51,24 @@ class GenerationPlan {
 
   GrpoStep at(std::int64_t step) const;
 
-  // The generation that `step` goes on with, begun in a step before. A run that begins at this step
-  // needs its completions, rewards and old log-probs from the checkpoint; without one it generates.
+  // The generation that an earlier step began and `step` continues to use. A run that resumes at
+  // this step needs its completions, rewards and old log-probs from the checkpoint. Without a value
+  // the step starts with a new generation.
   std::optional<std::int64_t> pending(std::int64_t step) const;
 
-  // The examples of a generation, one a group: completion i is number i % group of prompt i /
+  // The prompts of a generation, one per group: completion i is number i % group of prompt i /
   // group.
   std::vector<std::uint32_t> prompts(std::int64_t generation);
 
-  // What the loss of a part of a step is divided by. `counted` gives the tokens that count of every
-  // completion of a generation, by number: 0 where it is masked. All of a step's generations are
-  // there before it begins.
-  using Counted = std::function<std::span<const std::int64_t>(std::int64_t generation)>;
-  Denominators denominators(const GrpoStep& step, const StepPart& part, const Counted& counted,
+  // The denominators of the loss for one part of a step. `token_counts` returns
+  // the number of tokens in the loss for every completion of a generation: 0 if it is masked. All
+  // of a step's generations must exist before it is called.
+  using TokenCounts = std::function<std::span<const std::int64_t>(std::int64_t generation)>;
+  Denominators denominators(const GrpoStep& step, const StepPart& part,
+                            const TokenCounts& token_counts,
                             std::int64_t max_completion_length) const;
 
-  // The order in which a generation's completions are learnt from, the same in every pass.
+  // The order in which steps use a generation's completions, the same in every pass.
   std::vector<std::uint32_t> order(std::int64_t generation) const;
 
  private:
@@ -79,23 +81,26 @@ class GenerationPlan {
   std::vector<std::uint32_t> epoch_order_;
 };
 
-// Which prompts each rank generates all completions for, in their order: as many as any other rank,
-// or one more; long prompts and short ones are spread. `lengths`: of the prompts.
+// Distributes prompts over ranks; a rank generates all completions of its prompts. The numbers of
+// prompts differ by at most one, and long and short prompts are mixed. `lengths` are the prompts'
+// lengths; each rank's list is sorted.
 std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64_t> lengths,
                                                       int world);
 
-// A completion's place in a micro-batch, by its number among those dealt.
-struct Place {
+// A completion in a micro-batch, by its number in the part.
+struct Assignment {
   std::uint32_t completion = 0;
-  bool counts = true;  // false: computed with weight 0, so that the micro-batch is not empty
+  bool in_loss = true;  // false: computed with weight 0, to fill an empty micro-batch
 
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
-// Deals a part's completions to ranks, [rank][micro-batch], by cost, so that all end at about the
-// same time: at most `per_device` in a micro-batch, as many micro-batches on every rank. Every rank
-// computes the same answer; none of it changes the sum that is learnt from.
-std::vector<std::vector<std::vector<Place>>> deal(std::span<const double> costs, int world,
-                                                  std::int64_t per_device);
+// Distributes a part's completions over ranks and micro-batches, [rank][micro-batch], by cost, so
+// that all ranks finish at about the same time. A micro-batch has at most `per_device` completions
+// and all ranks have the same number of micro-batches. Every rank computes the same result, and the
+// distribution does not change the summed gradient.
+std::vector<std::vector<std::vector<Assignment>>> assign_to_ranks(std::span<const double> costs,
+                                                                  int world,
+                                                                  std::int64_t per_device);
 
 }  // namespace mgpu::grpo

@@ -26,28 +26,28 @@ using train::LossType;
 using train::SamplerCorrection;
 
 void check(const LossInput& input, const LossSettings& settings) {
-  const auto refuse = [](bool bad, const char* what) {
+  const auto reject_if = [](bool bad, const char* what) {
     if (bad) throw std::logic_error(what);
   };
-  refuse(settings.beta != 0 && !input.ref_log_probs.defined(),
-         "loss: beta needs the reference's log-probs");
-  refuse((settings.entropy_coef != 0 || input.entropy_threshold.defined()) &&
-             !input.entropies.defined(),
-         "loss: the entropy's part needs entropies");
-  refuse(input.sequence.numel() != input.log_probs.numel() ||
-             input.weights.numel() != input.advantages.numel(),
-         "loss: need one sequence a token, and one advantage and weight a sequence");
+  reject_if(settings.beta != 0 && !input.ref_log_probs.defined(),
+            "loss: beta needs the reference model's log-probs");
+  reject_if((settings.entropy_coef != 0 || input.entropy_threshold.defined()) &&
+                !input.entropies.defined(),
+            "loss: the entropy term needs entropies");
+  reject_if(input.sequence.numel() != input.log_probs.numel() ||
+                input.weights.numel() != input.advantages.numel(),
+            "loss: need one sequence number per token, and one advantage and weight per sequence");
   const bool by_sequence = settings.correction == SamplerCorrection::sequence_mask ||
                            settings.correction == SamplerCorrection::sequence_truncate;
-  refuse(settings.type == LossType::vespo && settings.correct_sampler && by_sequence &&
-             input.sampler_log_probs.defined(),
-         "loss: vespo corrects the sampler by token");
+  reject_if(settings.type == LossType::vespo && settings.correct_sampler && by_sequence &&
+                input.sampler_log_probs.defined(),
+            "loss: vespo supports sampler correction by token only");
 }
 
-// What the loss of each token counts in the step, [n].
+// The factor of each token's loss in the step, [n].
 Tensor token_scales(const Tokens& tokens, const LossSettings& settings, const Denominators& by) {
   const auto one_over = [&](double number) {
-    return at::mul(tokens.counted(), 1 / std::max(number, 1.0));
+    return at::mul(tokens.weights(), 1 / std::max(number, 1.0));
   };
   const auto completions = static_cast<double>(by.completions);
   const bool window = settings.normalization == LossNormalization::window;
@@ -57,7 +57,7 @@ Tensor token_scales(const Tokens& tokens, const LossSettings& settings, const De
       return one_over(completions).div_(tokens.spread(tokens.lengths()));
     case LossType::bnpo:
       return one_over(static_cast<double>(by.micro_batches))
-          .div_(tokens.counted().sum().clamp_min(1));
+          .div_(tokens.weights().sum().clamp_min(1));
     case LossType::dr_grpo:
       return one_over(completions * static_cast<double>(by.max_completion_length));
     case LossType::luspo:
@@ -70,7 +70,8 @@ Tensor token_scales(const Tokens& tokens, const LossSettings& settings, const De
   return one_over(window ? static_cast<double>(by.tokens) : by.trl_tokens());
 }
 
-// The same of entropies: their mean over the window's tokens, or over each micro-batch's.
+// The factor of each token's entropy: for their mean over the window's tokens, or over each
+// micro-batch's.
 Tensor entropy_scales(const Tensor& learning, const LossSettings& settings,
                       const Denominators& by) {
   const double coefficient = -settings.entropy_coef;
@@ -82,30 +83,30 @@ Tensor entropy_scales(const Tensor& learning, const LossSettings& settings,
   return at::mul(learning, coefficient / micro_batches).div_(learning.sum().clamp_min(1));
 }
 
-// Measures how far the sampler's log-probs are from the policy's that sampled; gives what makes up
-// for it, [n].
+// Measures the difference between the sampler's log-probs and those of the policy that sampled.
+// Returns the correction ratio, [n].
 Tensor correct_sampler(const Tokens& tokens, const Tensor& old_log_probs,
                        const Tensor& sampler_log_probs, const LossSettings& settings,
                        MetricSums& sums) {
-  const Tensor apart = at::sub(old_log_probs, tokens.of(sampler_log_probs));
-  const Tensor unknown = apart.isnan();
-  const Tensor difference = apart.masked_fill(unknown, 0);
+  const Tensor raw_difference = at::sub(old_log_probs, tokens.masked(sampler_log_probs));
+  const Tensor unknown = raw_difference.isnan();
+  const Tensor difference = raw_difference.masked_fill(unknown, 0);
   const Tensor known = tokens.mask().logical_and(unknown.logical_not()).to(at::kDouble);
   const Tensor distance = difference.abs();
   sums.add(Sum::sampler_difference, distance);
   sums.add(Sum::sampler_tokens, known);
-  sums.most(Most::sampler_difference, distance, known);
+  sums.max(Max::sampler_difference, distance, known);
 
   const Correction correction = sampler_correction(tokens, difference, settings);
-  const Tensor& has = correction.by_sequence ? tokens.present() : tokens.counted();
+  const Tensor& has = correction.by_sequence ? tokens.present() : tokens.weights();
   sums.add(Sum::sampler_ratio, at::mul(correction.clipped, has));
   sums.add(Sum::sampler_ratios, has);
-  sums.most(Most::sampler_ratio, correction.clipped, has);
-  sums.most(Most::sampler_ratio_least, correction.clipped.neg(), has);
+  sums.max(Max::sampler_ratio, correction.clipped, has);
+  sums.max(Max::negated_sampler_ratio, correction.clipped.neg(), has);
   return correction.ratio;
 }
 
-// What is scaled by 0 is 0, even a ratio beyond all numbers: those are what masks are for.
+// Scaling by 0 yields 0 even for an infinite ratio: masks exist to remove those.
 void scale(Terms& terms, const Tensor& by) {
   const Tensor none = by.eq(0);
   for (Tensor* term : {&terms.value, &terms.by_log_prob, &terms.by_log_ratio})
@@ -117,21 +118,21 @@ void add(Tensor& sum, const Tensor& more, double factor) {
   sum = sum.defined() ? sum.add(more, factor) : at::mul(more, factor);
 }
 
-// Of the terms' sum, to log_probs.
+// The gradient of the terms' sum with respect to log_probs.
 Tensor gradient(const Tokens& tokens, const Terms& terms, ImportanceLevel level) {
   Tensor sum = at::zeros_like(tokens.log_probs());
   if (terms.by_log_prob.defined()) sum.add_(terms.by_log_prob);
   if (!terms.by_log_ratio.defined()) return sum;
   if (level == ImportanceLevel::token) return sum.add_(terms.by_log_ratio);
-  // A sequence's ratio moves with each of its tokens by one part of its length.
-  return sum.add_(tokens.spread(tokens.means(terms.by_log_ratio)).mul_(tokens.counted()));
+  // d(sequence log-ratio) / d(token log-prob) is 1 / length.
+  return sum.add_(tokens.spread(tokens.means(terms.by_log_ratio)).mul_(tokens.weights()));
 }
 
-// Measures the entropies, and takes their part into the loss.
+// Measures the entropies and adds the entropy term to the loss.
 void add_entropy(const Tokens& tokens, const LossInput& input, const Tensor& learning,
                  const LossSettings& settings, const Denominators& by, Loss& out,
                  MetricSums& sums) {
-  const Tensor entropies = tokens.of(input.entropies);
+  const Tensor entropies = tokens.masked(input.entropies);
   sums.add(Sum::entropy, entropies);
   sums.add(Sum::learning_entropy, at::mul(entropies, learning));
   sums.add(Sum::learning_tokens, learning);
@@ -141,7 +142,7 @@ void add_entropy(const Tokens& tokens, const LossInput& input, const Tensor& lea
   out.entropy_gradient = scales.to(input.entropies.scalar_type());
 }
 
-Loss of_no_token(const LossInput& input, const LossSettings& settings) {
+Loss loss_without_tokens(const LossInput& input, const LossSettings& settings) {
   const auto options = input.log_probs.options().dtype(at::kDouble);
   Loss out{.value = at::zeros({}, options),
            .log_prob_gradient = at::zeros_like(input.log_probs),
@@ -155,15 +156,15 @@ Loss of_no_token(const LossInput& input, const LossSettings& settings) {
 
 Loss loss(const LossInput& input, const LossSettings& settings, const Denominators& denominators) {
   check(input, settings);
-  if (input.log_probs.numel() == 0) return of_no_token(input, settings);
+  if (input.log_probs.numel() == 0) return loss_without_tokens(input, settings);
   const Tokens tokens(input);
-  MetricSums sums(tokens.counted().options());
-  sums.add(Sum::tokens, tokens.counted());
+  MetricSums sums(tokens.weights().options());
+  sums.add(Sum::tokens, tokens.weights());
   sums.add(Sum::sequences, tokens.present());
 
   const bool has_sampler = input.sampler_log_probs.defined();
   const Tensor old =
-      input.old_log_probs.defined() ? tokens.of(input.old_log_probs) : tokens.log_probs();
+      input.old_log_probs.defined() ? tokens.masked(input.old_log_probs) : tokens.log_probs();
   Tensor correction;
   if (has_sampler) {
     correction = correct_sampler(tokens, old, input.sampler_log_probs, settings, sums);
@@ -172,19 +173,19 @@ Loss loss(const LossInput& input, const LossSettings& settings, const Denominato
   const Ratios at_now = ratios(tokens, old, settings);
   Terms terms = policy_terms(tokens, at_now, correction, settings, sums);
 
-  Tensor learning = tokens.counted();  // what the masks leave
+  Tensor learning = tokens.weights();  // tokens that the masks keep
   if (input.entropy_threshold.defined())
     learning = at::mul(learning, input.entropies.ge(input.entropy_threshold));
   Tensor kept = learning;
   if (settings.off_policy_threshold) {
-    const Tensor sampler = has_sampler ? tokens.of(input.sampler_log_probs) : old;
+    const Tensor sampler = has_sampler ? tokens.masked(input.sampler_log_probs) : old;
     kept = at::mul(kept, near_policy(tokens, sampler, *settings.off_policy_threshold));
   }
   if (correction.defined() && settings.type != LossType::vespo) kept = at::mul(kept, correction);
   scale(terms, kept);
 
   if (settings.beta != 0) {
-    const Terms kl = kl_terms(tokens, tokens.of(input.ref_log_probs), at_now, settings);
+    const Terms kl = kl_terms(tokens, tokens.masked(input.ref_log_probs), at_now, settings);
     sums.add(Sum::kl, kl.value);
     add(terms.value, kl.value, settings.beta);
     add(terms.by_log_prob, kl.by_log_prob, settings.beta);

@@ -9,18 +9,18 @@ namespace mgpu::grpo {
 
 using at::Tensor;
 
-// The sampled tokens of a micro-batch, sequences end to end without padding: n tokens of s
-// sequences, of which some may have none. Log-probs and entropies are fp32 or fp64, all alike.
+// The sampled tokens of a micro-batch, concatenated without padding: n tokens of s sequences, some
+// of which may be empty. Log-probs and entropies are all fp32 or all fp64.
 struct LossInput {
-  Tensor log_probs;          // [n] of the policy as it is
+  Tensor log_probs;          // [n] of the current policy
   Tensor entropies;          // [n]; undefined: neither measured nor used
   Tensor old_log_probs;      // [n] of the policy that sampled; undefined: log_probs themselves
   Tensor ref_log_probs;      // [n]; needed with beta
-  Tensor sampler_log_probs;  // [n] as the sampler saw them, NaN where it cannot say; or undefined
-  Tensor sequence;           // [n] int64, each token's, rising
+  Tensor sampler_log_probs;  // [n] reported by the sampler, NaN if unknown; or undefined
+  Tensor sequence;           // [n] int64, each token's sequence, ascending
   Tensor advantages;         // [s]
-  Tensor weights;            // [s] 1, or 0 for what is masked or fills a place
-  Tensor entropy_threshold;  // [] as entropy_threshold() gives it; undefined: every token counts
+  Tensor weights;            // [s] 1; 0 for completions that are masked or fill the batch
+  Tensor entropy_threshold;  // [] from entropy_threshold(); undefined: no threshold
 };
 
 struct Loss {
@@ -30,16 +30,17 @@ struct Loss {
   LossMetrics metrics;
 };
 
-// The loss of a micro-batch as it goes into the optimizer, and its gradient. Values and gradients
-// of all micro-batches and ranks are summed, never averaged, and are then what docs/grpo.md
-// says of the loss_type. Nothing waits for the device; sums are made in fp64 and in a fixed order.
+// The loss of a micro-batch and its gradient, scaled for the optimizer: values and gradients of all
+// micro-batches and ranks are summed, never averaged; the sum is the loss of docs/training.md for
+// the loss_type. Does not wait for the device. Sums are computed in fp64 in a fixed order.
 //
-// Tokens of sequences with weight 0 have no part in anything, whatever their numbers are.
+// Tokens of sequences with weight 0 have no effect, whatever their values are.
 Loss loss(const LossInput& input, const LossSettings& settings, const Denominators& denominators);
 
-// For top_entropy_quantile: a micro-batch's entropies as all ranks share them, NaN for tokens that
-// do not count; and the least entropy of those that learn, of all ranks' (gathered end to end, with
-// NaN where ranks have fewer). NaN, which masks all, when no token counts.
+// For top_entropy_quantile. entropies_to_share() returns a micro-batch's entropies, NaN for tokens
+// with weight 0. entropy_threshold() returns the lowest entropy of the tokens that are trained on,
+// from the gathered entropies of all ranks (padded with NaN); NaN, which masks every token, if
+// there are none.
 Tensor entropies_to_share(const LossInput& input);
 Tensor entropy_threshold(const Tensor& entropies, double top_entropy_quantile);
 

@@ -10,55 +10,55 @@
 
 namespace mgpu::grpo {
 
-// What is added up over tokens, sequences, micro-batches and ranks.
+// Values that are summed over tokens, sequences, micro-batches and ranks.
 enum class Sum {
   loss,
-  policy_loss,  // without the entropy's part
-  tokens,       // that count
-  sequences,    // that have such tokens
+  policy_loss,  // without the entropy term
+  tokens,       // in the loss
+  sequences,    // with at least one token in the loss
   kl,
   entropy,
-  learning_entropy,  // of tokens that top_entropy_quantile leaves
+  learning_entropy,  // of tokens that top_entropy_quantile keeps
   learning_tokens,
-  clipped_low,  // these four by token, or by sequence with importance_sampling_level: sequence
+  clipped_low,  // these four per token, or per sequence with importance_sampling_level: sequence
   clipped_high,
   clipped,
   cispo_clipped,
-  phi,                 // by sequence
-  sampler_difference,  // |log-prob - the sampler's| where it has one
+  phi,                 // per sequence
+  sampler_difference,  // |log-prob - the sampler's| if the sampler reports one
   sampler_tokens,
-  sampler_ratio,  // by token or by sequence
+  sampler_ratio,  // per token or per sequence
   sampler_ratios,
   count
 };
 
-// What the largest is kept of; the least of x is the largest -x.
-enum class Most {
-  clipped_low_least,  // these two of the shares of sequences
+// Values of which the maximum is kept; the minimum of x is the maximum of -x.
+enum class Max {
+  negated_clipped_low,  // these two are fractions per sequence
   clipped_high,
   sampler_difference,
   sampler_ratio,
-  sampler_ratio_least,
+  negated_sampler_ratio,
   count
 };
 
-// Numbers of the loss on the device, in fp64. Over micro-batches `add`; over ranks all-reduce
-// `sums` by sum and `most` by max.
+// Metrics of the loss on the device, in fp64. Combine micro-batches with add(); combine ranks by
+// all-reducing `sums` with sum and `maxima` with max.
 struct LossMetrics {
-  at::Tensor sums;  // [Sum::count]
-  at::Tensor most;  // [Most::count], -inf where there is none
+  at::Tensor sums;    // [Sum::count]
+  at::Tensor maxima;  // [Max::count], -inf if there is no value
 
   void add(const LossMetrics& other);
 };
 
-// Of no token.
+// Metrics of no tokens.
 LossMetrics no_metrics(at::Device device);
 
-// The numbers by TRL's names, each a mean over all tokens (or sequences) of what was added up. What
-// has no value is not there: no token counts, or no sampler's log-probs were given. Besides, `loss`
-// is that of the optimizer's step if a step's micro-batches were added up.
+// The metrics by TRL's names, each a mean over all tokens or sequences. Metrics without a value are
+// absent: there are no tokens in the loss, or no log-probs of a sampler. `loss` is the loss of the
+// optimizer step if all its micro-batches were added.
 std::map<std::string, double> metric_values(const LossSettings& settings,
                                             std::span<const double> sums,
-                                            std::span<const double> most);
+                                            std::span<const double> maxima);
 
 }  // namespace mgpu::grpo

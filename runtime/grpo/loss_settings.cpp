@@ -52,7 +52,8 @@ LossSettings loss_settings(const train::TrainConfig& config) {
   settings.correct_sampler = values.flag("vllm_importance_sampling_correction");
   settings.correction =
       values.choice("vllm_importance_sampling_mode", train::sampler_corrections());
-  // VESPO's weight is made of tokens' corrections; a sequence's, said in so many words, is refused.
+  // VESPO's weight uses per-token corrections. A sequence mode set explicitly is rejected
+  // elsewhere.
   if (settings.type == LossType::vespo && !values.said("vllm_importance_sampling_mode"))
     settings.correction = train::SamplerCorrection::token_mask;
   settings.sampler_clip_max = values.number("vllm_importance_sampling_clip_max");

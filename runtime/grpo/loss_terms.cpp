@@ -22,21 +22,21 @@ using train::ImportanceLevel;
 using train::LossType;
 using train::SamplerCorrection;
 
-const double kLeastLog = std::log(1e-8);
-constexpr double kMostLog = 20;
-constexpr double kLeastLambda = 1e-4;
+const double kMinLog = std::log(1e-8);
+constexpr double kMaxLog = 20;
+constexpr double kMinLambda = 1e-4;
 
 std::optional<at::Scalar> scalar(const std::optional<double>& number) {
   return number ? std::optional<at::Scalar>(*number) : std::nullopt;
 }
 
-// In fp64, as at::where of two numbers is not.
+// In fp64, unlike at::where of two numbers.
 Tensor choose(const Tensor& condition, double yes, double no) {
   const Tensor all = at::full_like(condition, yes, condition.options().dtype(at::kDouble));
   return all.masked_fill(condition.logical_not(), no);
 }
 
-// -min(ratio A, clipped ratio A), with half of each slope where both are equal.
+// -min(ratio A, clipped ratio A); where both are equal the gradient is the mean of both slopes.
 Terms clipped_terms(const Tokens& tokens, const Tensor& full, const LossSettings& settings,
                     MetricSums& sums) {
   const auto& advantage = tokens.advantages();
@@ -46,7 +46,7 @@ Terms clipped_terms(const Tokens& tokens, const Tensor& full, const LossSettings
   const Tensor two = full.clamp(low, high).mul_(advantage);
 
   const Tensor slope = at::mul(full, advantage);
-  // A ratio beyond all numbers has no slope where it is cut off.
+  // An infinite ratio has slope 0 where it is clipped.
   const auto inside = [&](const Tensor& is) { return slope.masked_fill(is.logical_not(), 0); };
   const Tensor slope_one = settings.delta ? inside(full.le(*settings.delta)) : slope;
   const Tensor slope_two = inside(full.ge(low).logical_and_(full.le(high)));
@@ -62,12 +62,12 @@ Terms clipped_terms(const Tokens& tokens, const Tensor& full, const LossSettings
   by_level(Sum::clipped_low, clipped_low);
   by_level(Sum::clipped_high, clipped_high);
   by_level(Sum::clipped, clipped_low.add(clipped_high));  // never both
-  sums.most(Most::clipped_low_least, tokens.means(clipped_low).neg_(), tokens.present());
-  sums.most(Most::clipped_high, tokens.means(clipped_high), tokens.present());
+  sums.max(Max::negated_clipped_low, tokens.means(clipped_low).neg_(), tokens.present());
+  sums.max(Max::clipped_high, tokens.means(clipped_high), tokens.present());
   return {at::minimum(one, two).neg_(), {}, by_ratio};
 }
 
-// The gradient of -log_prob A, weighed by a ratio that is cut off and has no gradient itself.
+// -log_prob A, weighted by a clipped ratio that has no gradient itself.
 Terms cispo_terms(const Tokens& tokens, const Tensor& ratio, const LossSettings& settings,
                   MetricSums& sums) {
   const auto& advantage = tokens.advantages();
@@ -79,7 +79,7 @@ Terms cispo_terms(const Tokens& tokens, const Tensor& ratio, const LossSettings&
   return {at::mul(slope, tokens.log_probs()), slope, {}};
 }
 
-// A soft gate in the place of clipping: -A sigmoid(t (ratio - 1)) 4 / t.
+// A soft gate instead of clipping: -A sigmoid(t (ratio - 1)) 4 / t.
 Terms sapo_terms(const Tokens& tokens, const Tensor& ratio, const LossSettings& settings) {
   const auto& advantage = tokens.advantages();
   const Tensor t = choose(advantage.gt(0), settings.sapo_positive, settings.sapo_negative);
@@ -89,17 +89,17 @@ Terms sapo_terms(const Tokens& tokens, const Tensor& ratio, const LossSettings& 
   return {at::mul(gate, four).div_(t), {}, slope};
 }
 
-// The weight of each sequence, phi(w) = exp(lambda + k log w - lambda w) of its whole ratio w.
+// The weight of each sequence: phi(w) = exp(lambda + k log w - lambda w) for its sequence ratio w.
 Tensor vespo_weights(const Tokens& tokens, const Ratios& ratios, const Tensor& correction,
                      const LossSettings& settings) {
-  Tensor log_w = tokens.sums(ratios.log_ratio.clamp(-kMostLog, kMostLog));
+  Tensor log_w = tokens.sums(ratios.log_ratio.clamp(-kMaxLog, kMaxLog));
   if (correction.defined())
-    log_w.add_(tokens.sums(tokens.of(correction.log().clamp_(kLeastLog, kMostLog))));
-  log_w = log_w.clamp(kLeastLog, kMostLog);
+    log_w.add_(tokens.sums(tokens.masked(correction.log().clamp_(kMinLog, kMaxLog))));
+  log_w = log_w.clamp(kMinLog, kMaxLog);
   const Tensor good = tokens.means(tokens.advantages()).ge(0);
   const Tensor k = choose(good, settings.vespo_k_positive, settings.vespo_k_negative);
-  const Tensor lambda = choose(good, std::max(settings.vespo_lambda_positive, kLeastLambda),
-                               std::max(settings.vespo_lambda_negative, kLeastLambda));
+  const Tensor lambda = choose(good, std::max(settings.vespo_lambda_positive, kMinLambda),
+                               std::max(settings.vespo_lambda_negative, kMinLambda));
   const Tensor phi = at::mul(k, log_w).add_(at::mul(lambda, log_w.exp().neg_().add_(1))).exp_();
   return phi.masked_fill(phi.isfinite().logical_not(), 0);
 }
@@ -126,13 +126,13 @@ Correction sampler_correction(const Tokens& tokens, const Tensor& difference,
   const auto mode = settings.correction;
   const bool by_sequence = mode == sequence_truncate || mode == sequence_mask;
   Tensor ratio = by_sequence ? tokens.sums(difference).exp_() : difference.exp();
-  const auto& [most, least] = std::tie(settings.sampler_clip_max, settings.sampler_clip_min);
+  const auto& [max, min] = std::tie(settings.sampler_clip_max, settings.sampler_clip_min);
   if (mode == token_truncate || mode == sequence_truncate) {
-    if (most || least) ratio = ratio.clamp(scalar(least), scalar(most));
+    if (max || min) ratio = ratio.clamp(scalar(min), scalar(max));
   } else {
     const Tensor all = ratio;
-    if (most) ratio = ratio.masked_fill(all.gt(*most), 0);
-    if (least) ratio = ratio.masked_fill(all.lt(*least), 0);
+    if (max) ratio = ratio.masked_fill(all.gt(*max), 0);
+    if (min) ratio = ratio.masked_fill(all.lt(*min), 0);
   }
   return {by_sequence ? tokens.spread(ratio) : ratio, ratio, by_sequence};
 }
@@ -146,9 +146,9 @@ Tensor near_policy(const Tokens& tokens, const Tensor& sampler_log_probs, double
 
 Terms kl_terms(const Tokens& tokens, const Tensor& ref_log_probs, const Ratios& ratios,
                const LossSettings& settings) {
-  const Tensor apart = at::sub(ref_log_probs, tokens.log_probs());
-  const Tensor k3 = apart.expm1().sub_(apart);
-  const Tensor slope = apart.expm1().neg_();
+  const Tensor difference = at::sub(ref_log_probs, tokens.log_probs());
+  const Tensor k3 = difference.expm1().sub_(difference);
+  const Tensor slope = difference.expm1().neg_();
   if (!settings.bias_corrected_kl) return {k3, slope, {}};
   const Tensor corrected = at::mul(k3, ratios.ratio);
   return {corrected, at::mul(slope, ratios.ratio), corrected};

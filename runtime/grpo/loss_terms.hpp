@@ -5,23 +5,24 @@
 
 namespace mgpu::grpo {
 
-// A loss of every token before it is weighted, and what it depends on: the token's log-prob by
-// itself, and the log of the importance ratio, which is the token's or its sequence's.
+// The loss of every token before weighting, and its derivatives: by the token's log-prob, and by
+// the log of the importance ratio, which is the token's or its sequence's.
 struct Terms {
   Tensor value;
   Tensor by_log_prob;
   Tensor by_log_ratio;
 };
 
-// How the policy of now stands to the one that sampled, [n].
+// Importance ratios between the current policy and the one that sampled, [n].
 struct Ratios {
   Tensor log_ratio;  // of the token
   Tensor ratio;      // of the token, or of its sequence
 };
 Ratios ratios(const Tokens& tokens, const Tensor& old_log_probs, const LossSettings& settings);
 
-// What makes up for a sampler that computes otherwise than the policy, without gradient: [n], 1
-// where it knows nothing. `clipped` is by token or by sequence, as the correction is.
+// Importance correction for a sampler that computes differently from the policy, without gradient:
+// [n], 1 if the sampler's log-prob is unknown. `clipped` is per token or per sequence, like the
+// correction.
 struct Correction {
   Tensor ratio;
   Tensor clipped;
@@ -30,16 +31,16 @@ struct Correction {
 Correction sampler_correction(const Tokens& tokens, const Tensor& difference,
                               const LossSettings& settings);
 
-// 1 for tokens of sequences that learn: their advantage is not negative, or the policy is still
-// near the sampler's. [n]
+// The off-policy mask, [n]: 1 for tokens of sequences whose advantage is not negative, or for which
+// the policy is still near the sampler's; else 0.
 Tensor near_policy(const Tokens& tokens, const Tensor& sampler_log_probs, double threshold);
 
-// The divergence from the reference.
+// The KL divergence from the reference model.
 Terms kl_terms(const Tokens& tokens, const Tensor& ref_log_probs, const Ratios& ratios,
                const LossSettings& settings);
 
-// The policy's loss, and what its type measures into the sums. `correction` is what VESPO takes
-// into its weight; undefined: none.
+// The policy loss; adds the metrics of its type to `sums`. VESPO includes `correction` in its
+// weight; undefined: none.
 Terms policy_terms(const Tokens& tokens, const Ratios& ratios, const Tensor& correction,
                    const LossSettings& settings, MetricSums& sums);
 

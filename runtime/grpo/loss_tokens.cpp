@@ -14,20 +14,20 @@ Tokens::Tokens(const LossInput& input) : sequence_(input.sequence) {
   const auto sequences = input.weights.size(0);
   starts_ = at::searchsorted(sequence_, at::arange(sequences + 1, sequence_.options()));
   mask_ = spread(input.weights).gt(0);
-  counted_ = mask_.to(at::kDouble);
-  const Tensor lengths = sums(counted_);
+  weights_ = mask_.to(at::kDouble);
+  const Tensor lengths = sums(weights_);
   lengths_ = lengths.clamp_min(1);
   present_ = lengths.gt(0).to(at::kDouble);
-  advantages_ = of(spread(input.advantages));
-  log_probs_ = of(input.log_probs);
+  advantages_ = masked(spread(input.advantages));
+  log_probs_ = masked(input.log_probs);
 }
 
-Tensor Tokens::of(const Tensor& x) const {
+Tensor Tokens::masked(const Tensor& x) const {
   return x.to(at::kDouble).masked_fill(mask_.logical_not(), 0);
 }
 
 Tensor Tokens::sums(const Tensor& x) const {
-  // `unsafe`: the check of the starts would wait for the device.
+  // The `unsafe` argument skips a check of the starts that would wait for the device.
   return at::segment_reduce(x, "sum", {}, {}, starts_, 0, true, 0);
 }
 

@@ -18,19 +18,19 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 MetricSums::MetricSums(at::TensorOptions options)
     : sums_(static_cast<std::size_t>(Sum::count), at::zeros({}, options)),
-      most_(static_cast<std::size_t>(Most::count), at::full({}, kNone, options)) {}
+      maxima_(static_cast<std::size_t>(Max::count), at::full({}, kNone, options)) {}
 
 void MetricSums::add(Sum sum, const at::Tensor& numbers) {
   sums_[static_cast<std::size_t>(sum)] = numbers.sum();
 }
 
-void MetricSums::most(Most most, const at::Tensor& numbers, const at::Tensor& has) {
+void MetricSums::max(Max which, const at::Tensor& numbers, const at::Tensor& has) {
   if (numbers.numel() == 0) return;
-  most_[static_cast<std::size_t>(most)] = numbers.masked_fill(has.le(0), kNone).max();
+  maxima_[static_cast<std::size_t>(which)] = numbers.masked_fill(has.le(0), kNone).max();
 }
 
 LossMetrics MetricSums::metrics() const {
-  return {at::stack(sums_), at::stack(most_)};
+  return {at::stack(sums_), at::stack(maxima_)};
 }
 
 LossMetrics no_metrics(at::Device device) {
@@ -39,11 +39,11 @@ LossMetrics no_metrics(at::Device device) {
 
 void LossMetrics::add(const LossMetrics& other) {
   if (!sums.defined()) {
-    *this = {other.sums.clone(), other.most.clone()};
+    *this = {other.sums.clone(), other.maxima.clone()};
     return;
   }
   sums.add_(other.sums);
-  at::maximum_out(most, most, other.most);
+  at::maximum_out(maxima, maxima, other.maxima);
 }
 
 }  // namespace mgpu::grpo

@@ -8,19 +8,19 @@
 
 namespace mgpu::grpo {
 
-// Collects the numbers of a micro-batch. What is never added stays 0, or -inf.
+// Collects the metrics of a micro-batch. A sum that is never added stays 0, a maximum -inf.
 class MetricSums {
  public:
-  explicit MetricSums(at::TensorOptions options);  // of fp64 numbers on the device
+  explicit MetricSums(at::TensorOptions options);  // for fp64 tensors on the device
 
   void add(Sum sum, const at::Tensor& numbers);
-  // The largest of the numbers where `has` is above 0.
-  void most(Most most, const at::Tensor& numbers, const at::Tensor& has);
+  // The maximum of the numbers for which `has` is above 0.
+  void max(Max which, const at::Tensor& numbers, const at::Tensor& has);
 
   LossMetrics metrics() const;
 
  private:
-  std::vector<at::Tensor> sums_, most_;
+  std::vector<at::Tensor> sums_, maxima_;
 };
 
 }  // namespace mgpu::grpo

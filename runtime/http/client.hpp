@@ -27,7 +27,7 @@ Address address_of(const std::string& url);
 struct Request {
   std::string path = "/";
   std::string body{};  // JSON
-  bool post = true;    // else GET, without a body
+  bool post = true;    // false: GET, without a body
 };
 
 struct Response {

@@ -98,17 +98,18 @@ void check_stops(const std::vector<std::string>& stops) {
   }
 }
 
-rollout::Wanted wanted_by(const train::GenerateCommand& command, const train::ModelSource& source) {
-  rollout::Wanted wanted;
-  wanted.sampling = {command.temperature, command.top_k, command.top_p, command.min_p};
-  wanted.repetition_penalty = command.repetition_penalty;
-  wanted.most_tokens = command.max_new_tokens;
-  wanted.stop_tokens = source.config.eos_token_ids;
-  wanted.stop_texts = command.stop;
-  wanted.text_of = [&](std::span<const std::int32_t> ids) {
+rollout::GenerationSettings generation_settings(const train::GenerateCommand& command,
+                                                const train::ModelSource& source) {
+  rollout::GenerationSettings settings;
+  settings.sampling = {command.temperature, command.top_k, command.top_p, command.min_p};
+  settings.repetition_penalty = command.repetition_penalty;
+  settings.max_tokens = command.max_new_tokens;
+  settings.stop_tokens = source.config.eos_token_ids;
+  settings.stop_texts = command.stop;
+  settings.text_of = [&](std::span<const std::int32_t> ids) {
     return source.tokenizer.decode(ids, true);
   };
-  return wanted;
+  return settings;
 }
 
 // The text of a completion without the token or text that ended it.
@@ -118,17 +119,17 @@ std::string text_of(const rollout::Completion& made, const rollout::Wanted& want
   auto text = wanted.text_of(ids);
   if (made.ended != rollout::Ended::by_text) return text;
   std::size_t end = text.size();
-  for (const auto& stop : wanted.stop_texts) end = std::min(end, text.find(stop));
+  for (const auto& stop : settings.stop_texts) end = std::min(end, text.find(stop));
   return text.substr(0, end);
 }
 
-const char* name_of(rollout::Ended ended) {
-  switch (ended) {
-    case rollout::Ended::by_token:
+const char* name_of(rollout::StopReason reason) {
+  switch (reason) {
+    case rollout::StopReason::stop_token:
       return "eos";
-    case rollout::Ended::by_text:
+    case rollout::StopReason::stop_text:
       return "stop";
-    case rollout::Ended::at_length:
+    case rollout::StopReason::length:
       break;
   }
   return "length";
@@ -138,14 +139,14 @@ Json with_completions(Json row, const std::vector<rollout::Completion>& made,
                       const rollout::Wanted& wanted, const train::GenerateCommand& command) {
   const auto put = [&](const char* key, auto value_of) {
     Json all = Json::array();
-    for (const auto& one : made) all.push_back(value_of(one));
+    for (const auto& one : completions) all.push_back(value_of(one));
     row[key] = command.samples == 1 ? all[0] : all;
   };
-  put("completion", [&](const auto& one) { return Json(text_of(one, wanted)); });
+  put("completion", [&](const auto& one) { return Json(text_of(one, settings)); });
   if (!command.details) return row;
   put("completion_ids", [](const auto& one) { return Json(one.tokens); });
   put("log_probs", [](const auto& one) { return Json(one.log_probs); });
-  put("ended", [](const auto& one) { return Json(name_of(one.ended)); });
+  put("ended", [](const auto& one) { return Json(name_of(one.stop_reason)); });
   return row;
 }
 
@@ -154,7 +155,7 @@ std::string output_of(const PromptRow& prompt_row, const std::vector<rollout::Co
                       const rollout::Wanted& wanted, const train::GenerateCommand& command) {
   std::string lines;
   if (command.input.empty() && !command.details) {
-    for (const auto& one : made) lines += text_of(one, wanted) + "\n";
+    for (const auto& one : completions) lines += text_of(one, settings) + "\n";
     return lines;
   }
   const auto row = with_completions(prompt_row.row, made, wanted, command);
@@ -202,19 +203,20 @@ rollout::EngineOptions engine_options(const std::vector<PromptRow>& rows,
 
 // The work of all ranks, in the time of the slowest.
 std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
-  const auto all = collect_rows(
-      comm,
-      {Json::array({mine.prompts, mine.prompt_tokens, mine.reading, mine.tokens, mine.stepping})
-           .dump()},
-      static_cast<std::size_t>(comm.world()));
+  const auto all =
+      collect_rows(comm,
+                   {Json::array({mine.prompts, mine.prompt_tokens, mine.prefill_seconds,
+                                 mine.tokens, mine.decode_seconds})
+                        .dump()},
+                   static_cast<std::size_t>(comm.world()));
   rollout::Engine::Counts sum;
   for (const auto& text : all) {
     const auto one = Json::parse(text);
     sum.prompts += one[0].get<std::int64_t>();
     sum.prompt_tokens += one[1].get<std::int64_t>();
-    sum.reading = std::max(sum.reading, one[2].get<double>());
+    sum.prefill_seconds = std::max(sum.prefill_seconds, one[2].get<double>());
     sum.tokens += one[3].get<std::int64_t>();
-    sum.stepping = std::max(sum.stepping, one[4].get<double>());
+    sum.decode_seconds = std::max(sum.decode_seconds, one[4].get<double>());
   }
   return fmt::format(
       "read {} prompts of {} tokens in {:.2f} s; generated {} tokens in {:.2f} s: {:.0f}/s",
@@ -240,11 +242,11 @@ void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
     for (auto i = first + rank; i < first + count; i += world) {
       rollout::Prompt prompt{rows[i].tokens, {}};
       for (std::int64_t n = 0; n < command.samples; ++n)
-        prompt.seeds.push_back(
-            rollout::seed_of(rollout::seed_of(command.seed, i), static_cast<std::uint64_t>(n)));
-      prompts.push_back(std::move(prompt));
+        request.seeds.push_back(rollout::derive_seed(rollout::derive_seed(command.seed, i),
+                                                     static_cast<std::uint64_t>(n)));
+      requests.push_back(std::move(request));
     }
-    const auto made = engine.generate(prompts, wanted);
+    const auto completions = engine.generate(requests, settings);
     counts += engine.counts();
     std::vector<std::string> mine;
     for (std::size_t i = 0; i < made.size(); ++i)

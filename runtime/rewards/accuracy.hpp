@@ -7,15 +7,15 @@
 
 namespace mgpu::rewards {
 
-// 1 when the completion states the gold's result, 0 when it does not, nothing when the gold states
-// none or it cannot be decided.
+// 1 if the completion states the gold answer's result, 0 if not. No score if the gold answer states
+// no result or the comparison cannot be decided.
 Score accuracy(std::string_view completion, std::string_view gold);
 
-// How rewards on top of it count what has no verdict.
-enum class Answered { right, wrong, no_gold, undecided };
-Answered answered(std::string_view completion, std::string_view gold);
+// The same result for rewards that treat missing and undecided answers differently.
+enum class AnswerVerdict { right, wrong, no_gold, undecided };
+AnswerVerdict check_answer(std::string_view completion, std::string_view gold);
 
-// The text of a row's column `solution`. Throws RewardError where it has none.
-std::string solution_of(const Scored& scored, const std::string& reward);
+// The text of a row's `solution` column. Throws RewardError if the row has no such column.
+std::string solution_of(const CompletionView& scored, const std::string& reward);
 
 }  // namespace mgpu::rewards

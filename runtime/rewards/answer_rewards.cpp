@@ -1,4 +1,4 @@
-// Rewards of an answer and of how long it took to give it.
+// Rewards for correct answers and for the length of the completion.
 
 #include <algorithm>
 #include <map>
@@ -9,42 +9,42 @@
 namespace mgpu::rewards {
 namespace {
 
-// Short right answers are worth most, long wrong ones least; compared with the other completions of
-// the group, or of the whole call.
+// Short correct answers score highest, long wrong ones lowest. Lengths are compared within the
+// group or within the whole call.
 class Length : public Reward {
  public:
   Length(std::string name, LengthScope scope) : name_(std::move(name)), scope_(scope) {}
   const std::string& name() const override { return name_; }
 
-  std::vector<Score> score(std::span<const Scored> completions) override {
+  std::vector<Score> score(std::span<const CompletionView> completions) override {
     struct Bounds {
-      double least = 0;
-      double most = 0;
+      double shortest = 0;
+      double longest = 0;
     };
     std::map<std::size_t, Bounds> bounds;
-    const auto scope_of = [&](const Scored& s) {
+    const auto scope_of = [&](const CompletionView& s) {
       return scope_ == LengthScope::group ? s.group : 0;
     };
     for (const auto& s : completions) {
       const auto length = static_cast<double>(characters(s.completion));
       const auto [at, first] = bounds.try_emplace(scope_of(s), Bounds{length, length});
       if (first) continue;
-      at->second.least = std::min(at->second.least, length);
-      at->second.most = std::max(at->second.most, length);
+      at->second.shortest = std::min(at->second.shortest, length);
+      at->second.longest = std::max(at->second.longest, length);
     }
     std::vector<Score> scores;
     for (const auto& s : completions) {
-      const auto [least, most] = bounds.at(scope_of(s));
-      const auto verdict = answered(s.completion, solution_of(s, name_));
-      if (verdict == Answered::undecided) {
+      const auto [shortest, longest] = bounds.at(scope_of(s));
+      const auto verdict = check_answer(s.completion, solution_of(s, name_));
+      if (verdict == AnswerVerdict::undecided) {
         scores.push_back(std::nullopt);
-      } else if (least == most) {
+      } else if (shortest == longest) {
         scores.push_back(0);
       } else {
         const auto length = static_cast<double>(characters(s.completion));
-        const double share = 0.5 - (length - least) / (most - least);
-        // A gold that states nothing cannot be missed.
-        scores.push_back(verdict == Answered::wrong ? std::min(0.0, share) : share);
+        const double share = 0.5 - (length - shortest) / (longest - shortest);
+        // If the gold answer states no result, no answer counts as wrong.
+        scores.push_back(verdict == AnswerVerdict::wrong ? std::min(0.0, share) : share);
       }
     }
     return scores;
@@ -55,32 +55,32 @@ class Length : public Reward {
   LengthScope scope_;
 };
 
-// open-r1's: in characters, beyond the longest length on the other side of the wave.
-Score cosine(const Scored& s, const std::string& name, const Settings& set) {
-  const auto verdict = answered(s.completion, solution_of(s, name));
-  if (verdict == Answered::no_gold) return 1;
-  if (verdict == Answered::undecided) return std::nullopt;
+// open-r1's definition: length in characters. Beyond the maximum length the cosine rises again.
+Score cosine(const CompletionView& s, const std::string& name, const Settings& set) {
+  const auto verdict = check_answer(s.completion, solution_of(s, name));
+  if (verdict == AnswerVerdict::no_gold) return 1;
+  if (verdict == AnswerVerdict::undecided) return std::nullopt;
   const double progress = static_cast<double>(characters(s.completion)) / set.cosine_max_len;
-  if (verdict == Answered::right)
+  if (verdict == AnswerVerdict::right)
     return cosine_score(progress, set.cosine_max_value_correct, set.cosine_min_value_correct);
   return cosine_score(progress, set.cosine_min_value_wrong.value_or(0), set.cosine_max_value_wrong);
 }
 
-// TRL's: in tokens, and not beyond the longest length.
-Score cosine_of_tokens(const Scored& s, const std::string& name, const Settings& set) {
-  const auto verdict = answered(s.completion, solution_of(s, name));
-  if (verdict == Answered::no_gold || verdict == Answered::undecided) return std::nullopt;
+// TRL's definition: length in tokens, capped at the maximum length.
+Score cosine_of_tokens(const CompletionView& s, const std::string& name, const Settings& set) {
+  const auto verdict = check_answer(s.completion, solution_of(s, name));
+  if (verdict == AnswerVerdict::no_gold || verdict == AnswerVerdict::undecided) return std::nullopt;
   const double progress =
       std::min(1.0, static_cast<double>(s.ids.size()) / static_cast<double>(set.cosine_max_len));
-  if (verdict == Answered::right)
+  if (verdict == AnswerVerdict::right)
     return cosine_score(progress, set.cosine_max_value_correct, set.cosine_min_value_correct);
   return cosine_score(progress, set.cosine_min_value_wrong.value_or(-1),
                       set.cosine_max_value_wrong);
 }
 
-// The accuracy of what stands behind the reasoning; 0 for reasoning that never ends.
-Score behind_reasoning(const Scored& s, const std::string& name,
-                       const std::vector<std::string>& delimiters) {
+// The accuracy of the text after the reasoning; 0 if the reasoning does not end.
+Score accuracy_after_reasoning(const CompletionView& s, const std::string& name,
+                               const std::vector<std::string>& delimiters) {
   const auto gold = solution_of(s, name);
   for (const auto& delimiter : delimiters) {
     const auto at = s.completion.rfind(delimiter);
@@ -93,18 +93,22 @@ Score behind_reasoning(const Scored& s, const std::string& name,
 
 std::unique_ptr<Reward> make_answer_reward(const std::string& name, const Settings& settings) {
   if (name == "accuracy" || name == "accuracy_reward")
-    return each(name,
-                [name](const Scored& s) { return accuracy(s.completion, solution_of(s, name)); });
-  if (name == "reasoning_accuracy" || name == "reasoning_accuracy_reward")
-    return each(name, [name, ends = settings.reasoning_delimiters](const Scored& s) {
-      return behind_reasoning(s, name, ends);
+    return per_completion(name, [name](const CompletionView& s) {
+      return accuracy(s.completion, solution_of(s, name));
     });
+  if (name == "reasoning_accuracy" || name == "reasoning_accuracy_reward")
+    return per_completion(
+        name, [name, delimiters = settings.reasoning_delimiters](const CompletionView& s) {
+          return accuracy_after_reasoning(s, name, delimiters);
+        });
   if (name == "length") return std::make_unique<Length>(name, settings.length_scope);
   if (name == "cosine")
-    return each(name, [name, settings](const Scored& s) { return cosine(s, name, settings); });
+    return per_completion(
+        name, [name, settings](const CompletionView& s) { return cosine(s, name, settings); });
   if (name == "get_cosine_scaled_reward" || name == "cosine_scaled_reward")
-    return each(name,
-                [name, settings](const Scored& s) { return cosine_of_tokens(s, name, settings); });
+    return per_completion(name, [name, settings](const CompletionView& s) {
+      return cosine_of_tokens(s, name, settings);
+    });
   return nullptr;
 }
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/spelling.hpp"
-#include "runtime/rewards/outside.hpp"
+#include "runtime/rewards/external_reward.hpp"
 #include "runtime/rewards/rules.hpp"
 #include "runtime/rewards/text_rewards.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 
 struct Known {
   const char* name;
-  bool solution = false;  // needs the column of that name
+  bool solution = false;  // needs the `solution` column
 };
 
 constexpr std::array kKnown = {
@@ -42,9 +42,9 @@ constexpr std::array kKnown = {
     Known{"ranking"},
 };
 
-// Rewards of open-r1 and MiniOneRec that run programs or other models.
-constexpr std::array kElsewhere = {"code",        "binary_code", "ioi_code", "cf_code",
-                                   "code_format", "semantic",    "sasrec"};
+// Rewards of open-r1 and MiniOneRec that are not built in: they run programs or other models.
+constexpr std::array kNotBuiltIn = {"code",        "binary_code", "ioi_code", "cf_code",
+                                    "code_format", "semantic",    "sasrec"};
 
 std::string list_of(const Settings& settings) {
   std::string list;
@@ -54,34 +54,37 @@ std::string list_of(const Settings& settings) {
 }
 
 [[noreturn]] void refuse(const std::string& name, const Settings& settings) {
-  for (const auto* other : kElsewhere)
+  for (const auto* other : kNotBuiltIn)
     if (name == other)
       throw std::runtime_error(fmt::format(
-          "reward {} runs programs or another model and is not built in; give one of your own, as "
+          "reward {} runs programs or another model and is not built in; provide your own as "
           "./my_rewards.py:{} or cmd:PROGRAM",
           name, name));
   std::error_code ignored;
   if (std::filesystem::exists(std::filesystem::path(name) / "config.json", ignored))
     throw std::runtime_error(
-        fmt::format("reward {} is a model; score judges by functions, a GRPO run by both",
+        fmt::format("reward {} is a model; mgpu-train score supports reward functions only, a GRPO "
+                    "run supports both",
                     rendezvous::shown(name)));
   auto names = reward_names();
   for (const auto& [rule, value] : settings.reward_rules.items()) names.push_back(rule);
   const auto near = rendezvous::nearest(name, names);
-  throw std::runtime_error(fmt::format(
-      "unknown reward {}{}; known are {}, a rule of reward_rules, FILE.py:FUNCTION, cmd:PROGRAM, "
-      "http://HOST:PORT/PATH and a folder of a model",
-      rendezvous::shown(name), near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
-      list_of(settings)));
+  throw std::runtime_error(
+      fmt::format("unknown reward {}{}; supported are {}, a rule of reward_rules, "
+                  "FILE.py:FUNCTION, cmd:PROGRAM, "
+                  "http://HOST:PORT/PATH and a reward model's folder",
+                  rendezvous::shown(name),
+                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near), list_of(settings)));
 }
 
 void check_finite(const char* name, double value) {
-  if (!std::isfinite(value)) throw std::runtime_error(fmt::format("{} is to be finite", name));
+  if (!std::isfinite(value)) throw std::runtime_error(fmt::format("{} must be finite", name));
 }
 
-void check_least(const char* name, long value, long least) {
-  if (value < least)
-    throw std::runtime_error(fmt::format("{}: {} is too small; at least {}", name, value, least));
+void check_minimum(const char* name, long value, long minimum) {
+  if (value < minimum)
+    throw std::runtime_error(
+        fmt::format("{}: {} is too small; the minimum is {}", name, value, minimum));
 }
 
 }  // namespace
@@ -93,15 +96,14 @@ void check(const Settings& settings) {
   check_finite("cosine_max_value_correct", settings.cosine_max_value_correct);
   check_finite("repetition_max_penalty", settings.repetition_max_penalty);
   if (settings.repetition_max_penalty > 0)
-    throw std::runtime_error(
-        fmt::format("repetition_max_penalty: {} is above 0, which would be a "
-                    "reward for repetition",
-                    settings.repetition_max_penalty));
-  check_least("cosine_max_len", settings.cosine_max_len, 1);
-  check_least("repetition_n_grams", settings.repetition_n_grams, 1);
-  check_least("max_completion_len", settings.max_completion_len.value_or(1), 1);
-  check_least("soft_punish_cache", settings.soft_punish_cache.value_or(0), 0);
-  check_least("reward_timeout", settings.reward_timeout.count(), 1);
+    throw std::runtime_error(fmt::format(
+        "repetition_max_penalty: {} is above 0 and would reward repetition; use 0 or less",
+        settings.repetition_max_penalty));
+  check_minimum("cosine_max_len", settings.cosine_max_len, 1);
+  check_minimum("repetition_n_grams", settings.repetition_n_grams, 1);
+  check_minimum("max_completion_len", settings.max_completion_len.value_or(1), 1);
+  check_minimum("soft_punish_cache", settings.soft_punish_cache.value_or(0), 0);
+  check_minimum("reward_timeout", settings.reward_timeout.count(), 1);
   for (const auto& [name, rule] : settings.reward_rules.items()) make_rule(name, rule);
 }
 
@@ -123,14 +125,14 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const Settings& set
   if (auto reward = make_answer_reward(name, settings)) return reward;
   if (auto reward = make_text_reward(name, settings)) return reward;
   if (auto reward = make_recommendation_reward(name)) return reward;
-  if (auto reward = make_outside_reward(name, settings)) return reward;
+  if (auto reward = make_external_reward(name, settings)) return reward;
   refuse(name, settings);
 }
 
 std::vector<std::unique_ptr<Reward>> make_rewards(const std::vector<std::string>& names,
                                                   const Settings& settings) {
   if (names.empty())
-    throw std::runtime_error("reward_funcs is empty; known are " + list_of(settings));
+    throw std::runtime_error("reward_funcs is empty; supported are " + list_of(settings));
   std::set<std::string> seen;
   std::vector<std::unique_ptr<Reward>> rewards;
   for (const auto& name : names) {

@@ -9,20 +9,20 @@
 
 namespace mgpu::rewards {
 
-// The names that make_reward knows, rules of the settings aside.
+// The names of the built-in rewards, without the rules of the settings.
 std::vector<std::string> reward_names();
 
-// A reward by what stands in reward_funcs: a name of the list above or of a rule of the settings,
-// a file and a function of it (./my_rewards.py:fn), a program (cmd:./score --fast), or an address
-// (http://host:port/path). Throws std::runtime_error; for an unknown name with the list and the
-// nearest one.
+// Creates a reward from an entry of reward_funcs: a name of the list above, a rule of the settings,
+// a function in a Python file (./my_rewards.py:fn), a program (cmd:./score --fast) or a server
+// (http://host:port/path). Throws std::runtime_error; for an unknown name the message has the list
+// and the nearest name.
 std::unique_ptr<Reward> make_reward(const std::string& name, const Settings& settings);
 
-// All of reward_funcs in their order; names that are given twice are refused.
+// Creates all rewards of reward_funcs, in order. Rejects duplicate names.
 std::vector<std::unique_ptr<Reward>> make_rewards(const std::vector<std::string>& names,
                                                   const Settings& settings);
 
-// Whether a reward reads the column `solution` of the rows.
+// Whether a reward reads the `solution` column of the rows.
 bool needs_solution(const std::string& name);
 
 }  // namespace mgpu::rewards

@@ -25,9 +25,9 @@ namespace {
 using rendezvous::UniqueFd;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostAnswer = 64 << 20;
-constexpr auto kStart = 120s;  // of a program that announces itself: imports can take long
-constexpr auto kEnd = 2s;      // from the end of its stdout to its own
+constexpr std::size_t kMaxAnswer = 64 << 20;
+constexpr auto kStart = 120s;  // for a program that announces readiness: imports can take long
+constexpr auto kEnd = 2s;      // from the end of its stdout to its exit
 constexpr int kNotStarted = 127;
 
 struct Pair {
@@ -35,7 +35,7 @@ struct Pair {
   UniqueFd theirs;
 };
 
-// A socket, not a pipe: writing to a program that has ended must not be a signal to us.
+// A socket, not a pipe: writing to a process that has exited must not raise SIGPIPE.
 Pair input() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
@@ -53,8 +53,8 @@ void make_nonblocking(const UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
-// Between fork and exec only async-signal-safe calls are made.
-[[noreturn]] void become(char* const* argv, const char* folder, int in, int out, pid_t parent) {
+// Only async-signal-safe calls are allowed between fork and exec.
+[[noreturn]] void exec_child(char* const* argv, const char* folder, int in, int out, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kNotStarted);  // the parent died before prctl
@@ -71,8 +71,8 @@ void make_nonblocking(const UniqueFd& fd) {
   ::_exit(kNotStarted);
 }
 
-// How a process that has closed its stdout ended; nothing when it does not end.
-std::optional<int> status_soon(pid_t pid) {
+// The wait status of a process that has closed its stdout; nothing if it does not exit in time.
+std::optional<int> wait_for_exit(pid_t pid) {
   int status = 0;
   for (const auto limit = std::chrono::steady_clock::now() + kEnd;;) {
     const pid_t reaped = ::waitpid(pid, &status, WNOHANG);
@@ -88,7 +88,7 @@ std::optional<int> status_soon(pid_t pid) {
 Child::Child(ChildProgram program) : program_(std::move(program)) {}
 
 Child::~Child() {
-  end();
+  stop();
 }
 
 void Child::start() {
@@ -101,34 +101,34 @@ void Child::start() {
   pid_ = ::fork();
   if (pid_ < 0) rendezvous::throw_errno("cannot start " + program_.argv[0]);
   if (pid_ == 0)
-    become(argv.data(), program_.folder.c_str(), in.theirs.get(), out.theirs.get(), parent);
-  ::setpgid(pid_, pid_);  // both do it: whoever comes first
+    exec_child(argv.data(), program_.folder.c_str(), in.theirs.get(), out.theirs.get(), parent);
+  ::setpgid(pid_, pid_);  // parent and child both call it, because either may run first
   to_ = std::move(in.ours);
   from_ = std::move(out.ours);
   make_nonblocking(to_);
   make_nonblocking(from_);
   received_.clear();
-  if (!program_.announces) return;
+  if (!program_.announces_ready) return;
   const auto word = exchange("", std::chrono::steady_clock::now() + kStart);
-  if (word.find("\"error\"") != word.npos) scores_in(word, 0);  // throws what it says
+  if (word.find("\"error\"") != word.npos) parse_scores(word, 0);  // throws the reported error
 }
 
-void Child::end() {
+void Child::stop() {
   if (pid_ < 0) return;
   to_.reset();
   from_.reset();
   ::kill(-pid_, SIGKILL);
-  ::kill(pid_, SIGKILL);  // it may not have made its group yet
+  ::kill(pid_, SIGKILL);  // it may not have its own group yet
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
 }
 
-void Child::report_end() {
+void Child::throw_exit() {
   const pid_t ended = pid_;
-  const auto status = status_soon(ended);
-  if (!status) throw std::runtime_error("it closed its stdout and went on running");
-  ::kill(-ended, SIGKILL);  // what it left behind
+  const auto status = wait_for_exit(ended);
+  if (!status) throw std::runtime_error("it closed its stdout but keeps running");
+  ::kill(-ended, SIGKILL);  // orphan processes of its group
   pid_ = -1;
   to_.reset();
   from_.reset();
@@ -137,12 +137,12 @@ void Child::report_end() {
                                          program_.argv[0], WTERMSIG(*status)));
   if (WEXITSTATUS(*status) == kNotStarted)
     throw std::runtime_error(
-        fmt::format("cannot run {}: is it there and executable?",
+        fmt::format("cannot run {}; check that it exists and is executable",
                     rendezvous::shown(program_.argv.size() > 2 && program_.argv[1] == "-c" &&
                                               program_.argv[0] == "/bin/sh"
                                           ? program_.argv[2].substr(5)
                                           : program_.argv[0])));
-  throw std::runtime_error(fmt::format("{} ended with status {} before it answered",
+  throw std::runtime_error(fmt::format("{} exited with status {} before it answered",
                                        program_.argv[0], WEXITSTATUS(*status)));
 }
 
@@ -151,9 +151,9 @@ void Child::write_some(const std::string& out, std::size_t& sent) {
   if (n >= 0) {
     sent += static_cast<std::size_t>(n);
   } else if (errno == EPIPE || errno == ECONNRESET) {
-    sent = out.size();  // why it ended shows at its stdout
+    sent = out.size();  // the reason is found when its stdout is read
   } else if (errno != EAGAIN && errno != EINTR) {
-    rendezvous::throw_errno("cannot write to it");
+    rendezvous::throw_errno("cannot write to its stdin");
   }
 }
 
@@ -162,8 +162,8 @@ bool Child::read_some() {
   const auto n = ::read(from_.get(), buffer.data(), buffer.size());
   if (n == 0) return false;
   if (n > 0) received_.append(buffer.data(), static_cast<std::size_t>(n));
-  if (n < 0 && errno != EAGAIN && errno != EINTR) rendezvous::throw_errno("cannot read from it");
-  if (received_.size() > kMostAnswer) throw std::runtime_error("its answer does not end");
+  if (n < 0 && errno != EAGAIN && errno != EINTR) rendezvous::throw_errno("cannot read its stdout");
+  if (received_.size() > kMaxAnswer) throw std::runtime_error("its answer is longer than 64 MiB");
   return true;
 }
 
@@ -177,21 +177,22 @@ std::string Child::exchange(std::string out, Deadline deadline) {
                                  pollfd{sent < out.size() ? to_.get() : -1, POLLOUT, 0}};
     const auto wait = static_cast<int>(std::min<long long>(left.count(), 60'000));
     if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR)
-      rendezvous::throw_errno("cannot wait for it");
+      rendezvous::throw_errno("cannot wait for its answer");
     if (fds[1].revents != 0) write_some(out, sent);
     if (fds[0].revents == 0) continue;
-    if (!read_some()) report_end();
+    if (!read_some()) throw_exit();
     const auto line = received_.find('\n');
     if (line == received_.npos) continue;
-    if (sent < out.size()) throw std::runtime_error("it answered before it was asked");
+    if (sent < out.size()) throw std::runtime_error("it answered before it had read the request");
     std::string answer = received_.substr(0, line);
     received_.erase(0, line + 1);
-    if (!received_.empty()) throw std::runtime_error("it gave more than one line for one question");
+    if (!received_.empty())
+      throw std::runtime_error("it answered one request with more than one line");
     return answer;
   }
 }
 
-std::string Child::ask(const std::string& line, Deadline deadline) {
+std::string Child::request(const std::string& line, Deadline deadline) {
   try {
     if (pid_ < 0) {
       const auto begun = std::chrono::steady_clock::now();
@@ -200,7 +201,7 @@ std::string Child::ask(const std::string& line, Deadline deadline) {
     }
     return exchange(line + "\n", deadline);
   } catch (...) {
-    end();  // a late answer must not be taken for the next one
+    stop();  // a late answer must not be read as the next one
     throw;
   }
 }

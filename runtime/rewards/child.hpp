@@ -6,34 +6,34 @@
 #include <vector>
 
 #include "rendezvous/base/unique_fd.hpp"
-#include "runtime/rewards/outside.hpp"
+#include "runtime/rewards/external_reward.hpp"
 
 namespace mgpu::rewards {
 
 struct ChildProgram {
-  std::vector<std::string> argv{};  // argv[0] is looked for in PATH
-  std::string folder{};             // it runs there; empty: ours
-  bool announces = false;           // its first line says that it is ready, or its error
+  std::vector<std::string> argv{};  // argv[0] is searched in PATH
+  std::string folder{};             // its working directory; empty: ours
+  bool announces_ready = false;     // its first line reports readiness or an error
 };
 
-// A program that answers lines on its stdin with lines on its stdout. It is started when it is
-// first asked, in a process group of its own, and again after a failure, which ends it. It dies
-// with us: by a signal when the thread that first asked ends, else by the end of its stdin.
-// Destroying the Child kills the group and reaps the program.
-class Child : public Correspondent {
+// A child process that answers lines on its stdin with lines on its stdout. The first request
+// starts it, in its own process group. A failure stops it, and the next request starts it again. It
+// does not outlive us: it gets a signal when the thread of the first request ends, otherwise its
+// stdin ends. Destroying the Child kills the group and reaps the process.
+class Child : public ScoringEndpoint {
  public:
   explicit Child(ChildProgram program);
   ~Child() override;
 
-  std::string ask(const std::string& line, Deadline deadline) override;
+  std::string request(const std::string& line, Deadline deadline) override;
 
  private:
   void start();
-  void end();
+  void stop();
   std::string exchange(std::string out, Deadline deadline);
   void write_some(const std::string& out, std::size_t& sent);
   bool read_some();  // false at the end of its stdout
-  [[noreturn]] void report_end();
+  [[noreturn]] void throw_exit();
 
   ChildProgram program_;
   pid_t pid_ = -1;

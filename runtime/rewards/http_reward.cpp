@@ -4,7 +4,7 @@
 
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/http/client.hpp"
-#include "runtime/rewards/outside.hpp"
+#include "runtime/rewards/external_reward.hpp"
 
 namespace mgpu::rewards {
 namespace {
@@ -19,11 +19,11 @@ http::Address address_of(const std::string& url) {
   }
 }
 
-class Http : public Correspondent {
+class Http : public ScoringEndpoint {
  public:
   explicit Http(const std::string& url) : address_(address_of(url)) {}
 
-  std::string ask(const std::string& line, Deadline deadline) override {
+  std::string request(const std::string& line, Deadline deadline) override {
     try {
       return post(line, deadline);
     } catch (const http::Unreachable&) {
@@ -36,7 +36,7 @@ class Http : public Correspondent {
   std::string post(const std::string& line, Deadline deadline) const {
     http::Response answer;
     try {
-      answer = http::send_request(address_, {.path = address_.path, .body = line}, deadline);
+      answer = http::send(address_, {.path = address_.path, .body = line}, deadline);
     } catch (const http::TimedOut& e) {
       throw std::runtime_error(fmt::format("{} (reward_timeout)", e.what()));
     }
@@ -52,7 +52,7 @@ class Http : public Correspondent {
 
 }  // namespace
 
-std::unique_ptr<Correspondent> make_http_correspondent(const std::string& url) {
+std::unique_ptr<ScoringEndpoint> make_http_endpoint(const std::string& url) {
   return std::make_unique<Http>(url);
 }
 

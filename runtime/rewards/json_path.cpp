@@ -10,7 +10,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
   throw std::runtime_error("JSON path " + rendezvous::shown(text) +
-                           " cannot be read; it is to look like $.answer.items[0]");
+                           " is invalid; write it like $.answer.items[0]");
 }
 
 }  // namespace

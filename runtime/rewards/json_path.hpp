@@ -7,12 +7,13 @@
 
 namespace mgpu::rewards {
 
-// A place in a JSON document: $.answer.items[0], $['a key'][-1]. Nothing else of JSONPath.
+// A path into a JSON document: $.answer.items[0], $['a key'][-1]. No other JSONPath syntax is
+// supported.
 class JsonPath {
  public:
-  explicit JsonPath(const std::string& text);  // throws naming the text
+  explicit JsonPath(const std::string& text);  // throws with the text
 
-  // What stands there, null when nothing does.
+  // The value at the path; null if there is none.
   const nlohmann::json* find(const nlohmann::json& document) const;
 
  private:

@@ -12,12 +12,12 @@
 namespace mgpu::rewards {
 namespace {
 
-// A search of a whole completion by a sensible pattern takes thousands of steps.
-constexpr std::uint32_t kMostSteps = 2'000'000;
-constexpr std::uint32_t kDeepest = 20'000;
-constexpr std::uint32_t kMostKibibytes = 32 * 1024;
+// A search of a whole completion with a reasonable pattern takes thousands of steps.
+constexpr std::uint32_t kMaxSteps = 2'000'000;
+constexpr std::uint32_t kMaxDepth = 20'000;
+constexpr std::uint32_t kMaxKibibytes = 32 * 1024;
 
-std::string words_of(int error) {
+std::string pcre_message(int error) {
   PCRE2_UCHAR text[200];
   return pcre2_get_error_message(error, text, sizeof text) >= 0
              ? reinterpret_cast<const char*>(text)
@@ -52,14 +52,15 @@ Pattern::Pattern(const std::string& pattern, const Flags& flags)
   code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options,
                               &error, &place, nullptr);
   if (!code_->code)
-    throw std::runtime_error(fmt::format("pattern {} is broken at character {}: {}",
-                                         rendezvous::shown(pattern), place + 1, words_of(error)));
+    throw std::runtime_error(fmt::format("pattern {} is invalid at character {}: {}",
+                                         rendezvous::shown(pattern), place + 1,
+                                         pcre_message(error)));
   code_->found = pcre2_match_data_create_from_pattern(code_->code, nullptr);
   code_->limits = pcre2_match_context_create(nullptr);
   if (!code_->found || !code_->limits) throw std::bad_alloc();
-  pcre2_set_match_limit(code_->limits, kMostSteps);
-  pcre2_set_depth_limit(code_->limits, kDeepest);
-  pcre2_set_heap_limit(code_->limits, kMostKibibytes);
+  pcre2_set_match_limit(code_->limits, kMaxSteps);
+  pcre2_set_depth_limit(code_->limits, kMaxDepth);
+  pcre2_set_heap_limit(code_->limits, kMaxKibibytes);
 }
 
 Pattern::Pattern(Pattern&&) noexcept = default;
@@ -70,8 +71,8 @@ std::optional<Pattern::Match> Pattern::find(std::string_view text, std::size_t f
                                  text.size(), from, 0, code_->found, code_->limits);
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0)
-    throw std::runtime_error(fmt::format("pattern {} cannot be searched for: {}",
-                                         rendezvous::shown(pattern_), words_of(result)));
+    throw std::runtime_error(fmt::format("cannot search for pattern {}: {}",
+                                         rendezvous::shown(pattern_), pcre_message(result)));
   const auto* ends = pcre2_get_ovector_pointer(code_->found);
   Match match{ends[0], std::max(ends[0], ends[1]), std::nullopt};
   if (result > 1 && ends[2] != PCRE2_UNSET)
@@ -87,7 +88,7 @@ std::size_t Pattern::count(std::string_view text) const {
     if (!match) break;
     ++matches;
     from = match->end;
-    if (match->begin == match->end) {  // go on behind one character, which may be several bytes
+    if (match->begin == match->end) {  // continue after one character, which may be several bytes
       ++from;
       while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80) ++from;
     }
@@ -107,8 +108,9 @@ Pattern::Flags Pattern::flags_of(const std::string& letters) {
     } else if (c == 'x') {
       flags.verbose = true;
     } else {
-      throw std::runtime_error(fmt::format("flag {} of a pattern: known are i, m, s and x",
-                                           rendezvous::shown(std::string(1, c))));
+      throw std::runtime_error(
+          fmt::format("unknown flag {} of a pattern; supported are i, m, s and x",
+                      rendezvous::shown(std::string(1, c))));
     }
   }
   return flags;

@@ -2,7 +2,7 @@
 
 namespace mgpu::rewards {
 
-// reward_file.py, which the build puts into the program.
+// The text of reward_file.py, which the build embeds.
 extern const char* const kPythonProgram;
 
 }  // namespace mgpu::rewards

@@ -1,5 +1,5 @@
-// The rewards of recommender recipes: whether the one item was named, and at which place of the
-// group's list.
+// Rewards of recommender recipes: whether the completion names the target item, and at which
+// position in the group.
 
 #include <cmath>
 #include <map>
@@ -10,20 +10,20 @@
 namespace mgpu::rewards {
 namespace {
 
-std::string_view bare(std::string_view text) {
+std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kAround = " \t\r\n\"";
   const auto begin = text.find_first_not_of(kAround);
   if (begin == text.npos) return {};
   return text.substr(begin, text.find_last_not_of(kAround) - begin + 1);
 }
 
-bool hits(const Scored& s, const std::string& reward) {
+bool hits(const CompletionView& s, const std::string& reward) {
   for (const auto* column : {"solution", "target", "answer", "label"}) {
     const auto found = s.row->find(column);
     if (found == s.row->end() || !found->is_string()) continue;
-    return bare(s.completion) == bare(found->get_ref<const std::string&>());
+    return trimmed(s.completion) == trimmed(found->get_ref<const std::string&>());
   }
-  throw RewardError(reward, "the data set has no column solution, target, answer or label of text");
+  throw RewardError(reward, "the dataset has no text column solution, target, answer or label");
 }
 
 class Ranking : public Reward {
@@ -31,11 +31,11 @@ class Ranking : public Reward {
   Ranking(std::string name, bool with_hits) : name_(std::move(name)), with_hits_(with_hits) {}
   const std::string& name() const override { return name_; }
 
-  std::vector<Score> score(std::span<const Scored> completions) override {
+  std::vector<Score> score(std::span<const CompletionView> completions) override {
     struct Group {
       std::size_t members = 0;
       std::size_t hits = 0;
-      double weight = 0;  // of all places
+      double weight = 0;  // sum over all positions
     };
     std::map<std::size_t, Group> groups;
     std::vector<bool> hit;
@@ -43,14 +43,14 @@ class Ranking : public Reward {
       auto& group = groups[s.group];
       hit.push_back(hits(s, name_));
       if (hit.back()) ++group.hits;
-      group.weight += place_weight(group.members++);
+      group.weight += position_weight(group.members++);
     }
-    std::map<std::size_t, std::size_t> place;
+    std::map<std::size_t, std::size_t> position;
     std::vector<Score> scores;
     for (std::size_t i = 0; i < completions.size(); ++i) {
       const auto& group = groups.at(completions[i].group);
-      const auto at = place[completions[i].group]++;
-      double value = hit[i] || group.hits == 0 ? 0 : -place_weight(at) / group.weight;
+      const auto at = position[completions[i].group]++;
+      double value = hit[i] || group.hits == 0 ? 0 : -position_weight(at) / group.weight;
       if (with_hits_ && hit[i]) value += 1;
       scores.push_back(value);
     }
@@ -58,7 +58,9 @@ class Ranking : public Reward {
   }
 
  private:
-  static double place_weight(std::size_t at) { return 1 / std::log2(static_cast<double>(at) + 2); }
+  static double position_weight(std::size_t at) {
+    return 1 / std::log2(static_cast<double>(at) + 2);
+  }
 
   std::string name_;
   bool with_hits_;
@@ -68,7 +70,8 @@ class Ranking : public Reward {
 
 std::unique_ptr<Reward> make_recommendation_reward(const std::string& name) {
   if (name == "rule")
-    return each(name, [name](const Scored& s) -> Score { return hits(s, name) ? 1 : 0; });
+    return per_completion(
+        name, [name](const CompletionView& s) -> Score { return hits(s, name) ? 1 : 0; });
   if (name == "ndcg_rule") return std::make_unique<Ranking>(name, false);
   if (name == "ranking") return std::make_unique<Ranking>(name, true);
   return nullptr;

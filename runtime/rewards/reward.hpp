@@ -11,20 +11,21 @@
 
 namespace mgpu::rewards {
 
-// One completion of a prompt, as a reward sees it.
-struct Scored {
+// A reward's view of one completion.
+struct CompletionView {
   std::string_view completion{};        // the text of the answer
-  const nlohmann::json* row = nullptr;  // all columns of its row of the data set; never null
-  std::span<const int> ids{};           // its tokens
-  bool truncated = false;               // it was cut at the longest length
-  std::size_t group = 0;                // completions of one prompt have one number
+  const nlohmann::json* row = nullptr;  // all columns of its dataset row; never null
+  std::span<const int> ids{};           // its token ids
+  bool truncated = false;               // it reached the maximum length
+  std::size_t group = 0;                // the same for all completions of one prompt
 };
 
-// Nothing: not applicable. It counts neither in the mean nor in the spread of its group.
+// No value: the reward does not apply. Such a score is excluded from the mean and the deviation of
+// its group.
 using Score = std::optional<double>;
 
-// What a completion is worth. One thread calls it. The same call has all completions of a group;
-// rewards of any group do not depend on which others are there, except where that was asked for.
+// Scores completions. Only one thread calls it. A call contains all completions of a group; the
+// scores of a group do not depend on the other groups in the call unless a setting requests that.
 class Reward {
  public:
   Reward() = default;
@@ -32,14 +33,14 @@ class Reward {
   Reward& operator=(const Reward&) = delete;
   virtual ~Reward() = default;
 
-  virtual const std::string& name() const = 0;  // as it was asked for
+  virtual const std::string& name() const = 0;  // as given in reward_funcs
 
-  // One score per completion, in their order; each is a finite number or nothing. Throws
+  // One score per completion, in order; each is a finite number or has no value. Throws
   // RewardError.
-  virtual std::vector<Score> score(std::span<const Scored> completions) = 0;
+  virtual std::vector<Score> score(std::span<const CompletionView> completions) = 0;
 };
 
-// A reward that failed: one line that begins with its name.
+// A failed reward. The message is one line that begins with the reward's name.
 class RewardError : public std::runtime_error {
  public:
   RewardError(const std::string& reward, const std::string& what)

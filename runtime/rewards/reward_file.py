@@ -1,6 +1,6 @@
-"""Speaks for one function of a file of rewards: a question is a line of JSON, so is its answer.
+"""Runs one function of a Python reward file. A request is a line of JSON, and so is its answer.
 
-Runs as: python3 -c THIS FILE FUNCTION. The function gets TRL's keyword arguments.
+Usage: python3 -c THIS FILE FUNCTION. The function gets TRL's keyword arguments.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ import sys
 import traceback
 
 ANSWERS = os.dup(1)
-os.dup2(2, 1)  # what the function prints is no answer
+os.dup2(2, 1)  # what the function prints must not be read as an answer
 
 
-def say(answer):
-    line = (json.dumps(answer) + "\n").encode()
+def send(message):
+    line = (json.dumps(message) + "\n").encode()
     while line:
         line = line[os.write(ANSWERS, line):]
 
 
-def what_failed(error, path):
-    """The error in one line, with the last line of the file that took part."""
+def error_line(error, path):
+    """The error in one line, with the last line of the file in the traceback."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if os.path.abspath(frame.filename) == path]
@@ -44,8 +44,8 @@ def load(path, name):
     return function
 
 
-def wanted(function, arguments):
-    """The arguments that the function takes: all where it has **kwargs."""
+def accepted(function, arguments):
+    """The arguments that the function accepts: all of them if it has **kwargs."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
         return arguments
@@ -53,27 +53,27 @@ def wanted(function, arguments):
     return {key: value for key, value in arguments.items() if key in names}
 
 
-def number(score, place):
+def number(score, position):
     if score is None:
         return None
     score = float(score)
     if not math.isfinite(score):
-        raise ValueError(f"its score of completion {place} is {score}, no finite number")
+        raise ValueError(f"its score of completion {position} is {score}, not a finite number")
     return score
 
 
-def answer(function, question):
-    arguments = dict(question["columns"])
+def answer(function, request):
+    arguments = dict(request["columns"])
     for key in ("prompts", "completions", "completion_ids"):
-        arguments[key] = question[key]
+        arguments[key] = request[key]
     arguments |= {"trainer_state": None, "log_extra": lambda *_: None,
                   "log_metric": lambda *_: None}
-    scores = function(**wanted(function, arguments))
+    scores = function(**accepted(function, arguments))
     if inspect.isawaitable(scores):
         async def wait():
             return await scores
         scores = asyncio.run(wait())
-    return {"scores": [number(score, place) for place, score in enumerate(scores, 1)]}
+    return {"scores": [number(score, position) for position, score in enumerate(scores, 1)]}
 
 
 def main():
@@ -81,14 +81,14 @@ def main():
     try:
         function = load(path, name)
     except BaseException as error:
-        say({"error": what_failed(error, path)})
+        send({"error": error_line(error, path)})
         return
-    say({"ready": True})
+    send({"ready": True})
     for line in sys.stdin.buffer:
         try:
-            say(answer(function, json.loads(line)))
+            send(answer(function, json.loads(line)))
         except Exception as error:
-            say({"error": what_failed(error, path)})
+            send({"error": error_line(error, path)})
 
 
 main()

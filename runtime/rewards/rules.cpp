@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDeepestJson = 100;
-constexpr std::size_t kMostBraces = 200;  // places where a JSON object is looked for
+constexpr std::size_t kMostBraces = 200;  // opening braces that are tried
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what) {
   throw std::runtime_error(
@@ -26,14 +26,14 @@ constexpr std::size_t kMostBraces = 200;  // places where a JSON object is looke
 double number_of(const std::string& name, const json& rule, const char* key, double otherwise) {
   const auto found = rule.find(key);
   if (found == rule.end()) return otherwise;
-  if (!found->is_number()) refuse(name, fmt::format("{} is to be a number", key));
+  if (!found->is_number()) refuse(name, fmt::format("{} must be a number", key));
   return found->get<double>();
 }
 
 std::string text_of(const std::string& name, const json& rule, const char* key) {
   const auto found = rule.find(key);
   if (found == rule.end()) return "";
-  if (!found->is_string()) refuse(name, fmt::format("{} is to be text", key));
+  if (!found->is_string()) refuse(name, fmt::format("{} must be text", key));
   return found->get<std::string>();
 }
 
@@ -46,11 +46,10 @@ void check_keys(const std::string& name, const json& rule, const std::vector<std
   }
 }
 
-const json& column_of(const Scored& s, const std::string& name, const std::string& column) {
+const json& column_of(const CompletionView& s, const std::string& name, const std::string& column) {
   const auto found = s.row->find(column);
   if (found == s.row->end())
-    throw RewardError(name,
-                      fmt::format("the data set has no column {}", rendezvous::shown(column)));
+    throw RewardError(name, fmt::format("the dataset has no column {}", rendezvous::shown(column)));
   return *found;
 }
 
@@ -71,7 +70,7 @@ std::unique_ptr<Reward> regex_rule(const std::string& name, const json& rule) {
       refuse(name, e.what());
     }
   }();
-  return each(name, [=, pattern = std::move(pattern)](const Scored& s) -> Score {
+  return per_completion(name, [=, pattern = std::move(pattern)](const CompletionView& s) -> Score {
     try {
       const auto found = pattern.find(s.completion);
       if (!found) return otherwise;
@@ -91,7 +90,7 @@ std::unique_ptr<Reward> json_rule(const std::string& name, const json& rule) {
   check_keys(name, rule, {"json", "equals", "column", "match", "otherwise", "invalid"});
   const auto column = text_of(name, rule, "column");
   if (!column.empty() && rule.contains("equals"))
-    refuse(name, "equals and column exclude each other");
+    refuse(name, "equals and column cannot be used together");
   const double match = number_of(name, rule, "match", 1);
   const double otherwise = number_of(name, rule, "otherwise", 0);
   const double invalid = number_of(name, rule, "invalid", otherwise);
@@ -104,7 +103,7 @@ std::unique_ptr<Reward> json_rule(const std::string& name, const json& rule) {
       refuse(name, e.what());
     }
   }();
-  return each(name, [=](const Scored& s) -> Score {
+  return per_completion(name, [=](const CompletionView& s) -> Score {
     const auto document = json_in(s.completion);
     if (document.is_discarded()) return invalid;
     const auto* found = path.find(document);
@@ -144,7 +143,7 @@ json json_in(std::string_view text) {
       if (auto fenced = parsed(block); !fenced.is_discarded()) return fenced;
     }
   }
-  // From the last } back to the { that makes it whole.
+  // From the last } back to the { with which the text between them is valid JSON.
   const auto end = text.rfind('}');
   if (end == text.npos) return json(json::value_t::discarded);
   auto begin = end;
@@ -158,9 +157,9 @@ json json_in(std::string_view text) {
 }
 
 std::unique_ptr<Reward> make_rule(const std::string& name, const json& rule) {
-  if (!rule.is_object()) refuse(name, "it is to be a mapping with regex or json");
+  if (!rule.is_object()) refuse(name, "it must be a mapping with regex or json");
   if (rule.contains("regex") == rule.contains("json"))
-    refuse(name, "it is to have either regex or json");
+    refuse(name, "it must have either regex or json");
   return rule.contains("regex") ? regex_rule(name, rule) : json_rule(name, rule);
 }
 

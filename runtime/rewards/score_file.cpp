@@ -24,7 +24,7 @@ struct Row {
 
 std::string completion_of(const json& columns) {
   const auto found = columns.find("completion");
-  if (found == columns.end()) throw std::runtime_error("there is no column completion");
+  if (found == columns.end()) throw std::runtime_error("the row has no column completion");
   if (found->is_string()) return found->get<std::string>();
   if (found->is_array() && !found->empty() && found->back().is_object() &&
       found->back().contains("content") && found->back()["content"].is_string())
@@ -35,13 +35,13 @@ std::string completion_of(const json& columns) {
 Row read_row(const std::string& line) {
   Row row;
   row.columns = json::parse(line, nullptr, false);
-  if (!row.columns.is_object()) throw std::runtime_error("this is no JSON object");
+  if (!row.columns.is_object()) throw std::runtime_error("the line is not a JSON object");
   row.completion = completion_of(row.columns);
   if (const auto ids = row.columns.find("completion_ids"); ids != row.columns.end()) {
     const bool fits = ids->is_array() && std::all_of(ids->begin(), ids->end(), [](const json& id) {
                         return id.is_number_integer();
                       });
-    if (!fits) throw std::runtime_error("completion_ids is no list of whole numbers");
+    if (!fits) throw std::runtime_error("completion_ids is not a list of integers");
     row.ids = ids->get<std::vector<int>>();
   }
   row.truncated = row.columns.value("truncated", json(false)) == json(true);
@@ -51,7 +51,8 @@ Row read_row(const std::string& line) {
 std::size_t group_of(const Row& row, const std::vector<Row>& before) {
   const auto group = row.columns.find("group");
   if (group != row.columns.end()) {
-    if (!group->is_number_unsigned()) throw std::runtime_error("group is no whole number");
+    if (!group->is_number_unsigned())
+      throw std::runtime_error("group is not a non-negative integer");
     return group->get<std::size_t>();
   }
   if (before.empty()) return 0;
@@ -78,7 +79,7 @@ void score_rows(std::istream& in, const std::string& source, const std::vector<s
       throw std::runtime_error(fmt::format("{}:{}: {}", source, number, e.what()));
     }
   }
-  std::vector<Scored> scored;
+  std::vector<CompletionView> scored;
   for (const auto& row : rows)
     scored.push_back({row.completion, &row.columns, row.ids, row.truncated, row.group});
   std::vector<std::vector<Score>> columns;

@@ -8,10 +8,11 @@
 
 namespace mgpu::rewards {
 
-// Scores rows of JSON, one a line: `completion` (text, or messages whose last is the answer), its
-// tokens in `completion_ids` if rewards count tokens, the columns that rewards read, and `group`;
-// without one, rows in a row with the same `prompt` are a group, and a row without prompt is one.
-// Writes a line {"accuracy":1.0,"format":null} a row. Throws naming `source` and the line.
+// Scores JSON Lines rows. A row has `completion` (text, or messages that end with the answer), its
+// token ids in `completion_ids` if a reward counts tokens, the columns that rewards read, and
+// `group`. Without `group`, consecutive rows with the same `prompt` are a group, and a row without
+// a prompt is a group of its own. Writes one line {"accuracy":1.0,"format":null} per row. Throws
+// with `source` and the line number.
 void score_rows(std::istream& rows, const std::string& source,
                 const std::vector<std::string>& names, const Settings& settings, std::ostream& out);
 

@@ -16,7 +16,7 @@ using nlohmann::json;
 using Set = std::function<void(Settings&, const json&)>;
 
 [[noreturn]] void refuse(const std::string& key, const std::string& what) {
-  throw std::runtime_error(fmt::format("{} is to be {}", key, what));
+  throw std::runtime_error(fmt::format("{} must be {}", key, what));
 }
 
 double number_of(const std::string& key, const json& value) {
@@ -26,7 +26,7 @@ double number_of(const std::string& key, const json& value) {
 
 int whole_of(const std::string& key, const json& value) {
   const double number = number_of(key, value);
-  if (number != std::floor(number) || std::abs(number) > 1e9) refuse(key, "a whole number");
+  if (number != std::floor(number) || std::abs(number) > 1e9) refuse(key, "an integer");
   return static_cast<int>(number);
 }
 
@@ -73,7 +73,7 @@ void set_delimiters(Settings& s, const json& value) {
                     std::all_of(value.begin(), value.end(), [](const json& one) {
                       return one.is_string() && !one.get_ref<const std::string&>().empty();
                     });
-  if (!fits) refuse("reasoning_delimiters", "a list of texts");
+  if (!fits) refuse("reasoning_delimiters", "a list of non-empty texts");
   s.reasoning_delimiters = value.get<std::vector<std::string>>();
 }
 
@@ -107,7 +107,7 @@ const std::map<std::string, Set>& keys() {
 }  // namespace
 
 Settings read_settings(const json& values) {
-  if (!values.is_object()) throw std::runtime_error("settings of rewards are to be a mapping");
+  if (!values.is_object()) throw std::runtime_error("reward settings must be a mapping");
   Settings settings;
   for (const auto& [key, value] : values.items()) {
     const auto known = keys().find(key);
@@ -115,8 +115,7 @@ Settings read_settings(const json& values) {
       std::vector<std::string> names;
       for (const auto& [name, set] : keys()) names.push_back(name);
       const auto near = rendezvous::nearest(key, names);
-      throw std::runtime_error(fmt::format("unknown setting {} of rewards{}",
-                                           rendezvous::shown(key),
+      throw std::runtime_error(fmt::format("unknown reward setting {}{}", rendezvous::shown(key),
                                            near.empty() ? "" : "; did you mean " + near + "?"));
     }
     known->second(settings, value);

@@ -11,31 +11,31 @@ namespace mgpu::rewards {
 enum class LengthScope { group, batch };
 enum class OnError { stop, none };
 
-// What rewards can be told, under the names of the recipe's keys.
+// Settings of the rewards, named after the recipe's keys.
 struct Settings {
-  std::optional<double> cosine_min_value_wrong;  // 0; of TRL's own reward -1
+  std::optional<double> cosine_min_value_wrong;  // default: 0; for TRL's reward -1
   double cosine_max_value_wrong = -0.5;
   double cosine_min_value_correct = 0.5;
   double cosine_max_value_correct = 1;
   int cosine_max_len = 1000;
   int repetition_n_grams = 3;
   double repetition_max_penalty = -1;
-  std::optional<int> max_completion_len;  // 16384; of TRL's own reward 1280
-  std::optional<int> soft_punish_cache;   // 4096; of TRL's own reward 256
+  std::optional<int> max_completion_len;  // default: 16384; for TRL's reward 1280
+  std::optional<int> soft_punish_cache;   // default: 4096; for TRL's reward 256
   LengthScope length_scope = LengthScope::group;
   OnError reward_on_error = OnError::stop;
-  std::chrono::milliseconds reward_timeout{10'000};  // of one item, outside of this process
+  std::chrono::milliseconds reward_timeout{10'000};  // per completion, for external rewards
   std::vector<std::string> reasoning_delimiters = {"</think>"};
-  std::string reward_python = "python3";  // runs files of rewards
-  std::string folder;                     // that paths of files are relative to; empty: ours
+  std::string reward_python = "python3";  // runs Python reward files
+  std::string folder;  // base of relative file paths; empty: the working directory
   nlohmann::json reward_rules = nlohmann::json::object();  // rules by name
 };
 
-// Throws naming the setting.
+// Throws with the setting's name.
 void check(const Settings& settings);
 
-// From the values of the recipe's keys, {cosine_max_len: 500}; keys that are missing keep their
-// value. Throws naming the key.
+// Reads the values of the recipe's keys, such as {cosine_max_len: 500}. Missing keys keep their
+// default. Throws with the key's name.
 Settings read_settings(const nlohmann::json& values);
 
 }  // namespace mgpu::rewards

@@ -47,11 +47,11 @@ double repeated_share(const std::vector<Word>& words, int n) {
   return 1 - static_cast<double>(unique.size()) / static_cast<double>(total);
 }
 
-// What three numbered or named steps are worth in full.
+// Completions with this many numbered or named steps get the full score.
 constexpr double kFullSteps = 3;
 constexpr const char* kStep = R"((Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,))";
 
-double penalised(double share, double penalty) {
+double penalty_for(double share, double penalty) {
   return share > 0 ? share * penalty : 0;
 }
 
@@ -88,11 +88,11 @@ double think_format_score(std::string_view completion) {
 
 double repetition_score(std::string_view completion, int n, double penalty) {
   const std::string lower = text::jinja::lower(completion);
-  return penalised(repeated_share(words_of(lower), n), penalty);
+  return penalty_for(repeated_share(words_of(lower), n), penalty);
 }
 
 double repetition_score(std::span<const int> ids, int n, double penalty) {
-  return penalised(repeated_share(std::vector<int>(ids.begin(), ids.end()), n), penalty);
+  return penalty_for(repeated_share(std::vector<int>(ids.begin(), ids.end()), n), penalty);
 }
 
 double overlong_score(std::size_t tokens, int longest, int cache) {
@@ -102,8 +102,8 @@ double overlong_score(std::size_t tokens, int longest, int cache) {
   return length <= longest ? (free - length) / cache : -1;
 }
 
-double cosine_score(double progress, double at_none, double at_full) {
-  return at_full + 0.5 * (at_none - at_full) * (1 + std::cos(progress * std::numbers::pi));
+double cosine_score(double progress, double at_zero, double at_full) {
+  return at_full + 0.5 * (at_zero - at_full) * (1 + std::cos(progress * std::numbers::pi));
 }
 
 std::size_t characters(std::string_view utf8) {
@@ -114,28 +114,33 @@ std::size_t characters(std::string_view utf8) {
 
 std::unique_ptr<Reward> make_text_reward(const std::string& name, const Settings& settings) {
   if (name == "format")
-    return each(name, [](const Scored& s) { return format_score(s.completion); });
+    return per_completion(name, [](const CompletionView& s) { return format_score(s.completion); });
   if (name == "tag_count")
-    return each(name, [](const Scored& s) { return tag_count_score(s.completion); });
+    return per_completion(name,
+                          [](const CompletionView& s) { return tag_count_score(s.completion); });
   if (name == "think_format" || name == "think_format_reward")
-    return each(name, [](const Scored& s) { return think_format_score(s.completion); });
+    return per_completion(name,
+                          [](const CompletionView& s) { return think_format_score(s.completion); });
   if (name == "reasoning_steps")
-    return each(name, [step = Pattern(kStep, {})](const Scored& s) -> Score {
+    return per_completion(name, [step = Pattern(kStep, {})](const CompletionView& s) -> Score {
       return std::min(1.0, static_cast<double>(step.count(s.completion)) / kFullSteps);
     });
   const int n = settings.repetition_n_grams;
   const double penalty = settings.repetition_max_penalty;
   if (name == "repetition_penalty")
-    return each(name, [=](const Scored& s) { return repetition_score(s.completion, n, penalty); });
+    return per_completion(
+        name, [=](const CompletionView& s) { return repetition_score(s.completion, n, penalty); });
   if (name == "get_repetition_penalty_reward" || name == "repetition_penalty_reward")
-    return each(name, [=](const Scored& s) { return repetition_score(s.ids, n, penalty); });
+    return per_completion(
+        name, [=](const CompletionView& s) { return repetition_score(s.ids, n, penalty); });
   const bool trl =
       name == "get_soft_overlong_punishment" || name == "soft_overlong_punishment_reward";
   if (trl || name == "soft_overlong_punishment") {
     const int longest = settings.max_completion_len.value_or(trl ? 1280 : 16384);
     const int cache = settings.soft_punish_cache.value_or(trl ? 256 : 4096);
-    return each(name,
-                [=](const Scored& s) { return overlong_score(s.ids.size(), longest, cache); });
+    return per_completion(name, [=](const CompletionView& s) {
+      return overlong_score(s.ids.size(), longest, cache);
+    });
   }
   return nullptr;
 }

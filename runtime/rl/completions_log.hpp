@@ -6,22 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "runtime/rl/experience.hpp"
+#include "runtime/rl/generation.hpp"
 #include "runtime/rl/prompts.hpp"
 
 namespace mgpu::rl {
 
-// What was generated, for people: a file of JSON lines a generation, and a table of a few.
+// Writes the generated completions for people to read: one JSON Lines file per generation, and a
+// table of a few completions.
 class CompletionsLog {
  public:
-  // `folder`: empty: no files. `shown`: rows of the table; 0: none.
+  // Without a `folder` no files are written. `shown` is the number of rows of the table; 0: no
+  // table.
   CompletionsLog(std::string folder, std::int64_t shown, std::vector<std::string> rewards);
 
-  // In place of what an earlier run wrote of the step.
-  void write(std::int64_t step, const Generation& generation,
-             const std::vector<Question>& questions);
-  // Empty if none is wanted.
-  std::string table(const Generation& generation, const std::vector<Question>& questions) const;
+  // Replaces what an earlier run wrote for this step.
+  void write(std::int64_t step, const Generation& generation, const std::vector<Prompt>& prompts);
+  // Empty if no table was requested.
+  std::string table(const Generation& generation, const std::vector<Prompt>& prompts) const;
 
  private:
   std::string folder_;
@@ -30,16 +31,17 @@ class CompletionsLog {
   std::int64_t last_written_ = -1;  // a step may take several generations
 };
 
-// TRL's numbers about the lengths of completions, over all of a generation.
-std::map<std::string, double> length_metrics(const std::vector<Sample>& samples);
+// TRL's metrics of completion lengths, over a whole generation.
+std::map<std::string, double> length_metrics(const std::vector<ScoredCompletion>& completions);
 
-// Says when a number leaves the range in which training is healthy; again only after it was back.
+// Warns when a metric leaves the range of healthy training. It repeats a warning only after the
+// metric was back in its range.
 class HealthWatch {
  public:
   std::vector<std::string> warnings(const std::map<std::string, double>& metrics);
 
  private:
-  std::set<std::string> outside_;
+  std::set<std::string> unhealthy_;
 };
 
 }  // namespace mgpu::rl

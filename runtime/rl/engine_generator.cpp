@@ -12,22 +12,22 @@ EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options optio
     : config_(config), options_(std::move(options)), provider_(provider) {}
 
 std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
-    const std::vector<rollout::Prompt>& prompts) {
+    const std::vector<rollout::Request>& requests) {
   std::size_t longest = 1, completions = 0;
-  for (const auto& prompt : prompts) {
-    longest = std::max(longest, prompt.tokens.size());
-    completions += prompt.seeds.size();
+  for (const auto& request : requests) {
+    longest = std::max(longest, request.tokens.size());
+    completions += request.seeds.size();
   }
-  // The cache is there while something is generated only: updates need the memory.
+  // The KV cache exists only during generation: updates need its memory.
   rollout::Engine engine(
       config_,
       {.model = options_.model,
        .sequences =
            std::clamp<std::int64_t>(static_cast<std::int64_t>(completions), 1, options_.sequences),
-       .longest = static_cast<std::int64_t>(longest) + options_.wanted.most_tokens,
+       .longest = static_cast<std::int64_t>(longest) + options_.settings.max_tokens,
        .burst = options_.model.device.is_cuda() ? train::kMostBurst : 1},
-      provider_);
-  return engine.generate(prompts, options_.wanted);
+      keeper_);
+  return engine.generate(requests, options_.settings);
 }
 
 }  // namespace mgpu::rl

@@ -4,21 +4,21 @@
 
 namespace mgpu::rl {
 
-// Our own engine, on the weights that learn.
+// Generates with our own engine, on the weights that are being trained.
 class EngineGenerator : public Generator {
  public:
   struct Options {
     rollout::ModelOptions model;
-    rollout::Wanted wanted;
+    rollout::GenerationSettings settings;
     std::int64_t sequences = 64;
   };
 
   EngineGenerator(const model::ModelConfig& config, Options options,
                   model::WeightProvider& provider);
 
-  void renew(std::int64_t) override {}
+  void sync_weights(std::int64_t) override {}
   std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Prompt>& prompts) override;
+      const std::vector<rollout::Request>& requests) override;
   void finish() override {}
 
  private:

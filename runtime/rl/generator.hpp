@@ -7,7 +7,7 @@
 
 namespace mgpu::rl {
 
-// Who completes prompts with the weights of the policy.
+// Completes prompts with the weights of the policy.
 class Generator {
  public:
   Generator() = default;
@@ -15,16 +15,16 @@ class Generator {
   Generator& operator=(const Generator&) = delete;
   virtual ~Generator() = default;
 
-  // It knows the policy as it is after this step when it returns; called by all ranks together,
-  // before any completes.
-  virtual void renew(std::int64_t step) = 0;
+  // When it returns, the generator has the policy's weights after `step`. All ranks call it
+  // together, before any of them calls complete().
+  virtual void sync_weights(std::int64_t step) = 0;
 
-  // Completions of this rank's prompts, in their order and that of their seeds. What a completion
-  // becomes depends on the weights, its prompt and its seed.
+  // Completions of this rank's prompts, in the order of the requests and their seeds. A completion
+  // depends only on the weights, its prompt and its seed.
   virtual std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Prompt>& prompts) = 0;
+      const std::vector<rollout::Request>& requests) = 0;
 
-  // Called by all ranks together after the last step: nothing of the run stays elsewhere.
+  // All ranks call it together after the last step. It removes what the run left on a server.
   virtual void finish() = 0;
 };
 

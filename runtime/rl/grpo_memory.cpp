@@ -1,4 +1,4 @@
-// What the roles of a job take of its GPUs.
+// GPU memory of a job's roles.
 #include <algorithm>
 
 #include "runtime/config/planning/planner.hpp"
@@ -27,16 +27,17 @@ train::RoleRequest GrpoTrainer::role_request() const {
   return request;
 }
 
-// Before the learner is built: sequences are of this length, and others hold so much.
+// Called before the learner is built. Sets the sequence length and reserves the memory of the other
+// roles.
 void GrpoTrainer::reserve_memory(std::int64_t longest_prompt) {
-  config_.max_length = longest_prompt + wanted_of(config_).most_tokens;
-  // All ranks settle the same.
+  config_.max_length = longest_prompt + generation_settings(config_).max_tokens;
+  // All ranks reserve the same amount.
   const auto roles = role_memory(role_request());
   for (const auto gpu : roles_.policy)
     reserved_bytes_ = std::max(reserved_bytes_, held_beside_policy(roles, gpu));
 }
 
-// After it: what is left to us is settled now.
+// Called after the learner is built, when the free memory is known.
 void GrpoTrainer::account_for_roles() {
   const auto request = role_request();
   const auto roles = role_memory(request);

@@ -1,4 +1,4 @@
-// What a step came to, and what of it is told.
+// The metrics of a step, and their reports.
 #include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -11,20 +11,20 @@
 
 namespace mgpu::rl {
 
-// Takes in what a step came to.
-void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                                 const std::vector<MicroBatch>& micro_batches, double rate) {
+// Records the results of a step.
+void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
+                         const std::vector<Micro>& micros, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
-  const auto every = at::empty({comm_->world(), metrics.most.numel()}, metrics.most.options());
-  comm_->all_gather(every.view({-1}), metrics.most, "extremes of the loss").wait();
-  const auto sums = metrics.sums.cpu(), most = every.amax({0}).cpu();
+  const auto every = at::empty({comm_->world(), metrics.maxima.numel()}, metrics.maxima.options());
+  comm_->all_gather(every.view({-1}), metrics.maxima, "extremes of the loss").wait();
+  const auto sums = metrics.sums.cpu(), maxima = every.amax({0}).cpu();
   const auto span = [](const at::Tensor& t) {
     return std::span(t.const_data_ptr<double>(), static_cast<std::size_t>(t.numel()));
   };
-  auto values = grpo::metric_values(loss_, span(sums), span(most));
+  auto values = grpo::metric_values(loss_, span(sums), span(maxima));
   const auto outcome = record.outcome(progress_.step);
-  stop_requested_ = stop_requested_ || outcome.stop_requested;
-  save_requested_ = save_requested_ || outcome.save_requested;
+  stop_requested_ = stop_requested_ || outcome.stop_wanted;
+  save_wanted_ = save_wanted_ || outcome.save_wanted;
   if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
   if (const auto entropy = values.find("entropy"); entropy != values.end())
     entropy_.step(entropy->second);
@@ -47,15 +47,15 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
     const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
     if (config_.on_non_finite == train::NonFinite::stop)
       throw std::runtime_error(text +
-                               "; the weights are those before the step. Lower "
-                               "learning_rate or look at the rewards");
+                               "; the weights are unchanged by this step. Lower "
+                               "learning_rate or check the rewards");
     reporter_->note(text + "; the step is skipped");
     values.erase("loss");
   }
-  measure(std::move(values));
+  add_metrics(std::move(values));
 }
 
-void GrpoTrainer::measure(std::map<std::string, double> metrics) {
+void GrpoTrainer::add_metrics(std::map<std::string, double> metrics) {
   for (const auto& [name, value] : metrics) {
     if (std::isnan(value)) continue;
     auto& [sum, number] = means_[name];
@@ -72,15 +72,15 @@ void GrpoTrainer::log_interval() {
   const auto loss = interval_.extra.find("loss");
   interval_.loss = loss == interval_.extra.end() ? std::nan("") : loss->second;
   if (loss != interval_.extra.end()) interval_.extra.erase(loss);
-  const auto counted = interval_.steps - interval_.skipped;
-  if (counted > 0) {
-    loss_sum_ += *interval_.loss * static_cast<double>(counted);
-    loss_steps_ += counted;
+  const auto steps = interval_.steps - interval_.skipped;
+  if (steps > 0) {
+    loss_sum_ += *interval_.loss * static_cast<double>(steps);
+    loss_steps_ += steps;
   }
   const auto warnings = health_.warnings(interval_.extra);
   reporter_->interval(interval_);
   for (const auto& warning : warnings) reporter_->note(warning);
-  tell_unjudged();
+  report_unscored();
   interval_ = {};
   means_.clear();
 }

@@ -1,4 +1,4 @@
-// What happens before the first step.
+// Setup before the first step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 
 using train::GrpoValues;
 
-std::int64_t longest_of(const std::vector<Question>& questions) {
+std::int64_t longest_of(const std::vector<Prompt>& prompts) {
   std::size_t most = 0;
-  for (const auto& question : questions) most = std::max(most, question.tokens.size());
+  for (const auto& prompt : prompts) most = std::max(most, prompt.tokens.size());
   return static_cast<std::int64_t>(most);
 }
 
@@ -33,38 +33,38 @@ GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contrac
       loss_(grpo::loss_settings(config_)),
       kl_(adaptive_kl(config_)),
       entropy_(adaptive_entropy(config_)) {
-  // What our own sampler says is measured, and corrects nothing.
+  // The log-probs of the built-in sampler are measured but do not correct the loss.
   loss_.correct_sampler = loss_.correct_sampler && GrpoValues(config_).uses_server();
 }
 
 GrpoTrainer::~GrpoTrainer() = default;
 
 void GrpoTrainer::setup() {
-  take_in_recipe();
+  read_recipe();
   open_model();
   open_prompts();
-  for (const auto* questions : {&questions_, &eval_questions_})
-    for (const auto& source : reward_sources_) expect_prompts(source, questions->all);
+  for (const auto* prompts : {&prompts_, &eval_prompts_})
+    for (const auto& source : reward_sources_) require_chat_template(source, prompts->all);
   join();
   if (GrpoValues(config_).uses_server()) open_server();
   config_.per_device_train_batch_size = sizes_.per_device;
-  reserve_memory(std::max(longest_of(questions_.all), longest_of(eval_questions_.all)));
+  reserve_memory(std::max(longest_of(prompts_.all), longest_of(eval_prompts_.all)));
   build();
   account_for_roles();
   plan();
   restore(begin(sizes_.step));
-  comm_->barrier("the beginning of training");
+  comm_->barrier("the start of training");
 }
 
-// What needs neither the model nor the data. All ranks read the same recipe, so that one of them
-// may tell what is wrong with it.
-void GrpoTrainer::take_in_recipe() {
+// Reads what needs neither the model nor the data. All ranks read the same recipe, so an error on
+// one rank is an error on all.
+void GrpoTrainer::read_recipe() {
   try {
     if (GrpoValues(config_).flag("disable_dropout")) config_.lora_dropout = 0;
     if (config_.metric_for_best_model == "loss") config_.metric_for_best_model = "reward";
     sizes_ = train::plan_generation(config_, contract_.world_size);
-    wanted_of(config_);
-    take_roles();
+    generation_settings(config_);
+    assign_roles();
     open_rewards();
   } catch (const train::RecipeError&) {
     throw;
@@ -73,26 +73,28 @@ void GrpoTrainer::take_in_recipe() {
   }
 }
 
-void GrpoTrainer::take_roles() {
+void GrpoTrainer::assign_roles() {
   roles_ = train::plan_roles(config_, contract_.world_size);
   if (!roles_.named) return;
   if (contract_.group_world_size > 1)
-    throw train::RecipeError({fmt::format(
-        "policy_gpus, reference_gpu and reward_gpu count the GPUs of one node, and this job has "
-        "{}; leave them out",
-        contract_.group_world_size)});
+    throw train::RecipeError(
+        {fmt::format("policy_gpus, reference_gpu and reward_gpu number the GPUs of one node, but "
+                     "this job has {} "
+                     "nodes; remove them",
+                     contract_.group_world_size)});
   const int gpus = config_.backend == "gloo" ? 0 : train::visible_gpus();
   if (gpus > 0) {
     train::check_gpus(roles_, gpus);
     device_index_ = static_cast<int>(roles_.policy[static_cast<std::size_t>(contract_.rank)]);
   } else {
     notes_.push_back(
-        "policy_gpus, reference_gpu and reward_gpu name no GPU here: what a role would hold is "
-        "held by the same rank, on the CPU");
+        "policy_gpus, reference_gpu and reward_gpu select no GPU on this machine: each role runs "
+        "on "
+        "the CPU, on the rank that its GPU would belong to");
   }
 }
 
-// Functions judge where completions are made; models have their roles.
+// Reward functions run on the rank that generates; reward models have a role.
 void GrpoTrainer::open_rewards() {
   const auto settings = reward_settings(config_);
   std::vector<std::string> functions;
@@ -113,49 +115,52 @@ void GrpoTrainer::open_rewards() {
   reward_weights_ = reward_weights(config_);
   if (!functions.empty()) rewards_ = rewards::make_rewards(functions, settings);
   if (GrpoValues(config_).said("reward_gpu") && reward_sources_.empty())
-    notes_.push_back("reward_gpu has no effect: no reward is a model, and functions need no GPU");
+    notes_.push_back(
+        "reward_gpu has no effect: no reward is a model, and reward functions need no GPU");
 }
 
 void GrpoTrainer::open_prompts() {
   const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
   auto options = prompt_options(config_);
-  const auto made = wanted_of(config_).most_tokens;
-  if (const auto room = source_->config.max_position - made; source_->config.max_position > 0) {
+  const auto max_tokens = generation_settings(config_).max_tokens;
+  if (const auto room = source_->config.max_position - max_tokens;
+      source_->config.max_position > 0) {
     if (room < 1)
-      throw train::RecipeError(
-          {fmt::format("max_completion_length: {} leaves no room for a prompt; the model reads {} "
-                       "tokens",
-                       made, source_->config.max_position)});
+      throw train::RecipeError({fmt::format(
+          "max_completion_length: {} leaves no space for a prompt; the model supports {} "
+          "tokens",
+          max_tokens, source_->config.max_position)});
     options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
   }
-  questions_ = read_questions(config_.dataset_name, options, encoder);
+  prompts_ = read_prompts(config_.dataset_name, options, encoder);
   if (!config_.eval_dataset.empty())
-    eval_questions_ = read_questions(config_.eval_dataset, options, encoder);
+    eval_prompts_ = read_prompts(config_.eval_dataset, options, encoder);
 }
 
 void GrpoTrainer::open_server() {
-  const auto longest = std::max(longest_of(questions_.all), longest_of(eval_questions_.all));
+  const auto longest = std::max(longest_of(prompts_.all), longest_of(eval_prompts_.all));
   const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
   std::vector<std::int64_t> gpus{device_.index()};
   for (const auto* role : {&roles_.reference, &roles_.reward})
     if (role->held() && role->holder == comm_->rank()) gpus.push_back(*role->gpu);
   server_ = std::make_unique<Server>(
-      config_, contract_, Server::Needs{longest, wanted_of(config_).most_tokens, new_rows, gpus},
+      config_, contract_,
+      Server::Requirements{longest, generation_settings(config_).max_tokens, new_rows, gpus},
       *comm_, device_);
   notes_.insert(notes_.end(), server_->notes().begin(), server_->notes().end());
 }
 
 void GrpoTrainer::open_generator() {
-  auto wanted = wanted_of(config_);
-  wanted.stop_tokens = source_->config.eos_token_ids;
-  wanted.text_of = [this](std::span<const std::int32_t> ids) {
+  auto settings = generation_settings(config_);
+  settings.stop_tokens = source_->config.eos_token_ids;
+  settings.text_of = [this](std::span<const std::int32_t> ids) {
     return source_->tokenizer.decode(ids, true);
   };
   if (server_) {
-    generator_ = server_->generator(*source_, *learner_, *saver_, std::move(wanted));
+    generator_ = server_->generator(*source_, *learner_, *saver_, std::move(settings));
     return;
   }
-  EngineGenerator::Options options{.wanted = std::move(wanted)};
+  EngineGenerator::Options options{.settings = std::move(settings)};
   options.model = {device_, learner_->options().model.dtype,
                    learner_->options().model.adapter_scale};
   options.sequences = sequences_;
@@ -165,13 +170,13 @@ void GrpoTrainer::open_generator() {
 void GrpoTrainer::plan() {
   const GrpoValues values(config_);
   const auto seed = config_.data_seed.value_or(config_.seed);
-  auto split = data::split(questions_.ranges, config_.val_set_size, seed);
-  if (!eval_questions_.all.empty()) {
-    evaluated_ = &eval_questions_.all;
+  auto split = data::split(prompts_.ranges, config_.val_set_size, seed);
+  if (!eval_prompts_.all.empty()) {
+    evaluated_ = &eval_prompts_.all;
     eval_order_.resize(evaluated_->size());
     std::iota(eval_order_.begin(), eval_order_.end(), 0U);
   } else if (!split.validation.empty()) {
-    evaluated_ = &questions_.all;
+    evaluated_ = &prompts_.all;
     eval_order_ = std::move(split.validation);
   }
   plan_.emplace(sizes_, std::move(split.train), seed, config_.shuffle_dataset);
@@ -180,28 +185,29 @@ void GrpoTrainer::plan() {
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
   temperature_ = values.number("temperature").value_or(1);
-  most_tokens_ = wanted_of(config_).most_tokens;
+  max_tokens_ = generation_settings(config_).max_tokens;
   eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
   masks_truncated_ = values.flag("mask_truncated_completions");
-  const bool only_advantages_teach =
+  const bool only_advantages_matter =
       kl_.beta() == 0 && !entropy_.enabled() && loss_.top_entropy_quantile == 1;
-  skips_idle_ = values.flag("skip_zero_advantage_batches") && only_advantages_teach;
-  if (values.flag("skip_zero_advantage_batches") && !skips_idle_)
+  skips_zero_advantage_ = values.flag("skip_zero_advantage_batches") && only_advantages_matter;
+  if (values.flag("skip_zero_advantage_batches") && !skips_zero_advantage_)
     notes_.push_back(
         "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
-        "top_entropy_quantile: completions without an advantage count there too");
+        "top_entropy_quantile: with these, completions without an advantage also contribute to the "
+        "loss");
 
   open_generator();
-  actor_ = std::make_unique<Actor>(*source_, *generator_, rewards_);
-  station_models();
+  collector_ = std::make_unique<RolloutCollector>(*source_, *generator_, rewards_);
+  place_models();
   const bool logs = values.flag("log_completions") && contract_.rank == 0;
   log_ = std::make_unique<CompletionsLog>(
       logs ? config_.output_dir + "/completions" : "",
       logs ? values.whole("num_completions_to_print").value_or(4) : 0, reward_names_);
 }
 
-// Models that do not learn, each at its post.
-void GrpoTrainer::station_models() {
+// Loads the models that are not trained, each at its placement.
+void GrpoTrainer::place_models() {
   const GrpoValues values(config_);
   const auto& model = learner_->options().model;
   if (kl_.beta() != 0) {
@@ -227,14 +233,14 @@ void GrpoTrainer::station_models() {
 void GrpoTrainer::restore(const std::string& checkpoint) {
   begin_report(checkpoint);
   if (reference_ && !checkpoint.empty()) reference_->read(checkpoint);
-  for (const auto* questions : {&questions_, &eval_questions_})
-    for (const auto& note : questions->notes) reporter_->note(note);
+  for (const auto* prompts : {&prompts_, &eval_prompts_})
+    for (const auto& note : prompts->notes) reporter_->note(note);
   for (const auto& note : notes_) reporter_->note(note);
   for (const auto& note : sizes_.notes) reporter_->note(note);
   reporter_->note(train::generation_sentence(sizes_));
-  const auto longest = longest_of(questions_.all);
-  reporter_->note(fmt::format("prompts of up to {} tokens; completions of up to {}", longest,
-                              wanted_of(config_).most_tokens));
+  const auto longest = longest_of(prompts_.all);
+  reporter_->note(fmt::format("prompts of up to {} tokens; completions of up to {} tokens", longest,
+                              generation_settings(config_).max_tokens));
   const auto& state = progress_.task_state;
   if (state.is_null()) return;
   const GrpoValues values(config_);
@@ -243,34 +249,36 @@ void GrpoTrainer::restore(const std::string& checkpoint) {
   if (!state.at("last_entropy").is_null()) entropy.last = state.at("last_entropy").get<double>();
   if (values.flag("use_adaptive_entropy")) entropy_.restore(entropy);
   for (const auto& pending : state.at("generations"))
-    take_back(generation_from(pending), checkpoint);
+    restore_generation(generation_from(pending), checkpoint);
 }
 
-// A generation that steps go on with is of the plan that it was made for.
-void GrpoTrainer::take_back(Generation generation, const std::string& checkpoint) {
+// Takes a saved generation that further steps use. It must match the current plan.
+void GrpoTrainer::restore_generation(Generation generation, const std::string& checkpoint) {
   const auto refuse = [&](const std::string& what) {
     throw std::runtime_error(
-        fmt::format("{} goes on with {} completions {}; set these back, or resume_from_checkpoint: "
-                    "no to begin anew",
-                    checkpoint, generation.samples.size(), what));
+        fmt::format("{} contains {} completions {}; restore these settings, or set "
+                    "resume_from_checkpoint: no to start again",
+                    checkpoint, generation.completions.size(), what));
   };
-  const auto wanted = plan_->prompts(generation.number);
-  const auto count = static_cast<std::int64_t>(generation.samples.size());
+  const auto planned = plan_->prompts(generation.number);
+  const auto count = static_cast<std::int64_t>(generation.completions.size());
   if (count != sizes_.generation || plan_->pending(progress_.step) != generation.number)
     refuse(
-        fmt::format("of other sizes than those of this run, which generates {}: num_generations, "
+        fmt::format("of a generation of a different size than this run's {}: num_generations, "
                     "num_iterations, steps_per_generation or generation_batch_size has changed",
                     sizes_.generation));
   for (std::int64_t i = 0; i < count; ++i)
-    if (generation.samples[static_cast<std::size_t>(i)].question !=
-        wanted[static_cast<std::size_t>(i / sizes_.group)])
+    if (generation.completions[static_cast<std::size_t>(i)].prompt !=
+        planned[static_cast<std::size_t>(i / sizes_.group)])
       refuse(
-          "of other prompts than those of this run: the data set, seed or num_generations has "
+          "of other prompts than those of this run: the dataset, seed or num_generations has "
           "changed");
-  const bool unseen = std::any_of(
-      generation.samples.begin(), generation.samples.end(),
-      [](const Sample& sample) { return sample.ref_log_probs.size() != sample.tokens.size(); });
-  if (kl_.beta() != 0 && unseen) refuse("that no reference has seen: beta has changed");
+  const bool no_reference =
+      std::any_of(generation.completions.begin(), generation.completions.end(),
+                  [](const ScoredCompletion& completion) {
+                    return completion.ref_log_probs.size() != completion.tokens.size();
+                  });
+  if (kl_.beta() != 0 && no_reference) refuse("without reference log-probs: beta has changed");
   generations_.emplace(generation.number, std::move(generation));
 }
 

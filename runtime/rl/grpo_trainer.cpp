@@ -15,13 +15,13 @@
 namespace mgpu::rl {
 namespace {
 
-// Whether anything can be learnt from a completion where only advantages teach.
-bool teaches(const Member& member) {
-  return member.counts && member.sample->advantage != 0;
+// Whether a completion contributes a gradient when the loss has only the advantage term.
+bool has_advantage(const BatchEntry& entry) {
+  return entry.in_loss && entry.completion->advantage != 0;
 }
 
-// What chance depends on, made one number.
-std::uint64_t mixed(std::initializer_list<std::uint64_t> parts) {
+// Mixes the numbers that a random stream depends on into one seed.
+std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
   std::uint64_t x = 0x243f6a8885a308d3ULL;
   for (const auto part : parts) {
     x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
@@ -35,122 +35,129 @@ std::uint64_t mixed(std::initializer_list<std::uint64_t> parts) {
 const Generation& GrpoTrainer::generation(std::int64_t number) {
   const auto found = generations_.find(number);
   if (found != generations_.end()) return found->second;
-  auto made = generate(number);
-  log_->write(progress_.step + 1, made, questions_.all);
-  if (const auto table = log_->table(made, questions_.all); !table.empty())
+  auto generated = generate(number);
+  log_->write(progress_.step + 1, generated, prompts_.all);
+  if (const auto table = log_->table(generated, prompts_.all); !table.empty())
     reporter_->note("completions of step " + std::to_string(progress_.step + 1) + "\n" + table);
-  measure(made.metrics);
-  return generations_.emplace(number, std::move(made)).first->second;
+  add_metrics(generated.metrics);
+  return generations_.emplace(number, std::move(generated)).first->second;
 }
 
-// Completions of questions by all ranks, judged, in the order of the questions.
-std::vector<Sample> GrpoTrainer::complete(std::uint64_t seed,
-                                          const std::vector<std::uint32_t>& asked,
-                                          std::int64_t group,
-                                          const std::vector<Question>& questions, bool teaches) {
+// All ranks generate and score completions of the selected prompts; the result is in prompt order.
+std::vector<ScoredCompletion> GrpoTrainer::complete(std::uint64_t seed,
+                                                    const std::vector<std::uint32_t>& selected,
+                                                    std::int64_t group,
+                                                    const std::vector<Prompt>& prompts,
+                                                    bool for_training) {
   std::vector<std::int64_t> lengths;
-  for (const auto question : asked)
-    lengths.push_back(static_cast<std::int64_t>(questions[question].tokens.size()));
+  for (const auto index : selected)
+    lengths.push_back(static_cast<std::int64_t>(prompts[index].tokens.size()));
   const auto spread = grpo::spread_prompts(lengths, comm_->world());
-  Round round{.seed = seed,
-              .questions = {},
-              .numbers = spread[static_cast<std::size_t>(comm_->rank())],
-              .group = group};
-  for (const auto number : round.numbers)
-    round.questions.push_back(asked[static_cast<std::size_t>(number)]);
-  generator_->renew(progress_.step);
-  std::vector<Sample> own;
+  GenerationRequest request{.seed = seed,
+                            .prompts = {},
+                            .numbers = spread[static_cast<std::size_t>(comm_->rank())],
+                            .group = group};
+  for (const auto number : request.numbers)
+    request.prompts.push_back(selected[static_cast<std::size_t>(number)]);
+  generator_->sync_weights(progress_.step);
+  std::vector<ScoredCompletion> own;
   {
-    // Ranks read different numbers of batches, so no rank may wait for another's weights.
-    std::optional<rollout::WholeWeights> whole;
-    if (!server_) whole.emplace(source_->config, learner_->shards());
-    own = actor_->complete(round, questions);
-    if (teaches && (!sizes_.on_policy() || loss_.correct_sampler)) {
-      if (server_) whole.emplace(source_->config, learner_->shards());
-      look_back(own, false);
+    // Ranks run different numbers of forward passes, so weights are gathered beforehand: no rank
+    // may have to wait for another's shard.
+    std::optional<rollout::GatheredWeights> gathered;
+    if (!server_) gathered.emplace(source_->config, learner_->shards());
+    own = collector_->collect(request, prompts);
+    if (for_training && (!sizes_.on_policy() || loss_.correct_sampler)) {
+      if (server_) gathered.emplace(source_->config, learner_->shards());
+      add_log_probs(own, false);
     }
   }
-  consult(own, questions, Consulted::spread, teaches);
-  auto samples = in_order(share(own, *comm_, device_), spread, group);
-  consult(samples, questions, Consulted::held, teaches);
-  return samples;
+  score_with_models(own, prompts, ModelPlacement::sharded, for_training);
+  auto completions = in_prompt_order(gather_completions(own, *comm_, device_), spread, group);
+  score_with_models(completions, prompts, ModelPlacement::resident, for_training);
+  return completions;
 }
 
 Generation GrpoTrainer::generate(std::int64_t number) {
-  const auto asked = plan_->prompts(number);
+  const auto selected = plan_->prompts(number);
   Generation generation{.number = number};
-  generation.samples = complete(mixed({config_.seed, static_cast<std::uint64_t>(number)}),
-                                {asked.begin(), asked.end()}, sizes_.group, questions_.all, true);
-  count_unjudged(generation.samples);
-  compare(generation, sizes_.group);
-  for (const auto& sample : generation.samples)
-    progress_.tokens += static_cast<std::int64_t>(sample.tokens.size() +
-                                                  questions_.all[sample.question].tokens.size());
+  generation.completions =
+      complete(mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
+               {selected.begin(), selected.end()}, sizes_.group, prompts_.all, true);
+  count_unscored(generation.completions);
+  compute_advantages(generation, sizes_.group);
+  for (const auto& completion : generation.completions)
+    progress_.tokens += static_cast<std::int64_t>(completion.tokens.size() +
+                                                  prompts_.all[completion.prompt].tokens.size());
   return generation;
 }
 
-// Advantages and what there is to say about the rewards. Every rank computes the same.
-void GrpoTrainer::compare(Generation& generation, std::int64_t group) const {
+// Computes advantages and reward metrics. Every rank computes the same values.
+void GrpoTrainer::compute_advantages(Generation& generation, std::int64_t group) const {
   std::vector<std::int64_t> groups;
-  for (std::size_t i = 0; i < generation.samples.size(); ++i)
+  for (std::size_t i = 0; i < generation.completions.size(); ++i)
     groups.push_back(static_cast<std::int64_t>(i) / group);
   grpo::Scores scores{.functions = reward_names_, .weights = reward_weights_, .groups = groups};
-  for (const auto& sample : generation.samples) scores.rows.push_back(sample.rewards);
-  auto judged = grpo::advantages(scores, grpo::advantage_options(config_));
-  for (std::size_t i = 0; i < generation.samples.size(); ++i)
-    generation.samples[i].advantage = judged.advantages[i];
-  generation.metrics = std::move(judged.metrics);
-  generation.metrics.merge(length_metrics(generation.samples));
+  for (const auto& completion : generation.completions) scores.rows.push_back(completion.rewards);
+  auto result = grpo::advantages(scores, grpo::advantage_options(config_));
+  for (std::size_t i = 0; i < generation.completions.size(); ++i)
+    generation.completions[i].advantage = result.advantages[i];
+  generation.metrics = std::move(result.metrics);
+  generation.metrics.merge(length_metrics(generation.completions));
 }
 
-Member GrpoTrainer::member(const Sample& sample, bool counts) const {
-  return {&sample, counts && (sample.terminated || !masks_truncated_)};
+BatchEntry GrpoTrainer::entry(const ScoredCompletion& completion, bool in_loss) const {
+  return {&completion, in_loss && (completion.terminated || !masks_truncated_)};
 }
 
 // This rank's micro-batches of a step.
-std::vector<GrpoTrainer::MicroBatch> GrpoTrainer::deal(const grpo::GrpoStep& step) {
+std::vector<GrpoTrainer::Micro> GrpoTrainer::micro_batches_of(const grpo::GrpoStep& step) {
   struct Part {
-    std::vector<const Sample*> samples;
-    std::vector<std::vector<std::vector<grpo::Place>>> places;
+    std::vector<const ScoredCompletion*> completions;
+    std::vector<std::vector<std::vector<grpo::Assignment>>> assignments;
     std::int64_t generation_tokens = 0;
   };
   std::vector<Part> parts;
   grpo::Denominators all{.completions = step.completions(),
                          .micro_batches = 0,
                          .generation_completions = sizes_.generation,
-                         .max_completion_length = most_tokens_};
-  const auto tokens_of = [&](const Sample& sample) {
-    return member(sample, true).counts ? static_cast<std::int64_t>(sample.tokens.size()) : 0;
+                         .max_completion_length = max_tokens_};
+  const auto tokens_of = [&](const ScoredCompletion& completion) {
+    return entry(completion, true).in_loss ? static_cast<std::int64_t>(completion.tokens.size())
+                                           : 0;
   };
-  for (const auto& wanted : step.parts) {
-    const auto& made = generation(wanted.generation);
-    const auto order = plan_->order(wanted.generation);
+  for (const auto& step_part : step.parts) {
+    const auto& source = generation(step_part.generation);
+    const auto order = plan_->order(step_part.generation);
     Part part;
     std::vector<double> costs;
-    for (auto i = wanted.first; i < wanted.first + wanted.count; ++i) {
-      const auto& sample = made.samples[order[static_cast<std::size_t>(i)]];
-      part.samples.push_back(&sample);
-      costs.push_back(static_cast<double>(sample.tokens.size() +
-                                          questions_.all[sample.question].tokens.size()));
-      all.tokens += tokens_of(sample);
+    for (auto i = step_part.first; i < step_part.first + step_part.count; ++i) {
+      const auto& completion = source.completions[order[static_cast<std::size_t>(i)]];
+      part.completions.push_back(&completion);
+      costs.push_back(static_cast<double>(completion.tokens.size() +
+                                          prompts_.all[completion.prompt].tokens.size()));
+      all.tokens += tokens_of(completion);
     }
-    for (const auto& sample : made.samples) part.generation_tokens += tokens_of(sample);
-    part.places = grpo::deal(costs, comm_->world(), sizes_.per_device);
-    all.micro_batches += static_cast<std::int64_t>(part.places.front().size()) * comm_->world();
+    for (const auto& completion : source.completions)
+      part.generation_tokens += tokens_of(completion);
+    part.assignments = grpo::assign_to_ranks(costs, comm_->world(), sizes_.per_device);
+    all.micro_batches +=
+        static_cast<std::int64_t>(part.assignments.front().size()) * comm_->world();
     parts.push_back(std::move(part));
   }
   std::vector<MicroBatch> micro_batches;
   const auto rank = static_cast<std::size_t>(comm_->rank());
   for (const auto& part : parts)
-    for (std::size_t number = 0; number < part.places[rank].size(); ++number) {
-      MicroBatch micro_batch{.number = micro_batches.size(), .denominators = all};
-      micro_batch.denominators.generation_tokens = part.generation_tokens;
-      for (std::size_t other = 0; other < part.places.size(); ++other) {
-        std::vector<Member> members;
-        for (const auto& place : part.places[other][number])
-          members.push_back(member(*part.samples[place.completion], place.counts));
-        micro_batch.idle_ranks += std::none_of(members.begin(), members.end(), teaches) ? 1 : 0;
-        if (other == rank) micro_batch.members = std::move(members);
+    for (std::size_t number = 0; number < part.assignments[rank].size(); ++number) {
+      Micro micro{.number = micros.size(), .denominators = all};
+      micro.denominators.generation_tokens = part.generation_tokens;
+      for (std::size_t other = 0; other < part.assignments.size(); ++other) {
+        std::vector<BatchEntry> entries;
+        for (const auto& assignment : part.assignments[other][number])
+          entries.push_back(entry(*part.completions[assignment.completion], assignment.in_loss));
+        micro.ranks_without_advantage +=
+            std::none_of(entries.begin(), entries.end(), has_advantage) ? 1 : 0;
+        if (other == rank) micro.entries = std::move(entries);
       }
       micro_batches.push_back(std::move(micro_batch));
     }
@@ -162,11 +169,11 @@ bool GrpoTrainer::train_step() {
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
-  auto micro_batches = deal(step);
-  leave_out_idle(micro_batches);
-  learn(micro_batches, progress_.step);
+  auto micros = micro_batches_of(step);
+  skip_without_advantage(micros);
+  learn(micros, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  measure({{"step_time", seconds.count()}});
+  add_metrics({{"step_time", seconds.count()}});
   const auto next = plan_->pending(progress_.step + 1);
   std::erase_if(generations_, [&](const auto& item) { return !next || item.first < *next; });
   ++progress_.step;
@@ -183,36 +190,38 @@ bool GrpoTrainer::train_step() {
   if (log_due() || last) log_interval();
   if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
     evaluate_now();
-  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
-  if (ends_early_) end_reason_ = train::EndReason::early;
-  if (stop_requested_) end_reason_ = train::EndReason::stopped;
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
+  if (ends_early_) end_ = train::End::early;
+  if (stop_requested_) end_ = train::End::stopped;
   return !last && !stop_requested_ && !ends_early_;
 }
 
-// Leaves out the micro-batches from which no rank learns anything, if there are others.
-void GrpoTrainer::leave_out_idle(std::vector<MicroBatch>& micro_batches) {
-  if (!skips_idle_) return;
-  const auto all_idle = [&](const MicroBatch& micro_batch) {
-    return micro_batch.idle_ranks == comm_->world();
+// Removes the micro-batches in which no rank has a completion with an advantage, but keeps at least
+// one.
+void GrpoTrainer::skip_without_advantage(std::vector<Micro>& micros) {
+  if (!skips_zero_advantage_) return;
+  const auto no_rank_has_advantage = [&](const Micro& micro) {
+    return micro.ranks_without_advantage == comm_->world();
   };
   const bool together = learner_->options().shards.zero_stage == 3;
   std::int64_t skipped = 0;
-  for (const auto& micro_batch : micro_batches)
-    if (!together || all_idle(micro_batch)) skipped += micro_batch.idle_ranks;
-  measure({{"skipped_micro_batches", static_cast<double>(skipped)}});
-  // The optimizer takes its step, with a gradient of 0 if need be.
-  if (std::all_of(micro_batches.begin(), micro_batches.end(), all_idle))
-    micro_batches.resize(1);
+  for (const auto& micro : micros)
+    if (!together || no_rank_has_advantage(micro)) skipped += micro.ranks_without_advantage;
+  add_metrics({{"skipped_micro_batches", static_cast<double>(skipped)}});
+  // The optimizer still takes its step, if necessary with a gradient of 0.
+  if (std::all_of(micros.begin(), micros.end(), no_rank_has_advantage))
+    micros.resize(1);
   else
-    std::erase_if(micro_batches, all_idle);
+    std::erase_if(micros, no_rank_has_advantage);
 }
 
-// Whether this rank's part of a micro-batch is left out. With stage 3 the others need it to gather
-// weights, so that only what is left out by all of them is.
-bool GrpoTrainer::idle(const MicroBatch& micro_batch) const {
-  if (!skips_idle_ || micro_batch.idle_ranks == 0) return false;
-  if (learner_->options().shards.zero_stage == 3) return micro_batch.idle_ranks == comm_->world();
-  return std::none_of(micro_batch.members.begin(), micro_batch.members.end(), teaches);
+// Whether this rank skips its part of a micro-batch. With ZeRO stage 3 the other ranks need it to
+// gather weights, so a part is skipped only if all ranks skip theirs.
+bool GrpoTrainer::is_skipped(const Micro& micro) const {
+  if (!skips_zero_advantage_ || micro.ranks_without_advantage == 0) return false;
+  if (learner_->options().shards.zero_stage == 3)
+    return micro.ranks_without_advantage == comm_->world();
+  return std::none_of(micro.entries.begin(), micro.entries.end(), has_advantage);
 }
 
 void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step) {
@@ -221,18 +230,18 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
   loss_.entropy_coef = entropy_.applied();
   const double rate = rates_->at(step);
   auto metrics = grpo::no_metrics(device_);
-  const auto run_micro_batch = [&](std::size_t place, train::StepRecord&) {
-    const auto& one = micro_batches[place];
-    if (idle(one)) return learner_->shards().skip_micro_batch();
+  const auto micro = [&](std::size_t number, train::StepRecord&) {
+    const auto& one = micros[number];
+    if (is_skipped(one)) return learner_->shards().skip_micro();
     PolicyLoss::Threshold threshold;
     if (loss_.top_entropy_quantile < 1)
       threshold = [&](const at::Tensor& entropies) {
-        return this->threshold(entropies, sizes_.per_device * most_tokens_);
+        return this->threshold(entropies, sizes_.per_device * max_tokens_);
       };
-    PolicyLoss objective(one.members, loss_, one.denominators, threshold, device_);
-    const auto dropout_seed = mixed({config_.seed, static_cast<std::uint64_t>(step),
-                                     static_cast<std::uint64_t>(comm_->rank()), one.number});
-    learner_->transformer().train(train::to_device(lay_out(one.members, questions_.all), device_),
+    PolicyLoss objective(one.entries, loss_, one.denominators, threshold, device_);
+    const auto dropout_seed = mix_seed({config_.seed, static_cast<std::uint64_t>(step),
+                                        static_cast<std::uint64_t>(comm_->rank()), one.number});
+    learner_->transformer().train(train::to_device(batch_of(one.entries, prompts_.all), device_),
                                   objective, temperature_, dropout_seed, learner_->shards());
     metrics.add(objective.loss().metrics);
   };
@@ -240,31 +249,31 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
                                requests_ ? requests_() : train::Requests{});
   consume_record(record, metrics, micro_batches, rate);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  measure({{"update_time", seconds.count()}});
+  add_metrics({{"update_time", seconds.count()}});
 }
 
-// The least entropy of those tokens that learn, of all ranks'. Ranks have different numbers of
-// tokens, at most so many.
-at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t most) {
-  auto own = at::full({most}, std::nan(""), entropies.options());
+// The lowest entropy, over all ranks, of the tokens that are trained on. Ranks have different
+// numbers of tokens, at most `max_tokens`.
+at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t max_tokens) {
+  auto own = at::full({max_tokens}, std::nan(""), entropies.options());
   own.narrow(0, 0, entropies.numel()).copy_(entropies);
-  const auto all = at::empty({most * comm_->world()}, own.options());
+  const auto all = at::empty({max_tokens * comm_->world()}, own.options());
   comm_->all_gather(all, own, "entropies").wait();
   return grpo::entropy_threshold(all, loss_.top_entropy_quantile);
 }
 
 void GrpoTrainer::evaluate_now() {
   const auto begin = std::chrono::steady_clock::now();
-  Generation made{.number = -1};
-  made.samples =
-      complete(mixed({config_.seed, ~0ULL}), eval_order_, eval_group_, *evaluated_, false);
-  compare(made, eval_group_);
+  Generation evaluation{.number = -1};
+  evaluation.completions =
+      complete(mix_seed({config_.seed, ~0ULL}), eval_order_, eval_group_, *evaluated_, false);
+  compute_advantages(evaluation, eval_group_);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::map<std::string, double> metrics{{"eval_runtime", seconds.count()}};
-  for (const auto& [name, value] : made.metrics) metrics["eval_" + name] = value;
+  for (const auto& [name, value] : evaluation.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  const auto decision = evaluate_best_model(metrics);
+  const auto decision = judge(metrics);
   if (decision.keep) {
     save();
     best_checkpoint_ = last_checkpoint_;

@@ -15,20 +15,20 @@
 #include "runtime/grpo/loss.hpp"
 #include "runtime/optim/schedule.hpp"
 #include "runtime/rewards/reward.hpp"
-#include "runtime/rl/actor.hpp"
 #include "runtime/rl/completions_log.hpp"
-#include "runtime/rl/experience.hpp"
+#include "runtime/rl/generation.hpp"
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/reference.hpp"
 #include "runtime/rl/reward_model.hpp"
+#include "runtime/rl/rollout_collector.hpp"
 #include "runtime/rl/server.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::rl {
 
-// Group-relative policy optimisation of one model by all ranks of a job: they generate completions
-// of prompts, have them judged and learn from them. A program drives it so:
+// Group-relative policy optimisation (GRPO) of one model by all ranks of a job: they generate
+// completions of prompts, score them and train on them. A program runs it like this:
 //   GrpoTrainer trainer(config, contract);
 //   trainer.setup();
 //   while (trainer.train_step()) {}
@@ -39,21 +39,21 @@ class GrpoTrainer : public train::Session {
   ~GrpoTrainer();
 
   void setup();
-  // One step of the optimizer, with the generation it needs; false when nothing is left to do.
+  // One step of the optimizer, with the generation it needs. Returns false after the last step.
   bool train_step();
   void finish();
 
  private:
   struct MicroBatch {
     std::size_t number = 0;  // within the step
-    std::vector<Member> members;
+    std::vector<BatchEntry> entries;
     grpo::Denominators denominators;
-    int idle_ranks = 0;  // whose part has no completion with an advantage
+    int ranks_without_advantage = 0;  // ranks whose part has no completion with an advantage
   };
-  enum class Consulted { spread, held };  // models, by who computes with them
+  enum class ModelPlacement { sharded, resident };  // of reference and reward models
 
-  void take_in_recipe();
-  void take_roles();
+  void read_recipe();
+  void assign_roles();
   void open_rewards();
   void open_prompts();
   train::RoleRequest role_request() const;
@@ -62,42 +62,43 @@ class GrpoTrainer : public train::Session {
   void open_server();
   void open_generator();
   void plan();
-  void station_models();
+  void place_models();
   void restore(const std::string& checkpoint);
-  void take_back(Generation generation, const std::string& checkpoint);
-  void judge_sizes() const;
+  void restore_generation(Generation generation, const std::string& checkpoint);
 
   const Generation& generation(std::int64_t number);
   Generation generate(std::int64_t number);
-  void look_back(std::vector<Sample>& samples, bool reference);
-  void consult(std::vector<Sample>& samples, const std::vector<Question>& questions, Consulted who,
-               bool to_learn);
-  void refer(std::vector<Sample>& samples);
-  void ask(RewardModel& model, std::vector<Sample>& samples,
-           const std::vector<Question>& questions);
-  void count_unjudged(const std::vector<Sample>& samples);
-  void tell_unjudged();
-  std::vector<Sample> complete(std::uint64_t seed, const std::vector<std::uint32_t>& asked,
-                               std::int64_t group, const std::vector<Question>& questions,
-                               bool teaches);
-  void compare(Generation& generation, std::int64_t group) const;
+  void add_log_probs(std::vector<ScoredCompletion>& completions, bool reference);
+  void score_with_models(std::vector<ScoredCompletion>& completions,
+                         const std::vector<Prompt>& prompts, ModelPlacement where,
+                         bool for_training);
+  void add_reference_log_probs(std::vector<ScoredCompletion>& completions);
+  void score_with_reward_model(RewardModel& model, std::vector<ScoredCompletion>& completions,
+                               const std::vector<Prompt>& prompts);
+  void count_unscored(const std::vector<ScoredCompletion>& completions);
+  void report_unscored();
+  std::vector<ScoredCompletion> complete(std::uint64_t seed,
+                                         const std::vector<std::uint32_t>& selected,
+                                         std::int64_t group, const std::vector<Prompt>& prompts,
+                                         bool for_training);
+  void compute_advantages(Generation& generation, std::int64_t group) const;
 
-  std::vector<MicroBatch> deal(const grpo::GrpoStep& step);
-  Member member(const Sample& sample, bool counts) const;
-  at::Tensor threshold(const at::Tensor& entropies, std::int64_t most);
-  void leave_out_idle(std::vector<MicroBatch>& micro_batches);
-  bool idle(const MicroBatch& micro_batch) const;
-  void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
-  void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                      const std::vector<MicroBatch>& micro_batches, double rate);
-  void measure(std::map<std::string, double> metrics);
+  std::vector<Micro> micro_batches_of(const grpo::GrpoStep& step);
+  BatchEntry entry(const ScoredCompletion& completion, bool in_loss) const;
+  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens);
+  void skip_without_advantage(std::vector<Micro>& micros);
+  bool is_skipped(const Micro& micro) const;
+  void learn(const std::vector<Micro>& micros, std::int64_t step);
+  void settle(train::StepRecord& record, grpo::LossMetrics& metrics,
+              const std::vector<Micro>& micros, double rate);
+  void add_metrics(std::map<std::string, double> metrics);
   void log_interval();
   void evaluate_now();
   void save();
 
-  Questions questions_, eval_questions_;
-  std::vector<std::uint32_t> eval_order_;  // of which questions evaluations are made
-  const std::vector<Question>* evaluated_ = nullptr;
+  PromptSet prompts_, eval_prompts_;
+  std::vector<std::uint32_t> eval_order_;  // the prompts that are evaluated
+  const std::vector<Prompt>* evaluated_ = nullptr;
   std::vector<std::string> reward_names_;
   std::vector<double> reward_weights_;
   std::vector<std::unique_ptr<rewards::Reward>> rewards_;
@@ -108,30 +109,31 @@ class GrpoTrainer : public train::Session {
   grpo::AdaptiveKl kl_;
   grpo::AdaptiveEntropy entropy_;
   double temperature_ = 1;
-  std::int64_t most_tokens_ = 0;  // of a completion
+  std::int64_t max_tokens_ = 0;  // of a completion, at most
   std::int64_t eval_group_ = 1;
   bool masks_truncated_ = false;
-  std::int64_t sequences_ = 1;      // that are continued together, by the plan
-  std::unique_ptr<Server> server_;  // that generates; null: nobody else does
+  std::int64_t sequences_ = 1;      // generated at a time, by the memory plan
+  std::unique_ptr<Server> server_;  // the external server that generates; null: the built-in engine
   std::unique_ptr<Generator> generator_;
-  std::unique_ptr<Actor> actor_;
+  std::unique_ptr<RolloutCollector> collector_;
   train::Roles roles_;
   std::unique_ptr<Reference> reference_;
-  std::int64_t sync_every_ = 0;  // steps after which the reference moves
+  std::int64_t sync_every_ = 0;  // the reference model moves every so many steps; 0: never
   double sync_share_ = 0;
   std::vector<RewardModelSource> reward_sources_;
   std::vector<std::unique_ptr<RewardModel>> reward_models_;
-  std::map<std::size_t, std::int64_t> unjudged_;  // completions, by place in reward_funcs
-  bool skips_idle_ = false;
+  std::map<std::size_t, std::int64_t>
+      unscored_;  // completions without a score, by index in reward_funcs
+  bool skips_zero_advantage_ = false;
   std::unique_ptr<CompletionsLog> log_;
   HealthWatch health_;
-  std::map<std::int64_t, Generation> generations_;  // that steps go on with
+  std::map<std::int64_t, Generation> generations_;  // those that further steps use
 
   train::Interval interval_, whole_run_;
   std::map<std::string, std::pair<double, std::int64_t>>
       means_;  // sum and number since the last log
   double loss_sum_ = 0;
-  std::int64_t loss_steps_ = 0;  // that it is the sum of
+  std::int64_t loss_steps_ = 0;  // the steps in loss_sum_
   std::int64_t last_evaluated_ = -1;
   bool stop_requested_ = false, ends_early_ = false;
 };

@@ -15,34 +15,34 @@ at::Device device_of(const train::Role& role, at::Device own) {
 }  // namespace
 
 Placement::Placement(const train::Role& role, at::Device own, comm::Comm& comm)
-    : held_(role.held()),
-      here_(!held_ || comm.rank() == role.holder),
-      holder_(role.holder),
+    : resident_(role.held()),
+      local_(!resident_ || comm.rank() == role.holder),
+      resident_rank_(role.holder),
       device_(device_of(role, own)),
-      alone_(held_ ? comm::join({}, {}) : nullptr),
-      spread_(held_ ? alone_.get() : &comm) {}
+      alone_(resident_ ? comm::join({}, {}) : nullptr),
+      comm_(resident_ ? alone_.get() : &comm) {}
 
 std::unique_ptr<parallel::Shards> Placement::make_shards(const model::ModelConfig& config,
                                                          model::ModelLayout layout,
                                                          at::ScalarType dtype) const {
-  if (!here_) return nullptr;
+  if (!local_) return nullptr;
   parallel::ShardOptions options;
-  options.zero_stage = spread_->world() > 1 ? 3 : 0;
+  options.zero_stage = comm_->world() > 1 ? 3 : 0;
   options.device = device_;
   options.dtype = dtype;
   options.trains = false;
-  return std::make_unique<parallel::Shards>(config, std::move(layout), options, *spread_);
+  return std::make_unique<parallel::Shards>(config, std::move(layout), options, *comm_);
 }
 
-void send_to_all(std::vector<float>& numbers, int from, comm::Comm& comm, at::Device device,
-                 const char* what) {
+void broadcast_floats(std::vector<float>& numbers, int from, comm::Comm& comm, at::Device device,
+                      const char* what) {
   if (comm.world() == 1 || numbers.empty()) return;
-  auto here = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kFloat);
-  std::memcpy(here.data_ptr(), numbers.data(), numbers.size() * sizeof(float));
-  here = here.to(device);
-  comm.broadcast(here, from, what).wait();
-  here = here.cpu();
-  std::memcpy(numbers.data(), here.const_data_ptr(), numbers.size() * sizeof(float));
+  auto values = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kFloat);
+  std::memcpy(values.data_ptr(), numbers.data(), numbers.size() * sizeof(float));
+  values = values.to(device);
+  comm.broadcast(values, from, what).wait();
+  values = values.cpu();
+  std::memcpy(numbers.data(), values.const_data_ptr(), numbers.size() * sizeof(float));
 }
 
 }  // namespace mgpu::rl

@@ -11,35 +11,35 @@
 
 namespace mgpu::rl {
 
-// Where a model that does not learn is computed with: by all ranks on their own devices, or by the
-// one that holds it, on the device of its role.
+// Where a model that is not trained is computed: by all ranks on their own devices with sharded
+// weights, or by one rank where it is resident, on the device of its role.
 class Placement {
  public:
-  // `own`: the device that this rank learns on.
+  // `own`: the device on which this rank trains.
   Placement(const train::Role& role, at::Device own, comm::Comm& comm);
 
-  bool held() const { return held_; }
-  int holder() const { return holder_; }
-  bool here() const { return here_; }  // whether this rank computes
+  bool resident() const { return resident_; }
+  int resident_rank() const { return resident_rank_; }
+  bool local() const { return local_; }  // whether this rank computes it
   at::Device device() const { return device_; }
-  // Where its weights are spread: over all ranks, or nowhere.
-  comm::Comm& spread() const { return *spread_; }
+  // The ranks over which its weights are sharded: all of them, or only this one.
+  comm::Comm& comm() const { return *comm_; }
 
-  // Weights without values, for who computes.
+  // Weights without values; null on ranks that do not compute the model.
   std::unique_ptr<parallel::Shards> make_shards(const model::ModelConfig& config,
                                                 model::ModelLayout layout,
                                                 at::ScalarType dtype) const;
 
  private:
-  bool held_, here_;
-  int holder_;
+  bool resident_, local_;
+  int resident_rank_;
   at::Device device_;
   std::unique_ptr<comm::Comm> alone_;
-  comm::Comm* spread_;
+  comm::Comm* comm_;
 };
 
-// Numbers of one rank for everybody: `numbers` has its size everywhere, and its values there.
-void send_to_all(std::vector<float>& numbers, int from, comm::Comm& comm, at::Device device,
-                 const char* what);
+// Sends the numbers of rank `from` to all ranks. `numbers` has the same size on every rank.
+void broadcast_floats(std::vector<float>& numbers, int from, comm::Comm& comm, at::Device device,
+                      const char* what);
 
 }  // namespace mgpu::rl

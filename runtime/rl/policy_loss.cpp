@@ -17,13 +17,13 @@ Tensor to_tensor(std::vector<T>& values, at::ScalarType type, at::Device device)
       .to(device);
 }
 
-// One list after the other; undefined where a member has none.
-Tensor end_to_end(std::span<const Member> members, std::vector<float> Sample::* list,
-                  at::Device device) {
+// Concatenates one list of every entry; undefined if an entry has no such list.
+Tensor concatenate(std::span<const BatchEntry> entries, std::vector<float> ScoredCompletion::* list,
+                   at::Device device) {
   std::vector<float> all;
-  for (const auto& member : members) {
-    const auto& values = member.sample->*list;
-    if (values.size() != member.sample->tokens.size()) return {};
+  for (const auto& entry : entries) {
+    const auto& values = entry.completion->*list;
+    if (values.size() != entry.completion->tokens.size()) return {};
     all.insert(all.end(), values.begin(), values.end());
   }
   return to_tensor(all, at::kFloat, device);
@@ -31,11 +31,11 @@ Tensor end_to_end(std::span<const Member> members, std::vector<float> Sample::* 
 
 }  // namespace
 
-data::Batch lay_out(std::span<const Member> members, const std::vector<Question>& questions) {
+data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts) {
   data::Batch batch;
-  for (const auto& member : members) {
-    const auto& prompt = questions[member.sample->question].tokens;
-    const auto& made = member.sample->tokens;
+  for (const auto& entry : entries) {
+    const auto& prompt = prompts[entry.completion->prompt].tokens;
+    const auto& tokens = entry.completion->tokens;
     batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
     const auto add = [&](std::int32_t token) {
       batch.positions.push_back(static_cast<std::int32_t>(batch.tokens.size()) -
@@ -44,12 +44,12 @@ data::Batch lay_out(std::span<const Member> members, const std::vector<Question>
       batch.targets.push_back(data::kNoTarget);
     };
     for (const auto token : prompt) add(token);
-    // What the last token predicts is not asked, so it need not be read.
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      batch.targets.back() = made[i];
-      if (i + 1 < made.size()) add(made[i]);
+    // Nothing is predicted from the last token, so it is not part of the input.
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      batch.targets.back() = tokens[i];
+      if (i + 1 < tokens.size()) add(tokens[i]);
     }
-    batch.target_tokens += static_cast<std::int64_t>(made.size());
+    batch.labels += static_cast<std::int64_t>(tokens.size());
     batch.longest = std::max(batch.longest,
                              static_cast<std::int32_t>(batch.tokens.size()) - batch.starts.back());
   }
@@ -57,23 +57,24 @@ data::Batch lay_out(std::span<const Member> members, const std::vector<Question>
   return batch;
 }
 
-PolicyLoss::PolicyLoss(std::span<const Member> members, const grpo::LossSettings& settings,
+PolicyLoss::PolicyLoss(std::span<const BatchEntry> entries, const grpo::LossSettings& settings,
                        const grpo::Denominators& denominators, Threshold threshold,
                        at::Device device)
     : settings_(settings), denominators_(denominators), threshold_(std::move(threshold)) {
   std::vector<std::int64_t> sequence;
   std::vector<float> advantages, weights;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    sequence.insert(sequence.end(), members[i].sample->tokens.size(), static_cast<std::int64_t>(i));
-    advantages.push_back(static_cast<float>(members[i].sample->advantage));
-    weights.push_back(members[i].counts ? 1.0F : 0.0F);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    sequence.insert(sequence.end(), entries[i].completion->tokens.size(),
+                    static_cast<std::int64_t>(i));
+    advantages.push_back(static_cast<float>(entries[i].completion->advantage));
+    weights.push_back(entries[i].in_loss ? 1.0F : 0.0F);
   }
   input_.sequence = to_tensor(sequence, at::kLong, device);
   input_.advantages = to_tensor(advantages, at::kFloat, device);
   input_.weights = to_tensor(weights, at::kFloat, device);
-  input_.old_log_probs = end_to_end(members, &Sample::old_log_probs, device);
-  input_.ref_log_probs = end_to_end(members, &Sample::ref_log_probs, device);
-  input_.sampler_log_probs = end_to_end(members, &Sample::sampler_log_probs, device);
+  input_.old_log_probs = concatenate(entries, &ScoredCompletion::old_log_probs, device);
+  input_.ref_log_probs = concatenate(entries, &ScoredCompletion::ref_log_probs, device);
+  input_.sampler_log_probs = concatenate(entries, &ScoredCompletion::sampler_log_probs, device);
 }
 
 ops::TokenSlopes PolicyLoss::slopes(const ops::TokenScores& scores) {

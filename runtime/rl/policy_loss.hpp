@@ -9,28 +9,28 @@
 #include "runtime/data/batch.hpp"
 #include "runtime/grpo/loss.hpp"
 #include "runtime/model/transformer.hpp"
-#include "runtime/rl/experience.hpp"
+#include "runtime/rl/generation.hpp"
 #include "runtime/rl/prompts.hpp"
 
 namespace mgpu::rl {
 
-// A sample's part in a micro-batch.
-struct Member {
-  const Sample* sample = nullptr;
-  bool counts = true;
+// One completion in a micro-batch.
+struct BatchEntry {
+  const ScoredCompletion* completion = nullptr;
+  bool in_loss = true;  // false: weight 0, because it is masked or only fills the micro-batch
 };
 
-// Prompts and completions end to end; the completions' tokens are the labels.
-data::Batch lay_out(std::span<const Member> members, const std::vector<Question>& questions);
+// Prompts and completions concatenated; the completions' tokens are the target tokens.
+data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts);
 
-// The loss of one micro-batch of samples.
+// The loss of one micro-batch of completions.
 class PolicyLoss : public model::Objective {
  public:
-  // Turns entropies of this rank's tokens into the threshold over those of all ranks; empty: every
-  // token learns.
+  // Computes the entropy threshold over the tokens of all ranks from the entropies of this rank's.
+  // Empty: every token is trained on.
   using Threshold = std::function<at::Tensor(const at::Tensor& entropies)>;
 
-  PolicyLoss(std::span<const Member> members, const grpo::LossSettings& settings,
+  PolicyLoss(std::span<const BatchEntry> entries, const grpo::LossSettings& settings,
              const grpo::Denominators& denominators, Threshold threshold, at::Device device);
 
   ops::TokenSlopes slopes(const ops::TokenScores& scores) override;

@@ -35,7 +35,7 @@ constexpr const char* kRewardKeys[] = {"cosine_min_value_wrong",
                                        "reward_rules",
                                        "reward_python"};
 
-// A scalar becomes a number or a flag where it reads as one and was not quoted.
+// An unquoted scalar that parses as a number or a boolean becomes one.
 Json scalar(const YamlNode& node) {
   if (node.quoted) return node.text;
   if (train::is_null(node)) return nullptr;
@@ -57,23 +57,25 @@ Json json_of(const YamlNode& node) {
   return map;
 }
 
-// Completions are compared as text, in which half a character never is.
+// A stop text with a partial UTF-8 character would never match: completions are compared as text.
 void check_characters(const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto length = data::character_length(std::string_view(text).substr(at));
     if (length == 0)
-      throw std::runtime_error(fmt::format(
-          "generation_kwargs: stop: byte {} of {} (0x{:02x}) begins no whole character of UTF-8",
-          at + 1, text.size(), static_cast<unsigned char>(text[at])));
+      throw std::runtime_error(
+          fmt::format("generation_kwargs: stop: byte {} of {} (0x{:02x}) is not the start of a "
+                      "valid UTF-8 character",
+                      at + 1, text.size(), static_cast<unsigned char>(text[at])));
     at += length;
   }
 }
 
-std::vector<std::string> stop_texts(const Json& said) {
+std::vector<std::string> stop_texts(const Json& stop) {
   std::vector<std::string> texts;
-  for (const auto& text : said.is_array() ? said : Json::array({said})) {
+  for (const auto& text : stop.is_array() ? stop : Json::array({stop})) {
     if (!text.is_string() || text.get<std::string>().empty())
-      throw std::runtime_error("generation_kwargs: stop wants texts that are not empty");
+      throw std::runtime_error(
+          "generation_kwargs: stop must be a non-empty text or a list of non-empty texts");
     check_characters(text.get_ref<const std::string&>());
     texts.push_back(text);
   }
@@ -82,26 +84,27 @@ std::vector<std::string> stop_texts(const Json& said) {
 
 }  // namespace
 
-rollout::Wanted wanted_of(const train::TrainConfig& config) {
+rollout::GenerationSettings generation_settings(const train::TrainConfig& config) {
   const GrpoValues values(config);
-  rollout::Wanted wanted;
-  wanted.sampling.temperature = values.number("temperature").value_or(1);
-  if (wanted.sampling.temperature <= 0)
+  rollout::GenerationSettings settings;
+  settings.sampling.temperature = values.number("temperature").value_or(1);
+  if (settings.sampling.temperature <= 0)
     throw std::runtime_error(
-        "temperature: completions of one prompt must differ; need more than 0");
-  wanted.sampling.top_k = std::max<std::int64_t>(0, values.whole("top_k").value_or(0));
-  wanted.sampling.top_p = values.number("top_p").value_or(1);
-  wanted.sampling.min_p = values.number("min_p").value_or(0);
-  wanted.repetition_penalty = values.number("repetition_penalty").value_or(1);
-  wanted.most_tokens = values.whole("max_completion_length").value_or(512);
-  if (wanted.most_tokens < 1) throw std::runtime_error("max_completion_length: need at least 1");
+        "temperature: must be above 0, because the completions of one prompt must differ");
+  settings.sampling.top_k = std::max<std::int64_t>(0, values.whole("top_k").value_or(0));
+  settings.sampling.top_p = values.number("top_p").value_or(1);
+  settings.sampling.min_p = values.number("min_p").value_or(0);
+  settings.repetition_penalty = values.number("repetition_penalty").value_or(1);
+  settings.max_tokens = values.whole("max_completion_length").value_or(512);
+  if (settings.max_tokens < 1)
+    throw std::runtime_error("max_completion_length: must be at least 1");
   const auto more = json_of(values.node("generation_kwargs"));
-  if (more.contains("stop")) wanted.stop_texts = stop_texts(more.at("stop"));
+  if (more.contains("stop")) settings.stop_texts = stop_texts(more.at("stop"));
   for (const auto& [key, value] : more.items())
     if (key != "stop" && !values.uses_server())
-      throw std::runtime_error(
-          fmt::format("generation_kwargs: {} is not known here; there is stop (texts)", key));
-  return wanted;
+      throw std::runtime_error(fmt::format(
+          "generation_kwargs: {} is not supported without a server; supported: stop (texts)", key));
+  return settings;
 }
 
 http::Address server_address(const train::TrainConfig& config) {
@@ -110,14 +113,14 @@ http::Address server_address(const train::TrainConfig& config) {
   const char* key = base.empty() ? "vllm_server_host" : "vllm_server_base_url";
   if (base.starts_with("https://"))
     throw std::runtime_error(
-        fmt::format("{}: https is not spoken; put a proxy on this machine before the server and "
-                    "use http",
+        fmt::format("{}: https is not supported; use http to a proxy on this machine that "
+                    "forwards to the server",
                     key));
   try {
     if (!base.empty()) return http::address_of(base);
     auto address = http::address_of("http://" + values.text("vllm_server_host") + ":" +
                                     values.text("vllm_server_port"));
-    if (!address.path.empty()) throw std::runtime_error("it is a host's name or address alone");
+    if (!address.path.empty()) throw std::runtime_error("it must be a host name or address only");
     return address;
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(fmt::format("{}: {}", key, e.what()));
@@ -125,30 +128,32 @@ http::Address server_address(const train::TrainConfig& config) {
 }
 
 nlohmann::json server_request(const train::TrainConfig& config) {
-  constexpr const char* kOurs[] = {"model",
-                                   "prompt",
-                                   "n",
-                                   "max_tokens",
-                                   "temperature",
-                                   "top_p",
-                                   "top_k",
-                                   "min_p",
-                                   "seed",
-                                   "stop_token_ids",
-                                   "repetition_penalty",
-                                   "stream",
-                                   "echo",
-                                   "logprobs",
-                                   "best_of",
-                                   "return_token_ids",
-                                   "return_tokens_as_token_ids"};
+  constexpr const char* kReserved[] = {"model",
+                                       "prompt",
+                                       "n",
+                                       "max_tokens",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "seed",
+                                       "stop_token_ids",
+                                       "repetition_penalty",
+                                       "stream",
+                                       "echo",
+                                       "logprobs",
+                                       "best_of",
+                                       "return_token_ids",
+                                       "return_tokens_as_token_ids"};
   const GrpoValues values(config);
   nlohmann::json request = nlohmann::json::object();
   const auto more = json_of(values.node("generation_kwargs"));
   for (const auto& [key, value] : more.items()) {
-    if (std::ranges::find(kOurs, std::string_view(key)) != std::end(kOurs))
-      throw std::runtime_error(fmt::format(
-          "generation_kwargs: {} is set for the server by other keys of the recipe", key));
+    if (std::ranges::find(kReserved, std::string_view(key)) != std::end(kReserved))
+      throw std::runtime_error(
+          fmt::format("generation_kwargs: {} cannot be set here; other keys of the recipe set it "
+                      "for the server",
+                      key));
     if (key != "stop") request[key] = nlohmann::json(value);
   }
   if (const auto regex = values.text("vllm_structured_outputs_regex"); !regex.empty())
@@ -158,10 +163,10 @@ nlohmann::json server_request(const train::TrainConfig& config) {
 
 rewards::Settings reward_settings(const train::TrainConfig& config) {
   const GrpoValues values(config);
-  nlohmann::json said = nlohmann::json::object();
+  nlohmann::json given = nlohmann::json::object();
   for (const char* key : kRewardKeys)
-    if (values.said(key)) said[key] = nlohmann::json(json_of(values.node(key)));
-  return rewards::read_settings(said);
+    if (values.said(key)) given[key] = nlohmann::json(json_of(values.node(key)));
+  return rewards::read_settings(given);
 }
 
 std::vector<std::string> reward_names(const train::TrainConfig& config) {
@@ -215,8 +220,8 @@ grpo::AdaptiveEntropy adaptive_entropy(const train::TrainConfig& config) {
           {.adaptive = values.flag("use_adaptive_entropy"),
            .target = number("entropy_target", .2),
            .delta = number("entropy_coef_delta", .005),
-           .least = number("entropy_coef_min", 0),
-           .most = number("entropy_coef_max", 1)}};
+           .min = number("entropy_coef_min", 0),
+           .max = number("entropy_coef_max", 1)}};
 }
 
 }  // namespace mgpu::rl

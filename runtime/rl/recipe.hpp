@@ -10,21 +10,21 @@
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rollout/engine.hpp"
 
-// What a recipe of task grpo says, as its parts want it. Every function throws std::runtime_error
-// ("key: what is wrong").
+// Reads the keys of a recipe with task grpo into the settings of each component. Every function
+// throws std::runtime_error ("key: reason").
 namespace mgpu::rl {
 
-// Without stop tokens and without a way to text.
-rollout::Wanted wanted_of(const train::TrainConfig& config);
+// Without stop_tokens and text_of, which need the tokenizer.
+rollout::GenerationSettings generation_settings(const train::TrainConfig& config);
 
 rewards::Settings reward_settings(const train::TrainConfig& config);
 std::vector<std::string> reward_names(const train::TrainConfig& config);
-// One a name.
+// One weight per reward name.
 std::vector<double> reward_weights(const train::TrainConfig& config);
 
 PromptOptions prompt_options(const train::TrainConfig& config);
 
-// Where the server is that generates, and what its requests have besides.
+// The address of the server that generates, and additional fields of its requests.
 http::Address server_address(const train::TrainConfig& config);
 nlohmann::json server_request(const train::TrainConfig& config);
 

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolder = "training_state_reference";
 
-// Without its adapters the policy is what it was, unless it began with some or trains more.
+// The policy without its adapters is the initial policy, unless it started from an adapter or
+// trains more than adapters.
 bool needs_copy(const train::TrainConfig& config,
                 const std::optional<train::AdapterSource>& adapter, const train::Role& role) {
   return !config.use_peft || adapter || !config.lora_modules_to_save.empty() || role.held();
@@ -36,20 +37,20 @@ Reference::Reference(const train::TrainConfig& config, const train::ModelSource&
                      const std::optional<train::AdapterSource>& adapter,
                      const model::TransformerOptions& options, const train::Role& role,
                      parallel::Shards& policy, comm::Comm& comm)
-    : post_(role, policy.device(), comm),
+    : placement_(role, policy.device(), comm),
       transformer_(source.config,
-                   frozen(options, needs_copy(config, adapter, role), post_.device())),
+                   frozen(options, needs_copy(config, adapter, role), placement_.device())),
       rank_(comm.rank()),
       world_(comm.world()) {
   if (!needs_copy(config, adapter, role)) {
     provider_ = &policy;
     return;
   }
-  if (!post_.here()) return;
-  const c10::OptionalDeviceGuard guard(post_.device());
+  if (!placement_.local()) return;
+  const c10::OptionalDeviceGuard guard(placement_.device());
   train::AdapterShape shape;
   if (adapter) shape = train::shape_of(*adapter, source.config);
-  own_ = post_.make_shards(
+  own_ = placement_.make_shards(
       source.config,
       model::lay_out(source.config, shape.layers, train::four_bit_of(config, source)),
       options.dtype);
@@ -73,12 +74,13 @@ void Reference::move(parallel::Shards& policy, double alpha) {
   moved_ = true;
 }
 
-// A tensor is whole while it is visited, so that each rank of those that have it writes some.
+// Every visited tensor is complete on each rank that has the model, so these ranks take turns
+// writing.
 checkpoint::FileRecord Reference::write(const std::string& checkpoint_folder) {
   const auto folder = fs::path(checkpoint_folder) / kFolder;
   fs::create_directories(folder);
-  const int writers = post_.held() ? 1 : world_;
-  const int writer = post_.held() ? 0 : rank_;
+  const int writers = placement_.resident() ? 1 : world_;
+  const int writer = placement_.resident() ? 0 : rank_;
   std::vector<checkpoint::TensorPlan> plan;
   const auto mine = [&, number = 0]() mutable { return number++ % writers == writer; };
   if (own_) {
@@ -108,7 +110,7 @@ void Reference::read(const std::string& checkpoint_folder) {
   if (!fs::exists(folder)) return;
   moved_ = true;
   if (!own_) return;
-  const c10::OptionalDeviceGuard guard(post_.device());
+  const c10::OptionalDeviceGuard guard(placement_.device());
   std::size_t missing = 0;
   for (const auto& unit : own_->layout().units) missing += unit.trained.slots.size();
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -121,7 +123,7 @@ void Reference::read(const std::string& checkpoint_folder) {
   }
   if (missing > 0)
     throw std::runtime_error(
-        fmt::format("{}: {} tensors of the reference are missing", folder.string(), missing));
+        fmt::format("{}: {} tensors of the reference model are missing", folder.string(), missing));
 }
 
 }  // namespace mgpu::rl

@@ -15,34 +15,34 @@
 
 namespace mgpu::rl {
 
-// The model that the policy is held near: what it was when training began, or what it has been
-// moved to since. With adapters that is the policy without them; else, and where the role has a GPU
-// of its own, a copy that does not learn.
+// The reference model, near which the KL penalty keeps the policy: the policy at the start of
+// training, or what it was moved to since. With adapters it is the policy without them; otherwise,
+// and if the role has a GPU of its own, it is a frozen copy.
 class Reference {
  public:
-  // `adapter`: one that the policy went on from, or nothing.
+  // `adapter`: the adapter that the policy started from, if any.
   Reference(const train::TrainConfig& config, const train::ModelSource& source,
             const std::optional<train::AdapterSource>& adapter,
             const model::TransformerOptions& options, const train::Role& role,
             parallel::Shards& policy, comm::Comm& comm);
 
-  const Placement& post() const { return post_; }
+  const Placement& placement() const { return placement_; }
 
-  // These two where it is computed with.
+  // Call these two only on ranks that compute it (placement().local()).
   at::Tensor log_probs(const model::DeviceBatch& batch, double temperature);
-  model::WeightProvider& provider() { return *provider_; }  // the policy's or its own
+  model::Keeper& keeper() { return *keeper_; }  // the policy's weights, or the copy
 
-  // Moves it towards the policy: (1 - alpha) of it and alpha of that. All ranks call it.
+  // Moves it towards the policy: (1 - alpha) * reference + alpha * policy. All ranks call it.
   void move(parallel::Shards& policy, double alpha);
 
-  // A reference that has moved is part of a checkpoint's training state. All ranks call these; each
-  // writes a part, and a read takes the parts of any number of ranks.
+  // A reference model that has moved is part of a checkpoint's training state. All ranks call
+  // these. Each rank writes a part; read() accepts the parts of any number of ranks.
   bool moved() const { return moved_; }
   checkpoint::FileRecord write(const std::string& checkpoint_folder);
-  void read(const std::string& checkpoint_folder);  // does nothing where it has not moved
+  void read(const std::string& checkpoint_folder);  // does nothing if the checkpoint has none
 
  private:
-  Placement post_;
+  Placement placement_;
   std::unique_ptr<parallel::Shards> own_;
   model::WeightProvider* provider_ = nullptr;
   model::Transformer transformer_;

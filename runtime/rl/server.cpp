@@ -29,7 +29,7 @@ servers::milliseconds seconds(double number) {
   return servers::milliseconds(static_cast<std::int64_t>(number * 1000));
 }
 
-// 0.0.0.0 is the host of rank 0, wherever the others are.
+// 0.0.0.0 means the host of rank 0, also for ranks on other nodes.
 http::Address address_of(const train::TrainConfig& config, const rendezvous::Contract& contract) {
   auto address = server_address(config);
   if (address.host == "0.0.0.0" || address.host == "::")
@@ -37,15 +37,16 @@ http::Address address_of(const train::TrainConfig& config, const rendezvous::Con
   return address;
 }
 
-servers::Drawing drawing_of(rollout::Wanted wanted, std::int64_t vocabulary, const json& request) {
-  return {.temperature = wanted.sampling.temperature,
-          .top_p = wanted.sampling.top_p,
-          .min_p = wanted.sampling.min_p,
-          .repetition_penalty = wanted.repetition_penalty,
-          .top_k = wanted.sampling.top_k,
-          .most_tokens = wanted.most_tokens,
-          .stop_tokens = std::move(wanted.stop_tokens),
-          .stop_texts = std::move(wanted.stop_texts),
+servers::SamplingParams sampling_params(rollout::GenerationSettings settings,
+                                        std::int64_t vocabulary, const json& request) {
+  return {.temperature = settings.sampling.temperature,
+          .top_p = settings.sampling.top_p,
+          .min_p = settings.sampling.min_p,
+          .repetition_penalty = settings.repetition_penalty,
+          .top_k = settings.sampling.top_k,
+          .max_tokens = settings.max_tokens,
+          .stop_tokens = std::move(settings.stop_tokens),
+          .stop_texts = std::move(settings.stop_texts),
           .more = request,
           .vocabulary = vocabulary};
 }
@@ -53,120 +54,124 @@ servers::Drawing drawing_of(rollout::Wanted wanted, std::int64_t vocabulary, con
 }  // namespace
 
 Server::Server(const train::TrainConfig& config, const rendezvous::Contract& contract,
-               const Needs& needs, comm::Comm& comm, c10::Device device)
+               const Requirements& required, comm::Comm& comm, c10::Device device)
     : config_(config),
       contract_(contract),
       comm_(comm),
       device_(device),
       request_(server_request(config)),
-      caller_(address_of(config, contract)) {
-  check_weights(needs);
-  if (comm_.rank() == 0) recognise(needs);
-  const json told{{"model", facts_.model}, {"workers", workers_}};
+      client_(address_of(config, contract)) {
+  check_weights(required);
+  if (comm_.rank() == 0) identify(required);
+  const json own{{"model", served_.model}, {"workers", workers_}};
   const auto shared =
-      json::parse(comm::share_text(comm_, told.dump(), device_, "what the server says of itself"));
-  facts_.model = shared.at("model");
+      json::parse(comm::share_text(comm_, own.dump(), device_, "the server's model and workers"));
+  served_.model = shared.at("model");
   workers_ = shared.at("workers");
-  check_gpus(needs.gpus);
+  check_gpus(required.gpus);
 }
 
-// Seconds that a rank may take while the others wait for it in a collective.
-double Server::patience() const {
+// Seconds that a rank may take while the other ranks wait for it in a collective.
+double Server::rank_time_limit() const {
   const auto all = static_cast<double>(config_.ddp_timeout);
   return comm_.world() > 1 ? .8 * all : all;
 }
 
-// What no server could do for this recipe.
-void Server::check_weights(const Needs& needs) const {
-  if (needs.new_rows)
+// Rejects recipes that no server supports.
+void Server::check_weights(const Requirements& required) const {
+  if (required.new_rows)
     throw std::runtime_error(
-        "vllm_mode: server: the policy has new tokens, for which the server's model has no rows; "
-        "save the model with them first, or leave vllm_mode out");
+        "vllm_mode: server: the policy has new tokens, for which the server's model has no "
+        "embeddings; "
+        "save the model with the new tokens first, or remove vllm_mode");
   if (sends_adapter() && !config_.lora_modules_to_save.empty())
     throw std::runtime_error(
-        "vllm_mode: server: vLLM takes no adapters with lora_modules_to_save; leave these out, or "
-        "vllm_mode");
+        "vllm_mode: server: vLLM does not support adapters with lora_modules_to_save; remove "
+        "lora_modules_to_save or vllm_mode");
   if (!sends_adapter() && !device_.is_cuda())
     throw std::runtime_error(
-        "vllm_mode: server: all weights reach a server over NCCL, which needs GPUs, and this job "
-        "runs on CPUs; train an adapter (lora_r: 16), or leave vllm_mode out");
+        "vllm_mode: server: full weights are sent to a server over NCCL, which needs GPUs, but "
+        "this job "
+        "runs on CPUs; train an adapter (lora_r: 16), or remove vllm_mode");
 }
 
-std::string Server::start() const {
-  return servers::start_command(config_.model_name_or_path, caller_.address().port,
+std::string Server::start_command() const {
+  return servers::start_command(config_.model_name_or_path, client_.address().port,
                                 sends_adapter() ? config_.lora_r : 0);
 }
 
-void Server::recognise(const Needs& needs) {
+void Server::identify(const Requirements& required) {
   auto limit = GrpoValues(config_).number("vllm_server_timeout").value_or(240);
-  if (limit > patience()) {
-    limit = patience();
+  if (limit > rank_time_limit()) {
+    limit = rank_time_limit();
     notes_.push_back(
-        fmt::format("vllm_server_timeout is cut to {:.0f} s: the other ranks wait for {} s "
+        fmt::format("vllm_server_timeout is reduced to {:.0f} s: the other ranks wait at most {} s "
                     "(ddp_timeout)",
                     limit, config_.ddp_timeout));
   }
-  servers::wait_for(caller_, {.limit = seconds(limit)}, start(),
+  servers::wait_for(client_, {.limit = seconds(limit)}, start_command(),
                     [](const std::string& line) { std::cerr << "mgpu-train: " << line << "\n"; });
-  facts_ = servers::recognise(caller_, start());
-  if (const auto all = needs.prompt + needs.completion; facts_.longest > 0 && facts_.longest < all)
+  served_ = servers::identify(client_, start_command());
+  if (const auto all = required.prompt + required.completion;
+      served_.longest > 0 && served_.longest < all)
     throw std::runtime_error(fmt::format(
-        "the server at {} reads {} tokens (max_model_len), and prompts of up to {} with "
-        "completions of up to {} have {}; start it with --max-model-len {}",
-        caller_.url(), facts_.longest, needs.prompt, needs.completion, all, all));
-  notes_.push_back(
-      fmt::format("completions come from {} by the server at {}", facts_.model, caller_.url()));
-  if (!servers::same_model(facts_.root, config_.model_name_or_path))
-    notes_.push_back(fmt::format("warning: the server has {}, and what learns is {}", facts_.root,
-                                 config_.model_name_or_path));
-  workers_ = servers::workers_of(caller_);
-  check_inside();
+        "the server at {} supports {} tokens (max_model_len), but prompts of up to {} and "
+        "completions of up to {} tokens need {}; start it with --max-model-len {}",
+        client_.url(), served_.longest, required.prompt, required.completion, all, all));
+  notes_.push_back(fmt::format("completions are generated by {} on the server at {}", served_.model,
+                               client_.url()));
+  if (!servers::same_model(served_.root, config_.model_name_or_path))
+    notes_.push_back(fmt::format("warning: the server runs {}, but the trained model is {}",
+                                 served_.root, config_.model_name_or_path));
+  workers_ = servers::workers_of(client_);
+  check_server_info();
 }
 
-void Server::check_inside() {
-  const auto inside = servers::look_inside(caller_);
+void Server::check_server_info() {
+  const auto info = servers::read_server_info(client_);
   if (!sends_adapter()) {
-    if (!inside.shown || workers_ == 0)
+    if (!info.shown || workers_ == 0)
       throw std::runtime_error(
-          fmt::format("the server at {} takes no weights: it is not in development mode "
-                      "(/server_info is not there); start it with\n    {}",
-                      caller_.url(), start()));
-    if (!inside.takes_weights)
+          fmt::format("the server at {} does not accept weights: it is not in development mode "
+                      "(it has no /server_info); start it with\n    {}",
+                      client_.url(), start_command()));
+    if (!info.takes_weights)
       throw std::runtime_error(fmt::format(
-          "the server at {} has no weight-transfer engine, so the weights that learn cannot reach "
-          "it; start it with\n    {}",
-          caller_.url(), start()));
+          "the server at {} has no weight-transfer engine and cannot receive the trained weights; "
+          "start it with\n    {}",
+          client_.url(), start_command()));
   }
-  if (sends_adapter() && inside.data_parallel > 1)
+  if (sends_adapter() && info.data_parallel > 1)
     throw std::runtime_error(fmt::format(
-        "the server at {} runs {} copies of the model, of which one would get the adapter; start "
+        "the server at {} runs {} copies of the model, but only one would get the adapter; start "
         "it without --data-parallel-size",
-        caller_.url(), inside.data_parallel));
-  if (!inside.shown)
+        client_.url(), info.data_parallel));
+  if (!info.shown)
     notes_.push_back(
-        "the server does not say its logprobs mode; with any but --logprobs-mode "
-        "processed_logprobs sampling/importance_sampling_ratio is not what it seems");
-  else if (inside.log_probs != "processed_logprobs")
-    notes_.push_back(fmt::format(
-        "warning: the server's logprobs mode is {}, so its log-probs are not those of what it drew "
-        "from; start it with --logprobs-mode processed_logprobs",
-        inside.log_probs.empty() ? "not known" : inside.log_probs));
+        "the server does not report its logprobs mode; sampling/importance_sampling_ratio is only "
+        "correct with --logprobs-mode processed_logprobs");
+  else if (info.log_probs != "processed_logprobs")
+    notes_.push_back(
+        fmt::format("warning: the server's logprobs mode is {}, so its log-probs do not belong to "
+                    "the distribution "
+                    "it samples from; start it with --logprobs-mode processed_logprobs",
+                    info.log_probs.empty() ? "unknown" : info.log_probs));
 }
 
 void Server::check_gpus(const std::vector<std::int64_t>& gpus) const {
-  if (!device_.is_cuda() || !servers::is_this_host(caller_.address().host)) return;
+  if (!device_.is_cuda() || !servers::is_this_host(client_.address().host)) return;
   std::optional<std::string> visible;
   if (const char* set = std::getenv(rendezvous::variable::kCudaVisibleDevices)) visible = set;
-  const auto port = static_cast<std::uint16_t>(std::stoi(caller_.address().port));
+  const auto port = static_cast<std::uint16_t>(std::stoi(client_.address().port));
   const auto found = servers::listeners("/proc", port);
   for (const auto number : gpus) {
     const auto gpu = servers::gpu_of_rank(visible, static_cast<int>(number));
-    if (const auto* user = servers::user_of(found, workers_, gpu))
+    if (const auto* user = servers::listener_on(found, workers_, gpu))
       throw std::runtime_error(fmt::format(
-          "GPU {} is used by rank {} and by the server at {} ({}, pid {}); give them different "
-          "ones with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where our own engine "
-          "generates on the GPUs that train",
-          gpu, contract_.rank, caller_.url(), user->name, user->pid));
+          "GPU {} is used by rank {} and by the server at {} ({}, pid {}); assign them different "
+          "GPUs with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where the built-in engine "
+          "generates on the training GPUs",
+          gpu, contract_.rank, client_.url(), user->name, user->pid));
   }
 }
 
@@ -175,35 +180,36 @@ std::unique_ptr<WeightSync> Server::adapter_sync(train::Saver& saver) const {
   if (comm_.rank() == 0) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     adapters = std::make_unique<servers::Adapters>(
-        caller_, config_.output_dir + "/server_adapters", start(),
+        client_, config_.output_dir + "/server_adapters", start_command(),
         fmt::format("{:x}-{:x}", now, static_cast<unsigned>(::getpid())));
-    adapters->clean(facts_);
+    adapters->clean(served_);
   }
   return make_adapter_sync(std::move(adapters), saver, comm_, device_);
 }
 
 std::unique_ptr<WeightSync> Server::transfer_sync(train::Learner& learner) const {
-  TransferOptions options{.server = caller_, .model = facts_.model, .meeting = {}};
+  TransferOptions options{.server = client_, .model = served_.model, .group = {}};
   std::unique_ptr<servers::Transport> transport;
   if (comm_.rank() == 0) {
     const auto port = GrpoValues(config_).whole("vllm_group_port").value_or(51216);
-    const auto said = json::parse(caller_.get("/version", seconds(10)).body, nullptr, false);
-    const auto version = said.is_object() ? said.value("version", std::string()) : std::string();
-    options.meeting = {.address = servers::address_towards(caller_.address().host),
-                       .port = static_cast<int>(port),
-                       .workers = workers_,
-                       .packs_at_init = servers::packs_at_init(version)};
-    transport = servers::make_nccl_transport(options.meeting, device_);
+    const auto answer = json::parse(client_.get("/version", seconds(10)).body, nullptr, false);
+    const auto version =
+        answer.is_object() ? answer.value("version", std::string()) : std::string();
+    options.group = {.address = servers::local_address_for(client_.address().host),
+                     .port = static_cast<int>(port),
+                     .workers = workers_,
+                     .packs_at_init = servers::packs_at_init(version)};
+    transport = servers::make_nccl_transport(options.group, device_);
   }
   return make_transfer_sync(options, std::move(transport), learner.shards(), comm_);
 }
 
 std::unique_ptr<Generator> Server::generator(const train::ModelSource& source,
                                              train::Learner& learner, train::Saver& saver,
-                                             rollout::Wanted wanted) {
+                                             rollout::GenerationSettings settings) {
   return std::make_unique<ServerGenerator>(
-      caller_, drawing_of(std::move(wanted), source.config.vocab_size, request_),
-      seconds(patience()), sends_adapter() ? adapter_sync(saver) : transfer_sync(learner));
+      client_, sampling_params(std::move(settings), source.config.vocab_size, request_),
+      seconds(rank_time_limit()), sends_adapter() ? adapter_sync(saver) : transfer_sync(learner));
 }
 
 }  // namespace mgpu::rl

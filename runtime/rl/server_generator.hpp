@@ -10,25 +10,25 @@
 
 namespace mgpu::rl {
 
-// A server that somebody runs. Each rank asks for its own prompts, a request each.
+// Generates on an external server. Each rank sends one request per prompt of its own.
 class ServerGenerator : public Generator {
  public:
-  ServerGenerator(const servers::Caller& server, servers::Drawing drawing,
+  ServerGenerator(const servers::ServerClient& server, servers::SamplingParams sampling,
                   servers::milliseconds limit, std::unique_ptr<WeightSync> sync);
 
-  // Sends nothing if the server has the weights of that step.
-  void renew(std::int64_t step) override;
+  // Sends nothing if the server already has the weights of that step.
+  void sync_weights(std::int64_t step) override;
   std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Prompt>& prompts) override;
+      const std::vector<rollout::Request>& requests) override;
   void finish() override { sync_->finish(); }
 
  private:
-  const servers::Caller& server_;
-  servers::Drawing drawing_;
+  const servers::ServerClient& server_;
+  servers::SamplingParams sampling_;
   servers::milliseconds limit_;
   std::unique_ptr<WeightSync> sync_;
   std::string model_;
-  std::optional<std::int64_t> step_;  // whose weights the server has
+  std::optional<std::int64_t> step_;  // the step whose weights the server has
 };
 
 }  // namespace mgpu::rl

@@ -20,7 +20,7 @@ class AdapterSync : public WeightSync {
     if (adapters_) version = adapters_->next(step);
     saver_.write_adapter(version.folder);
     if (adapters_) adapters_->load(version);
-    // Nobody has the name before the server has the adapter.
+    // Ranks get the name only after the server has loaded the adapter.
     return comm::share_text(comm_, version.name, device_, "the adapter's name on the server");
   }
 
@@ -28,8 +28,9 @@ class AdapterSync : public WeightSync {
     if (!adapters_) return;
     try {
       adapters_->finish();
-    } catch (const std::runtime_error& e) {  // training is done; what is left there harms nobody
-      std::cerr << "mgpu-train: the last adapter stays on the server: " << e.what() << "\n";
+    } catch (const std::runtime_error& e) {  // training is done and a loaded adapter does no harm
+      std::cerr << "mgpu-train: cannot remove the last adapter from the server: " << e.what()
+                << "\n";
     }
   }
 
@@ -40,7 +41,7 @@ class AdapterSync : public WeightSync {
   c10::Device device_;
 };
 
-// As Shards::visit goes through them.
+// In the order of Shards::visit.
 std::vector<servers::SentTensor> tensors_of(const parallel::Shards& shards) {
   std::vector<servers::SentTensor> tensors;
   const auto& units = shards.layout().units;
@@ -58,7 +59,7 @@ class TransferSync : public WeightSync {
       : model_(options.model), shards_(shards), comm_(comm) {
     if (transport)
       transfer_ = std::make_unique<servers::WeightTransfer>(
-          options.server, options.meeting, tensors_of(shards), std::move(transport));
+          options.server, options.group, tensors_of(shards), std::move(transport));
   }
 
   std::string send(std::int64_t) override {

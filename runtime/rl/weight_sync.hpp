@@ -12,8 +12,8 @@
 
 namespace mgpu::rl {
 
-// How a server comes to have the weights of the policy. All ranks make each call together; rank 0
-// speaks to the server.
+// Sends the policy's weights to a server. All ranks make each call together; only rank 0
+// communicates with the server.
 class WeightSync {
  public:
   WeightSync() = default;
@@ -21,22 +21,24 @@ class WeightSync {
   WeightSync& operator=(const WeightSync&) = delete;
   virtual ~WeightSync() = default;
 
-  // The server answers with the weights after this step when it returns. Gives the model's name in
-  // requests.
+  // When it returns, the server generates with the weights after this step. Returns the model name
+  // to use in requests.
   virtual std::string send(std::int64_t step) = 0;
   virtual void finish() = 0;
 };
 
-// The adapter, through a folder that both see. `adapters` is rank 0's, null elsewhere.
+// Sends the adapter through a folder that this job and the server share. `adapters` is null on
+// ranks other than 0.
 std::unique_ptr<WeightSync> make_adapter_sync(std::unique_ptr<servers::Adapters> adapters,
                                               train::Saver& saver, comm::Comm& comm,
                                               c10::Device device);
 
-// All weights, past HTTP; they keep the model's name. `transport` is rank 0's, null elsewhere.
+// Sends all weights, over NCCL instead of HTTP; the model name stays. `transport` is null on ranks
+// other than 0.
 struct TransferOptions {
-  const servers::Caller& server;
+  const servers::ServerClient& server;
   std::string model;
-  servers::Meeting meeting;
+  servers::TransferGroup group;
 };
 std::unique_ptr<WeightSync> make_transfer_sync(const TransferOptions& options,
                                                std::unique_ptr<servers::Transport> transport,

@@ -12,9 +12,9 @@
 namespace mgpu::rollout {
 namespace {
 
-constexpr std::size_t kSpecialTokens = 8;  // that may stand within a stop text and show nothing
+constexpr std::size_t kSpecialTokens = 8;  // that may lie within a stop text and have no text
 
-// Nobody's page besides.
+// Includes page 0, which is never allocated.
 std::int64_t all_pages(const EngineOptions& options) {
   if (options.pages > 0) return options.pages + 1;
   return options.sequences * (pages_in(options.longest + options.burst) + 1) + 1;
@@ -36,156 +36,159 @@ Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
   tokens += other.tokens;
   prompts += other.prompts;
   prompt_tokens += other.prompt_tokens;
-  stepping += other.stepping;
-  reading += other.reading;
+  decode_seconds += other.decode_seconds;
+  prefill_seconds += other.prefill_seconds;
   return *this;
 }
 
-std::vector<std::vector<Completion>> Engine::generate(const std::vector<Prompt>& prompts,
-                                                      const Wanted& wanted) {
-  Work work{.prompts = prompts,
-            .wanted = wanted,
+std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>& requests,
+                                                      const GenerationSettings& settings) {
+  Work work{.requests = requests,
+            .settings = settings,
             .recordings = ops::Recording::Store(options_.model.device)};
-  work.made.resize(prompts.size());
-  for (std::size_t p = 0; p < prompts.size(); ++p) {
-    const auto size = static_cast<std::int64_t>(prompts[p].tokens.size());
+  work.completions.resize(requests.size());
+  for (std::size_t p = 0; p < requests.size(); ++p) {
+    const auto size = static_cast<std::int64_t>(requests[p].tokens.size());
     if (size == 0) throw std::runtime_error(fmt::format("prompt {} is empty", p));
-    if (size + wanted.most_tokens > options_.longest)
-      throw std::runtime_error(
-          fmt::format("prompt {} has {} tokens, which with {} of the completion is more than {}", p,
-                      size, wanted.most_tokens, options_.longest));
-    work.made[p].resize(prompts[p].seeds.size());
-    for (std::size_t i = 0; i < prompts[p].seeds.size(); ++i) work.waiting.emplace_back(p, i);
+    if (size + settings.max_tokens > options_.longest)
+      throw std::runtime_error(fmt::format(
+          "prompt {} has {} tokens; with a completion of {} that exceeds the maximum of {}", p,
+          size, settings.max_tokens, options_.longest));
+    work.completions[p].resize(requests[p].seeds.size());
+    for (std::size_t i = 0; i < requests[p].seeds.size(); ++i) work.waiting.emplace_back(p, i);
   }
   counts_ = {};
   while (true) {
     const auto start = std::chrono::steady_clock::now();
     admit(work);
     const auto middle = std::chrono::steady_clock::now();
-    counts_.reading += std::chrono::duration<double>(middle - start).count();
+    counts_.prefill_seconds += std::chrono::duration<double>(middle - start).count();
     if (work.running.empty() && work.waiting.empty()) break;
     run_burst(work);
-    counts_.stepping +=
+    counts_.decode_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - middle).count();
   }
-  return std::move(work.made);
+  return std::move(work.completions);
 }
 
-// Pages of a completion, those that it shares with others left out.
-std::int64_t Engine::pages_for(std::size_t prompt_tokens, const Wanted& wanted) const {
+// Pages of a completion, without those that it shares with others.
+std::int64_t Engine::pages_for(std::size_t prompt_tokens,
+                               const GenerationSettings& settings) const {
   const auto size = static_cast<std::int64_t>(prompt_tokens);
-  return pages_in(size + wanted.most_tokens + options_.burst) - size / ops::kPageTokens;
+  return pages_in(size + settings.max_tokens + options_.burst) - size / ops::kPageTokens;
 }
 
-bool Engine::has_room(const Work& work, std::size_t prompt, bool read) const {
-  const auto size = work.prompts[prompt].tokens.size();
-  const auto wanted =
-      pages_for(size, work.wanted) + (read ? 0 : pages_in(static_cast<std::int64_t>(size)));
-  return static_cast<std::int64_t>(pool_.free()) >= wanted;
+bool Engine::has_free_pages(const Work& work, std::size_t prompt, bool read) const {
+  const auto size = work.requests[prompt].tokens.size();
+  const auto needed =
+      pages_for(size, work.settings) + (read ? 0 : pages_in(static_cast<std::int64_t>(size)));
+  return static_cast<std::int64_t>(pool_.free()) >= needed;
 }
 
-// Fills the slots that are free. What ends with its first token makes room at once.
+// Fills the free slots. A completion that ends with its first token frees its slot at once.
 void Engine::admit(Work& work) {
-  const auto most = static_cast<std::size_t>(options_.sequences);
-  while (!work.waiting.empty() && work.running.size() < most) {
+  const auto max_count = static_cast<std::size_t>(options_.sequences);
+  while (!work.waiting.empty() && work.running.size() < max_count) {
     const auto first = work.running.size();
-    // Prompts are read together as far as they fit; the rest waits for the next round.
+    // As many prompts as fit are prefilled together; the rest waits for the next iteration.
     std::vector<std::size_t> to_read;
     std::int64_t tokens = 0;
-    while (!work.waiting.empty() && work.running.size() < most) {
+    while (!work.waiting.empty() && work.running.size() < max_count) {
       const auto [prompt, index] = work.waiting.front();
       const bool read = work.groups.contains(prompt);
-      if (!has_room(work, prompt, read)) break;
+      if (!has_free_pages(work, prompt, read)) break;
       if (!read) {
-        tokens += static_cast<std::int64_t>(work.prompts[prompt].tokens.size());
+        tokens += static_cast<std::int64_t>(work.requests[prompt].tokens.size());
         if (!to_read.empty() && tokens > options_.prompt_tokens) break;
-        Group group{.to_start = work.prompts[prompt].seeds.size()};
-        for (auto n = pages_in(static_cast<std::int64_t>(work.prompts[prompt].tokens.size()));
+        Group group{.unstarted = work.requests[prompt].seeds.size()};
+        for (auto n = pages_in(static_cast<std::int64_t>(work.requests[prompt].tokens.size()));
              n > 0; --n)
-          group.pages.push_back(pool_.take());
+          group.pages.push_back(pool_.allocate());
         work.groups.emplace(prompt, std::move(group));
         to_read.push_back(prompt);
       }
       work.waiting.pop_front();
-      start(work, prompt, index);
+      start_sequence(work, prompt, index);
     }
     if (work.running.size() == first) {
       if (work.running.empty())
-        throw std::runtime_error("the cache has no room for one sequence of that length");
+        throw std::runtime_error("the KV cache is too small for one sequence of that length");
       return;
     }
-    open_groups(work, to_read);
-    draw_first(work, first);
+    prefill_groups(work, to_read);
+    sample_first_tokens(work, first);
   }
 }
 
-// Reads prompts whose pages are there.
-void Engine::open_groups(Work& work, const std::vector<std::size_t>& prompts) {
+// Prefills prompts whose pages are allocated.
+void Engine::prefill_groups(Work& work, const std::vector<std::size_t>& prompts) {
   if (prompts.empty()) return;
-  std::vector<Reading> readings;
+  std::vector<Prefill> prefills;
   for (const auto prompt : prompts)
-    readings.push_back({work.prompts[prompt].tokens, work.groups.at(prompt).pages});
-  const auto logits = model_.read(readings);
+    prefills.push_back({work.requests[prompt].tokens, work.groups.at(prompt).pages});
+  const auto logits = model_.prefill(prefills);
   for (std::size_t i = 0; i < prompts.size(); ++i)
     work.groups.at(prompts[i]).logits = logits.select(0, static_cast<std::int64_t>(i));
   counts_.prompts += static_cast<std::int64_t>(prompts.size());
-  for (const auto& reading : readings)
-    counts_.prompt_tokens += static_cast<std::int64_t>(reading.tokens.size());
+  for (const auto& prefill : prefills)
+    counts_.prompt_tokens += static_cast<std::int64_t>(prefill.tokens.size());
 }
 
-// Gives a completion its slot and pages; the last page of the prompt, if it is not full, is copied
-// by draw_first().
-void Engine::start(Work& work, std::size_t prompt, std::size_t index) {
-  const auto& tokens = work.prompts[prompt].tokens;
+// Assigns a slot and pages to a completion. If the last page of the prompt is not full,
+// sample_first_tokens() copies it.
+void Engine::start_sequence(Work& work, std::size_t prompt, std::size_t index) {
+  const auto& tokens = work.requests[prompt].tokens;
   const auto& group = work.groups.at(prompt);
   Sequence sequence{.prompt = prompt,
                     .index = index,
                     .position = static_cast<std::int32_t>(tokens.size()),
-                    .seed = work.prompts[prompt].seeds[index]};
+                    .seed = work.requests[prompt].seeds[index]};
   const auto whole = tokens.size() / ops::kPageTokens;
   for (std::size_t i = 0; i < whole; ++i) {
     pool_.share(group.pages[i]);
     sequence.pages.push_back(group.pages[i]);
   }
-  for (auto n = pages_for(tokens.size(), work.wanted); n > 0; --n)
-    sequence.pages.push_back(pool_.take());
-  if (work.wanted.repetition_penalty != 1) sequence.read = tokens;
+  for (auto n = pages_for(tokens.size(), work.settings); n > 0; --n)
+    sequence.pages.push_back(pool_.allocate());
+  if (work.settings.repetition_penalty != 1) sequence.prompt_tokens = tokens;
   work.running.push_back(std::move(sequence));
 }
 
-// Whether that was its last token.
-bool Engine::take(Work& work, Sequence& sequence, std::int32_t token, float log_prob) const {
+// Returns whether that was its last token.
+bool Engine::append_token(Work& work, Sequence& sequence, std::int32_t token,
+                          float log_prob) const {
   if (token < 0)
-    throw std::runtime_error(fmt::format(
-        "prompt {}: after {} tokens the model's logits are not finite; lower learning_rate or look "
-        "at the weights",
-        sequence.prompt, sequence.made.tokens.size()));
-  auto& made = sequence.made;
+    throw std::runtime_error(
+        fmt::format("prompt {}: the model's logits are not finite after {} tokens; lower "
+                    "learning_rate or check "
+                    "the weights",
+                    sequence.prompt, sequence.completion.tokens.size()));
+  auto& made = sequence.completion;
   made.tokens.push_back(token);
   made.log_probs.push_back(log_prob);
-  const auto& wanted = work.wanted;
-  const auto& stops = wanted.stop_tokens;
+  const auto& settings = work.settings;
+  const auto& stops = settings.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-    made.ended = Ended::by_token;
+    made.stop_reason = StopReason::stop_token;
     return true;
   }
-  for (const auto& stop : wanted.stop_texts) {
-    // Every token but special ones is a byte of text at least.
+  for (const auto& stop : settings.stop_texts) {
+    // Every token except special ones has at least one byte of text.
     const auto tail = std::min(made.tokens.size(), stop.size() + kSpecialTokens);
-    const auto text = wanted.text_of(std::span(made.tokens).last(tail));
+    const auto text = settings.text_of(std::span(made.tokens).last(tail));
     if (text.find(stop) == std::string::npos) continue;
-    made.ended = Ended::by_text;
+    made.stop_reason = StopReason::stop_text;
     return true;
   }
-  return static_cast<std::int64_t>(made.tokens.size()) >= wanted.most_tokens;
+  return static_cast<std::int64_t>(made.tokens.size()) >= settings.max_tokens;
 }
 
-// Takes what it made; the last slot's sequence moves to the slot.
-void Engine::finish(Work& work, std::size_t slot) {
+// Takes the finished completion; the sequence in the last slot moves into its slot.
+void Engine::finish_sequence(Work& work, std::size_t slot) {
   auto& sequence = work.running[slot];
-  counts_.tokens += static_cast<std::int64_t>(sequence.made.tokens.size());
-  for (const auto page : sequence.pages) pool_.give(page);
-  work.made[sequence.prompt][sequence.index] = std::move(sequence.made);
+  counts_.tokens += static_cast<std::int64_t>(sequence.completion.tokens.size());
+  for (const auto page : sequence.pages) pool_.release(page);
+  work.completions[sequence.prompt][sequence.index] = std::move(sequence.completion);
   if (slot + 1 != work.running.size()) sequence = std::move(work.running.back());
   work.running.pop_back();
 }

@@ -10,11 +10,11 @@
 #include "runtime/rollout/engine_work.hpp"
 #include "runtime/rollout/to_tensor.hpp"
 
-// The parts of the engine that compute: first tokens, and bursts of steps.
+// The engine's computation: first tokens, and bursts of decoding steps.
 namespace mgpu::rollout {
 
-// The first tokens of the sequences from slot `first` on, out of their prompts' logits.
-void Engine::draw_first(Work& work, std::size_t first) {
+// Samples the first tokens of the sequences from slot `first` on from their prompts' logits.
+void Engine::sample_first_tokens(Work& work, std::size_t first) {
   std::vector<Tensor> rows;
   std::vector<std::int64_t> seeds;
   std::vector<std::int32_t> from, to;
@@ -23,12 +23,12 @@ void Engine::draw_first(Work& work, std::size_t first) {
     auto& group = work.groups.at(sequence.prompt);
     rows.push_back(group.logits);
     seeds.push_back(static_cast<std::int64_t>(sequence.seed));
-    const auto& tokens = work.prompts[sequence.prompt].tokens;
+    const auto& tokens = work.requests[sequence.prompt].tokens;
     if (tokens.size() % ops::kPageTokens != 0) {
       from.push_back(group.pages.back());
       to.push_back(sequence.pages[tokens.size() / ops::kPageTokens]);
     }
-    --group.to_start;
+    --group.unstarted;
   }
   model_.copy_pages(from, to);
   const auto count = static_cast<std::int64_t>(rows.size());
@@ -38,44 +38,45 @@ void Engine::draw_first(Work& work, std::size_t first) {
                              at::empty({count}, where.dtype(at::kInt)),
                              at::empty({count}, where.dtype(at::kFloat))};
   Tensor seen;
-  if (work.wanted.repetition_penalty != 1)
+  if (work.settings.repetition_penalty != 1)
     seen = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
   mark_seen(work, first, seen);
   draw(work, at::stack(rows), seen, first_draw);
   std::erase_if(work.groups, [&](const auto& item) {
-    if (item.second.to_start > 0) return false;
-    for (const auto page : item.second.pages) pool_.give(page);
+    if (item.second.unstarted > 0) return false;
+    for (const auto page : item.second.pages) pool_.release(page);
     return true;
   });
   const auto tokens = first_draw.tokens.cpu(), log_probs = first_draw.log_probs.cpu();
   for (auto i = count - 1; i >= 0; --i) {
     const auto slot = first + static_cast<std::size_t>(i);
-    if (take(work, work.running[slot], tokens.const_data_ptr<std::int32_t>()[i],
-             log_probs.const_data_ptr<float>()[i]))
-      finish(work, slot);
+    if (append_token(work, work.running[slot], tokens.const_data_ptr<std::int32_t>()[i],
+                     log_probs.const_data_ptr<float>()[i]))
+      finish_sequence(work, slot);
   }
 }
 
-// Sets in `seen`, bool [rows, vocabulary], what each sequence from slot `first` on has read or
-// made.
+// Marks in `seen`, bool [rows, vocabulary], the tokens of prompt and completion of each sequence
+// from slot `first` on.
 void Engine::mark_seen(const Work& work, std::size_t first, const Tensor& seen) const {
   if (!seen.defined()) return;
   std::vector<std::int64_t> places;
   for (auto slot = first; slot < work.running.size(); ++slot) {
     const auto row = static_cast<std::int64_t>(slot - first) * config_.vocab_size;
-    for (const auto* tokens : {&work.running[slot].read, &work.running[slot].made.tokens})
+    for (const auto* tokens :
+         {&work.running[slot].prompt_tokens, &work.running[slot].completion.tokens})
       for (const auto token : *tokens) places.push_back(row + token);
   }
   seen.zero_();
   seen.view({-1}).index_fill_(0, to_tensor(places, options_.model.device), 1);
 }
 
-// The log-probabilities stay those of the model, whatever shaped the draw.
+// The log-probabilities are those of the model, even if a penalty changed the sampling.
 void Engine::draw(const Work& work, const Tensor& logits, const Tensor& seen,
                   const ops::Draw& draw) const {
-  const auto& sampling = work.wanted.sampling;
+  const auto& sampling = work.settings.sampling;
   if (!seen.defined()) return ops::sample(logits, sampling, draw);
-  const double penalty = work.wanted.repetition_penalty;
+  const double penalty = work.settings.repetition_penalty;
   const auto shaped = at::where(logits.gt(0), logits.div(penalty), logits.mul(penalty));
   ops::sample(at::where(seen, shaped, logits), sampling, draw);
   const double temperature = sampling.temperature > 0 ? sampling.temperature : 1;
@@ -88,10 +89,10 @@ Engine::Bucket& Engine::bucket(Work& work) {
       rows_for(static_cast<std::int64_t>(work.running.size()), options_.sequences, device);
   auto& bucket = work.buckets[rows];
   if (bucket) return *bucket;
-  // Where nothing is recorded there may be any number of rows, and none is worth keeping.
+  // Without recording any number of rows is possible, so old buckets are not kept.
   if (!device.is_cuda())
     std::erase_if(work.buckets, [](const auto& item) { return item.second != nullptr; });
-  const bool asks = work.wanted.repetition_penalty != 1;
+  const bool asks = work.settings.repetition_penalty != 1;
   const RowsShape shape{.rows = rows,
                         .pages = pages_in(options_.longest + options_.burst) + 1,
                         .burst = options_.burst,
@@ -107,22 +108,23 @@ void Engine::run_burst(Work& work) {
   auto& [rows, step] = bucket(work);
   std::vector<Rows::Row> now;
   for (const auto& sequence : work.running)
-    now.push_back({.token = sequence.made.tokens.back(),
+    now.push_back({.token = sequence.completion.tokens.back(),
                    .position = sequence.position,
-                   .drawn = static_cast<std::int32_t>(sequence.made.tokens.size()),
+                   .drawn = static_cast<std::int32_t>(sequence.completion.tokens.size()),
                    .seed = static_cast<std::int64_t>(sequence.seed),
                    .pages = &sequence.pages});
   rows.fill(now);
   mark_seen(work, 0, rows.seen());
   for (std::int64_t n = 0; n < options_.burst; ++n) step.run();
   counts_.steps += options_.burst;
-  const auto made = rows.made();
+  const auto results = rows.results();
   for (auto slot = now.size(); slot-- > 0;) {
     auto& sequence = work.running[slot];
     for (std::int64_t n = 0; n < options_.burst; ++n) {
       ++sequence.position;
-      if (!take(work, sequence, made.token(n, slot), made.log_prob(n, slot))) continue;
-      finish(work, slot);
+      if (!append_token(work, sequence, results.token(n, slot), results.log_prob(n, slot)))
+        continue;
+      finish_sequence(work, slot);
       break;
     }
   }

@@ -10,25 +10,25 @@
 #include "runtime/rollout/engine.hpp"
 #include "runtime/rollout/rows.hpp"
 
-// What an engine has in hand during one call; for its own files.
+// The state of one call of Engine::generate. Private to the engine's sources.
 namespace mgpu::rollout {
 
 struct Engine::Group {
   std::vector<std::int32_t> pages;  // of the prompt
-  Tensor logits;                    // [vocab], behind its last token
-  std::size_t to_start = 0;         // completions that have not begun
+  Tensor logits;                    // [vocab], at its last token
+  std::size_t unstarted = 0;        // completions that have not started
 };
 
 struct Engine::Sequence {
   std::size_t prompt = 0, index = 0;
   std::vector<std::int32_t> pages;
-  std::vector<std::int32_t> read;  // the prompt; with a penalty only
-  std::int32_t position = 0;       // of the token that is read next
+  std::vector<std::int32_t> prompt_tokens;  // only with a repetition penalty
+  std::int32_t position = 0;                // of the next input token
   std::uint64_t seed = 0;
-  Completion made;
+  Completion completion;
 };
 
-// Steps with one number of rows.
+// Decoding steps with a fixed number of rows.
 struct Engine::Bucket {
   Rows rows;
   ops::Recording step;
@@ -39,12 +39,12 @@ struct Engine::Bucket {
 };
 
 struct Engine::Work {
-  const std::vector<Prompt>& prompts;
-  const Wanted& wanted;
-  std::deque<std::pair<std::size_t, std::size_t>> waiting;  // prompt, index of the completion
+  const std::vector<Request>& requests;
+  const GenerationSettings& settings;
+  std::deque<std::pair<std::size_t, std::size_t>> waiting;  // request, index of the completion
   std::map<std::size_t, Group> groups;
-  std::vector<Sequence> running;  // a slot each
-  std::vector<std::vector<Completion>> made;
+  std::vector<Sequence> running;  // one per slot
+  std::vector<std::vector<Completion>> completions;
   ops::Recording::Store recordings;
   std::map<std::int64_t, std::unique_ptr<Bucket>> buckets;  // by their number of rows
 };

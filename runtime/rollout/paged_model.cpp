@@ -26,7 +26,7 @@
 namespace mgpu::rollout {
 namespace {
 
-data::Batch lay_end_to_end(const std::vector<Reading>& prompts) {
+data::Batch lay_end_to_end(const std::vector<Prefill>& prompts) {
   data::Batch batch;
   for (const auto& prompt : prompts) {
     batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
@@ -41,7 +41,7 @@ data::Batch lay_end_to_end(const std::vector<Reading>& prompts) {
   return batch;
 }
 
-std::vector<std::int64_t> slots_of(const std::vector<Reading>& prompts) {
+std::vector<std::int64_t> slots_of(const std::vector<Prefill>& prompts) {
   std::vector<std::int64_t> slots;
   for (const auto& prompt : prompts)
     for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
@@ -54,14 +54,14 @@ std::vector<std::int64_t> slots_of(const std::vector<Reading>& prompts) {
 
 }  // namespace
 
-WholeWeights::WholeWeights(const model::ModelConfig& config, model::WeightProvider& provider)
-    : provider_(provider) {
+GatheredWeights::GatheredWeights(const model::ModelConfig& config, model::Keeper& keeper)
+    : keeper_(keeper) {
   for (int unit = 0; unit <= model::end_unit(config); ++unit)
     units_.push_back(&provider_.weights(unit));
 }
 
-WholeWeights::~WholeWeights() {
-  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) provider_.release(unit);
+GatheredWeights::~GatheredWeights() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) keeper_.release(unit);
 }
 
 std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::ScalarType dtype) {
@@ -70,8 +70,8 @@ std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::Scalar
 }
 
 PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& options,
-                       model::WeightProvider& provider, std::int64_t pages, std::int64_t room)
-    : config_(config), options_(options), weights_(config, provider) {
+                       model::Keeper& keeper, std::int64_t pages, std::int64_t max_length)
+    : config_(config), options_(options), weights_(config, keeper) {
   const auto heads = this->shape();
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     auto block = unit(model::block_unit(static_cast<int>(layer))).block;
@@ -86,12 +86,12 @@ PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& opt
   }
   const std::vector<std::int64_t> shape{config.layers, pages, ops::kPageTokens, config.kv_heads,
                                         config.head_dim};
-  // Zeros: what nobody wrote may be read with weight 0, and NaN times 0 is NaN.
+  // Zeros: unwritten values may be read with weight 0, and NaN times 0 is NaN.
   keys_ = at::zeros(shape, at::TensorOptions(options.device).dtype(options.dtype));
   values_ = at::zeros(shape, keys_.options());
   auto frequencies = model::rope_frequencies(config.rope, config.head_dim);
   const auto angles =
-      at::outer(at::arange(room, at::kFloat),
+      at::outer(at::arange(max_length, at::kFloat),
                 at::from_blob(frequencies.data(), {static_cast<std::int64_t>(frequencies.size())},
                               at::kFloat));
   cos_ = at::cos(angles).to(options.device);
@@ -102,7 +102,7 @@ ops::Pages PagedModel::pages_of(std::int64_t layer) const {
   return {keys_.select(0, layer), values_.select(0, layer)};
 }
 
-Tensor PagedModel::read(const std::vector<Reading>& prompts) {
+Tensor PagedModel::prefill(const std::vector<Prefill>& prompts) {
   const auto batch = train::to_device(lay_end_to_end(prompts), options_.device);
   const auto slots = to_tensor(slots_of(prompts), options_.device);
   model::Context context;

@@ -20,27 +20,27 @@ struct ModelOptions {
   double adapter_scale = 1;
 };
 
-// A prompt to be read, and where each of its tokens' keys and values go.
-struct Reading {
+// A prompt to prefill, and the pages for its keys and values.
+struct Prefill {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> pages;
 };
 
-// The next token of each sequence, on the device.
+// The next input token of each sequence, on the device.
 struct StepInput {
   Tensor tokens;     // int32 [sequences]
-  Tensor positions;  // int32 [sequences]: how many came before
-  Tensor table;      // int32 [sequences, most pages]
+  Tensor positions;  // int32 [sequences]: number of earlier tokens
+  Tensor table;      // int32 [sequences, max pages]
 };
 
-// All units of a model at hand for as long as this lives, whoever keeps them: where weights are
-// spread over ranks they are gathered once, and ranks may then compute without each other.
-class WholeWeights {
+// Keeps all units of a model available during its lifetime. Sharded weights are gathered once,
+// after which ranks can compute independently of each other.
+class GatheredWeights {
  public:
-  WholeWeights(const model::ModelConfig& config, model::WeightProvider& provider);
-  WholeWeights(const WholeWeights&) = delete;
-  WholeWeights& operator=(const WholeWeights&) = delete;
-  ~WholeWeights();
+  GatheredWeights(const model::ModelConfig& config, model::Keeper& keeper);
+  GatheredWeights(const GatheredWeights&) = delete;
+  GatheredWeights& operator=(const GatheredWeights&) = delete;
+  ~GatheredWeights();
 
   const model::Unit& unit(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
 
@@ -49,22 +49,22 @@ class WholeWeights {
   std::vector<const model::Unit*> units_;
 };
 
-// A transformer that reads on where it stopped: keys and values stay in pages.
+// A transformer for incremental decoding: keys and values stay in the pages of a cache.
 class PagedModel {
  public:
-  // `room`: the longest sequence.
-  PagedModel(const model::ModelConfig& config, const ModelOptions& options,
-             model::WeightProvider& provider, std::int64_t pages, std::int64_t room);
-  // Reads whole prompts; gives the logits behind the last token of each, [prompts, vocab].
-  Tensor read(const std::vector<Reading>& prompts);
+  // `pages`: size of the cache. `max_length`: tokens of the longest sequence.
+  PagedModel(const model::ModelConfig& config, const ModelOptions& options, model::Keeper& keeper,
+             std::int64_t pages, std::int64_t max_length);
+  // Computes whole prompts; returns the logits at the last token of each, [prompts, vocab].
+  Tensor prefill(const std::vector<Prefill>& prompts);
 
-  // Reads one token of each sequence; gives the logits behind it.
+  // Computes one token of each sequence; returns its logits.
   Tensor step(const StepInput& input);
 
-  // All layers' keys and values of page `from` also stand in page `to`.
+  // Copies the keys and values of all layers from the pages `from` to the pages `to`.
   void copy_pages(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to);
 
-  // Bytes of the cache, for the planner's books.
+  // Bytes of one page, for the memory planner.
   static std::int64_t page_bytes(const model::ModelConfig& config, at::ScalarType dtype);
 
  private:
@@ -77,8 +77,8 @@ class PagedModel {
 
   const model::ModelConfig& config_;
   ModelOptions options_;
-  WholeWeights weights_;
-  std::vector<model::Block> blocks_;  // of weights_, a layer each
+  GatheredWeights weights_;
+  std::vector<model::Block> blocks_;  // from weights_, one per layer
   Tensor keys_, values_;              // [layers, pages, kPageTokens, kv heads, head_dim]
   Tensor cos_, sin_;
 };

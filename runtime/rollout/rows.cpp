@@ -11,15 +11,15 @@
 
 namespace mgpu::rollout {
 
-std::int64_t rows_for(std::int64_t count, std::int64_t most, at::Device device) {
+std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device device) {
   if (!device.is_cuda()) return count;
-  // 1, 2, 4, 8, 16, then two a doubling: 24, 32, 48, 64 ...
+  // 1, 2, 4, 8, 16, then two sizes per doubling: 24, 32, 48, 64 ...
   std::int64_t rows = 1;
   while (rows < count) {
     const bool power = (rows & (rows - 1)) == 0;
     rows = rows < 16 ? rows * 2 : power ? rows / 2 * 3 : rows / 3 * 4;
   }
-  return std::min(rows, std::max(most, count));
+  return std::min(rows, std::max(max_count, count));
 }
 
 Rows::Rows(const RowsShape& shape, at::Device device) : shape_(shape), device_(device) {
@@ -62,14 +62,14 @@ void Rows::advance() {
   tokens_.index_copy_(0, step_, draw_.tokens.unsqueeze(0));
   log_probs_.index_copy_(0, step_, draw_.log_probs.unsqueeze(0));
   step_.add_(1);
-  // -1 stands for logits without a softmax, which the host tells of; an embedding may not see it.
+  // -1 marks logits without a finite softmax. The host reports it; the embedding must not get it.
   draw_.tokens.clamp_min_(0);
   if (seen_.defined()) seen_.scatter_(1, draw_.tokens.to(at::kLong).unsqueeze(1), 1);
   input_.positions.add_(1);
   draw_.counters.add_(1);
 }
 
-Rows::Made Rows::made() const {
+Rows::Results Rows::results() const {
   return {shape_.rows, tokens_.cpu(), log_probs_.cpu()};
 }
 

@@ -10,30 +10,30 @@
 
 namespace mgpu::rollout {
 
-// How many rows a step of `count` sequences has, of at most `most`: on a GPU a few numbers only, so
-// that few steps are to be recorded; the rows that are over stand for no sequence.
-std::int64_t rows_for(std::int64_t count, std::int64_t most, at::Device device);
+// The number of rows of a step with `count` sequences, at most `max_count`. On a GPU there are only
+// a few sizes, so that few steps must be recorded; the surplus rows are padding.
+std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device device);
 
 struct RowsShape {
   std::int64_t rows = 0;
   std::int64_t pages = 0;       // of a sequence, at most
-  std::int64_t burst = 1;       // steps between looks at what came out
-  std::int64_t vocabulary = 0;  // 0: nobody asks which tokens there have been
+  std::int64_t burst = 1;       // steps between synchronisations with the host
+  std::int64_t vocabulary = 0;  // 0: earlier tokens are not tracked
 };
 
-// What a step reads and writes, in tensors that stay where they are from step to step.
+// The inputs and outputs of decoding steps, in tensors that keep their addresses from step to step.
 class Rows {
  public:
-  // A sequence as a burst finds it.
+  // A sequence at the start of a burst.
   struct Row {
-    std::int32_t token = 0;     // that is read next
-    std::int32_t position = 0;  // where it stands
-    std::int32_t drawn = 0;     // tokens so far
+    std::int32_t token = 0;     // the next input token
+    std::int32_t position = 0;  // its position
+    std::int32_t drawn = 0;     // tokens sampled so far
     std::int64_t seed = 0;
     const std::vector<std::int32_t>* pages = nullptr;
   };
-  // What a burst made of a row, step after step.
-  struct Made {
+  // The tokens that a burst sampled, step by step.
+  struct Results {
     std::int64_t rows = 0;
     Tensor tokens, log_probs;  // [burst, rows], on the host
 
@@ -50,16 +50,16 @@ class Rows {
   const RowsShape& shape() const { return shape_; }
   const StepInput& input() const { return input_; }
   const ops::Draw& draw() const { return draw_; }
-  // bool [rows, vocabulary]: the tokens that a row has read or made; undefined if nobody asks.
+  // bool [rows, vocabulary]: the tokens of a row's prompt and completion; undefined if not tracked.
   const Tensor& seen() const { return seen_; }
 
-  // The rest of the rows stands for nobody. What they have seen is set by the caller.
+  // Sets the rows; the remaining rows are padding. The caller sets seen().
   void fill(const std::vector<Row>& rows);
-  // After a draw: keeps what was drawn, and makes it what is read next. Neither looks at a value
-  // nor allocates what outlives it.
+  // Called after sampling: stores the sampled tokens and makes them the next input. It does not
+  // read values on the host and allocates nothing that outlives the call.
   void advance();
   // Waits for the steps of the burst.
-  Made made() const;
+  Results results() const;
 
  private:
   RowsShape shape_;
@@ -68,7 +68,7 @@ class Rows {
   ops::Draw draw_;
   Tensor seen_;
   Tensor tokens_, log_probs_;  // [burst, rows]
-  Tensor step_;                // int64 [1]: of the burst
+  Tensor step_;                // int64 [1]: within the burst
 };
 
 }  // namespace mgpu::rollout

@@ -8,7 +8,7 @@
 
 namespace mgpu::rollout {
 
-// A copy of numbers of 32 or 64 bits on a device; the list may go when this returns.
+// Copies 32-bit or 64-bit numbers to a device; `values` may be freed when it returns.
 template <class T>
 at::Tensor to_tensor(const std::vector<T>& values, at::Device device) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);

@@ -12,18 +12,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr milliseconds kLoading{300'000}, kLooking{10'000};
+constexpr milliseconds kLoadLimit{300'000}, kListLimit{10'000};
 
 }  // namespace
 
-Adapters::Adapters(const Caller& server, std::string folder, std::string start, std::string mark)
+Adapters::Adapters(const ServerClient& server, std::string folder, std::string command,
+                   std::string mark)
     : server_(server),
       folder_(fs::absolute(folder).lexically_normal().string()),
-      start_(std::move(start)),
+      command_(std::move(command)),
       mark_(std::move(mark)) {}
 
-void Adapters::clean(const Facts& facts) {
-  for (const auto& adapter : facts.adapters)
+void Adapters::clean(const ServedModel& served) {
+  for (const auto& adapter : served.adapters)
     if (adapter.folder.starts_with(folder_ + "/")) remove(adapter);
   fs::remove_all(folder_);
 }
@@ -38,21 +39,22 @@ void Adapters::load(const LoadedAdapter& version) {
   constexpr const char* kPath = "/v1/load_lora_adapter";
   const auto answer = server_.post(
       kPath, {{"lora_name", version.name}, {"lora_path", version.folder}, {"load_inplace", false}},
-      kLoading);
+      kLoadLimit);
   if (answer.status != 200 && !is_there(version))
-    throw std::runtime_error(
-        fmt::format("the server does not take the adapter in {}, which it has to see under that "
-                    "path: {}; it may have to be started with\n    {}",
-                    version.folder, server_.complaint(kPath, answer), start_));
+    throw std::runtime_error(fmt::format(
+        "the server cannot load the adapter in {}: {}; check that the server can read that path, "
+        "or start it with\n    {}",
+        version.folder, server_.error_text(kPath, answer), command_));
   remove(loaded_);
   loaded_ = version;
 }
 
-// A try whose answer was lost may have loaded it; the next one is refused then.
+// A request whose answer was lost may have loaded it; the server then rejects the retry.
 bool Adapters::is_there(const LoadedAdapter& version) const {
-  const auto answer = server_.get("/v1/models", kLooking);
-  const auto said = nlohmann::json::parse(answer.body, nullptr, false);
-  const auto models = said.is_object() ? said.value("data", nlohmann::json()) : nlohmann::json();
+  const auto answer = server_.get("/v1/models", kListLimit);
+  const auto parsed = nlohmann::json::parse(answer.body, nullptr, false);
+  const auto models =
+      parsed.is_object() ? parsed.value("data", nlohmann::json()) : nlohmann::json();
   return std::any_of(models.begin(), models.end(), [&](const auto& model) {
     return model.is_object() && model.value("id", nlohmann::json()) == version.name;
   });
@@ -65,10 +67,10 @@ void Adapters::finish() {
   fs::remove(folder_, still_used);
 }
 
-// A server that has been started anew does not know it, which is as well.
+// The answer is ignored: a restarted server does not have the adapter, which is fine.
 void Adapters::remove(const LoadedAdapter& version) {
   if (version.name.empty()) return;
-  server_.post("/v1/unload_lora_adapter", {{"lora_name", version.name}}, kLoading);
+  server_.post("/v1/unload_lora_adapter", {{"lora_name", version.name}}, kLoadLimit);
   fs::remove_all(version.folder);
 }
 

@@ -6,30 +6,30 @@
 
 namespace mgpu::servers {
 
-// The adapter of a job on a server, a new name for each version: what was asked before a change is
-// never answered after it. One at a time is there. For one rank.
+// A job's LoRA adapter on a server. Each version has a new name, so a request made before a change
+// is never answered with the new weights. At most one version is loaded. Used by one rank only.
 class Adapters {
  public:
-  // `folder`: where versions are written; the server has to see it. `start`: the command for a
-  // server that takes adapters. `mark` is of this run alone.
-  Adapters(const Caller& server, std::string folder, std::string start, std::string mark);
+  // Versions are written to `folder`, which the server must be able to read. `command` starts a
+  // server that accepts adapters. `mark` is unique to this run.
+  Adapters(const ServerClient& server, std::string folder, std::string command, std::string mark);
 
-  // Removes what an earlier run with the same folder left on the server and on disk.
-  void clean(const Facts& facts);
+  // Removes adapters that an earlier run with the same folder left on the server and on disk.
+  void clean(const ServedModel& served);
 
-  // The version's name and where it is to be written.
+  // The name of the next version and the folder to write it to.
   LoadedAdapter next(std::int64_t step);
-  // The server answers with it from now on; the version before is removed there and on disk.
+  // Loads the version on the server and removes the previous one from the server and from disk.
   void load(const LoadedAdapter& version);
-  // Removes the last one too.
+  // Removes the loaded version.
   void finish();
 
  private:
   bool is_there(const LoadedAdapter& version) const;
   void remove(const LoadedAdapter& version);
 
-  const Caller& server_;
-  std::string folder_, start_, mark_;
+  const ServerClient& server_;
+  std::string folder_, command_, mark_;
   LoadedAdapter loaded_;
   int number_ = 0;
 };

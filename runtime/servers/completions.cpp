@@ -18,38 +18,39 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kAtOnce = 64;  // requests of a rank
+constexpr std::size_t kAtOnce = 64;  // concurrent requests of a rank
 
-[[noreturn]] void lie(std::size_t index, const std::string& what) {
+[[noreturn]] void reject(std::size_t index, const std::string& what) {
   throw std::runtime_error(fmt::format("completion {}: {}", index, what));
 }
 
-std::vector<std::int32_t> tokens_in(const json& choice, std::size_t index, const Drawing& drawing) {
+std::vector<std::int32_t> tokens_in(const json& choice, std::size_t index,
+                                    const SamplingParams& sampling) {
   const auto ids = choice.value("token_ids", json());
-  if (!ids.is_array()) lie(index, "it has no token_ids; vLLM 0.11 and newer give them");
+  if (!ids.is_array()) reject(index, "it has no token_ids; use vLLM 0.11 or newer");
   std::vector<std::int32_t> tokens;
   for (const auto& id : ids) {
-    if (!id.is_number_integer() || id < 0 || id >= drawing.vocabulary)
-      lie(index, fmt::format("{} is no token of the model, which has {}",
-                             rendezvous::shown(id.dump()), drawing.vocabulary));
+    if (!id.is_number_integer() || id < 0 || id >= sampling.vocabulary)
+      reject(index, fmt::format("{} is not a token id of the model, which has {} tokens",
+                                rendezvous::shown(id.dump()), sampling.vocabulary));
     tokens.push_back(id);
   }
-  if (std::cmp_greater(tokens.size(), drawing.most_tokens))
-    lie(index, fmt::format("it has {} tokens, and {} were asked for at most", tokens.size(),
-                           drawing.most_tokens));
+  if (std::cmp_greater(tokens.size(), sampling.max_tokens))
+    reject(index, fmt::format("it has {} tokens, but at most {} were requested", tokens.size(),
+                              sampling.max_tokens));
   return tokens;
 }
 
 std::vector<float> log_probs_in(const json& choice, std::size_t index, std::size_t count) {
-  const auto said = choice.value("logprobs", json());
-  const auto values = said.is_object() ? said.value("token_logprobs", json()) : json();
-  if (!values.is_array()) lie(index, "it has no logprobs");
+  const auto parsed = choice.value("logprobs", json());
+  const auto values = parsed.is_object() ? parsed.value("token_logprobs", json()) : json();
+  if (!values.is_array()) reject(index, "it has no logprobs");
   if (values.size() != count)
-    lie(index, fmt::format("it has {} tokens and {} logprobs", count, values.size()));
+    reject(index, fmt::format("it has {} tokens and {} logprobs", count, values.size()));
   std::vector<float> log_probs;
   for (const auto& value : values) {
     if (!value.is_number() || !std::isfinite(value.get<float>()))
-      lie(index, fmt::format("{} is no log-prob", rendezvous::shown(value.dump())));
+      reject(index, fmt::format("{} is not a valid log-prob", rendezvous::shown(value.dump())));
     log_probs.push_back(value);
   }
   return log_probs;
@@ -59,11 +60,12 @@ bool ended_in(const json& choice, std::size_t index) {
   const auto reason = choice.value("finish_reason", json());
   if (reason == "stop") return true;
   if (reason == "length") return false;
-  lie(index, fmt::format("its finish_reason is {}, and neither stop nor length",
-                         rendezvous::shown(reason.dump())));
+  reject(index, fmt::format("its finish_reason is {}, neither stop nor length",
+                            rendezvous::shown(reason.dump())));
 }
 
-// Runs work(i) for every i below `count`, some at a time. The first that throws ends it.
+// Runs work(i) for every i below `count`, several at a time. Stops at the first exception and
+// rethrows it.
 template <class Work>
 void for_all(std::size_t count, const Work& work) {
   std::atomic<std::size_t> next = 0;
@@ -90,74 +92,79 @@ void for_all(std::size_t count, const Work& work) {
 
 }  // namespace
 
-json request_of(const Asked& asked, const Drawing& drawing, const std::string& model) {
-  json request = drawing.more;
-  request.update({{"model", model},
-                  {"prompt", json::array({asked.prompt})},
-                  {"n", asked.count},
-                  {"max_tokens", drawing.most_tokens},
-                  {"temperature", drawing.temperature},
-                  {"top_p", drawing.top_p},
-                  {"top_k", drawing.top_k},
-                  {"min_p", drawing.min_p},
-                  {"repetition_penalty", drawing.repetition_penalty},
-                  {"logprobs", 0},
-                  {"return_token_ids", true},
-                  {"return_tokens_as_token_ids", true},
-                  // vLLM adds the completion's number, and wants what fits into 64 bits with sign.
-                  {"seed", asked.seed >> 2}});
-  if (!drawing.stop_tokens.empty()) request["stop_token_ids"] = drawing.stop_tokens;
-  if (!drawing.stop_texts.empty()) request["stop"] = drawing.stop_texts;
-  return request;
+json request_json(const CompletionRequest& request, const SamplingParams& sampling,
+                  const std::string& model) {
+  json body = sampling.more;
+  body.update({{"model", model},
+               {"prompt", json::array({request.prompt})},
+               {"n", request.count},
+               {"max_tokens", sampling.max_tokens},
+               {"temperature", sampling.temperature},
+               {"top_p", sampling.top_p},
+               {"top_k", sampling.top_k},
+               {"min_p", sampling.min_p},
+               {"repetition_penalty", sampling.repetition_penalty},
+               {"logprobs", 0},
+               {"return_token_ids", true},
+               {"return_tokens_as_token_ids", true},
+               // vLLM adds the completion's number and requires a signed 64-bit value.
+               {"seed", request.seed >> 2}});
+  if (!sampling.stop_tokens.empty()) body["stop_token_ids"] = sampling.stop_tokens;
+  if (!sampling.stop_texts.empty()) body["stop"] = sampling.stop_texts;
+  return body;
 }
 
-std::vector<Made> completions_in(const json& answer, const Asked& asked, const Drawing& drawing) {
+std::vector<ServerCompletion> parse_completions(const json& answer,
+                                                const CompletionRequest& request,
+                                                const SamplingParams& sampling) {
   const auto choices = answer.is_object() ? answer.value("choices", json()) : json();
-  if (!choices.is_array()) throw std::runtime_error("its answer has no choices");
-  const auto count = static_cast<std::size_t>(asked.count);
+  if (!choices.is_array()) throw std::runtime_error("the answer has no choices");
+  const auto count = static_cast<std::size_t>(request.count);
   if (choices.size() != count)
     throw std::runtime_error(
-        fmt::format("{} completions were asked for, and {} came", count, choices.size()));
-  std::vector<Made> made(count);
+        fmt::format("{} completions were requested, but {} were returned", count, choices.size()));
+  std::vector<ServerCompletion> completions(count);
   std::vector<bool> seen(count);
   for (const auto& choice : choices) {
-    const auto said = choice.is_object() ? choice.value("index", json()) : json();
-    const bool number = said.is_number_integer() && said >= 0;
-    const auto index = number ? said.get<std::size_t>() : count;
+    const auto parsed = choice.is_object() ? choice.value("index", json()) : json();
+    const bool number = parsed.is_number_integer() && parsed >= 0;
+    const auto index = number ? parsed.get<std::size_t>() : count;
     if (index >= count || seen[index])
       throw std::runtime_error(
-          fmt::format("its completions are not numbered from 0 to {}", count - 1));
+          fmt::format("the completions are not numbered from 0 to {}", count - 1));
     seen[index] = true;
     if (const auto read = choice.value("prompt_token_ids", json());
-        read.is_array() && read != json(asked.prompt))
-      lie(index, "it is of another prompt than the one that was asked for");
-    auto& one = made[index];
-    one.tokens = tokens_in(choice, index, drawing);
+        read.is_array() && read != json(request.prompt))
+      reject(index, "its prompt is not the requested one");
+    auto& one = completions[index];
+    one.tokens = tokens_in(choice, index, sampling);
     one.log_probs = log_probs_in(choice, index, one.tokens.size());
     one.ended = ended_in(choice, index);
   }
-  return made;
+  return completions;
 }
 
-std::vector<std::vector<Made>> complete(const Caller& server, const std::string& model,
-                                        const std::vector<Asked>& asked, const Drawing& drawing,
-                                        milliseconds limit) {
+std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
+                                                    const std::string& model,
+                                                    const std::vector<CompletionRequest>& requests,
+                                                    const SamplingParams& sampling,
+                                                    milliseconds limit) {
   constexpr const char* kPath = "/v1/completions";
-  std::vector<std::vector<Made>> made(asked.size());
+  std::vector<std::vector<ServerCompletion>> completions(requests.size());
   const auto end = std::chrono::steady_clock::now() + limit;
-  for_all(asked.size(), [&](std::size_t i) {
+  for_all(requests.size(), [&](std::size_t i) {
     const auto answer = server.post(
-        kPath, request_of(asked[i], drawing, model),
+        kPath, request_json(requests[i], sampling, model),
         std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now()));
-    const auto said = server.json_of(kPath, answer);
+    const auto parsed = server.json_of(kPath, answer);
     try {
-      made[i] = completions_in(said, asked[i], drawing);
+      completions[i] = parse_completions(parsed, requests[i], sampling);
     } catch (const std::runtime_error& e) {
       throw std::runtime_error(
-          fmt::format("{}{} cannot be believed: {}", server.url(), kPath, e.what()));
+          fmt::format("{}{} returned an invalid answer: {}", server.url(), kPath, e.what()));
     }
   });
-  return made;
+  return completions;
 }
 
 }  // namespace mgpu::servers

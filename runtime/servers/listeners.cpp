@@ -21,12 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Inodes of the sockets that listen at the port, of one of the kernel's tables.
+// Collects the inodes of the sockets that listen at the port from one of the kernel's tables.
 void sockets_in(const fs::path& table, std::uint16_t port, std::set<std::string>& inodes) {
   constexpr const char* kListens = "0A";
   std::ifstream lines(table);
   std::string line;
-  std::getline(lines, line);  // the columns' names
+  std::getline(lines, line);  // the header
   while (std::getline(lines, line)) {
     std::istringstream words(line);
     const std::vector<std::string> column{std::istream_iterator<std::string>(words), {}};
@@ -40,7 +40,7 @@ void sockets_in(const fs::path& table, std::uint16_t port, std::set<std::string>
   }
 }
 
-bool holds(const fs::path& process, const std::set<std::string>& inodes) {
+bool has_socket(const fs::path& process, const std::set<std::string>& inodes) {
   std::error_code gone;
   for (const auto& fd : fs::directory_iterator(process / "fd", gone)) {
     const auto target = fs::read_symlink(fd.path(), gone).string();
@@ -49,7 +49,7 @@ bool holds(const fs::path& process, const std::set<std::string>& inodes) {
   return false;
 }
 
-// The parts of a file that has a zero byte behind each.
+// The parts of a file that are separated by zero bytes.
 std::vector<std::string> parts_of(const fs::path& file) {
   std::ifstream bytes(file, std::ios::binary);
   std::vector<std::string> parts;
@@ -57,7 +57,7 @@ std::vector<std::string> parts_of(const fs::path& file) {
   return parts;
 }
 
-// What vLLM's options for parallelism multiply to.
+// The product of vLLM's parallelism options.
 std::int64_t workers_in(const std::vector<std::string>& arguments) {
   std::int64_t workers = 1;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -120,7 +120,7 @@ std::vector<Listener> listeners(const std::string& proc, std::uint16_t port) {
   if (inodes.empty()) return found;
   for (const auto& entry : fs::directory_iterator(root, gone)) {
     const auto number = entry.path().filename().string();
-    if (number.find_first_not_of("0123456789") != number.npos || !holds(entry.path(), inodes))
+    if (number.find_first_not_of("0123456789") != number.npos || !has_socket(entry.path(), inodes))
       continue;
     Listener listener{.pid = std::stoi(number)};
     std::ifstream comm(entry.path() / "comm");
@@ -151,8 +151,8 @@ std::string gpu_of_rank(const std::optional<std::string>& visible, int local_ran
   return std::cmp_less(local_rank, gpus.size()) ? gpus[static_cast<std::size_t>(local_rank)] : "";
 }
 
-const Listener* user_of(const std::vector<Listener>& listeners, std::int64_t workers,
-                        const std::string& gpu) {
+const Listener* listener_on(const std::vector<Listener>& listeners, std::int64_t workers,
+                            const std::string& gpu) {
   for (const auto& listener : listeners) {
     const auto gpus = first_gpus(listener.visible, workers > 0 ? workers : listener.workers);
     if (std::ranges::find(gpus, gpu) != gpus.end()) return &listener;

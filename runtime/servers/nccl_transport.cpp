@@ -24,105 +24,106 @@
 namespace mgpu::servers {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(1);
-constexpr auto kMeetingLimit = std::chrono::minutes(5);
+constexpr auto kPollInterval = std::chrono::milliseconds(1);
+constexpr auto kJoinLimit = std::chrono::minutes(5);
 
-void need(ncclResult_t result, const char* what) {
+void check(ncclResult_t result, const char* what) {
   if (result != ncclSuccess && result != ncclInProgress)
-    throw std::runtime_error(fmt::format("cannot {} over NCCL: {}; NCCL_DEBUG=INFO tells more",
+    throw std::runtime_error(fmt::format("cannot {} over NCCL: {}; set NCCL_DEBUG=INFO for details",
                                          what, ncclGetErrorString(result)));
 }
 
-// Owns the communicator; with it in non-blocking mode no call of NCCL waits for the other side.
-class Nccl : public Transport {
+// Owns the communicator. It is non-blocking, so that no NCCL call waits for the workers.
+class NcclTransport : public Transport {
  public:
-  Nccl(Meeting meeting, c10::Device device) : meeting_(std::move(meeting)), device_(device) {}
-  // Workers that are gone must not be waited for.
-  ~Nccl() override {
+  NcclTransport(TransferGroup group, c10::Device device)
+      : group_(std::move(group)), device_(device) {}
+  // Aborts, because destroying would wait for workers that may be gone.
+  ~NcclTransport() override {
     if (comm_ != nullptr) ncclCommAbort(comm_);
   }
 
-  void join(const StillWanted& still_wanted) override {
+  void join(const CheckServer& check_server) override {
     const c10::cuda::CUDAGuard guard(device_);
     ncclUniqueId id;
-    need(ncclGetUniqueId(&id), "make an id");
+    check(ncclGetUniqueId(&id), "create an id");
     std::array<char, 128> bytes{};
     static_assert(sizeof(id) == sizeof(bytes));
     std::copy_n(id.internal, bytes.size(), bytes.begin());
-    serve(pickled_id(bytes));
+    serve_id(pickled_id(bytes));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    const auto world = static_cast<int>(meeting_.workers) + 1;
-    need(ncclCommInitRankConfig(&comm_, world, id, 0, &config), "meet the server's workers");
-    const auto end = std::chrono::steady_clock::now() + kMeetingLimit;
-    settle("meet the server's workers", [&] {
-      still_wanted();
+    const auto world = static_cast<int>(group_.workers) + 1;
+    check(ncclCommInitRankConfig(&comm_, world, id, 0, &config), "connect to the server's workers");
+    const auto end = std::chrono::steady_clock::now() + kJoinLimit;
+    wait_for_nccl("connect to the server's workers", [&] {
+      check_server();
       if (std::chrono::steady_clock::now() > end)
-        throw std::runtime_error(fmt::format(
-            "the server's workers did not come to {}:{} within 5 min; they have to reach that "
-            "port (vllm_group_port)",
-            meeting_.address, meeting_.port));
+        throw std::runtime_error(
+            fmt::format("the server's workers did not connect to {}:{} within 5 min; check that "
+                        "they can reach that port (vllm_group_port)",
+                        group_.address, group_.port));
     });
-    // vLLM's side begins with a sum of one float.
+    // vLLM's workers begin with an all-reduce of one float.
     const auto first = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
     const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
-    need(ncclAllReduce(first.data_ptr(), first.data_ptr(), 1, ncclFloat, ncclSum, comm_, stream),
-         "begin");
-    finish("begin", still_wanted);
+    check(ncclAllReduce(first.data_ptr(), first.data_ptr(), 1, ncclFloat, ncclSum, comm_, stream),
+          "start the transfer");
+    finish("start the transfer", check_server);
   }
 
-  void broadcast(const at::Tensor& bytes, const StillWanted& still_wanted) override {
+  void broadcast(const at::Tensor& bytes, const CheckServer& check_server) override {
     const c10::cuda::CUDAGuard guard(device_);
     const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
-    need(ncclBroadcast(bytes.data_ptr(), bytes.data_ptr(), static_cast<std::size_t>(bytes.numel()),
-                       ncclUint8, 0, comm_, stream),
-         "send weights");
-    finish("send weights", still_wanted);
+    check(ncclBroadcast(bytes.data_ptr(), bytes.data_ptr(), static_cast<std::size_t>(bytes.numel()),
+                        ncclUint8, 0, comm_, stream),
+          "send weights");
+    finish("send weights", check_server);
   }
 
  private:
-  void serve(const std::string& id) {
+  void serve_id(const std::string& id) {
     c10d::TCPStoreOptions options;
-    options.port = static_cast<std::uint16_t>(meeting_.port);
+    options.port = static_cast<std::uint16_t>(group_.port);
     options.isServer = true;
-    options.numWorkers = static_cast<std::size_t>(meeting_.workers + 1);
-    options.waitWorkers = false;  // NCCL waits for them, and looks after the server meanwhile
+    options.numWorkers = static_cast<std::size_t>(group_.workers + 1);
+    options.waitWorkers = false;  // NCCL waits for them, while we can check the server
     try {
       store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     } catch (const std::exception& e) {
       const std::string text = e.what();
-      throw std::runtime_error(fmt::format("cannot serve at port {} (vllm_group_port): {}",
-                                           meeting_.port, text.substr(0, text.find('\n'))));
+      throw std::runtime_error(fmt::format("cannot listen at port {} (vllm_group_port): {}",
+                                           group_.port, text.substr(0, text.find('\n'))));
     }
     store_->set(kIdKey, std::vector<std::uint8_t>(id.begin(), id.end()));
   }
 
-  // Until NCCL has done what it was asked, on the host.
-  void settle(const char* what, const StillWanted& still_wanted) {
+  // Waits until NCCL has finished the call on the host.
+  void wait_for_nccl(const char* what, const CheckServer& check_server) {
     auto state = ncclInProgress;
     while (true) {
-      need(ncclCommGetAsyncError(comm_, &state), what);
-      need(state, what);
+      check(ncclCommGetAsyncError(comm_, &state), what);
+      check(state, what);
       if (state != ncclInProgress) return;
-      still_wanted();
-      std::this_thread::sleep_for(kLook);
+      check_server();
+      std::this_thread::sleep_for(kPollInterval);
     }
   }
 
-  // Until the device has done it.
-  void finish(const char* what, const StillWanted& still_wanted) {
-    settle(what, still_wanted);
+  // Waits until the device has finished it too.
+  void finish(const char* what, const CheckServer& check_server) {
+    wait_for_nccl(what, check_server);
     const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
     while (!stream.query()) {
       auto state = ncclSuccess;
-      need(ncclCommGetAsyncError(comm_, &state), what);
-      need(state, what);
-      still_wanted();
-      std::this_thread::sleep_for(kLook);
+      check(ncclCommGetAsyncError(comm_, &state), what);
+      check(state, what);
+      check_server();
+      std::this_thread::sleep_for(kPollInterval);
     }
   }
 
-  Meeting meeting_;
+  TransferGroup group_;
   c10::Device device_;
   c10::intrusive_ptr<c10d::TCPStore> store_;
   ncclComm_t comm_ = nullptr;
@@ -130,12 +131,12 @@ class Nccl : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(const Meeting& meeting, c10::Device device) {
-  return std::make_unique<Nccl>(meeting, device);
+std::unique_ptr<Transport> make_nccl_transport(const TransferGroup& group, c10::Device device) {
+  return std::make_unique<NcclTransport>(group, device);
 }
 
 std::string pickled_id(const std::array<char, 128>& id) {
-  // Protocol 3: _ctypes._unpickle(ncclUniqueId, ({}, bytes)), as ctypes' structures are pickled.
+  // Pickle protocol 3: _ctypes._unpickle(ncclUniqueId, ({}, bytes)), the form of ctypes structures.
   std::string pickle = "\x80\x03";
   pickle += "c_ctypes\n_unpickle\n";
   pickle += "cvllm.distributed.device_communicators.pynccl_wrapper\nncclUniqueId\n";
@@ -146,7 +147,7 @@ std::string pickled_id(const std::array<char, 128>& id) {
   return pickle;
 }
 
-std::string address_towards(const std::string& host) {
+std::string local_address_for(const std::string& host) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_DGRAM;
   addrinfo* first = nullptr;
@@ -156,7 +157,7 @@ std::string address_towards(const std::string& host) {
   sockaddr_storage own{};
   socklen_t size = sizeof(own);
   char text[INET6_ADDRSTRLEN] = "127.0.0.1";
-  // A connected datagram socket has the address that the way to the host begins with.
+  // A connected UDP socket has the source address of the route to the host.
   if (::connect(fd.get(), first->ai_addr, first->ai_addrlen) != 0 ||
       ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0)
     return text;

@@ -10,15 +10,15 @@
 
 namespace mgpu::servers {
 
-// The way over NCCL, as vLLM's workers look for it: rank 0 of a group of its own serves a store at
-// the meeting's port, and in it NCCL's id.
-std::unique_ptr<Transport> make_nccl_transport(const Meeting& meeting, c10::Device device);
+// Sends over NCCL in the way vLLM's workers expect: this process is rank 0 of a separate NCCL group
+// and serves a TCPStore with the NCCL id at the group's port.
+std::unique_ptr<Transport> make_nccl_transport(const TransferGroup& group, c10::Device device);
 
-// Where the id lies in the store, and how: a pickle of the type that vLLM's workers know.
+// The key of the id in the store, and its value: a pickle of the type that vLLM's workers load.
 inline constexpr const char* kIdKey = "broadcast_from/0/0";
 std::string pickled_id(const std::array<char, 128>& id);
 
-// The address of this host as a server at `host` sees it.
-std::string address_towards(const std::string& host);
+// The address of this host under which a server at `host` can reach it.
+std::string local_address_for(const std::string& host);
 
 }  // namespace mgpu::servers

@@ -15,11 +15,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kShort{10'000};
 
-// Nothing where the server is up, else what was wrong.
-std::optional<std::string> not_up(const Caller& server, milliseconds limit) {
+// Why the server is not ready; nothing if it is.
+std::optional<std::string> health_problem(const ServerClient& server, milliseconds limit) {
   try {
     const auto answer = server.get_once("/health", limit);
-    // The server of older TRL has /health/ only: it sends on, or knows nothing of it.
+    // Old TRL servers have only /health/: they redirect or answer 404.
     if (answer.status < 400 || answer.status == 404) return std::nullopt;
     return fmt::format("status {}", answer.status);
   } catch (const std::runtime_error& e) {
@@ -27,68 +27,68 @@ std::optional<std::string> not_up(const Caller& server, milliseconds limit) {
   }
 }
 
-bool is_older_trl(const Caller& server) {
+bool is_old_trl_server(const ServerClient& server) {
   const auto answer = server.get("/get_world_size/", kShort);
   return answer.status == 200 && json::parse(answer.body, nullptr, false).is_object();
 }
 
 }  // namespace
 
-void wait_for(const Caller& server, const Waiting& waiting, const std::string& start,
-              const Tell& tell) {
+void wait_for(const ServerClient& server, const WaitOptions& options, const std::string& command,
+              const PrintLine& print) {
   const auto begin = Clock::now();
-  const auto end = begin + waiting.limit;
+  const auto end = begin + options.limit;
   auto next = begin;
-  while (const auto wrong = not_up(server, std::min(kShort, waiting.limit))) {
+  while (const auto problem = health_problem(server, std::min(kShort, options.limit))) {
     const auto now = Clock::now();
-    if (now + waiting.pause > end)
+    if (now + options.pause > end)
       throw std::runtime_error(fmt::format(
           "no server answered at {} within {:g} s (vllm_server_timeout): {}; start it "
           "with\n    {}",
-          server.url(), static_cast<double>(waiting.limit.count()) / 1000, *wrong, start));
+          server.url(), static_cast<double>(options.limit.count()) / 1000, *problem, command));
     if (now >= next) {
-      tell(fmt::format("waiting for the server at {} ({}), {} s more at most", server.url(), *wrong,
-                       std::chrono::ceil<std::chrono::seconds>(end - now).count()));
-      next += waiting.every;
+      print(fmt::format("waiting for the server at {} ({}), for at most {} s more", server.url(),
+                        *problem, std::chrono::ceil<std::chrono::seconds>(end - now).count()));
+      next += options.every;
     }
-    std::this_thread::sleep_for(waiting.pause);
+    std::this_thread::sleep_for(options.pause);
   }
 }
 
-Facts recognise(const Caller& server, const std::string& start) {
+ServedModel identify(const ServerClient& server, const std::string& command) {
   constexpr const char* kModels = "/v1/models";
   const auto answer = server.get(kModels, kShort);
   if (answer.status == 404 || answer.status / 100 == 3) {
-    if (is_older_trl(server))
-      throw std::runtime_error(
-          fmt::format("{} is the server of an older TRL, whose /generate/ is not spoken; stop it "
-                      "and start vLLM itself:\n    {}",
-                      server.url(), start));
-    throw std::runtime_error(fmt::format("{}; it is no vLLM. Start one with\n    {}",
-                                         server.complaint(kModels, answer), start));
+    if (is_old_trl_server(server))
+      throw std::runtime_error(fmt::format(
+          "{} is the server of an older TRL, whose /generate/ is not supported; stop it "
+          "and start vLLM itself:\n    {}",
+          server.url(), command));
+    throw std::runtime_error(fmt::format("{}; it is not a vLLM server; start one with\n    {}",
+                                         server.error_text(kModels, answer), command));
   }
-  const auto said = server.json_of(kModels, answer);
-  Facts facts;
+  const auto parsed = server.json_of(kModels, answer);
+  ServedModel served;
   try {
-    for (const auto& model : said.at("data")) {
+    for (const auto& model : parsed.at("data")) {
       const auto parent = model.value("parent", json());
       if (parent.is_string()) {
         const auto root = model.value("root", json());
-        facts.adapters.push_back({model.at("id"), root.is_string() ? std::string(root) : ""});
-      } else if (facts.model.empty()) {
-        facts.model = model.at("id");
-        if (const auto root = model.value("root", json()); root.is_string()) facts.root = root;
+        served.adapters.push_back({model.at("id"), root.is_string() ? std::string(root) : ""});
+      } else if (served.model.empty()) {
+        served.model = model.at("id");
+        if (const auto root = model.value("root", json()); root.is_string()) served.root = root;
         const auto longest = model.value("max_model_len", json());
-        if (longest.is_number_integer()) facts.longest = longest;
+        if (longest.is_number_integer()) served.longest = longest;
       }
     }
   } catch (const json::exception&) {
-    facts.model.clear();
+    served.model.clear();
   }
-  if (facts.model.empty())
+  if (served.model.empty())
     throw std::runtime_error(
-        fmt::format("{}{} names no model: {}", server.url(), kModels, message_in(answer.body)));
-  return facts;
+        fmt::format("{}{} lists no model: {}", server.url(), kModels, error_message(answer.body)));
+  return served;
 }
 
 bool same_model(const std::string& root, const std::string& ours) {
@@ -106,7 +106,7 @@ std::string start_command(const std::string& model, const std::string& port,
         "VLLM_SERVER_DEV_MODE=1 vllm serve {} --port {} --weight-transfer-config "
         "'{{\"backend\":\"nccl\"}}' --logprobs-mode processed_logprobs",
         model, port);
-  // vLLM takes these ranks only.
+  // vLLM supports only these ranks.
   std::int64_t rank = 512;
   for (const std::int64_t allowed : {512, 320, 256, 128, 64, 32, 16, 8})
     if (allowed >= adapter_rank) rank = allowed;
@@ -116,32 +116,32 @@ std::string start_command(const std::string& model, const std::string& port,
       model, port, rank);
 }
 
-Inside look_inside(const Caller& server) {
+ServerInfo read_server_info(const ServerClient& server) {
   const auto answer = server.get("/server_info?config_format=json", kShort);
-  const auto said = json::parse(answer.body, nullptr, false);
-  if (answer.status != 200 || !said.is_object()) return {};
-  const auto config = said.value("vllm_config", json::object());
+  const auto parsed = json::parse(answer.body, nullptr, false);
+  if (answer.status != 200 || !parsed.is_object()) return {};
+  const auto config = parsed.value("vllm_config", json::object());
   const auto part = [&](const char* name) {
     return config.is_object() ? config.value(name, json()) : json();
   };
-  Inside inside{.shown = true};
-  inside.takes_weights = !part("weight_transfer_config").is_null();
+  ServerInfo info{.shown = true};
+  info.takes_weights = !part("weight_transfer_config").is_null();
   if (const auto parallel = part("parallel_config"); parallel.is_object()) {
     const auto copies = parallel.value("data_parallel_size", json());
-    if (copies.is_number_integer()) inside.data_parallel = copies;
+    if (copies.is_number_integer()) info.data_parallel = copies;
   }
   if (const auto model = part("model_config"); model.is_object()) {
     const auto mode = model.value("logprobs_mode", json());
-    if (mode.is_string()) inside.log_probs = mode;
+    if (mode.is_string()) info.log_probs = mode;
   }
-  return inside;
+  return info;
 }
 
-std::int64_t workers_of(const Caller& server) {
+std::int64_t workers_of(const ServerClient& server) {
   const auto answer = server.get("/get_world_size", kShort);
   if (answer.status != 200) return 0;
-  const auto said = json::parse(answer.body, nullptr, false);
-  const auto size = said.is_object() ? said.value("world_size", json()) : json();
+  const auto parsed = json::parse(answer.body, nullptr, false);
+  const auto size = parsed.is_object() ? parsed.value("world_size", json()) : json();
   return size.is_number_integer() ? size.get<std::int64_t>() : 0;
 }
 

@@ -5,60 +5,62 @@
 #include <string>
 #include <vector>
 
-#include "runtime/servers/caller.hpp"
+#include "runtime/servers/server_client.hpp"
 
-// A native vLLM: waiting for it, and what it says of itself.
+// Waits for a native vLLM server and queries its model and configuration.
 namespace mgpu::servers {
 
-using Tell = std::function<void(const std::string& line)>;
+using PrintLine = std::function<void(const std::string& line)>;
 
 struct LoadedAdapter {
   std::string name, folder;
   friend bool operator==(const LoadedAdapter&, const LoadedAdapter&) = default;
 };
 
-struct Facts {
-  std::string model;                    // its id
-  std::string root;                     // what it was started with; empty: it does not say
-  std::int64_t longest = 0;             // prompt and completion; 0: it does not say
-  std::vector<LoadedAdapter> adapters;  // that are loaded
+struct ServedModel {
+  std::string model;                    // its id in requests
+  std::string root;                     // the model it was started with; empty: unknown
+  std::int64_t longest = 0;             // prompt and completion tokens; 0: unknown
+  std::vector<LoadedAdapter> adapters;  // the loaded ones
 
-  friend bool operator==(const Facts&, const Facts&) = default;
+  friend bool operator==(const ServedModel&, const ServedModel&) = default;
 };
 
-// Whether a server's root and our model_name_or_path may be the same: their last parts are.
+// Whether a server's root and our model_name_or_path may be the same model: their last path parts
+// are equal.
 bool same_model(const std::string& root, const std::string& ours);
 
-// Returns when the server answers. Tells at once that it waits, and again every `every`. Throws
-// when the limit is over, naming the server and how one is started.
-struct Waiting {
+// Returns when the server answers. Prints that it is waiting, at once and then every `every`.
+// Throws after the limit, with the server's address and the command that starts one.
+struct WaitOptions {
   milliseconds limit{240'000}, every{10'000}, pause{500};
 };
-void wait_for(const Caller& server, const Waiting& waiting, const std::string& start,
-              const Tell& tell);
+void wait_for(const ServerClient& server, const WaitOptions& options, const std::string& command,
+              const PrintLine& print);
 
-// What the server says of itself. Throws for one that is no native vLLM, with the command that
-// starts one; the server of TRL before 1.11 is named.
-Facts recognise(const Caller& server, const std::string& start);
+// Queries the served model. Throws if the server is not a native vLLM, with the command that starts
+// one; the server of TRL before 1.11 is recognised by name.
+ServedModel identify(const ServerClient& server, const std::string& command);
 
-// The command that starts a server for a job: with adapters of this rank, or (0) for all weights.
+// The command that starts a server for a job: with adapters of this LoRA rank, or (0) for full
+// weights.
 std::string start_command(const std::string& model, const std::string& port,
                           std::int64_t adapter_rank);
 
-// What only a server in development mode tells.
-struct Inside {
-  bool shown = false;              // /server_info is there
+// What only a server in development mode reports.
+struct ServerInfo {
+  bool shown = false;              // it has /server_info
   bool takes_weights = false;      // it has a weight-transfer engine
   std::int64_t data_parallel = 1;  // copies of the model
-  std::string log_probs;           // its logprobs mode
+  std::string log_probs;           // its logprobs mode; empty: unknown
 };
-Inside look_inside(const Caller& server);
+ServerInfo read_server_info(const ServerClient& server);
 
-// GPUs that the server works on; 0: it does not say.
-std::int64_t workers_of(const Caller& server);
+// The number of GPUs that the server uses; 0: unknown.
+std::int64_t workers_of(const ServerClient& server);
 
-// Whether weights are packed as vLLM 0.28 and later say it: once, when the group is formed. By the
-// text of /version; a text that cannot be read is taken for a new one.
+// Whether packed weights are announced once, when the group is formed, as vLLM 0.28 and later
+// require. `version` is the version of /version; one that cannot be parsed counts as new.
 bool packs_at_init(const std::string& version);
 
 }  // namespace mgpu::servers

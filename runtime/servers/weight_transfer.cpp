@@ -21,8 +21,8 @@ std::int64_t bytes_of(const SentTensor& tensor) {
   return std::accumulate(tensor.shape.begin(), tensor.shape.end(), kBytes, std::multiplies<>());
 }
 
-// Throws what the request came to if it failed.
-Transport::StillWanted watch(std::future<void>& request) {
+// Throws the error of the request if it has failed.
+Transport::CheckServer check_request(std::future<void>& request) {
   return [&request] {
     if (request.valid() && request.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
       request.get();
@@ -42,26 +42,26 @@ std::vector<std::int64_t> pack_sizes(const std::vector<SentTensor>& tensors, std
   return packs;
 }
 
-// A question of a transfer that is asked twice would be waited for twice.
-WeightTransfer::WeightTransfer(const Caller& server, Meeting meeting,
+// No retries: a transfer request that is sent twice would make the workers wait twice.
+WeightTransfer::WeightTransfer(const ServerClient& server, TransferGroup group,
                                std::vector<SentTensor> tensors,
                                std::unique_ptr<Transport> transport, std::int64_t pack_bytes)
     : server_(server.address(), {.tries = 1}),
-      meeting_(std::move(meeting)),
+      group_(std::move(group)),
       tensors_(std::move(tensors)),
       transport_(std::move(transport)),
       packs_(pack_sizes(tensors_, pack_bytes)) {}
 
 void WeightTransfer::post(const std::string& path, const json& body) const {
   const auto answer = server_.post(path, body, kLimit);
-  if (answer.status != 200) throw std::runtime_error(server_.complaint(path, answer));
+  if (answer.status != 200) throw std::runtime_error(server_.error_text(path, answer));
 }
 
-// The thread is let go: should the transfer fail, nobody waits for an answer that may never come.
+// The thread is detached: if the transfer fails, nothing waits for an answer that may never come.
 std::future<void> WeightTransfer::start(const std::string& path, const json& body) const {
   std::packaged_task<void()> task([server = server_, path, body] {
     const auto answer = server.post(path, body, kLimit);
-    if (answer.status != 200) throw std::runtime_error(server.complaint(path, answer));
+    if (answer.status != 200) throw std::runtime_error(server.error_text(path, answer));
   });
   auto result = task.get_future();
   std::thread(std::move(task)).detach();
@@ -69,14 +69,14 @@ std::future<void> WeightTransfer::start(const std::string& path, const json& bod
 }
 
 void WeightTransfer::join() {
-  json info{{"master_address", meeting_.address},
-            {"master_port", meeting_.port},
+  json info{{"master_address", group_.address},
+            {"master_port", group_.port},
             {"rank_offset", 1},
-            {"world_size", meeting_.workers + 1}};
-  if (meeting_.packs_at_init) info["packed"] = true;
-  auto meeting = start("/init_weight_transfer_engine", {{"init_info", info}});
-  transport_->join(watch(meeting));
-  if (meeting.valid()) meeting.get();
+            {"world_size", group_.workers + 1}};
+  if (group_.packs_at_init) info["packed"] = true;
+  auto init = start("/init_weight_transfer_engine", {{"init_info", info}});
+  transport_->join(check_request(init));
+  if (init.valid()) init.get();
   joined_ = true;
 }
 
@@ -90,7 +90,7 @@ void WeightTransfer::begin() {
     shapes.push_back(tensor.shape);
   }
   json info{{"names", names}, {"dtype_names", dtypes}, {"shapes", shapes}};
-  if (!meeting_.packs_at_init) info["packed"] = true;
+  if (!group_.packs_at_init) info["packed"] = true;
   receiving_ = start("/update_weights", {{"update_info", info}});
   tensor_ = pack_ = 0;
   filled_ = 0;
@@ -99,7 +99,7 @@ void WeightTransfer::begin() {
 void WeightTransfer::add(const std::string& name, const at::Tensor& value) {
   if (tensor_ >= tensors_.size() || tensors_[tensor_].name != name ||
       value.sizes() != at::IntArrayRef(tensors_[tensor_].shape))
-    throw std::logic_error(fmt::format("{} is not the tensor that comes next", name));
+    throw std::logic_error(fmt::format("{} is not the next tensor", name));
   if (!buffer_.defined())
     buffer_ = at::empty({*std::max_element(packs_.begin(), packs_.end())},
                         value.options().dtype(at::kByte));
@@ -108,7 +108,7 @@ void WeightTransfer::add(const std::string& name, const at::Tensor& value) {
   buffer_.narrow(0, filled_, bytes).copy_(numbers);
   filled_ += bytes;
   if (filled_ < packs_[pack_]) return;
-  transport_->broadcast(buffer_.narrow(0, 0, filled_), watch(receiving_));
+  transport_->broadcast(buffer_.narrow(0, 0, filled_), check_request(receiving_));
   ++pack_;
   filled_ = 0;
 }

@@ -9,27 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "runtime/servers/caller.hpp"
+#include "runtime/servers/server_client.hpp"
 
-// All weights of a model to a vLLM: announced over HTTP, sent past it in packs of bytes.
+// Sends all weights of a model to a vLLM server: announced over HTTP, sent in packs of bytes over a
+// separate transport.
 namespace mgpu::servers {
 
-// The way past HTTP, to all workers of a server at once.
+// A transport that sends bytes to all workers of a server at once, without HTTP.
 class Transport {
  public:
-  // Asked again and again while something waits for the workers; throws when the server has given
-  // up, so that nobody waits for ever.
-  using StillWanted = std::function<void()>;
+  // Called repeatedly while waiting for the workers. Throws when the server has given up, so that
+  // the wait ends.
+  using CheckServer = std::function<void()>;
 
   Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
   virtual ~Transport() = default;
 
-  // Meets the workers, once.
-  virtual void join(const StillWanted& still_wanted) = 0;
+  // Forms the group with the workers. Called once.
+  virtual void join(const CheckServer& check_server) = 0;
   // `bytes` (uint8, contiguous, on the transport's device) may be changed when it returns.
-  virtual void broadcast(const at::Tensor& bytes, const StillWanted& still_wanted) = 0;
+  virtual void broadcast(const at::Tensor& bytes, const CheckServer& check_server) = 0;
 };
 
 struct SentTensor {
@@ -37,25 +38,26 @@ struct SentTensor {
   std::vector<std::int64_t> shape;
 };
 
-// How workers find the trainer, who is rank 0 among them.
-struct Meeting {
+// The group of the trainer, which is rank 0, and the server's workers: where they find it.
+struct TransferGroup {
   std::string address;
   int port = 51216;
   std::int64_t workers = 1;
-  bool packs_at_init = true;  // see there
+  bool packs_at_init = true;  // see packs_at_init() in vllm.hpp
 };
 
-// Bytes of each pack: tensors in order, until there are more than `limit`. Both sides compute it.
+// The bytes of each pack: tensors in order, until a pack exceeds `limit`. Both sides compute it.
 inline constexpr std::int64_t kPackBytes = std::int64_t{1} << 30;
 std::vector<std::int64_t> pack_sizes(const std::vector<SentTensor>& tensors, std::int64_t limit);
 
-// Sends versions of the same tensors, in bf16. For one rank.
+// Sends versions of the same tensors, in bf16. Used by one rank only.
 class WeightTransfer {
  public:
-  WeightTransfer(const Caller& server, Meeting meeting, std::vector<SentTensor> tensors,
+  WeightTransfer(const ServerClient& server, TransferGroup group, std::vector<SentTensor> tensors,
                  std::unique_ptr<Transport> transport, std::int64_t pack_bytes = kPackBytes);
 
-  // begin(), every tensor in its order, finish(): the server answers with them from then on.
+  // Call begin(), add() for every tensor in order, then finish(). From then on the server generates
+  // with the new weights.
   void begin();
   void add(const std::string& name, const at::Tensor& value);
   void finish();
@@ -63,18 +65,18 @@ class WeightTransfer {
  private:
   void join();
   void post(const std::string& path, const nlohmann::json& body) const;
-  // Asks while something else goes on.
+  // Posts in the background.
   std::future<void> start(const std::string& path, const nlohmann::json& body) const;
 
-  Caller server_;
-  Meeting meeting_;
+  ServerClient server_;
+  TransferGroup group_;
   std::vector<SentTensor> tensors_;
   std::unique_ptr<Transport> transport_;
   std::vector<std::int64_t> packs_;
   bool joined_ = false;
   std::future<void> receiving_;
-  std::size_t tensor_ = 0, pack_ = 0;  // that come next
-  std::int64_t filled_ = 0;            // of the pack
+  std::size_t tensor_ = 0, pack_ = 0;  // the next ones
+  std::int64_t filled_ = 0;            // bytes in the current pack
   at::Tensor buffer_;
 };
 

@@ -33,11 +33,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const auto completion = line == text.npos ? "" : text.substr(line + 1);
   check_parse(completion, false);
   check_parse(gold, true);
-  const auto first = answered(completion, gold);
-  if (answered(completion, gold) != first) std::abort();
-  const auto boxed = answered("\\boxed{" + completion + "}", "$" + gold + "$");
+  const auto first = check_answer(completion, gold);
+  if (check_answer(completion, gold) != first) std::abort();
+  const auto boxed = check_answer("\\boxed{" + completion + "}", "$" + gold + "$");
   if (completion == gold && gold.find_first_of("{}$\\\n") == gold.npos &&
-      boxed == Answered::wrong && math::read_answer("\\boxed{" + gold + "}") &&
+      boxed == AnswerVerdict::wrong && math::read_answer("\\boxed{" + gold + "}") &&
       math::read_gold("$" + gold + "$")->raw == math::read_answer("\\boxed{" + gold + "}")->raw)
     std::abort();
   return 0;

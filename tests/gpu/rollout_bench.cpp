@@ -31,8 +31,8 @@ using Options = std::map<std::string, std::string>;
 // Times the parts of one step, each over all layers.
 class Pieces {
  public:
-  Pieces(const model::ModelConfig& config, const rollout::WholeWeights& weights, at::Device device,
-         at::ScalarType dtype, std::int64_t rows, std::int64_t length)
+  Pieces(const model::ModelConfig& config, const rollout::GatheredWeights& weights,
+         at::Device device, at::ScalarType dtype, std::int64_t rows, std::int64_t length)
       : c_(config), weights_(weights), store_(device), device_(device) {
     const auto floats = at::TensorOptions(device).dtype(dtype);
     const auto ints = floats.dtype(at::kInt);
@@ -123,7 +123,7 @@ class Pieces {
   }
 
   const model::ModelConfig& c_;
-  const rollout::WholeWeights& weights_;
+  const rollout::GatheredWeights& weights_;
   ops::Recording::Store store_;
   at::Device device_;
   Tensor x_, qkv_, seen_, gate_up_, act_, keys_, values_, table_, lengths_, positions_, slots_,
@@ -156,17 +156,17 @@ int main(int argc, char** argv) {
   bench::fill(shards, device);
 
   const auto rows = number("rows"), group = number("group");
-  std::vector<rollout::Prompt> prompts;
+  std::vector<rollout::Request> requests;
   for (long i = 0; i < rows / group; ++i) {
-    rollout::Prompt prompt;
+    rollout::Request request;
     for (long t = 0; t < number("prompt"); ++t)
-      prompt.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % config.vocab_size));
+      request.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % config.vocab_size));
     for (long g = 0; g < group; ++g)
-      prompt.seeds.push_back(static_cast<std::uint64_t>(i * group + g));
-    prompts.push_back(prompt);
+      request.seeds.push_back(static_cast<std::uint64_t>(i * group + g));
+    requests.push_back(request);
   }
-  rollout::Wanted wanted;
-  wanted.most_tokens = number("new");
+  rollout::GenerationSettings settings;
+  settings.max_tokens = number("new");
   const auto length = number("prompt") + number("new");
   printf("%s rows %ld group %ld prompt %ld new %ld lora %ld\n", argv[1], rows, group,
          number("prompt"), number("new"), number("lora"));
@@ -176,14 +176,14 @@ int main(int argc, char** argv) {
         config,
         {.model = {device, dtype, 2}, .sequences = rows, .longest = length, .burst = gpu ? 8 : 1},
         shards);
-    engine.generate(prompts, wanted);
+    engine.generate(requests, settings);
     const auto& n = engine.counts();
     printf(
         "  round %ld: %.3f s; read %ld tokens in %.3f s, generated %ld in %.3f s (%ld steps): "
         "%.0f/s; "
         "%.2f GiB reserved\n",
-        round, bench::seconds() - start, n.prompt_tokens, n.reading, n.tokens, n.stepping, n.steps,
-        static_cast<double>(n.tokens) / n.stepping,
+        round, bench::seconds() - start, n.prompt_tokens, n.prefill_seconds, n.tokens,
+        n.decode_seconds, n.steps, static_cast<double>(n.tokens) / n.decode_seconds,
         static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
   }
   const rollout::WholeWeights weights(config, shards);

@@ -25,26 +25,26 @@ struct Case {
   double most = 1e-4, mean = 1e-4;  // allowed differences of log-probabilities
 };
 
-std::vector<rollout::Prompt> make_prompts(long vocabulary) {
-  std::vector<rollout::Prompt> prompts;
+std::vector<rollout::Request> make_requests(long vocabulary) {
+  std::vector<rollout::Request> requests;
   for (long i = 0; i < 20; ++i) {
-    rollout::Prompt prompt;
+    rollout::Request request;
     for (long t = 0; t < 5 + i * 13 % 70; ++t)
-      prompt.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % vocabulary));
+      request.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % vocabulary));
     for (long seed = 0; seed < 3; ++seed)
-      prompt.seeds.push_back(static_cast<std::uint64_t>(i * 3 + seed));
-    prompts.push_back(prompt);
+      request.seeds.push_back(static_cast<std::uint64_t>(i * 3 + seed));
+    requests.push_back(request);
   }
-  return prompts;
+  return requests;
 }
 
 // Prompts and completions, concatenated. The target tokens are those of the completions.
 data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
                     const std::vector<std::vector<rollout::Completion>>& made) {
   data::Batch batch;
-  for (std::size_t p = 0; p < prompts.size(); ++p)
-    for (const auto& one : made[p]) {
-      auto tokens = prompts[p].tokens;
+  for (std::size_t p = 0; p < requests.size(); ++p)
+    for (const auto& one : completions[p]) {
+      auto tokens = requests[p].tokens;
       const auto first = tokens.size();
       tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
       batch.starts.push_back(static_cast<int>(batch.tokens.size()));
@@ -78,20 +78,20 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
         if (slot.name.find("lora_B") != std::string::npos)
           shards.set(slot.name, at::randn(slot.shape, at::TensorOptions(device)).mul_(.02));
 
-  const auto prompts = make_prompts(config.vocab_size);
-  rollout::Wanted want;
-  want.sampling.temperature = wanted.temperature;
-  want.repetition_penalty = wanted.penalty;
-  want.most_tokens = 41;
-  want.stop_tokens = {17, 400, 1234};
+  const auto requests = make_requests(config.vocab_size);
+  rollout::GenerationSettings settings;
+  settings.sampling.temperature = wanted.temperature;
+  settings.repetition_penalty = wanted.penalty;
+  settings.max_tokens = 41;
+  settings.stop_tokens = {17, 400, 1234};
   rollout::Engine engine(config,
                          {.model = {device, wanted.dtype, 2},
                           .sequences = 13,
-                          .longest = 75 + want.most_tokens,
+                          .longest = 75 + settings.max_tokens,
                           .burst = 8},
                          shards);
-  const auto made = engine.generate(prompts, want);
-  const auto batch = lay_out(prompts, made);
+  const auto completions = engine.generate(requests, settings);
+  const auto batch = batch_of(requests, completions);
   model::TransformerOptions training;
   training.device = device;
   training.dtype = wanted.dtype;
@@ -102,7 +102,7 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
       transformer.score(train::to_device(batch, device), temperature, shards).log_probs.cpu();
   const auto* score = scores.const_data_ptr<float>();
   double most = 0, sum = 0;
-  for (const auto& group : made)
+  for (const auto& group : completions)
     for (const auto& one : group)
       for (const float sampled : one.log_probs) {
         const double off = std::abs(static_cast<double>(sampled - *score++));

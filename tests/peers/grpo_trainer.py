@@ -1,4 +1,4 @@
-"""What the tests of GRPO share: prompts, rewards of every kind, and recipes of a few small steps."""
+"""Shared by the GRPO tests: prompts, rewards of every kind, and recipes of a few small steps."""
 
 import json
 import time
@@ -6,7 +6,7 @@ import time
 import trainer
 from trainer import write_rows
 
-# Worth something to a model that knows nothing.
+# Rewards that an untrained model can earn.
 RULES = {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5}, "digits": {"regex": "[0-9]"}}
 
 REWARDS = '''
@@ -62,7 +62,7 @@ class GrpoTest(trainer.TrainerTest):
         return f"{self.rewards}:{name}"
 
     def moved(self, run, stem="model"):
-        """How far the weights went from where they began."""
+        """The largest change of a weight since the start."""
         before = trainer.load_tensors(self.model)
         return max((tensor - before[name]).abs().max().item()
                    for name, tensor in run.weights(stem).items())
@@ -71,8 +71,8 @@ class GrpoTest(trainer.TrainerTest):
         return {path.name: [json.loads(line) for line in path.read_text().splitlines()]
                 for path in sorted((run.folder / "completions").iterdir())}
 
-    def told(self, run):
-        """How many lines of complaint ranks have written."""
+    def error_lines(self, run):
+        """The number of error lines that ranks have written."""
         return sum(line.startswith("mgpu-train: ") for line in run.err.splitlines())
 
     def refused(self, status, *lines, nproc=2, recipe=None, **keys):

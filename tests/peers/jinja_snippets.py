@@ -1,4 +1,4 @@
-"""Small templates for the comparison with Jinja: what the language does, corner by corner."""
+"""Small templates for the comparison with Jinja: every feature of the language."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""AdamW with moments in 8 bits, beside bitsandbytes' own quantisation on the CPU."""
+"""Compares AdamW with 8-bit moments with bitsandbytes' quantisation on the CPU."""
 
 import json
 import os
@@ -24,7 +24,7 @@ SMALLEST = 4096  # elements of a tensor whose moments are in 8 bits
 
 
 class Moment:
-    """A moment as bitsandbytes holds it."""
+    """A moment in bitsandbytes' representation."""
 
     def __init__(self, parameter, signed):
         self.exact = parameter.numel() < SMALLEST
@@ -46,11 +46,11 @@ class Moment:
         scales = self.state.absmax.repeat_interleave(BLOCK)[:flat.numel()]
         scaled = flat / scales.clamp_min(1e-38)
         self.codes = (scaled[:, None] - self.code).abs().argmin(1).to(torch.uint8)
-        # Their look-up on the CPU is coarse: at times the next level, and 2e-5 for 0.
+        # Their look-up on the CPU is coarse: sometimes the next level, and 2e-5 for 0.
         apart = (self.code[theirs.int()] - self.code[self.codes.int()]).abs()
         next_level = (theirs.int() - self.codes.int()).abs() <= 1
         self.agree = bool((next_level | (apart < 3e-5) | (scales == 0)).all())
-        if not self.signed:  # what is not 0 does not become 0
+        if not self.signed:  # nonzero values do not become 0
             self.codes[(self.codes == 0) & (flat > 0)] = 1
 
     def get(self):
@@ -62,7 +62,7 @@ class Moment:
 
 
 def train_in_bnb(model, batches, rate, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8):
-    """A plain loop; gives the losses and the moments of every parameter by its name."""
+    """A plain loop; returns the losses and the moments of every parameter by name."""
     moments = {name: (Moment(p.data, True), Moment(p.data, False))
                for name, p in model.named_parameters()}
     losses = []
@@ -95,13 +95,13 @@ class EightBit(trainer.TrainerTest):
     def state(self, run, step):
         return load_tensors(run.folder / f"checkpoint-{step}" / "training_state", "rank-")
 
-    def test_levels_are_those_of_bitsandbytes(self):
+    def test_levels_equal_those_of_bitsandbytes(self):
         ours = json.loads(subprocess.check_output([trainer.BIN / "model_files", "levels"]))
         for key, signed in (("signed", True), ("unsigned", False)):
             theirs = bnb.create_dynamic_map(signed=signed)
             self.assertTrue(torch.equal(torch.tensor(ours[key], dtype=torch.float32), theirs), key)
 
-    def test_a_step_leaves_the_codes_of_bitsandbytes(self):
+    def test_codes_after_a_step_equal_those_of_bitsandbytes(self):
         run = self.train(1, max_steps=1, weight_decay=0.1, **self.KEYS)
         model = load_model(self.model)
         _, moments = train_in_bnb(model, in_order(self.rows, BATCH, 1), 1e-3, weight_decay=0.1)
@@ -119,23 +119,23 @@ class EightBit(trainer.TrainerTest):
                 self.assertTrue(theirs.agree)
                 scales = state[f"{kind}_scales/{name}@0"]
                 torch.testing.assert_close(scales, theirs.state.absmax, rtol=1e-4, atol=1e-9)
-                # A block without gradients is 0, whatever its codes.
+                # A block without gradients is 0 for any codes.
                 there = scales.repeat_interleave(BLOCK)[:ours.numel()] > 0
                 apart = (ours.int() - theirs.codes.int()).abs()[there]
-                # Near 0 levels lie closer than the sums of two programs do.
+                # Near 0 the levels are closer together than the sums of the two programs.
                 near = (theirs.code[ours.int()] - theirs.code[theirs.codes.int()])[there].abs()
                 self.assertFalse((near[apart > 1] > 1e-5).any(), f"{kind} of {name}")
                 coded += apart.numel()
                 other += int((apart > 0).sum())
         self.assertGreater(kept, 0)
         self.assertGreater(coded, 50_000)
-        # Their gradients are summed in another order than ours: a few fall on the other side.
+        # Their gradients are summed in a different order: a few are rounded to the other level.
         self.assertLess(other / coded, 0.01, other)
         torch.testing.assert_close(run.weights()["model.embed_tokens.weight"],
                                    model.state_dict()["model.embed_tokens.weight"],
                                    rtol=0, atol=1e-5)
 
-    def test_thirty_steps_learn_as_a_plain_loop_and_as_exact_moments_do(self):
+    def test_thirty_steps_match_a_plain_loop_and_exact_moments(self):
         keys = dict(max_steps=30, learning_rate=3e-3)
         exact = self.train(1, lr_scheduler_type="constant", **keys).column("loss")
         losses = self.train(1, **keys, **self.KEYS).column("loss")
@@ -145,8 +145,8 @@ class EightBit(trainer.TrainerTest):
         self.assert_near(losses, plain, 5e-3, "loss")
         self.assert_near(losses[-8:], exact[-8:], 0.02, "loss")
 
-    def test_other_ranks_and_stages_go_on(self):
-        """Codes of blocks that are cut elsewhere are rounded once more, and not more than that."""
+    def test_other_ranks_and_stages_resume(self):
+        """Codes of blocks with other boundaries are rounded exactly once more."""
         for begun, ways in (((2, 1), ((1, 0), (4, 3), (2, 3))), ((1, 0), ((3, 2),))):
             nproc, stage = begun
             size = dict(global_batch_size=12, per_device_train_batch_size=1)
@@ -161,7 +161,7 @@ class EightBit(trainer.TrainerTest):
                     self.assertIn("checkpoint-9 at step 9", run.notes)
                     self.assert_near(run.column("loss"), whole.column("loss"), 2e-3, "loss")
 
-    def test_goes_on_from_exact_moments_and_back(self):
+    def test_resuming_converts_from_exact_moments_and_back(self):
         keys = dict(lr_scheduler_type="constant", zero_stage=1)
         whole = self.train(2, max_steps=14, **keys)
         out = self.train(2, max_steps=6, **keys).folder.name
@@ -170,14 +170,14 @@ class EightBit(trainer.TrainerTest):
         self.assertIn("checkpoint-10 at step 10", run.notes)
         self.assert_near(run.column("loss"), whole.column("loss"), 1e-2, "loss")
 
-    def test_paged_states_are_the_same_and_noted(self):
+    def test_paged_states_are_equal_and_noted(self):
         run = self.train(1, max_steps=3, **self.KEYS)
         paged = self.train(1, max_steps=3, **{**self.KEYS, "optim": "paged_adamw_8bit"})
         self.assertEqual(paged.column("loss"), run.column("loss"))
         self.assert_same_weights(paged.weights(), run.weights())
         self.assertIn("the optimizer state stays on the GPU", paged.out + paged.err + paged.notes)
 
-    def test_every_stage_of_zero_learns_as_one_rank(self):
+    def test_every_zero_stage_equals_one_rank(self):
         alone = self.train(1, **self.KEYS)
         for nproc, stage in ((2, 0), (2, 1), (3, 2), (2, 3)):
             with self.subTest(nproc=nproc, stage=stage):
@@ -187,7 +187,7 @@ class EightBit(trainer.TrainerTest):
                     self.assert_near(run.column("loss"), alone.column("loss"), 5e-3, "loss")
                 self.assertLess(run.column("loss")[-1], run.column("loss")[0])
 
-    def test_bits_are_those_of_a_run_without_a_break(self):
+    def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(self):
         for nproc, stage in ((1, 0), (2, 0), (2, 2), (2, 3)):
             with self.subTest(nproc=nproc, stage=stage):
                 keys = dict(zero_stage=stage, **self.KEYS)

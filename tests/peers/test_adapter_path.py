@@ -1,4 +1,4 @@
-"""Training goes on from an adapter, ours or peft's."""
+"""Training that continues from an adapter, ours or peft's."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ class AdapterPath(trainer.TrainerTest):
                          eval_dataset=str(self.data), **keys)
         return run.column("eval_loss", "eval")[0], run
 
-    def test_of_ours(self):
+    def test_training_continues_from_our_adapter(self):
         first = self.train(learning_rate=1e-2, eval_strategy="steps", eval_steps=10,
                            eval_dataset=str(self.data), **self.lora)
         wanted = first.column("eval_loss", "eval")[-1]
@@ -37,7 +37,7 @@ class AdapterPath(trainer.TrainerTest):
                          (4, 12, ["down_proj", "q_proj", "v_proj"]))
         self.assert_same_weights(run.weights("adapter_model"), first.weights("adapter_model"))
 
-    def test_of_peft_with_rslora_and_a_whole_embedding(self):
+    def test_training_continues_from_a_peft_adapter_with_rslora_and_an_embedding(self):
         torch.manual_seed(3)
         model = peft.get_peft_model(load_model(self.model), peft.LoraConfig(
             r=4, lora_alpha=8, target_modules=["q_proj", "o_proj"], use_rslora=True,
@@ -51,7 +51,7 @@ class AdapterPath(trainer.TrainerTest):
         self.assert_near([got], [trainer.mean_loss(model, self.rows)], 1e-5)
         self.assertIn("rsLoRA", run.notes)
 
-    def test_with_a_name_it_has_a_folder_of_that_name(self):
+    def test_a_named_adapter_is_saved_in_a_folder_of_that_name(self):
         keys = dict(self.lora, adapter_name="second", save_strategy="steps", save_steps=5,
                     learning_rate=1e-2)
         whole = self.train(2, **keys)
@@ -70,7 +70,7 @@ class AdapterPath(trainer.TrainerTest):
         self.assertEqual(run.status, 2)
         self.assertIn("adapter_name", run.err)
 
-    def test_what_does_not_fit_is_named(self):
+    def test_incompatible_adapters_are_reported(self):
         first = self.train(max_steps=1, **self.lora)
         path = first.folder / "adapter_config.json"
         config = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What people get wrong: one clear line, the right status, soon, and nothing half made."""
+"""Errors of users: one clear line, the right exit status, quickly, and no partial output."""
 
 import os
 import signal
@@ -9,12 +9,12 @@ import unittest
 import trainer
 from trainer import children, comm, make_rows, until, write_rows
 
-SOON = 15  # seconds; one rank's mistake must not leave the others waiting for it
+SOON = 15  # seconds; other ranks must not wait for a rank that failed
 
 
 class BadRecipes(trainer.TrainerTest):
     def refused(self, status, *lines, nproc=2, recipe=None, **keys):
-        """A job that has to fail soon; each line has to be on stderr. Gives the run."""
+        """Runs a job that must fail quickly with each line on stderr; returns the run."""
         job = self.start_training(nproc, recipe=recipe, **keys)
         begin = time.monotonic()
         run = self.end(job)
@@ -34,48 +34,48 @@ class BadRecipes(trainer.TrainerTest):
         path.write_text("".join(lines[:4]) + bad + "\n" + "".join(lines[4:]))
         return str(path)
 
-    def test_unknown_key(self):
+    def test_an_unknown_key_is_rejected(self):
         recipe = self.recipe(learning_rte=1e-4)
         lines = recipe.read_text().splitlines()
         at = 1 + next(i for i, line in enumerate(lines) if "learning_rte" in line)
         self.refused(2, f"{recipe}:{at}: unknown key learning_rte; did you mean learning_rate?",
                      recipe=recipe)
 
-    def test_unknown_key_on_the_command_line(self):
+    def test_an_unknown_key_on_the_command_line_is_rejected(self):
         self.refused(2, "unknown key lora_rnak; did you mean lora_rank?", lora_rnak=4)
 
-    def test_several_mistakes_are_told_at_once(self):
+    def test_several_mistakes_are_reported_at_once(self):
         self.refused(2, "learning_rate: need a number, not abc", "lora_r: need a number at least 1",
                      learning_rate="abc", lora_r=0)
 
-    def test_missing_dataset(self):
+    def test_a_missing_dataset_is_reported(self):
         self.refused(1, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
 
-    def test_empty_dataset(self):
-        self.refused(1, "empty.jsonl has no rows",
+    def test_an_empty_dataset_is_reported(self):
+        self.refused(1, "empty.jsonl holds no rows",
                      dataset_name=str(write_rows(self.dir / "empty.jsonl", [])))
 
-    def test_bad_rows(self):
-        for bad, what in (('{"input_ids": [1, 2', "invalid JSON"), ("[1, 2]", "object"),
-                          ('{"input_ids": [1, 999]}', "contains 999"),
-                          ('{"input_ids": [1, -7]}', "contains -7"),
+    def test_bad_rows_are_reported(self):
+        for bad, what in (('{"input_ids": [1, 2', "no JSON"), ("[1, 2]", "object"),
+                          ('{"input_ids": [1, 999]}', "holds 999"),
+                          ('{"input_ids": [1, -7]}', "holds -7"),
                           ('{"input_ids": [1, 2], "labels": [1]}', "labels")):
             with self.subTest(bad):
                 run = self.refused(1, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
-                told = next(line for line in run.err.splitlines() if "bad.jsonl:5: " in line)
-                self.assertIn(what, told)
+                message = next(line for line in run.err.splitlines() if "bad.jsonl:5: " in line)
+                self.assertIn(what, message)
 
-    def test_bad_rows_may_be_skipped_with_a_note(self):
+    def test_bad_rows_can_be_skipped_with_a_note(self):
         run = self.train(2, dataset_name=self.rows_with('{"input_ids": [1, 2'), on_bad_row="skip",
                          max_steps=1, global_batch_size=8)
         self.assertIn("bad.jsonl: 1 of 9 rows skipped as bad; the first: ", run.notes)
         self.assertIn("bad.jsonl:5: ", run.notes)
         self.assertEqual(run.column("epoch"), [1])
 
-    def test_missing_model(self):
-        self.refused(1, "no-such-model is neither a local folder", model_name_or_path="no-such-model")
+    def test_a_missing_model_is_reported(self):
+        self.refused(1, "no-such-model is no folder", model_name_or_path="no-such-model")
 
-    def test_truncated_weights(self):
+    def test_truncated_weights_are_reported(self):
         weights = self.model / "model.safetensors"
         whole = weights.read_bytes()
         for length in (0, 7, 100, len(whole) // 2, len(whole) - 1):
@@ -83,21 +83,21 @@ class BadRecipes(trainer.TrainerTest):
                 weights.write_bytes(whole[:length])
                 self.refused(1, f"{weights}: ")
 
-    def test_weights_of_another_shape(self):
+    def test_weights_of_another_shape_are_reported(self):
         config = self.model / "config.json"
         config.write_text(config.read_text().replace('"intermediate_size": 96',
                                                      '"intermediate_size": 128'))
         self.refused(1, "mlp.", "96", "128")
 
-    def test_a_model_without_room_for_the_tokenizer(self):
-        """Otherwise a token beyond the embeddings is read from nowhere, or stops the GPU."""
+    def test_a_model_with_fewer_rows_than_the_tokenizer_is_rejected(self):
+        """Otherwise a token beyond the embeddings is an invalid read, or an error on the GPU."""
         trainer.make_model(self.model, vocab_size=104)
         texts = write_rows(self.dir / "texts.jsonl", [{"text": "The answer is \\boxed{5}"}] * 8)
         run = self.refused(1, "104", dataset_name=str(texts))
         self.assertNotIn("index out of range in self", run.err)
 
-    def test_ids_are_below_the_rows_of_the_model(self):
-        """It has 320, although its tokenizer has 274 tokens: the model's are what counts."""
+    def test_ids_beyond_the_rows_of_the_model_are_rejected(self):
+        """The model has 320 rows and its tokenizer 274 tokens: the model's rows are the limit."""
         rows = make_rows(8)
         rows[3]["input_ids"][2:4] = rows[3]["labels"][2:4] = [300, 319]
         self.train(2, dataset_name=str(write_rows(self.dir / "high.jsonl", rows)), max_steps=1)
@@ -105,7 +105,7 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(1, "contains 320; ids must be from 0 to 319",
                      dataset_name=str(write_rows(self.dir / "high.jsonl", rows)))
 
-    def test_what_becomes_of_rows_is_told_and_counted(self):
+    def test_skipped_and_truncated_rows_are_counted(self):
         long_prompt = make_rows(1, shortest=30, longest=30)[0]
         long_prompt["labels"] = [-100] * 20 + long_prompt["input_ids"][20:]
         rows = [*make_rows(14, shortest=8, longest=12), *make_rows(2, shortest=20, longest=20),
@@ -124,14 +124,14 @@ class BadRecipes(trainer.TrainerTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("some.jsonl: 2 of 17 rows cut to max_length 16\n", done.stdout)
 
-    def test_grpo_without_rewards(self):
+    def test_grpo_without_rewards_is_rejected(self):
         self.refused(2, "reward_funcs: name at least one reward", task="grpo")
 
-    def test_batch_arithmetic(self):
-        """Before any file is opened, and by rank 0 for all."""
-        told = "global_batch_size 10 is not a multiple of 4 per device x 2 ranks = 8"
-        run = self.refused(2, told, "possible per_device_train_batch_size: 1, 5",
-                           "possible global_batch_size: 8, 16", "first failure: rank 0",
+    def test_batch_sizes_that_do_not_divide_are_rejected(self):
+        """Before any file is opened, reported once by rank 0."""
+        message = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
+        run = self.refused(2, message, "per_device_train_batch_size may be 1, 5",
+                           "global_batch_size may be 8 or 16", "first failure: rank 0",
                            global_batch_size=10, model_name_or_path="no-such-model")
         begins = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
         self.assertEqual(len(begins), 1, run.err)
@@ -141,7 +141,7 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(2, "one number in gpu_weights per rank: 2 ranks, 3 weights",
                      batch_sharding="weighted", gpu_weights=[1, 2, 1])
 
-    def test_checking_knows_the_number_of_ranks(self):
+    def test_check_uses_the_number_of_ranks(self):
         recipe = self.recipe(global_batch_size=12, per_device_train_batch_size=4)
         self.assertIn("12 sequences per step = 4 per device x 3 ranks x 1 accumulation",
                       self.check(0, recipe, "--gpus", "3"))
@@ -158,20 +158,20 @@ class BadRecipes(trainer.TrainerTest):
         job = self.run_job("--nproc", 3, recipe, "--check", program=str(trainer.BIN / "mgpu-run"))
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(job.out.count("x 3 ranks x"), 1)
-        told = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
-                           gradient_accumulation_steps=2)
-        self.assertIn("16 sequences per step = 4 per device x 2 ranks x 2 accumulation",
-                      self.check(0, told))
+        recipe = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
+                             gradient_accumulation_steps=2)
+        self.assertIn("16 sequences a step = 4 per device x 2 ranks x 2 accumulation",
+                      self.check(0, recipe))
 
     def check(self, status, recipe, *options, **env):
-        """mgpu-train without a launcher; gives what it told."""
+        """Runs mgpu-train without the launcher; returns its output."""
         done = subprocess.run([trainer.BIN / "mgpu-train", recipe, "--check", *options],
                               capture_output=True, text=True, timeout=trainer.LIMIT,
                               env=trainer.environment(CUDA_VISIBLE_DEVICES="", **env))
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def test_half_a_place_is_named(self):
+    def test_an_incomplete_rank_environment_is_reported(self):
         for there, missing in (({"WORLD_SIZE": "4"}, "RANK is not set and WORLD_SIZE=4 is"),
                                ({"RANK": "0"}, "LOCAL_RANK is not set and RANK=0 is"),
                                ({"LOCAL_RANK": "0"}, "RANK is not set and LOCAL_RANK=0 is")):
@@ -184,7 +184,7 @@ class BadRecipes(trainer.TrainerTest):
                 self.assertIn(missing, done.stderr)
                 self.assertFalse((self.dir / "o").exists())
 
-    def test_an_output_folder_that_cannot_be(self):
+    def test_an_unusable_output_folder_is_reported(self):
         file = self.write("file.txt", "")
         for folder, why in ((f"{file}/out", "Not a directory; a file is in its way"),
                             (file, "Not a directory; a file is in its way"),
@@ -197,8 +197,8 @@ class BadRecipes(trainer.TrainerTest):
                 self.assertIn("choose another output_dir", run.err)
                 self.assertNotIn("filesystem error", run.err)
 
-    def test_what_is_not_carried_out_is_refused(self):
-        self.refused(2, "median requires zero_stage 0 or 1, not 2",
+    def test_unsupported_keys_are_rejected(self):
+        self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
                      gradient_aggregation="median", zero_stage=2)
         self.refused(2, "load_in_8bit: is not supported: use load_in_4bit: true", use_peft=True,
                      load_in_8bit=True)
@@ -227,14 +227,14 @@ class LostRanks(trainer.TrainerTest):
         self.assert_ends_soon(job, self.training_ranks(job), 128 + signal.SIGKILL)
 
     def test_a_hanging_rank_ends_the_job(self):
-        """A rank that stands still for longer than ddp_timeout, as one does whose GPU hangs."""
+        """A rank that is stopped for longer than ddp_timeout, as if its GPU hangs."""
         job = self.start_training(2, max_steps=100000, ddp_timeout=3, options=("--grace", 2))
         metrics = job.folder / "metrics.jsonl"
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 5,
               trainer.LIMIT, "five steps")
         ranks = [pid for pid in children(job.pid) if comm(pid) == "mgpu-train"]
         self.assertEqual(len(ranks), 2)
-        os.kill(max(ranks), signal.SIGSTOP)  # the second: they start in order
+        os.kill(max(ranks), signal.SIGSTOP)  # the second rank: they start in order
         begin = time.monotonic()
         run = self.end(job)
         self.assertEqual(run.status, 1, run.err)
@@ -245,7 +245,7 @@ class LostRanks(trainer.TrainerTest):
         self.assert_all_gone(ranks)
 
     def test_sigterm_before_the_first_step_ends_the_job(self):
-        """While rows are read a rank has nothing to save: it must not wait for a step to end."""
+        """While rows are read there is nothing to save, so a rank must not wait for a step."""
         fifo = self.dir / "rows-to-come.jsonl"
         os.mkfifo(fifo)
         job = self.start_training(2, dataset_name=str(fifo))

@@ -1,4 +1,4 @@
-"""Chat templates: what our interpreter renders is what transformers renders, byte for byte.
+"""Chat templates: our interpreter renders the same bytes as transformers.
 
 The templates are those that the trl package brings, and some written here. Runs under a Python
 that has transformers and trl; finds the program `render` in $MGPU_BUILD/bin.
@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RENDER = pathlib.Path(os.environ.get("MGPU_BUILD", ROOT / "build")) / "bin" / "render"
 TOKENS = {"bos": "<|bos|>", "eos": "<|eos|>", "pad": "<|pad|>"}
 
-# They need pictures or sounds in the messages; their text is compared all the same.
+# They need images or audio in the messages; their text is compared nevertheless.
 MULTIMODAL = {"idefics3", "llava_next", "qwen2_5_vl", "qwen3_vl", "smolvlm", "lfm2_2_5_vl"}
 MUST = ["qwen2_5", "qwen2_5_training", "qwen3", "qwen3_training", "qwen3_instruct_2507",
         "qwen3_instruct_2507_training", "llama3", "llama3_training", "llama3_1", "llama3_2"]
@@ -169,7 +169,7 @@ def asked(template, messages, tools, prompt, extra):
 
 
 def requests(template):
-    """Each conversation plainly with a prompt and without, then with one choice of all else."""
+    """Each conversation with and without a generation prompt, then one other option at a time."""
     for number, (name, messages) in enumerate(conversations()):
         for prompt in (False, True):
             yield name, asked(template, messages, None, prompt, {})
@@ -188,7 +188,7 @@ def theirs(request):
             [request["messages"]], tools=request["tools"], chat_template=request["template"],
             return_assistant_tokens_mask=True,
             add_generation_prompt=request["add_generation_prompt"], **variables)
-    except Exception as error:  # whatever Python or Jinja raises means that nothing is rendered
+    except Exception as error:  # any exception means that nothing is rendered
         return {"error": f"{type(error).__name__}: {error}"}
     text = texts[0]
     bytes_before = [0]
@@ -199,9 +199,9 @@ def theirs(request):
 
 def ours(all_requests):
     lines = "".join(json.dumps(request) + "\n" for request in all_requests)
-    told = subprocess.run([RENDER], input=lines.encode(), stdout=subprocess.PIPE, timeout=600,
+    output = subprocess.run([RENDER], input=lines.encode(), stdout=subprocess.PIPE, timeout=600,
                           check=True).stdout
-    return [json.loads(line) for line in told.splitlines()]
+    return [json.loads(line) for line in output.splitlines()]
 
 
 class Peers(unittest.TestCase):
@@ -212,7 +212,7 @@ class Peers(unittest.TestCase):
         logging.getLogger("transformers").setLevel(logging.ERROR)
 
     def compare(self, named_requests, at_least):
-        """Renders all on both sides; what one refuses the other must refuse."""
+        """Renders everything on both sides; both must reject the same inputs."""
         rendered = 0
         answers = ours([request for _, request in named_requests])
         self.assertEqual(len(answers), len(named_requests))
@@ -238,7 +238,7 @@ def template_folder():
 
 
 class ModelTemplates(Peers):
-    def test_those_that_matter_most_are_there(self):
+    def test_the_main_models_have_templates(self):
         for name in MUST:
             self.assertTrue((template_folder() / f"{name}.jinja").exists(), name)
 
@@ -256,8 +256,8 @@ class Language(Peers):
                       for source in jinja_snippets.snippets()], 5000)
 
 
-    def test_the_case_of_every_character(self):
-        # Characters that are newer than Python's tables have no case there.
+    def test_case_conversion_of_every_character(self):
+        # Characters newer than Python's tables have no case in Python.
         known = [chr(code) for code in range(1, 0x20000)
                  if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
         source = "{% for c in v %}" + "".join(
@@ -270,7 +270,7 @@ class Language(Peers):
 
 
 class SpansWithoutMarks(Peers):
-    """A template without marks gets the spans that its variant for training marks."""
+    """A template without generation marks gets the spans that its training variant marks."""
 
     # Their marks hold the mark that begins the next turn or leave out one that ends this turn, join
     # answers in a row with the headers in between, or end before what a message without text leaves.
@@ -284,7 +284,7 @@ class SpansWithoutMarks(Peers):
                 yield plain, marked
 
     def prompt(self, template, extra):
-        """What asking for an answer adds to a question."""
+        """The text that add_generation_prompt adds after a question."""
         without, with_prompt = (theirs(asked(template, [QUESTION], None, prompt, extra))["text"]
                                 for prompt in (False, True))
         return with_prompt[len(without):] if with_prompt.startswith(without) else ""
@@ -294,7 +294,7 @@ class SpansWithoutMarks(Peers):
                  if not request["add_generation_prompt"]]
         found = ours([{**request, "template": plain.read_text(), "assistant": True}
                       for request, _ in known])
-        told = 0
+        compared = 0
         for (request, expected), answer in zip(known, found):
             # Where the training variant writes other words there is nothing to compare.
             if "error" in expected or answer.get("text") != expected["text"]:
@@ -309,13 +309,13 @@ class SpansWithoutMarks(Peers):
                     # Some of their marks begin within the generation prompt.
                     self.assertLessEqual(their_begin, begin)
                     self.assertIn(text[their_begin:begin], prompt)
-                told += bool(mine)
-        return told
+                compared += bool(mine)
+        return compared
 
     def test_each_pair(self):
         for plain, marked in self.pairs():
-            told = self.compare_pair(plain, marked)
-            self.assertGreater(told, 20 if plain.stem in MUST else 0, plain.stem)
+            compared = self.compare_pair(plain, marked)
+            self.assertGreater(compared, 20 if plain.stem in MUST else 0, plain.stem)
 
 
 def merged(spans):

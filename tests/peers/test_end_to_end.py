@@ -41,7 +41,7 @@ class EndToEnd(unittest.TestCase):
         rows = [json.loads(line) for line in
                 (EXAMPLES / "addition_eval.jsonl").read_text().splitlines()[:100]]
         rows = [row for row in rows if "answer is" in row["completion"]]
-        # The first digits of the working tell the model to go on with it.
+        # The first digits of the working make the model continue it.
         starts = [row["completion"][:4] for row in rows]
         asked.write_text("".join(json.dumps({"prompt": row["prompt"] + start}) + "\n"
                                  for row, start in zip(rows, starts)))

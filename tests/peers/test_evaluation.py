@@ -1,4 +1,4 @@
-"""Evaluation: what is measured, when, and what follows from it."""
+"""Evaluation: metrics, schedule, best model and early stopping."""
 
 import json
 import shutil
@@ -24,8 +24,8 @@ class EvaluationTest(trainer.TrainerTest):
 class Evaluation(EvaluationTest):
     KEYS = dict(per_device_eval_batch_size=2, lr_scheduler_type="constant")
 
-    def test_is_the_mean_over_all_labels(self):
-        """Seven rows are no multiple of anything, and two are fewer than ranks."""
+    def test_the_loss_is_the_mean_over_all_target_tokens(self):
+        """Seven rows are not a multiple of anything, and two are fewer than ranks."""
         for count in (7, 2):
             rows, path = self.held_back(count)
             expected = mean_loss(load_model(self.model), rows)
@@ -36,8 +36,8 @@ class Evaluation(EvaluationTest):
                                         global_batch_size=12)
                     self.assert_near(run.column("eval_loss", "eval"), [expected], 1e-5)
 
-    def test_happens_when_it_was_asked_for(self):
-        """64 rows in steps of 8: an epoch is 8 steps."""
+    def test_evaluation_runs_at_the_requested_steps(self):
+        """64 rows in steps of 8: an epoch has 8 steps."""
         for keys, steps in ((dict(eval_strategy="steps", eval_steps=0.25, max_steps=10), [3, 6, 9]),
                             (dict(eval_strategy="steps", eval_steps=4, max_steps=10), [4, 8]),
                             (dict(eval_strategy="epoch", max_steps=-1, num_train_epochs=2), [8, 16]),
@@ -46,13 +46,13 @@ class Evaluation(EvaluationTest):
             with self.subTest(**keys):
                 self.assertEqual(self.evaluate(**keys).column("step", "eval"), steps)
 
-    def test_rows_are_held_back_from_training(self):
+    def test_validation_rows_are_not_trained_on(self):
         run = self.evaluate(val_set_size=16, eval_strategy="epoch",
                             max_steps=-1, num_train_epochs=1)
         self.assertEqual(run.column("step", "eval"), [6])
         self.assertEqual(run.column("epoch"), [n / 6 for n in range(1, 7)])
 
-    def test_a_bad_row_is_named_and_may_be_skipped(self):
+    def test_a_bad_row_is_reported_and_can_be_skipped(self):
         rows, path = self.held_back(7)
         with open(path, "a", encoding="utf-8") as file:
             file.write('{"input_ids": ["x"]}\n')
@@ -94,7 +94,7 @@ class BestModel(EvaluationTest):
         self.assertLess(best, max(losses), "the last must not be the best here")
         return best
 
-    def test_the_best_is_published_and_outlives_the_limit(self):
+    def test_the_best_model_is_published_and_kept_beyond_the_limit(self):
         for strategy in ("steps", "best"):
             with self.subTest(strategy):
                 run = self.evaluate(load_best_model_at_end=True, save_total_limit=1,
@@ -107,7 +107,7 @@ class BestModel(EvaluationTest):
                 self.assertEqual(state["best_global_step"], best)
                 self.assert_near([state["best_metric"]], [self.losses(run)[best]], 1e-6)
 
-    def test_another_metric_may_decide_and_in_its_own_direction(self):
+    def test_another_metric_can_decide_in_its_own_direction(self):
         run = self.evaluate(load_best_model_at_end=True,
                             metric_for_best_model="mean_token_accuracy")
         accuracies = run.column("eval_mean_token_accuracy", "eval")
@@ -123,7 +123,7 @@ class BestModel(EvaluationTest):
         self.assertIn("metric_for_best_model: unknown metric bleu; use loss, "
                       "mean_token_accuracy or entropy", unknown.err)
 
-    def test_stops_early_also_when_it_was_resumed(self):
+    def test_early_stopping_works_in_a_resumed_run(self):
         whole = self.evaluate(early_stopping_patience=3, max_steps=40)
         best = self.best_of(whole)
         self.assertEqual(max(self.losses(whole)), best + 6)
@@ -131,7 +131,7 @@ class BestModel(EvaluationTest):
         self.assertIn("eval_loss has not improved in 3 evaluations: stopping early",
                       whole.notes)
         self.assertTrue(whole.weights())
-        # Killed when two of the three were over: the third is all that is left.
+        # Killed after two of the three bad evaluations: only the third is left.
         shutil.copytree(whole.folder, self.dir / "again")
         for step in self.saved(whole):
             if step > best + 4:
@@ -142,9 +142,9 @@ class BestModel(EvaluationTest):
         self.assertEqual(self.losses(again), self.losses(whole))
         self.assert_same_weights(again.weights(), whole.weights())
 
-    def test_a_small_gain_counts_only_above_the_threshold(self):
+    def test_gains_below_the_threshold_are_ignored(self):
         run = self.evaluate(early_stopping_patience=2, early_stopping_threshold=100.0, max_steps=40)
-        self.assertEqual(run.column("step")[-1], 6)  # the first is a gain over nothing
+        self.assertEqual(run.column("step")[-1], 6)  # the first evaluation always counts as a gain
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ try:
     import datasets
     from trl import SFTConfig, SFTTrainer
     # Hashes the functions of a step for its cache by pickling them and all they know, which fails
-    # with some versions of its packages. The cache is of no use here.
+    # with some versions of its packages. The cache is not needed here.
     datasets.fingerprint.Hasher.hash = staticmethod(lambda value: uuid.uuid4().hex)
 except ImportError:
     datasets = None

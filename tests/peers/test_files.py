@@ -1,4 +1,4 @@
-"""Our files beside those of safetensors, transformers, peft and bitsandbytes, in both directions.
+"""Compares our files with those of safetensors, transformers, peft and bitsandbytes, both ways.
 
 bin/model_files (tests/support/files_main.cpp) reads what the packages write and writes what they read.
 """
@@ -29,7 +29,7 @@ except ImportError as error:
 
 
 def raw(tensor):
-    """The bytes of a tensor, whatever its type."""
+    """The bytes of a tensor of any dtype."""
     return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
@@ -101,7 +101,7 @@ class Safetensors(FilesTest):
         tensors = {f"of {dtype}": torch.randn(3, 5).mul(9).to(dtype) for dtype in dtypes}
         return tensors | {"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 7), "ä\n\"": torch.ones(1)}
 
-    def test_of_every_type_are_read_and_written(self):
+    def test_every_dtype_is_read_and_written(self):
         tensors = self.tensors()
         save(self.folder("from"), tensors)
         listed = self.ours("list", self.dir / "from", "model")
@@ -110,7 +110,7 @@ class Safetensors(FilesTest):
         self.ours("copy", self.dir / "from", self.folder("to"), 10**9, "model")
         self.assert_same(load(self.dir / "to"), tensors)
 
-    def test_in_shards_are_read_and_written(self):
+    def test_sharded_files_are_read_and_written(self):
         model, theirs = self.model("llama")
         model.save_pretrained(theirs, max_shard_size="20kB")
         (theirs / "model.safetensors").unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Safetensors(FilesTest):
         again = transformers.AutoModelForCausalLM.from_pretrained(shards, dtype="auto")
         self.assert_same(dict(again.state_dict()), dict(model.state_dict()))
 
-    def test_cut_short_are_refused_as_by_them(self):
+    def test_truncated_files_are_rejected_as_by_safetensors(self):
         save(self.folder("from"), {"a": torch.ones(100)})
         path = self.dir / "from" / "model.safetensors"
         whole = path.read_bytes()
@@ -140,7 +140,7 @@ class Configs(FilesTest):
              ("qwen2", {}), ("qwen2", {"tie_word_embeddings": True, "eos_token_id": [3, 4]}),
              ("qwen3", {"head_dim": 16}), ("qwen3", {"attention_bias": True})]
 
-    def test_give_the_tensors_that_transformers_has(self):
+    def test_configs_give_the_tensors_of_transformers(self):
         for number, (kind, others) in enumerate(self.KINDS):
             with self.subTest(kind=kind, **others):
                 model, folder = self.model(kind, f"model{number}", **others)
@@ -151,7 +151,7 @@ class Configs(FilesTest):
                 self.assertEqual([name for name, _ in config["plan"]], names)
                 self.assertEqual(config["parameters"], model.num_parameters())
 
-    def test_that_we_write_are_the_same_model_to_transformers(self):
+    def test_our_configs_load_as_the_same_model_in_transformers(self):
         for number, (kind, others) in enumerate(self.KINDS):
             with self.subTest(kind=kind, **others):
                 _, folder = self.model(kind, f"model{number}", **others)
@@ -171,10 +171,10 @@ class Configs(FilesTest):
             ours.pop(key), expected.pop(key)
         differing = {key: (ours.get(key), value) for key, value in expected.items()
                      if ours.get(key) != value}
-        # Without a base the unused settings of windows are transformers' own defaults.
+        # Without a base model the unused window settings are transformers' defaults.
         self.assertEqual(differing, {})
 
-    def test_in_the_older_dialect_are_the_same(self):
+    def test_configs_in_the_older_format_are_equal(self):
         _, folder = self.model("llama", rope_parameters=LLAMA3_ROPE)
         newer = self.ours("config", folder)
         path = folder / "config.json"
@@ -196,7 +196,7 @@ class Adapters(FilesTest):
                   rank_pattern={"down_proj": 2}, alpha_pattern={"layers.0.self_attn.k_proj": 3}),
              dict(r=4, target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"])]
 
-    def test_of_peft_are_read_and_ours_are_loaded_by_it(self):
+    def test_peft_adapters_are_read_and_ours_load_in_peft(self):
         for number, case in enumerate(self.CASES):
             with self.subTest(**case):
                 _, folder = self.model("llama", f"model{number}")
@@ -229,7 +229,7 @@ class Adapters(FilesTest):
             self.assertEqual(expected[name][0], rank)
             self.assertTrue(math.isclose(expected[name][1], scale, rel_tol=1e-12), name)
 
-    def test_that_are_not_plain_are_refused_by_name(self):
+    def test_unsupported_adapters_are_rejected_by_name(self):
         for number, (case, word) in enumerate([
                 (dict(use_dora=True), "use_dora"), (dict(bias="all"), "bias"),
                 (dict(layers_to_transform=[0]), "layers_to_transform"),
@@ -258,7 +258,7 @@ class Nf4(FilesTest):
         return tensors
 
     def midpoints(self):
-        """Values at and beside the borders between levels, under a scale of 1."""
+        """Values at and next to the boundaries between levels, for a scale of 1."""
         levels = bnb.get_4bit_type("nf4", device="cpu")
         middle = (levels[:-1] + levels[1:]) / 2
         beside = [torch.nextafter(middle, torch.full_like(middle, end)) for end in (-2.0, 2.0)]
@@ -289,13 +289,13 @@ class Nf4(FilesTest):
         apart = (ours.view(torch.int32).long() - theirs.view(torch.int32).long()).abs().max()
         self.assertLessEqual(apart.item(), ulps, name)
 
-    def test_levels_of_nested_scales_are_theirs(self):
+    def test_levels_of_nested_scales_equal_bitsandbytes(self):
         save(self.folder("from"), {"a": torch.randn(64, 64)})
         self.ours("quantize", self.dir / "from", self.folder("to"), "nested")
         self.assertTrue(torch.equal(load(self.dir / "to")["a.nested_quant_map"],
                                     bnb.create_dynamic_map()))
 
-    def test_quantised_by_us_is_what_they_make(self):
+    def test_our_quantisation_equals_bitsandbytes(self):
         tensors = self.tensors()
         save(self.folder("from"), tensors)
         for nested in (False, True):
@@ -325,7 +325,7 @@ class Nf4(FilesTest):
         counts = scales.repeat_interleave(256)[:len(theirs)] != 0  # of zero, every level is as near
         self.assertTrue(torch.equal(mine.absmax[counts], theirs[counts]), name)
 
-    def test_quantised_by_them_is_read_by_us(self):
+    def test_files_quantised_by_bitsandbytes_are_read(self):
         tensors = self.tensors()
         for nested in (False, True):
             parts = self.parts(tensors, nested)
@@ -340,7 +340,7 @@ class Nf4(FilesTest):
                 self.assertEqual(ours[name].dtype, theirs.dtype)
                 self.assertTrue(torch.equal(ours[name], theirs), name)
 
-    def test_ours_are_dequantised_by_them_to_the_same(self):
+    def test_bitsandbytes_dequantises_our_files_to_the_same_values(self):
         tensors = self.tensors()
         save(self.folder("from"), tensors)
         self.ours("quantize", self.dir / "from", self.folder("to"), "nested")

@@ -1,7 +1,7 @@
-"""Logits, the loss and every gradient beside transformers', in fp32 and in bf16.
+"""Compares logits, the loss and every gradient with transformers, in fp32 and bf16.
 
-In bf16 what counts is how far we are from the fp32 truth: at most 1.5 times as far as torch's own
-bf16 is. Where a GPU is visible both sides compute on it.
+In bf16 the error relative to fp32 must be at most 1.5 times that of torch's own bf16. If a GPU is
+visible, both sides compute on it.
 """
 
 import os
@@ -31,7 +31,7 @@ MODELS = {
 
 
 def theirs(folder, rows, dtype, device):
-    """Logits row after row, the loss, and every gradient, by transformers."""
+    """Logits of each row, the loss, and every gradient, computed by transformers."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
     labels = sum(sum(label >= 0 for label in row["labels"][1:]) for row in rows)
     logits, loss = [], 0.0
@@ -73,21 +73,21 @@ class Gradients(trainer.TrainerTest):
                 self.shapes = {key: value.shape for key, value in truth.items()}
                 yield folder, truth
 
-    def test_fp32_is_theirs(self):
+    def test_fp32_gradients_equal_transformers(self):
         for folder, truth in self.each_model():
             got = self.ours(folder, "fp32")
             self.assertEqual(sorted(got), sorted(truth))
             for name, value in truth.items():
                 self.assertLessEqual(distance(got[name], value), 1e-4 * value.norm().item(), name)
 
-    def test_bf16_is_as_near_the_truth_as_theirs(self):
+    def test_bf16_gradients_are_as_accurate_as_transformers(self):
         for folder, truth in self.each_model():
             half = theirs(folder, self.rows, torch.bfloat16, self.device)
             got = self.ours(folder, "bf16")
             ours = {name: distance(got[name], value) for name, value in truth.items()}
             torchs = {name: distance(half[name], value) for name, value in truth.items()}
             for name, value in truth.items():
-                if name == "loss":  # one number may be right by chance
+                if name == "loss":  # a single number may be accurate by chance
                     self.assertLessEqual(ours[name], 1e-2 * value.item())
                 else:
                     self.assertLessEqual(ours[name], 1.5 * torchs[name], name)
@@ -95,7 +95,7 @@ class Gradients(trainer.TrainerTest):
                 self.tell(folder.name, ours, torchs)
 
     def tell(self, model, ours, torchs):
-        """How far we are from the truth, against torch."""
+        """Our error compared with torch's."""
         print(model, *(f"{name} {ours[name] / torchs[name]:.2f}" for name in
               ("logits", "model.embed_tokens.weight", "model.norm.weight")), "worst",
               f"{max(ours[n] / torchs[n] for n in ours if n != 'loss'):.2f}", flush=True)

@@ -1,7 +1,7 @@
-"""GRPO as a whole: what must not change what is learnt, going on, and what is told.
+"""Whole GRPO runs: invariance of the result, resuming, and reports.
 
-The arithmetic of the loss has test_grpo_loss.py, rewards have test_rewards.py, rows and mistakes
-have test_grpo_recipes.py.
+The arithmetic of the loss is in test_grpo_loss.py, rewards are in test_rewards.py, rows and errors
+in test_grpo_recipes.py.
 """
 
 import math
@@ -14,7 +14,7 @@ from grpo_trainer import GrpoTest, prompt_rows
 from trainer import LIMIT, children, until, write_rows
 
 ATOL = 1e-5  # of weights, after three steps of 1e-4 in fp32
-RTOL = 1e-3  # of numbers that are told, which are differences of near ones
+RTOL = 1e-3  # of logged metrics, which are differences of close numbers
 
 
 def descendants(pid):
@@ -26,7 +26,7 @@ class Invariance(GrpoTest):
     def assert_same_learning(self, ours, theirs, stem="model"):
         for one, two in zip(ours.records(), theirs.records(), strict=True):
             for key in ("reward", "completions/mean_length", "entropy", "loss"):
-                a, b = one.get(key), two.get(key)  # a step that generates nothing has no reward
+                a, b = one.get(key), two.get(key)  # a step without a generation has no reward
                 self.assertEqual(a is None, b is None, key)
                 if a is not None:
                     self.assertLessEqual(abs(a - b), RTOL * max(abs(b), 0.1), key)
@@ -41,25 +41,25 @@ class Invariance(GrpoTest):
                 self.assert_same_learning(self.train(nproc, zero_stage=stage, **keys), alone, stem)
         return alone
 
-    def test_any_number_of_ranks_learns_the_same(self):
+    def test_the_number_of_ranks_does_not_change_the_result(self):
         self.any_world()
 
-    def test_ranks_without_a_prompt_of_their_own_learn_the_same(self):
+    def test_ranks_without_a_prompt_do_not_change_the_result(self):
         """One group of 8 for three ranks, and for four."""
         self.any_world(((2, 0), (3, 3), (4, 1)), global_batch_size=8, per_device_train_batch_size=3)
 
-    def test_any_stage_of_zero_learns_the_same(self):
+    def test_zero_stages_do_not_change_the_result(self):
         self.any_world(((2, 1), (2, 2), (2, 3), (3, 3)), global_batch_size=16)
 
-    def test_adapters_learn_the_same(self):
-        """A reference that is the policy without them, and a KL that has a gradient."""
+    def test_ranks_and_stages_do_not_change_the_result_with_adapters(self):
+        """The reference is the policy without adapters, and the KL has a gradient."""
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.0, beta=0.1, learning_rate=1e-3)
         alone = self.any_world(((2, 0), (3, 3)), stem="adapter_model", **lora)
         self.assertEqual(alone.column("kl")[0], 0)
         self.assertGreater(alone.column("kl")[2], 0)
 
-    def test_the_reference_keeps_modules_that_adapters_come_with(self):
-        """Adapter off, the policy would still have the head that was trained."""
+    def test_the_reference_keeps_the_initial_modules_to_save(self):
+        """Without its adapter the policy would still have the trained head."""
         keys = dict(use_peft=True, lora_r=4, lora_dropout=0.0, lora_target_modules=["q_proj"],
                     lora_modules_to_save=["lm_head"], reward_funcs=[self.mine("vowels")],
                     beta=0.1, learning_rate=3e-3)
@@ -68,21 +68,21 @@ class Invariance(GrpoTest):
         self.assertEqual(both.column("kl")[0], 0)
         self.assertGreater(both.column("kl")[2], 2 * bare.column("kl")[2])
 
-    def test_a_frozen_copy_and_several_passes_learn_the_same(self):
+    def test_ranks_and_stages_do_not_change_the_result_with_a_frozen_copy_and_several_passes(self):
         keys = dict(beta=0.1, num_iterations=2, generation_batch_size=48, max_steps=4)
         alone = self.any_world(((2, 0), (3, 3), (4, 2)), **keys)
         self.assertEqual(alone.column("kl")[0], 0)
         self.assertGreater(alone.column("kl")[3], 0)
 
-    def test_steps_per_generation_are_micro_batches_of_a_device(self):
-        """Two ranks of four: a step of 16 has two, so 4 of them are 32 completions."""
+    def test_steps_per_generation_counts_micro_batches_per_device(self):
+        """Two ranks of 4 per device: a step of 16 has two micro-batches, so 4 of them are 32."""
         by_steps = self.train(2, steps_per_generation=4, num_iterations=2, global_batch_size=16)
         by_size = self.train(2, generation_batch_size=32, num_iterations=2, global_batch_size=16)
         self.assertIn("32 per generation = 4 prompts x 8, 2 training passes", by_steps.notes)
         self.assert_same_weights(by_steps.weights(), by_size.weights())
 
-    def test_a_share_of_uncertain_tokens_is_that_of_all_ranks(self):
-        """Micro-batches are the same only if a step has one."""
+    def test_the_entropy_quantile_covers_the_tokens_of_all_ranks(self):
+        """Micro-batches are comparable only if a step has one."""
         keys = dict(top_entropy_quantile=0.3, global_batch_size=24)
         alone = self.train(1, per_device_train_batch_size=24, **keys)
         for nproc in (2, 3):
@@ -92,13 +92,13 @@ class Invariance(GrpoTest):
         self.assertGreater(max((a - b).abs().max().item() for a, b in zip(
             alone.weights().values(), every.weights().values())), 5 * ATOL)
 
-    def test_bits_stay_when_a_run_is_repeated(self):
+    def test_a_repeated_run_is_bitwise_equal(self):
         keys = dict(beta=0.1, num_iterations=2)
         self.assert_same_course(self.train(2, **keys), self.train(2, **keys))
 
 
 class Losses(GrpoTest):
-    def test_every_loss_takes_a_step(self):
+    def test_every_loss_type_trains(self):
         special = {"cispo": dict(epsilon_high=5.0)}
         for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"):
             with self.subTest(name):
@@ -108,13 +108,13 @@ class Losses(GrpoTest):
                 self.assertGreater(min(run.column("grad_norm")), 0)
                 self.assertGreater(self.moved(run), 5e-5)
 
-    def test_gspo_is_a_loss_of_sequences(self):
+    def test_gspo_is_the_grpo_loss_at_sequence_level(self):
         gspo = self.train(2, recipe=self.recipe(task="gspo", num_iterations=2))
         ours = self.train(2, loss_type="grpo", importance_sampling_level="sequence",
                           num_iterations=2)
         self.assert_same_weights(gspo.weights(), ours.weights())
 
-    def test_rewards_that_are_all_equal_teach_nothing(self):
+    def test_equal_rewards_leave_the_weights_unchanged(self):
         run = self.train(2, reward_funcs=[self.mine("same")], weight_decay=0.0)
         self.assertEqual(run.column("grad_norm"), [0, 0, 0])
         self.assertEqual(run.column("frac_reward_zero_std"), [1, 1, 1])
@@ -124,8 +124,8 @@ class Losses(GrpoTest):
 
 
 class Skipping(GrpoTest):
-    def test_what_teaches_nothing_is_not_computed(self):
-        """Alike with all stages: a rank may skip alone, but not where others need it."""
+    def test_micro_batches_without_an_advantage_are_skipped(self):
+        """Equal with all stages: a rank can skip alone unless other ranks need it."""
         keys = dict(per_device_train_batch_size=2, global_batch_size=24, learning_rate=1e-3,
                     reward_funcs=[self.mine("sometimes")])
         plain = self.train(1, **keys)
@@ -137,7 +137,7 @@ class Skipping(GrpoTest):
                 self.assert_near(run.column("grad_norm"), plain.column("grad_norm"), RTOL)
                 self.assert_same_weights(run.weights(), plain.weights(), 10 * ATOL)
 
-    def test_a_step_without_any_advantage_is_taken_all_the_same(self):
+    def test_a_step_without_any_advantage_is_still_taken(self):
         keys = dict(reward_funcs=[self.mine("same")], weight_decay=0.1, learning_rate=1e-2)
         plain = self.train(1, **keys)
         for nproc, stage in ((2, 1), (2, 3)):
@@ -148,7 +148,7 @@ class Skipping(GrpoTest):
             self.assert_same_weights(run.weights(), plain.weights(), 1e-6)
         self.assertGreater(self.moved(plain), 1e-5)
 
-    def test_where_more_than_advantages_teaches_nothing_is_skipped(self):
+    def test_nothing_is_skipped_if_the_loss_has_more_than_the_advantage_term(self):
         keys = dict(reward_funcs=[self.mine("same")], beta=0.1, num_iterations=2, max_steps=2)
         run = self.train(2, skip_zero_advantage_batches=True, **keys)
         self.assertIn("skip_zero_advantage_batches has no effect with beta", run.notes)
@@ -156,7 +156,7 @@ class Skipping(GrpoTest):
 
 
 class Resume(GrpoTest):
-    """A generation serves four steps: two of 16 completions, twice."""
+    """A generation is used for four steps: two of 16 completions, twice."""
 
     KEYS = {**GrpoTest.KEYS, "global_batch_size": 16, "steps_per_generation": 4,
             "num_iterations": 2, "max_steps": 14, "save_strategy": "steps", "save_steps": 100,
@@ -164,10 +164,10 @@ class Resume(GrpoTest):
 
     def setUp(self):
         super().setUp()
-        # 5 generations of 4 prompts an epoch, one prompt is left over.
+        # 5 generations of 4 prompts per epoch, one prompt is left over.
         self.data = write_rows(self.dir / "prompts.jsonl", prompt_rows(21))
 
-    def assert_goes_on_as(self, run, whole, step, atol=0.0):
+    def assert_resumes_as(self, run, whole, step, atol=0.0):
         self.assertIn(f"checkpoint-{step} at step {step}", run.notes)
         self.assertEqual(run.column("step"), whole.column("step"))
         ours, theirs = self.completions(run), self.completions(whole)
@@ -180,28 +180,28 @@ class Resume(GrpoTest):
             self.assertEqual(run.column("num_tokens"), whole.column("num_tokens"))
         self.assert_same_weights(run.weights(), whole.weights(), atol)
 
-    def test_bits_are_those_of_a_run_without_a_break(self):
+    def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(self):
         """Step 5 and 6 are within a pass, 7 in the next, 8 between generations, 22 in epoch 2."""
         whole = self.train(2)
         for step in (5, 7, 8):
             with self.subTest(step):
                 part = self.train(2, max_steps=step)
-                self.assert_goes_on_as(self.train(2, out=part.folder.name), whole, step)
+                self.assert_resumes_as(self.train(2, out=part.folder.name), whole, step)
         late = self.train(2, max_steps=25)
         part = self.train(2, max_steps=22)
         self.assertGreater(part.column("epoch")[-1], 1)
-        self.assert_goes_on_as(self.train(2, max_steps=25, out=part.folder.name), late, 22)
+        self.assert_resumes_as(self.train(2, max_steps=25, out=part.folder.name), late, 22)
 
-    def test_other_numbers_of_ranks_go_on_with_the_same_completions(self):
+    def test_other_numbers_of_ranks_resume_with_the_same_completions(self):
         keys = dict(steps_per_generation=None, generation_batch_size=32, max_steps=9)
         whole = self.train(2, **keys)
         for nproc, stage in ((1, 0), (3, 3)):
             with self.subTest(nproc=nproc):
                 part = self.train(2, **{**keys, "max_steps": 6})
                 run = self.train(nproc, zero_stage=stage, out=part.folder.name, **keys)
-                self.assert_goes_on_as(run, whole, 6, 2 * ATOL)
+                self.assert_resumes_as(run, whole, 6, 2 * ATOL)
 
-    def test_adapters_and_moving_coefficients_go_on(self):
+    def test_adapters_and_adaptive_coefficients_are_resumed(self):
         keys = dict(use_peft=True, lora_r=4, lora_dropout=0.1, target_kl=1e-6, zero_stage=2,
                     use_adaptive_entropy=True, entropy_target=9.0, max_steps=9)
         whole = self.train(2, **keys)
@@ -213,33 +213,33 @@ class Resume(GrpoTest):
             self.assertEqual(run.column(key), whole.column(key))
         self.assert_same_weights(run.weights("adapter_model"), whole.weights("adapter_model"))
 
-    def test_coefficients_of_the_recipe_hold_after_a_break_unless_they_move(self):
+    def test_a_resumed_run_uses_the_recipes_coefficients_unless_they_are_adaptive(self):
         part = self.train(1, max_steps=1)
         run = self.train(1, max_steps=2, beta=0.3, out=part.folder.name)
         self.assertEqual(run.column("beta"), [0.1, 0.3])
 
-    def test_a_killed_job_goes_on_bit_for_bit(self):
+    def test_a_killed_job_resumes_bitwise_equal(self):
         keys = dict(save_steps=6, max_steps=30)
         whole = self.train(2, **keys)
         job = self.start_training(2, out="killed", **keys)
         first = self.dir / "killed" / "checkpoint-6" / "manifest.json"
         until(first.exists, LIMIT, "a checkpoint")
-        everybody = [job.pid, *descendants(job.pid)]
-        self.assertGreaterEqual(len(everybody), 3)
-        for pid in everybody:
+        processes = [job.pid, *descendants(job.pid)]
+        self.assertGreaterEqual(len(processes), 3)
+        for pid in processes:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ends with the launcher
+                pass  # it was killed with the launcher
         self.assertEqual(self.end(job).status, -signal.SIGKILL)
-        self.assert_all_gone(everybody)
+        self.assert_all_gone(processes)
         left = sorted(int(path.name.split("-")[1])
                       for path in (self.dir / "killed").glob("checkpoint-*"))
         self.assertLess(left[-1], 30)
         run = self.train(2, out="killed", **keys)
-        self.assert_goes_on_as(run, whole, left[-1])
+        self.assert_resumes_as(run, whole, left[-1])
 
-    def test_sigterm_leaves_a_checkpoint_that_goes_on(self):
+    def test_sigterm_saves_a_checkpoint_that_can_be_resumed(self):
         job = self.start_training(2, out="stopped", max_steps=100000)
         metrics = job.folder / "metrics.jsonl"
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 5, LIMIT,
@@ -251,22 +251,22 @@ class Resume(GrpoTest):
         self.assertEqual(len(saved), 1)
         end = saved[0] + 5
         run = self.train(2, out="stopped", max_steps=end)
-        self.assert_goes_on_as(run, self.train(2, max_steps=end), saved[0])
+        self.assert_resumes_as(run, self.train(2, max_steps=end), saved[0])
 
-    def test_pending_completions_of_other_sizes_are_refused(self):
-        """They would be learnt from as if they were of this plan."""
+    def test_saved_completions_that_do_not_match_the_run_are_rejected(self):
+        """Otherwise the run would train on them as if they belonged to its plan."""
         part = self.train(2, max_steps=6, save_final_model=False)
-        self.refused(1, "checkpoint-6 goes on with 32 completions",
+        self.refused(1, "checkpoint-6 contains 32 completions",
                      "num_generations", out=part.folder.name, generation_batch_size=16,
                      steps_per_generation=None)
         fewer = write_rows(self.dir / "fewer.jsonl", prompt_rows(20))
         self.refused(1, "of other prompts than those of this run", out=part.folder.name,
                      dataset_name=str(fewer))
-        self.refused(1, "that no reference has seen: beta has changed",
+        self.refused(1, "without reference log-probs: beta has changed",
                      out=self.train(2, max_steps=6, save_final_model=False, beta=0).folder.name)
 
 
-class Told(GrpoTest):
+class Reports(GrpoTest):
     TRL = {"loss", "grad_norm", "learning_rate", "epoch", "num_tokens", "step_time", "reward",
            "reward_std", "frac_reward_zero_std", "entropy", "rewards/letters/mean",
            "rewards/letters/std", "rewards/digits/mean", "rewards/digits/std",
@@ -291,23 +291,23 @@ class Told(GrpoTest):
         self.assertEqual(tokens, sorted(tokens))
         self.assertGreater(tokens[0], 24 * 4)
 
-    def test_terminated_lengths_are_of_completions_that_ended(self):
-        """Without an end of their own all are cut, and a warning says so."""
+    def test_terminated_lengths_cover_completions_that_ended_by_themselves(self):
+        """If no completion ends by itself, all are truncated and a warning is printed."""
         run = self.train(1, max_steps=1)
         self.assertGreater(run.column("completions/clipped_ratio")[0], 0.3)
         self.assertIn("warning: completions/clipped_ratio", run.notes)
-        stops = self.train(1, max_steps=1, max_completion_length=40,
+        with_stops = self.train(1, max_steps=1, max_completion_length=40,
                            generation_kwargs={"stop": ["e", "a", "1", "o", " "]})
-        record = stops.records()[0]
+        record = with_stops.records()[0]
         self.assertLess(record["completions/clipped_ratio"], 1)
         self.assertLessEqual(record["completions/max_terminated_length"], 40)
 
-    def test_a_warning_is_said_once_while_its_number_stays_away(self):
+    def test_a_warning_is_printed_once_while_its_metric_stays_out_of_range(self):
         run = self.train(1)
         self.assertEqual(run.notes.count("warning: completions/clipped_ratio"), 1)
         self.assertEqual(run.notes.count("warning: entropy is 5."), 1)
 
-    def test_logged_numbers_are_means_over_the_interval(self):
+    def test_logged_metrics_are_means_over_the_interval(self):
         each = self.train(1, max_steps=4)
         every = self.train(1, max_steps=4, logging_steps=2, logging_first_step=False)
         for key in ("reward", "loss", "entropy", "completions/mean_length"):
@@ -315,7 +315,7 @@ class Told(GrpoTest):
             for number in range(2):
                 self.assertAlmostEqual(two[number], sum(one[2 * number:2 * number + 2]) / 2, 5, key)
 
-    def test_completions_are_logged_and_shown(self):
+    def test_completions_are_logged_and_printed(self):
         run = self.train(2, log_completions=True, num_completions_to_print=2, reward_weights=[2, 1])
         files = self.completions(run)
         self.assertEqual(list(files), [f"completions_{step:05}.jsonl" for step in (1, 2, 3)])
@@ -329,7 +329,7 @@ class Told(GrpoTest):
         self.assertEqual(len(table.strip().splitlines()), 4, table)
         self.assertFalse((self.train(1, max_steps=1).folder / "completions").exists())
 
-    def test_evaluation_gives_rewards_of_held_out_prompts(self):
+    def test_evaluation_reports_rewards_of_held_out_prompts(self):
         held_out = write_rows(self.dir / "held_out.jsonl", prompt_rows(5))
         keys = dict(eval_dataset=str(held_out), eval_strategy="steps", eval_steps=2,
                     eval_on_start=True, num_generations_eval=3, max_steps=4)
@@ -344,7 +344,7 @@ class Told(GrpoTest):
         split = self.train(1, val_set_size=4, eval_strategy="steps", eval_steps=3)
         self.assertEqual(split.column("step", "eval"), [3])
 
-    def test_the_best_model_is_that_of_the_best_reward(self):
+    def test_the_best_model_has_the_best_reward(self):
         held_out = write_rows(self.dir / "held_out.jsonl", prompt_rows(5))
         run = self.train(1, eval_dataset=str(held_out), eval_strategy="steps", eval_steps=1,
                          save_strategy="steps", save_steps=1, load_best_model_at_end=True,
@@ -362,16 +362,16 @@ class Told(GrpoTest):
         self.assertIn("eval_reward has not improved in 2 evaluations", run.notes)
         self.assertTrue(run.weights())
 
-    def test_ranks_are_compared(self):
-        """What becomes of a flipped bit has test_consistency.py."""
+    def test_consistency_checks_run_in_grpo(self):
+        """Flipped bits are tested in test_consistency.py."""
         plain = self.train(2, max_steps=2)
         run = self.train(2, max_steps=2, consistency_check_steps=1, zero_stage=1)
         self.assert_same_weights(run.weights(), plain.weights(), ATOL)
         spread = self.train(2, max_steps=2, consistency_check_steps=1, zero_stage=3)
         self.assertIn("consistency_check_steps is ignored: every weight is on one rank only", spread.notes)
 
-    def test_dropout_may_be_left_out(self):
-        """With it, learning sees other log-probs than sampling did."""
+    def test_disable_dropout_disables_dropout(self):
+        """With dropout, training computes other log-probs than sampling."""
         keys = dict(use_peft=True, lora_r=4, lora_dropout=0.5, learning_rate=1e-2)
         off = self.train(2, disable_dropout=True, **keys)
         self.assertLess(max(off.column("sampling/sampling_logp_difference/max")), 1e-4)
@@ -380,7 +380,7 @@ class Told(GrpoTest):
         on = self.train(2, **keys)
         self.assertGreater(max(on.column("sampling/sampling_logp_difference/max")), 1e-3)
 
-    def test_our_engine_takes_the_place_of_vllm(self):
+    def test_the_built_in_engine_replaces_vllm(self):
         run = self.train(1, max_steps=1, use_vllm=True)
         self.assertIn("use_vllm", run.out + run.err + run.notes)
         self.assertIn("the built-in engine generates", run.out + run.err + run.notes)

@@ -1,7 +1,7 @@
-"""GRPO's losses, gradients, advantages and metrics beside the formulas, written plainly in torch.
+"""Compares GRPO's losses, gradients, advantages and metrics with the formulas, written in torch.
 
-The formulas (`Formula`) are padded and differentiated by autograd; ours are ragged, with gradients
-by hand. That the formulas are those of TRL is checked with TRL's own trainer where it is installed.
+The formulas (`Formula`) use padded tensors and autograd; ours use ragged tensors and hand-written
+gradients. If TRL is installed, the formulas are compared with TRL's own trainer.
 """
 
 import collections
@@ -26,7 +26,7 @@ except ImportError:
 
 
 class Absent(types.ModuleType):
-    """Stands for a package of tables and downloads, which TRL imports and its loss does not use."""
+    """A stand-in for packages that TRL imports but its loss does not use."""
 
     __path__ = []
 
@@ -74,19 +74,19 @@ ACCUMULATION, WORLD, PER_GENERATION, LONGEST = 3, 2, 6, 16
 
 
 class Case:
-    """Settings and random numbers, padded; `masked` rows do not count."""
+    """Settings and random numbers, padded; `masked` rows have weight 0."""
 
     def __init__(self, seed, dtype, masked=(), old=True, sampler=False, **settings):
-        chance = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         rows, columns = len(LENGTHS), max(LENGTHS)
 
         def normal(*shape):
-            return torch.randn(*shape, generator=chance, dtype=torch.float64)
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
         def near(values, by):
             return values + by * normal(rows, columns)
         self.settings = types.SimpleNamespace(**{**DEFAULTS, **settings})
-        self.said = {key: value for key, value in settings.items() if value is not None}
+        self.changed = {key: value for key, value in settings.items() if value is not None}
         log_probs = -normal(rows, columns).abs()
         self.places = torch.arange(columns)[None] < torch.tensor(LENGTHS)[:, None]
         self.weights = torch.tensor([float(row not in masked) for row in range(rows)])
@@ -112,7 +112,7 @@ class Case:
     def to_json(self):
         rows = len(LENGTHS)
         return {
-            "settings": {**DEFAULTS_SAID, **self.said}, "double": self.dtype == torch.float64,
+            "settings": {**CHANGED_DEFAULTS, **self.changed}, "double": self.dtype == torch.float64,
             **{name: self.ragged(value) for name, value in self.tensors.items()},
             "sequence": [i for i, length in enumerate(LENGTHS) for _ in range(length)],
             "advantages": self.advantages.tolist(), "weights": self.weights.tolist(),
@@ -123,11 +123,11 @@ class Case:
                 "generation_tokens": self.generation_tokens, "max_completion_length": LONGEST}}
 
 
-DEFAULTS_SAID = {"loss_normalization": "trl"}
+CHANGED_DEFAULTS = {"loss_normalization": "trl"}
 
 
 class Formula:
-    """The loss of one micro-batch on one of WORLD ranks, as DDP would average it."""
+    """The loss of one micro-batch on one of WORLD ranks, scaled as for DDP's average."""
 
     def __init__(self, case):
         self.s, self.m, self.case = case.settings, case.mask, case
@@ -142,7 +142,7 @@ class Formula:
         self.metrics = {}
 
     def by_sign(self, yes, positive, negative):
-        """One number or the other, in the dtype of the rest: torch.where alone would give fp32."""
+        """One number or the other, in the right dtype: torch.where alone would give fp32."""
         return torch.where(yes, torch.tensor(positive, dtype=self.m.dtype),
                            torch.tensor(negative, dtype=self.m.dtype))
 
@@ -150,7 +150,7 @@ class Formula:
         return (x * self.m).sum(-1, keepdim=True) / self.lengths
 
     def mean(self, x):
-        """Of tokens; of sequences where there is one number of each."""
+        """The mean over tokens, or over sequences if there is one number per sequence."""
         if x.shape[1] == 1:
             return x[self.present].mean().item()
         return ((x * self.m).sum() / self.m.sum()).item()
@@ -186,11 +186,11 @@ class Formula:
         return ratio
 
     def phi(self, log_ratio, is_ratio):
-        s, least = self.s, math.log(1e-8)
+        s, lowest = self.s, math.log(1e-8)
         log_w = (log_ratio.clamp(-20, 20) * self.m).sum(-1, keepdim=True)
         if is_ratio is not None:
-            log_w = log_w + (is_ratio.log().clamp(least, 20) * self.m).sum(-1, keepdim=True)
-        log_w = log_w.clamp(least, 20)
+            log_w = log_w + (is_ratio.log().clamp(lowest, 20) * self.m).sum(-1, keepdim=True)
+        log_w = log_w.clamp(lowest, 20)
         good = self.advantage >= 0
         k = self.by_sign(good, s.vespo_k_pos, s.vespo_k_neg)
         weight = self.by_sign(good, s.vespo_lambda_pos, s.vespo_lambda_neg)
@@ -227,8 +227,8 @@ class Formula:
         self.learning = self.m
         if s.top_entropy_quantile < 1:
             counted = self.entropy.detach()[self.m > 0]
-            least = torch.quantile(counted, 1 - s.top_entropy_quantile)
-            self.learning = self.m * (self.entropy.detach() >= least)
+            lowest = torch.quantile(counted, 1 - s.top_entropy_quantile)
+            self.learning = self.m * (self.entropy.detach() >= lowest)
             loss = loss * self.learning
         if is_ratio is not None and s.loss_type != "vespo":
             loss = loss * is_ratio
@@ -242,7 +242,7 @@ class Formula:
         return loss
 
     def of_rank(self):
-        """The loss and the part of it that is the policy's."""
+        """The loss, and the policy loss in it."""
         s, m, case = self.s, self.m, self.case
         tokens = self.token_losses() * m
         if s.loss_type in ("grpo", "sapo"):
@@ -281,7 +281,7 @@ class Formula:
 
 
 def trl_loss(case):
-    """Loss and gradient of a rank as TRL's trainer computes them from the same numbers."""
+    """Loss and gradient of a rank, computed by TRL's trainer from the same numbers."""
     s, values = case.settings, case.tensors
     lp = values["log_probs"].clone().requires_grad_()
     accelerator = types.SimpleNamespace(
@@ -315,8 +315,8 @@ def trl_loss(case):
         inputs["importance_sampling_ratio"] = formula.sampler_ratio()
     loss = GRPOTrainer._compute_loss(ours, None, inputs)
     loss.backward()
-    told = {name: lists[-1] for name, lists in ours._metrics["train"].items()}
-    return loss.item(), case.ragged(lp.grad), told
+    metrics = {name: lists[-1] for name, lists in ours._metrics["train"].items()}
+    return loss.item(), case.ragged(lp.grad), metrics
 
 
 def all_cases(dtype):
@@ -336,9 +336,9 @@ def all_cases(dtype):
     ways = itertools.product(TYPES, LEVELS, divergences, deltas, options, ["trl", "window"])
     for seed, (loss_type, level, kl, delta, option, norm) in enumerate(ways):
         if loss_type not in CLIPPED and "delta" in delta and "epsilon_high" not in delta:
-            continue  # knows no delta
+            continue  # has no delta
         if loss_type == "vespo" and option.get("vllm_importance_sampling_mode", "")[:3] == "seq":
-            continue  # is refused
+            continue  # not supported
         keys = {**kl, **delta, **option}
         if loss_type == "cispo":
             keys["epsilon_high"] = 1.2
@@ -347,7 +347,7 @@ def all_cases(dtype):
 
 
 def normal_scores(scores, weights, groups):
-    """Advantages by the formulas: of one column of sums, or of several to be normalised first."""
+    """Advantages by the formulas: from summed scores, or from scores that are normalized first."""
     def spread(values):
         known = values[~values.isnan()]
         return known.mean(), known.std() if len(known) > 1 else torch.tensor(math.nan).double()
@@ -404,7 +404,7 @@ class GrpoLoss(unittest.TestCase):
         answers = self.ours([case.to_json() for case in cases])
         moved = 0
         for case, got in zip(cases, answers, strict=True):
-            expected, what = Formula(case).answer(), str(case.said)
+            expected, what = Formula(case).answer(), str(case.changed)
             self.near([got["loss"]], [expected["loss"]], tolerance * 10, what)
             for name in ("log_prob_gradient", "entropy_gradient"):
                 self.assertEqual(name in got, name in expected, what)
@@ -414,27 +414,27 @@ class GrpoLoss(unittest.TestCase):
             for name, value in expected["metrics"].items():
                 self.near([got["metrics"][name]], [value], tolerance * 10, f"{name} {what}")
             moved += any(got["log_prob_gradient"])
-        self.assertGreater(moved, 0.99 * len(cases))  # a mask may leave nothing
+        self.assertGreater(moved, 0.99 * len(cases))  # a mask may mask everything
         self.assertGreater(len(cases), 1000)
 
-    def test_in_double_they_are_the_formulas(self):
+    def test_the_losses_equal_the_formulas_in_fp64(self):
         self.compare(torch.float64, 1e-10)
 
-    def test_in_fp32_they_are_the_formulas(self):
+    def test_the_losses_equal_the_formulas_in_fp32(self):
         self.compare(torch.float32, 1e-5)
 
     @unittest.skipIf(GRPOTrainer is None, "needs trl")
-    def test_the_formulas_are_those_of_trl(self):
+    def test_the_formulas_equal_trls(self):
         checked = 0
         for case in all_cases(torch.float64):
             if case.settings.loss_normalization != "trl":
                 continue
             case.sampled = "sampler_log_probs" in case.tensors
-            formula, what = Formula(case), str(case.said)
+            formula, what = Formula(case), str(case.changed)
             loss, policy = formula.of_rank()
             loss.backward()
             theirs, gradient, metrics = trl_loss(case)
-            # TRL takes some constants in fp32.
+            # TRL has some constants in fp32.
             self.near([loss.item()], [theirs], 1e-5, what)
             self.near(case.ragged(formula.lp.grad), gradient, 1e-5, what)
             rows_count = case.weights.min() == 1  # TRL's means of rows have masked rows too
@@ -445,15 +445,15 @@ class GrpoLoss(unittest.TestCase):
                     checked += 1
         self.assertGreater(checked, 3000)
 
-    def test_advantages_are_the_formulas(self):
-        chance = torch.Generator().manual_seed(3)
+    def test_advantages_equal_the_formulas(self):
+        generator = torch.Generator().manual_seed(3)
         cases, expected = [], []
         for number in range(20):
             sizes = [2 + (number + i) % 5 for i in range(4)]
             groups = torch.tensor([g for g, size in enumerate(sizes) for _ in range(size)])
-            scores = torch.randn(len(groups), 3, generator=chance, dtype=torch.float64)
-            scores[torch.rand(scores.shape, generator=chance) < 0.3] = math.nan
-            scores[groups == 1] = 0.5  # all alike
+            scores = torch.randn(len(groups), 3, generator=generator, dtype=torch.float64)
+            scores[torch.rand(scores.shape, generator=generator) < 0.3] = math.nan
+            scores[groups == 1] = 0.5  # all equal
             scores[groups == 2, 1] = math.nan
             weights = torch.tensor([1.0, 0.5, 2.0]).double()
             by_way = normal_scores(scores, weights, groups)

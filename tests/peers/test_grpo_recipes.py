@@ -1,4 +1,4 @@
-"""GRPO's rows and recipes: what people write down, and what they get wrong."""
+"""GRPO's rows and recipes: supported forms and errors."""
 
 import json
 import math
@@ -15,7 +15,7 @@ class Rows(GrpoTest):
                 "{% if add_generation_prompt %}<assistant>{% endif %}")
 
     def prompts_of(self, rows, **keys):
-        """What the model is given for each row."""
+        """The prompt that the model gets for each row."""
         count = len(rows)
         data = write_rows(self.dir / "some.jsonl", rows)
         run = self.train(1, dataset_name=str(data), log_completions=True, num_generations=2,
@@ -29,7 +29,7 @@ class Rows(GrpoTest):
         config = json.loads(path.read_text())
         path.write_text(json.dumps({**config, "chat_template": self.TEMPLATE}))
 
-    def test_prompts_of_every_form(self):
+    def test_all_prompt_formats_are_rendered(self):
         self.chat()
         messages = [{"role": "user", "content": "a"}]
         rows = [{"prompt": "x="}, {"prompt": messages}, {"problem": "p"}, {"question": "q"},
@@ -46,13 +46,13 @@ class Rows(GrpoTest):
                                           {"question": "q", "system": "s"}]),
                          ["x=", "p", "s\n\nq"])
 
-    def test_messages_without_a_chat_template_are_refused(self):
+    def test_messages_without_a_chat_template_are_rejected(self):
         data = write_rows(self.dir / "chat.jsonl",
                           [{"prompt": [{"role": "user", "content": "a"}]}])
-        self.refused(1, "chat.jsonl:1: the prompt is a conversation, and the model has no chat "
+        self.refused(1, "chat.jsonl:1: the prompt is a conversation, but the model has no chat "
                         "template", dataset_name=str(data))
 
-    def test_every_column_reaches_a_python_reward(self):
+    def test_a_python_reward_gets_every_column(self):
         rows = [{"prompt": f"p{n}", "tag": f"t{n}", "nested": {"of": [f"p{n}"]}} for n in range(6)]
         data = write_rows(self.dir / "columns.jsonl", rows)
         run = self.train(2, dataset_name=str(data), reward_funcs=[self.mine("knows")],
@@ -66,7 +66,7 @@ class Rows(GrpoTest):
         run = self.train(2, dataset_name=str(data), reward_funcs=[self.mine("says")], max_steps=2)
         self.assertGreater(max(run.column("reward_std")), 0)
 
-    def test_built_in_and_python_rewards_add_up(self):
+    def test_built_in_and_python_rewards_are_summed(self):
         run = self.train(3, reward_funcs=["tag_count", self.mine("vowels"), "digits"],
                          reward_weights=[1, 2, 0.5])
         for record in run.records():
@@ -76,7 +76,7 @@ class Rows(GrpoTest):
 
 
 class Recipes(GrpoTest):
-    """What the replaced projects' guides write down, with a small model and our rows."""
+    """Recipes from the guides of the replaced projects, with a small model and our rows."""
 
     def test_the_recipe_of_the_readme_runs(self):
         recipe = self.dir / "readme.yaml"
@@ -105,7 +105,7 @@ gradient_checkpointing: true
 
     def test_a_policy_in_four_bits_is_its_own_reference(self):
         run = self.train(2, load_in_4bit=True, use_peft=True, lora_r=16, lora_alpha=32, beta=0.1,
-                         lora_dropout=0.0,  # else learning sees other log-probs than sampling
+                         lora_dropout=0.0,  # otherwise training computes other log-probs than sampling
                          lora_target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
                          gradient_checkpointing="unsloth", learning_rate=1e-3)
         self.assertEqual(run.column("kl")[0], 0)
@@ -113,7 +113,7 @@ gradient_checkpointing: true
         self.assertLess(max(run.column("sampling/sampling_logp_difference/max")), 1e-4)
 
     def test_a_frozen_copy_of_a_policy_in_four_bits_is_in_four_bits(self):
-        """Else it would differ from the policy before the first step."""
+        """Otherwise it would differ from the policy before the first step."""
         adapter = self.train(1, load_in_4bit=True, use_peft=True, lora_r=4, max_steps=1,
                              learning_rate=1e-3).folder
         run = self.train(2, load_in_4bit=True, adapter_path=str(adapter), lora_dropout=0.0,
@@ -121,13 +121,13 @@ gradient_checkpointing: true
         self.assertLess(run.column("kl")[0], 1e-9)
         self.assertGreater(run.column("kl")[2], 1e-9)
 
-    def test_gspo_with_the_guides_numbers(self):
-        """Roles that name GPUs; beta moves towards target_kl."""
+    def test_gspo_runs_with_the_guides_settings(self):
+        """Roles select GPUs; beta is adapted towards target_kl."""
         run = self.train(2, recipe=self.recipe(
             task="gspo", num_generations=4, num_iterations=4, epsilon=0.2, beta=0.2,
             target_kl=0.01, entropy_coef=0.01, temperature=0.7, max_grad_norm=1.0, max_steps=8,
             policy_gpus=[0, 1], reference_gpu=2, reward_gpu=2))
-        self.assertIn("policy_gpus, reference_gpu and reward_gpu name no GPU here", run.notes)
+        self.assertIn("policy_gpus, reference_gpu and reward_gpu select no GPU on this machine", run.notes)
         self.assertIn("reward_gpu has no effect: no reward is a model", run.notes)
         self.assertEqual(run.column("beta")[:3], [0.2, 0.1, 0.05])
         for name in ("policy_loss", "kl", "entropy", "entropy_coef"):
@@ -136,85 +136,86 @@ gradient_checkpointing: true
 
 
 class Mistakes(GrpoTest):
-    def test_a_reward_that_never_answers(self):
+    def test_a_reward_that_never_answers_ends_the_run(self):
         self.refused(1, "my_rewards.py:sleeps: it did not answer in time (reward_timeout)",
                      reward_funcs=[self.mine("sleeps")], reward_timeout=0.2)
 
-    def test_a_reward_that_never_answers_may_be_left_out(self):
+    def test_a_reward_that_never_answers_can_be_ignored(self):
         run = self.train(2, reward_funcs=["letters", self.mine("sleeps")], reward_timeout=0.05,
                          reward_on_error="none", max_steps=1)
         self.assertIn("did not answer in time", run.err)
         self.assertEqual(run.column("reward"), run.column("rewards/letters/mean"))
         self.assertNotIn(f"rewards/{self.mine('sleeps')}/mean", run.records()[0])
 
-    def test_rewards_that_are_no_number(self):
+    def test_rewards_that_are_not_numbers_are_rejected(self):
         self.refused(1, "my_rewards.py:no_number: ", reward_funcs=[self.mine("no_number")])
         run = self.train(2, reward_funcs=[self.mine("no_number")], reward_on_error="none",
                          weight_decay=0.0)
         self.assertEqual(self.moved(run), 0)
         self.assertTrue(all(math.isfinite(loss) for loss in run.column("loss")))
 
-    def test_prompts_longer_than_the_context(self):
+    def test_prompts_longer_than_the_context_are_rejected_or_skipped(self):
         rows = prompt_rows(4) + [{"prompt": "word " * 300}]
         data = write_rows(self.dir / "long.jsonl", rows)
         run = self.refused(1, "long.jsonl:5: the prompt has ", dataset_name=str(data))
-        self.assertIn(" and 248 fit", run.err)
+        self.assertIn(" but at most 248 fit", run.err)
         left = self.train(2, dataset_name=str(data), on_bad_row="skip", max_steps=1)
         self.assertIn("skipped ", left.notes)
         self.assertIn("long.jsonl: 4 prompts, 1 bad rows skipped", left.notes)
-        self.refused(1, "prompts.jsonl:11: the prompt has 5 tokens, and 4 fit", max_prompt_length=4)
+        self.refused(1, "prompts.jsonl:11: the prompt has 5 tokens, but at most 4 fit", max_prompt_length=4)
 
-    def test_no_room_for_a_prompt(self):
-        self.refused(2, "max_completion_length: 256 leaves no room for a prompt; the model reads "
-                        "256 tokens", max_completion_length=256)
+    def test_completions_that_leave_no_space_for_a_prompt_are_rejected(self):
+        self.refused(2, "max_completion_length: 256 leaves no space for a prompt; the model "
+                        "supports 256 tokens", max_completion_length=256)
 
-    def test_a_group_of_one(self):
+    def test_a_group_of_one_is_rejected(self):
         self.refused(2, "num_generations: need a number at least 2", num_generations=1)
 
-    def test_accuracy_without_solutions(self):
+    def test_accuracy_without_solutions_is_rejected(self):
         data = write_rows(self.dir / "unsolved.jsonl", [{"prompt": "1+1="}] * 8)
-        self.refused(1, "unsolved.jsonl:1: there is no \"solution\", which a reward needs",
+        self.refused(1, "unsolved.jsonl:1: the row has no \"solution\" column, which a reward function "
+                        "needs",
                      reward_funcs=["accuracy"], dataset_name=str(data))
 
-    def test_data_sets_that_do_not_do(self):
+    def test_unusable_datasets_are_rejected(self):
         empty = write_rows(self.dir / "empty.jsonl", [])
-        self.refused(1, "empty.jsonl has no prompt", dataset_name=str(empty))
+        self.refused(1, "empty.jsonl contains no prompts", dataset_name=str(empty))
         other = write_rows(self.dir / "other.jsonl", [{"text": "abc"}])
-        self.refused(1, "other.jsonl:1: there is no \"prompt\"", dataset_name=str(other))
+        self.refused(1, "other.jsonl:1: the row has no \"prompt\"", dataset_name=str(other))
         few = write_rows(self.dir / "few.jsonl", prompt_rows(2))
-        self.refused(1, "there are 2 prompts to train on and a generation takes 3",
+        self.refused(1, "there are 2 prompts to train on, but a generation needs 3",
                      dataset_name=str(few))
 
     def refused_once(self, line, **keys):
-        """A mistake of the recipe: told by rank 0 for all."""
+        """An error in the recipe, reported once, by rank 0."""
         run = self.refused(2, line, **keys)
-        self.assertEqual(self.told(run), 1, run.err)
+        self.assertEqual(self.error_lines(run), 1, run.err)
         self.assertIn("first failure: rank 0", run.err)
 
-    def test_rewards_by_names_and_weights_that_do_not_do(self):
+    def test_invalid_reward_names_and_weights_are_rejected(self):
         self.refused_once("unknown reward acuracy (did you mean accuracy?)",
                           reward_funcs=["acuracy"])
         self.refused_once("reward_weights: 3 weights for 2 reward_funcs", reward_weights=[1, 2, 3])
         self.refused_once("reward_funcs: name at least one reward", reward_funcs=[])
 
-    def test_values_of_sampling_that_do_not_do(self):
-        self.refused_once("temperature: completions of one prompt must differ", temperature=0)
-        self.refused_once("generation_kwargs: num_beams is not known here",
+    def test_invalid_sampling_settings_are_rejected(self):
+        self.refused_once("temperature: must be above 0", temperature=0)
+        self.refused_once("generation_kwargs: num_beams is not supported",
                           generation_kwargs={"num_beams": 2})
 
-    def test_a_stop_text_of_half_a_character(self):
-        """The first byte of an umlaut, and one behind a whole character."""
+    def test_a_stop_text_with_a_partial_character_is_rejected(self):
+        """The first byte of an umlaut, and a stray byte after a whole character."""
         for stop, line in ((b"\xc3", "byte 1 of 1 (0xc3)"), (b"\xc3\xa4\xa4", "byte 3 of 3 (0xa4)")):
             recipe = self.recipe()
             recipe.write_bytes(recipe.read_bytes() + b'generation_kwargs: {stop: ["' + stop +
                                b'"]}\n')
-            self.refused_once(f"generation_kwargs: stop: {line} begins no whole character",
+            self.refused_once(f"generation_kwargs: stop: {line} is not the start of a valid UTF-8 character",
                               recipe=recipe)
         run = self.train(1, generation_kwargs={"stop": "\u00e4"}, max_steps=1)
         self.assertEqual(len(run.records()), 1)
 
-    def test_a_mistake_that_one_rank_sees_ends_all(self):
-        """Each rank has a recipe of its own; that of rank 1 has a mistake."""
+    def test_an_error_on_one_rank_ends_all_ranks(self):
+        """Each rank has its own recipe; that of rank 1 has an error."""
         for rank, keys in enumerate(({}, {"reward_funcs": ["acuracy"]})):
             self.recipe(**keys).rename(self.dir / f"recipe-{rank}.yaml")
         begin = time.monotonic()
@@ -229,11 +230,11 @@ class Mistakes(GrpoTest):
         self.assertIn("first failure: rank 1", run.err)
         self.assertLess(time.monotonic() - begin, 20 * trainer.SLOWER)
 
-    def test_groups_that_do_not_come_out(self):
-        self.refused(2, "global_batch_size 20 is not a multiple of num_generations 8; possible ",
+    def test_a_batch_that_is_not_a_multiple_of_the_group_is_rejected(self):
+        self.refused(2, "global_batch_size 20 is no multiple of num_generations 8; it may be ",
                      global_batch_size=20)
 
-    def test_what_is_not_carried_out_is_refused(self):
+    def test_unsupported_keys_are_rejected(self):
         for keys in (dict(beam_search=True), dict(replay_buffer_size=8), dict(vllm_structured_outputs_regex="a+"),
                      dict(reward_type="semantic")):
             with self.subTest(**keys):

@@ -1,4 +1,4 @@
-"""What must not change what is learnt: ranks, accumulation, ZeRO, recomputation, packing, overlap.
+"""Invariance of training results: ranks, accumulation, ZeRO, recomputation, packing, overlap.
 
 Sums in another order differ in the last bits, so other numbers of ranks agree to 1e-4; where the
 same sums are made in the same order, every bit agrees.
@@ -27,19 +27,19 @@ class Invariance(trainer.TrainerTest):
             with self.subTest(what):
                 self.assert_same_course(run, first, RTOL, ATOL)
 
-    def test_any_number_of_ranks_learns_the_same(self):
+    def test_the_number_of_ranks_does_not_change_the_result(self):
         alone = self.course(1, per_device_train_batch_size=12)
         self.assert_alike({f"{n} ranks": self.course(n, per_device_train_batch_size=12 // n)
                            for n in (2, 3, 4)}, alone)
 
-    def test_any_accumulation_learns_the_same(self):
+    def test_accumulation_does_not_change_the_result(self):
         whole = self.course(1, per_device_train_batch_size=12)
         self.assert_alike({f"{n} ranks, {size} at a time":
                            self.course(n, per_device_train_batch_size=size)
                            for n, size in ((1, 1), (1, 4), (2, 1), (3, 2))}, whole)
 
-    def test_a_last_batch_that_is_short_learns_the_same(self):
-        """50 rows in steps of 12: the fifth step of an epoch has two, fewer than ranks."""
+    def test_a_short_last_batch_does_not_change_the_result(self):
+        """50 rows in steps of 12: the fifth step of an epoch has two rows, fewer than ranks."""
         data = write_rows(self.dir / "fifty.jsonl", make_rows(50))
         keys = dict(dataset_name=str(data), shuffle_dataset=True)
         alone = self.course(1, per_device_train_batch_size=12, **keys)
@@ -47,7 +47,7 @@ class Invariance(trainer.TrainerTest):
         self.assert_same_course(self.course(4, per_device_train_batch_size=3, **keys), alone, RTOL,
                                 ATOL)
 
-    def test_any_stage_of_zero_learns_the_same(self):
+    def test_zero_stages_do_not_change_the_result(self):
         for nproc in (2, 3):
             size = dict(per_device_train_batch_size=2)
             first = self.course(nproc, **size)
@@ -55,8 +55,8 @@ class Invariance(trainer.TrainerTest):
                                self.course(nproc, zero_stage=stage, **size)
                                for stage in (1, 2, 3)}, first)
 
-    def test_any_spread_of_the_work_learns_the_same(self):
-        """Who computes what is no part of the sums; each way says what each rank gets."""
+    def test_the_distribution_of_work_does_not_change_the_result(self):
+        """The sums do not depend on which rank computes what; each case is a distribution of work."""
         size = dict(per_device_train_batch_size=2)
         first = self.course(3, **size)
         self.assertNotIn("work shares", first.notes)
@@ -71,13 +71,13 @@ class Invariance(trainer.TrainerTest):
                     self.assertIn(shares, run.notes)
                     self.assert_same_course(run, first, RTOL, ATOL)
 
-    def test_small_buckets_learn_the_same(self):
+    def test_small_buckets_do_not_change_the_result(self):
         first = self.course(2, per_device_train_batch_size=3)
         self.assert_alike({f"stage {stage}": self.course(
             2, per_device_train_batch_size=3, zero_stage=stage, reduce_bucket_size=1000,
             allgather_bucket_size=1000) for stage in (0, 3)}, first)
 
-    def test_adapters_learn_the_same_in_any_stage(self):
+    def test_zero_stages_do_not_change_the_result_with_adapters(self):
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.0, per_device_train_batch_size=3)
         first = self.course(1, **lora)
         for nproc, stage in ((2, 0), (2, 2), (2, 3)):
@@ -87,7 +87,7 @@ class Invariance(trainer.TrainerTest):
                 self.assert_same_weights(run.weights("adapter_model"),
                                          first.weights("adapter_model"), ATOL)
 
-    def test_bits_stay_with_recomputation(self):
+    def test_recomputation_is_bitwise_equal(self):
         for nproc, stage in ((1, 0), (2, 3)):
             size = dict(per_device_train_batch_size=3, zero_stage=stage)
             kept = self.course(nproc, gradient_checkpointing=False, **size)
@@ -96,7 +96,7 @@ class Invariance(trainer.TrainerTest):
                     self.assert_same_course(self.course(nproc, gradient_checkpointing=way, **size),
                                             kept)
 
-    def test_bits_stay_with_recomputation_under_dropout(self):
+    def test_recomputation_with_dropout_is_bitwise_equal(self):
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.2, per_device_train_batch_size=3)
         kept = self.course(2, gradient_checkpointing=False, **lora)
         for way in (True, "offload"):
@@ -104,19 +104,19 @@ class Invariance(trainer.TrainerTest):
             self.assertEqual(again.column("loss"), kept.column("loss"))
             self.assert_same_weights(again.weights("adapter_model"), kept.weights("adapter_model"))
 
-    def test_bits_stay_with_overlap(self):
+    def test_overlap_is_bitwise_equal(self):
         for stage in (0, 3):
             size = dict(per_device_train_batch_size=3, zero_stage=stage)
             with self.subTest(stage=stage):
                 self.assert_same_course(self.course(2, overlap_comm=False, **size),
                                         self.course(2, overlap_comm=True, **size))
 
-    def test_bits_stay_when_a_run_is_repeated(self):
+    def test_a_repeated_run_is_bitwise_equal(self):
         keys = dict(shuffle_dataset=True, per_device_train_batch_size=3)
         self.assert_same_course(self.course(2, **keys), self.course(2, **keys))
 
-    def test_packing_learns_the_same_from_the_same_rows(self):
-        """One step over all rows: a bin holds several, each of which sees itself only."""
+    def test_packing_the_same_rows_does_not_change_the_result(self):
+        """One step over all rows: a bin has several rows, and each attends only to itself."""
         loose = self.train(2, max_steps=1, global_batch_size=64, per_device_train_batch_size=8)
         packed = self.train(2, max_steps=1, packing=True, global_batch_size=32,
                             per_device_train_batch_size=4)
@@ -143,19 +143,19 @@ class Aggregation(trainer.TrainerTest):
         run = self.train(3, global_batch_size=3, per_device_train_batch_size=1, max_steps=1, **keys)
         self.assert_near(run.column("grad_norm"), [expected.norm().item()], RTOL, "grad_norm")
 
-    def test_weighted_counts_labels(self):
+    def test_weighted_averages_over_target_tokens(self):
         self.assert_norm(self.weighted)
         self.assert_norm(self.weighted, gradient_aggregation="weighted", zero_stage=2)
 
-    def test_mean_counts_ranks(self):
+    def test_mean_averages_over_ranks(self):
         for stage in (0, 2, 3):
             self.assert_norm(self.own.mean(0), gradient_aggregation="mean", zero_stage=stage)
 
-    def test_sum_adds_means(self):
+    def test_sum_adds_the_means_of_ranks(self):
         for stage in (0, 2):
             self.assert_norm(self.own.sum(0), gradient_aggregation="sum", zero_stage=stage)
 
-    def test_median_is_of_each_element(self):
+    def test_median_is_taken_element_by_element(self):
         for stage in (0, 1):
             self.assert_norm(self.own.median(0).values, gradient_aggregation="median",
                              zero_stage=stage)

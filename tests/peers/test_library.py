@@ -1,4 +1,4 @@
-"""A C++ program that drives the trainer ends as mgpu-train does."""
+"""A C++ program that uses the trainer library gives the same result as mgpu-train."""
 
 import os
 import subprocess

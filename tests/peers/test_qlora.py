@@ -1,4 +1,4 @@
-"""QLoRA beside bitsandbytes: what is trained on is what it would have quantised and dequantised."""
+"""Compares QLoRA with bitsandbytes: the base equals its quantised and dequantised weights."""
 
 import json
 import os
@@ -26,11 +26,11 @@ def is_linear(name):
 
 @unittest.skipIf(bnb is None, "no bitsandbytes")
 class Qlora(trainer.TrainerTest):
-    # On a CPU bitsandbytes 0.50 dequantises right only where a row is a multiple of a block.
+    # On a CPU bitsandbytes 0.50 dequantises correctly only if a row is a multiple of a block.
     model_options = {"intermediate_size": 128}
 
     def quantised(self, nested):
-        """The base in bitsandbytes' layout, and as numbers again: two folders."""
+        """Two folders: the base model in bitsandbytes' layout, and dequantised."""
         packed, plain = {}, {}
         for name, tensor in load_tensors(self.model).items():
             if not is_linear(name):
@@ -67,20 +67,20 @@ class Qlora(trainer.TrainerTest):
         self.assert_same_weights(run.weights("adapter_model"), wanted.weights("adapter_model"),
                                  atol)
 
-    def test_a_base_quantised_while_loading_is_the_one_of_bitsandbytes(self):
+    def test_quantisation_while_loading_equals_bitsandbytes(self):
         for nested in (False, True):
             with self.subTest(nested=nested):
                 _, plain = self.quantised(nested)
                 wanted = self.tuned(plain)
                 run = self.tuned(self.model, load_in_4bit=True, use_bnb_nested_quant=nested)
-                # Of two 8-bit levels bitsandbytes' CPU code does not always take the nearer one.
+                # bitsandbytes' CPU code does not always choose the nearer of two 8-bit levels.
                 if nested:
                     self.assert_near(run.column("loss")[:1], wanted.column("loss")[:1], 1e-5)
                 else:
                     self.assert_same_adapter(run, wanted)
                 self.assertNotEqual(run.column("loss"), self.tuned(self.model).column("loss"))
 
-    def test_a_checkpoint_in_4_bits_stays_so(self):
+    def test_a_4_bit_checkpoint_stays_in_4_bits(self):
         for nested in (False, True):
             with self.subTest(nested=nested):
                 packed, plain = self.quantised(nested)
@@ -88,13 +88,13 @@ class Qlora(trainer.TrainerTest):
                 self.assert_same_adapter(run, self.tuned(plain))
                 self.assertIn("has 4-bit weights, which stay in 4 bits", run.notes)
 
-    def test_all_of_a_checkpoint_in_4_bits_may_be_trained(self):
+    def test_all_weights_of_a_4_bit_checkpoint_can_be_trained(self):
         packed, plain = self.quantised(True)
         run, wanted = self.train(model_name_or_path=str(packed)), self.train(
             model_name_or_path=str(plain))
         self.assert_same_course(run, wanted)
 
-    def test_any_stage_of_zero_and_any_ranks_learn_the_same(self):
+    def test_zero_stages_and_ranks_do_not_change_the_result(self):
         keys = dict(load_in_4bit=True, learning_rate=1e-3, global_batch_size=12,
                     per_device_train_batch_size=2)
         wanted = self.tuned(self.model, **keys)
@@ -103,7 +103,7 @@ class Qlora(trainer.TrainerTest):
                 self.assert_same_adapter(self.tuned(self.model, nproc, zero_stage=stage, **keys),
                                          wanted, 1e-4, 1e-5)
 
-    def test_it_goes_on_bit_for_bit(self):
+    def test_a_resumed_run_is_bitwise_equal(self):
         keys = dict(load_in_4bit=True, save_strategy="steps", save_steps=5)
         whole = self.tuned(self.model, 2, **keys)
         shutil.rmtree(whole.folder / "checkpoint-10")
@@ -112,7 +112,7 @@ class Qlora(trainer.TrainerTest):
         wanted = self.tuned(self.model, 2, **keys)
         self.assert_same_weights(again.weights("adapter_model"), wanted.weights("adapter_model"))
 
-    def test_what_quantize_writes_is_read_by_bitsandbytes_and_trains_alike(self):
+    def test_the_output_of_quantize_loads_in_bitsandbytes_and_trains_the_same(self):
         out = self.dir / "ours"
         subprocess.run([trainer.BIN / "mgpu-train", "quantize", "--model", self.model,
                         "--output", out], check=True, stdout=subprocess.DEVNULL,
@@ -133,7 +133,7 @@ class Qlora(trainer.TrainerTest):
         self.assert_same_adapter(self.tuned(out), self.tuned(self.model, load_in_4bit=True,
                                                             use_bnb_nested_quant=True))
 
-    def test_a_weight_that_is_not_finite_is_named(self):
+    def test_a_weight_that_is_not_finite_is_reported_by_name(self):
         tensors = load_tensors(self.model)
         name = "model.layers.1.mlp.up_proj.weight"
         tensors[name][3, 5] = float("nan")

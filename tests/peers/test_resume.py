@@ -1,4 +1,4 @@
-"""Going on: after an end, after being killed, beside damaged checkpoints, after SIGTERM."""
+"""Resuming: after the end, after SIGKILL, with damaged checkpoints, after SIGTERM."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ class Resume(trainer.TrainerTest):
     def assert_end_of(self, run, whole, atol=0.0):
         self.assert_same_weights(run.weights(), whole.weights(), atol)
 
-    def test_bits_are_those_of_a_run_without_a_break(self):
+    def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(self):
         for keys in (dict(), dict(zero_stage=2), dict(zero_stage=3, packing=True),
                      dict(optim_dtype="bf16", group_by_length=True)):
             with self.subTest(**keys):
@@ -54,7 +54,7 @@ class Resume(trainer.TrainerTest):
                 self.assertEqual(run.column("epoch"), whole.column("epoch"))
                 self.assert_end_of(run, whole)
 
-    def test_bits_of_adapters_are_those_of_a_run_without_a_break(self):
+    def test_resumed_adapters_are_bitwise_equal_to_an_uninterrupted_run(self):
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.1, zero_stage=1)
         whole = self.train_to(20, **lora)
         part = self.train_to(12, **lora)
@@ -63,7 +63,7 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(run.column("loss"), whole.column("loss"))
         self.assert_same_weights(run.weights("adapter_model"), whole.weights("adapter_model"))
 
-    def test_other_ranks_and_stages_go_on(self):
+    def test_other_ranks_and_stages_resume(self):
         whole = self.train_to(20)
         part = self.train_to(12, zero_stage=1)
         for nproc, stage in ((1, 0), (4, 3), (2, 3)):
@@ -73,7 +73,7 @@ class Resume(trainer.TrainerTest):
                 self.assert_went_on(run, 12)
                 self.assert_same_course(run, whole, RTOL, ATOL)
 
-    def test_three_ranks_go_on_from_four_and_two_from_three(self):
+    def test_three_ranks_resume_from_four_and_two_from_three(self):
         keys = dict(global_batch_size=12, per_device_train_batch_size=1)
         whole = self.train_to(12, 4, zero_stage=3, **keys)
         out = self.train_to(5, 4, zero_stage=3, **keys).folder.name
@@ -83,7 +83,7 @@ class Resume(trainer.TrainerTest):
         self.assert_went_on(run, 8)
         self.assert_same_course(run, whole, RTOL, ATOL)
 
-    def test_a_killed_job_goes_on_bit_for_bit(self):
+    def test_a_killed_job_resumes_bitwise_equal(self):
         keys = dict(save_steps=40, zero_stage=1, lr_scheduler_type="cosine")
         whole = self.train_to(240, **keys)
         job = self.start_training(2, out="killed", max_steps=240, **{**self.KEYS, **keys})
@@ -95,7 +95,7 @@ class Resume(trainer.TrainerTest):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ends with the launcher
+                pass  # it was killed with the launcher
         self.assertEqual(self.end(job).status, -signal.SIGKILL)
         self.assert_all_gone(everybody)
         left = sorted(path.name for path in (self.dir / "killed").glob("checkpoint-*"))
@@ -108,7 +108,7 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(run.column("loss"), whole.column("loss"))
         self.assert_end_of(run, whole)
 
-    def test_damaged_checkpoints_are_skipped_aloud(self):
+    def test_damaged_checkpoints_are_skipped_with_a_note(self):
         whole = self.train_to(12, save_steps=4)
 
         def cut(folder):
@@ -129,30 +129,30 @@ class Resume(trainer.TrainerTest):
                 self.assert_went_on(run, 8)
                 self.assert_end_of(run, whole)
 
-    def test_a_checkpoint_may_be_named_or_none(self):
+    def test_resume_from_checkpoint_accepts_a_path_or_no(self):
         whole = self.train_to(12, save_steps=4)
         from_four = self.train_to(12, save_steps=4,
                                   resume_from_checkpoint=str(whole.folder / "checkpoint-4"))
         self.assert_went_on(from_four, 4)
         self.assert_end_of(from_four, whole)
-        anew = self.train_to(12, save_steps=4, out=self.copy(whole, "anew"),
-                             resume_from_checkpoint="no")
-        self.assertNotIn("resuming from", anew.notes)
-        self.assert_end_of(anew, whole)
+        restarted = self.train_to(12, save_steps=4, out=self.copy(whole, "restarted"),
+                                  resume_from_checkpoint="no")
+        self.assertNotIn("going on", restarted.notes)
+        self.assert_end_of(restarted, whole)
         flip_byte(whole.folder / "checkpoint-4" / "model.safetensors", -9)
         refused = self.end(self.start_training(
             2, max_steps=12, resume_from_checkpoint=str(whole.folder / "checkpoint-4")))
         self.assertEqual(refused.status, 1)
         self.assertIn("model.safetensors", refused.err)
 
-    def test_a_run_that_is_done_does_nothing_more(self):
+    def test_a_finished_run_does_nothing_more(self):
         whole = self.train_to(12)
         run = self.train_to(12, out=self.copy(whole, "again"))
         self.assertEqual(run.column("step"), list(range(1, 13)))
         self.assert_end_of(run, whole)
 
-    def test_a_run_without_training_state_is_made_anew(self):
-        """There is a checkpoint, and nothing that could go on from it."""
+    def test_a_run_without_training_state_starts_again(self):
+        """A checkpoint exists, but it cannot be resumed."""
         keys = dict(save_only_model=True, save_steps=4)
         first = self.train_to(12, **keys)
         again = self.train_to(12, out=first.folder.name, **keys)
@@ -163,14 +163,14 @@ class Resume(trainer.TrainerTest):
         with_state = self.train_to(8, out=first.folder.name, resume_from_checkpoint="no")
         self.assert_went_on(self.train_to(12, out=with_state.folder.name), 8)
 
-    def test_a_shorter_run_in_an_older_ones_folder_keeps_what_it_saves(self):
+    def test_a_shorter_run_in_the_folder_of_an_older_one_keeps_its_checkpoints(self):
         older = self.train_to(12)
         run = self.train_to(6, out=older.folder.name, save_steps=3, save_total_limit=1,
                             resume_from_checkpoint="no")
         self.assertTrue((run.folder / "checkpoint-6" / "manifest.json").exists())
         self.assert_same_weights(run.weights(), load_tensors(run.folder / "checkpoint-6"))
 
-    def test_what_is_done_to_the_final_model_leaves_the_checkpoint_whole(self):
+    def test_changing_the_final_model_does_not_damage_the_checkpoint(self):
         run = self.train_to(4)
         for path in (run.folder / "checkpoint-4").iterdir():
             if path.is_file() and path.name not in ("manifest.json", "trainer_state.json"):
@@ -181,7 +181,7 @@ class Resume(trainer.TrainerTest):
             file.truncate(7)
         self.assert_went_on(self.train_to(5, out=run.folder.name), 4)
 
-    def test_without_checkpoints_the_final_model_is_left(self):
+    def test_without_checkpoints_the_final_model_is_saved(self):
         for extra, stem in (({}, "model"), (dict(zero_stage=3), "model"),
                             (dict(use_peft=True, lora_r=4), "adapter_model")):
             with self.subTest(**extra):
@@ -196,7 +196,7 @@ class Resume(trainer.TrainerTest):
         bare = self.train_to(6, save_strategy="no", save_final_model=False)
         self.assertEqual(bare.weights(), {})
 
-    def test_the_final_model_is_that_of_the_last_step_not_of_the_checkpoint_before(self):
+    def test_the_final_model_has_the_weights_of_the_last_step(self):
         part = self.train_to(4)
         whole = self.train_to(9)
         run = self.train_to(9, out=part.folder.name, save_strategy="no")
@@ -204,7 +204,7 @@ class Resume(trainer.TrainerTest):
         self.assertFalse((run.folder / "checkpoint-9").exists())
         self.assert_end_of(run, whole)
 
-    def test_another_global_batch_is_refused(self):
+    def test_another_global_batch_size_is_rejected(self):
         part = self.train_to(4)
         run = self.end(self.start_training(2, out=part.folder.name, global_batch_size=16,
                                            max_steps=8))
@@ -212,7 +212,7 @@ class Resume(trainer.TrainerTest):
         self.assertIn("global_batch_size: 8", run.err)
 
     def stopped(self, signo):
-        """Stops a run of two ranks in its midst; gives it, and the steps it came to."""
+        """Stops a run of two ranks midway; returns it and the number of its steps."""
         job = self.start_training(2, out=f"stopped-{signo}", max_steps=100000, **self.KEYS)
         metrics = job.folder / "metrics.jsonl"
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
@@ -224,7 +224,7 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(len(saved), 1)
         return run, saved[0]
 
-    def test_sigterm_and_sigint_leave_a_checkpoint(self):
+    def test_sigterm_and_sigint_save_a_checkpoint(self):
         for signo in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signo):
                 stopped, step = self.stopped(signo)
@@ -235,7 +235,7 @@ class Resume(trainer.TrainerTest):
                 self.assertEqual(run.column("loss"), whole.column("loss"))
                 self.assert_end_of(run, whole)
 
-    def test_sigterm_to_one_rank_stops_all_in_the_same_step(self):
+    def test_sigterm_to_one_rank_stops_all_ranks_in_the_same_step(self):
         job = self.start_training(2, max_steps=100000, **self.KEYS)
         metrics = job.folder / "metrics.jsonl"
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,
@@ -248,7 +248,7 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(run.status, 143, run.err)
         self.assertNotIn("status 128", run.err)
 
-    def test_sigusr1_saves_and_training_goes_on(self):
+    def test_sigusr1_saves_and_training_continues(self):
         job = self.start_training(2, max_steps=100000, **self.KEYS)
         metrics = job.folder / "metrics.jsonl"
         until(lambda: metrics.exists() and metrics.read_bytes().count(b'"train"') >= 10,

@@ -1,6 +1,6 @@
-"""A reward that is a model: transformers' number for the same text, and roles on GPUs of their own.
+"""Reward models: the scores of transformers for the same text, and roles on their own GPUs.
 
-There are no GPUs here: what a rank would hold on a GPU of its own it holds on the CPU.
+The tests run without GPUs: a role on its own GPU is resident on the CPU of one rank.
 """
 
 import json
@@ -15,7 +15,7 @@ ROLES = {1: dict(policy_gpus=[0], reference_gpu=1, reward_gpu=1),
          2: dict(policy_gpus=[0, 1], reference_gpu=2, reward_gpu=1)}
 
 
-def make_judge(folder, family="qwen2", labels=1, seed=7, template=None, **others):
+def make_reward_model(folder, family="qwen2", labels=1, seed=7, template=None, **others):
     """Saves a small random sequence classifier with the examples' tokenizer."""
     import torch
     import transformers
@@ -38,10 +38,10 @@ def make_judge(folder, family="qwen2", labels=1, seed=7, template=None, **others
 
 
 def logits_of(folder, texts):
-    """As TRL asks: no special tokens, and the last token that is no padding."""
+    """As TRL computes them: no special tokens, and the last token that is not padding."""
     import torch
     import transformers
-    # AutoTokenizer would take Qwen's own splitting of words for any model of type qwen2.
+    # AutoTokenizer would use Qwen's own pre-tokenizer for any model of type qwen2.
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder,
                                                                             dtype=torch.float32)
@@ -53,39 +53,39 @@ def logits_of(folder, texts):
                 .logits[0, 0].item() for text in texts]
 
 
-class JudgeTest(GrpoTest):
-    def said(self, run, name):
+class RewardModelTest(GrpoTest):
+    def scores(self, run, name):
         """(prompt, completion, score) of every completion."""
         return [(line["prompt"], line["completion"], line[name])
                 for lines in self.completions(run).values() for line in lines]
 
 
-class RewardModels(JudgeTest):
+class RewardModels(RewardModelTest):
     TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
                 "{% if add_generation_prompt %}<assistant>{% endif %}")
     OTHER = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
 
-    def test_scores_are_those_of_transformers(self):
-        """Of every family, as one of several rewards, at one and at two ranks."""
+    def test_scores_equal_those_of_transformers(self):
+        """Every family, as one of several rewards, with one and two ranks."""
         for family, nproc, options in (("qwen2", 1, {}), ("qwen2", 2, {}), ("qwen3", 2, dict(
                 head_dim=16)), ("llama", 2, {})):
             with self.subTest(family, nproc=nproc):
-                judge = make_judge(self.dir / f"judge-{family}", family, **options)
-                run = self.train(nproc, reward_funcs=["letters", str(judge), "digits"],
+                scorer = make_reward_model(self.dir / f"scorer-{family}", family, **options)
+                run = self.train(nproc, reward_funcs=["letters", str(scorer), "digits"],
                                  reward_weights=[1, 0.5, 1], log_completions=True, max_steps=2)
-                said = self.said(run, judge.name)
-                self.assertEqual(len(said), 48)
-                right = logits_of(judge, [prompt + text for prompt, text, _ in said])
-                for (_, text, ours), theirs in zip(said, right):
+                scores = self.scores(run, scorer.name)
+                self.assertEqual(len(scores), 48)
+                right = logits_of(scorer, [prompt + text for prompt, text, _ in scores])
+                for (_, text, ours), theirs in zip(scores, right):
                     self.assertLessEqual(abs(ours - theirs), CLOSE, text)
                 self.assertGreater(max(right) - min(right), 0.1)
                 for record in run.records():
                     self.assertAlmostEqual(
                         record["reward"], record["rewards/letters/mean"] +
-                        0.5 * record[f"rewards/{judge.name}/mean"] +
+                        0.5 * record[f"rewards/{scorer.name}/mean"] +
                         record["rewards/digits/mean"], 4)
 
-    def test_a_conversation_has_its_own_template(self):
+    def test_a_reward_model_uses_its_own_chat_template(self):
         config = self.model / "tokenizer_config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()),
                                       "chat_template": self.TEMPLATE}))
@@ -95,10 +95,10 @@ class RewardModels(JudgeTest):
         data = write_rows(self.dir / "mixed.jsonl", rows)
         keys = dict(dataset_name=str(data), log_completions=True, shuffle_dataset=False,
                     global_batch_size=64, per_device_train_batch_size=8, max_steps=1)
-        judge = make_judge(self.dir / "judge", template=self.OTHER)
-        said = self.said(self.train(2, reward_funcs=[str(judge)], **keys), "judge")
+        scorer = make_reward_model(self.dir / "scorer", template=self.OTHER)
+        scores = self.scores(self.train(2, reward_funcs=[str(scorer)], **keys), "scorer")
         texts = []
-        for number, (_, text, _) in enumerate(said):
+        for number, (_, text, _) in enumerate(scores):
             row = rows[number // 8]
             if number < 32:
                 texts.append(f"[user: {row['prompt'][0]['content']}][assistant: {text}]")
@@ -106,30 +106,30 @@ class RewardModels(JudgeTest):
                 texts.append(f"[system: be brief][user: {row['question']}][assistant: {text}]")
             else:
                 texts.append(row["prompt"] + text)
-        for (_, text, ours), theirs in zip(said, logits_of(judge, texts)):
+        for (_, text, ours), theirs in zip(scores, logits_of(scorer, texts)):
             self.assertLessEqual(abs(ours - theirs), CLOSE, text)
-        wordy = make_judge(self.dir / "wordy", template="{{ raise_exception('no ' + 'more') }}")
-        self.refused(1, "reward wordy: ", "no more", reward_funcs=[str(wordy)], **keys)
-        bare = make_judge(self.dir / "bare")
-        self.refused(1, "reward bare: ", "mixed.jsonl:1: the prompt is a conversation, and ",
-                     "has no chat template", reward_funcs=[str(bare)], **keys)
+        raising = make_reward_model(self.dir / "raising", template="{{ raise_exception('no ' + 'more') }}")
+        self.refused(1, "reward raising: ", "no more", reward_funcs=[str(raising)], **keys)
+        untemplated = make_reward_model(self.dir / "untemplated")
+        self.refused(1, "reward untemplated: ", "mixed.jsonl:1: the prompt is a conversation, but ",
+                     "has no chat template", reward_funcs=[str(untemplated)], **keys)
 
-    def test_what_is_too_long_has_no_score_and_is_counted(self):
-        judge = make_judge(self.dir / "judge", max_position_embeddings=10)
-        run = self.train(2, reward_funcs=["letters", str(judge)], log_completions=True, max_steps=1)
-        none = sum(score is None for _, _, score in self.said(run, "judge"))
+    def test_texts_that_are_too_long_have_no_score_and_are_counted(self):
+        scorer = make_reward_model(self.dir / "scorer", max_position_embeddings=10)
+        run = self.train(2, reward_funcs=["letters", str(scorer)], log_completions=True, max_steps=1)
+        none = sum(score is None for _, _, score in self.scores(run, "scorer"))
         self.assertGreater(none, 0)
-        self.assertIn(f"warning: {none} completions with their prompts are longer than the 10 "
-                      "tokens that reward judge reads", run.notes)
+        self.assertIn(f"warning: {none} completions with their prompts are empty or longer than the "
+                      "10 tokens that reward scorer supports", run.notes)
 
-    def test_evaluation_and_resume_have_them_too(self):
-        judge = make_judge(self.dir / "judge")
+    def test_reward_models_score_evaluations_and_resumed_runs(self):
+        scorer = make_reward_model(self.dir / "scorer")
         held_out = write_rows(self.dir / "held_out.jsonl", prompt_rows(5))
-        keys = dict(reward_funcs=[str(judge), "digits"], eval_dataset=str(held_out),
+        keys = dict(reward_funcs=[str(scorer), "digits"], eval_dataset=str(held_out),
                     eval_strategy="steps", eval_steps=2, num_iterations=2, max_steps=4)
         runs = [self.train(2, **keys, **ROLES[2]), self.train(2, **keys)]
         for run in runs:
-            self.assertEqual(len(run.column("eval_rewards/judge/mean", "eval")), 2)
+            self.assertEqual(len(run.column("eval_rewards/scorer/mean", "eval")), 2)
             self.assert_near(run.column("eval_reward", "eval"),
                              runs[0].column("eval_reward", "eval"), 1e-4)
         half = dict(keys, save_strategy="steps", save_steps=1)
@@ -137,64 +137,64 @@ class RewardModels(JudgeTest):
         self.assert_same_weights(self.train(2, out="half", **half).weights(), runs[1].weights(),
                                  1e-6)
 
-    def test_models_that_do_not_do(self):
-        judge, headless, other = (make_judge(self.dir / name)
-                                  for name in ("judge", "headless", "other"))
-        three = make_judge(self.dir / "three", labels=3)
+    def test_models_that_are_not_reward_models_are_rejected(self):
+        scorer, headless, other = (make_reward_model(self.dir / name)
+                                  for name in ("scorer", "headless", "other"))
+        three = make_reward_model(self.dir / "three", labels=3)
         tensors = trainer.load_tensors(headless)
         del tensors["score.weight"]
         trainer.safetensors.torch.save_file(tensors, headless / "model.safetensors")
         config = json.loads((other / "config.json").read_text())
         (other / "config.json").write_text(json.dumps({**config, "model_type": "deberta-v2"}))
         for folder, line in (
-                (self.model, "is a Qwen2ForCausalLM; a model that is a reward is a "
+                (self.model, "is a Qwen2ForCausalLM; a reward model must be a "
                              "...ForSequenceClassification"),
-                (three, "has 3 labels; a reward is one number (num_labels 1)"),
+                (three, "has 3 labels; a reward model must have one (num_labels 1)"),
                 (headless, "has no score.weight"),
                 (other, "model_type 'deberta-v2' is not supported; llama, qwen2 and qwen3 are")):
             with self.subTest(folder.name):
                 run = self.refused(2, line, nproc=1, reward_funcs=[str(folder)])
                 self.assertIn(f"mgpu-train: reward {folder.name}: ", run.err)
-        run = self.refused(2, "unknown reward ", "http://HOST:PORT/PATH and a folder of a model",
+        run = self.refused(2, "unknown reward ", "http://HOST:PORT/PATH and a reward model's folder",
                            reward_funcs=[str(self.dir / "nowhere")])
-        self.assertEqual(self.told(run), 1, run.err)
-        self.refused(2, "reward_funcs names judge twice", nproc=1,
-                     reward_funcs=[str(judge), f"{judge}/"])
+        self.assertEqual(self.error_lines(run), 1, run.err)
+        self.refused(2, "reward_funcs names scorer twice", nproc=1,
+                     reward_funcs=[str(scorer), f"{scorer}/"])
 
-    def test_a_program_longer_than_a_path_is_no_model(self):
+    def test_a_program_longer_than_a_path_is_not_taken_for_a_model(self):
         run = self.refused(1, "reward cmd:", nproc=1,
                            reward_funcs=["cmd:" + "true; " * 100 + "exit 3"])
         self.assertNotIn("filesystem error", run.err)
 
-    def test_scoring_a_file_refuses_a_model_in_one_line(self):
-        judge = make_judge(self.dir / "judge")
+    def test_score_rejects_a_reward_model_in_one_line(self):
+        scorer = make_reward_model(self.dir / "scorer")
         rows = write_rows(self.dir / "rows.jsonl", [{"completion": "a"}])
         done = trainer.subprocess.run(
-            [trainer.BIN / "mgpu-train", "score", "--rewards", str(judge), rows],
+            [trainer.BIN / "mgpu-train", "score", "--rewards", str(scorer), rows],
             capture_output=True, text=True, timeout=trainer.LIMIT)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1)
-        self.assertIn("is a model; score judges by functions", done.stderr)
+        self.assertIn("is a model; mgpu-train score supports reward functions only", done.stderr)
 
 
-class Roles(JudgeTest):
+class Roles(RewardModelTest):
     def assert_same_run(self, ours, theirs, keys=("reward", "loss", "kl"), stem="model"):
         for key in keys:
             for a, b in zip(ours.column(key), theirs.column(key), strict=True):
                 self.assertLessEqual(abs(a - b), 1e-3 * max(abs(b), 1e-3), key)
         self.assert_same_weights(ours.weights(stem), theirs.weights(stem), 1e-5)
 
-    def test_roles_with_gpus_of_their_own_learn_the_same(self):
-        judge = make_judge(self.dir / "judge")
-        keys = dict(reward_funcs=["letters", str(judge)], beta=0.1, learning_rate=1e-3)
+    def test_roles_on_their_own_gpus_do_not_change_the_result(self):
+        scorer = make_reward_model(self.dir / "scorer")
+        keys = dict(reward_funcs=["letters", str(scorer)], beta=0.1, learning_rate=1e-3)
         for nproc, roles in ROLES.items():
             with self.subTest(nproc=nproc):
                 plain = self.train(nproc, **keys)
                 run = self.train(nproc, **keys, **roles)
                 self.assert_same_run(run, plain)
                 self.assertGreater(run.column("kl")[2], 1e-6)
-                self.assertIn("name no GPU here", run.notes)
-                for role in ("the policy", "the rollout", "the reference", "reward judge"):
+                self.assertIn("select no GPU on this machine", run.notes)
+                for role in ("the policy", "the rollout", "the reference", "reward scorer"):
                     self.assertIn(role, run.notes)
 
     def plan(self, *options, **keys):
@@ -205,15 +205,15 @@ class Roles(JudgeTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_the_plan_says_what_roles_take_and_which_is_too_much(self):
-        judge = make_judge(self.dir / "judge", max_position_embeddings=64)
-        keys = dict(reward_funcs=["letters", str(judge)], beta=0.1, max_prompt_length=100,
+    def test_plan_shows_the_memory_of_roles_and_which_role_does_not_fit(self):
+        scorer = make_reward_model(self.dir / "scorer", max_position_embeddings=64)
+        keys = dict(reward_funcs=["letters", str(scorer)], beta=0.1, max_prompt_length=100,
                     policy_gpus=[0, 1], reference_gpu=2, reward_gpu=1)
         text = self.plan("--gpu-memory", "80GB", **keys)
         rows = [line.split() for line in text.split("Memory by role")[1].splitlines()]
         roles = {(row[0], " ".join(row[1:3])) for row in rows if row and row[0] in ("0", "1", "2")}
-        for row in (("0", "the policy"), ("1", "the rollout"), ("1", "reward judge"),
-                    ("2", "the reference"), ("2", "in total")):
+        for row in (("0", "the policy"), ("1", "the rollout"), ("1", "reward scorer"),
+                    ("2", "the reference"), ("2", "in all")):
             self.assertIn(row, roles)
         self.assertNotIn(("0", "the reference"), roles)
         self.assertIn("for prompts of 100 tokens:", text)
@@ -221,20 +221,20 @@ class Roles(JudgeTest):
         self.assertIn("GPU 0 has 0.5 GiB, but its roles need ",
                       self.plan("--gpu-memory", "0.5GB", **keys))
 
-    def test_a_reference_on_a_gpu_of_its_own_serves_adapters_too(self):
+    def test_a_reference_on_its_own_gpu_works_with_adapters(self):
         keys = dict(use_peft=True, lora_r=4, lora_dropout=0.0, beta=0.1, learning_rate=1e-3)
         self.assert_same_run(self.train(2, **keys, policy_gpus=[0, 1], reference_gpu=1),
                              self.train(2, **keys), stem="adapter_model")
 
-    def test_layouts_that_do_not_fit_the_job(self):
+    def test_layouts_that_do_not_fit_the_job_are_rejected(self):
         run = self.refused(2, "policy_gpus names 2 GPUs, the job has 3 ranks: start it with "
                               "--nproc 2", nproc=3, policy_gpus=[0, 1])
-        self.assertEqual(self.told(run), 1, run.err)
-        self.refused(2, "policy_gpus: need GPU numbers without repetition", policy_gpus=[0, 0])
+        self.assertEqual(self.error_lines(run), 1, run.err)
+        self.refused(2, "policy_gpus: need numbers of GPUs, each once", policy_gpus=[0, 0])
         self.refused(2, "reward_gpu: need a number", reward_gpu=-1)
 
 
-class MovingReference(JudgeTest):
+class MovingReference(RewardModelTest):
     KEYS = dict(GrpoTest.KEYS, beta=0.1, sync_ref_model=True, ref_model_mixup_alpha=0.25,
                 ref_model_sync_steps=2, learning_rate=3e-3, max_steps=4, save_strategy="steps",
                 save_steps=1)
@@ -243,7 +243,7 @@ class MovingReference(JudgeTest):
         return {name: tensor for path in sorted((folder / "training_state_reference").iterdir())
                 for name, tensor in trainer.safetensors.torch.load_file(path).items()}
 
-    def test_it_goes_a_part_of_the_way(self):
+    def test_the_reference_moves_a_part_of_the_way(self):
         runs = {(1, False): self.train(1), (2, False): self.train(2, zero_stage=3),
                 (2, True): self.train(2, reference_gpu=2)}
         for run in runs.values():
@@ -260,7 +260,7 @@ class MovingReference(JudgeTest):
         self.assertGreater(abs(still.column("kl")[3] - runs[1, False].column("kl")[3]),
                            0.05 * still.column("kl")[3])
 
-    def test_it_survives_a_break(self):
+    def test_a_moved_reference_is_resumed(self):
         whole = self.train(2)
         self.train(2, out="broken", max_steps=3)
         again = self.train(2, out="broken")
@@ -269,8 +269,8 @@ class MovingReference(JudgeTest):
         elsewhere = self.train(1, out="other", reference_gpu=1)
         self.assert_same_weights(elsewhere.weights(), whole.weights(), 1e-4)
 
-    def test_what_it_cannot_be_is_refused(self):
-        self.refused(2, "sync_ref_model: with LoRA the reference is the model without the adapter",
+    def test_recipes_without_a_movable_reference_are_rejected(self):
+        self.refused(2, "sync_ref_model: the reference of an adapter is the model without it",
                      use_peft=True)
         self.refused(2, "sync_ref_model: requires beta above 0", beta=0)
 

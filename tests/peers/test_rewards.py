@@ -1,7 +1,7 @@
-"""Rewards beside their definitions, written here once more in Python, and beside math_verify.
+"""Compares rewards with their definitions, written again in Python, and with math_verify.
 
-data/answers.jsonl has what answers are worth to `accuracy`. Where math_verify decides otherwise a
-line has its verdict and why ours is another.
+data/answers.jsonl has the expected scores of `accuracy`. If math_verify decides differently, a line
+has its verdict and the reason for ours.
 """
 
 import collections
@@ -145,21 +145,21 @@ def completions(seed=11, count=600):
 
 
 class Rewards(unittest.TestCase):
-    def test_accuracy_gives_answers_what_they_are_worth(self):
+    def test_accuracy_gives_the_listed_scores(self):
         rows = answers()
         self.assertGreaterEqual(len(rows), 200)
         for row, given in zip(rows, ours(["accuracy"], rows), strict=True):
             with self.subTest(row=row):
                 self.assertEqual(given["accuracy"], row["accuracy"])
 
-    def test_accuracy_is_math_verifys_but_where_the_list_says_why_not(self):
+    def test_accuracy_equals_math_verify_except_for_the_listed_reasons(self):
         for row in answers():
             with self.subTest(row=row):
                 verdict = by_math_verify(row["solution"], row["completion"])
                 self.assertEqual(verdict, row.get("math_verify", row["accuracy"]))
                 self.assertEqual("why" in row, verdict != row["accuracy"])
 
-    def test_rewards_of_text_are_those_of_their_definitions(self):
+    def test_text_rewards_equal_their_definitions(self):
         texts = completions()
         ids = [[ord(c) % 5 for c in text] for text in texts]
         rows = [{"completion": t, "completion_ids": i} for t, i in zip(texts, ids)]
@@ -181,7 +181,7 @@ class Rewards(unittest.TestCase):
                 with self.subTest(name=name, text=text):
                     self.assertAlmostEqual(row[name], value, places=12)
 
-    def test_rewards_of_answers_and_their_length_are_those_of_their_definitions(self):
+    def test_answer_and_length_rewards_equal_their_definitions(self):
         golds = ["5", "4", "?"]
         rows, groups = [], collections.defaultdict(list)
         for at, text in enumerate(completions(count=300)):
@@ -209,13 +209,13 @@ class Rewards(unittest.TestCase):
         for row, value in zip(whole, length(texts, verdicts), strict=True):
             self.assertAlmostEqual(row["length"], value, places=12)
 
-    def test_mistakes_end_with_one_line_that_says_what_and_where(self):
+    def test_errors_are_one_line_with_reason_and_place(self):
         for names, lines, options, status, words in (
                 ("acuracy", "", [], 1, "unknown reward acuracy (did you mean accuracy?)"),
                 ("format", '{"completion": 5}\n', [], 1, ":1: completion is neither text nor messages"),
-                ("format", '{"completion": "a"}\n\n[]\n', [], 1, ":3: this is no JSON object"),
+                ("format", '{"completion": "a"}\n\n[]\n', [], 1, ":3: the line is not a JSON object"),
                 ("accuracy", '{"completion": "a"}\n', [], 1,
-                 "reward accuracy: the data set has no column solution"),
+                 "reward accuracy: the dataset has no column solution"),
                 ("cosine", "", ["--settings", '{"cosine_maxlen": 5}'], 2,
                  "did you mean cosine_max_len?")):
             done = score(names, lines, *options)
@@ -224,7 +224,7 @@ class Rewards(unittest.TestCase):
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)
 
-    def test_ranking_is_that_of_its_definition(self):
+    def test_ranking_equals_its_definition(self):
         rng = random.Random(3)
         rows, expected = [], []
         for group in range(50):

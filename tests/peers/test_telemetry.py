@@ -1,4 +1,4 @@
-"""What mgpu-train writes for TensorBoard, wandb and transformers, read by those."""
+"""Reads mgpu-train's files with TensorBoard, wandb and transformers."""
 
 import json
 import math
@@ -18,7 +18,7 @@ SAMPLE = BUILD / "bin" / "telemetry_sample"
 
 @unittest.skipUnless(SAMPLE.exists(), f"{SAMPLE} is not built")
 class TelemetryTest(unittest.TestCase):
-    """The files of one run that was resumed at step 20 when it had got to 30."""
+    """The files of a run that was resumed from step 20 after it had reached step 30."""
 
     @classmethod
     def setUpClass(cls):
@@ -40,7 +40,7 @@ class TelemetryTest(unittest.TestCase):
         accumulator.Reload()
         return accumulator
 
-    def test_tensorboard_shows_the_curves_without_the_steps_that_were_trained_again(self):
+    def test_tensorboard_shows_curves_without_repeated_steps(self):
         events = self.events()
         tags = events.Tags()["scalars"]
         for tag in ("train/loss", "train/grad_norm", "train/learning_rate", "train/epoch",
@@ -61,7 +61,7 @@ class TelemetryTest(unittest.TestCase):
         metadata = events.SummaryMetadata("args/text_summary")
         self.assertEqual(metadata.plugin_data.plugin_name, "text")
 
-    def test_every_record_is_as_tensorflow_checks_it(self):
+    def test_every_record_passes_tensorflows_checks(self):
         try:
             from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
         except ImportError:
@@ -71,7 +71,7 @@ class TelemetryTest(unittest.TestCase):
             records = 0
             with self.assertRaises(Exception) as end:
                 while True:
-                    reader.GetNext()  # throws for a checksum that is wrong, and at the end
+                    reader.GetNext()  # raises for a wrong checksum, and at the end
                     records += 1
             self.assertEqual(type(end.exception).__name__, "OutOfRangeError")
             self.assertGreater(records, 50)
@@ -109,7 +109,7 @@ class TelemetryTest(unittest.TestCase):
         self.assertEqual(rows[8][1]["eval/loss"], 0.75)
         self.assertIn("train/train_runtime", rows[9][1])
 
-    def test_metrics_are_json_lines_that_a_resumed_run_goes_on_in(self):
+    def test_a_resumed_run_appends_to_the_metrics_file(self):
         lines = [json.loads(line) for line in
                  (self.dir / "metrics.jsonl").read_text("utf-8").splitlines()]
         self.assertEqual([(line["event"], line["step"]) for line in lines],
@@ -117,7 +117,7 @@ class TelemetryTest(unittest.TestCase):
                           ("resume", 20), ("train", 25), ("train", 30), ("train", 35),
                           ("train", 40), ("eval", 40), ("summary", 40)])
 
-    def test_the_loss_curve_is_xml_with_all_its_parts(self):
+    def test_the_loss_curve_is_complete_xml(self):
         root = xml.etree.ElementTree.parse(self.dir / "training_loss.svg").getroot()
         texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
         self.assertIn('sample "1" \U0001F680', texts)

@@ -1,4 +1,4 @@
-"""Our tokenizer beside Hugging Face's: the same ids and the same text, on strings of every kind."""
+"""Compares our tokenizer with Hugging Face's: the same ids and text for strings of every kind."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ def corpus():
 
 
 def by_block(rng):
-    """Strings of each stretch of 64 code points: every script, and what is not assigned."""
+    """Strings of each range of 64 code points: every script, and unassigned code points."""
     for first in (*range(0, 0x20000, 64), *range(0x2A6C0, 0x32400, 64), 0xE0000, 0xE0100, 0xF0000):
         letters = [chr(c) for c in range(first, first + 64) if not 0xD800 <= c < 0xE000]
         if letters:
@@ -102,13 +102,13 @@ def byte_level(pattern, normalizer=None, prefix=False, **model):
 
 
 def llama2(byte_fallback=True, fuse_unk=True, normalizer=True, drop=()):
-    """A vocabulary as SentencePiece makes it: <unk>, <s>, </s>, bytes, and what was trained."""
+    """A vocabulary like SentencePiece's: <unk>, <s>, </s>, bytes, and trained pieces."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse_unk))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     first = ["<unk>", "<s>", "</s>"]
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256) if byte not in drop] if byte_fallback else []
     file = json.loads(trained(tokenizer, 900, first + bytes_, alphabet=False).to_str())
-    rare = {"é", "日", "Ġ", "א", "☃"}  # characters that the vocabulary must not know
+    rare = {"é", "日", "Ġ", "א", "☃"}  # characters that must not be in the vocabulary
     vocab = [t for t in file["model"]["vocab"] if not rare & set(t)]
     file["model"]["vocab"] = {token: i for i, token in enumerate(vocab)}
     file["model"]["merges"] = [m for m in file["model"]["merges"] if not rare & set("".join(m))]
@@ -163,7 +163,7 @@ class SameAsHuggingFace(unittest.TestCase):
                         "skipped": theirs.decode(ids, skip_special_tokens=True)}
             self.assertEqual(answer, expected, ascii(request))
 
-    def test_qwen_s_pattern_with_nfc(self):
+    def test_qwens_pattern_with_nfc(self):
         theirs = byte_level(QWEN, normalizers.NFC())
         names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
         theirs.add_special_tokens(names)
@@ -171,14 +171,14 @@ class SameAsHuggingFace(unittest.TestCase):
         theirs.add_tokens([AddedToken(call, normalized=False) for call in calls])
         self.check(theirs, names + calls)
 
-    def test_llama_3_s_pattern_with_ignored_merges_and_a_template(self):
+    def test_llama_3s_pattern_with_ignored_merges_and_a_template(self):
         theirs = byte_level(LLAMA3, ignore_merges=True)
         names = ["<|begin_of_text|>", "<|eot_id|>"]
         theirs.add_special_tokens(names)
         template = with_bos(theirs, names[0]).post_processor
         theirs.post_processor = processors.Sequence([processors.ByteLevel(), template])
         file = json.loads(theirs.to_str())
-        # A token that merges do not make.
+        # A token that no merge produces.
         file["model"]["vocab"]["Ġdon"] = len(file["model"]["vocab"]) + len(names)
         for token in file["added_tokens"]:
             token["id"] += 1
@@ -191,7 +191,7 @@ class SameAsHuggingFace(unittest.TestCase):
     def test_word_classes_and_boundaries(self):
         self.check(byte_level(r"\b\w+\b|\d|\W|\u0041\D"), ["x"])
 
-    def test_gpt_2_s_byte_level_with_and_without_a_prefixed_space(self):
+    def test_gpt_2s_byte_level_with_and_without_a_prefixed_space(self):
         for prefix in (False, True):
             theirs = byte_level(None, prefix=prefix)
             theirs.add_special_tokens(["<|endoftext|>"])
@@ -279,7 +279,7 @@ class SameAsHuggingFace(unittest.TestCase):
         self.check(theirs, ["<new>", "é", "the"],
                    json.loads((self.dir / "out" / "tokenizer.json").read_text()))
 
-    def test_saved_without_change_is_the_same_bytes(self):
+    def test_an_unchanged_tokenizer_is_saved_bytewise_equal(self):
         source = self.dir / "in"
         source.mkdir()
         (source / "tokenizer.json").write_text(byte_level(QWEN).to_str(pretty=True))

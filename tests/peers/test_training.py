@@ -1,4 +1,4 @@
-"""Training beside a plain loop of torch, transformers and peft over the same batches."""
+"""Compares training with a plain loop of torch, transformers and peft over the same batches."""
 
 import json
 import os
@@ -24,8 +24,8 @@ MODELS = [("qwen2", {"tie_word_embeddings": True}), ("qwen2", {"tie_word_embeddi
 
 class FullFineTuning(trainer.TrainerTest):
     def assert_course_of_torch(self, run, model, **settings):
-        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3, **settings)
-        losses, norms, rates = zip(*told)
+        history = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3, **settings)
+        losses, norms, rates = zip(*history)
         self.assert_near(run.column("learning_rate"), rates, 1e-9, "rate")
         self.assert_near(run.column("loss"), losses, 2e-4, "loss")
         self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
@@ -33,7 +33,7 @@ class FullFineTuning(trainer.TrainerTest):
         theirs = {name: tensor for name, tensor in model.state_dict().items() if name in saved}
         self.assert_same_weights(saved, theirs, atol=1e-4)
 
-    def test_goes_the_way_of_torch(self):
+    def test_training_equals_a_torch_loop(self):
         for number, (family, options) in enumerate(MODELS):
             with self.subTest(family=family, **options):
                 self.model = make_model(self.dir / f"model-{number}", family, **options)
@@ -43,14 +43,14 @@ class FullFineTuning(trainer.TrainerTest):
                                  not options["tie_word_embeddings"])
                 self.assert_course_of_torch(run, model)
 
-    def test_with_decay_and_warm_up_goes_the_way_of_torch(self):
+    def test_training_with_decay_and_warm_up_equals_a_torch_loop(self):
         run = self.train(2, max_steps=STEPS, weight_decay=0.1, warmup_steps=5,
                          lr_scheduler_type="cosine", max_grad_norm=0.5)
         self.assert_course_of_torch(run, load_model(self.model), weight_decay=0.1, warmup=5,
                                     schedule="cosine", max_norm=0.5)
 
-    def test_steps_without_a_finite_gradient_are_skipped_aloud(self):
-        """The first step's rate throws the weights away; no later step can be made."""
+    def test_steps_without_a_finite_gradient_are_skipped_with_a_note(self):
+        """The first step's rate ruins the weights; every later step is skipped."""
         keys = dict(learning_rate=1e30, lr_scheduler_type="constant", max_grad_norm=0)
         once = self.train(2, max_steps=1, **keys)
         run = self.train(2, max_steps=3, **keys)
@@ -59,9 +59,9 @@ class FullFineTuning(trainer.TrainerTest):
         self.assertIn("step 3: the gradient is not finite; the step is skipped", run.notes)
         for key in ("loss", "grad_norm", "mean_token_accuracy", "entropy"):
             self.assertIsNotNone(run.column(key)[0])
-            self.assertEqual(run.column(key)[1:], [None, None], key)  # nobody knows: it is no 0
+            self.assertEqual(run.column(key)[1:], [None, None], key)  # unknown, which is not 0
         self.assertEqual(run.out.count("loss nan"), 2)
-        # Averages are over the steps that were made.
+        # Averages cover the steps that were not skipped.
         self.assert_near(run.column("train_loss", "summary"), once.column("loss"), 1e-9)
         at_once = self.train(2, max_steps=3, **{**keys, "logging_steps": 3,
                                                 "logging_first_step": False})
@@ -72,7 +72,7 @@ class FullFineTuning(trainer.TrainerTest):
         self.assertIn("step 2: the gradient is not finite", stopped.err)
 
     def test_new_tokens_grow_the_model(self):
-        """New rows are the mean of the others; a model that has rows to spare stays as it is."""
+        """New rows are the mean of the others; a model with spare rows is unchanged."""
         for rows, tokens, expected in ((320, 50, 324), (320, 5, 320), (104, 1, 275)):
             for tied in (True, False):
                 with self.subTest(rows=rows, tokens=tokens, tied=tied):
@@ -94,7 +94,7 @@ class FullFineTuning(trainer.TrainerTest):
                     tokenizer = transformers.AutoTokenizer.from_pretrained(run.folder)
                     self.assertEqual(tokenizer(names[-1]).input_ids, [274 + tokens - 1])
 
-    def test_leaves_a_model_that_transformers_evaluates_alike(self):
+    def test_the_saved_model_evaluates_the_same_in_transformers(self):
         held_back = make_rows(13, seed=2)
         evaluated = trainer.write_rows(self.dir / "held-back.jsonl", held_back)
         run = self.train(2, eval_dataset=str(evaluated), eval_strategy="steps", eval_steps=5,
@@ -122,20 +122,20 @@ class LoraTraining(trainer.TrainerTest):
         return peft.PeftModel.from_pretrained(load_model(self.model), folder,
                                               is_trainable=trainable)
 
-    def test_begins_as_the_base_and_learns(self):
+    def test_an_adapter_starts_as_the_base_model_and_learns(self):
         run = self.train(2, max_steps=STEPS, learning_rate=1e-2, **self.LORA)
         first = in_order(self.rows, BATCH, 1)[0]
         self.assertAlmostEqual(run.column("loss")[0], mean_loss(load_model(self.model), first),
                                places=5)
         self.assertLess(run.column("loss")[-1], run.column("loss")[0] - 0.1)
 
-    def test_goes_the_way_of_torch_and_peft(self):
-        """A rate of 0 saves the adapter that a run begins with: the seed draws it again."""
+    def test_lora_training_equals_torch_and_peft(self):
+        """A run with rate 0 saves the initial adapter, which the same seed reproduces."""
         begun = self.train(2, max_steps=1, learning_rate=0, **self.LORA)
         run = self.train(2, max_steps=STEPS, **self.LORA)
         model = self.tuned(begun.folder, trainable=True)
-        told = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
-        losses, norms, _ = zip(*told)
+        history = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
+        losses, norms, _ = zip(*history)
         self.assert_near(run.column("loss"), losses, 2e-4, "loss")
         self.assert_near(run.column("grad_norm"), norms, 2e-4, "grad_norm")
         theirs = {name.replace(".default.", "."): tensor
@@ -146,7 +146,7 @@ class LoraTraining(trainer.TrainerTest):
             ours = self.tuned(run.folder)(ids).logits
             self.assertLess((ours - model.eval()(ids).logits).abs().max().item(), 2e-3)
 
-    def test_leaves_an_adapter_that_peft_evaluates_alike(self):
+    def test_the_saved_adapter_evaluates_the_same_in_peft(self):
         held_back = make_rows(9, seed=3)
         evaluated = trainer.write_rows(self.dir / "held-back.jsonl", held_back)
         for options in (dict(), dict(use_rslora=True), dict(lora_modules_to_save=["lm_head"]),
@@ -159,7 +159,7 @@ class LoraTraining(trainer.TrainerTest):
                 self.assertAlmostEqual(run.column("eval_loss", "eval")[-1],
                                        mean_loss(model, held_back), places=4)
 
-    def test_new_tokens_take_the_embedding_with_the_adapter(self):
+    def test_new_tokens_save_the_embedding_with_the_adapter(self):
         for tied in (True, False):
             with self.subTest(tied=tied):
                 trainer.make_model(self.model, tie_word_embeddings=tied,
@@ -174,7 +174,7 @@ class LoraTraining(trainer.TrainerTest):
                 for name in whole:
                     self.assertEqual(names[name].shape[0], rows)
 
-    def test_merged_is_the_model_that_peft_merges(self):
+    def test_the_merged_model_equals_pefts(self):
         run = self.train(2, learning_rate=1e-2, **self.LORA)
         merged = self.dir / "merged"
         done = subprocess.run([trainer.BIN / "mgpu-train", "merge", "--model", self.model,

@@ -1,6 +1,6 @@
-"""What the tests of mgpu-train share: tiny models, rows, real jobs of mgpu-run, and a plain loop.
+"""Shared by the tests of mgpu-train: tiny models, rows, real mgpu-run jobs, and a plain torch loop.
 
-The loop (`train_in_torch`) is what training means to us: transformers' model, torch's AdamW and
+The loop (`train_in_torch`) is the reference for training: transformers' model, torch's AdamW and
 clipping, transformers' schedule, one row at a time without padding.
 """
 
@@ -37,15 +37,15 @@ FAMILIES = {"qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "llama": "LlamaConfi
 
 
 def make_model(folder, family="qwen2", seed=1, **others):
-    """Saves a small random model in fp32 with the examples' tokenizer; gives its folder."""
+    """Saves a small random fp32 model with the examples' tokenizer; returns its folder."""
     sizes = dict(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
                  num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-                 # Larger than usual, so that what attention does shows in the loss.
+                 # Larger than usual, so that attention has an effect on the loss.
                  initializer_range=0.1, dtype=torch.float32)
     config = getattr(transformers, FAMILIES[family])(**{**sizes, **others})
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with torch.no_grad():  # fresh biases are 0 and fresh norms 1: both would hide mistakes
+    with torch.no_grad():  # initial biases of 0 and norms of 1 would hide errors
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -55,13 +55,13 @@ def make_model(folder, family="qwen2", seed=1, **others):
 
 
 def make_rows(count, seed=1, shortest=8, longest=40):
-    """Rows of token ids, half of each without labels at the beginning, as after a prompt."""
-    chance = random.Random(seed)
+    """Rows of token ids. Half of them have no labels at the start, like a prompt."""
+    rng = random.Random(seed)
     rows = []
     for number in range(count):
-        ids = [chance.randrange(64) for _ in range(chance.randint(shortest, longest))]
-        silent = chance.randrange(1, 6) if number % 2 else 0
-        rows.append({"input_ids": ids, "labels": [-100] * silent + ids[silent:]})
+        ids = [rng.randrange(64) for _ in range(rng.randint(shortest, longest))]
+        unlabelled = rng.randrange(1, 6) if number % 2 else 0
+        rows.append({"input_ids": ids, "labels": [-100] * unlabelled + ids[unlabelled:]})
     return rows
 
 
@@ -82,7 +82,7 @@ def load_tensors(folder, stem="model"):
 
 
 def row_loss(model, row):
-    """The sum of the losses of a row's labels, and how many there are."""
+    """The summed loss of a row's labels, and the number of labels."""
     logits = model(torch.tensor([row["input_ids"]])).logits[0, :-1]
     labels = torch.tensor(row["labels"][1:])
     loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
@@ -99,7 +99,7 @@ def mean_loss(model, rows):
 
 
 def gradients_of(model, rows, scale):
-    """The gradients of the rows' loss times `scale`, one long tensor."""
+    """The gradients of the rows' loss times `scale`, as one flat tensor."""
     model.zero_grad()
     for row in rows:
         (row_loss(model, row)[0] * scale).backward()
@@ -108,14 +108,14 @@ def gradients_of(model, rows, scale):
 
 def train_in_torch(model, batches, rate, weight_decay=0.0, warmup=0, schedule="linear",
                    max_norm=1.0):
-    """Trains on lists of rows, one list a step; gives (loss, gradient norm, rate) of every step."""
+    """Trains on lists of rows, one list per step; returns (loss, gradient norm, rate) per step."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": [p for p in trained if p.dim() > 1], "weight_decay": weight_decay},
               {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
     scheduler = transformers.get_scheduler(schedule, optimizer, num_warmup_steps=warmup,
                                            num_training_steps=len(batches))
-    told = []
+    history = []
     for batch in batches:
         labels, total = labels_of(batch), 0.0
         for row in batch:
@@ -123,21 +123,21 @@ def train_in_torch(model, batches, rate, weight_decay=0.0, warmup=0, schedule="l
             (loss / labels).backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(trained, max_norm)
-        told.append((total / labels, norm.item(), scheduler.get_last_lr()[0]))
+        history.append((total / labels, norm.item(), scheduler.get_last_lr()[0]))
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-    return told
+    return history
 
 
 def in_order(rows, size, steps):
-    """The batches of `steps` steps without shuffling: consecutive rows, again and again."""
+    """The batches of `steps` steps without shuffling: consecutive rows, repeated."""
     batches = [rows[i:i + size] for i in range(0, len(rows), size)]
     return [batches[step % len(batches)] for step in range(steps)]
 
 
 class Run:
-    """A job that ended: status, out, err (text), and what it left in its output folder."""
+    """A finished job: status, out, err (text), and the files in its output folder."""
 
     def __init__(self, status, out, err, folder):
         self.status, self.out, self.err, self.folder = status, out, err, folder
@@ -163,7 +163,7 @@ class Run:
 
 @unittest.skipIf(MISSING, MISSING)
 class TrainerTest(JobTest):
-    """Trains in a folder of its own: self.model on self.rows, unless the recipe says otherwise."""
+    """Trains in its own folder: self.model on self.rows, unless the recipe changes it."""
 
     family = "qwen2"
     model_options = {}
@@ -188,7 +188,7 @@ class TrainerTest(JobTest):
         return path
 
     def start_training(self, nproc=1, out=None, recipe=None, options=(), **keys):
-        """Starts a job; the job has .folder, where it will write. `out` is that folder's name,
+        """Starts a job and returns it; job.folder is its output folder. `out` is the folder's name,
         `options` are mgpu-run's."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
@@ -206,29 +206,29 @@ class TrainerTest(JobTest):
                    job.folder)
 
     def train(self, nproc=1, **keys):
-        """Trains to a good end."""
+        """Trains and requires success."""
         run = self.end(self.start_training(nproc, **keys))
         self.assertEqual(run.status, 0, run.out + run.err)
         return run
 
     def assert_near(self, ours, theirs, rtol, what=""):
-        """Lists of numbers."""
+        """Compares lists of numbers."""
         self.assertEqual(len(ours), len(theirs), what)
         for number, (a, b) in enumerate(zip(ours, theirs)):
             self.assertLessEqual(abs(a - b), rtol * abs(b), f"{what} {number}: {a} and {b}")
 
     def assert_same_weights(self, ours, theirs, atol=0.0):
-        """Folders' tensors; without a tolerance, bit for bit."""
+        """Compares tensors by name; without a tolerance they must be bitwise equal."""
         self.assertEqual(sorted(ours), sorted(theirs))
         self.assertTrue(ours)
         for name, tensor in theirs.items():
             self.assertEqual(ours[name].dtype, tensor.dtype, name)
             self.assertEqual(ours[name].shape, tensor.shape, name)
-            apart = (ours[name] - tensor).abs().max().item()
-            self.assertLessEqual(apart, atol, name)
+            difference = (ours[name] - tensor).abs().max().item()
+            self.assertLessEqual(difference, atol, name)
 
     def assert_same_course(self, ours, theirs, rtol=0.0, atol=0.0):
-        """Losses and gradient norms of two runs, and the weights at their ends."""
+        """Compares losses, gradient norms and final weights of two runs."""
         for key in ("loss", "grad_norm"):
             self.assert_near(ours.column(key), theirs.column(key), rtol, key)
         self.assert_same_weights(ours.weights(), theirs.weights(), atol)

@@ -1,7 +1,7 @@
-"""A small server of our own that speaks vLLM's protocol as the trainer uses it, over transformers.
+"""A small server with the part of vLLM's protocol that the trainer uses, built on transformers.
 
-It samples really: token after token from the model's distribution, with PEFT's adapters, each
-completion by a generator of its own seed. `fault` makes it a bad server; see FAULTS. By hand:
+It really samples, token by token from the model's distribution, with PEFT adapters; each completion
+has a random generator with its own seed. `fault` makes it misbehave, see FAULTS. To run it by hand:
 
     python vllm_server.py --model DIR --port 8000
 """
@@ -19,15 +19,15 @@ import torch
 import transformers
 
 FAULTS = {
-    "never_healthy": "says 503 for ever",
+    "never_healthy": "always answers 503",
     "once_500": "answers the first request for completions with status 500",
-    "dies": "breaks the connection of the first request for completions, and is gone",
-    "wrong_count": "forgets a completion",
-    "no_log_probs": "gives no log-probs",
-    "shifted_log_probs": "says that every token was less likely, by a factor of sqrt(e)",
+    "dies": "closes the connection of the first request for completions and exits",
+    "wrong_count": "returns one completion too few",
+    "no_log_probs": "returns no log-probs",
+    "shifted_log_probs": "reports every token as less likely by a factor of sqrt(e)",
     "refuses": "answers requests for completions with status 400",
-    "no_adapters": "knows nothing of adapters",
-    "full_adapters": "takes no adapter of this rank",
+    "no_adapters": "does not support adapters",
+    "full_adapters": "does not support this LoRA rank",
     "older_trl": "is the server of TRL before 1.11",
 }
 
@@ -68,12 +68,12 @@ class Model:
             if name not in self.adapters:
                 raise Refusal(404, f"The lora adapter '{name}' cannot be found.")
             del self.adapters[name]
-            if self.adapters:  # PEFT keeps one at least
+            if self.adapters:  # PEFT keeps at least one
                 self.with_adapters.set_adapter(next(iter(self.adapters)))
                 self.with_adapters.delete_adapter(name)
 
     def logits(self, rows, adapter):
-        """Behind every token of the rows, which are of one length."""
+        """The logits at every token of the rows, which have equal lengths."""
         with torch.no_grad():
             if adapter is None and self.with_adapters is not None:
                 with self.with_adapters.disable_adapter():
@@ -83,66 +83,66 @@ class Model:
             self.with_adapters.set_adapter(adapter)
             return self.with_adapters(rows).logits.float()
 
-    def complete(self, prompt, adapter, ask):
-        """n completions."""
+    def complete(self, prompt, adapter, request):
+        """Generates n completions."""
         with self.lock:
             torch.set_num_threads(1)
-            made = [Completion(prompt, ask, ask["seed"] + i) for i in range(ask["n"])]
-            while going := [one for one in made if not one.finish]:
-                rows = torch.tensor([prompt + one.tokens for one in going])
-                for one, logits in zip(going, self.logits(rows, adapter)[:, -1]):
+            completions = [Completion(prompt, request, request["seed"] + i) for i in range(request["n"])]
+            while running := [one for one in completions if not one.finish]:
+                rows = torch.tensor([prompt + one.tokens for one in running])
+                for one, logits in zip(running, self.logits(rows, adapter)[:, -1]):
                     one.draw(logits, self)
-            return [(one.tokens, one.log_probs, one.finish, one.stop) for one in made]
+            return [(one.tokens, one.log_probs, one.finish, one.stop) for one in completions]
 
 
 class Completion:
-    """One that is being made."""
+    """A completion in progress."""
 
-    def __init__(self, prompt, ask, seed):
-        self.prompt, self.ask = prompt, ask
-        self.chance = torch.Generator().manual_seed(seed)
+    def __init__(self, prompt, request, seed):
+        self.prompt, self.request = prompt, request
+        self.generator = torch.Generator().manual_seed(seed)
         self.tokens, self.log_probs, self.finish, self.stop = [], [], None, None
 
     def draw(self, raw, model):
-        shaped = shape(raw, self.ask, self.prompt + self.tokens)
-        token = torch.multinomial(shaped.softmax(0), 1, generator=self.chance).item()
-        said = shaped if model.log_probs_mode == "processed_logprobs" else raw
+        shaped = shape(raw, self.request, self.prompt + self.tokens)
+        token = torch.multinomial(shaped.softmax(0), 1, generator=self.generator).item()
+        reported = shaped if model.log_probs_mode == "processed_logprobs" else raw
         self.tokens.append(token)
-        self.log_probs.append(said.log_softmax(0)[token].item())
-        if token in self.ask.get("stop_token_ids", []):
+        self.log_probs.append(reported.log_softmax(0)[token].item())
+        if token in self.request.get("stop_token_ids", []):
             self.finish, self.stop = "stop", token
             return
-        if len(self.tokens) == self.ask["max_tokens"]:
+        if len(self.tokens) == self.request["max_tokens"]:
             self.finish = "length"
-        if stops := self.ask.get("stop"):
+        if stops := self.request.get("stop"):
             text = model.tokenizer.decode(self.tokens, skip_special_tokens=True)
             for stop in stops:
                 if stop in text:
                     self.finish, self.stop = "stop", stop
 
 
-def shape(logits, ask, before):
-    """Logits of what is drawn from, in vLLM's order."""
+def shape(logits, request, before):
+    """The logits to sample from, with vLLM's order of filters."""
     logits = logits.clone()
-    if ask["repetition_penalty"] != 1:
+    if request["repetition_penalty"] != 1:
         seen = torch.tensor(sorted(set(before)))
         at = logits[seen]
-        logits[seen] = torch.where(at > 0, at / ask["repetition_penalty"],
-                                   at * ask["repetition_penalty"])
-    logits /= ask["temperature"]
-    chances = logits.softmax(0)
-    gone = chances < ask["min_p"] * chances.max()
-    if ask["top_k"] > 0:
-        gone |= logits < logits.topk(min(ask["top_k"], len(logits))).values[-1]
-    if ask["top_p"] < 1:
-        order = chances.argsort(descending=True)
-        before_it = chances[order].cumsum(0) - chances[order]
-        gone[order[before_it >= ask["top_p"]]] = True
+        logits[seen] = torch.where(at > 0, at / request["repetition_penalty"],
+                                   at * request["repetition_penalty"])
+    logits /= request["temperature"]
+    probabilities = logits.softmax(0)
+    gone = probabilities < request["min_p"] * probabilities.max()
+    if request["top_k"] > 0:
+        gone |= logits < logits.topk(min(request["top_k"], len(logits))).values[-1]
+    if request["top_p"] < 1:
+        order = probabilities.argsort(descending=True)
+        before_it = probabilities[order].cumsum(0) - probabilities[order]
+        gone[order[before_it >= request["top_p"]]] = True
     return logits.masked_fill(gone, float("-inf"))
 
 
 class Server:
-    """Serves in threads of this process; .asked has every (path, body) in the order it came."""
+    """Serves in threads of this process; .requests has every (path, body) in order of arrival."""
 
     def __init__(self, folder, port=0, fault=None, dev=False, max_model_len=256,
                  log_probs_mode="processed_logprobs", replay=None, info=None):
@@ -150,8 +150,8 @@ class Server:
         self.folder, self.fault, self.dev = str(folder), fault, dev
         self.max_model_len, self.replay, self.info = max_model_len, replay, info
         self.model = Model(folder, log_probs_mode)
-        self.asked, self.loaded, self.lock = [], [], threading.Lock()
-        self.probe = [1, 2, 3]  # what every new adapter is to complete
+        self.requests, self.loaded, self.lock = [], [], threading.Lock()
+        self.probe = [1, 2, 3]  # the prompt that every new adapter completes
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -167,20 +167,20 @@ class Server:
 
             def answer(self, body):
                 with server.lock:
-                    server.asked.append((self.path, body))
+                    server.requests.append((self.path, body))
                 try:
-                    status, said = 200, server.respond(self.path, body)
+                    status, reply = 200, server.respond(self.path, body)
                 except Refusal as refusal:
-                    status, said = refusal.status, {"error": {"message": str(refusal)}}
+                    status, reply = refusal.status, {"error": {"message": str(refusal)}}
                 except ConnectionAbortedError:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                said = json.dumps(said).encode()
+                reply = json.dumps(reply).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(reply)))
                 self.end_headers()
-                self.wfile.write(said)
+                self.wfile.write(reply)
 
         class Listener(http.server.ThreadingHTTPServer):
             request_queue_size = 128
@@ -199,7 +199,7 @@ class Server:
         self.http.server_close()
 
     def bodies(self, path):
-        return [body for asked, body in self.asked if asked == path]
+        return [body for asked_path, body in self.requests if asked_path == path]
 
     def respond(self, path, body):
         if self.fault == "older_trl":
@@ -223,7 +223,7 @@ class Server:
         return self.more(path, body)
 
     def more(self, path, body):
-        """What a server that derives from this one knows besides."""
+        """Hook for the additional paths of a derived server."""
         raise Refusal(404, "Not Found")
 
     def models(self):
@@ -246,7 +246,7 @@ class Server:
         return "loaded"
 
     def greedy(self, prompt, adapter, count=16):
-        """The likeliest tokens after a prompt."""
+        """The most likely tokens after a prompt."""
         tokens = []
         with self.model.lock:
             for _ in range(count):
@@ -268,13 +268,13 @@ class Server:
             raise Refusal(404, f"The model `{name}` does not exist.")
         (prompt,) = body["prompt"]
         adapter = None if name == self.folder else name
-        made = (self.replayed(prompt, adapter, body) if self.replay else
+        completions = (self.replayed(prompt, adapter, body) if self.replay else
                 self.model.complete(prompt, adapter, body))
         choices = [{"index": i, "token_ids": tokens, "prompt_token_ids": prompt,
                     "finish_reason": finish, "stop_reason": stop, "text": "",
                     "logprobs": {"tokens": [f"token_id:{token}" for token in tokens],
                                  "token_logprobs": log_probs, "top_logprobs": []}}
-                   for i, (tokens, log_probs, finish, stop) in enumerate(made)]
+                   for i, (tokens, log_probs, finish, stop) in enumerate(completions)]
         last = choices[-1]
         if self.fault == "wrong_count":
             choices.pop()
@@ -282,21 +282,21 @@ class Server:
             last["logprobs"] = None
         if self.fault == "shifted_log_probs":
             for choice in choices:
-                said = choice["logprobs"]["token_logprobs"]
-                said[:] = [log_prob - 0.5 for log_prob in said]
+                log_probs = choice["logprobs"]["token_logprobs"]
+                log_probs[:] = [log_prob - 0.5 for log_prob in log_probs]
         return {"object": "text_completion", "model": name, "choices": choices}
 
-    def replayed(self, prompt, adapter, ask):
-        """Completions that somebody else made, by prompt, with what this model says of them."""
-        made = []
-        for tokens in self.replay[tuple(prompt)][:ask["n"]]:
+    def replayed(self, prompt, adapter, request):
+        """Replays given completions, by prompt, with this model's log-probs."""
+        completions = []
+        for tokens in self.replay[tuple(prompt)][:request["n"]]:
             with self.model.lock:
                 logits = self.model.logits(torch.tensor([prompt + tokens]), adapter)[0]
-            log_probs = (logits[len(prompt) - 1:-1] / ask["temperature"]).log_softmax(-1)
-            stopped = tokens[-1] in ask.get("stop_token_ids", [])
-            made.append((tokens, [log_probs[i, token].item() for i, token in enumerate(tokens)],
+            log_probs = (logits[len(prompt) - 1:-1] / request["temperature"]).log_softmax(-1)
+            stopped = tokens[-1] in request.get("stop_token_ids", [])
+            completions.append((tokens, [log_probs[i, token].item() for i, token in enumerate(tokens)],
                          "stop" if stopped else "length", tokens[-1] if stopped else None))
-        return made
+        return completions
 
 
 def main():

@@ -88,8 +88,8 @@ json answer(const json& one) {
   const auto loss = grpo::loss(input, settings, denominators_of(one.at("denominators")));
   json out{{"loss", numbers(loss.value).at(0)},
            {"log_prob_gradient", numbers(loss.log_prob_gradient)},
-           {"metrics",
-            grpo::metric_values(settings, numbers(loss.metrics.sums), numbers(loss.metrics.most))}};
+           {"metrics", grpo::metric_values(settings, numbers(loss.metrics.sums),
+                                           numbers(loss.metrics.maxima))}};
   if (loss.entropy_gradient.defined()) out["entropy_gradient"] = numbers(loss.entropy_gradient);
   return out;
 }

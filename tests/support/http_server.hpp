@@ -14,27 +14,27 @@
 
 namespace mgpu::tests {
 
-struct HttpAnswer {
+struct HttpResponse {
   unsigned status = 200;
   std::string body{};
-  bool silent = false;  // takes the question and says nothing
+  bool silent = false;  // reads the request and never answers
 };
 
-struct HttpQuestion {
+struct HttpRequest {
   std::string method, path, body;
 };
 
-// Answers one connection after the other on a port of its own until it is destroyed.
+// Answers one connection after the other on its own port until it is destroyed.
 class HttpServer {
  public:
-  using Respond = std::function<HttpAnswer(const HttpQuestion&)>;
+  using Respond = std::function<HttpResponse(const HttpRequest&)>;
 
   explicit HttpServer(Respond respond)
       : acceptor_(io_, {boost::asio::ip::address_v4::loopback(), 0}),
         respond_(std::move(respond)),
         thread_([this] { serve(); }) {}
   ~HttpServer() {
-    over_ = true;
+    stopping_ = true;
     boost::beast::error_code ignored;
     boost::asio::ip::tcp::socket last(io_);
     last.connect(acceptor_.local_endpoint(), ignored);
@@ -45,9 +45,9 @@ class HttpServer {
   std::string url() const {
     return "http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
-  std::vector<HttpQuestion> asked() const {
+  std::vector<HttpRequest> requests() const {
     const std::scoped_lock lock(mutex_);
-    return asked_;
+    return requests_;
   }
 
  private:
@@ -56,22 +56,22 @@ class HttpServer {
     while (true) {
       boost::asio::ip::tcp::socket socket(io_);
       acceptor_.accept(socket);
-      if (over_) return;
+      if (stopping_) return;
       boost::beast::flat_buffer buffer;
       http::request<http::string_body> request;
       boost::beast::error_code failure;
       http::read(socket, buffer, request, failure);
       if (failure) continue;
-      const HttpQuestion question{std::string(request.method_string()),
-                                  std::string(request.target()), request.body()};
+      const HttpRequest received{std::string(request.method_string()),
+                                 std::string(request.target()), request.body()};
       {
         const std::scoped_lock lock(mutex_);
-        asked_.push_back(question);
+        requests_.push_back(received);
       }
-      const auto answer = respond_(question);
+      const auto answer = respond_(received);
       if (answer.silent) {
         char byte = 0;
-        socket.read_some(boost::asio::buffer(&byte, 1), failure);  // until the other gives up
+        socket.read_some(boost::asio::buffer(&byte, 1), failure);  // until the client gives up
         continue;
       }
       http::response<http::string_body> response(static_cast<http::status>(answer.status), 11);
@@ -85,8 +85,8 @@ class HttpServer {
   boost::asio::ip::tcp::acceptor acceptor_;
   Respond respond_;
   mutable std::mutex mutex_;
-  std::vector<HttpQuestion> asked_;
-  std::atomic<bool> over_ = false;
+  std::vector<HttpRequest> requests_;
+  std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
 

@@ -9,7 +9,7 @@
 namespace mgpu::rewards::math {
 namespace {
 
-// A few units in the last place: more than any operation of the C library is off.
+// A few units in the last place: more than the error of any C library function.
 constexpr long double kNoise = 2e-18L;
 constexpr long double kLargest = 1e300L;
 constexpr long double kPi = std::numbers::pi_v<long double>;
@@ -48,7 +48,7 @@ Value logarithm(const Ball& a) {
   const long double size = std::abs(a.middle);
   if (!(size > 2 * a.radius) || size == 0) return std::nullopt;
   Complex middle = std::log(a.middle);
-  // On the negative axis the argument is pi: which side noise took us to does not count.
+  // On the negative axis the argument is pi, whatever side rounding errors lead to.
   if (a.middle.real() < 0 && std::abs(a.middle.imag()) <= a.radius)
     middle = Complex(middle.real(), kPi);
   return checked(middle, 2 * a.radius / size);
@@ -71,7 +71,7 @@ Value power(const Ball& base, const Ball& exponent) {
   return raised ? exponential(*raised) : std::nullopt;
 }
 
-// f at the middle, where its derivative is at most `slope` near by.
+// f at the middle; near it the derivative is at most `slope`.
 template <class F>
 Value smooth(const Ball& a, F f, long double slope) {
   const Complex middle = f(a.middle);
@@ -130,7 +130,8 @@ Value gamma_of_next(const Ball& a) {
   return exact ? checked(to_float(*exact), 0) : std::nullopt;
 }
 
-// Some entire function that depends on the name: equal arguments give equal values, others do not.
+// An arbitrary entire function that depends on the name: equal arguments give equal values,
+// different arguments different ones.
 Value unknown_function(const std::string& name, const std::vector<Ball>& args) {
   unsigned seed = 2166136261u;
   for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -159,7 +160,7 @@ Value trigonometric(const std::string& name, const Ball& a) {
   return arc(name, a);
 }
 
-// Functions that jump, or of whole numbers: of exact arguments they have exact values.
+// Functions with jumps or of integers: exact arguments give exact values.
 bool is_whole_function(const std::string& name) {
   for (const auto* whole : {"gcd", "lcm", "mod", "floor", "ceil", "binomial", "factorial"})
     if (name == whole) return true;

@@ -12,7 +12,7 @@ namespace mgpu::rewards::math {
 
 using Complex = std::complex<long double>;
 
-// A number that is surely within `radius` of `middle`.
+// A number that is guaranteed to be within `radius` of `middle`.
 struct Ball {
   Complex middle;
   long double radius = 0;
@@ -21,9 +21,8 @@ struct Ball {
 // Values of symbols, by name.
 using Point = std::map<std::string, long double>;
 
-// The value of an expression at a point; nothing where it has none (a division by zero, an
-// overflow) or where it is not decided (a floor at a jump). An unknown function is taken for some
-// smooth one, always the same.
+// The value of an expression at a point; nothing if it has none (division by zero, overflow) or it
+// is undecided (a floor at a jump). An unknown function is replaced by a fixed smooth function.
 std::optional<Ball> evaluate(const Expr& e, const Point& point);
 
 }  // namespace mgpu::rewards::math

@@ -10,9 +10,9 @@
 namespace mgpu::rewards::math {
 namespace {
 
-constexpr int kPlaces = 6;        // numbers written with a point are compared to so many
+constexpr int kPlaces = 6;        // decimal places to which numbers with a point are compared
 constexpr int kProbes = 24;       // points at which expressions with symbols are compared
-constexpr int kEnoughProbes = 4;  // where both have a value
+constexpr int kEnoughProbes = 4;  // needed with a value on both sides
 constexpr long double kSharp = 1e-12L;
 constexpr std::size_t kMostSymbols = 12;
 
@@ -26,10 +26,10 @@ const Expr& inside_percent(const Expr& e) {
   return e->kind == Kind::percent ? e->args[0] : e;
 }
 
-// Rounded to six places, as both of them would be printed.
+// Compares both as printed with six decimal places.
 Verdict compare_rounded(const Rational& a, const Expr& b) {
   if (const auto exact = exact_value(b); exact && is_whole(*exact) && !has_decimal(b))
-    return a == *exact ? Verdict::yes : Verdict::no;  // a whole number is no rounded one
+    return a == *exact ? Verdict::yes : Verdict::no;  // an integer is not a rounded value
   if (const auto exact = exact_value(b))
     return rounded(a, kPlaces) == rounded(*exact, kPlaces) ? Verdict::yes : Verdict::no;
   const auto value = evaluate(b, {});
@@ -50,7 +50,7 @@ Verdict compare_balls(const Ball& a, const Ball& b) {
   return noise <= kSharp * std::max(1.0L, std::abs(a.middle)) ? Verdict::yes : Verdict::unknown;
 }
 
-// Random places with a fixed seed: numbers of both signs, or whole ones where factorials are.
+// Random points with a fixed seed: numbers of both signs, or integers if there are factorials.
 std::vector<Point> places(const Expr& a, const Expr& b, const std::vector<std::string>& names) {
   const bool whole = contains_call(a, "factorial") || contains_call(b, "factorial") ||
                      contains_call(a, "binomial") || contains_call(b, "binomial");
@@ -61,7 +61,7 @@ std::vector<Point> places(const Expr& a, const Expr& b, const std::vector<std::s
       const auto drawn = random();
       const auto size = static_cast<long double>(drawn % 100003) / 25001.0L + 0.013L;
       const auto sign = (drawn >> 20) % 2 == 0 ? 1.0L : -1.0L;
-      const auto scale = i % 3 == 0 ? 0.24L : 1;  // below 1, where arcs have values
+      const auto scale = i % 3 == 0 ? 0.24L : 1;  // below 1, where inverse functions have values
       points[i][name] = whole ? static_cast<long double>(drawn % 12 + 1) : size * scale * sign;
     }
   return points;
@@ -89,7 +89,7 @@ std::vector<std::string> symbols_of_both(const Expr& a, const Expr& b) {
   return names;
 }
 
-// a, s and k in a row are the word ask.
+// Adjacent letters a, s and k are the word ask.
 bool word_of(const Expr& e, std::string& word) {
   if (e->kind == Kind::symbol || (e->kind == Kind::constant && e->name != "infinity")) {
     word += e->name;
@@ -115,7 +115,7 @@ Verdict compare_matrices(const Expr& a, const Expr& b, Work& work) {
   return verdict;
 }
 
-// +1 or -1 for what is infinite.
+// +1 or -1 for an infinite value.
 int infinite_sign(const Expr& e) {
   if (is_constant(e, "infinity")) return 1;
   if (e->kind != Kind::product || e->args.size() != 2 || !is_constant(e->args[1], "infinity") ||
@@ -137,7 +137,7 @@ Verdict compare_percents(const Expr& a, const Expr& b) {
   const auto& right = inside_percent(b);
   const bool whole =
       !left->decimal && !right->decimal && is_whole(left->value) && is_whole(right->value);
-  if (whole && left->value == right->value) return Verdict::yes;  // 9% answers 9
+  if (whole && left->value == right->value) return Verdict::yes;  // 9% matches 9
   return *exact_value(a) == *exact_value(b) ? Verdict::yes : Verdict::no;
 }
 
@@ -199,7 +199,7 @@ Verdict compare(const Expr& gold, const Expr& answer, Work& work) {
   Expr a = gold;
   Expr b = answer;
   const bool assigned = is_assignment(a);
-  // What stands between the first and the last side of x = 1 + 1 = 2 is the way there.
+  // In x = 1 + 1 = 2 only the first and the last side matter.
   if (assigned && a->kind == Kind::chain) a = relation("=", a->args[0]->args[0], last_side(a));
   if (is_assignment(b) && b->kind == Kind::chain)
     b = relation("=", b->args[0]->args[0], last_side(b));

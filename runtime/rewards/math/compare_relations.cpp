@@ -25,7 +25,7 @@ std::string turned(const std::string& name) {
   return name;
 }
 
-// Left minus right; nothing where sides are no scalars.
+// Left minus right; nothing if the sides are not scalars.
 Expr gap(const Expr& relation) {
   for (const auto& side : relation->args)
     if (is_set(side) || side->kind == Kind::tuple || is_relation(side)) return nullptr;
@@ -58,12 +58,12 @@ Verdict compare_one(const Expr& gold, const Expr& answer, Work& work) {
     if (other != Verdict::no) verdict = other;
   }
   if (verdict == Verdict::no && symbols_of(a) == symbols_of(b) && !symbols_of(a).empty())
-    // 2x = 4 and x = 2 say the same, and so do 2x < 4 and x < 2
+    // 2x = 4 and x = 2 are equivalent, and so are 2x < 4 and x < 2
     verdict = compare_up_to_factor(a, straight ? b : negative(b), !equation, work);
   return verdict;
 }
 
-// x, compared with what is no name: which side it stands on.
+// For a relation between a symbol and something else: the side of the symbol.
 bool bounds_symbol(const Expr& relation, std::string& name, bool& symbol_left) {
   for (const int side : {0, 1}) {
     if (relation->args[side]->kind != Kind::symbol || !symbols_of(relation->args[1 - side]).empty())

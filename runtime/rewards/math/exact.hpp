@@ -6,11 +6,11 @@
 
 namespace mgpu::rewards::math {
 
-// The rational number that an expression is, if it is one by arithmetic alone: sums, products,
-// whole powers, percents, factorials, binomials, gcd, lcm, max, min, mod, floor, ceil, abs.
+// The value of an expression if it is rational by arithmetic alone: sums, products, integer powers,
+// percents, factorials, binomials, gcd, lcm, max, min, mod, floor, ceil, abs.
 std::optional<Rational> exact_value(const Expr& e);
 
-// Whether a number written with a point is in it.
+// Whether it contains a number with a decimal point.
 bool has_decimal(const Expr& e);
 
 }  // namespace mgpu::rewards::math

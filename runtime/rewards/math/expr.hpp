@@ -16,13 +16,13 @@ enum class Kind {
   sum,       // args
   product,   // args
   power,     // args: base, exponent
-  call,      // name: of sin, log, abs, ...; or of an unknown function
-  percent,   // args: what is divided by 100
+  call,      // name: sin, log, abs, ... or an unknown function
+  percent,   // args: the value to divide by 100
   set,       // args in the order they were written; \{1,2\} and 1,2
   tuple,     // args
   interval,  // args: its ends; left_open, right_open
-  join,      // args: sets that are united
-  without,   // args: a set, and one that is taken away
+  join,      // args: the sets of a union
+  without,   // args: a set, and the set to subtract
   reals,     //
   matrix,    // args row by row; columns
   relation,  // name: = < > <= >= !=; args: left, right
@@ -32,7 +32,7 @@ enum class Kind {
 struct Node;
 using Expr = std::shared_ptr<const Node>;  // never null
 
-// A piece of mathematics as it was written; nothing is simplified.
+// An expression as written; nothing is simplified.
 struct Node {
   Kind kind = Kind::number;
   std::string name{};
@@ -57,13 +57,13 @@ Expr difference(const Expr& a, const Expr& b);
 Expr quotient(const Expr& a, const Expr& b);
 
 bool is_constant(const Expr& e, const char* name);
-bool is_relation(const Expr& e);          // a chain too
+bool is_relation(const Expr& e);          // or a chain
 bool is_set(const Expr& e);               // set, interval, join, without, reals
-bool same(const Expr& a, const Expr& b);  // as written, piece by piece
+bool same(const Expr& a, const Expr& b);  // structurally equal
 bool contains(const Expr& e, Kind kind);
 bool contains_call(const Expr& e, const std::string& name);
 
-// How many pieces it is made of.
+// The number of nodes.
 std::size_t size_of(const Expr& e);
 
 // The names of all symbols, each once, sorted.

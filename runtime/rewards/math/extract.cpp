@@ -7,7 +7,7 @@
 namespace mgpu::rewards::math {
 namespace {
 
-// How far behind its words a result may stand.
+// How far after the introducing words a result may be.
 constexpr std::size_t kBehindFinal = 100;
 constexpr std::size_t kBehindAnswer = 50;
 constexpr std::size_t kBehindAnswerEquals = 100;
@@ -25,7 +25,7 @@ Statement stated(const Span& span, bool bare = false) {
   return {span.parts, span.percent, bare};
 }
 
-// The one that ends last; of those the one that begins first.
+// The span that ends last; of several, the one that begins first.
 const Span* last(const std::vector<const Span*>& spans) {
   const Span* best = nullptr;
   for (const auto* span : spans)
@@ -44,7 +44,7 @@ const Span* first_within(const std::vector<Span>& spans, std::size_t from, std::
   return first != spans.end() && first->begin <= to ? &*first : nullptr;
 }
 
-// The last number of the line that stands right behind a =, as in "answer: 2 + 3 = 5".
+// The last number of the line that directly follows a =, as in "answer: 2 + 3 = 5".
 const Span* behind_equals(std::string_view text, const std::vector<Span>& numbers,
                           std::size_t begin, std::size_t line) {
   const auto limit = std::min(line, begin + kBehindAnswerEquals + 1);
@@ -58,7 +58,7 @@ const Span* behind_equals(std::string_view text, const std::vector<Span>& number
   return found;
 }
 
-// "final answer is $5$", with up to 100 bytes before the "is". `hoping` wants "I hope" behind it.
+// "final answer is $5$", with up to 100 bytes before the "is". `hoping` requires "I hope" after it.
 const Span* behind_final_answer(std::string_view text, const std::vector<Span>& spans, bool hoping,
                                 bool touching) {
   std::vector<const Span*> found;
@@ -109,7 +109,7 @@ std::optional<Statement> find_answer(std::string_view text) {
   const auto* hoped = behind_final_answer(text, spans, true, false);
   if (hoped && (!box || hoped->end > box->end)) return stated(*hoped);
   if (box) return stated(*box);
-  if (text.find("\\boxed{") != text.npos) return std::nullopt;  // begun and never closed
+  if (text.find("\\boxed{") != text.npos) return std::nullopt;  // opened but never closed
   if (const auto* span = behind_final_answer(text, spans, false, false)) return stated(*span);
   for (const bool colon : {true, false})
     if (const auto* span = behind_answer(text, spans, colon, false)) return stated(*span);

@@ -14,7 +14,7 @@ struct Spelled {
   const char* command;
 };
 
-// The signs that people and models write instead of commands.
+// Characters that people and models write instead of commands.
 constexpr std::array kSigns = {
     Spelled{"\u2212", "-"},        Spelled{"\u00d7", "\\times "},    Spelled{"\u00b7", "\\cdot "},
     Spelled{"\u00f7", "\\div "},   Spelled{"\u03c0", "\\pi "},       Spelled{"\u221e", "\\infty "},
@@ -55,7 +55,7 @@ void replace_command(std::string& text, std::string_view from, std::string_view 
   if (begin > 0) text = out.append(text, begin);
 }
 
-// A word of text that stands alone, and its commas and blanks before it.
+// A separate word, and the commas and blanks before it.
 void replace_word(std::string& text, std::string_view word, std::string_view to) {
   std::size_t at = 0;
   while ((at = text.find(word, at)) != text.npos) {

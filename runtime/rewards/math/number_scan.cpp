@@ -37,7 +37,7 @@ bool group_of_three(std::string_view text, std::size_t at) {
   return at + 3 <= text.size() && behind_digits(text.substr(0, at + 3), at) == at + 3;
 }
 
-// 1,234.5 or 1 234.5; 12.5 or 12,5; .5; 12. Gives it with a point and without separators.
+// 1,234.5 or 1 234.5; 12.5 or 12,5; .5; 12. Returns it with a point and without separators.
 std::optional<Span> number_at(std::string_view text, std::size_t at) {
   Span span{at, at, {""}, false};
   std::string& number = span.parts[0];
@@ -78,7 +78,7 @@ bool ends_expression(std::string_view text, std::size_t at) {
          std::string_view(".,:)$").find(text[at]) != std::string_view::npos;
 }
 
-// 3/4, 2*(1+2): digits with an operator among them.
+// 3/4, 2*(1+2): digits with at least one operator.
 std::optional<Span> sum_at(std::string_view text, std::size_t at) {
   std::size_t i = at;
   for (const char optional : {'-', '(', '-'})

@@ -8,10 +8,10 @@
 namespace mgpu::rewards::math {
 
 struct Spelling {
-  bool repair = false;  // what is no correct LaTeX counts too: \sqrt2, \frac12, x^(2), sqrt(2)
+  bool repair = false;  // accept incorrect LaTeX: \sqrt2, \frac12, x^(2), sqrt(2)
 };
 
-// Normalized LaTeX as an expression. Depth, length and work are bounded. Throws Malformed or
+// Parses normalized LaTeX. Depth, length and work are bounded. Throws Malformed or
 // Unsupported.
 Expr parse(std::string_view latex, const Spelling& spelling);
 

@@ -30,7 +30,7 @@ bool is_literal(const Expr& e) {
   return e->kind == Kind::number && !e->decimal && is_whole(e->value) && e->value >= 0;
 }
 
-// x = 1, 2 says that x is one of them.
+// x = 1, 2 means that x is one of them.
 Expr list_of(std::vector<Expr> items) {
   const auto& first = items.front();
   bool spread =
@@ -88,7 +88,7 @@ Expr Parser::read_relation() {
   while (const char* name = comparison(now())) {
     ++at_;
     auto right = read_sets();
-    if (*name == '~') {  // pi is about 3.14: pi is meant; x is about 3: the 3
+    if (*name == '~') {  // "pi ~ 3.14" means pi; "x ~ 3" means 3
       if (left->kind != Kind::symbol) right = left;
       left = std::move(right);
       continue;
@@ -196,7 +196,7 @@ bool Parser::begins_factor() const {
   return comparison(token) == nullptr;
 }
 
-// 2\frac{1}{2} and 2 1/2 are two and a half.
+// Mixed numbers: 2\frac{1}{2} and 2 1/2 are two and a half.
 Expr Parser::mixed_number(const Expr& whole) {
   const auto begin = at_;
   if (is("\\frac")) {
@@ -222,7 +222,7 @@ Expr Parser::read_implicit_product() {
   std::vector<Expr> factors = {std::move(first)};
   while (begins_factor()) factors.push_back(read_factor());
   if (now().kind == Token::Kind::number) {
-    // x5 is a product; 2 3 is nothing that could be read in one way.
+    // x5 is a product; 2 3 is ambiguous.
     if (factors.back()->kind == Kind::number) throw Malformed("two numbers in a row");
     while (now().kind == Token::Kind::number || begins_factor()) factors.push_back(read_factor());
   }

@@ -10,19 +10,19 @@
 
 namespace mgpu::rewards::math {
 
-// Recursive descent over the tokens. One parser reads one text once.
+// A recursive-descent parser. Each parser parses one text once.
 class Parser {
  public:
-  // sign: what \pm stands for, +1 or -1; \mp is the other.
+  // sign: the value of \pm, +1 or -1; \mp is the opposite.
   Parser(const std::vector<Token>& tokens, const Spelling& spelling, int sign)
       : tokens_(tokens), spelling_(spelling), sign_(sign) {}
 
-  // The whole text.
+  // Parses the whole text.
   Expr read();
 
  private:
   // parser.cpp: lists, relations, sums, products, powers
-  std::vector<Expr> read_items();  // up to a sign that no item can begin with
+  std::vector<Expr> read_items();  // up to a token that cannot begin an item
   Expr read_list();
   Expr read_relation();
   Expr read_sets();
@@ -35,7 +35,7 @@ class Parser {
   Expr mixed_number(const Expr& whole);
   bool begins_factor() const;
 
-  // parser_primary.cpp: what a factor can begin with
+  // parser_primary.cpp: the beginnings of factors
   Expr read_primary();
   Expr read_command();
   Expr read_letter();
@@ -47,7 +47,7 @@ class Parser {
   Expr read_words();
   Expr read_decorated();
   Expr read_group();     // {...} as an expression
-  Expr read_argument();  // {...}, or one digit or letter where spellings are repaired
+  Expr read_argument();  // {...}; with repair also one digit or letter
   std::string read_subscript();
 
   // parser_calls.cpp: functions and matrices
@@ -70,7 +70,7 @@ class Parser {
   int sign_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  int bars_ = 0;  // open | around us
+  int bars_ = 0;  // currently open |
 };
 
 struct Parser::Deeper {
@@ -81,7 +81,7 @@ struct Parser::Deeper {
   Parser& parser;
 };
 
-// Names of functions of one argument that have a command of their own.
+// Whether it is a function of one argument with its own command.
 bool is_function_name(std::string_view name);
 
 }  // namespace mgpu::rewards::math

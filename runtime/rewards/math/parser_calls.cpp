@@ -36,7 +36,7 @@ Expr Parser::read_function(const std::string& name) {
   return exponent ? node(Kind::power, {value, exponent}) : value;
 }
 
-// With brackets what is in them; else all that follows up to a sign or another function.
+// The contents of brackets; without brackets, everything up to an operator or another function.
 Expr Parser::read_function_argument() {
   if (is("(") || is("[") || is("{")) return read_primary();
   std::vector<Expr> factors;
@@ -61,7 +61,8 @@ Expr Parser::read_logarithm() {
     if (is("{")) {
       base = read_group();
     } else if (now().kind == Token::Kind::number) {
-      // \log_28 is the logarithm of 8 to the base 2 where one letter is one argument.
+      // \log_28 means the logarithm of 8 to the base 2, because an argument without braces is one
+      // digit.
       if (now().text.size() != 1) throw Malformed("the base of a logarithm without braces");
       base = read_primary();
     } else {
@@ -103,7 +104,7 @@ Expr Parser::read_environment() {
   std::size_t columns = 0;
   std::size_t in_row = 0;
   for (;;) {
-    if (is("\\end")) break;  // behind the last \\ of a matrix
+    if (is("\\end")) break;  // after the last \\ of a matrix
     cells.push_back(read_sum());
     ++in_row;
     if (accept("&")) continue;

@@ -10,7 +10,7 @@
 namespace mgpu::rewards::math {
 namespace {
 
-// Symbols by name: Greek letters and marks of geometry.
+// Named symbols: Greek letters and geometric marks.
 constexpr std::array kSymbols = {
     "alpha",  "beta",     "gamma", "delta",   "epsilon", "varepsilon", "zeta",   "eta",
     "theta",  "vartheta", "iota",  "kappa",   "lambda",  "mu",         "nu",     "xi",
@@ -20,7 +20,7 @@ constexpr std::array kSymbols = {
     "square", "prime",    "aleph", "Upsilon",
 };
 
-// Beginnings of values.
+// Commands whose values are not computed.
 constexpr std::array kUndecided = {
     "\\int",   "\\iint", "\\oint", "\\sum", "\\prod", "\\lim", "\\partial",
     "\\nabla", "\\det",  "\\Re",   "\\Im",  "\\arg",  "\\sup",
@@ -118,7 +118,7 @@ Expr Parser::read_letter() {
   return symbol(lower(letter));
 }
 
-// (1,2) is an interval and a point at once: who compares decides. (1,2,3) is a tuple.
+// (1,2) can be an interval or a point; compare() decides. (1,2,3) is a tuple.
 Expr Parser::read_round_or_square() {
   const bool left_open = is("(");
   ++at_;
@@ -129,7 +129,7 @@ Expr Parser::read_round_or_square() {
   if (!right_open && !is("]")) throw Malformed("a bracket is not closed");
   ++at_;
   if (items.size() == 1 && left_open == right_open) return items[0];
-  if (items.size() == 2) {  // no interval falls
+  if (items.size() == 2) {  // the ends of an interval ascend
     const auto from = exact_value(items[0]);
     const auto to = exact_value(items[1]);
     const bool falls = from && to && *from > *to;

@@ -29,13 +29,13 @@ bool escaped(std::string_view text, std::size_t at) {
   return at > 0 && text[at - 1] == '\\';
 }
 
-// Finds closings. Where one was looked for in vain it is not looked for again: a text of openings
-// alone takes no more time than another.
+// Finds closing delimiters. A failed search is remembered and not repeated, so that a text with
+// only opening delimiters takes no extra time.
 class Closings {
  public:
   explicit Closings(std::string_view text) : text_(text) {}
 
-  // From `begin`, where an opening stands, to its closing; nothing when there is no content.
+  // From the opening delimiter at `begin` to the closing one; nothing if there is no content.
   std::optional<Span> enclosed(std::size_t begin, std::size_t opening, std::string_view closing,
                                bool one_line) {
     const auto inside = begin + opening;
@@ -92,7 +92,7 @@ std::optional<Span> span_at(std::string_view text, std::size_t at, Closings& clo
   return std::nullopt;
 }
 
-// Behind ", and" and such; npos when nothing joins.
+// The position after ", and" and similar; npos if nothing joins.
 std::size_t behind_joint(std::string_view text, std::size_t at) {
   at = skip_blanks(text, at);
   const auto rest = text.substr(at);
@@ -117,7 +117,8 @@ struct Box {
   std::string inside{};
 };
 
-// Where the brace that opens at each place closes; 0 where none opens or it stays open.
+// For each position the closing brace of the brace that opens there; 0 if none opens or it is not
+// closed.
 std::vector<std::size_t> closing_braces(std::string_view text) {
   std::vector<std::size_t> closing(text.size(), 0);
   std::vector<std::size_t> open;
@@ -130,7 +131,7 @@ std::vector<std::size_t> closing_braces(std::string_view text) {
   return closing;
 }
 
-// The outermost boxes that are closed, left to right.
+// The outermost closed boxes, left to right.
 std::vector<Box> boxes(std::string_view text) {
   std::vector<Box> found;
   auto at = text.find("\\boxed");
@@ -151,7 +152,7 @@ std::vector<Box> boxes(std::string_view text) {
   return found;
 }
 
-// The boxes of each part of a span, all of them.
+// All boxes in each part of a span.
 Span inner_boxes(const Span& span) {
   Span inner{span.begin, span.end, {}, span.percent};
   for (const auto& part : span.parts) {
@@ -210,7 +211,7 @@ std::vector<Span> latex_spans(std::string_view text) {
 std::optional<Span> boxed_span(std::string_view text, const std::vector<Span>& latex) {
   const auto all = boxes(text);
   if (all.empty()) return std::nullopt;
-  // Behind a box within $..$ that nothing with braces follows, what else it says is done.
+  // The last box is within $..$ and no braces follow: the boxes of that span are the result.
   for (const auto& span : latex)
     if (span.begin <= all.back().begin && all.back().end <= span.end &&
         span.end > text.find_last_of('}'))

@@ -80,7 +80,7 @@ class Reader {
     }
   }
 
-  // What repeats without end: \overline{3} behind 0. and such.
+  // The repeating part of a decimal: \overline{3} after 0. and similar.
   std::optional<std::string> read_period() {
     for (const std::string_view bar : {"\\overline{", "\\bar{", "\\dot{"}) {
       if (!text_.substr(at_).starts_with(bar)) continue;
@@ -96,7 +96,7 @@ class Reader {
     return std::nullopt;
   }
 
-  // In \frac12 and \sqrt2x an argument is one digit.
+  // In \frac12 and \sqrt2x each argument is one digit.
   bool argument_of_command() const {
     const auto last = tokens_.size();
     if (last >= 1 && (tokens_[last - 1].is("\\frac") || tokens_[last - 1].is("\\sqrt")))
@@ -155,7 +155,7 @@ class Reader {
       read_words();
   }
 
-  // The words of \text{...} as they stand: the token behind the command, of kind letter.
+  // The text of \text{...}, unchanged, as a token of kind letter after the command.
   void read_words() {
     skip_blanks();
     if (peek(0) != '{') throw Malformed("words without braces");

@@ -9,13 +9,13 @@
 
 namespace mgpu::rewards::math {
 
-// The text is no mathematics that we can read.
+// The text is not mathematics that the parser supports.
 class Malformed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// It is, with something whose value we cannot decide: an integral, a limit.
+// The text is mathematics whose value is not computed, such as an integral or a limit.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -32,8 +32,8 @@ struct Token {
   bool is(std::string_view what) const { return kind != Kind::end && text == what; }
 };
 
-// Numbers, letters, commands and signs, with an end behind them. 1,234 is one number outside of
-// brackets. Throws Malformed.
+// Numbers, letters, commands and signs, followed by an end token. Outside brackets 1,234 is one
+// number. Throws Malformed.
 std::vector<Token> tokens_of(std::string_view latex);
 
 }  // namespace mgpu::rewards::math

@@ -7,7 +7,7 @@
 namespace mgpu::rewards::math {
 namespace {
 
-// Sorted. Words that are counted or measured in; each may have an s or es behind it.
+// Sorted. Units and counted things; each may have the plural ending s or es.
 constexpr std::array kUnits = {
     "acre",     "am",         "apple",      "book",     "c",         "car",       "cc",
     "cent",     "centimeter", "centimetre", "cm",       "coin",      "cube",      "cubic",
@@ -52,7 +52,7 @@ bool is_unit(std::string_view word) {
   return word.ends_with('s') && known(word.substr(0, word.size() - 1));
 }
 
-// Where the group in braces that ends with the text's last character begins, npos if none does.
+// The start of the brace group that ends at the last character; npos if there is none.
 std::size_t group_begin(std::string_view text) {
   int depth = 0;
   for (std::size_t i = text.size(); i-- > 0;) {
@@ -62,7 +62,7 @@ std::size_t group_begin(std::string_view text) {
   return text.npos;
 }
 
-// `\text{ cm}`, with a power behind it: what is before it.
+// The text before `\text{ cm}` at the end, which may have a power.
 std::string without_text(const std::string& text) {
   std::string_view rest = text;
   while (!rest.empty() && is_blank(rest.back())) rest.remove_suffix(1);
@@ -98,7 +98,7 @@ std::string without_word(const std::string& text) {
   while (before > 0 && is_blank(text[before - 1])) --before;
   if (before == 0) return text;
   const char last = text[before - 1];
-  // One letter is a unit behind a number only: x + m is a sum.
+  // A single letter is a unit only after a number: x + m is a sum.
   const bool fits = end - begin == 1
                         ? is_digit(last)
                         : is_digit(last) || last == '}' || (before < begin && is_letter(last));

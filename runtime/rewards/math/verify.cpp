@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMostStatement = 4000;
 
-// Behind the last = of a = b = c; the text itself when it is no such chain.
+// The part after the last = of a = b = c; the whole text if it is not such a chain.
 std::string last_of_chain(const std::string& latex) {
   if (latex.find_first_of(",;") != latex.npos) return latex;
   std::size_t count = 0;
@@ -24,14 +24,14 @@ std::string last_of_chain(const std::string& latex) {
   return count > 1 ? latex.substr(last) : latex;
 }
 
-Expr understood(const std::string& latex, const Spelling& spelling, bool& undecided) {
+Expr parse_or_null(const std::string& latex, const Spelling& spelling, bool& undecided) {
   try {
     return parse(latex, spelling);
   } catch (const Unsupported&) {
     undecided = true;
   } catch (const Malformed&) {
     if (const auto rest = last_of_chain(latex); rest != latex)
-      return understood(rest, spelling, undecided);
+      return parse_or_null(rest, spelling, undecided);
   }
   return nullptr;
 }
@@ -47,7 +47,7 @@ Reading read(const Statement& statement, const Spelling& spelling) {
     }
     const auto latex = statement.bare ? part : normalized(part);
     reading.raw += (reading.raw.empty() ? "" : " and ") + latex;
-    auto value = understood(latex, spelling, reading.undecided);
+    auto value = parse_or_null(latex, spelling, reading.undecided);
     if (value && statement.percent) value = node(Kind::percent, {value});
     all = all && value;
     if (value && value->kind == Kind::set) {

@@ -8,21 +8,21 @@
 
 namespace mgpu::rewards::math {
 
-// A result as it was stated and as it was understood.
+// A result: its text and its parsed value.
 struct Reading {
-  std::string raw{};       // normalized; equal texts are equal results even when nobody understands
-  Expr value{};            // null: not understood
-  bool undecided = false;  // it is mathematics, of a kind whose value is not decided here
+  std::string raw{};       // normalized; equal texts are equal results even if not parsed
+  Expr value{};            // null: not parsed
+  bool undecided = false;  // mathematics whose value is not computed
 };
 
-// Longer texts are looked at from their end.
+// Of longer texts only this many bytes at the end are used.
 inline constexpr std::size_t kMostText = 200'000;
 
-// Nothing when no result is stated. In a gold, LaTeX that is not quite correct is repaired.
+// Nothing if no result is stated. Slightly incorrect LaTeX is repaired in a gold answer only.
 std::optional<Reading> read_gold(std::string_view text);
 std::optional<Reading> read_answer(std::string_view text);
 
-// Whether the answer states what the gold does. Unknown: it cannot be decided.
+// Whether the answer equals the gold answer. Unknown if that cannot be decided.
 Verdict verify(const Reading& gold, const Reading& answer);
 
 }  // namespace mgpu::rewards::math

@@ -42,7 +42,8 @@ Scores mixed(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("an advantage is the distance from the group's mean in its deviations", "[advantages]") {
+TEST_CASE("an advantage is the distance from the group's mean in standard deviations",
+          "[advantages]") {
   const auto got = advantages(one_function({1, 0, 0, 1, 3, 5}, {0, 0, 0, 0, 1, 1}), {});
   const double four = .5 / (std::sqrt(1.0 / 3) + 1e-4), two = 1 / (std::sqrt(2.0) + 1e-4);
   const std::vector<double> expected{four, -four, -four, four, -two, two};
@@ -53,7 +54,7 @@ TEST_CASE("an advantage is the distance from the group's mean in its deviations"
   CHECK(got.metrics.at("frac_reward_zero_std") == 0);
 }
 
-TEST_CASE("scale_rewards says whose deviation counts", "[advantages]") {
+TEST_CASE("scale_rewards selects the standard deviation to divide by", "[advantages]") {
   const auto scores = one_function({1, 0, 3, 5}, {0, 0, 1, 1});
   const auto none = advantages(scores, {.scale = ScaleRewards::none, .aggregation = {}});
   CHECK(none.advantages == std::vector<double>{.5, -.5, -1, 1});
@@ -63,7 +64,7 @@ TEST_CASE("scale_rewards says whose deviation counts", "[advantages]") {
   CHECK(batch.advantages[3] == Approx(1 / deviation));
 }
 
-TEST_CASE("how completions are spread over ranks changes no bit", "[advantages]") {
+TEST_CASE("the distribution of completions over ranks changes no bit", "[advantages]") {
   const auto scale = GENERATE(ScaleRewards::group, ScaleRewards::batch, ScaleRewards::none);
   const auto aggregation =
       GENERATE(RewardAggregation::sum_then_normalize, RewardAggregation::normalize_then_sum);
@@ -72,7 +73,7 @@ TEST_CASE("how completions are spread over ranks changes no bit", "[advantages]"
   const auto all = advantages(scores, options);
   for (const std::size_t world : {2, 3, 4, 7}) {
     CAPTURE(world);
-    // As ranks hold them: completion i is on rank i % world, and they are gathered rank by rank.
+    // Completion i is on rank i % world, and completions are gathered rank by rank.
     Scores gathered = scores;
     gathered.rows.clear();
     gathered.groups.clear();
@@ -90,7 +91,7 @@ TEST_CASE("how completions are spread over ranks changes no bit", "[advantages]"
   }
 }
 
-TEST_CASE("equal rewards teach nothing", "[advantages]") {
+TEST_CASE("equal rewards give zero advantages", "[advantages]") {
   const double reward = GENERATE(0.0, 1.0, .1);
   const auto scale = GENERATE(ScaleRewards::group, ScaleRewards::batch, ScaleRewards::none);
   const auto got = advantages(one_function({reward, reward, reward}, {4, 4, 4}), {.scale = scale});
@@ -99,7 +100,7 @@ TEST_CASE("equal rewards teach nothing", "[advantages]") {
   CHECK(got.metrics.at("reward_std") == 0);
 }
 
-TEST_CASE("a completion that no function scored is left out", "[advantages]") {
+TEST_CASE("a completion that no function scored is excluded", "[advantages]") {
   const auto absent = GENERATE(Row{std::nullopt}, Row{std::nan("")});
   auto scores = one_function({1, 0, 2}, {0, 0, 0});
   const auto without = advantages(scores, {});
@@ -112,25 +113,25 @@ TEST_CASE("a completion that no function scored is left out", "[advantages]") {
   CHECK(got.metrics == without.metrics);
 }
 
-TEST_CASE("a group's only scored completion has no advantage", "[advantages]") {
+TEST_CASE("a group's only scored completion has advantage 0", "[advantages]") {
   const auto scale = GENERATE(ScaleRewards::group, ScaleRewards::batch, ScaleRewards::none);
   const auto got =
       advantages(one_function({1, std::nullopt, 0, 5}, {0, 0, 1, 1}), {.scale = scale});
   CHECK(got.advantages[0] == 0);
   CHECK(got.advantages[1] == 0);
   CHECK(got.advantages[3] > 0);
-  // A deviation that is not known is not one of zero.
+  // An unknown deviation does not count as zero.
   CHECK(got.metrics.at("frac_reward_zero_std") == 0);
 }
 
-TEST_CASE("with nothing scored there are no advantages and no metrics of rewards", "[advantages]") {
+TEST_CASE("without scores there are no advantages and no reward metrics", "[advantages]") {
   const auto got = advantages(one_function({std::nullopt, kNan}, {0, 0}), {});
   CHECK(got.advantages == std::vector<double>{0, 0});
   CHECK(got.metrics == std::map<std::string, double>{{"frac_reward_zero_std", 0}});
   CHECK(advantages(one_function({}, {}), {}).metrics.empty());
 }
 
-TEST_CASE("functions that do not apply drop out of the sum", "[advantages]") {
+TEST_CASE("functions that do not apply are left out of the sum", "[advantages]") {
   Scores scores{.functions = {"a", "b"},
                 .weights = {1, 10},
                 .rows = {{1, 2}, {3, std::nullopt}, {std::nullopt, .5}, {0, 0}},
@@ -141,8 +142,8 @@ TEST_CASE("functions that do not apply drop out of the sum", "[advantages]") {
   CHECK(got.metrics.at("rewards/b/mean") == Approx(2.5 / 3));
 }
 
-TEST_CASE("each function can be compared by itself before they are summed", "[advantages]") {
-  // The second function is a thousand times the first; normalised first, both count alike.
+TEST_CASE("functions can be normalized separately before they are summed", "[advantages]") {
+  // The second function is a thousand times the first; normalized first, both have equal weight.
   Scores scores{.functions = {"a", "b"},
                 .weights = {},
                 .rows = {{1, 0}, {0, 1000}, {0, 0}, {1, 1000}},
@@ -154,8 +155,8 @@ TEST_CASE("each function can be compared by itself before they are summed", "[ad
   CHECK(advantages(scores, {}).advantages[1] > .8);
 }
 
-TEST_CASE("an infinite score is told with its function", "[advantages]") {
+TEST_CASE("an infinite score is reported with its function", "[advantages]") {
   CHECK_THROWS_WITH(advantages(one_function({0, HUGE_VAL}, {0, 0}), {}),
-                    Contains("the reward accuracy gave completion 1 an infinite score"));
+                    Contains("reward accuracy gave completion 1 an infinite score"));
   CHECK_THROWS_AS(advantages(one_function({0, 1}, {0}), {}), std::logic_error);
 }

@@ -23,15 +23,14 @@ TEST_CASE("beta rises above twice the target and falls below half of it", "[cont
   CHECK(kl.beta() == 1);
 }
 
-TEST_CASE("beta without a target stays", "[control]") {
+TEST_CASE("beta without a target is constant", "[control]") {
   AdaptiveKl kl(.002, {});
   kl.step(100);
   CHECK(kl.beta() == .002);
 }
 
-TEST_CASE("the entropy's weight is applied only after a low entropy", "[control]") {
-  AdaptiveEntropy entropy(.1,
-                          {.adaptive = true, .target = .2, .delta = .05, .least = 0, .most = .2});
+TEST_CASE("the entropy coefficient is applied only after a low entropy", "[control]") {
+  AdaptiveEntropy entropy(.1, {.adaptive = true, .target = .2, .delta = .05, .min = 0, .max = .2});
   CHECK(entropy.applied() == 0);
   entropy.step(.2);
   CHECK(entropy.applied() == Approx(.15));
@@ -42,9 +41,8 @@ TEST_CASE("the entropy's weight is applied only after a low entropy", "[control]
   CHECK(entropy.applied() == 0);
   CHECK(entropy.coefficient() == Approx(.15));
 
-  SECTION("and goes on from what was saved") {
-    AdaptiveEntropy other(.1,
-                          {.adaptive = true, .target = .2, .delta = .05, .least = 0, .most = .2});
+  SECTION("and continues from the saved state") {
+    AdaptiveEntropy other(.1, {.adaptive = true, .target = .2, .delta = .05, .min = 0, .max = .2});
     other.restore(entropy.state());
     for (const double h : {.1, .3, .15}) {
       entropy.step(h);
@@ -52,14 +50,14 @@ TEST_CASE("the entropy's weight is applied only after a low entropy", "[control]
       CHECK(entropy.applied() == other.applied());
     }
   }
-  SECTION("and falls no further than its least") {
+  SECTION("and does not fall below its minimum") {
     for (int i = 0; i < 9; ++i) entropy.step(1);
     CHECK(entropy.coefficient() == 0);
     CHECK(entropy.enabled());
   }
 }
 
-TEST_CASE("an entropy's weight that is not adaptive stays", "[control]") {
+TEST_CASE("an entropy coefficient that is not adaptive is constant", "[control]") {
   AdaptiveEntropy entropy(.01, {});
   entropy.step(5);
   CHECK(entropy.applied() == .01);

@@ -39,7 +39,7 @@ train::GenerationSizes sizes(std::int64_t step, std::int64_t generation,
 
 }  // namespace
 
-TEST_CASE("every completion is learnt from as often as iterations say", "[plan]") {
+TEST_CASE("every completion is used once per iteration", "[plan]") {
   struct Case {
     std::int64_t step, generation, iterations;
   };
@@ -62,7 +62,7 @@ TEST_CASE("every completion is learnt from as often as iterations say", "[plan]"
   CHECK(std::all_of(seen.begin(), seen.end(), [&](int times) { return times == iterations; }));
 }
 
-TEST_CASE("a generation in the middle of which a run stops has to be saved", "[plan]") {
+TEST_CASE("a run that stops within a generation needs the generation saved", "[plan]") {
   const GenerationPlan plan(sizes(8, 16, 2), prompts_of(8), 1, true);
   // Four steps a generation: two in each pass.
   CHECK((plan.at(2).parts == std::vector<StepPart>{{0, 1, 0, 8}}));
@@ -78,8 +78,7 @@ TEST_CASE("a generation in the middle of which a run stops has to be saved", "[p
   CHECK((merged.at(1).parts == std::vector<StepPart>{{2, 0, 0, 16}, {3, 0, 0, 16}}));
 }
 
-TEST_CASE("an epoch's prompts are generated for once each, without the last incomplete chunk",
-          "[plan]") {
+TEST_CASE("an epoch uses each prompt once, without the last incomplete generation", "[plan]") {
   GenerationPlan plan(sizes(8, 16), prompts_of(30), 5, true);
   REQUIRE(plan.generations_in_epoch() == 7);
   std::vector<std::vector<std::uint32_t>> epochs;
@@ -90,14 +89,14 @@ TEST_CASE("an epoch's prompts are generated for once each, without the last inco
     CHECK(std::set(all.begin(), all.end()).size() == 28);
   }
   CHECK(epochs[0] != epochs[1]);
-  // Going on: asked anew, in any order, at another world size.
+  // Resuming: the plan gives the same answers in any order and at another world size.
   GenerationPlan other(sizes(24, 16), prompts_of(30), 5, true);
   CHECK(other.prompts(9) == plan.prompts(9));
   CHECK(other.prompts(2) == plan.prompts(2));
   CHECK(other.order(2) == plan.order(2));
 }
 
-TEST_CASE("a generation is shuffled by seed and number", "[plan]") {
+TEST_CASE("a generation is shuffled by seed and generation number", "[plan]") {
   const GenerationPlan plan(sizes(8, 16), prompts_of(30), 5, true);
   auto order = plan.order(3);
   CHECK(order != plan.order(4));
@@ -107,7 +106,7 @@ TEST_CASE("a generation is shuffled by seed and number", "[plan]") {
   for (std::uint32_t i = 0; i < 16; ++i) CHECK(order[i] == i);
 }
 
-TEST_CASE("steps of a run are counted in epochs", "[plan]") {
+TEST_CASE("the number of steps follows from the number of epochs", "[plan]") {
   const GenerationPlan plan(sizes(12, 16), prompts_of(30), 5, true);
   CHECK(plan.steps_in_epoch() == 10);  // 112 completions
   CHECK(plan.at(9).completions() == 4);
@@ -116,7 +115,7 @@ TEST_CASE("steps of a run are counted in epochs", "[plan]") {
   CHECK(plan.total_steps(.01) == 1);
 }
 
-TEST_CASE("denominators are of the step, and of the generation", "[plan]") {
+TEST_CASE("denominators cover the step and the generation", "[plan]") {
   auto shape = sizes(12, 16);
   shape.ranks = 3;
   const GenerationPlan plan(shape, prompts_of(8), 5, true);
@@ -124,7 +123,7 @@ TEST_CASE("denominators are of the step, and of the generation", "[plan]") {
   std::vector<std::int64_t> first(16, 1), second(16, 10);
   const auto masked = plan.order(0)[13];
   first[masked] = 0;
-  const auto counted = [&](std::int64_t generation) {
+  const auto token_counts = [&](std::int64_t generation) {
     return std::span<const std::int64_t>(generation == 0 ? first : second);
   };
   const auto step = plan.at(1);  // 4 of the one, 8 of the other
@@ -135,17 +134,17 @@ TEST_CASE("denominators are of the step, and of the generation", "[plan]") {
                               .generation_completions = 16,
                               .generation_tokens = 15,
                               .max_completion_length = 99};
-  CHECK((plan.denominators(step, step.parts[0], counted, 99) == expected));
-  CHECK(plan.denominators(step, step.parts[1], counted, 99).generation_tokens == 160);
-  CHECK(plan.denominators(step, step.parts[1], counted, 99).trl_tokens() == 160.0 * 12 / 16);
+  CHECK((plan.denominators(step, step.parts[0], token_counts, 99) == expected));
+  CHECK(plan.denominators(step, step.parts[1], token_counts, 99).generation_tokens == 160);
+  CHECK(plan.denominators(step, step.parts[1], token_counts, 99).trl_tokens() == 160.0 * 12 / 16);
 }
 
-TEST_CASE("fewer prompts than a generation needs are refused", "[plan]") {
+TEST_CASE("fewer prompts than a generation needs are rejected", "[plan]") {
   CHECK_THROWS_WITH(GenerationPlan(sizes(16, 16), prompts_of(3), 1, true),
-                    Contains("there are 3 prompts to train on and a generation takes 4"));
+                    Contains("there are 3 prompts to train on, but a generation needs 4"));
 }
 
-TEST_CASE("ranks generate for as many prompts as each other, or one more", "[plan]") {
+TEST_CASE("the numbers of prompts per rank differ by at most one", "[plan]") {
   data::Random random({4});
   for (int world = 1; world <= 9; ++world)
     for (std::size_t prompts = 1; prompts <= 20; ++prompts) {
@@ -163,46 +162,47 @@ TEST_CASE("ranks generate for as many prompts as each other, or one more", "[pla
     }
 }
 
-TEST_CASE("long prompts are spread over ranks", "[plan]") {
+TEST_CASE("long prompts are distributed over ranks", "[plan]") {
   const std::vector<std::int64_t> lengths{900, 800, 700, 600, 40, 30, 20, 10};
   const auto ranks = spread_prompts(lengths, 2);
   CHECK(ranks == std::vector<std::vector<std::int64_t>>{{0, 3, 4, 7}, {1, 2, 5, 6}});
 }
 
-TEST_CASE("completions are dealt once each, and no micro-batch is empty", "[plan]") {
+TEST_CASE("each completion is assigned once, and no micro-batch is empty", "[plan]") {
   const int world = GENERATE(1, 2, 3, 4, 5);
   const std::int64_t per_device = GENERATE(1, 2, 3, 8);
   data::Random random({9});
   std::vector<double> costs;
   for (int i = 0; i < 16; ++i) costs.push_back(double(1 + random.below(500)));
-  const auto dealt = deal(costs, world, per_device);
-  REQUIRE(dealt.size() == static_cast<std::size_t>(world));
+  const auto ranks = assign_to_ranks(costs, world, per_device);
+  REQUIRE(ranks.size() == static_cast<std::size_t>(world));
   std::vector<int> times(16, 0);
   const auto slots = world * per_device;
-  for (const auto& rank : dealt) {
+  for (const auto& rank : ranks) {
     CHECK(rank.size() == static_cast<std::size_t>((16 + slots - 1) / slots));
-    for (const auto& micro_batch : rank) {
-      CHECK_FALSE(micro_batch.empty());
-      CHECK(micro_batch.size() <= static_cast<std::size_t>(per_device));
-      for (const auto& place : micro_batch) times[place.completion] += place.counts ? 1 : 0;
+    for (const auto& micro : rank) {
+      CHECK_FALSE(micro.empty());
+      CHECK(micro.size() <= static_cast<std::size_t>(per_device));
+      for (const auto& assignment : micro)
+        times[assignment.completion] += assignment.in_loss ? 1 : 0;
     }
   }
   CHECK(times == std::vector<int>(16, 1));
 }
 
-TEST_CASE("long and short completions are spread so that ranks have alike tokens", "[plan]") {
+TEST_CASE("long and short completions are distributed so that ranks have equal tokens", "[plan]") {
   std::vector<double> costs;
   for (int i = 0; i < 32; ++i) costs.push_back(i < 8 ? 1000 : 100);
-  const auto dealt = deal(costs, 4, 4);
-  for (const auto& rank : dealt) {
+  const auto ranks = assign_to_ranks(costs, 4, 4);
+  for (const auto& rank : ranks) {
     double tokens = 0;
-    for (const auto& micro_batch : rank)
-      for (const auto& place : micro_batch) tokens += costs[place.completion];
+    for (const auto& micro : rank)
+      for (const auto& assignment : micro) tokens += costs[assignment.completion];
     CHECK(tokens == 2600);
   }
 }
 
-TEST_CASE("the same completions make the same update at any world size", "[plan]") {
+TEST_CASE("the same completions give the same update at any world size", "[plan]") {
   // 3 groups of 8, of which some have no token and some are masked.
   using train::ImportanceLevel;
   using train::LossType;
@@ -226,20 +226,20 @@ TEST_CASE("the same completions make the same update at any world size", "[plan]
   }
   const auto update = [&](int world) {
     std::vector<Tensor> gradients(24);
-    for (const auto& rank : deal(lengths, world, 2))
-      for (const auto& micro_batch : rank) {
+    for (const auto& rank : assign_to_ranks(lengths, world, 2))
+      for (const auto& micro : rank) {
         std::vector<Tensor> lp, op, rp;
         std::vector<std::int64_t> sequence;
         std::vector<double> advantages, weights;
-        for (const auto& place : micro_batch) {
-          const auto c = place.completion;
+        for (const auto& assignment : micro) {
+          const auto c = assignment.completion;
           lp.push_back(now[c]);
           op.push_back(old[c]);
           rp.push_back(reference[c]);
           sequence.insert(sequence.end(), static_cast<std::size_t>(lengths[c]),
                           static_cast<std::int64_t>(weights.size()));
           advantages.push_back(double(c % 5) - 2);
-          weights.push_back(place.counts && c % 7 != 0 ? 1 : 0);
+          weights.push_back(assignment.in_loss && c % 7 != 0 ? 1 : 0);
         }
         const auto got = loss({.log_probs = at::cat(lp),
                                .entropies = at::cat(lp).neg(),
@@ -252,10 +252,10 @@ TEST_CASE("the same completions make the same update at any world size", "[plan]
                                .entropy_threshold = {}},
                               settings, by);
         std::int64_t at_token = 0;
-        for (const auto& place : micro_batch) {
-          const auto length = static_cast<std::int64_t>(lengths[place.completion]);
+        for (const auto& assignment : micro) {
+          const auto length = static_cast<std::int64_t>(lengths[assignment.completion]);
           const auto part = got.log_prob_gradient.narrow(0, at_token, length);
-          auto& sum = gradients[place.completion];
+          auto& sum = gradients[assignment.completion];
           sum = sum.defined() ? sum.add(part) : part;
           at_token += length;
         }

@@ -44,7 +44,7 @@ LossInput some_input(const std::vector<std::int64_t>& lengths) {
           .entropy_threshold = {}};
 }
 
-// Everything that can be turned on.
+// All options enabled.
 LossSettings busy(LossType type, ImportanceLevel level) {
   LossSettings settings{.type = type, .level = level};
   settings.epsilon_high = type == LossType::cispo ? 5 : .3;
@@ -91,10 +91,11 @@ std::vector<double> host(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("micro-batches and ranks add up to the same loss, gradient and metrics", "[loss]") {
+TEST_CASE("the sum over micro-batches and ranks has the same loss, gradient and metrics",
+          "[loss]") {
   const auto type = GENERATE(from_range(kTypes));
   const auto level = GENERATE(ImportanceLevel::token, ImportanceLevel::sequence);
-  if (type == LossType::bnpo) return;  // a mean of micro-batches' means
+  if (type == LossType::bnpo) return;  // bnpo is a mean of micro-batch means
   CAPTURE(static_cast<int>(type));
   const std::vector<std::int64_t> lengths{3, 9, 0, 1, 14, 2, 7};
   const auto all = some_input(lengths);
@@ -118,11 +119,11 @@ TEST_CASE("micro-batches and ranks add up to the same loss, gradient and metrics
     CHECK(near(at::cat(gradients), whole.log_prob_gradient));
     CHECK(near(at::cat(entropies), whole.entropy_gradient));
     CHECK(near(metrics.sums, whole.metrics.sums));
-    CHECK(near(metrics.most, whole.metrics.most));
+    CHECK(near(metrics.maxima, whole.metrics.maxima));
   }
 }
 
-TEST_CASE("a place that is only filled changes nothing, whatever its numbers are", "[loss]") {
+TEST_CASE("a completion with weight 0 changes nothing, whatever its values are", "[loss]") {
   const auto type = GENERATE(from_range(kTypes));
   const auto level = GENERATE(ImportanceLevel::token, ImportanceLevel::sequence);
   const std::vector<std::int64_t> lengths{5, 3, 8};
@@ -144,7 +145,7 @@ TEST_CASE("a place that is only filled changes nothing, whatever its numbers are
   CHECK(got.log_prob_gradient.narrow(0, 16, 4).abs().sum().item<double>() == 0);
   CHECK(got.entropy_gradient.narrow(0, 16, 4).abs().sum().item<double>() == 0);
   CHECK(near(got.metrics.sums, without.metrics.sums));
-  CHECK(near(got.metrics.most, without.metrics.most));
+  CHECK(near(got.metrics.maxima, without.metrics.maxima));
 }
 
 TEST_CASE("with everything masked the loss is 0 and has no metrics", "[loss]") {
@@ -158,11 +159,11 @@ TEST_CASE("with everything masked the loss is 0 and has no metrics", "[loss]") {
   CHECK(got.value.item<double>() == 0);
   CHECK(got.log_prob_gradient.abs().sum().item<double>() == 0);
   CHECK(got.entropy_gradient.abs().sum().item<double>() == 0);
-  const auto values = metric_values(settings, host(got.metrics.sums), host(got.metrics.most));
+  const auto values = metric_values(settings, host(got.metrics.sums), host(got.metrics.maxima));
   CHECK(values == std::map<std::string, double>{{"loss", 0}, {"policy_loss", 0}});
 }
 
-TEST_CASE("completions without any token make an empty micro-batch", "[loss]") {
+TEST_CASE("empty completions form an empty micro-batch", "[loss]") {
   const auto type = GENERATE(from_range(kTypes));
   const auto settings = busy(type, ImportanceLevel::token);
   for (const auto& input : {some_input({0, 0}), some_input({})}) {
@@ -175,7 +176,7 @@ TEST_CASE("completions without any token make an empty micro-batch", "[loss]") {
   }
 }
 
-TEST_CASE("a completion without a token is one of the completions", "[loss]") {
+TEST_CASE("an empty completion is counted as a completion", "[loss]") {
   LossSettings settings{.type = LossType::grpo};
   auto all = some_input({4, 0});
   all.sampler_log_probs = Tensor();
@@ -192,7 +193,7 @@ TEST_CASE("a completion without a token is one of the completions", "[loss]") {
   CHECK(near(both.value.mul(2), loss(one, settings, of({4}, 1)).value));
 }
 
-TEST_CASE("on-policy the ratio is 1 and its gradient flows", "[loss]") {
+TEST_CASE("on-policy the ratio is 1 and has a gradient", "[loss]") {
   const auto type = GENERATE(from_range(kTypes));
   const auto level = GENERATE(ImportanceLevel::token, ImportanceLevel::sequence);
   auto all = some_input({5, 1, 6});
@@ -207,20 +208,20 @@ TEST_CASE("on-policy the ratio is 1 and its gradient flows", "[loss]") {
   CHECK(a.log_prob_gradient.abs().sum().item<double>() > 0);
 }
 
-TEST_CASE("TRL's denominator is the window's where a step is a generation batch", "[loss]") {
+TEST_CASE("TRL's denominator equals the window's if a step is a generation batch", "[loss]") {
   const auto all = some_input({5, 1, 6});
   auto by = of({5, 1, 6}, 2);
   LossSettings settings;
   const auto window = loss(all, settings, by).value;
   settings.normalization = LossNormalization::trl;
   CHECK(near(loss(all, settings, by).value, window));
-  // Two steps of one generation batch of 20 tokens: each counts as one of 10.
+  // Two steps of one generation batch of 20 tokens: each counts 10 tokens.
   by.generation_completions = 6;
   by.generation_tokens = 20;
   CHECK(near(loss(all, settings, by).value, window.mul(12.0 / 10)));
 }
 
-TEST_CASE("the threshold of entropies is that of all ranks' counting tokens", "[loss]") {
+TEST_CASE("the entropy threshold covers the tokens in the loss of all ranks", "[loss]") {
   auto all = some_input({4, 4});
   all.entropies = at::tensor({1.0, 2.0, 3.0, 4.0, 90.0, 91.0, 92.0, 93.0}, kDouble);
   all.weights[1].fill_(0);
@@ -238,7 +239,7 @@ TEST_CASE("the threshold of entropies is that of all ranks' counting tokens", "[
   CHECK(got.metrics.sums[static_cast<int>(Sum::learning_entropy)].item<double>() == 7);
 }
 
-TEST_CASE("a token that the sampler could not score is not corrected", "[loss]") {
+TEST_CASE("a token without a sampler log-prob is not corrected", "[loss]") {
   auto all = some_input({3, 3});
   all.sampler_log_probs = all.old_log_probs.clone();
   LossSettings settings;
@@ -249,7 +250,7 @@ TEST_CASE("a token that the sampler could not score is not corrected", "[loss]")
   CHECK(got.metrics.sums[static_cast<int>(Sum::sampler_tokens)].item<double>() == 5);
 }
 
-TEST_CASE("a ratio beyond all numbers is cut off, gradient and all", "[loss]") {
+TEST_CASE("an infinite ratio is clipped and has gradient 0", "[loss]") {
   auto all = some_input({1});
   all.old_log_probs = all.log_probs.sub(1000);
   all.sampler_log_probs = Tensor();
@@ -259,7 +260,7 @@ TEST_CASE("a ratio beyond all numbers is cut off, gradient and all", "[loss]") {
   CHECK(got.log_prob_gradient.item<double>() == 0);
 }
 
-TEST_CASE("a completion masked as off-policy leaves nothing, however far off it is", "[loss]") {
+TEST_CASE("a completion masked as off-policy has no effect, however far off it is", "[loss]") {
   auto all = some_input({1, 3});
   all.sampler_log_probs = Tensor();
   all.old_log_probs = all.log_probs.clone();
@@ -267,7 +268,7 @@ TEST_CASE("a completion masked as off-policy leaves nothing, however far off it 
   all.advantages[0] = -1;
   LossSettings settings;
   CHECK_FALSE(loss(all, settings, of({1, 3}, 1)).value.isfinite().item<bool>());
-  settings.off_policy_threshold = -2000;  // nothing is near enough
+  settings.off_policy_threshold = -2000;  // no policy is near enough
   all.advantages[1] = 1;
   const auto got = loss(all, settings, of({1, 3}, 1));
   CHECK(got.value.isfinite().item<bool>());
@@ -275,12 +276,14 @@ TEST_CASE("a completion masked as off-policy leaves nothing, however far off it 
   CHECK(got.log_prob_gradient.narrow(0, 1, 3).abs().sum().item<double>() > 0);
 }
 
-TEST_CASE("what a loss cannot do without is named", "[loss]") {
+TEST_CASE("missing loss inputs are reported", "[loss]") {
   auto all = some_input({2});
   all.ref_log_probs = Tensor();
   LossSettings settings;
   settings.beta = .1;
-  CHECK_THROWS_WITH(loss(all, settings, of({2}, 1)), "loss: beta needs the reference's log-probs");
+  CHECK_THROWS_WITH(loss(all, settings, of({2}, 1)),
+                    "loss: beta needs the reference model's log-probs");
   settings = {.type = LossType::vespo};
-  CHECK_THROWS_WITH(loss(all, settings, of({2}, 1)), "loss: vespo corrects the sampler by token");
+  CHECK_THROWS_WITH(loss(all, settings, of({2}, 1)),
+                    "loss: vespo supports sampler correction by token only");
 }

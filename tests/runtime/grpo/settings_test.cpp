@@ -14,14 +14,14 @@ train::TrainConfig recipe(const std::string& lines) {
 
 }  // namespace
 
-TEST_CASE("a recipe that says nothing has the settings' own defaults", "[settings]") {
+TEST_CASE("a recipe without loss keys has the default settings", "[settings]") {
   CHECK((loss_settings(recipe("")) == LossSettings{}));
   const auto advantages = advantage_options(recipe(""));
   CHECK((advantages.scale == AdvantageOptions{}.scale));
   CHECK((advantages.aggregation == AdvantageOptions{}.aggregation));
 }
 
-TEST_CASE("what a recipe says of the loss arrives in it", "[settings]") {
+TEST_CASE("the recipe's loss keys set the loss settings", "[settings]") {
   const auto got = loss_settings(recipe(
       "loss_type: CISPO\nepsilon_high: 5\ndelta: 4\nbeta: 4e-2\nuse_bias_correction_kl: no\n"
       "off_policy_mask_threshold: .5\ntop_entropy_quantile: 0.2\nentropy_coef: 1e-3\n"
@@ -46,14 +46,14 @@ TEST_CASE("what a recipe says of the loss arrives in it", "[settings]") {
   CHECK((got == expected));
 }
 
-TEST_CASE("scale_rewards may be a flag, as it was in older recipes", "[settings]") {
+TEST_CASE("scale_rewards can be a boolean, as in older recipes", "[settings]") {
   using train::ScaleRewards;
   CHECK((advantage_options(recipe("scale_rewards: true\n")).scale == ScaleRewards::group));
   CHECK((advantage_options(recipe("scale_rewards: False\n")).scale == ScaleRewards::none));
   CHECK((advantage_options(recipe("scale_rewards: batch\n")).scale == ScaleRewards::batch));
 }
 
-TEST_CASE("vespo corrects the sampler by token unless it is told how", "[settings]") {
+TEST_CASE("vespo corrects the sampler by token unless the recipe sets the mode", "[settings]") {
   using train::SamplerCorrection;
   CHECK((loss_settings(recipe("loss_type: vespo\n")).correction == SamplerCorrection::token_mask));
   CHECK((loss_settings(recipe("loss_type: vespo\nvllm_importance_sampling_mode: token_truncate\n"))

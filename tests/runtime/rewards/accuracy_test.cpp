@@ -10,7 +10,7 @@ using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 using rewards::accuracy;
 
-TEST_CASE("an answer is right when it is the same number in any form", "[accuracy]") {
+TEST_CASE("an answer is correct if it is the same number in any form", "[accuracy]") {
   for (const auto* answer :
        {"\\boxed{0.5}", "\\boxed{\\frac{1}{2}}", "\\boxed{\\frac{2}{4}}", "\\boxed{50\\%}",
         "$$\\boxed{\\dfrac{1}{2}}$$", "\\boxed{.5}", "\\boxed{x = 1/2}", "\\boxed{2^{-1}}",
@@ -21,7 +21,7 @@ TEST_CASE("an answer is right when it is the same number in any form", "[accurac
   }
 }
 
-TEST_CASE("an answer that is another number is wrong", "[accuracy]") {
+TEST_CASE("an answer with another number is wrong", "[accuracy]") {
   for (const auto* answer :
        {"\\boxed{0.51}", "\\boxed{\\frac{1}{3}}", "\\boxed{-0.5}", "\\boxed{5}", "\\boxed{5\\%}",
         "\\boxed{\\text{half}}", "\\boxed{(1,2)}", "\\boxed{I do not know}", "\\boxed{}",
@@ -31,7 +31,7 @@ TEST_CASE("an answer that is another number is wrong", "[accuracy]") {
   }
 }
 
-TEST_CASE("a number in the text that nothing announces is no answer", "[accuracy]") {
+TEST_CASE("a number that nothing introduces as the answer is not an answer", "[accuracy]") {
   CHECK(accuracy("so it is $5$", "5") == 0);
   CHECK(accuracy("5", "5") == 0);
   CHECK(accuracy("Answer: 5", "5") == 0);
@@ -39,20 +39,20 @@ TEST_CASE("a number in the text that nothing announces is no answer", "[accuracy
   CHECK(accuracy("Answer: $5$", "5") == 1);
 }
 
-TEST_CASE("the last box counts, and boxes close to each other are one answer", "[accuracy]") {
+TEST_CASE("the last box is the answer, and adjacent boxes are one answer", "[accuracy]") {
   CHECK(accuracy("first $\\boxed{3}$, but rather $\\boxed{5}$", "5") == 1);
   CHECK(accuracy("\\boxed{1} or \\boxed{2}", "$1, 2$") == 1);
   CHECK(accuracy("\\boxed{1} or \\boxed{2}", "$2$") == 0);
 }
 
-TEST_CASE("what cannot be decided has no score", "[accuracy]") {
+TEST_CASE("an undecidable answer has no score", "[accuracy]") {
   CHECK(accuracy("\\boxed{\\int_0^1 x dx}", "$\\frac{1}{2}$") == std::nullopt);
   CHECK(accuracy("\\boxed{\\frac{1}{2}}", "$\\int_0^1 x dx$") == std::nullopt);
   CHECK(accuracy("\\boxed{\\{x \\mid x > 2\\}}", "$(2, \\infty)$") == std::nullopt);
   CHECK(accuracy("\\boxed{\\int_0^1 x dx}", "$\\int_0^1 x dx$") == 1);  // word for word
 }
 
-TEST_CASE("a gold that states nothing gives no score", "[accuracy]") {
+TEST_CASE("a gold answer without a result gives no score", "[accuracy]") {
   for (const auto* gold : {"", "see above", "x^2", "yes"}) {
     CAPTURE(gold);
     CHECK(accuracy("\\boxed{5}", gold) == std::nullopt);
@@ -103,14 +103,14 @@ TEST_CASE("hostile answers are decided within a second", "[accuracy]") {
   }
 }
 
-TEST_CASE("accuracy without the column of solutions says what is missing", "[accuracy]") {
+TEST_CASE("accuracy without a solution column reports the missing column", "[accuracy]") {
   const Batch batch({"\\boxed{5}"}, {{"answer", "5"}});
   CHECK_THAT(message_of([&] { batch.scored_by("accuracy"); }),
-             Contains("reward accuracy: the data set has no column solution"));
+             Contains("reward accuracy: the dataset has no column solution"));
   CHECK(Batch({"\\boxed{5}"}, {{"solution", 5}}).scored_by("accuracy")[0] == 1);
 }
 
-TEST_CASE("accuracy behind the reasoning takes no answer from within it", "[accuracy]") {
+TEST_CASE("reasoning_accuracy ignores answers within the reasoning", "[accuracy]") {
   const Batch batch(
       {"<think>\\boxed{5}</think> \\boxed{5}", "<think>\\boxed{5}</think> 4", "<think>\\boxed{5}"},
       {{"solution", "5"}});

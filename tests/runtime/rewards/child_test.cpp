@@ -15,7 +15,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// A file of rewards in a folder of its own.
+// A Python reward file in its own folder.
 struct RewardFile {
   TempDir dir;
   std::string path = dir.path("my_rewards.py");
@@ -31,7 +31,7 @@ std::string failure(const std::string& name, const Batch& batch,
 
 }  // namespace
 
-TEST_CASE("a function of a Python file gets TRL's arguments and every column", "[rewards][child]") {
+TEST_CASE("a Python function gets TRL's arguments and every column", "[rewards][child]") {
   const RewardFile file(
       "def fn(prompts, completions, completion_ids, solution, **kwargs):\n"
       "    print('this is no answer')\n"
@@ -60,7 +60,7 @@ TEST_CASE("completions of conversations are messages, as open-r1's functions rea
         std::vector<Score>{4});
 }
 
-TEST_CASE("a function is asked group by group and its scores keep their places",
+TEST_CASE("a function is called group by group and its scores keep their positions",
           "[rewards][child]") {
   const RewardFile file(
       "def fn(completions, **kwargs):\n"
@@ -70,8 +70,7 @@ TEST_CASE("a function is asked group by group and its scores keep their places",
   CHECK(batch.scored_by(file.function("fn")) == std::vector<Score>{201, 102, 203});
 }
 
-TEST_CASE("what goes wrong in a reward file is one line that names the reward",
-          "[rewards][child]") {
+TEST_CASE("an error in a reward file is one line that names the reward", "[rewards][child]") {
   const RewardFile file(
       "def fails(completions, **kwargs):\n"
       "    raise KeyError('gold')\n"
@@ -93,11 +92,11 @@ TEST_CASE("what goes wrong in a reward file is one line that names the reward",
   };
   expect("fails", "KeyError: 'gold' (" + file.path + ":2)");
   expect("nan", "its score of completion 1 is nan");
-  expect("short", "it gave 1 scores for 2 completions");
-  expect("quits", "ended with status 3 before it answered");
+  expect("short", "it returned 1 scores for 2 completions");
+  expect("quits", "exited with status 3 before it answered");
   expect("dies", "was killed by signal 9");
   expect("missing", "has no function missing; it has dies, fails");
-  CHECK_THAT(failure("nowhere/x.py:fn", batch), Contains("there is no file"));
+  CHECK_THAT(failure("nowhere/x.py:fn", batch), Contains("does not exist"));
   const RewardFile broken("def fn(:\n");
   CHECK_THAT(failure(broken.function("fn"), batch), Contains("SyntaxError"));
 }
@@ -110,7 +109,7 @@ TEST_CASE("a reward that never answers fails at its time limit", "[rewards][chil
   CHECK(std::chrono::steady_clock::now() - begin < 20s);
 }
 
-TEST_CASE("a reward that fails gives no scores where that is the policy, and is asked again",
+TEST_CASE("with reward_on_error none a failed reward gives no scores and is called again",
           "[rewards][child]") {
   const RewardFile file(
       "import os\n"
@@ -127,17 +126,17 @@ TEST_CASE("any program can answer lines", "[rewards][child]") {
   const Batch batch({"a"});
   CHECK(batch.scored_by(R"(cmd: sh -c 'while read q; do echo "{\"scores\":[2]}"; done')") ==
         std::vector<Score>{2});
-  CHECK_THAT(failure("cmd: echo no", batch), Contains("its answer is no JSON: no"));
+  CHECK_THAT(failure("cmd: echo no", batch), Contains("its answer is not JSON: no"));
   CHECK_THAT(failure("cmd: echo '[1]'", batch), Contains("no list of scores"));
-  CHECK_THAT(failure("cmd: echo '{\"scores\":[\"1\"]}'", batch), Contains("no finite number"));
+  CHECK_THAT(failure("cmd: echo '{\"scores\":[\"1\"]}'", batch), Contains("not a finite number"));
   CHECK_THAT(failure("cmd: echo '{\"error\":\"out of luck\"}'", batch),
              Contains("it failed: out of luck"));
   CHECK_THAT(failure("cmd: ./not/there", batch), Contains("./not/there"));
   CHECK_THAT(failure("cmd: sh -c 'exec >&-; sleep 100'", batch), Contains("it closed its stdout"));
-  CHECK_THAT(failure("cmd: true", batch), Contains("ended with status 0 before it answered"));
+  CHECK_THAT(failure("cmd: true", batch), Contains("exited with status 0 before it answered"));
 }
 
-TEST_CASE("a large question does not block a program that is slow to read", "[rewards][child]") {
+TEST_CASE("a large request does not block with a program that reads slowly", "[rewards][child]") {
   const RewardFile file(
       "def fn(completions, **kwargs):\n"
       "    return [float(len(c)) for c in completions]\n");
@@ -145,7 +144,7 @@ TEST_CASE("a large question does not block a program that is slow to read", "[re
   CHECK(batch.scored_by(file.function("fn")) == std::vector<Score>{3'000'000});
 }
 
-TEST_CASE("the program of a reward ends with the reward", "[rewards][child]") {
+TEST_CASE("the program of a reward is stopped with the reward", "[rewards][child]") {
   const TempDir dir;
   const auto note = dir.path("pid");
   auto reward = rewards::make_reward(

@@ -8,18 +8,18 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Answers = std::vector<HttpAnswer>;
+using Answers = std::vector<HttpResponse>;
 
-// Gives one answer a question, in their order.
+// Gives one answer per request, in order.
 class Server {
  public:
   explicit Server(Answers answers)
-      : http_([this, answers = std::move(answers)](const HttpQuestion&) {
+      : http_([this, answers = std::move(answers)](const HttpRequest&) {
           return answers.at(next_++);
         }) {}
   std::string url() const { return http_.url() + "/score"; }
-  std::size_t asked() const { return http_.asked().size(); }
-  json question() const { return json::parse(http_.asked().back().body); }
+  std::size_t request_count() const { return http_.requests().size(); }
+  json last_request() const { return json::parse(http_.requests().back().body); }
 
  private:
   std::size_t next_ = 0;
@@ -28,26 +28,26 @@ class Server {
 
 }  // namespace
 
-TEST_CASE("an address is asked for the scores of a group", "[rewards][http]") {
+TEST_CASE("a server is requested to score a group", "[rewards][http]") {
   Server server(Answers{{.body = R"({"scores":[1,null]})"}});
   const Batch batch({"a", "b"}, {{"prompt", "q"}, {"solution", "s"}});
   CHECK(batch.scored_by(server.url()) == std::vector<Score>{1, std::nullopt});
-  CHECK(server.question()["completions"] == json({"a", "b"}));
-  CHECK(server.question()["columns"]["solution"] == json({"s", "s"}));
+  CHECK(server.last_request()["completions"] == json({"a", "b"}));
+  CHECK(server.last_request()["columns"]["solution"] == json({"s", "s"}));
 }
 
-TEST_CASE("a server that is not ready is asked once more, a mistaken one is not",
+TEST_CASE("a request is retried once if the server is not ready, but not after an error",
           "[rewards][http]") {
   const Batch batch({"a"});
   {
     Server server(Answers{{.status = 503, .body = "warming up"}, {.body = R"({"scores":[3]})"}});
     CHECK(batch.scored_by(server.url()) == std::vector<Score>{3});
-    CHECK(server.asked() == 2);
+    CHECK(server.request_count() == 2);
   }
   Server server(Answers{{.status = 404, .body = "no such path"}});
   CHECK_THAT(message_of([&] { batch.scored_by(server.url()); }),
              Contains("it answered with status 404: no such path"));
-  CHECK(server.asked() == 1);
+  CHECK(server.request_count() == 1);
 }
 
 TEST_CASE("a server that never answers fails at the time limit", "[rewards][http]") {
@@ -56,7 +56,7 @@ TEST_CASE("a server that never answers fails at the time limit", "[rewards][http
              Contains("it did not answer in time"));
 }
 
-TEST_CASE("nobody at an address, and addresses that are none, are errors", "[rewards][http]") {
+TEST_CASE("an unreachable server and invalid addresses are errors", "[rewards][http]") {
   const Batch batch({"a"});
   CHECK_THAT(message_of([&] { batch.scored_by("http://127.0.0.1:1/"); }),
              Contains("cannot connect"));
@@ -64,5 +64,6 @@ TEST_CASE("nobody at an address, and addresses that are none, are errors", "[rew
              Contains("http://HOST:PORT/PATH"));
   CHECK_THAT(message_of([&] { batch.scored_by("http://a:b/"); }),
              Contains("http://HOST:PORT/PATH"));
-  CHECK_THAT(message_of([&] { batch.scored_by("https://a/"); }), Contains("https is not spoken"));
+  CHECK_THAT(message_of([&] { batch.scored_by("https://a/"); }),
+             Contains("https is not supported"));
 }

@@ -33,7 +33,7 @@ TEST_CASE("decimals are rounded to the even digit in a tie", "[rewards][math]") 
   CHECK(rounded(Rational(-1, 3), 3) == Rational(-333, 1000));
 }
 
-TEST_CASE("expressions that are equal everywhere are the same", "[rewards][math]") {
+TEST_CASE("expressions that are equal everywhere are equal", "[rewards][math]") {
   struct Case {
     const char* gold;
     const char* answer;
@@ -58,7 +58,7 @@ TEST_CASE("expressions that are equal everywhere are the same", "[rewards][math]
   CHECK(compared(gold, answer) == Verdict::yes);
 }
 
-TEST_CASE("expressions that differ somewhere are not", "[rewards][math]") {
+TEST_CASE("expressions that differ somewhere are not equal", "[rewards][math]") {
   struct Case {
     const char* gold;
     const char* answer;
@@ -78,7 +78,7 @@ TEST_CASE("expressions that differ somewhere are not", "[rewards][math]") {
   CHECK(compared(gold, answer) == Verdict::no);
 }
 
-TEST_CASE("sets, intervals, tuples and relations are compared as what they are",
+TEST_CASE("sets, intervals, tuples and relations are compared by their meaning",
           "[rewards][math]") {
   CHECK(compared("\\{1,2\\}", "\\{2,1\\}") == Verdict::yes);
   CHECK(compared("(1,2)", "(2,1)") == Verdict::no);
@@ -98,7 +98,7 @@ TEST_CASE("sets, intervals, tuples and relations are compared as what they are",
   CHECK(compared("x = 1 \\pm \\sqrt{2}", "1-\\sqrt{2}, 1+\\sqrt{2}") == Verdict::yes);
 }
 
-TEST_CASE("a question that takes too much work is undecided", "[rewards][math]") {
+TEST_CASE("a comparison that needs too much work is undecided", "[rewards][math]") {
   Work work{.left = 10};
   CHECK(compare(parse("x^2+2x+1", {}), parse("(x+1)^2", {}), work) == Verdict::unknown);
 }

@@ -11,8 +11,8 @@ namespace mgpu::tests {
 using nlohmann::json;
 using rewards::Score;
 
-// Scores texts as completions of one group, each with the row that is given, or their own rows,
-// groups and ids.
+// Scores texts as completions of one group with the given row. Rows, groups and ids can be changed
+// per text.
 struct Batch {
   std::vector<std::string> texts;
   std::vector<json> rows;
@@ -26,7 +26,7 @@ struct Batch {
   }
 
   std::vector<Score> scored_by(rewards::Reward& reward) const {
-    std::vector<rewards::Scored> all;
+    std::vector<rewards::CompletionView> all;
     for (std::size_t i = 0; i < texts.size(); ++i)
       all.push_back({texts[i], &rows[i], ids[i], false, groups[i]});
     return reward.score(all);
@@ -37,7 +37,7 @@ struct Batch {
   }
 };
 
-// What a call throws, empty when it does not.
+// The message that a call throws; empty if it does not throw.
 template <class Call>
 std::string message_of(Call call) {
   try {

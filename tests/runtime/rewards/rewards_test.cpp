@@ -22,9 +22,9 @@ std::vector<double> values_of(const std::vector<Score>& scores) {
 
 }  // namespace
 
-TEST_CASE("the format is met by both blocks on lines of their own", "[rewards]") {
+TEST_CASE("format requires both blocks on their own lines", "[rewards]") {
   CHECK(format_score(kGood) == 1);
-  CHECK(format_score(kGood + "\nand more") == 1);  // $ also stands before a newline
+  CHECK(format_score(kGood + "\nand more") == 1);  // $ also matches before a newline
   CHECK(format_score(kGood + " and more") == 0);
   CHECK(format_score("so: " + kGood) == 0);
   CHECK(format_score("<think>why</think><answer>5</answer>") == 0);
@@ -34,7 +34,7 @@ TEST_CASE("the format is met by both blocks on lines of their own", "[rewards]")
   CHECK(format_score("") == 0);
 }
 
-TEST_CASE("each tag counts when it stands there once", "[rewards]") {
+TEST_CASE("each tag counts if it occurs exactly once", "[rewards]") {
   CHECK(tag_count_score(kGood) == 1);
   CHECK(tag_count_score("<think>\nwhy\n</think>\n") == 0.5);
   CHECK(tag_count_score(kGood + kGood) == 0);
@@ -48,14 +48,15 @@ TEST_CASE("steps are counted up to three, numbered ones only at the beginning", 
   CHECK(scores == std::vector<double>{1.0 / 3, 1, 2.0 / 3, 1.0 / 3, 0, 1.0 / 3});
 }
 
-TEST_CASE("one closed block of thought at the beginning is TRL's format", "[rewards]") {
+TEST_CASE("think_format requires one closed think block at the start", "[rewards]") {
   CHECK(think_format_score("<think>a</think>b") == 1);
   CHECK(think_format_score("<think>a<think></think>b") == 0);
   CHECK(think_format_score(" <think>a</think>b") == 0);
   CHECK(think_format_score("<think>a") == 0);
 }
 
-TEST_CASE("length compares with the group, or with the whole call when asked to", "[rewards]") {
+TEST_CASE("length compares within the group, or with length_scope batch within the call",
+          "[rewards]") {
   Batch batch({"\\boxed{5}", "\\boxed{5} and", "\\boxed{5} and so on", "\\boxed{4}"},
               {{"solution", "5"}});
   batch.groups = {0, 0, 1, 1};
@@ -64,12 +65,12 @@ TEST_CASE("length compares with the group, or with the whole call when asked to"
   CHECK(all == std::vector<double>{0.5, 0.5 - 4.0 / 10, -0.5, 0});
 }
 
-TEST_CASE("length of completions that are all equally long is worth nothing", "[rewards]") {
+TEST_CASE("length gives 0 if all completions are equally long", "[rewards]") {
   const Batch batch({"\\boxed{5}", "\\boxed{4}"}, {{"solution", "5"}});
   CHECK(values_of(batch.scored_by("length")) == std::vector<double>{0, 0});
 }
 
-TEST_CASE("a gold that states nothing counts as met for length and cosine", "[rewards]") {
+TEST_CASE("a gold answer without a result counts as matched for length and cosine", "[rewards]") {
   const Batch batch({"a", "abc"}, {{"solution", "?"}});
   CHECK(values_of(batch.scored_by("length")) == std::vector<double>{0.5, -0.5});
   CHECK(values_of(batch.scored_by("cosine")) == std::vector<double>{1, 1});
@@ -77,8 +78,7 @@ TEST_CASE("a gold that states nothing counts as met for length and cosine", "[re
         std::vector<Score>{std::nullopt, std::nullopt});
 }
 
-TEST_CASE("cosine falls from short to long for right answers and the other way for wrong ones",
-          "[rewards]") {
+TEST_CASE("cosine falls with length for correct answers and rises for wrong ones", "[rewards]") {
   const Batch batch({"\\boxed{5}", "\\boxed{4}"}, {{"solution", "5"}});
   const json settings = {{"cosine_max_len", 9}, {"cosine_min_value_wrong", -1}};
   const auto full = values_of(batch.scored_by("cosine", settings));
@@ -89,7 +89,7 @@ TEST_CASE("cosine falls from short to long for right answers and the other way f
   CHECK(values_of(batch.scored_by("cosine", twice))[1] == Approx(-0.25));  // open-r1: 0 to -0.5
 }
 
-TEST_CASE("TRL's cosine counts tokens and does not rise again", "[rewards]") {
+TEST_CASE("TRL's cosine counts tokens and stays constant beyond the maximum length", "[rewards]") {
   Batch batch({"\\boxed{5}", "\\boxed{4}", "\\boxed{4}"}, {{"solution", "5"}});
   batch.ids = {std::vector<int>(30, 1), {}, std::vector<int>(20, 1)};
   const auto scores =
@@ -99,7 +99,7 @@ TEST_CASE("TRL's cosine counts tokens and does not rise again", "[rewards]") {
   CHECK(scores[2] == Approx(-0.5));
 }
 
-TEST_CASE("repetition is the share of n-grams that are not new", "[rewards]") {
+TEST_CASE("repetition is the fraction of n-grams that are not new", "[rewards]") {
   const Batch batch({"a b c a b c", "a b c d", "a b", "", "A b\u00a0C a B c"});
   CHECK(values_of(batch.scored_by("repetition_penalty")) ==
         std::vector<double>{-0.25, 0, 0, 0, -0.25});
@@ -109,7 +109,7 @@ TEST_CASE("repetition is the share of n-grams that are not new", "[rewards]") {
         std::vector<double>{0, -0.75});
 }
 
-TEST_CASE("overlong completions are punished from the cache on", "[rewards]") {
+TEST_CASE("overlong completions are penalised within the cache", "[rewards]") {
   CHECK(overlong_score(80, 100, 20) == 0);
   CHECK(overlong_score(90, 100, 20) == -0.5);
   CHECK(overlong_score(100, 100, 20) == -1);
@@ -121,7 +121,7 @@ TEST_CASE("overlong completions are punished from the cache on", "[rewards]") {
   CHECK(values_of(batch.scored_by("get_soft_overlong_punishment")) == std::vector<double>{-1});
 }
 
-TEST_CASE("ranking punishes misses by their place where the group has a hit", "[rewards]") {
+TEST_CASE("ranking penalises misses by position if the group has a hit", "[rewards]") {
   Batch batch({"b", "\"a\"\n", "c", "b"}, {{"solution", "a"}});
   batch.groups = {0, 0, 0, 1};
   const double all = 1 + 1 / std::log2(3) + 0.5;
@@ -134,7 +134,7 @@ TEST_CASE("ranking punishes misses by their place where the group has a hit", "[
   CHECK(values_of(batch.scored_by("ndcg_rule"))[1] == 0);
 }
 
-TEST_CASE("an unknown reward is refused with the nearest name and the list", "[rewards]") {
+TEST_CASE("an unknown reward is rejected with the nearest name and the list", "[rewards]") {
   const auto message = message_of([] { make_reward("acuracy", {}); });
   CHECK_THAT(message, Contains("unknown reward acuracy (did you mean accuracy?)"));
   CHECK_THAT(message, Contains("tag_count"));
@@ -143,7 +143,7 @@ TEST_CASE("an unknown reward is refused with the nearest name and the list", "[r
   CHECK_THAT(message_of([] { make_rewards({}, {}); }), Contains("reward_funcs is empty"));
 }
 
-TEST_CASE("settings that make no sense are refused by name", "[rewards]") {
+TEST_CASE("invalid settings are rejected by name", "[rewards]") {
   CHECK_THAT(message_of([] { read_settings({{"cosine_maxlen", 5}}); }),
              Contains("did you mean cosine_max_len?"));
   CHECK_THAT(message_of([] { read_settings({{"cosine_max_len", 0}}); }),
@@ -151,10 +151,10 @@ TEST_CASE("settings that make no sense are refused by name", "[rewards]") {
   CHECK_THAT(message_of([] { read_settings({{"repetition_max_penalty", 1}}); }),
              Contains("repetition_max_penalty"));
   CHECK_THAT(message_of([] { read_settings({{"length_scope", "rank"}}); }),
-             Contains("length_scope is to be group or batch"));
+             Contains("length_scope must be group or batch"));
 }
 
-TEST_CASE("every name of the list makes a reward that scores an empty completion", "[rewards]") {
+TEST_CASE("every built-in reward scores an empty completion", "[rewards]") {
   for (const auto& name : reward_names()) {
     CAPTURE(name);
     const Batch batch({"", ""}, {{"solution", "5"}});

@@ -25,15 +25,15 @@ TEST_CASE("a rule scores by a pattern", "[rewards][rules]") {
         std::vector<Score>{0.5, 0.5, -1});
 }
 
-TEST_CASE("a rule compares what its pattern found with a column", "[rewards][rules]") {
+TEST_CASE("a rule compares the match of its pattern with a column", "[rewards][rules]") {
   const Batch batch({"so #### 42", "so #### 43", "42"}, {{"solution", 42}});
   CHECK(by_rule({{"regex", "#### (\\d+)"}, {"column", "solution"}}, batch) ==
         std::vector<Score>{1, 0, 0});
   CHECK_THAT(message_of([&] { by_rule({{"regex", "\\d+"}, {"column", "gold"}}, batch); }),
-             Contains("reward mine: the data set has no column gold"));
+             Contains("reward mine: the dataset has no column gold"));
 }
 
-TEST_CASE("a rule looks into JSON wherever the completion has it", "[rewards][rules]") {
+TEST_CASE("a rule finds JSON anywhere in the completion", "[rewards][rules]") {
   const Batch batch(
       {R"({"answer":{"items":[1,"x"]}})", "text ```json\n{\"answer\":{\"items\":[\"x\"]}}\n```",
        R"(so: {"answer":{"items":[]}} is it)", "no"},
@@ -45,27 +45,30 @@ TEST_CASE("a rule looks into JSON wherever the completion has it", "[rewards][ru
   CHECK(by_rule({{"json", "$.answer"}}, batch) == std::vector<Score>{1, 1, 1, 0});
 }
 
-TEST_CASE("a pattern that would never end is an error that names the reward", "[rewards][rules]") {
+TEST_CASE("a pattern that needs too much work is an error that names the reward",
+          "[rewards][rules]") {
   const Batch batch({std::string(5000, 'a') + "b"});
   const auto begin = std::chrono::steady_clock::now();
   CHECK_THAT(message_of([&] { by_rule({{"regex", "(a|aa)+$"}}, batch); }), Contains("reward mine"));
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
 }
 
-TEST_CASE("JSON that is nested without end is no JSON", "[rewards][rules]") {
+TEST_CASE("JSON that is nested too deeply is not accepted as JSON", "[rewards][rules]") {
   CHECK(json_in(std::string(1'000'000, '[')).is_discarded());
   CHECK(json_in(std::string(100'000, '{') + std::string(100'000, '}')).is_discarded());
 }
 
-TEST_CASE("rules that cannot work are refused when they are read", "[rewards][rules]") {
+TEST_CASE("invalid rules are rejected when they are read", "[rewards][rules]") {
   const auto refused = [](const json& rule) {
     return message_of([&] { read_settings({{"reward_rules", {{"mine", rule}}}}); });
   };
-  CHECK_THAT(refused({{"regex", "("}}), Contains("rule mine of reward_rules: pattern ( is broken"));
+  CHECK_THAT(refused({{"regex", "("}}),
+             Contains("rule mine of reward_rules: pattern ( is invalid"));
   CHECK_THAT(refused({{"regx", "a"}}), Contains("either regex or json"));
   CHECK_THAT(refused({{"regex", "a"}, {"mach", 1}}), Contains("did you mean match?"));
   CHECK_THAT(refused({{"json", "answer"}}), Contains("$.answer.items[0]"));
-  CHECK_THAT(refused({{"json", "$.a"}, {"equals", 1}, {"column", "b"}}), Contains("exclude"));
-  CHECK_THAT(refused({{"regex", "a"}, {"flags", "z"}}), Contains("known are i, m, s and x"));
+  CHECK_THAT(refused({{"json", "$.a"}, {"equals", 1}, {"column", "b"}}),
+             Contains("cannot be used together"));
+  CHECK_THAT(refused({{"regex", "a"}, {"flags", "z"}}), Contains("supported are i, m, s and x"));
   CHECK_THAT(refused(5), Contains("a mapping"));
 }

@@ -29,12 +29,12 @@ model::ModelConfig small_config() {
   return config;
 }
 
-// Keeps what is sent.
+// Keeps the sent packs.
 class Recorder : public servers::Transport {
  public:
   explicit Recorder(std::vector<at::Tensor>& packs) : packs_(packs) {}
-  void join(const StillWanted&) override {}
-  void broadcast(const at::Tensor& bytes, const StillWanted&) override {
+  void join(const CheckServer&) override {}
+  void broadcast(const at::Tensor& bytes, const CheckServer&) override {
     packs_.push_back(bytes.clone());
   }
 
@@ -44,24 +44,24 @@ class Recorder : public servers::Transport {
 
 }  // namespace
 
-TEST_CASE("all weights are sent under the names and in the order that are announced", "[rl]") {
+TEST_CASE("all weights are sent with the announced names and in the announced order", "[rl]") {
   const auto config = small_config();
   const auto comm = comm::join(rendezvous::Contract{}, {.backend = comm::Backend::gloo});
   parallel::Shards shards(config, model::lay_out(config, {}), {}, *comm);
   train::draw_weights(shards, .1, 7);
 
-  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
-  const auto caller = caller_of(server);
+  const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
+  const auto client = client_of(server);
   std::vector<at::Tensor> packs;
-  const auto sync = rl::make_transfer_sync({caller, "M", {.address = "127.0.0.1"}},
+  const auto sync = rl::make_transfer_sync({client, "M", {.address = "127.0.0.1"}},
                                            std::make_unique<Recorder>(packs), shards, *comm);
   CHECK(sync->send(3) == "M");
 
   json info;
-  for (const auto& question : server.asked())
-    if (question.path == "/update_weights") info = json::parse(question.body).at("update_info");
+  for (const auto& request : server.requests())
+    if (request.path == "/update_weights") info = json::parse(request.body).at("update_info");
   const auto& names = info.at("names");
-  CHECK(names.size() == 3 + 9 * 2);  // un-fused, as in the files
+  CHECK(names.size() == 3 + 9 * 2);  // not fused, as in the files
   CHECK(std::ranges::count(names, "model.layers.1.self_attn.q_proj.weight") == 1);
   const auto sent = at::cat(packs).view(at::kBFloat16);
   std::int64_t begin = 0;

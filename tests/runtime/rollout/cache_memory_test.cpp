@@ -4,7 +4,7 @@
 
 using namespace mgpu;
 
-TEST_CASE("the planner's page is the engine's", "[engine]") {
+TEST_CASE("the planner and the engine use the same page size", "[engine]") {
   model::ModelConfig config;
   config.layers = 3;
   config.kv_heads = 2;

@@ -32,8 +32,8 @@ model::ModelConfig small_config() {
   return config;
 }
 
-// Random weights, which are simply there.
-class Kept final : public model::WeightProvider {
+// Random weights that are always available.
+class Kept final : public model::Keeper {
  public:
   explicit Kept(const model::ModelConfig& c) {
     at::manual_seed(7);
@@ -71,14 +71,14 @@ class Kept final : public model::WeightProvider {
 constexpr std::int64_t kNew = 40;
 
 // Prompts of 5, 16, 17 and 33 tokens, three completions each.
-std::vector<rollout::Prompt> prompts() {
-  std::vector<rollout::Prompt> all;
+std::vector<rollout::Request> requests() {
+  std::vector<rollout::Request> all;
   for (const int size : {5, 16, 17, 33}) {
-    rollout::Prompt prompt;
-    for (int i = 0; i < size; ++i) prompt.tokens.push_back((i * 7 + size) % kVocabulary);
+    rollout::Request request;
+    for (int i = 0; i < size; ++i) request.tokens.push_back((i * 7 + size) % kVocabulary);
     for (std::uint64_t i = 0; i < 3; ++i)
-      prompt.seeds.push_back(100 * static_cast<std::uint64_t>(size) + i);
-    all.push_back(std::move(prompt));
+      request.seeds.push_back(100 * static_cast<std::uint64_t>(size) + i);
+    all.push_back(std::move(request));
   }
   return all;
 }
@@ -87,29 +87,30 @@ rollout::EngineOptions options() {
   return {.sequences = 12, .longest = 33 + kNew};
 }
 
-rollout::Wanted wanted() {
-  rollout::Wanted wanted;
-  wanted.most_tokens = kNew;
-  wanted.stop_tokens = {3, 4, 5, 6, 7};  // so that lengths differ
-  return wanted;
+rollout::GenerationSettings settings() {
+  rollout::GenerationSettings all;
+  all.max_tokens = kNew;
+  all.stop_tokens = {3, 4, 5, 6, 7};  // so that lengths differ
+  return all;
 }
 
-using Made = std::vector<std::vector<Completion>>;
+using Completions = std::vector<std::vector<Completion>>;
 
-Made generate(const rollout::EngineOptions& options, const rollout::Wanted& wanted) {
+Completions generate(const rollout::EngineOptions& options,
+                     const rollout::GenerationSettings& settings) {
   const auto config = small_config();
   Kept kept(config);
-  return rollout::Engine(config, options, kept).generate(prompts(), wanted);
+  return rollout::Engine(config, options, kept).generate(requests(), settings);
 }
 
-void check_same(const Made& ours, const Made& theirs) {
+void check_same(const Completions& ours, const Completions& theirs) {
   REQUIRE(ours.size() == theirs.size());
   for (std::size_t p = 0; p < ours.size(); ++p) {
     REQUIRE(ours[p].size() == 3);
     for (std::size_t i = 0; i < 3; ++i) {
       CAPTURE(p, i);
       CHECK(ours[p][i].tokens == theirs[p][i].tokens);
-      CHECK(ours[p][i].ended == theirs[p][i].ended);
+      CHECK(ours[p][i].stop_reason == theirs[p][i].stop_reason);
       REQUIRE(ours[p][i].log_probs.size() == ours[p][i].tokens.size());
       for (std::size_t t = 0; t < ours[p][i].log_probs.size(); ++t)
         CHECK(std::abs(ours[p][i].log_probs[t] - theirs[p][i].log_probs[t]) < 1e-4);
@@ -117,68 +118,69 @@ void check_same(const Made& ours, const Made& theirs) {
   }
 }
 
-TEST_CASE("how many steps go between looks does not change what is made", "[engine]") {
-  auto asked = wanted();
-  asked.repetition_penalty = GENERATE(1.0, 1.3);
-  const auto expected = generate(options(), asked);
+TEST_CASE("the burst size does not change the completions", "[engine]") {
+  auto changed = settings();
+  changed.repetition_penalty = GENERATE(1.0, 1.3);
+  const auto expected = generate(options(), changed);
   std::size_t early = 0;
   for (const auto& group : expected)
-    for (const auto& one : group) early += one.ended == rollout::Ended::by_token ? 1 : 0;
+    for (const auto& one : group)
+      early += one.stop_reason == rollout::StopReason::stop_token ? 1 : 0;
   CHECK(early > 2);  // sequences leave the batch at different times
   for (const std::int64_t burst : {3, 8, 64}) {
     CAPTURE(burst);
     auto several = options();
     several.burst = burst;
     several.sequences = 5;
-    check_same(generate(several, asked), expected);
+    check_same(generate(several, changed), expected);
   }
 }
 
 TEST_CASE("a small cache makes sequences wait and changes nothing else", "[engine]") {
   auto small = options();
-  small.pages = GENERATE(6, 9, 20);  // 33 + 40 tokens take six
-  check_same(generate(small, wanted()), generate(options(), wanted()));
+  small.pages = GENERATE(6, 9, 20);  // 33 + 40 tokens need six
+  check_same(generate(small, settings()), generate(options(), settings()));
 }
 
-TEST_CASE("a cache without room for one sequence is an error", "[engine]") {
+TEST_CASE("a cache that is too small for one sequence is an error", "[engine]") {
   auto small = options();
   small.pages = 5;
-  CHECK_THROWS_WITH(generate(small, wanted()), Contains("no room for one sequence"));
+  CHECK_THROWS_WITH(generate(small, settings()), Contains("too small for one sequence"));
 }
 
-TEST_CASE("pages come back: an engine can generate again and again", "[engine]") {
+TEST_CASE("pages are released: an engine can generate repeatedly", "[engine]") {
   const auto config = small_config();
   Kept kept(config);
   auto small = options();
   small.pages = 6;
   rollout::Engine engine(config, small, kept);
-  const auto first = engine.generate(prompts(), wanted());
-  for (int i = 0; i < 3; ++i) check_same(engine.generate(prompts(), wanted()), first);
+  const auto first = engine.generate(requests(), settings());
+  for (int i = 0; i < 3; ++i) check_same(engine.generate(requests(), settings()), first);
 }
 
-TEST_CASE("a prompt is read once however many completions it has", "[engine]") {
+TEST_CASE("a prompt is prefilled once for all its completions", "[engine]") {
   const auto config = small_config();
   Kept kept(config);
   auto few = options();
   few.sequences = 2;
   rollout::Engine engine(config, few, kept);
   std::int64_t tokens = 0;
-  for (const auto& group : engine.generate(prompts(), wanted()))
+  for (const auto& group : engine.generate(requests(), settings()))
     for (const auto& one : group) tokens += static_cast<std::int64_t>(one.tokens.size());
   CHECK(engine.counts().prompts == 4);
   CHECK(engine.counts().tokens == tokens);
 }
 
-TEST_CASE("prompts that are empty or leave no room are named", "[engine]") {
+TEST_CASE("prompts that are empty or too long are rejected by number", "[engine]") {
   const auto config = small_config();
   Kept kept(config);
   rollout::Engine engine(config, options(), kept);
-  auto all = prompts();
+  auto all = requests();
   all[2].tokens.clear();
-  CHECK_THROWS_WITH(engine.generate(all, wanted()), "prompt 2 is empty");
+  CHECK_THROWS_WITH(engine.generate(all, settings()), "prompt 2 is empty");
   all[2].tokens.assign(34, 1);
-  CHECK_THROWS_WITH(engine.generate(all, wanted()), Contains("prompt 2 has 34 tokens"));
-  CHECK(engine.generate({}, wanted()).empty());
+  CHECK_THROWS_WITH(engine.generate(all, settings()), Contains("prompt 2 has 34 tokens"));
+  CHECK(engine.generate({}, settings()).empty());
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   return (a.to(at::kFloat) - b.to(at::kFloat)).abs().max().item<double>();
 }
 
-// Three sequences of 1, 16 and 37 tokens; the last two have their first page in common, and pages
-// lie in no order.
+// Three sequences of 1, 16 and 37 tokens. The last two share their first page, and the pages are
+// not in order.
 struct Cache {
   explicit Cache(at::ScalarType type)
       : all({at::randn({6, ops::kPageTokens, 2, 24}).to(type),
@@ -42,7 +42,7 @@ Tensor dense(const Tensor& pages, const std::vector<std::int64_t>& of, std::int6
   return at::cat(parts).narrow(0, 0, length).transpose(0, 1).unsqueeze(0).to(at::kFloat);
 }
 
-TEST_CASE("attention over pages is attention over what they hold", "[paged]") {
+TEST_CASE("paged attention equals attention over the contents of the pages", "[paged]") {
   at::manual_seed(3);
   const auto type = GENERATE(at::kFloat, at::kBFloat16);
   const Cache cache(type);
@@ -61,7 +61,7 @@ TEST_CASE("attention over pages is attention over what they hold", "[paged]") {
   }
 }
 
-TEST_CASE("keys and values go where the slots say and nowhere else", "[paged]") {
+TEST_CASE("keys and values are written to their slots and nowhere else", "[paged]") {
   const Cache cache(at::kFloat);
   const auto keys = cache.all.keys.clone(), values = cache.all.values.clone();
   const auto qkv = at::randn({2, (4 + 2 * 2) * 24});

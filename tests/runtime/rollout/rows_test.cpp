@@ -18,7 +18,7 @@ std::vector<std::int32_t> ints(const at::Tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("a GPU's steps have few numbers of rows, a CPU's as many as there are sequences") {
+TEST_CASE("a GPU uses few batch sizes, a CPU exactly the number of sequences") {
   CHECK(rows_for(7, 64, at::kCPU) == 7);
   std::vector<std::int64_t> sizes;
   for (std::int64_t count = 1; count <= 256; ++count) {
@@ -28,11 +28,11 @@ TEST_CASE("a GPU's steps have few numbers of rows, a CPU's as many as there are 
     if (sizes.empty() || sizes.back() != rows) sizes.push_back(rows);
   }
   CHECK(sizes == std::vector<std::int64_t>{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256});
-  CHECK(rows_for(70, 80, at::kCUDA) == 80);  // never more than there can be
+  CHECK(rows_for(70, 80, at::kCUDA) == 80);  // never more than the maximum
   CHECK(rows_for(80, 80, at::kCUDA) == 80);
 }
 
-TEST_CASE("rows that stand for nobody write to nobody's page, also after other sequences") {
+TEST_CASE("padding rows write to page 0, also after other sequences") {
   Rows rows({.rows = 4, .pages = 3, .burst = 2}, at::kCPU);
   const std::vector<std::int32_t> long_one{5, 6, 7}, short_one{9};
   rows.fill({{.token = 1, .position = 40, .drawn = 8, .seed = 11, .pages = &long_one},
@@ -45,22 +45,22 @@ TEST_CASE("rows that stand for nobody write to nobody's page, also after other s
   CHECK(ints(rows.input().positions) == std::vector<std::int32_t>{2, 0, 0, 0});
 }
 
-TEST_CASE("a burst keeps what each step drew, and reads it next") {
+TEST_CASE("a burst stores the sampled tokens and uses them as the next input") {
   Rows rows({.rows = 2, .pages = 1, .burst = 2, .vocabulary = 10}, at::kCPU);
   const std::vector<std::int32_t> page{1};
   rows.fill({{.token = 1, .position = 3, .drawn = 1, .seed = 7, .pages = &page},
              {.token = 2, .position = 5, .drawn = 4, .seed = 8, .pages = &page}});
   for (const int step : {0, 1}) {
-    // Token -1: the logits had no softmax.
+    // Token -1: the logits had no finite softmax.
     rows.draw().tokens.fill_(step == 0 ? 6 : -1);
     rows.draw().log_probs.fill_(-.5 - step);
     rows.advance();
   }
-  const auto made = rows.made();
-  CHECK(made.token(0, 1) == 6);
-  CHECK(made.token(1, 1) == -1);
-  CHECK(made.log_prob(0, 0) == -.5F);
-  CHECK(made.log_prob(1, 0) == -1.5F);
+  const auto results = rows.results();
+  CHECK(results.token(0, 1) == 6);
+  CHECK(results.token(1, 1) == -1);
+  CHECK(results.log_prob(0, 0) == -.5F);
+  CHECK(results.log_prob(1, 0) == -1.5F);
   CHECK(ints(rows.input().tokens) == std::vector<std::int32_t>{0, 0});
   CHECK(ints(rows.input().positions) == std::vector<std::int32_t>{5, 7});
   CHECK(ints(rows.draw().counters) == std::vector<std::int32_t>{3, 6});

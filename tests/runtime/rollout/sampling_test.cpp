@@ -22,7 +22,7 @@ using at::Tensor;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Rows with seeds 0, 1, ... that have drawn `before` tokens.
+// Rows with seeds 0, 1, ... that have sampled `before` tokens.
 ops::Draw draw(const Tensor& logits, const ops::Sampling& sampling, int before = 0) {
   const auto rows = logits.size(0);
   const ops::Draw drawn{at::arange(rows, at::kLong), at::full({rows}, before, at::kInt),
@@ -31,7 +31,7 @@ ops::Draw draw(const Tensor& logits, const ops::Sampling& sampling, int before =
   return drawn;
 }
 
-TEST_CASE("without a temperature the first of the most likely is drawn", "[sampling]") {
+TEST_CASE("with temperature 0 the first of the most likely tokens is sampled", "[sampling]") {
   const auto logits = at::tensor({-3.F, 2.F, 2.F, -kInfinity}).view({1, 4});
   const auto drawn = draw(logits, {.temperature = 0});
   CHECK(drawn.tokens.item<int>() == 1);
@@ -39,7 +39,8 @@ TEST_CASE("without a temperature the first of the most likely is drawn", "[sampl
         1e-6);
 }
 
-TEST_CASE("logits without a finite softmax give no token, and spoil no other row", "[sampling]") {
+TEST_CASE("logits without a finite softmax give no token and do not affect other rows",
+          "[sampling]") {
   const auto bad = GENERATE(kNan, kInfinity);
   const auto logits = at::randn({3, 8});
   const auto alone = draw(logits, {});
@@ -52,7 +53,7 @@ TEST_CASE("logits without a finite softmax give no token, and spoil no other row
   CHECK(draw(at::full({1, 8}, -kInfinity), {}).tokens.item<int>() == -1);
 }
 
-TEST_CASE("a token without any probability is never drawn", "[sampling]") {
+TEST_CASE("a token with probability 0 is never sampled", "[sampling]") {
   auto logits = at::zeros({500, 6});
   for (const int token : {0, 3, 5}) logits.select(1, token).fill_(-kInfinity);
   const auto tokens = draw(logits, {}).tokens;
@@ -63,7 +64,7 @@ TEST_CASE("a token without any probability is never drawn", "[sampling]") {
   }
 }
 
-TEST_CASE("a draw depends on the row's seed and on how many it has drawn", "[sampling]") {
+TEST_CASE("a sample depends on the row's seed and on the number of earlier samples", "[sampling]") {
   const auto logits = at::zeros({64, 1000});
   const auto first = draw(logits, {}).tokens;
   CHECK(first.equal(draw(logits, {}).tokens));
@@ -72,7 +73,7 @@ TEST_CASE("a draw depends on the row's seed and on how many it has drawn", "[sam
   CHECK(first.eq(draw(logits, {}, 1).tokens).sum().item<int>() < 5);
 }
 
-TEST_CASE("tokens that tie with the last one kept stay", "[sampling]") {
+TEST_CASE("tokens that tie with the last kept token are kept", "[sampling]") {
   const auto logits = at::tensor({1.F, 3.F, 1.F, 0.F, 1.F}).repeat({1000, 1});
   const auto sampling = GENERATE(ops::Sampling{.top_k = 2}, ops::Sampling{.top_p = .75});
   const auto tokens = draw(logits, sampling).tokens;

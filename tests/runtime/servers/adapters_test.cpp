@@ -21,70 +21,71 @@ void write(const servers::LoadedAdapter& version) {
 
 }  // namespace
 
-TEST_CASE("a version has a name and a folder of its own, and the one before goes", "[servers]") {
+TEST_CASE("each version has its own name and folder, and the previous one is removed",
+          "[servers]") {
   const TempDir folder;
   const auto below = folder.path("adapters");
-  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
-  const auto caller = caller_of(server);
-  servers::Adapters adapters(caller, below, "vllm serve M", "run");
+  const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
+  const auto client = client_of(server);
+  servers::Adapters adapters(client, below, "vllm serve M", "run");
   const auto first = adapters.next(0);
   write(first);
   adapters.load(first);
-  REQUIRE(server.asked().size() == 1);
-  CHECK(server.asked()[0].path == "/v1/load_lora_adapter");
-  CHECK(json::parse(server.asked()[0].body) ==
+  REQUIRE(server.requests().size() == 1);
+  CHECK(server.requests()[0].path == "/v1/load_lora_adapter");
+  CHECK(json::parse(server.requests()[0].body) ==
         json{{"lora_name", first.name}, {"lora_path", first.folder}, {"load_inplace", false}});
   const auto again = adapters.next(0);
   CHECK(again.name != first.name);
   CHECK(again.folder != first.folder);
   write(again);
   adapters.load(again);
-  REQUIRE(server.asked().size() == 3);
-  CHECK(server.asked()[2].path == "/v1/unload_lora_adapter");
-  CHECK(json::parse(server.asked()[2].body) == json{{"lora_name", first.name}});
+  REQUIRE(server.requests().size() == 3);
+  CHECK(server.requests()[2].path == "/v1/unload_lora_adapter");
+  CHECK(json::parse(server.requests()[2].body) == json{{"lora_name", first.name}});
   CHECK_FALSE(fs::exists(first.folder));
   CHECK(fs::exists(again.folder));
   adapters.finish();
-  CHECK(json::parse(server.asked()[3].body) == json{{"lora_name", again.name}});
+  CHECK(json::parse(server.requests()[3].body) == json{{"lora_name", again.name}});
   CHECK_FALSE(fs::exists(below));
 }
 
-TEST_CASE("what an earlier run left is removed, what others loaded stays", "[servers]") {
+TEST_CASE("adapters of an earlier run are removed, those of others stay", "[servers]") {
   const TempDir folder;
   const auto below = folder.path("adapters");
   write({"old", below + "/old"});
-  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
-  const auto caller = caller_of(server);
-  servers::Adapters adapters(caller, below, "vllm serve M", "run");
+  const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
+  const auto client = client_of(server);
+  servers::Adapters adapters(client, below, "vllm serve M", "run");
   adapters.clean({"M", "", 0, {{"old", below + "/old"}, {"theirs", folder.path("adapters-2/x")}}});
-  REQUIRE(server.asked().size() == 1);
-  CHECK(json::parse(server.asked()[0].body) == json{{"lora_name", "old"}});
+  REQUIRE(server.requests().size() == 1);
+  CHECK(json::parse(server.requests()[0].body) == json{{"lora_name", "old"}});
   CHECK_FALSE(fs::exists(below));
 }
 
-TEST_CASE("an adapter that the server has although the answer was lost is loaded", "[servers]") {
+TEST_CASE("an adapter is loaded if the server has it although the answer was lost", "[servers]") {
   const TempDir folder;
   std::string listed = "other";
-  const HttpServer server([&](const HttpQuestion& question) {
-    if (question.path == "/v1/models")
-      return HttpAnswer{200, json{{"data", {{{"id", "M"}}, {{"id", listed}}}}}.dump()};
-    return HttpAnswer{400, R"({"message":"has already been loaded"})"};
+  const HttpServer server([&](const HttpRequest& request) {
+    if (request.path == "/v1/models")
+      return HttpResponse{200, json{{"data", {{{"id", "M"}}, {{"id", listed}}}}}.dump()};
+    return HttpResponse{400, R"({"message":"has already been loaded"})"};
   });
-  const auto caller = caller_of(server);
-  servers::Adapters adapters(caller, folder.path("adapters"), "vllm serve M", "run");
+  const auto client = client_of(server);
+  servers::Adapters adapters(client, folder.path("adapters"), "vllm serve M", "run");
   const auto version = adapters.next(3);
   CHECK_THAT(message_of([&] { adapters.load(version); }), Contains("has already been loaded"));
   listed = version.name;
   CHECK(message_of([&] { adapters.load(version); }) == "no error");
 }
 
-TEST_CASE("a server that takes no adapters is told how to be started", "[servers]") {
+TEST_CASE("the error of a server without adapter support has the start command", "[servers]") {
   const TempDir folder;
   const HttpServer server(by_path({}));
-  const auto caller = caller_of(server);
-  servers::Adapters adapters(caller, folder.path("adapters"), "vllm serve M", "run");
+  const auto client = client_of(server);
+  servers::Adapters adapters(client, folder.path("adapters"), "vllm serve M", "run");
   const auto version = adapters.next(3);
   CHECK_THAT(message_of([&] { adapters.load(version); }),
-             Contains("does not take the adapter in " + version.folder) &&
+             Contains("cannot load the adapter in " + version.folder) &&
                  Contains("status 404: Not Found") && Contains("vllm serve M"));
 }

@@ -50,7 +50,7 @@ class FakeProc {
 
 }  // namespace
 
-TEST_CASE("who listens at a port is found, with its GPUs", "[servers]") {
+TEST_CASE("processes that listen at a port are found with their GPUs", "[servers]") {
   FakeProc proc;
   proc.add(100, "4711", "HOME=/root\0CUDA_VISIBLE_DEVICES=2,3\0LAST=1\0"s,
            "vllm\0serve\0M\0--tensor-parallel-size\0002\0"s);
@@ -58,12 +58,12 @@ TEST_CASE("who listens at a port is found, with its GPUs", "[servers]") {
   proc.add(102, "4714", "HOME=/root\0"s, "vllm\0-tp=2\0--data_parallel_size\0003\0"s);
   CHECK(listeners(proc.root(), 8000) == std::vector<Listener>{{100, "vllm", "2,3", 2}});
   CHECK(listeners(proc.root(), 8002) == std::vector<Listener>{{102, "vllm", std::nullopt, 6}});
-  CHECK(listeners(proc.root(), 8001).empty());  // somebody whom we may not see
+  CHECK(listeners(proc.root(), 8001).empty());  // a process that we may not inspect
   CHECK(listeners(proc.root(), 9000).empty());
   CHECK(listeners(proc.root() + "/none", 8000).empty());
 }
 
-TEST_CASE("a server without CUDA_VISIBLE_DEVICES has the first GPUs", "[servers]") {
+TEST_CASE("a server without CUDA_VISIBLE_DEVICES uses the first GPUs", "[servers]") {
   using Names = std::vector<std::string>;
   CHECK(first_gpus(std::nullopt, 2) == Names{"0", "1"});
   CHECK(first_gpus("2, 3,5", 2) == Names{"2", "3"});
@@ -74,20 +74,20 @@ TEST_CASE("a server without CUDA_VISIBLE_DEVICES has the first GPUs", "[servers]
   CHECK(gpu_of_rank("4", 1).empty());
 }
 
-TEST_CASE("a GPU that trains and serves is found", "[servers]") {
+TEST_CASE("a GPU that is used for training and serving is found", "[servers]") {
   const std::vector<Listener> two{{7, "vllm", "2,3", 1}, {8, "vllm", std::nullopt, 2}};
-  CHECK(user_of(two, 0, "2")->pid == 7);
-  CHECK(user_of(two, 0, "1")->pid == 8);
-  CHECK(user_of(two, 0, "3") == nullptr);
-  CHECK(user_of(two, 2, "3")->pid == 7);  // it has said that it has two
-  CHECK(user_of(two, 0, "") == nullptr);
-  CHECK(user_of({}, 2, "0") == nullptr);
+  CHECK(listener_on(two, 0, "2")->pid == 7);
+  CHECK(listener_on(two, 0, "1")->pid == 8);
+  CHECK(listener_on(two, 0, "3") == nullptr);
+  CHECK(listener_on(two, 2, "3")->pid == 7);  // the server reported two
+  CHECK(listener_on(two, 0, "") == nullptr);
+  CHECK(listener_on({}, 2, "0") == nullptr);
 }
 
-TEST_CASE("this host is known by its addresses", "[servers]") {
+TEST_CASE("this host is recognised by its addresses", "[servers]") {
   CHECK(is_this_host("127.0.0.1"));
   CHECK(is_this_host("127.1.2.3"));
   CHECK(is_this_host("localhost"));
   CHECK(is_this_host("0.0.0.0"));
-  CHECK_FALSE(is_this_host("192.0.2.1"));  // an address of documents
+  CHECK_FALSE(is_this_host("192.0.2.1"));  // reserved for documentation
 }

@@ -6,23 +6,23 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/servers/caller.hpp"
+#include "runtime/servers/server_client.hpp"
 #include "tests/support/http_server.hpp"
 
 namespace mgpu::tests {
 
 using nlohmann::json;
 
-// Answers by path; 404 for any other.
-inline HttpServer::Respond by_path(std::map<std::string, HttpAnswer> known) {
-  return [known = std::move(known)](const HttpQuestion& question) {
-    const auto found = known.find(question.path);
-    return found == known.end() ? HttpAnswer{404, R"({"detail":"Not Found"})"} : found->second;
+// Answers by path; 404 for any other path.
+inline HttpServer::Respond by_path(std::map<std::string, HttpResponse> known) {
+  return [known = std::move(known)](const HttpRequest& request) {
+    const auto found = known.find(request.path);
+    return found == known.end() ? HttpResponse{404, R"({"detail":"Not Found"})"} : found->second;
   };
 }
 
-inline servers::Caller caller_of(const HttpServer& server, const std::string& path = "") {
-  return servers::Caller(http::address_of(server.url() + path), {.tries = 3, .pause = {}});
+inline servers::ServerClient client_of(const HttpServer& server, const std::string& path = "") {
+  return servers::ServerClient(http::address_of(server.url() + path), {.tries = 3, .pause = {}});
 }
 
 inline std::string message_of(const std::function<void()>& call) {

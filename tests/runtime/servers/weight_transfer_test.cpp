@@ -17,14 +17,14 @@ using servers::SentTensor;
 
 namespace {
 
-// What both sides of a transfer share in the test.
+// State shared by both sides of a transfer in the test.
 struct Workers {
   std::mutex mutex;
   std::condition_variable changed;
   bool joined = false;
   std::vector<at::Tensor> packs;
 
-  void tell(const std::function<void()>& change) {
+  void update(const std::function<void()>& change) {
     const std::scoped_lock lock(mutex);
     change();
     changed.notify_all();
@@ -37,24 +37,24 @@ struct Workers {
 
 class FakeTransport : public servers::Transport {
  public:
-  explicit FakeTransport(Workers& workers, bool deaf = false) : workers_(workers), deaf_(deaf) {}
-  void join(const StillWanted& still_wanted) override {
-    while (deaf_) still_wanted();
-    workers_.tell([&] { workers_.joined = true; });
+  explicit FakeTransport(Workers& workers, bool hangs = false) : workers_(workers), hangs_(hangs) {}
+  void join(const CheckServer& check_server) override {
+    while (hangs_) check_server();
+    workers_.update([&] { workers_.joined = true; });
   }
-  void broadcast(const at::Tensor& bytes, const StillWanted& still_wanted) override {
-    while (deaf_) still_wanted();
-    workers_.tell([&] { workers_.packs.push_back(bytes.clone()); });
+  void broadcast(const at::Tensor& bytes, const CheckServer& check_server) override {
+    while (hangs_) check_server();
+    workers_.update([&] { workers_.packs.push_back(bytes.clone()); });
   }
 
  private:
   Workers& workers_;
-  bool deaf_;
+  bool hangs_;
 };
 
 std::vector<std::string> paths(const HttpServer& server) {
   std::vector<std::string> paths;
-  for (const auto& question : server.asked()) paths.push_back(question.path);
+  for (const auto& request : server.requests()) paths.push_back(request.path);
   return paths;
 }
 
@@ -86,17 +86,17 @@ TEST_CASE("a pack takes tensors until it has more than its bytes", "[servers]") 
 TEST_CASE("weights are announced, sent in packs and put in their places", "[servers]") {
   Workers workers;
   std::size_t expected = 2;
-  const HttpServer server([&](const HttpQuestion& question) {
+  const HttpServer server([&](const HttpRequest& request) {
     // As a server does, it answers when its workers have what was announced.
-    if (question.path == "/init_weight_transfer_engine")
+    if (request.path == "/init_weight_transfer_engine")
       workers.wait([&] { return workers.joined; });
-    if (question.path == "/update_weights")
+    if (request.path == "/update_weights")
       workers.wait([&] { return workers.packs.size() == expected; });
-    return HttpAnswer{};
+    return HttpResponse{};
   });
   const bool at_init = GENERATE(true, false);
-  const servers::Meeting meeting{"10.0.0.1", 51216, 4, at_init};
-  servers::WeightTransfer transfer(caller_of(server), meeting, kTensors,
+  const servers::TransferGroup group{"10.0.0.1", 51216, 4, at_init};
+  servers::WeightTransfer transfer(client_of(server), group, kTensors,
                                    std::make_unique<FakeTransport>(workers), 16);
   const auto send = [&] {
     transfer.begin();
@@ -107,7 +107,7 @@ TEST_CASE("weights are announced, sent in packs and put in their places", "[serv
   CHECK(paths(server) == std::vector<std::string>{"/init_weight_transfer_engine",
                                                   "/start_weight_update", "/update_weights",
                                                   "/finish_weight_update", "/reset_prefix_cache"});
-  const auto asked = server.asked();
+  const auto asked = server.requests();
   json init{{"master_address", "10.0.0.1"},
             {"master_port", 51216},
             {"rank_offset", 1},
@@ -137,18 +137,18 @@ TEST_CASE("weights are announced, sent in packs and put in their places", "[serv
   CHECK(paths(server).size() == 9);  // the group is formed once
 }
 
-TEST_CASE("a server that gives up a transfer is not waited for", "[servers]") {
+TEST_CASE("the transfer ends with an error if the server gives up", "[servers]") {
   const std::string path = GENERATE("/init_weight_transfer_engine", "/start_weight_update",
                                     "/update_weights", "/finish_weight_update");
   CAPTURE(path);
   Workers workers;
-  const HttpServer server([&](const HttpQuestion& question) {
-    return question.path == path ? HttpAnswer{500, R"({"error":{"message":"no such tensor"}})"}
-                                 : HttpAnswer{};
+  const HttpServer server([&](const HttpRequest& request) {
+    return request.path == path ? HttpResponse{500, R"({"error":{"message":"no such tensor"}})"}
+                                : HttpResponse{};
   });
-  const bool deaf = path == "/init_weight_transfer_engine";
-  servers::WeightTransfer transfer(caller_of(server), {"127.0.0.1"}, {{"a", {2}}},
-                                   std::make_unique<FakeTransport>(workers, deaf), 16);
+  const bool hangs = path == "/init_weight_transfer_engine";
+  servers::WeightTransfer transfer(client_of(server), {"127.0.0.1"}, {{"a", {2}}},
+                                   std::make_unique<FakeTransport>(workers, hangs), 16);
   const auto send = [&] {
     transfer.begin();
     transfer.add("a", at::arange(2));
@@ -156,13 +156,13 @@ TEST_CASE("a server that gives up a transfer is not waited for", "[servers]") {
   };
   CHECK_THAT(message_of(send),
              Contains(server.url() + path + " answered with status 500: no such tensor"));
-  CHECK(std::ranges::count(paths(server), path) == 1);  // half a transfer is not asked for again
+  CHECK(std::ranges::count(paths(server), path) == 1);  // a partial transfer is not retried
 }
 
-TEST_CASE("tensors come in the order in which they were announced", "[servers]") {
+TEST_CASE("tensors must be added in the announced order", "[servers]") {
   Workers workers;
-  const HttpServer server([](const HttpQuestion&) { return HttpAnswer{}; });
-  servers::WeightTransfer transfer(caller_of(server), {"127.0.0.1"}, kTensors,
+  const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
+  servers::WeightTransfer transfer(client_of(server), {"127.0.0.1"}, kTensors,
                                    std::make_unique<FakeTransport>(workers));
   transfer.begin();
   CHECK_THROWS_AS(transfer.add("q", value_of(1)), std::logic_error);
@@ -171,7 +171,7 @@ TEST_CASE("tensors come in the order in which they were announced", "[servers]")
   CHECK_THROWS_AS(transfer.finish(), std::logic_error);
 }
 
-TEST_CASE("the id of NCCL is pickled for the type that vLLM's workers know", "[servers]") {
+TEST_CASE("the NCCL id is pickled as the type that vLLM's workers expect", "[servers]") {
   std::array<char, 128> id{};
   for (std::size_t i = 0; i < id.size(); ++i) id[i] = static_cast<char>(i);
   const auto pickle = servers::pickled_id(id);
@@ -181,7 +181,7 @@ TEST_CASE("the id of NCCL is pickled for the type that vLLM's workers know", "[s
   CHECK(pickle.back() == '.');
 }
 
-TEST_CASE("a server on this host is told an address of this host", "[servers]") {
-  CHECK(servers::address_towards("127.0.0.1") == "127.0.0.1");
-  CHECK(servers::address_towards("localhost").find_first_of(".:") != std::string::npos);
+TEST_CASE("a server on this host gets an address of this host", "[servers]") {
+  CHECK(servers::local_address_for("127.0.0.1") == "127.0.0.1");
+  CHECK(servers::local_address_for("localhost").find_first_of(".:") != std::string::npos);
 }

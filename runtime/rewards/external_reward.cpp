@@ -1,4 +1,4 @@
-#include "runtime/rewards/outside.hpp"
+#include "runtime/rewards/external_reward.hpp"
 
 #include <fmt/format.h>
 
@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kShown = 160;  // bytes of what others wrote
+constexpr std::size_t kShown = 160;  // bytes shown of an answer
 
-// A row without a prompt of its own has had one made of its question, as messages.
+// The prompt of a row without a `prompt` column was built from its question, as messages.
 bool is_conversation(const json& row) {
   const auto prompt = row.find("prompt");
   return prompt == row.end() || prompt->is_array();
@@ -33,104 +33,109 @@ json prompt_of(const json& row) {
   return nullptr;
 }
 
-json completion_of(const Scored& s) {
+json completion_of(const CompletionView& s) {
   std::string text(s.completion);
   if (!is_conversation(*s.row)) return text;
   return json::array({{{"role", "assistant"}, {"content", std::move(text)}}});
 }
 
-class Asking : public Reward {
+class EndpointReward : public Reward {
  public:
-  Asking(std::string name, std::unique_ptr<Correspondent> who, const Settings& settings)
+  EndpointReward(std::string name, std::unique_ptr<ScoringEndpoint> endpoint,
+                 const Settings& settings)
       : name_(std::move(name)),
-        who_(std::move(who)),
+        endpoint_(std::move(endpoint)),
         limit_(settings.reward_timeout),
         on_error_(settings.reward_on_error) {}
 
   const std::string& name() const override { return name_; }
 
-  std::vector<Score> score(std::span<const Scored> completions) override {
+  std::vector<Score> score(std::span<const CompletionView> completions) override {
     std::map<std::size_t, std::vector<std::size_t>> groups;
     for (std::size_t i = 0; i < completions.size(); ++i) groups[completions[i].group].push_back(i);
     std::vector<Score> scores(completions.size());
     for (const auto& [group, members] : groups) {
-      std::vector<const Scored*> asked;
-      for (const auto i : members) asked.push_back(&completions[i]);
-      const auto given = ask(asked);
-      for (std::size_t i = 0; i < members.size(); ++i) scores[members[i]] = given[i];
+      std::vector<const CompletionView*> views;
+      for (const auto i : members) views.push_back(&completions[i]);
+      const auto group_scores = score_group(views);
+      for (std::size_t i = 0; i < members.size(); ++i) scores[members[i]] = group_scores[i];
     }
     return scores;
   }
 
  private:
-  std::vector<Score> ask(const std::vector<const Scored*>& group) {
+  std::vector<Score> score_group(const std::vector<const CompletionView*>& group) {
     const auto limit = limit_ * static_cast<long>(group.size());
     try {
-      const auto answer = who_->ask(question_of(group), std::chrono::steady_clock::now() + limit);
-      return scores_in(answer, group.size());
+      const auto answer =
+          endpoint_->request(request_line(group), std::chrono::steady_clock::now() + limit);
+      return parse_scores(answer, group.size());
     } catch (const std::runtime_error& e) {
       const RewardError error(name_, e.what());
       if (on_error_ == OnError::stop) throw error;
-      if (!told_)
-        fmt::print(stderr, "warning: {}; its completions get no score (reward_on_error: none)\n",
-                   error.what());
-      told_ = true;
+      if (!warned_)
+        fmt::print(
+            stderr,
+            "warning: {}; the completions of this group have no score (reward_on_error: none)\n",
+            error.what());
+      warned_ = true;
       return std::vector<Score>(group.size());
     }
   }
 
   std::string name_;
-  std::unique_ptr<Correspondent> who_;
+  std::unique_ptr<ScoringEndpoint> endpoint_;
   std::chrono::milliseconds limit_;
   OnError on_error_;
-  bool told_ = false;
+  bool warned_ = false;
 };
 
 // ./my_rewards.py:fn
-std::unique_ptr<Correspondent> python_function(const std::string& name, const Settings& settings) {
+std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
+                                                 const Settings& settings) {
   const auto colon = name.rfind(':');
   const auto function = name.substr(colon + 1);
   std::filesystem::path file = name.substr(0, colon);
   if (file.is_relative() && !settings.folder.empty()) file = settings.folder / file;
   if (function.empty())
-    throw std::runtime_error(fmt::format("reward {}: the name of a function is missing behind :",
+    throw std::runtime_error(fmt::format("reward {}: the function name after the colon is missing",
                                          rendezvous::shown(name)));
   if (!std::filesystem::is_regular_file(file))
     throw std::runtime_error(
-        fmt::format("reward {}: there is no file {}", rendezvous::shown(name), file.string()));
+        fmt::format("reward {}: file {} does not exist", rendezvous::shown(name), file.string()));
   return std::make_unique<Child>(
       ChildProgram{.argv = {settings.reward_python, "-c", kPythonProgram, file.string(), function},
-                   .announces = true});
+                   .announces_ready = true});
 }
 
 }  // namespace
 
-std::string question_of(std::span<const Scored* const> group) {
+std::string request_line(std::span<const CompletionView* const> group) {
   json columns = json::object();
   for (const auto* s : group)
     for (const auto& [column, value] : s->row->items())
       if (column != "prompt" && column != "completion" && !columns.contains(column))
         columns[column] = json::array();
-  json question = {{"prompts", json::array()},
-                   {"completions", json::array()},
-                   {"completion_ids", json::array()},
-                   {"truncated", json::array()}};
+  json request = {{"prompts", json::array()},
+                  {"completions", json::array()},
+                  {"completion_ids", json::array()},
+                  {"truncated", json::array()}};
   for (const auto* s : group) {
-    question["prompts"].push_back(prompt_of(*s->row));
-    question["completions"].push_back(completion_of(*s));
-    question["completion_ids"].push_back(std::vector<int>(s->ids.begin(), s->ids.end()));
-    question["truncated"].push_back(s->truncated);
+    request["prompts"].push_back(prompt_of(*s->row));
+    request["completions"].push_back(completion_of(*s));
+    request["completion_ids"].push_back(std::vector<int>(s->ids.begin(), s->ids.end()));
+    request["truncated"].push_back(s->truncated);
     for (auto& [column, values] : columns.items())
       values.push_back(s->row->contains(column) ? (*s->row)[column] : json());
   }
-  question["columns"] = std::move(columns);
-  return question.dump(-1, ' ', false, json::error_handler_t::replace);
+  request["columns"] = std::move(columns);
+  return request.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::vector<Score> scores_in(const std::string& answer, std::size_t count) {
+std::vector<Score> parse_scores(const std::string& answer, std::size_t count) {
   const auto parsed = json::parse(answer, nullptr, false);
   if (parsed.is_discarded())
-    throw std::runtime_error("its answer is no JSON: " + rendezvous::shown(answer, kShown));
+    throw std::runtime_error("its answer is not JSON: " + rendezvous::shown(answer, kShown));
   if (parsed.is_object() && parsed.contains("error"))
     throw std::runtime_error("it failed: " +
                              rendezvous::shown(parsed["error"].is_string()
@@ -143,7 +148,7 @@ std::vector<Score> scores_in(const std::string& answer, std::size_t count) {
   const auto& list = parsed["scores"];
   if (list.size() != count)
     throw std::runtime_error(
-        fmt::format("it gave {} scores for {} completions", list.size(), count));
+        fmt::format("it returned {} scores for {} completions", list.size(), count));
   std::vector<Score> scores;
   for (const auto& value : list) {
     if (value.is_null()) {
@@ -151,38 +156,40 @@ std::vector<Score> scores_in(const std::string& answer, std::size_t count) {
       continue;
     }
     if (!value.is_number() || !std::isfinite(value.get<double>()))
-      throw std::runtime_error(fmt::format("its score of completion {} is {}, no finite number",
+      throw std::runtime_error(fmt::format("its score of completion {} is {}, not a finite number",
                                            scores.size() + 1, rendezvous::shown(value.dump())));
     scores.push_back(value.get<double>());
   }
   return scores;
 }
 
-std::unique_ptr<Reward> make_asking_reward(std::string name, std::unique_ptr<Correspondent> who,
-                                           const Settings& settings) {
-  return std::make_unique<Asking>(std::move(name), std::move(who), settings);
+std::unique_ptr<Reward> make_endpoint_reward(std::string name,
+                                             std::unique_ptr<ScoringEndpoint> endpoint,
+                                             const Settings& settings) {
+  return std::make_unique<EndpointReward>(std::move(name), std::move(endpoint), settings);
 }
 
-std::unique_ptr<Reward> make_outside_reward(const std::string& name, const Settings& settings) {
+std::unique_ptr<Reward> make_external_reward(const std::string& name, const Settings& settings) {
   if (name.starts_with("cmd:")) {
     const auto program = name.substr(
         name.find_first_not_of(' ', 4) == name.npos ? name.size() : name.find_first_not_of(' ', 4));
-    if (program.empty()) throw std::runtime_error("reward cmd: has no program behind it");
-    return make_asking_reward(name,
-                              std::make_unique<Child>(ChildProgram{
-                                  .argv = {"/bin/sh", "-c", "exec " + program},
-                                  .folder = settings.folder,
-                              }),
-                              settings);
+    if (program.empty()) throw std::runtime_error("reward cmd: has no program after the colon");
+    return make_endpoint_reward(name,
+                                std::make_unique<Child>(ChildProgram{
+                                    .argv = {"/bin/sh", "-c", "exec " + program},
+                                    .folder = settings.folder,
+                                }),
+                                settings);
   }
   if (name.starts_with("http://"))
-    return make_asking_reward(name, make_http_correspondent(name), settings);
+    return make_endpoint_reward(name, make_http_endpoint(name), settings);
   if (name.starts_with("https://"))
-    throw std::runtime_error(fmt::format(
-        "reward {}: https is not spoken; put a proxy on this machine before it and use http",
-        rendezvous::shown(name)));
+    throw std::runtime_error(
+        fmt::format("reward {}: https is not supported; use http to a proxy on this machine that "
+                    "forwards to it",
+                    rendezvous::shown(name)));
   if (name.find(".py:") != name.npos)
-    return make_asking_reward(name, python_function(name, settings), settings);
+    return make_endpoint_reward(name, make_python_endpoint(name, settings), settings);
   return nullptr;
 }
 

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/rewards/reward.hpp"
+#include "runtime/rewards/settings.hpp"
+
+// Rewards that are computed outside this process. A request is one line of JSON, and so is its
+// answer. docs/rewards.md describes the lines.
+namespace mgpu::rewards {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// A program, Python function or server that scores completions. Failures are std::runtime_error;
+// the caller adds the reward's name.
+class ScoringEndpoint {
+ public:
+  ScoringEndpoint() = default;
+  ScoringEndpoint(const ScoringEndpoint&) = delete;
+  ScoringEndpoint& operator=(const ScoringEndpoint&) = delete;
+  virtual ~ScoringEndpoint() = default;
+
+  // Sends a line and returns the answer, both without their newline. A failed request leaves no
+  // data behind for the next one.
+  virtual std::string request(const std::string& line, Deadline deadline) = 0;
+};
+
+// The request for the completions of one group.
+std::string request_line(std::span<const CompletionView* const> group);
+
+// Parses the scores of an answer. Throws if the answer is an error, has another number of scores
+// than `count` or contains something that is not a finite number or null.
+std::vector<Score> parse_scores(const std::string& answer, std::size_t count);
+
+// FILE.py:FUNCTION, cmd: PROGRAM, http://HOST:PORT/PATH; null for any other name.
+std::unique_ptr<Reward> make_external_reward(const std::string& name, const Settings& settings);
+
+// A reward that requests the scores of one group after the other. After a failure it throws or,
+// with reward_on_error none, gives that group no scores and warns once on stderr.
+std::unique_ptr<Reward> make_endpoint_reward(std::string name,
+                                             std::unique_ptr<ScoringEndpoint> endpoint,
+                                             const Settings& settings);
+
+std::unique_ptr<ScoringEndpoint> make_http_endpoint(const std::string& url);
+
+}  // namespace mgpu::rewards
