@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the release, measures mgpu-run beside the wheel's torchrun, and prints a page for
-# docs/benchmarks: the machine, the date, the commit and the table. Takes 10 to 15 minutes.
+# Builds the release, measures mgpu-run against the torchrun of the pinned torch, and prints a page
+# for docs/benchmarks: the machine, the date, the commit and the table. Takes 10 to 15 minutes.
 #   scripts/bench.sh                      everything
-#   scripts/bench.sh --torchrun-runs 10   fewer runs of torchrun, which takes seconds for each
+#   scripts/bench.sh --torchrun-runs 10   fewer runs of torchrun, each of which takes seconds
 #   scripts/bench.sh --quick              3 runs of each, two minutes
-# What the script says of its progress goes to stderr. Ends with 1 if a bar is missed.
+# Progress goes to stderr. The exit status is 1 if a limit is missed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 {
