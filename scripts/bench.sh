@@ -18,6 +18,8 @@ commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo "not known")
 [ -z "$(git status --porcelain -- :!docs/benchmarks 2>/dev/null)" ] || commit="$commit with changes"
 
 cat <<PAGE
+# The launcher beside torchrun
+
 | | |
 | --- | --- |
 | date | $(date -u +%F) |
@@ -34,7 +36,7 @@ python3 tests/bench/launcher_bench.py --mgpu-run build/bin/mgpu-run \
   --torchrun "$(dirname "$python")/torchrun" --store-bench build/bin/store_bench "$@" ||
   status=1
 
-printf '\n## Many nodes\n\n'
+printf '\n## Multi-node jobs\n\n'
 build/bin/nodes_bench || status=1
 echo
 if [ "$(id -u)" = 0 ]; then
