@@ -45,6 +45,12 @@ def why_not():
     return None
 
 
+# Seconds by which the monotonic clocks of three hosts are ahead of ours: one of them by about a day.
+# None is negative: the kernel refuses a clock that would read less than zero, as it would on a
+# machine that booted minutes ago.
+CLOCKS_APART = (3000, 93000, 0)
+
+
 def has_clocks():
     """Whether hosts can have clocks of their own."""
     return "--time" in SPACES
@@ -77,6 +83,8 @@ class Space:
     """A set of namespaces, kept by a process that sleeps in it."""
 
     def __init__(self, clock=0):
+        if clock < 0:
+            raise ValueError(f"clock {clock}: a host's clock can only be ahead of ours")
         clocks = ["--monotonic", str(clock), "--boottime", str(clock)] if clock else []
         self._holder = subprocess.Popen(
             [*WITH_US, "unshare", *SPACES, *clocks, "sleep", "infinity"],
@@ -98,6 +106,11 @@ class Space:
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stderr.strip()}")
         return done.stdout
+
+    def clock_ahead(self):
+        """By how many seconds CLOCK_MONOTONIC is ahead of ours here, as a process reads it."""
+        read = "import time; print(time.monotonic())"
+        return float(self.call(sys.executable, "-S", "-E", "-c", read)) - time.monotonic()
 
     def pids(self):
         """The processes that are here, but for the one that holds the place."""

@@ -78,6 +78,8 @@ class NodesTest(JobTest):
         self.agents = []
         self.net = Net(self.hosts + self.servers, self.second_nic, self.clocks)
         self.addCleanup(self._end_agents)
+        for host, ahead in zip(self.net.hosts, self.clocks):
+            self.assertAlmostEqual(host.clock_ahead(), ahead, delta=5, msg=host.name)
         self.token = self.write("token", "a secret of this test, 32 bytes or more\n", 0o600)
         self.counts = self.dir / "counts"
         self.counts.mkdir()

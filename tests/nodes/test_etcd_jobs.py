@@ -1,5 +1,6 @@
 """Jobs whose leader is elected over etcd: no node is indispensable, nor is one member of etcd."""
 
+import json
 import os
 import re
 import signal
@@ -70,6 +71,29 @@ class OverEtcd(NodesTest):
         self.assertLess(time.monotonic() - start, self.lease() + self.keep_alive + self.grace + SLACK)
         self.assertNotIn(f"host{host}", after.hosts)
         return after
+
+
+class OldState(OverEtcd):
+    """What commit 263596c left in etcd: the format does not change."""
+
+    STATE = '{"job":7,"left":0,"nodes":3,"oom_count":0,"restarts":1,"rounds":4}'
+
+    def test_a_job_continues_from_the_state_that_an_agent_of_263596c_left(self):
+        self.etcd.ctl("put", "/mgpu-run/job/state", self.STATE)
+        self.job()
+        saved = json.loads(self.key("state"))
+        self.assertEqual((saved["job"], saved["rounds"]), (7, 5))
+        # Agents that have not seen the job before count restarts anew.
+        self.assertEqual(saved, {"job": 7, "left": 0, "nodes": 3, "oom_count": 0, "restarts": 0,
+                                 "rounds": 5})
+        self.end_all()
+
+    def test_a_new_agent_begins_another_job_where_the_old_one_has_ended(self):
+        self.etcd.ctl("put", "/mgpu-run/job/state", self.STATE.replace("}", ',"ended":3}'))
+        world = self.job()
+        self.assertEqual(world.restarts, 0)
+        self.assertNotEqual(json.loads(self.key("state"))["job"], 7)
+        self.end_all()
 
 
 class Formation(OverEtcd):

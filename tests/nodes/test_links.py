@@ -76,7 +76,7 @@ class Slow(NodesTest):
 @unittest.skipIf(not netns.has_clocks(), "this kernel has no time namespaces")
 class Clocks(NodesTest):
     hosts = 3
-    clocks = (0, 90000, -3000)
+    clocks = netns.CLOCKS_APART
 
     def test_clocks_that_are_a_day_apart_disturb_nobody(self):
         agents = self.all_agents("2:3")

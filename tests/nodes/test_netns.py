@@ -252,10 +252,13 @@ class Processes(NetTest):
     def test_hosts_have_clocks_of_their_own(self):
         if not netns.has_clocks():
             self.skipTest("this kernel has no time namespaces")
-        net = self.net(3, clocks=[0, 5000, -1000])
-        for host in net.hosts:
-            told = host.run([*PYTHON, "import time; print(time.monotonic())"]).stdout
-            self.assertAlmostEqual(float(told) - time.monotonic(), host.clock, delta=5)
+        net = self.net(3, clocks=netns.CLOCKS_APART)
+        for host, ahead in zip(net.hosts, netns.CLOCKS_APART, strict=True):
+            self.assertAlmostEqual(host.clock_ahead(), ahead, delta=5)
+
+    def test_a_clock_behind_ours_is_refused_because_a_fresh_machine_could_not_set_it(self):
+        with self.assertRaisesRegex(ValueError, "clock -1: a host's clock can only be ahead"):
+            self.net(1, clocks=[-1])
 
     def test_nothing_is_left_when_the_net_is_closed(self):
         net = self.net(2)
