@@ -5,5 +5,5 @@
 #   scripts/test.sh cli     one stage; --help names them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-case " $* " in *" --help "* | *" -h "*) ;; *) scripts/setup.sh --tests --torch ;; esac
+case " $* " in *" --help "* | *" -h "*) ;; *) scripts/prepare.sh --tests ;; esac
 exec python3 scripts/run_tests.py "$@"

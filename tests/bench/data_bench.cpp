@@ -1,5 +1,5 @@
-// Measures the data room on rows made up here: data_bench [ROWS [TOKENIZER]]. One line a figure.
-// Without a tokenizer's folder the encoder is a toy, so that all but the tokenizer is measured.
+// Measures the data component on generated rows: data_bench [ROWS [TOKENIZER]]. A line per figure.
+// Without a tokenizer's folder the encoder is trivial, so all but the tokenizer is measured.
 
 #include <time.h>
 
@@ -27,7 +27,7 @@ using namespace mgpu;
 namespace {
 
 struct Time {
-  double wall = 0, cpu = 0;  // seconds; cpu is that of all threads, whoever else uses the machine
+  double wall = 0, cpu = 0;  // seconds; cpu is that of all threads of this process
 };
 
 double cpu_seconds() {
@@ -45,7 +45,7 @@ Time timed(Work work) {
           cpu_seconds() - cpu};
 }
 
-// Conversations whose lengths are spread as in data sets of instructions: median 150 bytes.
+// Conversations with lengths distributed as in instruction datasets: median 150 bytes.
 void write_rows(const std::string& path, std::size_t rows) {
   std::ofstream out(path, std::ios::binary);
   std::mt19937 random(1);

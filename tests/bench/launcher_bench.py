@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures mgpu-run beside torchrun, in turn on the same machine, and prints a markdown table.
+"""Measures mgpu-run and torchrun in turn on the same machine and prints a markdown table.
 
 scripts/bench.sh runs all of it. Progress goes to stderr, the table to stdout; the exit status is 1
-if a bar is missed. docs/benchmarks/README.md says what each row means.
+if a limit is missed. docs/benchmarks/README.md explains each row.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT = 120  # seconds for anything that is waited for
-# With GPUs in sight, more ranks than GPUs would be refused; the workers here need none.
+LIMIT = 120  # seconds to wait for anything
+# If GPUs were visible, more ranks than GPUs would be rejected; the workers here need none.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items()
                   if not name.startswith(("PET_", "MGPU_", "TORCHELASTIC_"))},
                "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -29,7 +29,7 @@ Row = collections.namedtuple("Row", "what bar ours theirs ratio met")
 
 
 class Launcher:
-    """mgpu-run or torchrun, started as a shell would, but without the cost of forking Python."""
+    """mgpu-run or torchrun, started as by a shell, without the cost of forking Python."""
 
     def __init__(self, name, command, scratch):
         self.name, self.command, self.scratch = name, command, scratch
@@ -45,7 +45,7 @@ class Launcher:
             (os.POSIX_SPAWN_DUP2, 1, 2)])
 
     def expect(self, pid, status):
-        """Waits for the launcher's end; the moment of it."""
+        """Waits for the end of the launcher and returns its time."""
         signal.alarm(LIMIT)
         _, raw = os.waitpid(pid, 0)
         ended = time.monotonic_ns()
@@ -62,7 +62,7 @@ def seconds_of_true(launcher):
 
 
 def stamps(launcher, ranks, restarts, status):
-    """The times that the ranks of a job with one death noted, and when the launcher had ended."""
+    """The times that the ranks of a job with one failure wrote, and the end of the launcher."""
     file = launcher.scratch / "stamps"
     file.unlink(missing_ok=True)
     ended = launcher.expect(
@@ -97,7 +97,7 @@ def children_of(pid):
 
 
 class QuietJob:
-    """Eight workers that sleep. `own` are the launcher's processes, the guard included."""
+    """A job of eight sleeping workers. `own`: the processes of the launcher and its guard."""
 
     def __init__(self, launcher):
         self.launcher = launcher
@@ -120,7 +120,7 @@ class QuietJob:
                 for kind in ("Rss", "Pss")]
 
     def cpu_seconds(self):
-        """CPU time so far, to the nanosecond where the kernel counts so, else to its tick."""
+        """CPU time so far, in nanoseconds if the kernel counts them, else in ticks."""
         total = 0
         for pid in self.own:
             tasks = [int(file.read_text().split()[0])
@@ -145,7 +145,7 @@ def memory(launcher):
 
 
 def quiet_cpu(launchers, span):
-    """CPU seconds that each spends while its workers sleep, all at the same time."""
+    """CPU seconds that each launcher uses while its workers sleep, all at the same time."""
     jobs = [QuietJob(launcher) for launcher in launchers]
     time.sleep(1)
     before = [job.cpu_seconds() for job in jobs]
@@ -157,7 +157,7 @@ def quiet_cpu(launchers, span):
 
 
 def in_turn(title, measure, ours, theirs, counts):
-    """Medians of ours, theirs, ours, theirs ... so that both meet the same machine."""
+    """Medians of ours, theirs, ours, theirs ... so that both run under the same load."""
     results = ([], [])
     for run in range(max(counts)):
         for launcher, count, found in zip((ours, theirs), counts, results):
@@ -199,7 +199,7 @@ def launcher_rows(ours, theirs, counts, quiet_span):
 
 
 def store_rows(program, python, runs):
-    """What store_bench finds beside the wheel's own server."""
+    """The rows of store_bench, next to the server of the torch wheel."""
     server = subprocess.Popen([python, "-B", HERE / "store_libuv_server.py"], text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT)
     try:
@@ -242,7 +242,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         ours = Launcher("mgpu-run", [options.mgpu_run], scratch)
-        # --standalone: without it every torchrun of the machine wants port 29500.
+        # --standalone: without it every torchrun on the machine uses port 29500.
         theirs = Launcher("torchrun", [options.torchrun, "--standalone"], scratch)
         ours.stamp = theirs.stamp = options.stamp or pathlib.Path(options.mgpu_run).parent / "stamp"
         rows = list(launcher_rows(ours, theirs, (options.runs, options.torchrun_runs),

@@ -1,18 +1,18 @@
-// How fast a job of many nodes forms, and what it costs its leader.
+// How fast a multi-node job forms, and what it costs its leader.
 //
 //   nodes_bench [--agents N] [--runs N] [--window N] [--steady SECONDS] [--loss PERCENT]
 //
-// N agents, all in this process and all coming at once (or so many at a time), join a leader in
-// another process: launcher::Leader on its loop, as mgpu-run runs it. They prove themselves, join,
-// send signs of life as datagrams and come back when they are turned away, as agents do; they
+// N agents, all in this process and connecting at once (or a window at a time), join a leader in
+// another process: launcher::Leader on its event loop, as in mgpu-run. They authenticate, join,
+// send heartbeats as datagrams and reconnect when they are rejected, as agents do; they
 // start no ranks.
 //
 // form: from the first connect until the last agent has its Begin.
-// failure: from one agent's Failing, over the Stop and NodeEnded of all, until the last has its
+// failure: from one agent's Failing, through the Stop and NodeEnded of all, until the last has its
 //   next Begin. 8 ranks on each.
-// steady: the leader's CPU time while there is nothing but signs of life, and who was lost.
+// steady: the leader's CPU time while there are only heartbeats, and the lost nodes.
 //
-// Without --agents it does 100, 1,000 and 10,000. Prints the best of the runs.
+// Without --agents it runs 100, 1,000 and 10,000. Prints the best of the runs.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -59,14 +59,14 @@ using Seconds = std::chrono::duration<double>;
 constexpr int kRanks = 8;
 constexpr Nanoseconds kKeepAlive = std::chrono::seconds(5);
 constexpr Nanoseconds kPatience = std::chrono::seconds(120);
-// Between two tries of an agent, doubled each time.
+// Between two connection attempts of an agent, doubled each time.
 constexpr Nanoseconds kShortestPause = std::chrono::milliseconds(20);
 constexpr Nanoseconds kLongestPause = std::chrono::seconds(1);
 constexpr std::uint64_t kDatagrams = ~0ull;
 const std::string kJob = "bench";
 const std::string kSecret = "a secret of thirty-two bytes or more";
 
-// The leader in a process of its own, for as long as this lives.
+// The leader in its own process, for the lifetime of this object.
 class LeaderProcess {
  public:
   explicit LeaderProcess(int nodes) {
@@ -82,7 +82,7 @@ class LeaderProcess {
   LeaderProcess& operator=(const LeaderProcess&) = delete;
   ~LeaderProcess() { end(); }
 
-  // Before its agents, so that it has none to mourn.
+  // Before its agents end, so that it does not detect lost ones.
   void end() {
     if (pid_ < 0) return;
     ::kill(pid_, SIGKILL);
@@ -175,7 +175,7 @@ class Agents {
     }
   }
 
-  // One agent's rank fails; until all have the Begin of the round after.
+  // A rank of one agent fails; until all have the Begin of the next round.
   void fail(int round) {
     agents_[0].talk->send(Failing{.round = round, .when = steady_now().count()});
     end_part(0, round, "failed");
@@ -193,7 +193,7 @@ class Agents {
   // Connections that the leader closed, before and after an agent's first Begin.
   int turned_away() const { return turned_away_; }
   int lost() const { return lost_; }
-  // Agents that would stop their ranks now: the leader has not heard them for the keep-alive.
+  // Agents that would now stop their ranks: the leader received nothing from them for a keep-alive.
   std::size_t cut_off() const {
     return std::count_if(agents_.begin(), agents_.end(), [now = steady_now()](const Agent& agent) {
       return now - agent.pulse.heard_until() > kKeepAlive;
@@ -213,7 +213,7 @@ class Agents {
   struct Due {
     Nanoseconds when;
     std::size_t agent;
-    std::uint64_t session;  // 0: a call
+    std::uint64_t session;  // 0: the agent is due to connect
     bool operator>(const Due& other) const { return when > other.when; }
   };
 
@@ -266,7 +266,7 @@ class Agents {
     if (now > give_up)
       throw std::runtime_error(fmt::format("{} of {} agents came that far in {} s", in_,
                                            agents_.size(), kPatience.count() / 1'000'000'000));
-    // A bounded number: where we cannot keep up with the signs, messages have to get on too.
+    // A bounded number: if heartbeats arrive too fast, messages must be handled too.
     for (int i = 0; i < 64 && !due_.empty() && due_.top().when <= now; ++i) {
       const Due due = due_.top();
       due_.pop();
@@ -361,7 +361,7 @@ class Agents {
       ::sendto(datagrams_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL,
                reinterpret_cast<sockaddr*>(&address_), sizeof address_);
     due_.push({now + agent.heartbeat_interval, index, agent.session});
-    // Where datagrams do not come through, the stream carries the signs too.
+    // If datagrams do not arrive, the stream carries the heartbeats too.
     if (now < agent.next_stream_beat || now - agent.datagram_heard < kKeepAlive / 4) return;
     agent.next_stream_beat = now + kKeepAlive / 8;
     agent.talk->send(agent.pulse.next(agent.session, now));
@@ -401,7 +401,7 @@ class Agents {
 
 struct Figures {
   double form = 0, form_cpu = 0, fail = 0, fail_cpu = 0;  // seconds, of the leader
-  double bytes_to_leader = 0, bytes_from_leader = 0;      // of TCP, for each agent
+  double bytes_to_leader = 0, bytes_from_leader = 0;      // of TCP, per agent
   double resident = 0, resident_empty = 0;                // MiB
   double steady_cpu = 0;                                  // of a core
   int turned_away = 0, lost = 0;
@@ -480,7 +480,7 @@ int main(int argc, char* argv[]) try {
                       count + 100, files.rlim_cur));
     Figures best;
     for (int run = 0; run < runs; ++run) {
-      // Steadiness is no matter of luck: it is measured once, for the most.
+      // The steady state hardly varies: it is measured once, with the most agents.
       const bool last = run + 1 == runs;
       auto now = measure(count, window, loss, last && count == counts.back() ? steady : 0);
       all_lived = all_lived && now.lost == 0 && now.cut_off == 0;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures how soon the others run again when a node of four is lost, and prints table rows.
+"""Measures how soon three nodes run again after the fourth is lost, and prints table rows.
 
-Network namespaces are the hosts (tests/nodes/netns.py; needs root). Each run is a job of its own:
-two ranks a node that end at once on SIGTERM, keep-alive and grace of a second. Times are
-CLOCK_MONOTONIC's: from before the last node is cut off, or its agent killed, to the last first
-line of the six ranks that are left. docs/benchmarks/README.md says what each row means.
+The hosts are network namespaces (tests/nodes/netns.py; needs root). Each run is a new job with
+two ranks per node that end at once on SIGTERM, a keep-alive and a grace period of 1 s. Times are
+CLOCK_MONOTONIC: from before the last node is cut off, or its agent killed, to the last first
+line of the six remaining ranks. docs/benchmarks/README.md explains each row.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from harness import MGPU_RUN, environment, until  # noqa: E402
 
 NODES, RANKS = 4, 2
 KEEP_ALIVE, GRACE = 1.0, 1.0
-NOBODY = 99  # the rank of stamp that dies by itself
+NOBODY = 99  # no such rank: none fails by itself
 
 
 class Job:
-    """A job of four nodes whose ranks all run."""
+    """A running job of four nodes."""
 
     def __init__(self, net, folder):
         self.net, self.stamps = net, folder / "stamps"
@@ -54,7 +54,7 @@ class Job:
             return []
 
     def seconds_until_all_run(self, lose):
-        """From before lose() until the ranks of the other nodes are there again."""
+        """Seconds from before lose() until the ranks of the other nodes run again."""
         before = len(self.starts())
         began = time.monotonic_ns()
         lose()
@@ -73,7 +73,7 @@ class Job:
 
 
 class Cable:
-    """Of the last host, to be cut the moment that is asked for: what does it runs already."""
+    """The cable of the last host. The process that cuts it runs already, so cut() is immediate."""
 
     def __init__(self, net):
         self.net, self.switch, self.port = net, net.switch, f"h{NODES - 1}"
@@ -121,8 +121,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
-    if netns.why_not():
-        print(f"nodes_loss_bench: {netns.why_not()}", file=sys.stderr)
+    if netns.reason_to_skip():
+        print(f"nodes_loss_bench: {netns.reason_to_skip()}", file=sys.stderr)
         return 77
     with tempfile.TemporaryDirectory() as name, netns.Net(NODES) as net:
         os.chmod(name, 0o755)

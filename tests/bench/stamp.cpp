@@ -1,8 +1,8 @@
-// A rank for launcher_bench.py: notes when it lives and dies, by CLOCK_MONOTONIC.
+// A rank for launcher_bench.py: writes when it starts and ends, by CLOCK_MONOTONIC.
 //
 //   stamp FILE DYING
 //
-// Appends "start <attempt> <rank> <ns>" to FILE as the first thing. In attempt 0 rank DYING waits
+// First appends "start <attempt> <rank> <ns>" to FILE. In attempt 0 rank DYING waits
 // for all others to start and to be quiet, appends "death ...", and exits with 1; the others stay
 // until a signal ends them. In later attempts every rank stays a moment and exits with 0.
 

@@ -1,11 +1,11 @@
-// How fast the store is, alone or beside another server of the same wire format.
+// How fast the store is, alone or compared with another server of the same wire format.
 //
 //   store_bench [--against PORT] [--runs N] [--clients N]
 //
-// get: 16 connections ask for a value of 32 bytes with plain GET requests (PyTorch's client puts a
-//   WAIT before each), one at a time or with 16 in flight. All are driven by one thread.
-// join: so many connections say VALIDATE, PING and ADD, at most 512 of them at the same time; then
-//   all meet at one BARRIER. For our server only.
+// get: 16 connections request a value of 32 bytes with plain GET requests (PyTorch's client sends a
+//   WAIT before each), one at a time or with 16 in flight. One thread drives all of them.
+// join: N connections send VALIDATE, PING and ADD, at most 512 of them at the same time; then
+//   all wait at one BARRIER. For our server only.
 //
 // Ours runs in a child process, so both servers are driven across processes. Prints medians.
 
@@ -49,7 +49,7 @@ constexpr int kJoinWindow = 512;
 constexpr Seconds kMeasure{1.0};
 constexpr std::size_t kGetReply = 8 + 32;
 
-// Our server in a process of its own, until this one ends.
+// Our server in its own process, until this process ends.
 int start_server() {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) throw_errno("pipe");
@@ -74,7 +74,7 @@ class Load {
  public:
   explicit Load(int port) : port_(port), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
-  // Starts to connect; the socket is written to when `drive` sees it.
+  // Starts to connect; drive() writes to the socket once it is connected.
   int open() {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) throw_errno("socket");
@@ -104,7 +104,7 @@ class Load {
     }
   }
 
-  // Waits, and calls got(client, bytes) for each that has been answered.
+  // Waits, and calls got(client, bytes) for each connection that has received an answer.
   template <class Got>
   void drive(Got got) {
     std::array<epoll_event, 256> events;
@@ -118,8 +118,8 @@ class Load {
     }
   }
 
-  // Connects and shakes hands with all, a window at a time, each saying `then` and waiting for
-  // `reply` bytes behind the PING's four.
+  // Connects all, a window at a time; each does its handshake, sends `then` and waits for
+  // `reply` bytes after the four of the PING.
   void join(int clients, const std::string& then, std::size_t reply) {
     const auto hello = request::validate() + request::ping(1);
     std::vector<std::size_t> heard(clients);
@@ -150,7 +150,7 @@ class Load {
   std::array<char, 65536> buffer_;
 };
 
-// Answers per second to plain GETs with so many in flight on each connection.
+// Answers per second to plain GETs with `in_flight` requests on each connection.
 double measure_get(int port, int in_flight) {
   Load load(port);
   load.join(kGetClients, {}, 0);
@@ -166,7 +166,7 @@ double measure_get(int port, int in_flight) {
   std::size_t answers = 0, asked = static_cast<std::size_t>(kGetClients) * in_flight, counted = 0;
   const auto begin = steady_clock::now();
   Seconds taken{};
-  while (answers < asked) {  // to the last answer, so that the server is left in peace
+  while (answers < asked) {  // to the last answer, so that the server is idle again
     load.drive([&](int client, std::size_t bytes) {
       rest[client] += bytes;
       const auto whole = rest[client] / kGetReply;
@@ -186,7 +186,7 @@ struct Joined {
   double barrier = 0;
 };
 
-// By a server of its own: one that has to end the last round's connections is slower.
+// With a new server: one that still closes the last run's connections is slower.
 Joined measure_join(int clients) {
   const int port = start_server();
   Load load(port);
@@ -208,7 +208,7 @@ double median(std::vector<double> values) {
 
 void compare_get(int ours, int theirs, int in_flight, int runs) {
   std::vector<double> our_rates, their_rates;
-  for (int run = 0; run < runs; ++run) {  // in turn, so that both meet the same machine
+  for (int run = 0; run < runs; ++run) {  // in turn, so that both run under the same load
     our_rates.push_back(measure_get(ours, in_flight));
     if (theirs > 0) their_rates.push_back(measure_get(theirs, in_flight));
   }

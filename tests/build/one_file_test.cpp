@@ -23,7 +23,7 @@ void sort_through_libc() {
 
 }  // namespace
 
-TEST_CASE("an exception unwinds through frames of ours and of libc", "[one-file]") {
+TEST_CASE("an exception unwinds through our frames and those of libc", "[one-file]") {
   CHECK_THROWS_WITH(sort_through_libc(), "from the callback");
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("std::random_device does not repeat itself", "[one-file]") {
   CHECK(values.size() >= 7);
 }
 
-TEST_CASE("numbers are read as the C library reads them", "[one-file]") {
+TEST_CASE("numbers are parsed as by the C library", "[one-file]") {
   char* end = nullptr;
   const char* text = "-42 rest";
   CHECK(std::strtol(text, &end, 10) == -42);

@@ -1,4 +1,4 @@
-"""What the CLI tests share: starting the real mgpu-run and waiting for what it does."""
+"""Shared by the command-line tests: starting the real mgpu-run and waiting for its effects."""
 
 import json
 import os
@@ -15,7 +15,7 @@ MGPU_RUN = os.environ.get("MGPU_RUN") or str(
     pathlib.Path(__file__).resolve().parents[2] / "build" / "bin" / "mgpu-run")
 SLOWER = 10 if os.environ.get("MGPU_SANITIZED") else 1
 
-# What a nohup or a background shell made us ignore, the jobs would rightly ignore too.
+# Jobs inherit ignored signals. Undo those that nohup or a background shell has set to be ignored.
 for _signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP,
                signal.SIGUSR1, signal.SIGUSR2):
     if signal.getsignal(_signo) == signal.SIG_IGN:
@@ -23,7 +23,7 @@ for _signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, sig
 
 
 def environment(**changes):
-    """Ours without what an outer launcher or the person set; then the changes."""
+    """Our environment without variables of a launcher or of the user, plus the changes."""
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("MGPU_", "PET_", "TORCHELASTIC_"))}
     env.update(changes)
@@ -31,19 +31,19 @@ def environment(**changes):
 
 
 def until(condition, limit=10.0, what="the condition"):
-    """Waits until the condition holds and gives what it gave."""
+    """Waits until the condition is true and returns its value."""
     deadline = time.monotonic() + limit * SLOWER
     while True:
         result = condition()
         if result:
             return result
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come within {limit * SLOWER:.0f} s")
+            raise AssertionError(f"timed out after {limit * SLOWER:.0f} s waiting for {what}")
         time.sleep(0.005)
 
 
 def alive(pid):
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
@@ -67,7 +67,7 @@ def comm(pid):
 
 
 class JobTest(unittest.TestCase):
-    """Runs jobs in a folder of its own and ends whatever a failing test leaves behind."""
+    """Runs jobs in a folder of its own. Jobs that a failing test leaves running are killed."""
 
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mgpu-cli-"))
@@ -98,14 +98,14 @@ class JobTest(unittest.TestCase):
         popen.setdefault("stderr", subprocess.PIPE)
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("cwd", self.dir)
-        # A failed job keeps its logs: here, where they go with the test.
+        # The logs of a failed job are kept in TMPDIR: they go with the test's folder.
         job = subprocess.Popen([program, *map(str, args)],
                                env=environment(**{"TMPDIR": str(self.dir), **(env or {})}), **popen)
         self.started.append(job)
         return job
 
     def run_job(self, *args, limit=60, env=None, **popen):
-        """Runs to the end; the result has .returncode, .stdout, .stderr (text) and .report."""
+        """Runs a job to its end; the result has .returncode, .out, .err (text) and .report."""
         report = self.dir / "report.json"
         report.unlink(missing_ok=True)
         job = self.start("--report", report, *args, env=env, **popen)
@@ -116,7 +116,7 @@ class JobTest(unittest.TestCase):
         return job
 
     def sh(self, nproc, text, *options, **kwargs):
-        """A job of sh workers."""
+        """Runs a job whose workers are sh scripts."""
         return self.run_job("-n", nproc, *options, "--no-python", "/bin/sh", "-c", text, **kwargs)
 
     def start_sh(self, nproc, text, *options, **kwargs):

@@ -1,4 +1,4 @@
-"""Mistakes and hostile surroundings: a clear line or no effect, nothing lost, nothing grows."""
+"""Usage errors and hostile environments: a clear message or no effect, and no data is lost."""
 
 import os
 import pathlib
@@ -14,9 +14,9 @@ import unittest
 from harness import MGPU_RUN, SLOWER, JobTest, alive, environment, until
 
 
-class Mistakes(JobTest):
+class BadCommandLines(JobTest):
     def refused(self, *args, **kwargs):
-        """The one line with which a mistake ends, after the program's name."""
+        """The one-line message of a usage error, without the program's name."""
         job = self.run_job(*args, **kwargs)
         self.assertEqual(job.returncode, 2, job.err)
         self.assertEqual(job.out, "")
@@ -25,24 +25,24 @@ class Mistakes(JobTest):
         self.assertLess(len(job.err), 500)
         return job.err[len("mgpu-run: "):-1]
 
-    def test_nothing_to_run(self):
+    def test_an_empty_command_line_says_what_can_be_run(self):
         self.assertIn("nothing to run; name a recipe (.yaml), a script", self.refused())
 
-    def test_a_missing_script(self):
+    def test_a_missing_script_is_named(self):
         self.assertEqual(self.refused("nope.py"),
                          "cannot run script nope.py: No such file or directory")
 
-    def test_a_directory(self):
+    def test_a_directory_is_no_target(self):
         self.assertIn("it is a directory", self.refused("."))
 
-    def test_no_execute_permission(self):
+    def test_a_program_without_execute_permission_is_named(self):
         program = self.write("prog", "x", 0o644)
         self.assertIn("no permission to execute", self.refused("--no-python", program))
 
-    def test_a_program_that_is_not_on_path(self):
+    def test_a_program_that_is_not_on_path_is_named(self):
         self.assertIn("no such program on PATH", self.refused("--no-python", "no-such-program-x"))
 
-    def test_an_unreadable_script_or_yaml(self):
+    def test_an_unreadable_script_or_yaml_is_named(self):
         as_another = {"user": 65534} if os.getuid() == 0 else {}
         if as_another and not os.access(MGPU_RUN, os.X_OK):
             self.skipTest("mgpu-run is not for everybody here")
@@ -51,7 +51,7 @@ class Mistakes(JobTest):
             self.assertIn(f"{name}: Permission denied",
                           self.refused(self.write(name, "launch: {}\n", 0), **as_another))
 
-    def test_an_empty_yaml(self):
+    def test_an_empty_yaml_is_rejected(self):
         self.assertIn("empty", self.refused(self.write("t.yaml", "")))
 
     def test_tabs_and_duplicate_keys_name_file_and_line(self):
@@ -66,33 +66,34 @@ class Mistakes(JobTest):
     def test_an_unknown_flag_suggests_the_nearest(self):
         self.assertIn("did you mean --nproc", self.refused("--nprocs", "2", "x.py"))
 
-    def test_counts_that_cannot_be(self):
+    def test_impossible_numbers_of_ranks_are_rejected(self):
         for value in ("0", "-1", "1e9", "4x", "", "99999999999999999999"):
             with self.subTest(nproc=value):
                 words = self.refused("--nproc", value, "x.py")
                 self.assertIn("--nproc", words)
 
-    def test_a_10_mb_flag_is_not_echoed(self):
-        # One argument may have 128 KiB; a value of 10 MB can only come from a file.
+    def test_a_value_of_10_mb_is_not_echoed(self):
+        # Linux limits an argument to 128 KiB, so a value of 10 MB has to come from a file.
         self.assertIn("--nproc", self.refused("--nproc", "9" * 120_000, "x.py"))
-        words = self.refused(self.write("big.yaml", "launch:\n  role: " + "x" * 10_000_000 + "\n"))
+        text = "launch:\n  role: " + "x" * 10_000_000 + "\n"
+        words = self.refused(self.write("big.yaml", text))
         self.assertIn("big.yaml", words)
 
-    def test_a_nul_in_a_yaml_string(self):
+    def test_a_nul_in_a_yaml_string_is_rejected_with_its_line(self):
         words = self.refused(self.write("nul.yaml", 'launch:\n  role: "a\\0b"\n'))
         self.assertIn("nul.yaml:2", words)
 
-    def test_a_workdir_that_is_not_there(self):
+    def test_a_missing_workdir_is_named(self):
         self.assertIn("--workdir", self.refused("--workdir", "/no/such", "--no-python", "/bin/true"))
 
     def test_gpus_that_are_not_there(self):
         words = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
         self.assertRegex(words, "--gpus 0: this machine has no GPU")
 
-    def test_an_unknown_rendezvous_backend(self):
+    def test_an_unknown_rendezvous_backend_is_named(self):
         self.assertIn("--rdzv-backend zzz", self.refused("--rdzv-backend", "zzz", "x.py"))
 
-    def test_several_nodes_are_refused_unless_standalone(self):
+    def test_several_nodes_need_a_secret_unless_standalone(self):
         self.assertIn("--nnodes 2", self.refused("--nnodes", "2", "--no-python", "/bin/true"))
         job = self.run_job("--standalone", "--nnodes", "2", "--no-python", "/bin/true")
         self.assertEqual(job.returncode, 0, job.err)
@@ -108,8 +109,8 @@ class Mistakes(JobTest):
         self.assertIn("in use", job.err)
 
 
-class BadSurroundings(JobTest):
-    def test_a_log_folder_that_cannot_be_made_is_one_warning(self):
+class BadEnvironments(JobTest):
+    def test_a_log_folder_that_cannot_be_created_causes_one_warning(self):
         (self.dir / "file").write_text("")
         job = self.sh(2, "echo hi", "--log-dir", self.dir / "file" / "logs", "-t", "3")
         self.assertEqual(job.returncode, 0)
@@ -117,12 +118,12 @@ class BadSurroundings(JobTest):
         self.assertIn("the job goes on", job.err)
         self.assertEqual(job.out.count("hi"), 2)
 
-    def test_a_log_folder_that_goes_away_between_attempts_is_told(self):
+    def test_a_log_folder_removed_between_attempts_is_reported(self):
         job = self.sh(1, f'rm -rf {self.dir / "logs"}; exit 1', "--log-dir", self.dir / "logs",
                       "--max-restarts", 1)
         self.assertIn("this attempt has no logs", job.err)
 
-    def test_a_full_disk_is_one_warning_and_nothing_is_lost(self):
+    def test_a_full_disk_causes_one_warning_and_no_output_is_lost(self):
         full = self.dir / "full"
         full.mkdir()
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", full],
@@ -139,7 +140,7 @@ class BadSurroundings(JobTest):
         finally:
             subprocess.run(["umount", full], check=True)
 
-    def test_no_stdin_stdout_or_stderr_at_all(self):
+    def test_a_job_runs_without_stdin_stdout_and_stderr(self):
         job = subprocess.run(
             ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "-", MGPU_RUN, "-n", "2", "--no-python",
              "/bin/sh", "-c", 'echo x; echo y >&2; cat; echo "$(ls /proc/$$/fd | tr -d "\\n")" '
@@ -148,18 +149,18 @@ class BadSurroundings(JobTest):
         self.assertEqual(job.returncode, 0)
         self.assertEqual((self.dir / "fds.0").read_text().strip()[:3], "012")
 
-    def test_a_worker_that_closes_its_pipes(self):
+    def test_a_worker_that_closes_its_pipes_is_still_waited_for(self):
         job = self.sh(2, "exec >&- 2>&-; sleep 0.3; exit $((RANK * 6))")
         self.assertEqual(job.returncode, 6)
 
-    def test_a_worker_that_forks_and_exits(self):
+    def test_children_of_a_finished_worker_are_killed(self):
         began = time.monotonic()
         job = self.sh(2, "(sleep 60; echo late) & exit 0")
         self.assertEqual((job.returncode, job.out), (0, ""))
         self.assertLess(time.monotonic() - began, 5 * SLOWER)
 
     def as_nobody(self, limit, *args):
-        """A job of a user that may have `limit` processes."""
+        """Runs a job as a user who may have `limit` processes."""
         if os.getuid() == 0 and not self.can_be_nobody():
             self.skipTest("needs another uid")
 
@@ -179,13 +180,13 @@ class BadSurroundings(JobTest):
         _, err = job.communicate(timeout=30 * SLOWER)
         return job.returncode, err.decode()
 
-    def test_a_full_process_table(self):
+    def test_a_full_process_table_is_reported(self):
         status, err = self.as_nobody(6, "-n", "16", "--no-python", "/bin/sleep", "30")
         self.assertNotEqual(status, 0)
         self.assertIn("cannot start a process", err)
         self.assertIn("was not started", err)
 
-    def test_a_worker_that_fills_the_process_table(self):
+    def test_processes_of_a_fork_bomb_are_killed(self):
         worker = self.script('import os, sys, time\nheld = []\ntry:\n    while True:\n'
                              '        pid = os.fork()\n        if pid == 0:\n'
                              '            os.setsid(); time.sleep(300)\n        held.append(pid)\n'
@@ -204,8 +205,8 @@ class BadSurroundings(JobTest):
         return subprocess.run(["/bin/true"], user=65534, capture_output=True).returncode == 0
 
 
-class AtTheStore(JobTest):
-    """Strangers at the store's port do not disturb the job."""
+class StrangersAtTheStore(JobTest):
+    """Clients at the port of the store that are not ranks do not disturb the job."""
 
     def setUp(self):
         super().setUp()
@@ -229,21 +230,21 @@ class AtTheStore(JobTest):
         (self.dir / "go").write_text("")
         self.assertEqual(self.job.wait(10 * SLOWER), 0)
 
-    def test_a_port_scanner(self):
-        for greeting in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, b"\0" * 64, b"SSH-2.0-x\r\n"):
+    def test_a_port_scanner_is_disconnected(self):
+        for hello in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 4096, b"\0" * 64, b"SSH-2.0-x\r\n"):
             stranger = self.connect()
-            stranger.sendall(greeting)
+            stranger.sendall(hello)
             try:
                 self.assertEqual(stranger.recv(1), b"")
             except ConnectionResetError:
                 pass
         self.assert_still_serving()
 
-    def test_a_half_open_client(self):
+    def test_a_client_that_stops_in_mid_request_is_ignored(self):
         self.connect().sendall(b"\0\xce")
         self.assert_still_serving()
 
-    def test_an_8_gb_length_prefix(self):
+    def test_a_length_prefix_of_8_gb_allocates_nothing(self):
         before = self.memory()
         liar = self.connect()
         liar.sendall(bytes([0]) + struct.pack("<I", 0x3C85F7CE) + bytes([1]) + struct.pack("<Q", 3)
@@ -255,7 +256,7 @@ class AtTheStore(JobTest):
         self.assertLess(self.memory() - before, 1 << 20)
         self.assert_still_serving()
 
-    def test_1000_idle_connections(self):
+    def test_1000_idle_connections_take_less_than_4_mib(self):
         before = self.memory()
         for _ in range(1000):
             self.connect()

@@ -1,4 +1,4 @@
-"""`mgpu-run doctor` on the machine that it is run on."""
+"""`mgpu-run doctor` on the machine that runs the tests."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TRAINER = "#!/bin/sh\necho mgpu-train {}\n"
 
 class DoctorTest(JobTest):
     def doctor(self, *args, env=None, **popen):
-        """A run with a mgpu-train that is well, unless env says otherwise."""
+        """Runs doctor with a working mgpu-train, unless env changes that."""
         version = self.start("--version")
         trainer = TRAINER.format(version.communicate(timeout=60)[0].decode().split()[1])
         folder = self.dir / "bin"
@@ -30,12 +30,13 @@ class DoctorTest(JobTest):
 
     def checks(self, *args, **kwargs):
         job = self.doctor("--json", *args, **kwargs)
-        told = json.loads(job.out)
-        self.assertEqual(job.returncode, 1 if told["failed"] else 0)
-        self.assertEqual(told["passed"] + told["warnings"] + told["failed"], len(told["checks"]))
-        return {check["check"]: check for check in told["checks"]}
+        report = json.loads(job.out)
+        self.assertEqual(job.returncode, 1 if report["failed"] else 0)
+        self.assertEqual(report["passed"] + report["warnings"] + report["failed"],
+                         len(report["checks"]))
+        return {check["check"]: check for check in report["checks"]}
 
-    def test_every_check_has_a_verdict_and_all_but_those_that_pass_advice(self):
+    def test_every_check_has_a_verdict_and_advice_unless_it_passes(self):
         checks = self.checks()
         for name in ("driver", "mgpu-train", "libtorch", "ports", "network", "disk: current folder",
                      "disk: Hub cache", "disk: temporary files", "shared memory", "memory",
@@ -55,7 +56,7 @@ class DoctorTest(JobTest):
         self.assertEqual(sum(line[:6] in ("PASS  ", "WARN  ", "FAIL  ") for line in lines),
                          sum(map(int, re.findall(r"\d+", lines[-1]))))
 
-    def test_a_port_that_is_taken_is_a_failure(self):
+    def test_a_port_in_use_is_a_failure(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             check = self.checks("--port", str(port))[f"port {port}"]
@@ -69,7 +70,7 @@ class DoctorTest(JobTest):
         self.assertEqual(check["verdict"], "FAIL")
         self.assertIn("ends with 127: libtorch.so: cannot open", check["text"])
 
-    def test_an_interface_that_is_not_there_is_a_failure(self):
+    def test_a_missing_interface_is_a_failure(self):
         check = self.checks(env={"NCCL_SOCKET_IFNAME": "nope0"})["NCCL_SOCKET_IFNAME"]
         self.assertEqual(check["verdict"], "FAIL")
 
@@ -81,11 +82,11 @@ class DoctorTest(JobTest):
         self.assertEqual(checks["open files"]["text"], "300 for each rank")
         self.assertEqual(checks["open files"]["verdict"], "WARN")
 
-    def test_the_current_folder_is_the_one_we_are_in(self):
+    def test_the_current_folder_is_the_one_doctor_was_started_in(self):
         check = self.checks()["disk: current folder"]
         self.assertIn(str(self.dir), check["text"])
 
-    def test_a_folder_that_is_gone_is_no_crash(self):
+    def test_doctor_survives_a_current_folder_that_was_removed(self):
         gone = self.dir / "gone"
         gone.mkdir()
         job = self.doctor("--json", cwd=gone, preexec_fn=lambda: os.rmdir(gone))
@@ -99,14 +100,14 @@ class DoctorTest(JobTest):
         self.assertRegex(checks["libtorch"]["text"], r"^2\.\d+\.\d+.* \(by python3\)$")
         self.assertRegex(checks["nccl"]["text"], r"^2\.\d+\.\d+$")
 
-    def test_mistakes_on_the_command_line_end_with_2(self):
+    def test_a_usage_error_ends_with_status_2(self):
         for args in (["--port"], ["--port", "x"], ["--port", "0"], ["all"]):
             job = self.start("doctor", *args)
             out, err = job.communicate(timeout=60)
             self.assertEqual((job.returncode, out), (2, b""), args)
             self.assertIn(b"mgpu-run: doctor ", err)
 
-    def test_a_file_of_that_name_is_still_run(self):
+    def test_a_file_named_doctor_can_still_be_run(self):
         self.write("doctor", "#!/bin/sh\necho file\n", 0o755)
         job = self.run_job("./doctor", "-n", "1", cwd=self.dir)
         self.assertEqual(job.out, "file\n")

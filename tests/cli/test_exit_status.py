@@ -1,4 +1,4 @@
-"""How a job ends: exit status, first failure, restarts, last words."""
+"""How a job ends: exit status, first failure, restarts, failure report."""
 
 import json
 import signal
@@ -8,21 +8,21 @@ from harness import JobTest, SIGNALS
 
 
 class ExitStatus(JobTest):
-    def test_all_well_is_0_and_says_nothing(self):
+    def test_a_successful_job_ends_with_0_and_prints_nothing(self):
         job = self.sh(4, "exit 0")
         self.assertEqual((job.returncode, job.out, job.err), (0, "", ""))
 
-    def test_it_is_that_of_the_rank_that_failed(self):
+    def test_the_job_ends_with_the_status_of_the_failed_rank(self):
         for status in (1, 3, 77, 255):
             self.assertEqual(self.sh(2, f'[ "$RANK" = 0 ] || exit {status}').returncode, status)
 
-    def test_a_rank_killed_by_a_signal_gives_128_plus_it(self):
+    def test_a_rank_killed_by_signal_n_gives_status_128_plus_n(self):
         for signo in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGUSR1):
             job = self.sh(2, f'ulimit -c 0; [ "$RANK" = 0 ] || kill -{int(signo)} $$; sleep 30')
             self.assertEqual(job.returncode, 128 + signo)
             self.assertIn(SIGNALS(signo).name, job.err)
 
-    def test_the_first_rank_to_fail_names_it_not_those_we_stopped(self):
+    def test_the_first_failed_rank_sets_the_status_not_ranks_that_were_stopped(self):
         job = self.sh(4, 'trap "exit 9" TERM; [ "$RANK" = 2 ] && exit 5; '
                          'while :; do sleep 0.01; done')
         self.assertEqual(job.returncode, 5)
@@ -31,12 +31,12 @@ class ExitStatus(JobTest):
         ends = {end["rank"]: end for end in job.report["attempts"][0]["ranks"]}
         self.assertEqual([ends[r]["ended_by_us"] for r in range(4)], [True, True, False, True])
 
-    def test_a_rank_that_failed_while_others_were_well_stops_them(self):
+    def test_a_failed_rank_stops_the_others(self):
         job = self.sh(3, '[ "$RANK" = 1 ] && exit 4; sleep 60')
         self.assertEqual(job.returncode, 4)
         self.assertLess(job.report["lasted_s"], 10)
 
-    def test_failures_are_ordered_finer_than_seconds(self):
+    def test_failures_within_one_second_are_ordered(self):
         for first in (0, 1, 2, 3):
             job = self.sh(4, f'[ "$RANK" = {first} ] && exit 11; sleep 0.15; exit 12')
             self.assertEqual(job.report["attempts"][0]["first_failure"]["rank"], first)
@@ -51,12 +51,12 @@ class Restarts(JobTest):
         self.assertEqual(job.out.splitlines(), [f"{i} of 3" for i in range(4)])
         self.assertEqual(len(job.report["attempts"]), 4)
 
-    def test_a_job_that_heals_ends_with_0(self):
+    def test_a_job_that_succeeds_after_restarts_ends_with_0(self):
         job = self.sh(3, 'exit $(( TORCHELASTIC_RESTART_COUNT < 2 ? RANK : 0 ))', "--max-restarts", 5)
         self.assertEqual(job.returncode, 0)
         self.assertEqual(len(job.report["attempts"]), 3)
 
-    def test_each_attempt_meets_on_a_port_of_its_own(self):
+    def test_each_attempt_uses_a_new_port(self):
         job = self.sh(2, 'echo $MASTER_PORT; exit $RANK', "--max-restarts", 2)
         ports = job.out.split()
         self.assertEqual(len(set(ports)), 3, ports)
@@ -73,7 +73,7 @@ class Restarts(JobTest):
             logs = sorted((self.dir / "logs").glob(f"*/attempt_{attempt}/*/stdout.log"))
             self.assertEqual([p.read_text() for p in logs], [f"attempt {attempt}\n", ""])
 
-    def test_what_cannot_heal_ends_early_when_it_comes_twice(self):
+    def test_a_failure_that_is_not_retryable_ends_the_job_when_it_repeats(self):
         worker = self.script("import no_such_module_anywhere\n")
         job = self.run_job("-n", 2, "--max-restarts", 9, worker)
         self.assertEqual(job.returncode, 1)
@@ -81,21 +81,21 @@ class Restarts(JobTest):
         self.assertEqual(job.report["attempts"][1]["cause"]["kind"], "import_error")
         self.assertIn("cannot heal", job.report["remark"])
 
-    def test_an_exec_failure_is_told_and_not_tried_for_ever(self):
+    def test_an_exec_failure_is_reported_and_restarted_once_only(self):
         program = self.write("broken", "#!/no/such/interpreter\n", 0o755)
         job = self.run_job("-n", 2, "--max-restarts", 9, "--no-python", program)
         self.assertEqual(job.returncode, 127)
         self.assertEqual(len(job.report["attempts"]), 2)
         self.assertIn("could not be started: No such file or directory", job.err)
 
-    def test_the_retry_delay_comes_before_the_second_restart_only(self):
+    def test_the_retry_delay_applies_from_the_second_restart(self):
         job = self.sh(1, "exit 1", "--max-restarts", 2, "--retry-delay", "0.3")
         self.assertEqual(len(job.report["attempts"]), 3)
         self.assertGreaterEqual(job.report["lasted_s"], 0.3)
         self.assertLess(job.report["lasted_s"], 0.3 + 0.25 * 10)
 
 
-class LastWords(JobTest):
+class FailureReport(JobTest):
     def test_the_python_exception_is_the_cause(self):
         worker = self.script('import os\nif os.environ["RANK"] == "1": raise ValueError("boom")\n'
                              'import time; time.sleep(60)\n')
@@ -107,7 +107,7 @@ class LastWords(JobTest):
                          "last lines of its stderr:", "| ValueError: boom", "<- first"):
             self.assertIn(expected, words)
 
-    def test_an_error_file_is_written_for_programs_without_record(self):
+    def test_an_error_file_is_written_for_programs_that_do_not_use_record(self):
         worker = self.script('raise KeyError("lost")\n')
         job = self.run_job("-n", 1, "--log-dir", self.dir / "logs", worker)
         error = json.loads(next((self.dir / "logs").glob("*/attempt_0/0/error.json")).read_text())
@@ -116,7 +116,7 @@ class LastWords(JobTest):
         self.assertTrue(error["message"]["extraInfo"]["timestamp"].isdigit())
         self.assertEqual(job.returncode, 1)
 
-    def test_an_error_file_of_the_worker_s_own_is_read(self):
+    def test_an_error_file_written_by_the_worker_is_read(self):
         message = {"message": {"message": "RuntimeError: told in the file",
                                "extraInfo": {"py_callstack": "Traceback x", "timestamp": "17"}}}
         worker = self.script(f"import os, sys\nopen(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')"
@@ -125,20 +125,20 @@ class LastWords(JobTest):
         self.assertEqual(job.returncode, 6)
         self.assertEqual(job.report["attempts"][0]["cause"]["text"], "RuntimeError: told in the file")
 
-    def test_a_nested_launcher_passes_the_first_failure_up(self):
+    def test_a_nested_launcher_writes_the_first_failure_to_the_outer_error_file(self):
         path = self.dir / "ours.json"
         self.sh(2, "echo broken >&2; exit 8", env={"TORCHELASTIC_ERROR_FILE": str(path)})
         error = json.loads(path.read_text())["message"]
         self.assertEqual(error["errorCode"], 8)
         self.assertIn("broken", error["message"])
 
-    def test_quiet_leaves_the_workers_output_and_the_last_words(self):
+    def test_quiet_keeps_the_workers_output_and_the_failure_report(self):
         job = self.sh(1, "echo out; exit 1", "--quiet", "--max-restarts", 1)
         self.assertEqual(job.out, "out\nout\n")
         self.assertNotIn("starting all ranks again", job.err)
         self.assertIn("exit status 1", job.err)
 
-    def test_a_gpu_oom_is_named_and_the_retry_is_told(self):
+    def test_a_gpu_oom_is_the_cause_and_the_restarted_ranks_get_the_oom_count(self):
         job = self.sh(2, 'echo "oom count $MGPU_OOM_COUNT"; [ $RANK = 0 ] && sleep 9; '
                          'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate '
                          '20.00 GiB" >&2; exit 1', "--max-restarts", 1)
@@ -146,7 +146,7 @@ class LastWords(JobTest):
         self.assertIn("20.00 GiB", job.err)
         self.assertIn("oom count 1", job.out)
 
-    def test_sigkill_from_nobody_here_is_called_a_guess(self):
+    def test_an_unexplained_sigkill_is_reported_as_a_guess(self):
         job = self.sh(1, "kill -9 $$")
         self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom_guess")
 

@@ -1,4 +1,4 @@
-"""What becomes of the ranks' output."""
+"""The output of the ranks: on the terminal, in pipes and in log files."""
 
 import collections
 import os
@@ -16,12 +16,12 @@ from harness import MGPU_RUN, PYTHON, SLOWER, JobTest, alive, environment, until
 
 
 class Plain(JobTest):
-    def test_the_bytes_are_as_they_were_written(self):
+    def test_bytes_pass_through_unchanged(self):
         job = self.sh(1, r'printf "a\r\nb\tc\0d\033[1m\n no end"; printf "e\n\n\nf" >&2')
         self.assertEqual(job.out, "a\r\nb\tc\0d\033[1m\n no end")
         self.assertEqual(job.err, "e\n\n\nf")
 
-    def test_no_prefix_is_put_before_lines_unless_asked_for(self):
+    def test_lines_have_no_prefix_by_default(self):
         self.assertEqual(sorted(self.sh(2, "echo hi $RANK").out.splitlines()), ["hi 0", "hi 1"])
         self.assertEqual(sorted(self.sh(2, "echo hi $RANK", "--prefix").out.splitlines()),
                          ["[default0]:hi 0", "[default1]:hi 1"])
@@ -31,7 +31,7 @@ class Plain(JobTest):
                       "<${role_name}/${rank}/${local_rank}> ", "--role", "trainer")
         self.assertEqual(sorted(job.out.splitlines()), ["<trainer/0/0> hi", "<trainer/1/1> hi"])
 
-    def test_a_last_line_without_end_does_not_glue_two_ranks_together(self):
+    def test_an_unfinished_last_line_is_not_joined_with_another_rank_s_line(self):
         job = self.sh(4, 'printf "only $RANK"')
         self.assertEqual(sorted(job.out.splitlines()), [f"only {r}" for r in range(4)])
 
@@ -39,7 +39,7 @@ class Plain(JobTest):
         job = self.sh(3, "echo out $RANK; echo err $RANK >&2", "--local-ranks-filter", "2")
         self.assertEqual((job.out, job.err), ("out 2\n", "err 2\n"))
 
-    def test_a_line_over_64_kib_is_cut_with_a_mark(self):
+    def test_a_line_over_64_kib_is_split_with_a_mark(self):
         job = self.run_job("-n", 2, self.script('import sys\nsys.stdout.write("x" * 150000 + "\\n")\n'))
         lines = job.out.splitlines()
         self.assertEqual(sum(line.count("x") for line in lines), 300000)
@@ -64,7 +64,7 @@ class Files(JobTest):
         self.assertEqual(sorted(job.out.splitlines()), ["[default0]:out 0", "[default1]:out 1"])
         self.assertEqual(self.log("stdout.log", 0), "out 0\n")
 
-    def test_ranks_from_10_on_can_be_named(self):
+    def test_redirects_accept_local_ranks_of_two_digits(self):
         job = self.sh(12, "echo out $RANK; echo err $RANK >&2", "-r", "0:1,11:3",
                       "--log-dir", self.dir / "logs")
         self.assertEqual(self.log("stdout.log", 11), "out 11\n")
@@ -73,7 +73,7 @@ class Files(JobTest):
         self.assertIn("err 0", job.err)
         self.assertIn("out 5", job.out)
 
-    def test_lines_with_a_needle_are_copied(self):
+    def test_lines_that_match_a_duplicate_filter_are_copied(self):
         self.sh(2, 'echo "loss 1 $RANK"; echo other; echo "step 2 $RANK"', "-t", "3",
                 "--log-dir", self.dir / "logs", "--duplicate-stdout-filters", "loss,step 2")
         copied = next((self.dir / "logs").glob("*/attempt_0/filtered_stdout.log")).read_text()
@@ -81,7 +81,7 @@ class Files(JobTest):
                          sorted(f"[default{r}]:{what} {r}" for r in (0, 1)
                                 for what in ("loss 1", "step 2")))
 
-    def test_the_default_folder_is_temporary_and_goes_after_success(self):
+    def test_the_default_log_folder_is_temporary_and_removed_after_success(self):
         env = {"TMPDIR": str(self.dir / "tmp")}
         (self.dir / "tmp").mkdir()
         self.sh(1, 'echo "$TORCHELASTIC_ERROR_FILE" > where', env=env)
@@ -90,7 +90,7 @@ class Files(JobTest):
         self.sh(1, "exit 1", env=env)
         self.assertEqual(len(list((self.dir / "tmp").iterdir())), 1)
 
-    def test_dev_null_means_no_files(self):
+    def test_a_log_dir_of_dev_null_writes_no_files(self):
         job = self.sh(1, 'echo "[$TORCHELASTIC_ERROR_FILE]"', "--log-dir", "/dev/null", "-t", "3")
         self.assertEqual(job.out, "[default0]:[]\n")
 
@@ -116,7 +116,7 @@ class Flood(JobTest):
         if SLOWER == 1:
             self.assertGreater(8 * total / took, 40e6, "bytes a second with start and end")
 
-    def test_nor_through_a_pipe_that_is_read_slowly(self):
+    def test_lines_through_a_pipe_that_is_read_slowly_are_never_torn(self):
         job = self.start("-n", 4, self.script(self.WRITER), 400_000)
         seen = bytearray()
         while True:
@@ -131,7 +131,7 @@ class Flood(JobTest):
         self.assertEqual(counts.pop(b""), 1)
         self.assertEqual(counts, {str(r).encode() * 99: 4000 for r in range(4)})
 
-    def test_a_reader_that_does_not_read_blocks_the_rank_not_us(self):
+    def test_a_reader_that_does_not_read_blocks_the_rank_but_not_mgpu_run(self):
         job = self.start("-n", 2, self.script(
             self.WRITER.replace("while done", 'open("pid." + rank, "w").write(str(os.getpid()))\n'
                                               'while done')), 50_000_000)
@@ -151,7 +151,7 @@ class Flood(JobTest):
         job.stdout.close()
         self.assertEqual(job.wait(10 * SLOWER), 143)
 
-    def test_a_reader_that_never_reads_does_not_keep_us_after_the_end(self):
+    def test_a_reader_that_never_reads_does_not_delay_the_end_of_the_job(self):
         job = self.start("-n", 1, self.script(self.WRITER + 'open("written", "w").write("x")\n'),
                          300_000)
         self.wait_for_files("written", 1)
@@ -191,7 +191,7 @@ class Terminal(JobTest):
         self.assertIn(needle, seen)
         return seen
 
-    def test_ranks_see_a_terminal_where_we_have_one(self):
+    def test_ranks_get_a_terminal_when_mgpu_run_has_one(self):
         job, master = self.on_terminal("-n", 2, self.script(
             'import os, sys\nprint("tty", sys.stdout.isatty(), sys.stderr.isatty())\n'))
         seen = self.read_until(master, b"tty True True\r\ntty True True\r\n")
@@ -200,7 +200,7 @@ class Terminal(JobTest):
         self.assertEqual(self.run_job("-n", 1, self.script(
             'import sys\nprint(sys.stdout.isatty())\n')).out, "False\n")
 
-    def test_a_question_is_shown_and_rank_0_reads_the_answer(self):
+    def test_an_input_prompt_is_shown_and_rank_0_reads_the_answer(self):
         job, master = self.on_terminal("-n", 2, self.script(
             'import os\nif os.environ["RANK"] == "0": print("got", input("name? "))\n'))
         self.read_until(master, b"name? ")
@@ -208,7 +208,7 @@ class Terminal(JobTest):
         self.read_until(master, b"got ada")
         self.assertEqual(job.wait(10 * SLOWER), 0)
 
-    def test_a_progress_bar_shows_as_it_goes(self):
+    def test_a_progress_bar_is_shown_without_delay(self):
         job, master = self.on_terminal("-n", 1, self.script(
             'import sys, time\nfor i in range(3):\n    sys.stderr.write(f"\\rstep {i}")\n'
             '    sys.stderr.flush(); time.sleep(0.05)\ntime.sleep(20)\n'))
@@ -216,7 +216,7 @@ class Terminal(JobTest):
         job.terminate()
         self.assertEqual(job.wait(10 * SLOWER), 143)
 
-    def test_it_goes_to_sleep_and_wakes_like_any_other_job(self):
+    def test_sigtstp_and_sigcont_work_on_a_terminal(self):
         job, master = self.on_terminal("-n", 1, "--no-python", "/bin/sh", "-c",
                                        'echo $$ > pid.0; exec sleep 300')
         (pid,) = self.pids_from("pid.0", 1)
@@ -228,7 +228,7 @@ class Terminal(JobTest):
 
 
 class Stdin(JobTest):
-    def test_rank_0_inherits_stdin_and_the_others_read_nothing(self):
+    def test_rank_0_inherits_stdin_and_the_others_read_end_of_file(self):
         job = self.start_sh(3, 'echo "$RANK:$(cat)"', stdin=subprocess.PIPE)
         out, _ = job.communicate(b"told", timeout=10 * SLOWER)
         self.assertEqual(sorted(out.decode().splitlines()), ["0:told", "1:", "2:"])

@@ -1,4 +1,4 @@
-"""What signals to mgpu-run do."""
+"""Signals to mgpu-run."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ WAIT = 'echo $$ > pid.$RANK; while :; do sleep 0.02; done'
 
 
 class StopSignals(JobTest):
-    def test_each_stops_the_workers_and_ends_with_128_plus_it(self):
+    def test_a_stop_signal_n_stops_the_workers_and_gives_status_128_plus_n(self):
         for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(signal=signo):
                 for old in self.dir.glob("pid.*"):
@@ -24,7 +24,7 @@ class StopSignals(JobTest):
                 self.assert_all_gone(pids)
                 self.assertIn(f"told to stop by {signo.name}", job.stderr.read().decode())
 
-    def test_workers_get_the_signal_that_we_got(self):
+    def test_workers_receive_the_signal_that_mgpu_run_received(self):
         for signo in ("TERM", "INT", "HUP", "QUIT"):
             with self.subTest(signal=signo):
                 for old in self.dir.glob("*.*"):
@@ -35,7 +35,7 @@ class StopSignals(JobTest):
                 self.assertEqual(job.wait(10 * SLOWER), 128 + getattr(signal, "SIG" + signo))
                 self.assertEqual((self.dir / "got.txt").read_text().strip(), signo)
 
-    def test_a_chosen_signal_stops_and_others_pass_through(self):
+    def test_only_the_chosen_signals_stop_the_job(self):
         job = self.start_sh(1, 'trap "echo usr1 >> got" USR1; ' + WAIT,
                             "--signals-to-handle", "SIGUSR2,SIGTERM")
         self.pids_from("pid.*", 1)
@@ -45,7 +45,7 @@ class StopSignals(JobTest):
         job.send_signal(signal.SIGUSR2)
         self.assertEqual(job.wait(10 * SLOWER), 128 + signal.SIGUSR2)
 
-    def test_usr1_and_usr2_reach_every_leader_and_end_nothing(self):
+    def test_sigusr1_and_sigusr2_are_forwarded_to_every_rank(self):
         job = self.start_sh(3, 'trap "echo 1 >> got1.$RANK" USR1; trap "echo 2 >> got2.$RANK" USR2; '
                             + WAIT)
         self.pids_from("pid.*", 3)
@@ -55,7 +55,7 @@ class StopSignals(JobTest):
         self.wait_for_files("got2.*", 3)
         self.assertIsNone(job.poll())
 
-    def test_what_was_inherited_as_ignored_stays_ignored(self):
+    def test_a_signal_that_was_inherited_as_ignored_stays_ignored(self):
         job = self.start_sh(1, WAIT, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         (pid,) = self.pids_from("pid.*", 1)
         job.send_signal(signal.SIGHUP)
@@ -65,7 +65,7 @@ class StopSignals(JobTest):
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(10 * SLOWER), 128 + signal.SIGTERM)
 
-    def test_a_second_interrupt_kills_at_once(self):
+    def test_a_second_interrupt_kills_the_workers_at_once(self):
         job = self.start_sh(2, 'trap "" INT TERM; ' + WAIT, "--grace", 60)
         pids = self.pids_from("pid.*", 2)
         job.send_signal(signal.SIGINT)
@@ -77,10 +77,10 @@ class StopSignals(JobTest):
         self.assertLess(time.monotonic() - began, 2 * SLOWER)
         self.assert_all_gone(pids)
 
-    def test_the_grace_is_honoured_when_told_to_stop(self):
+    def test_the_grace_period_applies_to_a_stop_signal(self):
         self.grace_test(lambda job: job.send_signal(signal.SIGTERM))
 
-    def test_the_grace_is_honoured_when_a_rank_fails(self):
+    def test_the_grace_period_applies_when_a_rank_fails(self):
         self.grace_test(lambda job: (self.dir / "fail").write_text("x"))
 
     def grace_test(self, provoke):
@@ -97,7 +97,7 @@ class StopSignals(JobTest):
         self.assert_all_gone(pids)
 
 
-class LeaderOrGroup(JobTest):
+class RankOrItsGroup(JobTest):
     WORKER = ('import os, signal, subprocess, sys, time\n'
               'child = subprocess.Popen(["/bin/sh", "-c", "trap \'echo got > child; exit\' TERM; '
               'echo up > ready; while :; do sleep 0.02; done"])\n'
@@ -108,11 +108,11 @@ class LeaderOrGroup(JobTest):
               'signal.signal(signal.SIGTERM, stop)\n'
               'while True: time.sleep(0.05)\n')
 
-    def test_only_the_leader_of_a_python_rank_is_asked_first(self):
+    def test_a_stop_signal_goes_to_the_rank_before_its_children(self):
         self.assertEqual(self.child_was_signalled_while_saving(), "False")
         until(lambda: (self.dir / "child").exists(), what="the SIGTERM for the rest of the group")
 
-    def test_signal_group_asks_all_of_them(self):
+    def test_signal_group_sends_the_stop_signal_to_the_children_too(self):
         self.assertEqual(self.child_was_signalled_while_saving("--signal-group"), "True")
 
     def child_was_signalled_while_saving(self, *options):
@@ -132,8 +132,8 @@ class Suspending(JobTest):
                 out.append(stat.read().rsplit(")", 1)[1].split()[0])
         return out
 
-    def test_tstp_stops_workers_and_us_and_cont_undoes_both(self):
-        # Not a loop of short commands: a shell that is stopped within vfork shows as D, not T.
+    def test_sigtstp_stops_the_workers_and_mgpu_run_and_sigcont_continues_them(self):
+        # Not a loop of short commands: a shell that is stopped in vfork has state D, not T.
         job = self.start_sh(2, "echo $$ > pid.$RANK; exec sleep 300")
         pids = self.pids_from("pid.*", 2)
         job.send_signal(signal.SIGTSTP)
@@ -143,7 +143,7 @@ class Suspending(JobTest):
         job.terminate()
         self.assertEqual(job.wait(10 * SLOWER), 143)
 
-    def test_time_stopped_counts_for_no_timeout(self):
+    def test_time_spent_stopped_does_not_count_towards_the_grace_period(self):
         job = self.start_sh(1, 'trap "" TERM; ' + WAIT, "--grace", "0.8")
         pids = self.pids_from("pid.*", 1)
         job.send_signal(signal.SIGTERM)
@@ -157,7 +157,7 @@ class Suspending(JobTest):
         self.assertGreater(time.monotonic() - began, 0.4)
         self.assert_all_gone(pids)
 
-    def test_a_rank_that_stops_itself_is_told_and_can_still_be_stopped(self):
+    def test_a_rank_stopped_by_a_signal_is_reported_and_can_be_terminated(self):
         job = self.start_sh(2, '[ $RANK = 1 ] && kill -STOP $$; ' + WAIT)
         self.pids_from("pid.0", 1)
         line = job.stderr.readline().decode()

@@ -1,4 +1,4 @@
-"""What each worker is given."""
+"""The environment, the limits and the arguments of each worker."""
 
 import json
 import os
@@ -24,11 +24,11 @@ class Workers(JobTest):
         self.assertEqual(job.returncode, 0, job.err)
         return [json.loads((self.dir / f"dump.{rank}").read_text()) for rank in range(nproc)]
 
-    def test_each_is_alone_in_a_session_and_group(self):
+    def test_each_worker_has_its_own_session_and_process_group(self):
         for worker in self.dumps(2):
             self.assertEqual((worker["pid"], worker["pid"]), (worker["pgid"], worker["sid"]))
 
-    def test_the_environment_is_torchruns(self):
+    def test_the_environment_is_the_one_that_torchrun_sets(self):
         for rank, worker in enumerate(self.dumps(3, "--role", "t", "--max-restarts", 4)):
             env = worker["env"]
             expected = {"LOCAL_RANK": rank, "RANK": rank, "GROUP_RANK": 0, "ROLE_RANK": rank,
@@ -42,7 +42,7 @@ class Workers(JobTest):
             self.assertGreater(int(env["MASTER_PORT"]), 0)
             self.assertTrue(env["TORCHELASTIC_ERROR_FILE"].endswith(f"/attempt_0/{rank}/error.json"))
 
-    def test_limits_masks_and_dispositions_are_those_we_inherited(self):
+    def test_workers_get_the_limits_and_signal_mask_that_mgpu_run_inherited(self):
         def prepare():
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
@@ -51,11 +51,11 @@ class Workers(JobTest):
         self.assertEqual(worker["nofile"][0], 512)
         self.assertEqual(worker["masked"], [int(signal.SIGWINCH)])
 
-    def test_no_descriptor_of_ours_reaches_a_worker(self):
+    def test_workers_inherit_no_descriptor_of_mgpu_run(self):
         for worker in self.dumps(4):
-            self.assertEqual(worker["fds"], ["0", "1", "2", "3"])  # 3 is the listing itself
+            self.assertEqual(worker["fds"], ["0", "1", "2", "3"])  # 3 is of the listing
 
-    def test_env_workdir_and_macros(self):
+    def test_env_workdir_and_macros_reach_the_workers(self):
         (self.dir / "deep").mkdir()
         worker = self.script('import json, os, sys\njson.dump([os.getcwd(), os.environ["X"], '
                              'os.environ["OMP_NUM_THREADS"], sys.argv[1:]], '
@@ -67,7 +67,7 @@ class Workers(JobTest):
             self.assertEqual((cwd, x, omp), (str(self.dir / "deep"), "a=b", "7"))
             self.assertEqual(args, [f"--r={rank}", "--nproc", "cost $5", ""])
 
-    def test_binding_holds_ranks_to_cores(self):
+    def test_numa_binding_restricts_ranks_to_cores(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("one core only")
         every = sorted(os.sched_getaffinity(0))
@@ -77,7 +77,7 @@ class Workers(JobTest):
         exclusive = self.dumps(2, "--numa-binding", "exclusive")
         self.assertTrue(set(exclusive[0]["affinity"]).isdisjoint(exclusive[1]["affinity"]))
 
-    def test_a_module_and_a_program_are_started_too(self):
+    def test_modules_and_programs_can_be_started(self):
         (self.dir / "pkg").mkdir()
         (self.dir / "pkg" / "__init__.py").write_text("")
         (self.dir / "pkg" / "train.py").write_text('import sys; print("module", sys.argv[1:])\n')
@@ -87,7 +87,7 @@ class Workers(JobTest):
         self.assertEqual(self.run_job("-n", 1, program, "y").out, "program y\n")
         self.assertEqual(self.run_job("-n", 1, "./prog", "y").out, "program y\n")
 
-    def test_nproc_up_to_64(self):
+    def test_64_ranks_can_be_started(self):
         job = self.sh(64, 'echo $RANK/$WORLD_SIZE')
         self.assertEqual(sorted(job.out.split()), sorted(f"{r}/64" for r in range(64)))
 

@@ -1,7 +1,7 @@
-"""Every operation that PyTorch's own TCPStore client has, against the store on a port.
+"""Runs every operation of PyTorch's own TCPStore client against the store on a port.
 
-usage: store_ops.py [PORT [HOST]], without them MASTER_PORT at MASTER_ADDR; the store must be
-fresh. Exit status 0 when all is as c10d says.
+usage: store_ops.py [PORT [HOST]], by default MASTER_PORT at MASTER_ADDR; the store must be
+empty. Exit status 0 if all results are those of c10d.
 """
 
 import os

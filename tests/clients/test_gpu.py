@@ -1,4 +1,4 @@
-"""On a machine with GPUs: devices, rank counts, NCCL, running out of GPU memory. Skipped elsewhere."""
+"""Needs GPUs (skipped without): devices, rank counts, NCCL, running out of GPU memory."""
 
 import glob
 import json
@@ -28,22 +28,22 @@ class Gpu(JobTest):
         listed = subprocess.run([MGPU_RUN, "devices", "--json"], env=environment(), check=True,
                                 capture_output=True, text=True)
         gpus = json.loads(listed.stdout)["gpus"]
-        told = subprocess.run([PYTHON, "-c", "import json, torch; print(json.dumps([[p.name, "
+        printed = subprocess.run([PYTHON, "-c", "import json, torch; print(json.dumps([[p.name, "
                                "p.major, p.minor, p.total_memory] for p in (torch.cuda."
                                "get_device_properties(i) for i in range(torch.cuda.device_count()"
                                "))]))"], env=environment(), check=True, capture_output=True, text=True)
-        for gpu, (name, major, minor, memory) in zip(gpus, json.loads(told.stdout), strict=True):
+        for gpu, (name, major, minor, memory) in zip(gpus, json.loads(printed.stdout), strict=True):
             self.assertEqual(gpu["name"], name)
             self.assertEqual(gpu["compute_capability"], f"{major}.{minor}")
             self.assertLess(abs(gpu["memory_total_bytes"] - memory) / memory, 0.05)
 
-    def test_a_rank_per_visible_gpu_without_being_told(self):
+    def test_one_rank_per_visible_gpu_is_the_default(self):
         job = self.run_job("--no-python", "/bin/sh", "-c", SHOW)
         self.assertEqual(len(job.out.splitlines()), GPUS)
         job = self.run_job("--no-python", "/bin/sh", "-c", SHOW, env={"CUDA_VISIBLE_DEVICES": "0"})
         self.assertEqual(job.out, "0 0 1 [0]\n")
 
-    def test_more_ranks_than_gpus_says_needed_found_and_what_to_change(self):
+    def test_more_ranks_than_gpus_is_a_usage_error_with_advice(self):
         job = self.run_job("-n", GPUS + 1, "--no-python", "/bin/true")
         self.assertEqual(job.returncode, 2)
         self.assertIn(f"needs {GPUS + 1} GPUs, found {GPUS}; use --nproc {GPUS}", job.err)
@@ -54,12 +54,12 @@ class Gpu(JobTest):
         job = self.run_job("--virtual-local-rank", "--no-python", "/bin/sh", "-c", SHOW)
         self.assertEqual(sorted(job.out.splitlines()), [f"{i} 0 {GPUS} [{i}]" for i in range(GPUS)])
 
-    def test_nccl_forms_and_trains(self):
+    def test_an_nccl_group_forms_and_trains(self):
         job = self.python(HELLO)
         self.assertEqual(job.returncode, 0, job.err)
         self.assertIn("workers on cuda", job.out)
 
-    def test_running_out_of_gpu_memory_is_the_cause_and_the_retry_is_told(self):
+    def test_a_gpu_oom_is_the_cause_and_the_restarted_ranks_get_the_oom_count(self):
         worker = self.script(
             'import os, torch\nrank = int(os.environ["LOCAL_RANK"])\n'
             'if os.environ["MGPU_OOM_COUNT"] == "1": raise SystemExit(0)\n'
@@ -70,7 +70,7 @@ class Gpu(JobTest):
         self.assertEqual(cause["kind"], "gpu_oom")
         self.assertIn("Tried to allocate 16.00 GiB", cause["text"])
 
-    def test_kill_9_gives_the_gpu_memory_back(self):
+    def test_sigkill_of_mgpu_run_frees_the_gpu_memory(self):
         worker = self.script(
             'import os, time, torch\nrank = int(os.environ["LOCAL_RANK"])\n'
             'held = torch.empty(1 << 33, dtype=torch.uint8, device=rank)\n'

@@ -1,4 +1,4 @@
-"""Out of memory, by the kernel's own hand and by torch's: named as the cause, the retry is told."""
+"""Out of memory, by the kernel or by torch: it is the cause, and restarted ranks get the count."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def lines_of(path):
 
 
 class Cgroup:
-    """A memory cgroup below our own, of v1 or v2, with a limit. OSError where that cannot be had."""
+    """A memory cgroup (v1 or v2) below our own, with a limit. OSError if it cannot be created."""
 
     def __init__(self, bytes_limit):
         own = dict(line.split(":", 2)[1:] for line in lines_of("/proc/self/cgroup"))
@@ -36,7 +36,7 @@ class Cgroup:
             raise OSError("no cgroup tree is mounted")
         inside = own.get("memory" if v1 else "", "/").lstrip("/")
         root = pathlib.Path((v1 or v2)[0])
-        # In a container the path may be the host's, and the mount shows only its end.
+        # In a container the path may be the one on the host, of which the mount shows only the end.
         parent = root / inside if (root / inside).is_dir() else root
         self.path = parent / f"mgpu-test-{os.getpid()}"
         self.path.mkdir()
@@ -44,7 +44,7 @@ class Cgroup:
             names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] if v1 else \
                 ["memory.max", "memory.swap.max"]
             self.write(names[0], bytes_limit)
-            if (self.path / names[1]).exists():  # not where swap is not counted
+            if (self.path / names[1]).exists():  # missing if swap is not accounted for
                 self.write(names[1], bytes_limit if v1 else 0)
         except OSError:
             self.path.rmdir()
@@ -61,7 +61,7 @@ class Cgroup:
                 self.path.rmdir()
             except FileNotFoundError:
                 pass
-            except OSError:  # busy until the last process in it has been reaped
+            except OSError:  # busy until its last process has been reaped
                 return False
             return True
         until(removed, 10 * SLOWER, f"the removal of {self.path}")
@@ -73,17 +73,17 @@ class Host(TorchJobTest):
             self.cgroup = Cgroup(LIMIT_BYTES)
         except OSError as why:
             self.skipTest(f"no memory cgroup can be made here: {why}")
-        self.addCleanup(self.cgroup.remove)  # after the cleaning up of jobs, which are in it
+        self.addCleanup(self.cgroup.remove)  # after the clean-up of the jobs in it
         super().setUp()
 
     def eat(self, *deeds, restarts=0):
-        """A job of 2 in the cgroup whose rank 1 does a deed in each attempt."""
+        """Runs a job of 2 ranks in the cgroup; rank 1 does one of the deeds in each attempt."""
         limited = self.write("limited", f"#!/bin/sh\necho $$ > '{self.cgroup.path}/cgroup.procs' &&\n"
                                         f"exec '{MGPU_RUN}' \"$@\"\n", 0o755)
         return self.run_job("-n", 2, "--max-restarts", restarts, self.script(EATER), *deeds,
                             program=limited)
 
-    def test_a_kill_by_the_kernel_is_the_cause_with_the_numbers(self):
+    def test_a_kill_by_the_kernel_is_the_cause_with_the_memory_sizes(self):
         job = self.eat("eat")
         self.assertEqual(job.returncode, 137)
         attempt = job.report["attempts"][0]
@@ -97,13 +97,13 @@ class Host(TorchJobTest):
         self.assertIn("host out of memory", job.err)
         self.assertIn("host memory", cause["advice"])
 
-    def test_the_retry_is_told(self):
+    def test_the_restarted_ranks_get_the_oom_count(self):
         job = self.eat("eat", "well", restarts=1)
         self.assertEqual(job.returncode, 0, job.err)
         self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
         self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom")
 
-    def test_a_rank_that_fails_of_its_child_s_kill_is_out_of_memory_too(self):
+    def test_a_rank_that_fails_because_its_child_was_killed_is_out_of_memory(self):
         job = self.eat("child", "well", restarts=1)
         self.assertEqual(sorted(job.out.splitlines()), ["oom count 0"] * 2 + ["oom count 1"] * 2)
         attempt = job.report["attempts"][0]
@@ -113,14 +113,14 @@ class Host(TorchJobTest):
         self.assertIn("after that this rank failed: RuntimeError: the reader ended with -9",
                       attempt["cause"]["text"])
 
-    def test_a_later_sigkill_of_another_hand_is_a_guess_only(self):
+    def test_a_later_sigkill_by_another_process_is_reported_as_a_guess(self):
         job = self.eat("eat", "kill", restarts=1)
         self.assertEqual([a["cause"]["kind"] for a in job.report["attempts"]],
                          ["host_oom", "host_oom_guess"])
 
 
 class Gpu(TorchJobTest):
-    def test_torchs_error_is_the_cause_recorded_or_not_and_each_retry_is_told(self):
+    def test_torch_s_oom_error_is_the_cause_with_and_without_record(self):
         job = self.program(1, "gpu_oom.py", options=["--max-restarts", 2])
         self.assert_ended_well(job)
         self.assertEqual(job.out.splitlines(), ["oom count 0", "oom count 1", "oom count 2"])
@@ -128,7 +128,7 @@ class Gpu(TorchJobTest):
             self.assertEqual(attempt["cause"]["kind"], "gpu_oom")
             self.assertIn("Tried to allocate 20.00 GiB", attempt["cause"]["text"])
 
-    def test_a_word_printed_before_exit_1_is_enough(self):
+    def test_an_oom_message_on_stderr_is_enough(self):
         job = self.sh(2, '[ $RANK = 0 ] && sleep 60; echo "RuntimeError: CUDA out of memory. Tried '
                          'to allocate 1.00 GiB" >&2; exit 1')
         self.assertEqual(job.returncode, 1)

@@ -1,4 +1,4 @@
-"""Beside others: torchrun within mgpu-run and around it, programs that serve a store themselves."""
+"""torchrun within mgpu-run and around it, and programs that serve their own store."""
 
 import json
 import pathlib
@@ -12,11 +12,11 @@ TORCHRUN = pathlib.Path(TORCH_PYTHON).parent / "torchrun"
 
 
 class Torchrun(TorchJobTest):
-    """The first failure is told through error files, whoever is within the other."""
+    """The first failure is passed on through error files, whichever launcher is the outer one."""
 
     MESSAGE = "ValueError: the third layer is upside down"
 
-    def test_within_a_rank_hands_us_the_failure_of_its_worker(self):
+    def test_torchrun_within_a_rank_reports_the_failure_of_its_worker(self):
         job = self.torch("-n", 1, "--no-python", TORCHRUN, "--standalone", "--nproc-per-node", 2,
                          PROGRAMS / "recorded.py")
         self.assertEqual(job.returncode, 1)
@@ -26,7 +26,7 @@ class Torchrun(TorchJobTest):
         self.assertEqual(attempt["error_file"]["message"]["errorCode"], 1)
         self.assertIn(f"cause   {self.MESSAGE}", job.err)
 
-    def test_around_us_is_handed_the_failure_of_our_rank(self):
+    def test_torchrun_around_mgpu_run_gets_the_failure_of_the_rank(self):
         outer = self.dir / "outer.json"
         job = subprocess.run(
             [TORCHRUN, "--standalone", "--nproc-per-node=1", "--no-python", MGPU_RUN, "-n", "2",
@@ -37,7 +37,7 @@ class Torchrun(TorchJobTest):
         root_cause = job.stderr[job.stderr.index("Root Cause"):]
         self.assertIn(self.MESSAGE, root_cause)
         self.assertIn("recorded.py", root_cause)
-        error = json.loads(outer.read_text())["message"]  # torchrun's copy of ours
+        error = json.loads(outer.read_text())["message"]  # torchrun's copy of our file
         self.assertEqual((error["message"], error["errorCode"]), (self.MESSAGE, 1))
 
 
@@ -45,15 +45,15 @@ class OwnStore(TorchJobTest):
     def check(self, *args, options=()):
         job = self.program(2, "own_store.py", *args, options=options)
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), [{"rank": rank, "sum": 3} for rank in range(2)])
+        self.assertEqual(self.results(job), [{"rank": rank, "sum": 3} for rank in range(2)])
 
-    def test_of_rank_0_on_master_port_gives_way_to_ours(self):
+    def test_a_store_of_rank_0_on_master_port_uses_the_agent_s_store(self):
         self.check("store")
 
-    def test_of_rank_0_on_master_port_is_served_by_it_when_we_leave_it(self):
+    def test_rank_0_serves_its_store_on_master_port_with_rank0_store(self):
         self.check("store", options=["--rank0-store"])
 
-    def test_on_a_port_of_the_program_s_own_works_with_rank0_store(self):
+    def test_a_store_on_the_program_s_own_port_works_with_rank0_store(self):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         self.check(port, options=["--rank0-store"])

@@ -10,16 +10,16 @@ class ProcessGroup(TorchJobTest):
     def ranks(self, world):
         job = self.program(world, "collectives.py")
         self.assert_ended_well(job)
-        told = self.told(job)
-        self.assertEqual([line["rank"] for line in told], list(range(world)))
-        for line in told:
+        results = self.results(job)
+        self.assertEqual([line["rank"] for line in results], list(range(world)))
+        for line in results:
             self.assertEqual((line["world"], line["elastic"]), (world, True))
-        return told
+        return results
 
     def check_group(self, world):
         everybody = list(range(world))
-        told = self.ranks(world)
-        for line in told:
+        results = self.ranks(world)
+        for line in results:
             parity = line["rank"] % 2
             self.assertEqual(line["group"], {
                 "all_reduce": [float(sum(r + 1 for r in everybody)), 10.0 * sum(everybody)],
@@ -28,7 +28,7 @@ class ProcessGroup(TorchJobTest):
                 "processes": world,
                 "new_group": sum(1 << r for r in everybody if r % 2 == parity),
             })
-        return [line["store"] for line in told]
+        return [line["store"] for line in results]
 
     def check_store(self, stores, world):
         everybody = list(range(world))
@@ -44,33 +44,33 @@ class ProcessGroup(TorchJobTest):
     def check(self, world):
         self.check_store(self.check_group(world), world)
 
-    def test_of_1(self):
+    def test_a_group_of_1_works(self):
         self.check(1)
 
-    def test_of_2(self):
+    def test_a_group_of_2_works(self):
         self.check(2)
 
-    def test_of_4(self):
+    def test_a_group_of_4_works(self):
         self.check(4)
 
-    def test_of_8(self):
+    def test_a_group_of_8_works(self):
         self.check(8)
 
-    def test_of_2_where_rank_0_owns_the_store(self):
+    def test_a_group_of_2_works_when_rank_0_owns_the_store(self):
         job = self.program(2, "collectives.py", options=["--rank0-store"])
         self.assert_ended_well(job)
-        told = self.told(job)
-        self.assertEqual([line["agent_store"] for line in told], ["False"] * 2)
-        self.check_store([line["store"] for line in told], 2)
+        results = self.results(job)
+        self.assertEqual([line["agent_store"] for line in results], ["False"] * 2)
+        self.check_store([line["store"] for line in results], 2)
 
 
 class Store(TorchJobTest):
-    def test_every_operation_of_torchs_own_client(self):
+    def test_every_operation_of_torch_s_own_client_works(self):
         job = self.torch("-n", 1, ROOT / "tests/clients/store_ops.py")
         self.assert_ended_well(job)
         self.assertEqual(job.out, "all operations as c10d has them\n")
 
-    def test_is_fresh_in_the_next_attempt_on_the_same_port(self):
+    def test_the_next_attempt_on_the_same_port_has_an_empty_store(self):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         job = self.torch("-n", 1, "--max-restarts", 1, "--master-port", port, "--no-python",

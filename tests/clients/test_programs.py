@@ -1,4 +1,4 @@
-"""What PyTorch programs do beside collectives: @record, DataLoader, checkpoints, old launchers."""
+"""Other features of PyTorch programs: @record, DataLoader, checkpoints, old launchers."""
 
 import pathlib
 import signal
@@ -24,7 +24,7 @@ class Record(TorchJobTest):
         for expected in ("first failure: rank 1", f"cause   {self.MESSAGE}", "in main"):
             self.assertIn(expected, words)
 
-    def test_the_exception_is_in_the_last_words_and_in_the_report(self):
+    def test_the_exception_is_in_the_failure_report_and_in_the_json_report(self):
         self.check()
 
     def test_the_error_file_alone_is_enough(self):
@@ -34,9 +34,9 @@ class Record(TorchJobTest):
 class Loader(TorchJobTest):
     SUM = sum(range(64))
 
-    def check_sums(self, told):
-        self.assertEqual(sum(line["sum"] for line in told), self.SUM)
-        for line in told:
+    def check_sums(self, results):
+        self.assertEqual(sum(line["sum"] for line in results), self.SUM)
+        for line in results:
             self.assertEqual((line["readers"], line["self"]), (2, False))
 
     def readers(self):
@@ -52,25 +52,25 @@ class Loader(TorchJobTest):
     def test_worker_processes_read_everything_once(self):
         job = self.program(2, "loader.py", "all")
         self.assert_ended_well(job)
-        self.check_sums(self.told(job))
+        self.check_sums(self.results(job))
 
-    def test_a_rank_that_is_told_to_end_can_still_read_and_save(self):
+    def test_a_rank_that_receives_sigterm_can_still_read_and_save(self):
         job = self.start_loader("stopped")
         readers = self.readers()
         job.send_signal(signal.SIGTERM)
         job.out, job.err = (text.decode() for text in job.communicate(timeout=LIMIT))
         self.assertEqual(job.returncode, 128 + signal.SIGTERM, job.err)
-        self.check_sums(self.told(job))
+        self.check_sums(self.results(job))
         self.assert_all_gone(readers)
 
-    def test_a_killed_launcher_leaves_no_reader_behind(self):
+    def test_a_killed_launcher_leaves_no_data_loader_process(self):
         job = self.start_loader("crash")
         readers = self.readers()
         job.kill()
         job.wait()
         self.assert_all_gone(readers, 1.0)
 
-    def test_a_rank_that_crashes_leaves_no_reader_behind(self):
+    def test_a_crashed_rank_leaves_no_data_loader_process(self):
         job = self.start_loader("crash")
         readers = self.readers()
         self.assertEqual(len(readers), 4)
@@ -86,11 +86,11 @@ class Training(TorchJobTest):
         folder.mkdir()
         job = self.program(2, "resuming.py", folder, *doomed, options=options)
         self.assert_ended_well(job)
-        told = self.told(job)
-        self.assertEqual(told[0]["parameters"], told[1]["parameters"])
-        return job, told[0]
+        results = self.results(job)
+        self.assertEqual(results[0]["parameters"], results[1]["parameters"])
+        return job, results[0]
 
-    def test_killed_at_a_step_and_started_again_it_reaches_the_same_parameters(self):
+    def test_a_run_that_was_killed_and_resumed_reaches_the_same_parameters(self):
         _, undisturbed = self.train("undisturbed")
         job, resumed = self.train("killed", 1, 7, options=["--max-restarts", 2])
         self.assertEqual((undisturbed["first_step"], resumed["first_step"]), (0, 7))
@@ -108,7 +108,7 @@ class Training(TorchJobTest):
 
 
 class Module(TorchJobTest):
-    def test_a_module_of_a_package_is_a_target(self):
+    def test_a_module_of_a_package_can_be_the_target(self):
         package = self.dir / "trainer"
         package.mkdir()
         (package / "__init__.py").write_text("")
@@ -124,7 +124,7 @@ class Module(TorchJobTest):
             "dist.destroy_process_group()\n")
         job = self.torch("-n", 2, "-m", "trainer.main", "--lr", "1e-4")
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), [{"rank": rank, "sum": 2, "args": ["--lr", "1e-4"]}
+        self.assertEqual(self.results(job), [{"rank": rank, "sum": 2, "args": ["--lr", "1e-4"]}
                                           for rank in range(2)])
 
 
@@ -141,16 +141,16 @@ class Torchrun(Links):
                          "--rdzv_endpoint=localhost:0", "--rdzv_id=j1", "--max_restarts=0",
                          PROGRAMS / "old_style.py", "--read-env", program=self.link("torchrun"))
         self.assert_ended_well(job)
-        self.assertEqual(self.told(job), OldLauncher.TOGETHER)
+        self.assertEqual(self.results(job), OldLauncher.TOGETHER)
 
-    def test_started_by_its_name_one_rank_is_the_default(self):
+    def test_one_rank_is_the_default_under_the_name_torchrun(self):
         job = self.torch("--no-python", "/bin/sh", "-c", 'echo "$WORLD_SIZE"',
                          program=self.link("torchrun"))
         self.assertEqual(job.out, "1\n")
 
 
 class OldLauncher(Links):
-    """torch.distributed.launch, whose scripts want --local-rank."""
+    """torch.distributed.launch, whose scripts require --local-rank."""
 
     TOGETHER = [{"rank": rank, "world": 2, "sum": 2} for rank in range(2)]
     ALONE = [{"rank": 0, "world": 1, "sum": 1}] * 2
@@ -158,27 +158,27 @@ class OldLauncher(Links):
     def launch(self, *options, args=()):
         job = self.torch("-n", 2, *options, PROGRAMS / "old_style.py", *args)
         self.assert_ended_well(job)
-        return self.told(job)
+        return self.results(job)
 
     def through_a_link(self, *options, args=()):
         job = self.torch("--nproc_per_node=2", *options, PROGRAMS / "old_style.py", *args,
                          program=self.link("torch-distributed-launch"))
         self.assert_ended_well(job)
-        return self.told(job)
+        return self.results(job)
 
-    def test_without_its_flag_such_a_script_is_alone(self):
+    def test_an_old_style_script_without_local_rank_runs_alone(self):
         self.assertEqual(self.launch(), self.ALONE)
 
-    def test_no_use_env_gives_the_flag(self):
+    def test_no_use_env_passes_local_rank(self):
         self.assertEqual(self.launch("--no-use-env"), self.TOGETHER)
 
-    def test_a_link_of_its_name_gives_the_flag(self):
+    def test_the_name_torch_distributed_launch_passes_local_rank(self):
         self.assertEqual(self.through_a_link(), self.TOGETHER)
 
-    def test_use_env_does_not_even_through_the_link(self):
+    def test_use_env_under_the_name_torch_distributed_launch_passes_no_local_rank(self):
         self.assertEqual(self.through_a_link("--use-env"), self.ALONE)
 
-    def test_use_env_serves_scripts_that_read_the_environment(self):
+    def test_use_env_works_for_scripts_that_read_the_environment(self):
         self.assertEqual(self.launch("--use-env", args=["--read-env"]), self.TOGETHER)
 
 

@@ -1,4 +1,4 @@
-"""What the client tests share: real PyTorch programs as the workers of mgpu-run."""
+"""Shared by the client tests: real PyTorch programs as the workers of mgpu-run."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LIMIT = 120 * SLOWER  # seconds; a job of eight takes 20 on two cores
 
 @unittest.skipIf(not TORCH_PYTHON, "MGPU_TORCH_PYTHON names no python that has torch")
 class TorchJobTest(JobTest):
-    """Jobs whose python is the one that has torch and that see no GPU."""
+    """Jobs that use the python that has torch, and that see no GPU."""
 
     torch_env = {"PYTHON_EXEC": TORCH_PYTHON, "CUDA_VISIBLE_DEVICES": ""}
 
@@ -26,13 +26,13 @@ class TorchJobTest(JobTest):
         return self.run_job(*args, limit=LIMIT, env={**self.torch_env, **(env or {})}, **kwargs)
 
     def program(self, nproc, name, *args, options=(), **kwargs):
-        """Runs programs/NAME with as many ranks, in this test's folder."""
+        """Runs programs/NAME with nproc ranks in the folder of this test."""
         return self.torch("-n", nproc, *options, PROGRAMS / name, *args, **kwargs)
 
     def assert_ended_well(self, job):
         self.assertEqual(job.returncode, 0, job.err)
 
-    def told(self, job):
-        """What the ranks told: the lines of JSON among the job's output, by rank."""
+    def results(self, job):
+        """The results of the ranks: the JSON lines in the output of the job, ordered by rank."""
         lines = [json.loads(line) for line in job.out.splitlines() if line.startswith("{")]
         return sorted(lines, key=lambda line: line["rank"])

@@ -1,4 +1,4 @@
-// What a node tells of how its ranks ended, and any message that carries it.
+// The report of a node about the end of its ranks, and any message that carries it.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   const std::string text(reinterpret_cast<const char*>(input), size);
   const auto attempt = launcher::attempt_from_json(text);
   require(attempt.ranks.size() <= 4096);
-  // What was read once is read again as the same.
+  // An attempt that was read, written and read again is the same.
   const std::string written = launcher::attempt_to_json(attempt);
   require(launcher::attempt_to_json(launcher::attempt_from_json(written)) == written);
   launcher::JobResult end{.target = "x", .host = "h", .status = 1, .nodes = 2};

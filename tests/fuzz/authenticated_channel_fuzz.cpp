@@ -1,8 +1,8 @@
-// What comes over an agents' connection, which may be anybody's. The first byte says how the rest
-// is taken: bit 0: what an agent hears, else what a leader hears; bit 1: after a real greeting, as
-// messages with the right code; bit 2: else, as frames behind a preamble; bits 3-7: cut into
+// Bytes on a connection for agents, which any peer may send. The first byte selects how the rest
+// is used: bit 0: an agent receives it, else a leader; bit 1: after a real handshake, as
+// messages with a valid code; bit 2: else, as frames after a preamble; bits 3-7: split into
 // pieces of that size. A message is two bytes for its length and its text, with the high bit of
-// the first a sign of life. What a leader hears goes on to where decisions are made.
+// the first for a heartbeat. What a leader receives is passed on to the coordinator.
 
 #include <algorithm>
 #include <cstddef>
@@ -61,7 +61,7 @@ Heartbeat beat_of(std::string_view text) {
           .heard_at = numbers[4]};
 }
 
-// Frames as one that knows the secret would send them.
+// Frames as a peer that knows the secret would send them.
 std::string signed_frames(std::string_view bytes, const std::string& key) {
   std::string out;
   std::uint64_t number = 0;

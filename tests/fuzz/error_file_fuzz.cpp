@@ -8,8 +8,7 @@
 
 using namespace mgpu::launcher;
 
-// What a worker leaves behind is read, judged and written again whatever it holds: the error file
-// and the end of its stderr.
+// Any error file and any end of stderr of a worker can be read, diagnosed and written again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
   const auto from_file = parse_error_file(text);

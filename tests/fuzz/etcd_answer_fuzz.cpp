@@ -1,5 +1,5 @@
-// What comes from an endpoint of etcd, which may be anybody. The first byte says how the rest is
-// taken: as one HTTP response cut into pieces of that size (its low 5 bits), whose body is then
+// Bytes from an etcd endpoint, which may be any server. The first byte selects how the rest is
+// used: as one HTTP response split into pieces of that size (its low 5 bits), whose body is then
 // read as every kind of answer, or with the high bit as such a body itself.
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Response {
   bool whole = false;
 };
 
-// All that a peer says, in pieces; what is not HTTP ends it.
+// Reads all bytes of a peer in pieces; stops at bytes that are not HTTP.
 Response receive(std::string_view bytes, std::size_t piece) {
   ResponseParser parser;
   Response response;
@@ -84,7 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   }
   const auto pieces = receive(rest, 1 + (input[0] & 31));
   const auto whole = receive(rest, rest.size() + 1);
-  // A cut changes nothing.
+  // Splitting changes nothing.
   require(pieces.whole == whole.whole && pieces.status == whole.status &&
           pieces.body == whole.body);
   if (whole.whole) read_answers(whole.status, whole.body);

@@ -1,5 +1,5 @@
-// Bytes as a JSONL file: its lines as rows, rows as examples of every format, examples through a
-// shard's file. The first byte chooses options.
+// Bytes as a JSONL file: lines become rows, rows examples of every format, examples go through a
+// shard file. The first byte selects options.
 
 #include <unistd.h>
 
@@ -35,8 +35,7 @@ void check_message(std::string_view message) {
   }
 }
 
-// Our parser accepts what the package's accepts, and reads the same, but for what it is stricter
-// in.
+// Our parser accepts and reads the same as that of the package, except where it is stricter.
 Json checked_row(std::string_view line) {
   const Json theirs = Json::parse(line, nullptr, false);
   try {
@@ -49,7 +48,7 @@ Json checked_row(std::string_view line) {
     bool stricter = false;
     for (const char* const word : {"twice", "deeper", "does not fit", "more than"})
       stricter = stricter || what.find(word) != what.npos;
-    // The package takes a zero byte for the end, and skips a BOM.
+    // The package treats a zero byte as the end, and skips a BOM.
     stricter = stricter || line.find('\0') != line.npos || line.starts_with("\xEF\xBB\xBF");
     require(stricter || theirs.is_discarded() || !theirs.is_object());
     throw;

@@ -9,7 +9,7 @@ using namespace mgpu::launcher;
 
 namespace {
 
-// What a file may do to us: give settings, or be refused in one short line that names it.
+// Any file gives settings, or is rejected with one short line that names it.
 void check_message(const std::string& message, bool of_file) {
   const bool one_line = message.find('\n') == message.npos && message.find('\0') == message.npos;
   if (!one_line || message.size() > 600 || (of_file && !message.starts_with("f:"))) std::abort();

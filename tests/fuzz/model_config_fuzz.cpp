@@ -15,7 +15,7 @@ using namespace mgpu;
 
 namespace {
 
-// A refusal is one short line.
+// An error is one short line.
 template <class Work>
 void allow_refusal(Work work) {
   try {
@@ -30,7 +30,7 @@ void allow_refusal(Work work) {
 void read_config(const std::string& text) {
   const model::ModelConfig config = model::parse_model_config(text, "f");
   if (model::parameter_count(config) <= 0 || model::non_embedding_count(config) <= 0) std::abort();
-  // What we write of it, alone or into the same file, is the same model.
+  // Written again, alone or into the same file, it is the same model.
   if (model::parse_model_config(model::model_config_text(config), "g") != config) std::abort();
   model::model_config_text(config, text);
 }
@@ -45,7 +45,7 @@ void read_lora(const std::string& text) {
 
 }  // namespace
 
-// The JSON files beside a model's weights, each text read as every one of them.
+// The JSON files beside a model's weights: the text is read as each of them.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
   allow_refusal([&] { read_config(text); });

@@ -13,8 +13,7 @@ using namespace mgpu::train;
 
 namespace {
 
-// What a file may do to us: become a configuration, or be refused in short lines without control
-// characters.
+// Any file becomes a configuration, or is rejected with short lines without control characters.
 void check_lines(const std::vector<std::string>& lines) {
   if (lines.empty()) std::abort();
   for (const auto& line : lines)
@@ -22,7 +21,7 @@ void check_lines(const std::vector<std::string>& lines) {
       std::abort();
 }
 
-// A configuration that was accepted is one that the rest can count on.
+// An accepted configuration is valid for the rest of the program.
 void check_config(const TrainConfig& config) {
   if (config.model_name_or_path.empty() == config.model_size.empty()) std::abort();
   if (config.per_device_train_batch_size < 1 || config.gradient_accumulation_steps < 1 ||
@@ -31,7 +30,7 @@ void check_config(const TrainConfig& config) {
     std::abort();
   try {
     check_text(config, "f", 3);
-  } catch (const std::runtime_error&) {  // a batch that three ranks cannot share
+  } catch (const std::runtime_error&) {  // three ranks cannot divide the batch
   }
 }
 
@@ -41,7 +40,7 @@ void check_tree(const YamlNode& node) {
   if (flow_text(parse_yaml(text, "again")) != text) std::abort();
 }
 
-// No file of the machine is read; what a recipe names is the recipe.
+// Reads no file of the machine: each file that a recipe names is the recipe itself.
 RecipeOptions options(const std::string& text, bool allow_unknown) {
   return {.allow_unknown = allow_unknown,
           .read_file = [text](const std::string& path) { return parse_yaml(text, path); }};

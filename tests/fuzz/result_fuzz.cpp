@@ -12,7 +12,7 @@ using namespace mgpu::rewards;
 
 namespace {
 
-// What a text may do to us: become an expression that is the same as itself, or be refused.
+// Any text becomes an expression that equals itself, or is rejected.
 void check_parse(const std::string& text, bool repair) {
   try {
     const auto value = math::parse(math::normalized(text), {.repair = repair});
@@ -25,7 +25,7 @@ void check_parse(const std::string& text, bool repair) {
 
 }  // namespace
 
-// The first line is the gold, the rest the completion.
+// The first line is the reference answer, the rest the completion.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(bytes), size);
   const auto line = text.find('\n');

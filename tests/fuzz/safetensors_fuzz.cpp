@@ -9,7 +9,7 @@
 
 using namespace mgpu::checkpoint;
 
-// A file's bytes may be refused in one short line that names the file, or give tensors that cover
+// The bytes of a file are rejected with one short line that names it, or give tensors that cover
 // the data exactly.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   const auto file = std::as_bytes(std::span(bytes, size));

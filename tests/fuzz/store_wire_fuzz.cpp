@@ -1,6 +1,6 @@
-// Three clients of one store say whatever the fuzzer likes, cut wherever it likes. The input is a
-// row of pieces: a byte that names the client (low 2 bits; 3: the client goes away and comes back)
-// and how much it says (the other 6 bits), and what it says.
+// Three clients of one store send what the fuzzer chooses, split where it chooses. The input is a
+// list of pieces: a byte that selects the client (low 2 bits; 3: it disconnects and reconnects)
+// and the number of bytes it sends (the other 6 bits), then these bytes.
 
 #include <algorithm>
 #include <array>

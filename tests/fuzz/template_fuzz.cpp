@@ -24,7 +24,7 @@ const Json kMessages = Json::parse(R"([
 const Json kTools = Json::parse(R"([{"type": "function", "function": {"name": "f",
   "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "number"}}}}}])");
 
-// What a template may do to us: give text with its spans inside it, or be refused in one line.
+// Any template gives text with spans inside it, or is rejected with one line.
 void check_message(std::string_view message) {
   if (message.find('\n') != message.npos || message.size() > 700 || !message.starts_with("chat "))
     std::abort();

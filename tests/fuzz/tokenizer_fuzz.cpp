@@ -13,7 +13,7 @@ using mgpu::text::Tokenizer;
 
 namespace {
 
-// Tries a tokenizer on text: ids are its own, text it gives is text, and what it saves it reads.
+// Runs a tokenizer on text: ids are valid, decoded text is UTF-8, a saved tokenizer is readable.
 void use(Tokenizer& tokenizer, std::string_view text) {
   const auto ids = tokenizer.encode(text, true);
   if (ids != tokenizer.encode(text, true)) std::abort();

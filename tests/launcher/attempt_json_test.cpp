@@ -28,7 +28,7 @@ AttemptResult example() {
 
 }  // namespace
 
-TEST_CASE("how an attempt ended comes to the leader as it was", "[report]") {
+TEST_CASE("the result of an attempt reaches the leader unchanged", "[report]") {
   const AttemptResult sent = example();
   const AttemptResult read = attempt_from_json(attempt_to_json(sent));
   CHECK(attempt_to_json(read) == attempt_to_json(sent));
@@ -57,7 +57,7 @@ TEST_CASE("how an attempt ended comes to the leader as it was", "[report]") {
   CHECK_FALSE(attempt_from_json(attempt_to_json({})).error_file);
 }
 
-TEST_CASE("of a long stderr its end is sent", "[report]") {
+TEST_CASE("only the end of a long stderr is sent", "[report]") {
   AttemptResult attempt;
   attempt.stderr_tail = std::string(1 << 20, 'x') + "the end\xff";
   const auto read = attempt_from_json(attempt_to_json(attempt));
@@ -65,7 +65,7 @@ TEST_CASE("of a long stderr its end is sent", "[report]") {
   CHECK_THAT(read.stderr_tail, Contains("xthe end"));
 }
 
-TEST_CASE("what is no attempt is read as an empty one", "[report]") {
+TEST_CASE("text that is no attempt is read as an empty attempt", "[report]") {
   const auto* text = GENERATE("", "x", "[]", "null", "3", "{", "{}", "[[[[",
                               R"({"ranks": 3, "first": 4, "number": "x", "kind": 5})",
                               R"({"ranks": {"a": 1}, "error_file": "no json", "kind": "gpu"})");
@@ -77,7 +77,7 @@ TEST_CASE("what is no attempt is read as an empty one", "[report]") {
   CHECK_FALSE(read.error_file);
 }
 
-TEST_CASE("a rank that is none has the numbers of none", "[report]") {
+TEST_CASE("invalid fields of a rank are read as zero", "[report]") {
   const auto read = attempt_from_json(
       R"({"ranks": [1, "x", [], null, {"rank": 4294967296, "local_rank": -3000000000,
           "pid": 1e5, "after": 18446744073709551615, "host": 5, "core": 1}]})");
@@ -92,14 +92,14 @@ TEST_CASE("a rank that is none has the numbers of none", "[report]") {
   }
 }
 
-TEST_CASE("no node has more ranks than a machine can hold", "[report]") {
+TEST_CASE("at most 4096 ranks of a node are read", "[report]") {
   std::string text = R"({"ranks": [)";
   for (int i = 0; i < 100'000; ++i) text += "{},";
   text += "{}]}";
   CHECK(attempt_from_json(text).ranks.size() == 4096);
 }
 
-TEST_CASE("words are made of whatever a node has told", "[report]") {
+TEST_CASE("any report of a node can be described", "[report]") {
   JobResult end{.target = "x", .host = "h", .status = 1, .nodes = 2};
   end.attempts.push_back(attempt_from_json(
       R"({"first": {"rank": -2147483648, "signo": 2147483647, "code": -5, "exec_error": 99999,

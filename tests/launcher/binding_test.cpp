@@ -19,7 +19,7 @@ Topology all_of(const FakeMachine& machine) {
   return read_topology(machine.roots(), machine.all_cpus(), machine.all_nodes());
 }
 
-// "cores / memory nodes" of each rank.
+// Each rank as "cores / memory nodes".
 std::vector<std::string> texts(const std::vector<Binding>& all) {
   std::vector<std::string> out;
   for (const auto& one : all)
@@ -29,7 +29,7 @@ std::vector<std::string> texts(const std::vector<Binding>& all) {
 
 }  // namespace
 
-TEST_CASE("sets of cores are read and written as the kernel does", "[topology]") {
+TEST_CASE("sets of cores are read and written in the kernel's format", "[topology]") {
   CHECK(parse_id_list("0-3,8,10-11\n") == std::vector<int>{0, 1, 2, 3, 8, 10, 11});
   CHECK(parse_id_list("").empty());
   CHECK(parse_id_list(" 5, 3,x,3-4,-1") == std::vector<int>{3, 4, 5});
@@ -50,7 +50,7 @@ TEST_CASE("a machine's cores are read from sysfs", "[topology]") {
   CHECK(topology.nodes() == std::vector<int>{0, 1, 2, 3});
   CHECK(topology.memory_nodes == std::vector<int>{0, 1, 2, 3});
 
-  SECTION("only those that are ours") {
+  SECTION("without cores that this process may not use") {
     const auto ours = read_topology(machine.roots(), {13, 61, 500}, {1, 7});
     REQUIRE(ours.cpus.size() == 2);
     CHECK(ours.cpus[0].core == 13);
@@ -69,7 +69,7 @@ TEST_CASE("a machine's cores are read from sysfs", "[topology]") {
   }
 }
 
-TEST_CASE("ranks are held to the cores near their GPU", "[binding]") {
+TEST_CASE("ranks are bound to the cores near their GPU", "[binding]") {
   using enum NumaBinding;
   struct Case {
     FakeMachine::Shape shape;
@@ -93,7 +93,7 @@ TEST_CASE("ranks are held to the cores near their GPU", "[binding]") {
        exclusive,
        {"0-5,48-53 / 0", "6-11,54-59 / 0", "12-17,60-65 / 1", "18-23,66-71 / 1", "24-29,72-77 / 2",
         "30-35,78-83 / 2", "36-41,84-89 / 3", "42-47,90-95 / 3"}},
-      // The cache is larger than the node: the node's part of it.
+      // The cache is larger than the node, so only the node's part of it is used.
       {four_nodes(),
        core_complex,
        {"0-11,48-59 / 0", "0-11,48-59 / 0", "12-23,60-71 / 1", "12-23,60-71 / 1", "24-35,72-83 / 2",
@@ -133,7 +133,7 @@ TEST_CASE("ranks without a GPU are spread over the nodes", "[binding]") {
   CHECK(bindings(none, 8, {}, topology).empty());
 }
 
-TEST_CASE("exclusive never gives a core to two ranks and splits no core", "[binding]") {
+TEST_CASE("exclusive binding gives no core to two ranks and splits no core", "[binding]") {
   const auto shape = GENERATE(values<FakeMachine::Shape>({desktop(), four_nodes(), epyc()}));
   const bool with_gpus = GENERATE(true, false);
   const int ranks = GENERATE(range(1, 9));
@@ -154,19 +154,19 @@ TEST_CASE("exclusive never gives a core to two ranks and splits no core", "[bind
   CHECK(taken.size() == given);
 }
 
-TEST_CASE("cores that do not divide evenly go to the earlier ranks", "[binding]") {
+TEST_CASE("cores that do not divide evenly go to the first ranks", "[binding]") {
   FakeMachine machine({.cores_per_node = 8, .threads = 1, .cores_per_cache = 8});
   CHECK(texts(bindings(NumaBinding::exclusive, 3, {}, all_of(machine))) ==
         std::vector<std::string>{"0-2 / 0", "3-5 / 0", "6-7 / 0"});
 }
 
-TEST_CASE("GPUs without a rank keep their cores", "[binding]") {
+TEST_CASE("GPUs without a rank keep their share of the cores", "[binding]") {
   FakeMachine machine(epyc());
   CHECK(texts(bindings(NumaBinding::exclusive, 2, epyc().gpu_nodes, all_of(machine))) ==
         std::vector<std::string>{"0-7,64-71 / 0", "8-15,72-79 / 0"});
 }
 
-TEST_CASE("ranks that share a GPU share out its cores", "[binding]") {
+TEST_CASE("ranks that share a GPU divide its cores", "[binding]") {
   FakeMachine machine({.cores_per_node = 8, .threads = 1, .cores_per_cache = 2});
   const auto topology = all_of(machine);
   CHECK(texts(bindings(NumaBinding::exclusive, 4, {0, 0}, topology)) ==
@@ -177,9 +177,9 @@ TEST_CASE("ranks that share a GPU share out its cores", "[binding]") {
   }
 }
 
-TEST_CASE("a cpuset of ours limits every binding", "[binding]") {
+TEST_CASE("the cpuset of this process limits every binding", "[binding]") {
   FakeMachine machine(epyc());
-  // Of node 0 one whole cache and a half; of node 1 nothing.
+  // One and a half caches of node 0 and nothing of node 1.
   const auto ours = read_topology(machine.roots(), parse_id_list("2-7,66-71"), {0});
   CHECK(texts(bindings(NumaBinding::node, 1, {0}, ours)) ==
         std::vector<std::string>{"2-7,66-71 / 0"});
@@ -215,7 +215,7 @@ TEST_CASE("a thread that applies a binding runs on those cores only", "[binding]
   CHECK(CPU_ISSET(last, &mask));
 }
 
-TEST_CASE("cores that do not exist are refused with the system's number", "[binding]") {
+TEST_CASE("binding to missing cores fails with the system's errno", "[binding]") {
   int error = 0;
   std::thread([&] { error = BindingMask(Binding{{8191}, {}}).apply(); }).join();
   CHECK(error == EINVAL);

@@ -1,11 +1,13 @@
-// The options that jobs over several nodes have.
+// Options of multi-node jobs.
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;
 using mgpu::tests::parse;
 
-TEST_CASE("options of nodes that torchrun lacks arrive from line and environment", "[cli]") {
+TEST_CASE(
+    "multi-node options that torchrun lacks are read from the command line and the environment",
+    "[cli]") {
   const auto plain = parse({"x"});
   CHECK(plain.keep_alive == Milliseconds(5000));
   CHECK(plain.rdzv_token_file.empty());
@@ -26,10 +28,10 @@ TEST_CASE("options of nodes that torchrun lacks arrive from line and environment
   CHECK(from_variables.keep_alive == Milliseconds(2500));
   CHECK(from_variables.rdzv_token_file == "token");
   CHECK(from_variables.insecure);
-  CHECK_FALSE(from_variables.rdzv_token_stdin);  // a rank's own mgpu-run must not read its stdin
+  CHECK_FALSE(from_variables.rdzv_token_stdin);  // an mgpu-run within a rank must not read stdin
 }
 
-TEST_CASE("a keep-alive that a busy machine would miss is refused", "[cli]") {
+TEST_CASE("a keep-alive too short for a busy machine is rejected", "[cli]") {
   const auto* bad = GENERATE("0.4", "0", "-1", "x");
   CAPTURE(bad);
   CHECK_THROWS_AS(parse({"--keep-alive", bad, "x"}), UsageError);
@@ -37,7 +39,7 @@ TEST_CASE("a keep-alive that a busy machine would miss is refused", "[cli]") {
                     "--keep-alive 0.499: need seconds, 0.5 or more");
 }
 
-TEST_CASE("what programs say to each other is not found by accident", "[cli]") {
+TEST_CASE("internal options have no abbreviation", "[cli]") {
   CHECK(parse({"--rdzv-token", "f", "x"}).rdzv_token_file == "f");
   CHECK_THROWS_WITH(parse({"--rdzv-token-std", "x"}),
                     !Catch::Matchers::Contains("--rdzv-token-stdin"));

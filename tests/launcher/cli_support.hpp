@@ -11,7 +11,7 @@ namespace mgpu::tests {
 
 using Environment = std::map<std::string, std::string>;
 
-// parse_options as mgpu-run (or what `program` says) in an environment of the test's own.
+// parse_options under the name `program`, in an environment that the test gives.
 inline launcher::Options parse(std::vector<std::string> words, const Environment& environment = {},
                                const std::string& program = "mgpu-run") {
   words.insert(words.begin(), program);

@@ -37,10 +37,10 @@ TEST_CASE("without options everything has its default", "[cli]") {
   CHECK(options.notes.empty());
 }
 
-TEST_CASE("what follows TARGET belongs to the program", "[cli]") {
+TEST_CASE("arguments after TARGET belong to the program", "[cli]") {
   const Words theirs{"--nproc", "3", "-x", "--", "--no-such-option", "--help"};
   Words line{"-n", "4", "x.py"};
-  SECTION("as it is") {}
+  SECTION("unchanged") {}
   SECTION("also after --") {
     line.insert(line.begin() + 2, "--");
   }
@@ -55,15 +55,17 @@ TEST_CASE("-- lets a TARGET begin with a dash", "[cli]") {
   CHECK(parse({"--no-python", "--", "-prog"}).target == "-prog");
 }
 
-TEST_CASE("long names may be shortened while they are unique", "[cli]") {
+TEST_CASE("long names may be abbreviated while they are unique", "[cli]") {
   CHECK(parse({"--nproc_per=2", "x"}).nproc.number == 2);
   CHECK(parse({"--redirect=3", "x"}).redirects.all == 3);
   CHECK(parse({"--dry", "x"}).dry_run);
   SECTION("an exact name wins over longer ones") {
     CHECK(parse({"--nproc", "2", "x"}).nproc.number == 2);
   }
-  SECTION("what torchrun understands stays clear although we have more options") {
-    CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // and neither report nor retry-delay
+  SECTION(
+      "an abbreviation that torchrun accepts stays unambiguous although mgpu-run has more "
+      "options") {
+    CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // not report or retry-delay
   }
   SECTION("the others are named") {
     CHECK_THROWS_WITH(parse({"--master", "h", "x"}),
@@ -71,7 +73,7 @@ TEST_CASE("long names may be shortened while they are unique", "[cli]") {
   }
 }
 
-TEST_CASE("our own options arrive", "[cli]") {
+TEST_CASE("options that only mgpu-run has are read", "[cli]") {
   const auto o = parse({"--gpus",
                         "1,GPU-8f1",
                         "--oversubscribe",
@@ -113,7 +115,7 @@ TEST_CASE("our own options arrive", "[cli]") {
   CHECK(o.rank0_store);
 }
 
-TEST_CASE("a bare word can be a command of ours", "[cli]") {
+TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
   CHECK(parse({"devices"}).command == Command::devices);
   CHECK(parse({"devices", "--json"}).json);
   CHECK(parse({"--json", "devices"}).json);
@@ -132,7 +134,7 @@ TEST_CASE("a bare word can be a command of ours", "[cli]") {
     CHECK_THROWS_WITH(parse({"doctor", "--port"}),
                       "doctor --port: doctor takes --port N, --json and nothing else");
   }
-  SECTION("status has the job's name and options on both sides of it") {
+  SECTION("status accepts options before and after the job's name") {
     const auto status = parse({"status", "--json", "job1", "--rdzv-endpoint", "h:29400"});
     CHECK(status.command == Command::status);
     CHECK(status.status_job == "job1");
@@ -142,12 +144,12 @@ TEST_CASE("a bare word can be a command of ours", "[cli]") {
                       "status: name the job: its --rdzv-id, or HOST:PORT of its leader");
     CHECK_THROWS_WITH(parse({"status", "a", "b"}), "status b: status asks for one job");
   }
-  SECTION("with a slash, -m or --no-python it is what it says") {
+  SECTION("with a slash, -m or --no-python it is a target") {
     CHECK(parse({"./devices"}).command == Command::run);
     CHECK(parse({"-m", "devices"}).command == Command::run);
     CHECK(parse({"--no-python", "status"}).command == Command::run);
   }
-  SECTION("some are kept for later") {
+  SECTION("command names for later versions are reserved") {
     const std::string word = "top";
     CHECK_THROWS_WITH(parse({word}),
                       word + " is not there yet; for a file of that name write ./" + word);
@@ -155,20 +157,20 @@ TEST_CASE("a bare word can be a command of ours", "[cli]") {
   }
 }
 
-TEST_CASE("help and version need no TARGET and read no file", "[cli]") {
+TEST_CASE("help and version need no TARGET and read no files", "[cli]") {
   CHECK(parse({"--help"}).command == Command::help);
   CHECK(parse({"-h", "--config", "/nope"}).command == Command::help);
   CHECK(parse({"--version"}, {{"MGPU_NPROC", "x"}}).command == Command::version);
   CHECK_THAT(version_text(), Catch::Matchers::StartsWith("mgpu-run "));
 }
 
-TEST_CASE("the help is the one in the tree", "[cli][golden]") {
+TEST_CASE("the help is the golden file", "[cli][golden]") {
   std::ifstream in(MGPU_GOLDEN_HELP);
   const std::string golden{std::istreambuf_iterator<char>(in), {}};
   CHECK(help_text() == golden);
 }
 
-TEST_CASE("each source overrules the ones below it", "[cli]") {
+TEST_CASE("each source overrides the sources below it", "[cli]") {
   TempDir dir;
   const auto recipe = write(dir.path("job.yaml"), "launch:\n  nproc: 1\n  role: recipe\n");
   const auto config = write(dir.path("site.yaml"), "launch:\n  nproc_per_node: 2\n");
@@ -198,24 +200,24 @@ TEST_CASE("each source overrules the ones below it", "[cli]") {
   }
   const auto options = parse(line, environment);
   CHECK(options.nproc.number == expected);
-  CHECK(options.role == "recipe");  // for each option by itself
+  CHECK(options.role == "recipe");  // per option
 }
 
-TEST_CASE("of one source the last word counts, and repeatable options add up", "[cli]") {
+TEST_CASE("within a source the last value wins, and repeatable options accumulate", "[cli]") {
   CHECK(parse({"-n1", "--nproc=2", "x"}).nproc.number == 2);
   CHECK(parse({"--quiet", "--quiet=0", "x"}).quiet == false);
   CHECK(parse({"--env", "C=3", "x"}, {{"MGPU_ENV", "A=1\nB=2\n"}}).env ==
         std::vector<std::pair<std::string, std::string>>{{"A", "1"}, {"B", "2"}, {"C", "3"}});
 }
 
-TEST_CASE("a flag of a file can be taken back on the command line", "[cli]") {
+TEST_CASE("the command line can switch off a flag of a file", "[cli]") {
   TempDir dir;
   const auto recipe = write(dir.path("job.yml"), "launch: {oversubscribe: true}\n");
   CHECK(parse({recipe}).oversubscribe);
   CHECK_FALSE(parse({"--oversubscribe=false", recipe}).oversubscribe);
 }
 
-TEST_CASE("MGPU_ variables that are no options are left alone", "[cli]") {
+TEST_CASE("MGPU_ variables that are not options are ignored", "[cli]") {
   const auto options = parse({"x"}, {{"MGPU_OOM_COUNT", "many"},
                                      {"MGPU_JOB_COOKIE", "?"},
                                      {"MGPU_TRAIN", "/nope"},
@@ -233,7 +235,7 @@ TEST_CASE("the real environment and argv are read", "[cli]") {
   ::unsetenv("MGPU_MAX_RESTARTS");
 }
 
-TEST_CASE("a mistake on the command line is named with what would be right", "[cli]") {
+TEST_CASE("a usage error names the option and what is accepted", "[cli]") {
   struct Case {
     Words line;
     std::string message;
@@ -284,14 +286,14 @@ TEST_CASE("a mistake on the command line is named with what would be right", "[c
   CHECK_THROWS_WITH(parse(c.line), c.message);
 }
 
-TEST_CASE("a bad variable is blamed by its name", "[cli]") {
+TEST_CASE("a bad variable is named", "[cli]") {
   CHECK_THROWS_WITH(parse({"x"}, {{"MGPU_NNODES", "x"}}),
                     "MGPU_NNODES=x: need N or MIN:MAX, each from 1 to 65536");
   CHECK_THROWS_WITH(parse({"x"}, {{"PET_NPROC_PER_NODE", "8x"}}),
                     Contains("PET_NPROC_PER_NODE=8x: need a whole number"));
 }
 
-TEST_CASE("a huge value is taken, or refused in a short line", "[cli]") {
+TEST_CASE("a huge value is accepted, or rejected with a short message", "[cli]") {
   const std::string huge(10'000'000, 'x');
   CHECK(parse({"--role", huge, "x"}).role == huge);
   CHECK(parse({"x", huge}).args.at(0) == huge);
@@ -309,11 +311,11 @@ TEST_CASE("a huge value is taken, or refused in a short line", "[cli]") {
   }
 }
 
-TEST_CASE("an error stays on one line whatever was typed", "[cli]") {
+TEST_CASE("an error is one line for any input", "[cli]") {
   CHECK_THROWS_WITH(parse({"--nproc", "4\n\x1b[2J", "x"}), Contains("--nproc 4??[2J: need"));
 }
 
-TEST_CASE("--json alone is told that it does nothing", "[cli]") {
+TEST_CASE("--json alone gives a note that it has no effect", "[cli]") {
   CHECK(parse({"--json", "x"}).notes.size() == 1);
   CHECK(parse({"--json", "--dry-run", "x"}).notes.empty());
 }

@@ -17,10 +17,10 @@ std::string words(const StreamMap& map) {
   return fmt::format("{} {}", map.all, map.by_rank);
 }
 
-// One flag of torchrun's: how it is written, its variable, what it must do to the options.
+// One torchrun flag: its spelling, its variable, and its required effect on the options.
 struct Flag {
   std::string name;
-  std::string value;  // empty: a flag without one
+  std::string value;  // empty: a flag without a value
   std::string variable;
   std::string (*shown)(const Options&);
   std::string expected;
@@ -97,7 +97,7 @@ std::vector<std::string> line_of(const Flag& flag, const std::string& name, bool
 
 }  // namespace
 
-TEST_CASE("every flag of torchrun's means here what it means there", "[cli][torchrun]") {
+TEST_CASE("every torchrun flag has its torchrun meaning", "[cli][torchrun]") {
   for (const auto& flag : torchrun_flags()) {
     CAPTURE(flag.name);
     for (const bool equals : {false, true}) {
@@ -107,7 +107,7 @@ TEST_CASE("every flag of torchrun's means here what it means there", "[cli][torc
   }
 }
 
-TEST_CASE("the table knows torchrun's flags and no others by that name", "[cli][torchrun]") {
+TEST_CASE("the table marks exactly torchrun's flags as torchrun's", "[cli][torchrun]") {
   std::vector<std::string> known, expected{"help"};
   for (const auto& spec : option_table())
     if (!spec.torchrun.empty()) known.push_back(spec.torchrun);
@@ -117,7 +117,8 @@ TEST_CASE("the table knows torchrun's flags and no others by that name", "[cli][
   CHECK(known == expected);
 }
 
-TEST_CASE("torchrun's PET_ variables are read, below the command line", "[cli][torchrun]") {
+TEST_CASE("torchrun's PET_ variables are read and the command line overrides them",
+          "[cli][torchrun]") {
   for (const auto& flag : torchrun_flags()) {
     if (flag.variable.empty()) continue;
     CAPTURE(flag.variable);
@@ -128,35 +129,35 @@ TEST_CASE("torchrun's PET_ variables are read, below the command line", "[cli][t
   }
 }
 
-TEST_CASE("a standalone job has a run id that no other has", "[cli][torchrun]") {
+TEST_CASE("every standalone job has its own run id", "[cli][torchrun]") {
   const auto id = parse({"--standalone", "--rdzv-id", "mine", "x.py"}).rdzv_id;
   CHECK(id.size() == 32);
   CHECK(id != parse({"--standalone", "--rdzv-id", "mine", "x.py"}).rdzv_id);
   CHECK(parse({"--rdzv-id", "mine", "x.py"}).rdzv_id == "mine");
 }
 
-TEST_CASE("variables that have no value on torchrun's side are told apart", "[cli][torchrun]") {
-  SECTION("a flag's variable is a number") {
+TEST_CASE("variables of flags, empty variables and older names are handled", "[cli][torchrun]") {
+  SECTION("the variable of a flag is a number") {
     CHECK_FALSE(parse({"x.py"}, {{"PET_STANDALONE", "0"}}).standalone);
     CHECK(parse({"x.py"}, {{"PET_STANDALONE", "2"}}).standalone);
     CHECK_THROWS_WITH(parse({"x.py"}, {{"PET_STANDALONE", "maybe"}}),
                       "PET_STANDALONE=maybe: need 1 or 0, true or false");
   }
-  SECTION("an empty one counts as not set") {
+  SECTION("an empty variable counts as unset") {
     CHECK(parse({"x.py"}, {{"PET_NNODES", ""}}).max_nodes == 1);
   }
-  SECTION("the two older names still work, below the newer ones") {
+  SECTION("the two older names work, and the newer ones override them") {
     CHECK(parse({"x.py"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}).grace == Milliseconds(7000));
     CHECK(parse({"x.py"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}, {"PET_SHUTDOWN_TIMEOUT", "8"}})
               .grace == Milliseconds(8000));
     CHECK(parse({"x.py"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a"}}).prefix_template == "a");
   }
-  SECTION("the null event handler needs no word") {
+  SECTION("the null event handler causes no note") {
     CHECK(parse({"--event-log-handler", "null", "x.py"}).notes.empty());
   }
 }
 
-TEST_CASE("the short flags are torchrun's and ours", "[cli][torchrun]") {
+TEST_CASE("short flags of torchrun and of mgpu-run are read", "[cli][torchrun]") {
   CHECK(parse({"-n4", "x.py"}).nproc.number == 4);
   CHECK(parse({"-n", "4", "x.py"}).nproc.number == 4);
   CHECK(parse({"-n=4", "x.py"}).nproc.number == 4);
@@ -167,8 +168,8 @@ TEST_CASE("the short flags are torchrun's and ours", "[cli][torchrun]") {
   CHECK_THROWS_WITH(parse({"-x", "y"}), "unknown option -x; see --help");
 }
 
-TEST_CASE("the name it is started under chooses the defaults", "[cli][torchrun]") {
-  SECTION("mgpu-run asks the devices") {
+TEST_CASE("the program name selects the defaults", "[cli][torchrun]") {
+  SECTION("mgpu-run counts the devices") {
     const auto options = parse({"x.py"});
     CHECK(options.nproc.kind == RankCount::Kind::unset);
     CHECK_FALSE(options.append_local_rank);
@@ -177,19 +178,19 @@ TEST_CASE("the name it is started under chooses the defaults", "[cli][torchrun]"
     CHECK(parse({"x.py"}, {}, "/usr/bin/torchrun").nproc == RankCount{RankCount::Kind::number, 1});
     CHECK(parse({"-n", "2", "x.py"}, {}, "torchrun").nproc.number == 2);
   }
-  SECTION("torch-distributed-launch hands --local-rank to the script, unless --use-env") {
+  SECTION("torch-distributed-launch passes --local-rank to the script unless --use-env is set") {
     CHECK(parse({"x.py"}, {}, "bin/torch-distributed-launch").append_local_rank);
     CHECK_FALSE(parse({"--use-env", "x.py"}, {}, "torch-distributed-launch").append_local_rank);
   }
-  SECTION("which --no-use-env does under any name") {
+  SECTION("--no-use-env passes it under any name") {
     CHECK(parse({"--no_use_env", "x.py"}).append_local_rank);
   }
 }
 
-TEST_CASE("what accelerate launch calls its options works", "[cli][accelerate]") {
+TEST_CASE("accelerate launch's option names are accepted", "[cli][accelerate]") {
   const auto options = parse({"--num_processes", "8", "--num_machines=2", "--machine_rank", "1",
                               "--main_process_ip", "h0", "--main_process_port", "29600", "x.py"});
-  CHECK(options.nproc.number == 4);  // accelerate counts all machines together
+  CHECK(options.nproc.number == 4);  // accelerate counts the processes of all machines
   CHECK(options.max_nodes == 2);
   CHECK(options.node_rank == 1);
   CHECK(options.master_addr == "h0");

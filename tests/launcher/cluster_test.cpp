@@ -53,7 +53,7 @@ Cluster find(const Environment& environment) {
 
 }  // namespace
 
-TEST_CASE("a step of Slurm tells everything", "[cluster]") {
+TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[cluster]") {
   const auto c = find(kStep);
   CHECK(c.kind == Kind::slurm);
   CHECK(c.problem.empty());
@@ -73,7 +73,7 @@ TEST_CASE("a step of Slurm tells everything", "[cluster]") {
   CHECK(o.rdzv_id == "slurm-4711.2");
 }
 
-TEST_CASE("what a person says is stronger than what Slurm tells", "[cluster]") {
+TEST_CASE("options override Slurm's variables", "[cluster]") {
   const auto o = parse({"--nnodes", "3", "--node-rank", "2", "--master-addr", "h", "--master-port",
                         "29500", "--rdzv-id", "mine", "-n", "1", "x"},
                        kStep);
@@ -90,7 +90,7 @@ TEST_CASE("what a person says is stronger than what Slurm tells", "[cluster]") {
   CHECK(pet.master_addr == "node03");
 }
 
-TEST_CASE("elastic nodes of a step meet at its first host", "[cluster]") {
+TEST_CASE("nodes of an elastic job join at the first host of the step", "[cluster]") {
   const auto o = parse({"--nnodes", "1:2", "x"}, kStep);
   CHECK(o.rdzv_endpoint == "node03:" + std::to_string(slurm_port(4711, 2)));
   CHECK_FALSE(o.master_addr);
@@ -102,7 +102,7 @@ TEST_CASE("elastic nodes of a step meet at its first host", "[cluster]") {
   CHECK(parse({"--rdzv-backend", "etcd", "x"}, kStep).rdzv_endpoint.empty());
 }
 
-TEST_CASE("a job on its own is left alone", "[cluster]") {
+TEST_CASE("Slurm's variables are ignored by a standalone job", "[cluster]") {
   const auto broken = with(kStep, {{"SLURM_STEP_NUM_TASKS", "16"}});
   const auto line = GENERATE(std::vector<std::string>{"--standalone", "x"},
                              std::vector<std::string>{"--nnodes", "1", "x"},
@@ -114,10 +114,10 @@ TEST_CASE("a job on its own is left alone", "[cluster]") {
   CHECK_FALSE(o.master_addr);
   CHECK(number_of_ranks(o, 0, 1) == 1);
   CHECK(parse({"devices"}, broken).command == Command::devices);
-  CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // in a rank of ours
+  CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // within a rank
 }
 
-TEST_CASE("a batch script and salloc's shell are one node", "[cluster]") {
+TEST_CASE("a batch script and a shell of salloc are one node", "[cluster]") {
   auto environment = without(without(kStep, "SLURM_STEP_ID"), "SLURM_STEPID");
   if (GENERATE(false, true)) environment["SLURM_STEP_ID"] = "4294967290";  // salloc's shell
   const auto o = parse({"x"}, environment);
@@ -133,7 +133,7 @@ TEST_CASE("a batch script and salloc's shell are one node", "[cluster]") {
   CHECK(parse({"x"}, environment).notes.empty());
 }
 
-TEST_CASE("what Slurm tells wrongly or by half is one clear line", "[cluster]") {
+TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
   struct Case {
     Environment environment;
     std::string message;
@@ -163,7 +163,7 @@ TEST_CASE("what Slurm tells wrongly or by half is one clear line", "[cluster]") 
                     "this is node 2 by Slurm's variables, but --nnodes says 2");
 }
 
-TEST_CASE("GPUs of Slurm may have a type", "[cluster]") {
+TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
   const auto count = [](const std::string& text) {
     return find(without(with(kStep, {{"SLURM_GPUS_PER_NODE", text}}), "SLURM_GPUS_ON_NODE"))
         .gpus_per_node;
@@ -176,16 +176,16 @@ TEST_CASE("GPUs of Slurm may have a type", "[cluster]") {
   CHECK(find(with(kStep, {{"SLURM_GPUS_PER_NODE", "8"}})).gpus_per_node == 4);
 }
 
-TEST_CASE("a rank is started for each GPU that Slurm gives and we see", "[cluster]") {
+TEST_CASE("one rank is started for each GPU that Slurm allocates and is visible", "[cluster]") {
   const auto o = parse({"x"}, kStep);
   CHECK(number_of_ranks(o, 8, 1) == 4);
-  CHECK(number_of_ranks(o, 2, 1) == 2);  // of CUDA_VISIBLE_DEVICES, narrower than the allocation
-  CHECK(number_of_ranks(o, 0, 1) == 4);  // GPUs that are no NVIDIA's
+  CHECK(number_of_ranks(o, 2, 1) == 2);  // CUDA_VISIBLE_DEVICES is narrower than the allocation
+  CHECK(number_of_ranks(o, 0, 1) == 4);  // GPUs that are not NVIDIA's
   CHECK(number_of_ranks(parse({"-n", "1", "x"}, kStep), 8, 1) == 1);
   CHECK(number_of_ranks(parse({"--gpus", "0,1,2,3,4", "x"}, kStep), 5, 1) == 5);
 }
 
-TEST_CASE("a port of Slurm's lies below those of outgoing connections", "[cluster]") {
+TEST_CASE("ports for Slurm jobs are below those of outgoing connections", "[cluster]") {
   std::set<int> ports;
   for (unsigned job = 1000; job < 1100; ++job)
     for (unsigned step = 0; step < 50; ++step) ports.insert(slurm_port(job, step));
@@ -195,7 +195,7 @@ TEST_CASE("a port of Slurm's lies below those of outgoing connections", "[cluste
   CHECK(slurm_port(~0ULL, ~0ULL) >= 20000);
 }
 
-TEST_CASE("Open MPI tells the place but no address", "[cluster]") {
+TEST_CASE("Open MPI gives the rank but no address", "[cluster]") {
   const auto c = find(kOpenMpi);
   CHECK(c.kind == Kind::open_mpi);
   CHECK(c.nodes == 3);
@@ -218,14 +218,14 @@ TEST_CASE("Open MPI tells the place but no address", "[cluster]") {
                     "OMPI_COMM_WORLD_RANK=3, but OMPI_COMM_WORLD_SIZE=3");
 }
 
-TEST_CASE("mpirun within a job of Slurm counts before Slurm, and Slurm before its PMIx",
+TEST_CASE("within a Slurm job mpirun takes precedence over Slurm, and Slurm over its PMIx",
           "[cluster]") {
   CHECK(find(with(kStep, kOpenMpi)).kind == Kind::open_mpi);
   const auto c = find(with(kStep, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.2"}}));
   CHECK(c.kind == Kind::slurm);
 }
 
-TEST_CASE("PMIx alone tells a rank", "[cluster]") {
+TEST_CASE("PMIx alone gives the rank", "[cluster]") {
   const Environment second{{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-1"}};
   const auto o = parse({"--nnodes", "2", "--master-addr", "h", "x"}, second);
   CHECK(o.node_rank == 1);
@@ -236,7 +236,7 @@ TEST_CASE("PMIx alone tells a rank", "[cluster]") {
   CHECK_THROWS_WITH(parse({"x"}, {{"PMIX_NAMESPACE", "a"}}), Contains("PMIX_RANK is not"));
 }
 
-TEST_CASE("Kubernetes tells a rank where nothing else does", "[cluster]") {
+TEST_CASE("Kubernetes gives the rank if no other scheduler does", "[cluster]") {
   const Environment pod{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"},
                         {"JOB_COMPLETION_INDEX", "3"},
                         {"PET_NNODES", "4"},
@@ -247,7 +247,7 @@ TEST_CASE("Kubernetes tells a rank where nothing else does", "[cluster]") {
   CHECK(o.max_nodes == 4);
   CHECK(o.master_addr == "job-0.svc");
   CHECK(parse({"x"}, with(pod, {{"PET_NODE_RANK", "1"}})).node_rank == 1);
-  CHECK(parse({"x"}, without(pod, "PET_NNODES")).node_rank == 0);  // an index of separate pods
+  CHECK(parse({"x"}, without(pod, "PET_NNODES")).node_rank == 0);  // the index of independent pods
   CHECK_THROWS_WITH(parse({"x"}, with(pod, {{"JOB_COMPLETION_INDEX", "-1"}})),
                     "JOB_COMPLETION_INDEX=-1: need a whole number from 0 to 65535");
 }

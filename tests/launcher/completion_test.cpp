@@ -27,7 +27,7 @@ std::string output_of(const std::string& command) {
   return ::pclose(pipe) == 0 ? text : "failed: " + text;
 }
 
-// What bash offers for the last of these words, one a line.
+// The completions that bash offers for the last of these words, one per line.
 std::string completed(const TempDir& dir, const std::string& words) {
   return output_of("cd '" + dir.path(".") + "' && bash -c 'source ./script; COMP_WORDS=(" + words +
                    "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _mgpu_run; "
@@ -47,7 +47,7 @@ TEST_CASE("bash completes options, their values and the target", "[completion]")
       {"mgpu-run --npro", "--nproc\n"},
       {"mgpu-run --max", "--max-restarts\n"},
       {"mgpu-run -n 4 --numa-binding core", "core-complex\n"},
-      {"mgpu-run --numa-binding = soc", "socket\n"},  // bash cuts at the equals sign
+      {"mgpu-run --numa-binding = soc", "socket\n"},  // bash splits words at the equals sign
       {"mgpu-run --nproc = 4 --dry", "--dry-run\n"},
       {"mgpu-run --completion z", "zsh\n"},
       {"mgpu-run tr", "train.py\n"},
@@ -56,20 +56,20 @@ TEST_CASE("bash completes options, their values and the target", "[completion]")
       {"mgpu-run dev", "devices\n"},
       {"mgpu-run doc", "doctor\n"},
       {"mgpu-run --nproc ", "--nproc\n"},
-      {"mgpu-run --role x", "\n"},         // nothing to offer for a free text
-      {"mgpu-run train.py --npro", "\n"},  // what follows TARGET is not ours
+      {"mgpu-run --role x", "\n"},         // free text has no completions
+      {"mgpu-run train.py --npro", "\n"},  // words after TARGET belong to the program
   }));
   CAPTURE(c.words);
   CHECK(completed(dir, c.words) == c.offered);
 }
 
-TEST_CASE("bash takes the script without a complaint", "[completion]") {
+TEST_CASE("bash accepts the script", "[completion]") {
   TempDir dir;
   std::ofstream(dir.path("script")) << completion_script("bash");
   CHECK(output_of("bash -n '" + dir.path("script") + "' 2>&1").empty());
 }
 
-TEST_CASE("every shell's script knows every option", "[completion]") {
+TEST_CASE("the script of every shell has every option", "[completion]") {
   for (const auto& spec : option_table()) {
     CAPTURE(spec.name());
     for (const auto& [shell, word] :

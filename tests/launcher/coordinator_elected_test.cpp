@@ -1,4 +1,4 @@
-// A coordinator whose leader was elected: one before it may be elsewhere, another can follow.
+// A coordinator of an elected leader: an earlier leader may still run, and a later one can follow.
 
 #include <csignal>
 
@@ -12,7 +12,7 @@ using mgpu::rendezvous::Join;
 
 namespace {
 
-// The Begin that each node is told.
+// The Begin message of each node.
 std::vector<std::pair<NodeId, Begin>> begun(const Coordinator::Actions& actions) {
   std::vector<std::pair<NodeId, Begin>> found;
   for (const auto& action : actions)
@@ -28,7 +28,7 @@ bool is_over(const Coordinator::Actions& actions) {
   return false;
 }
 
-// It takes the place of a leader whose round had three nodes.
+// It replaces a leader whose round had three nodes.
 Coordinator::Settings after_three() {
   return {.min_nodes = 1,
           .max_nodes = 3,
@@ -44,7 +44,7 @@ Join comes_back(bool leads = false) {
 
 }  // namespace
 
-TEST_CASE("an elected leader's node that is told to stop does not end the job", "[coordinator]") {
+TEST_CASE("a stop signal to the node of an elected leader does not end the job", "[coordinator]") {
   const bool elected = GENERATE(true, false);
   Coordinator coordinator({.min_nodes = 1, .max_nodes = 2, .elected = elected}, {}, 0s);
   coordinator.joined(1, {.host = "a", .leads = true}, 0s);
@@ -55,9 +55,9 @@ TEST_CASE("an elected leader's node that is told to stop does not end the job", 
   CHECK(begun(actions).size() == (elected ? 1 : 0));
 }
 
-TEST_CASE("who takes a leader's place waits for nodes that are not back", "[coordinator]") {
+TEST_CASE("a new elected leader waits for nodes that have not joined again", "[coordinator]") {
   Coordinator::Settings settings = after_three();
-  SECTION("until nothing of theirs can run") {
+  SECTION("until none of their ranks can run") {
     Coordinator coordinator(settings, {.rounds = 4, .restarts = 2}, 0s);
     CHECK(begun(coordinator.joined(1, comes_back(true), 0s)).empty());
     CHECK(begun(coordinator.joined(2, comes_back(), 1s)).empty());
@@ -67,7 +67,7 @@ TEST_CASE("who takes a leader's place waits for nodes that are not back", "[coor
     CHECK(begins[0].second.round == 4);
     CHECK(begins[0].second.restarts == 2);
   }
-  SECTION("but not for one that has left it in order") {
+  SECTION("but not for a node that left before") {
     settings.left_before = 1;
     Coordinator coordinator(settings, {.rounds = 4, .restarts = 2}, 0s);
     CHECK(begun(coordinator.joined(1, comes_back(true), 0s)).empty());
@@ -75,7 +75,7 @@ TEST_CASE("who takes a leader's place waits for nodes that are not back", "[coor
   }
 }
 
-TEST_CASE("nodes of which none was in the job do not inherit its failures", "[coordinator]") {
+TEST_CASE("nodes that were not in the earlier job do not inherit its failures", "[coordinator]") {
   const bool knows_it = GENERATE(false, true);
   Coordinator coordinator(after_three(), {.rounds = 4, .restarts = 2, .oom_count = 1}, 0s);
   coordinator.joined(1, knows_it ? comes_back(true) : Join{.host = "a", .leads = true}, 0s);

@@ -1,4 +1,4 @@
-// How rounds end: failures, losses, those who leave, and what comes then.
+// How rounds end: failures, lost nodes, nodes that leave, and what follows.
 #include <csignal>
 #include <limits>
 
@@ -21,7 +21,7 @@ Job::Settings with_restarts(Job::Settings settings, int restarts,
 
 }  // namespace
 
-TEST_CASE("a job of several nodes ends well when all have", "[coordinator]") {
+TEST_CASE("a multi-node job succeeds when all nodes have succeeded", "[coordinator]") {
   Job job(Job::fixed(2));
   job.join_all(2);
   job.end(1, "done");
@@ -31,7 +31,7 @@ TEST_CASE("a job of several nodes ends well when all have", "[coordinator]") {
   SECTION("") {
     job.end(2, "done");
   }
-  SECTION("although one was gone before the other") {
+  SECTION("although one was disconnected before the other") {
     job.lose(1, job.now, true);
     CHECK(job.told<Stop>().empty());
     job.end(2, "done");
@@ -42,7 +42,7 @@ TEST_CASE("a job of several nodes ends well when all have", "[coordinator]") {
   CHECK(job.all<JobEnded>()[0].stop_signal == 0);
 }
 
-TEST_CASE("a failure stops all nodes and names the job's status", "[coordinator]") {
+TEST_CASE("a failure stops all nodes and sets the status of the job", "[coordinator]") {
   Job job(Job::fixed(3));
   job.join_all(3);
   job.failing(2);
@@ -60,7 +60,8 @@ TEST_CASE("a failure stops all nodes and names the job's status", "[coordinator]
   for (const auto& [node, end] : job.told<End>()) CHECK(end.status == 7);
 }
 
-TEST_CASE("a failure that is told only by the node's end counts too", "[coordinator]") {
+TEST_CASE("a failure that is first reported with the end of the node's ranks counts too",
+          "[coordinator]") {
   Job job(Job::fixed(2));
   job.join_all(2);
   job.fail(2, job.now, 9);
@@ -69,7 +70,7 @@ TEST_CASE("a failure that is told only by the node's end counts too", "[coordina
   CHECK(job.status() == 9);
 }
 
-TEST_CASE("of failures on several nodes the first in time names the status", "[coordinator]") {
+TEST_CASE("of failures on several nodes the earliest sets the status", "[coordinator]") {
   Job job(Job::fixed(3));
   job.join_all(3);
   job.failing(3);
@@ -85,7 +86,7 @@ TEST_CASE("of failures on several nodes the first in time names the status", "[c
   CHECK(job.status() == 1);
 }
 
-TEST_CASE("a failure with restarts left begins the next round and is counted", "[coordinator]") {
+TEST_CASE("a failure with restarts left starts the next round and is counted", "[coordinator]") {
   Job job(with_restarts(Job::fixed(2), 1));
   job.join_all(2);
   job.failing(1);
@@ -106,7 +107,7 @@ TEST_CASE("a failure with restarts left begins the next round and is counted", "
   }
 }
 
-TEST_CASE("memory that ran out is counted for the ranks to see", "[coordinator]") {
+TEST_CASE("out-of-memory failures are counted and passed to the ranks", "[coordinator]") {
   Job job(with_restarts(Job::fixed(1), 3));
   job.join_all(1);
   job.fail(1, job.now, 1, "gpu_oom");
@@ -116,7 +117,8 @@ TEST_CASE("memory that ran out is counted for the ranks to see", "[coordinator]"
   CHECK(job.told<Begin>().back().second.restarts == 2);
 }
 
-TEST_CASE("what cannot heal ends the job before its restarts are used up", "[coordinator]") {
+TEST_CASE("a failure that is not retryable ends the job before its restarts are used up",
+          "[coordinator]") {
   Job job(with_restarts(Job::fixed(1), 9));
   job.join_all(1);
   job.fail(1, job.now, 1, "import_error", 1s);
@@ -126,14 +128,14 @@ TEST_CASE("what cannot heal ends the job before its restarts are used up", "[coo
   CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("cannot heal"));
 }
 
-TEST_CASE("a new leader does not give the job its restarts again", "[coordinator]") {
+TEST_CASE("a new leader does not reset the restart count", "[coordinator]") {
   Job job(with_restarts(Job::fixed(1), 2), {.rounds = 2, .restarts = 2});
   job.join_all(1);
   job.fail(1, job.now, 4);
   CHECK(job.status() == 4);
 }
 
-TEST_CASE("the retry delay is waited for between failures", "[coordinator]") {
+TEST_CASE("the retry delay passes between failures", "[coordinator]") {
   Job job(with_restarts(Job::fixed(1), 9, 10s));
   job.join_all(1);
   job.fail(1, job.now);
@@ -145,11 +147,11 @@ TEST_CASE("the retry delay is waited for between failures", "[coordinator]") {
   job.tick(9s);
   CHECK(job.opened().empty());
 
-  SECTION("and then the round begins") {
+  SECTION("and then the round starts") {
     job.tick(1s);
     CHECK(job.opened() == Nodes{1});
   }
-  SECTION("unless the job is told to stop in it") {
+  SECTION("unless the job is stopped meanwhile") {
     job.leave(1, SIGTERM);
     CHECK(job.status() == 143);
     job.tick(1s);
@@ -157,7 +159,8 @@ TEST_CASE("the retry delay is waited for between failures", "[coordinator]") {
   }
 }
 
-TEST_CASE("a lost node stops the others, who go on when it is surely gone", "[coordinator]") {
+TEST_CASE("a lost node stops the others, which continue when its ranks must have ended",
+          "[coordinator]") {
   auto settings = Job::elastic(2, 3);
   settings.grace = 10s;
   Job job(settings);
@@ -180,7 +183,7 @@ TEST_CASE("a lost node stops the others, who go on when it is surely gone", "[co
   CHECK_FALSE(job.all<RoundEnded>().at(0).decision);
 }
 
-TEST_CASE("nobody waits for a node whose end was seen", "[coordinator]") {
+TEST_CASE("a node whose end was reported is not waited for", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join_all(2);
   job.lose(2, job.now, true);
@@ -196,26 +199,26 @@ TEST_CASE("a job that has lost too many nodes waits for others", "[coordinator]"
   job.end(1, "stopped");
   CHECK(job.phase() == "gathering");
   CHECK(job.opened().empty());
-  SECTION("that come") {
+  SECTION("and continues when they join") {
     job.tick(500s);
     job.join(3);
     CHECK(job.opened() == Nodes{1, 3});
   }
-  SECTION("for the time to join") {
+  SECTION("and ends at the join timeout") {
     job.tick(600s);
     CHECK(job.status() == 75);
     CHECK(job.who_was_told<End>() == Nodes{1});
   }
 }
 
-TEST_CASE("failures that the loss of a node has caused do not count", "[coordinator]") {
-  Job job(Job::elastic(1, 2));  // no restarts at all
+TEST_CASE("failures caused by the loss of a node do not count", "[coordinator]") {
+  Job job(Job::elastic(1, 2));  // no restarts
   job.join_all(2);
   job.now += 100s;
   job.failing(1);
   job.fail(1, job.now, 1);
   job.forget();
-  SECTION("when the loss was seen later") {
+  SECTION("also when the loss was detected later") {
     job.now += 5s;
     job.lose(2, job.now - 5100ms, true);
   }
@@ -224,7 +227,7 @@ TEST_CASE("failures that the loss of a node has caused do not count", "[coordina
   CHECK(job.coordinator.counts().restarts == 0);
 }
 
-TEST_CASE("a failure before the last sign of a lost node does count", "[coordinator]") {
+TEST_CASE("a failure before the last heartbeat of a lost node counts", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join_all(2);
   job.now += 100s;
@@ -233,16 +236,16 @@ TEST_CASE("a failure before the last sign of a lost node does count", "[coordina
   CHECK(job.status() == 6);
 }
 
-TEST_CASE("a failure counts although the node that told it is gone at once", "[coordinator]") {
+TEST_CASE("a failure counts although its node is gone right after the report", "[coordinator]") {
   Job job(with_restarts(Job::elastic(1, 2), 1));
   job.join_all(2);
   job.failing(2);
   job.fail(2, job.now, 3);
   job.forget();
-  SECTION("as its host died") {
+  SECTION("because its host died") {
     job.lose(2, job.now, true);
   }
-  SECTION("or it left") {
+  SECTION("or because it left") {
     job.leave(2, SIGTERM);
   }
   job.end(1, "stopped");
@@ -252,15 +255,16 @@ TEST_CASE("a failure counts although the node that told it is gone at once", "[c
   CHECK(job.opened() == Nodes{1});
 }
 
-TEST_CASE("a failure never makes a job end well", "[coordinator]") {
+TEST_CASE("a failure never makes a job succeed", "[coordinator]") {
   Job job(Job::fixed(1));
   job.join_all(1);
   job.fail(1, job.now, GENERATE(0, -1, 256, 1'000'000));
   CHECK(job.status() == 1);
 }
 
-TEST_CASE("ranks that fail as others are stopped for a newcomer have not failed", "[coordinator]") {
-  // On a slow link one node is told to stop long before another is.
+TEST_CASE("ranks that fail while others are stopped for a new node have not failed",
+          "[coordinator]") {
+  // On a slow link one node receives its stop signal long before another.
   Job job(Job::elastic(2, 3));
   job.join_all(2);
   job.tick(30s);
@@ -272,7 +276,7 @@ TEST_CASE("ranks that fail as others are stopped for a newcomer have not failed"
   CHECK(job.opened() == Nodes{1, 2, 3});
 }
 
-TEST_CASE("a time that cannot be does no harm", "[coordinator]") {
+TEST_CASE("impossible times do no harm", "[coordinator]") {
   Job job(Job::elastic(1, 3));
   job.join_all(3);
   const std::int64_t when =
@@ -283,7 +287,7 @@ TEST_CASE("a time that cannot be does no harm", "[coordinator]") {
   CHECK(job.all<RoundEnded>().size() == 1);
 }
 
-TEST_CASE("who leaves an elastic job is missed by nobody", "[coordinator]") {
+TEST_CASE("a node may leave an elastic job", "[coordinator]") {
   Job job(Job::elastic(1, 3));
   job.join_all(3);
   job.forget();
@@ -295,7 +299,7 @@ TEST_CASE("who leaves an elastic job is missed by nobody", "[coordinator]") {
   SECTION("") {
     job.end(3, "stopped");
   }
-  SECTION("although ranks of others failed when theirs were gone") {
+  SECTION("although ranks of other nodes failed because of it") {
     job.fail(3, job.now + 10ms, 1);
   }
   CHECK(job.status() == -1);
@@ -303,7 +307,7 @@ TEST_CASE("who leaves an elastic job is missed by nobody", "[coordinator]") {
   CHECK(job.coordinator.counts().restarts == 0);
 }
 
-TEST_CASE("who leaves without a word of warning is missed by nobody either", "[coordinator]") {
+TEST_CASE("a node may leave an elastic job without notice", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join_all(2);
   job.forget();
@@ -312,13 +316,13 @@ TEST_CASE("who leaves without a word of warning is missed by nobody either", "[c
   SECTION("") {
     job.end(1, "stopped");
   }
-  SECTION("although ranks of others failed for it") {
+  SECTION("although ranks of others failed because of it") {
     job.fail(1, job.now + 10ms, 1);
   }
   CHECK(job.opened() == Nodes{1});
 }
 
-TEST_CASE("a failure before a node was told to stop does count", "[coordinator]") {
+TEST_CASE("a failure before the stop signal to a node counts", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join_all(2);
   job.now += 10s;
@@ -329,7 +333,7 @@ TEST_CASE("a failure before a node was told to stop does count", "[coordinator]"
   CHECK(job.status() == 6);
 }
 
-TEST_CASE("a signal to the leader ends the job on all nodes", "[coordinator]") {
+TEST_CASE("a stop signal to the leader ends the job on all nodes", "[coordinator]") {
   Job job(Job::elastic(1, 3));
   job.join_all(3);
   job.forget();
@@ -345,7 +349,7 @@ TEST_CASE("a signal to the leader ends the job on all nodes", "[coordinator]") {
   CHECK(job.who_was_told<End>() == Nodes{2, 3});
 }
 
-TEST_CASE("a signal to any node of a static job ends it", "[coordinator]") {
+TEST_CASE("a stop signal to any node of a static job ends the job", "[coordinator]") {
   Job job(with_restarts(Job::fixed(3), 5));
   job.join_all(3);
   job.forget();
@@ -356,13 +360,13 @@ TEST_CASE("a signal to any node of a static job ends it", "[coordinator]") {
     SECTION("") {
       job.end(3, "stopped");
     }
-    SECTION("although ranks elsewhere failed for it: nobody is told of a restart") {
+    SECTION("although ranks elsewhere failed because of it, and no restart is announced") {
       job.fail(3, job.now + 10ms, 1);
     }
     REQUIRE(job.all<RoundEnded>().size() == 1);
     CHECK_FALSE(job.all<RoundEnded>()[0].decision);
   }
-  SECTION("while it runs, without a warning") {
+  SECTION("while it runs, without notice") {
     job.leave(3, SIGTERM);
     CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
     job.end(1, "stopped");
@@ -378,7 +382,8 @@ TEST_CASE("a signal to any node of a static job ends it", "[coordinator]") {
   CHECK(job.status() == 143);
 }
 
-TEST_CASE("a signal to a node that has never been in a round ends no static job", "[coordinator]") {
+TEST_CASE("a stop signal to a node that was in no round does not end a static job",
+          "[coordinator]") {
   Job job(Job::fixed(2));
   job.join(1, {.node_rank = 0, .leads = true});
   job.join(2, {.node_rank = 5});
@@ -394,7 +399,7 @@ TEST_CASE("a signal to a node that has never been in a round ends no static job"
   CHECK(waiting.status() == 143);
 }
 
-TEST_CASE("what is said of another round, or by nobody, changes nothing", "[coordinator]") {
+TEST_CASE("messages about another round, or from unknown nodes, change nothing", "[coordinator]") {
   Job job(Job::elastic(2, 2));
   job.join_all(2);
   job.join(3);
@@ -405,13 +410,13 @@ TEST_CASE("what is said of another round, or by nobody, changes nothing", "[coor
   job.failing(99, SIGTERM);
   job.end(99, "failed");
   job.end(3, "failed");     // a spare has no ranks
-  job.failing(3, SIGTERM);  // and so none that fail
+  job.failing(3, SIGTERM);  // so none can fail
   job.leave(99, SIGTERM);
   job.lose(99, job.now);
   CHECK(job.actions.empty());
   CHECK(job.phase() == "running");
 
-  SECTION("nor what a node says twice") {
+  SECTION("nor does a repeated message") {
     job.end(1, "done");
     job.end(1, "failed");
     job.end(2, "done");
@@ -419,8 +424,7 @@ TEST_CASE("what is said of another round, or by nobody, changes nothing", "[coor
   }
 }
 
-TEST_CASE("a signal that is none does not end the job with a status that is none",
-          "[coordinator]") {
+TEST_CASE("an invalid signal number does not produce an invalid status", "[coordinator]") {
   Job job(Job::fixed(2));
   job.join_all(2);
   const int signo = GENERATE(-1, 65, 1'000'000, std::numeric_limits<int>::max());
@@ -434,7 +438,7 @@ TEST_CASE("a signal that is none does not end the job with a status that is none
   for (const auto& [node, stop] : job.told<Stop>()) CHECK(stop.signo == SIGTERM);
 }
 
-TEST_CASE("all nodes may be lost at once", "[coordinator]") {
+TEST_CASE("all nodes can be lost at once", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join_all(2);
   job.lose(1, job.now, true);
@@ -444,7 +448,7 @@ TEST_CASE("all nodes may be lost at once", "[coordinator]") {
   CHECK(job.status() == 75);
 }
 
-TEST_CASE("a person sees where every node is", "[coordinator]") {
+TEST_CASE("the status shows every node and its state", "[coordinator]") {
   Job job(Job::elastic(2, 2));
   job.join(1, {.host = "a", .nproc = 2, .leads = true});
   CHECK(job.coordinator.view()[0].state == "waiting");

@@ -1,4 +1,4 @@
-// How rounds begin: who is waited for, until when, and who stands where.
+// How rounds start: which nodes are waited for, how long, and in which order they are ranked.
 #include <ctime>
 
 #include "tests/launcher/coordinator_support.hpp"
@@ -10,7 +10,7 @@ using Catch::Matchers::Contains;
 using Job = mgpu::tests::CoordinatedJob;
 using Nodes = std::vector<NodeId>;
 
-TEST_CASE("a static job begins when all its nodes are here", "[coordinator]") {
+TEST_CASE("a static job starts when all its nodes have joined", "[coordinator]") {
   Job job(Job::fixed(3));
   job.join(1, {.host = "c", .nproc = 1, .node_rank = 2});
   job.join(2, {.host = "a", .nproc = 4, .node_rank = 0, .leads = true, .rank0_port = 1234});
@@ -31,11 +31,11 @@ TEST_CASE("a static job begins when all its nodes are here", "[coordinator]") {
     CHECK(begin.world_size == 7);
     CHECK(begin.master_port == 1234);
   }
-  // The store is emptied before anybody is told to begin.
+  // The store is emptied before any node receives Begin.
   CHECK(std::holds_alternative<StartRound>(job.actions.front()));
 }
 
-TEST_CASE("a job that may grow waits for more until the last call", "[coordinator]") {
+TEST_CASE("an elastic job waits for more nodes until the last call ends", "[coordinator]") {
   Job job(Job::elastic(2, 4));
   job.join(1, {.leads = true});
   job.tick(100s);
@@ -46,17 +46,17 @@ TEST_CASE("a job that may grow waits for more until the last call", "[coordinato
   job.tick(29s);
   CHECK(job.phase() == "gathering");
 
-  SECTION("which a newcomer does not move") {
+  SECTION("a new node does not move it") {
     job.join(3);
     job.tick(1s);
     CHECK(job.opened() == Nodes{1, 2, 3});
   }
-  SECTION("but no longer than until it is full") {
+  SECTION("but only until the job is full") {
     job.join(3);
     job.join(4);
     CHECK(job.opened() == Nodes{1, 2, 3, 4});
   }
-  SECTION("which begins anew when there are not enough any more") {
+  SECTION("it starts again when there are not enough nodes any more") {
     job.lose(2, job.now);
     job.tick(2s);
     job.join(3);
@@ -67,7 +67,7 @@ TEST_CASE("a job that may grow waits for more until the last call", "[coordinato
   }
 }
 
-TEST_CASE("the last call never goes beyond the time to join", "[coordinator]") {
+TEST_CASE("the last call never exceeds the join timeout", "[coordinator]") {
   auto settings = Job::elastic(1, 2);
   settings.join_timeout = 10s;
   Job job(settings);
@@ -77,7 +77,8 @@ TEST_CASE("the last call never goes beyond the time to join", "[coordinator]") {
   CHECK(job.opened() == Nodes{1});
 }
 
-TEST_CASE("nodes that do not meet in time end with 75 and what was missing", "[coordinator]") {
+TEST_CASE("nodes that do not join in time end with 75 and the list of missing nodes",
+          "[coordinator]") {
   Job job(Job::fixed(3));
   job.join(1, {.host = "a", .node_rank = 0});
   job.join(2, {.host = "b", .node_rank = 2});
@@ -91,7 +92,7 @@ TEST_CASE("nodes that do not meet in time end with 75 and what was missing", "[c
   CHECK(job.all<Dismiss>().size() == 2);
   CHECK(job.coordinator.over());
 
-  SECTION("and who comes then is sent away") {
+  SECTION("and later nodes are dismissed") {
     job.forget();
     job.join(3, {.node_rank = 1});
     CHECK(job.told<Refusal>()[0].second.why == "the job is over");
@@ -100,7 +101,7 @@ TEST_CASE("nodes that do not meet in time end with 75 and what was missing", "[c
   }
 }
 
-TEST_CASE("those who wait are told what for, once a second at most", "[coordinator]") {
+TEST_CASE("waiting nodes are told what is missing, at most once a second", "[coordinator]") {
   Job job(Job::elastic(3, 3));
   job.join(1, {.host = "a"});
   job.tick();
@@ -112,10 +113,10 @@ TEST_CASE("those who wait are told what for, once a second at most", "[coordinat
   job.tick(500ms);
   CHECK(job.told<Notice>().size() == 3);
   job.tick(100s);
-  CHECK(job.told<Notice>().size() == 3);  // nothing is new
+  CHECK(job.told<Notice>().size() == 3);  // nothing new
 }
 
-TEST_CASE("a newcomer below the most makes everybody start anew together", "[coordinator]") {
+TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coordinator]") {
   Job job(Job::elastic(1, 3));
   job.join(1, {.leads = true});
   job.tick(30s);
@@ -132,7 +133,7 @@ TEST_CASE("a newcomer below the most makes everybody start anew together", "[coo
   CHECK(job.told<Begin>()[0].second.restarts == 0);
 }
 
-TEST_CASE("a newcomer disturbs nobody when some have done their work", "[coordinator]") {
+TEST_CASE("a new node does not disturb a job in which some nodes have finished", "[coordinator]") {
   Job job(Job::elastic(2, 3));
   job.join(1, {.leads = true});
   job.join(2);
@@ -143,12 +144,12 @@ TEST_CASE("a newcomer disturbs nobody when some have done their work", "[coordin
     job.join(3);
     CHECK(job.told<Stop>().empty());
   }
-  SECTION("and have gone already") {
+  SECTION("and are disconnected") {
     job.lose(2, job.now, true);
     job.join(3);
     CHECK(job.told<Stop>().empty());
   }
-  SECTION("and have left already") {
+  SECTION("and have left") {
     job.leave(2);
     job.join(3);
     CHECK(job.told<Stop>().empty());
@@ -157,7 +158,7 @@ TEST_CASE("a newcomer disturbs nobody when some have done their work", "[coordin
   CHECK(job.status() == 0);
 }
 
-TEST_CASE("a full job keeps who comes late as a spare", "[coordinator]") {
+TEST_CASE("a full job keeps a late node as a spare", "[coordinator]") {
   Job job(Job::elastic(2, 2));
   job.join(1, {.leads = true});
   job.join(2);
@@ -169,25 +170,25 @@ TEST_CASE("a full job keeps who comes late as a spare", "[coordinator]") {
   CHECK_THAT(job.told<Notice>()[0].second.text, Contains("spare"));
   CHECK(job.coordinator.view()[2].state == "spare");
 
-  SECTION("that takes the place of a node that is lost") {
+  SECTION("which replaces a lost node") {
     job.lose(2, job.now, true);
     CHECK(job.opened().empty());
     job.end(1, "stopped");
     CHECK(job.opened() == Nodes{1, 3});
   }
-  SECTION("that may leave unnoticed") {
+  SECTION("which may leave without effect") {
     job.leave(3, 15);
     CHECK(job.phase() == "running");
     CHECK(job.status() == -1);
   }
-  SECTION("whose loss means nothing") {
+  SECTION("whose loss has no effect") {
     job.lose(3, job.now);
     CHECK(job.phase() == "running");
     CHECK(job.told<Stop>().empty());
   }
 }
 
-TEST_CASE("a node rank that does not fit is refused", "[coordinator]") {
+TEST_CASE("a node rank out of range is rejected", "[coordinator]") {
   Job job(Job::fixed(2));
   job.join(1, {.node_rank = 2});
   REQUIRE(job.who_was_told<Refusal>() == Nodes{1});
@@ -197,7 +198,7 @@ TEST_CASE("a node rank that does not fit is refused", "[coordinator]") {
   CHECK(job.coordinator.view().empty());
 }
 
-TEST_CASE("what a join cannot be is refused and changes nothing", "[coordinator]") {
+TEST_CASE("an invalid join is rejected and changes nothing", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   constexpr int kMost = 2'147'483'647;
   const Join bad =
@@ -212,7 +213,7 @@ TEST_CASE("what a join cannot be is refused and changes nothing", "[coordinator]
   CHECK(job.coordinator.counts().restarts == 0);
 }
 
-TEST_CASE("a host's name cannot write on our terminal", "[coordinator]") {
+TEST_CASE("control characters in a host name do not reach the terminal", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join(1, {.host = "a\x1b[2J\n" + std::string(10'000, 'x')});
   const std::string host = job.coordinator.view()[0].host;
@@ -220,8 +221,7 @@ TEST_CASE("a host's name cannot write on our terminal", "[coordinator]") {
   CHECK(host.size() < 300);
 }
 
-TEST_CASE("of two nodes that ask for one node rank the second waits for the keep-alive",
-          "[coordinator]") {
+TEST_CASE("the second of two nodes with one node rank waits for the keep-alive", "[coordinator]") {
   Job job(Job::fixed(2));
   job.join(1, {.host = "a", .node_rank = 0, .leads = true});
   job.join(2, {.host = "b", .node_rank = 1});
@@ -229,7 +229,7 @@ TEST_CASE("of two nodes that ask for one node rank the second waits for the keep
   job.join(3, {.host = "again", .node_rank = 1});
   CHECK(job.coordinator.next_deadline().value() <= job.now + 5s);
 
-  SECTION("and is refused when the first lives") {
+  SECTION("and is rejected when the first is alive") {
     job.tick(4900ms);
     CHECK(job.told<Refusal>().empty());
     job.tick(100ms);
@@ -238,7 +238,7 @@ TEST_CASE("of two nodes that ask for one node rank the second waits for the keep
     CHECK(job.all<Dismiss>().size() == 1);
     CHECK(job.phase() == "running");
   }
-  SECTION("and has its place when the first is lost") {
+  SECTION("and replaces the first when that is lost") {
     job.tick(3s);
     job.lose(2, job.now - 3s, true);
     job.end(1, "stopped");
@@ -247,7 +247,7 @@ TEST_CASE("of two nodes that ask for one node rank the second waits for the keep
     CHECK(job.opened() == Nodes{1, 3});
     CHECK(job.told<Refusal>().empty());
   }
-  SECTION("and of those who wait the first to come has it") {
+  SECTION("and of several that wait the first one replaces it") {
     job.join(4, {.host = "third", .node_rank = 1});
     job.lose(2, job.now, true);
     job.end(1, "stopped");
@@ -256,7 +256,7 @@ TEST_CASE("of two nodes that ask for one node rank the second waits for the keep
     job.tick(5s);
     CHECK(job.who_was_told<Refusal>() == Nodes{4});
   }
-  SECTION("and does not keep a place when it goes again") {
+  SECTION("and does not keep the rank when it leaves again") {
     job.lose(3, job.now);
     job.lose(2, job.now, true);
     job.end(1, "stopped");
@@ -265,7 +265,7 @@ TEST_CASE("of two nodes that ask for one node rank the second waits for the keep
   }
 }
 
-TEST_CASE("a node that was cut off and comes back is in the next round", "[coordinator]") {
+TEST_CASE("a node that was cut off and returns is in the next round", "[coordinator]") {
   Job job(Job::elastic(2, 2));
   job.join(1, {.leads = true});
   job.join(2);
@@ -279,8 +279,8 @@ TEST_CASE("a node that was cut off and comes back is in the next round", "[coord
   CHECK(job.opened() == Nodes{1, 7});
 }
 
-TEST_CASE("a new leader goes on counting where the lost one was", "[coordinator]") {
-  SECTION("as it was told") {
+TEST_CASE("a new leader continues the counts of the lost one", "[coordinator]") {
+  SECTION("from the saved state") {
     Job job(Job::elastic(1, 1), {.rounds = 7, .restarts = 2, .oom_count = 1});
     job.join(1);
     const Begin begin = job.told<Begin>().at(0).second;
@@ -288,7 +288,7 @@ TEST_CASE("a new leader goes on counting where the lost one was", "[coordinator]
     CHECK(begin.restarts == 2);
     CHECK(begin.oom_count == 1);
   }
-  SECTION("or as the nodes remember") {
+  SECTION("or from the counts that the nodes report") {
     Job job(Job::elastic(2, 2));
     job.join(1, {.leads = true});
     job.join(2, {.nodes = 2, .rounds = 4, .restarts = 3, .oom_count = 2});
@@ -300,7 +300,7 @@ TEST_CASE("a new leader goes on counting where the lost one was", "[coordinator]
   }
 }
 
-TEST_CASE("a new leader waits for the nodes that may still run the lost one's round",
+TEST_CASE("a new leader waits for the nodes that may still run the round of the lost one",
           "[coordinator]") {
   auto settings = Job::elastic(2, 3);
   settings.nodes_before = 3;
@@ -309,12 +309,12 @@ TEST_CASE("a new leader waits for the nodes that may still run the lost one's ro
   job.join(2, {.nodes = 3, .rounds = 1});
   CHECK(job.phase() == "gathering");
 
-  SECTION("until they are back") {
+  SECTION("until they have joined again") {
     job.tick(1s);
     job.join(3, {.nodes = 3, .rounds = 1});
     CHECK(job.opened() == Nodes{1, 2, 3});
   }
-  SECTION("or cannot run it any more") {
+  SECTION("or until their ranks must have ended") {
     CHECK(job.coordinator.next_deadline());
     job.tick(34900ms);
     CHECK(job.opened().empty());
@@ -327,7 +327,7 @@ TEST_CASE("a new leader waits for the nodes that may still run the lost one's ro
   }
 }
 
-TEST_CASE("a new leader with enough nodes does not give up before they may begin",
+TEST_CASE("a new leader with enough nodes does not time out before they may start",
           "[coordinator]") {
   auto settings = Job::elastic(2, 3);
   settings.nodes_before = 3;
@@ -341,8 +341,8 @@ TEST_CASE("a new leader with enough nodes does not give up before they may begin
   CHECK(job.opened() == Nodes{1, 2});
 }
 
-TEST_CASE("a deadline that has passed is not a deadline", "[coordinator]") {
-  // The loop sleeps until the next one: one in the past would make it spin.
+TEST_CASE("the next deadline is never in the past", "[coordinator]") {
+  // The event loop sleeps until the next deadline: one in the past would make it spin.
   const bool lost = GENERATE(false, true);
   auto settings = Job::elastic(2, 4);
   settings.max_nodes = 3;
@@ -370,15 +370,15 @@ TEST_CASE("a deadline that has passed is not a deadline", "[coordinator]") {
 
 TEST_CASE("ten thousand nodes join in well under a second", "[coordinator]") {
   constexpr int kNodes = 10'000;
-  const std::clock_t before = std::clock();  // of our own work: the machine may be busy
-  SECTION("at the beginning") {
+  const std::clock_t before = std::clock();  // CPU time, since the machine may be busy
+  SECTION("at the start") {
     Job job(Job::elastic(kNodes, kNodes));
     for (int i = 0; i < kNodes; ++i) job.join(static_cast<NodeId>(i + 1));
     CHECK(job.opened().size() == kNodes);
     for (int i = 0; i < kNodes; ++i) job.end(static_cast<NodeId>(i + 1), "done");
     CHECK(job.status() == 0);
   }
-  SECTION("and again, at a leader that took over") {
+  SECTION("and again at a new leader") {
     auto settings = Job::elastic(2, kNodes);
     settings.nodes_before = kNodes;
     Job job(settings, {.rounds = 1});

@@ -9,7 +9,7 @@
 
 namespace mgpu::tests {
 
-// A Coordinator with a clock that only moves when the test says so, and all that it has decided.
+// A Coordinator with a clock that only the test advances, and all its decisions.
 struct CoordinatedJob {
   using Settings = launcher::Coordinator::Settings;
   using NodeId = launcher::NodeId;
@@ -30,7 +30,7 @@ struct CoordinatedJob {
   void note(launcher::Coordinator::Actions more) {
     for (auto& action : more) actions.push_back(std::move(action));
   }
-  // What was decided since the last time; every case looks at no more than it is about.
+  // Forgets all decisions so far, so that a test looks at the later ones only.
   void forget() { actions.clear(); }
 
   void join(NodeId id, rendezvous::Join join = {}) {
@@ -77,7 +77,7 @@ struct CoordinatedJob {
       if (const auto* one = std::get_if<Kind>(&action)) found.push_back(*one);
     return found;
   }
-  // What was told to nodes of this kind of message, in order.
+  // The messages of this type that were sent to nodes, in order.
   template <class Kind>
   std::vector<std::pair<NodeId, Kind>> told() const {
     std::vector<std::pair<NodeId, Kind>> found;
@@ -92,13 +92,13 @@ struct CoordinatedJob {
     for (const auto& [node, message] : told<Kind>()) nodes.push_back(node);
     return nodes;
   }
-  // The nodes of the newest round that was opened since the last forget().
+  // The nodes of the newest round that was started since the last forget().
   std::vector<NodeId> opened() const {
     const auto rounds = all<launcher::StartRound>();
     return rounds.empty() ? std::vector<NodeId>() : rounds.back().nodes;
   }
   std::string phase() const { return coordinator.phase(); }
-  // Of a job that is over; -1: it is not.
+  // The status of a job that has ended; -1 if it has not.
   int status() const {
     const auto over = all<launcher::JobEnded>();
     return over.empty() ? -1 : over.back().status;

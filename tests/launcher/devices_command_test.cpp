@@ -11,7 +11,7 @@ using namespace mgpu::launcher;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
-TEST_CASE("devices are told as a table", "[devices][nvml]") {
+TEST_CASE("devices are shown as a table", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
   LoadedNvml nvml("2", "switch");
   CHECK(devices_text(report_devices(machine.roots(), "1")) ==
@@ -31,10 +31,10 @@ TEST_CASE("devices are told as a table", "[devices][nvml]") {
         "driver 570.1.2\n");
 }
 
-TEST_CASE("links between GPUs are told in nvidia-smi's words", "[devices][nvml]") {
+TEST_CASE("links between GPUs are shown in nvidia-smi's terms", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
   using Row = std::vector<std::string>;
-  SECTION("direct ones are counted by pair") {
+  SECTION("direct links are counted by pair") {
     LoadedNvml nvml("4", "pairs");
     const auto report = report_devices(machine.roots(), std::nullopt);
     CHECK(report.links[0] == Row{"X", "NV4", "PXB", "PHB"});
@@ -42,14 +42,14 @@ TEST_CASE("links between GPUs are told in nvidia-smi's words", "[devices][nvml]"
     CHECK(report.peers[0] == std::vector<bool>{true, true, false, false});
     CHECK_THAT(devices_text(report), Contains("no P2P between GPU 1 and GPU 2\n"));
   }
-  SECTION("without links the PCI path is told") {
+  SECTION("without links the PCI path is shown") {
     LoadedNvml nvml("8", "");
     const auto report = report_devices(machine.roots(), std::nullopt);
     CHECK(report.links[0] == Row{"X", "PIX", "PXB", "PHB", "NODE", "SYS", "SYS", "SYS"});
   }
 }
 
-TEST_CASE("devices are told as JSON", "[devices][nvml]") {
+TEST_CASE("devices are printed as JSON", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
   LoadedNvml nvml("8", "switch");
   const auto all = nlohmann::json::parse(devices_json(report_devices(machine.roots(), "2,3")));
@@ -65,7 +65,7 @@ TEST_CASE("devices are told as JSON", "[devices][nvml]") {
   CHECK(all["driver"] == "570.1.2");
 }
 
-TEST_CASE("without NVML the kernel's files tell what they know", "[devices][nvml]") {
+TEST_CASE("without NVML the devices are read from the kernel's files", "[devices][nvml]") {
   FakeMachine machine(four_nodes());
   LoadedNvml nvml(nullptr, "");
   const auto text = devices_text(report_devices(machine.roots(), std::nullopt));
@@ -73,7 +73,7 @@ TEST_CASE("without NVML the kernel's files tell what they know", "[devices][nvml
   CHECK_THAT(text, Contains("links are not known: cannot start NVML: Driver Not Loaded\n"));
 }
 
-TEST_CASE("a machine without GPUs says so in one line and is no failure", "[devices][nvml]") {
+TEST_CASE("a machine without GPUs gives one line and no failure", "[devices][nvml]") {
   FakeMachine machine({.gpu_nodes = {}});
   {
     LoadedNvml nvml(nullptr, "");

@@ -36,7 +36,7 @@ TEST_CASE("GPUs are found in the kernel's files", "[devices]") {
   REQUIRE(gpus.size() == 8);
   CHECK(gpus[3] == Gpu{3, "NVIDIA Made-up 80GB", FakeMachine::uuid_of(3), FakeMachine::bus_of(3)});
 
-  SECTION("without those whose device a container takes away") {
+  SECTION("without those whose device file is missing in the container") {
     machine.remove("dev/nvidia0");
     machine.remove("dev/nvidia5");
     const auto fewer = find_gpus(machine.roots());
@@ -45,11 +45,11 @@ TEST_CASE("GPUs are found in the kernel's files", "[devices]") {
     CHECK(fewer[0].uuid == FakeMachine::uuid_of(1));
     CHECK(fewer[5].uuid == FakeMachine::uuid_of(7));
   }
-  SECTION("all taken away is none") {
+  SECTION("without any device file there are none") {
     machine.remove("dev");
     CHECK(find_gpus(machine.roots()).empty());
   }
-  SECTION("or counted in /dev where /proc does not tell") {
+  SECTION("or counted in /dev if /proc lacks them") {
     machine.remove("proc");
     for (const char* other : {"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia", "dev/nvidia0x"})
       machine.write(other, "");
@@ -57,17 +57,17 @@ TEST_CASE("GPUs are found in the kernel's files", "[devices]") {
     REQUIRE(counted.size() == 8);
     CHECK(counted[7] == Gpu{7, "", "", ""});
   }
-  SECTION("without those that the driver leaves alone") {
+  SECTION("without those that the driver excludes") {
     machine.write("proc/driver/nvidia/gpus/" + FakeMachine::bus_of(2) + "/information",
                   "Device Minor: 2\nGPU Excluded:\t Yes");
     CHECK(find_gpus(machine.roots()).size() == 7);
   }
-  SECTION("a UUID that is not told yet is none") {
+  SECTION("an unknown UUID is empty") {
     machine.write("proc/driver/nvidia/gpus/" + FakeMachine::bus_of(0) + "/information",
                   "Model: x\nGPU UUID: GPU-" + std::string(36, '?') + "\nDevice Minor: 0");
     CHECK(find_gpus(machine.roots())[0].uuid.empty());
   }
-  SECTION("a PCI domain of five digits comes after those of four") {
+  SECTION("a PCI domain of five digits is sorted after those of four") {
     machine.write("proc/driver/nvidia/gpus/10000:01:00.0/information", "Device Minor: 3");
     CHECK(find_gpus(machine.roots())[8].bus_id == "10000:01:00.0");
   }
@@ -95,7 +95,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it", "[devices]") {
       {"2,0", {"2", "0"}, {2, 0}},
       {" 1 , 3 ", {"1", "3"}, {1, 3}},
       {"1st,2nd", {"1", "2"}, {1, 2}},
-      // The first entry that is nothing ends the list.
+      // The list ends at the first invalid entry.
       {"-1", {}, {}},
       {"0,-1,1", {"0"}, {0}},
       {"1,4,2", {"1"}, {1}},
@@ -103,10 +103,10 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it", "[devices]") {
       {"NoDevFiles", {}, {}},
       {"0,1,", {"0", "1"}, {0, 1}},
       {"0,99999999999", {"0"}, {0}},
-      // One that comes twice empties it.
+      // A repeated entry empties the list.
       {"1,1", {}, {}},
       {"GPU-aa,GPU-aa11", {}, {}},
-      // Beginnings of UUIDs, as long as they mean one.
+      // Prefixes of UUIDs, if they are unique.
       {"GPU-bb4,GPU-aa", {"GPU-bb4", "GPU-aa"}, {3, 0}},
       {"GPU-aa,GPU-b", {"GPU-aa"}, {0}},
       {"GPU-zz,GPU-aa", {}, {}},
@@ -123,11 +123,11 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it", "[devices]") {
   CHECK(indices(visible) == one.indices);
 }
 
-TEST_CASE("UUIDs are believed where the machine tells none", "[devices]") {
+TEST_CASE("UUIDs are accepted if those of the machine are unknown", "[devices]") {
   CHECK(names(visible_gpus("GPU-a,GPU-b", gpus_with({"", "", ""}))) == Strings{"GPU-a", "GPU-b"});
 }
 
-TEST_CASE("--gpus names GPUs of this machine or says which there are", "[devices]") {
+TEST_CASE("--gpus selects GPUs of this machine, and an error names those that exist", "[devices]") {
   const auto gpus = gpus_with({"GPU-aa11", "GPU-ab22", "GPU-bb33"});
   CHECK(names(chosen_gpus({"2", "0"}, gpus)) == Strings{"2", "0"});
   CHECK(indices(chosen_gpus({"GPU-ab", "MIG-GPU-bb33/0/0"}, gpus)) == std::vector<int>{1, 2});
@@ -167,7 +167,7 @@ TEST_CASE("the cores near a GPU are those of its PCI device", "[devices]") {
   CHECK(locality_of("0000:ff:00.0", machine.roots()).numa_node == -1);
 }
 
-TEST_CASE("a PCI address is written as sysfs does", "[devices]") {
+TEST_CASE("a PCI address is written in the format of sysfs", "[devices]") {
   CHECK(sysfs_bus_id("00000000:3B:00.0") == "0000:3b:00.0");
   CHECK(sysfs_bus_id("0000:3b:00.0") == "0000:3b:00.0");
   CHECK(sysfs_bus_id("00010000:01:00.0") == "10000:01:00.0");

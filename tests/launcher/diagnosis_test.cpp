@@ -18,11 +18,11 @@ Cause from_stderr(std::string_view text, ExitReport report = kFailed) {
 
 }  // namespace
 
-TEST_CASE("a clean end has no cause", "[diagnosis]") {
+TEST_CASE("a successful rank has no cause", "[diagnosis]") {
   CHECK(diagnose({}).kind == Kind::none);
 }
 
-TEST_CASE("the last exception of stderr is the cause", "[diagnosis]") {
+TEST_CASE("the last exception on stderr is the cause", "[diagnosis]") {
   struct Case {
     const char* text;
     Kind kind;
@@ -58,14 +58,14 @@ TEST_CASE("the last exception of stderr is the cause", "[diagnosis]") {
   CHECK_THAT(cause.text, Contains(c.words));
 }
 
-TEST_CASE("status 2 with a usage text is a mistake in the arguments", "[diagnosis]") {
+TEST_CASE("status 2 with a usage text is a usage error of the program", "[diagnosis]") {
   const auto cause =
       from_stderr("usage: a.py [-h]\na.py: error: unrecognized arguments: --x\n", {.code = 2});
   CHECK(cause.kind == Kind::usage);
   CHECK(cause.text == "a.py: error: unrecognized arguments: --x");
 }
 
-TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "[diagnosis]") {
+TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[diagnosis]") {
   FailureEvidence words{.report = {.signo = SIGKILL}};
   words.memory = {.limit_bytes = 4ull << 30, .rank_peak_bytes = 3ull << 30};
   SECTION("counted") {
@@ -82,7 +82,7 @@ TEST_CASE("SIGKILL is out of memory when the kernel counted it, else a guess", "
     const auto cause = diagnose(words);
     CHECK(cause.kind == Kind::host_oom_guess);
     CHECK_THAT(cause.text, Contains("mgpu-run did not send"));
-    words.memory.peak_bytes = 9ull << 30;  // of a cgroup that others share
+    words.memory.peak_bytes = 9ull << 30;  // of a cgroup that other processes share
     CHECK_THAT(diagnose(words).text, !Contains("9.0 GiB"));
   }
 }
@@ -100,7 +100,7 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
   CHECK_THAT(cause.text, Contains("ended a process of this attempt (cgroup /sys/fs/cgroup/job)"));
   CHECK_THAT(cause.text, Contains("RuntimeError: DataLoader worker (pid 7) is killed"));
 
-  SECTION("but what cannot heal had nothing to do with it") {
+  SECTION("but a failure that is not retryable has its own cause") {
     words.stderr_tail =
         "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
         "ModuleNotFoundError: No module named 'x'\n";
@@ -108,25 +108,25 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
   }
 }
 
-TEST_CASE("less than a GiB is told in MiB", "[diagnosis]") {
+TEST_CASE("less than a GiB is shown in MiB", "[diagnosis]") {
   FailureEvidence words{.report = {.signo = SIGKILL}};
   words.memory = {.limit_bytes = 128ull << 20, .rank_peak_bytes = (64ull << 20) + (1 << 19)};
   CHECK_THAT(diagnose(words).text, Contains("this rank used up to 64.5 MiB of 128.0 MiB"));
 }
 
-TEST_CASE("an exec failure is told by its errno", "[diagnosis]") {
+TEST_CASE("an exec failure is described by its errno", "[diagnosis]") {
   const auto cause = diagnose({.report = {.code = 127, .exec_error = EACCES}});
   CHECK(cause.kind == Kind::exec_failure);
   CHECK(cause.text == "could not be started: Permission denied");
 }
 
-TEST_CASE("the error file wins over stderr", "[diagnosis]") {
+TEST_CASE("the error file takes precedence over stderr", "[diagnosis]") {
   FailureEvidence words{.report = kFailed, .stderr_tail = "something else\n"};
   words.error_file = ErrorFile{.message = "RuntimeError: in the file\nsecond line"};
   CHECK(diagnose(words).text == "RuntimeError: in the file");
 }
 
-TEST_CASE("another signal keeps the last line that was said", "[diagnosis]") {
+TEST_CASE("after another signal the last line of output is kept", "[diagnosis]") {
   const auto cause = from_stderr("terminate called\n  what():  bad\n", {.signo = SIGABRT});
   CHECK(cause.kind == Kind::signal);
   CHECK(cause.text == "was killed by SIGABRT (signal 6):   what():  bad");

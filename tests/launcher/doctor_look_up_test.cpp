@@ -22,7 +22,7 @@ using mgpu::rendezvous::UniqueFd;
 
 namespace {
 
-// Sets a variable, or takes it away, until the test's end.
+// Sets or removes a variable until the end of the test.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -59,7 +59,7 @@ Inherited inherited() {
 
 }  // namespace
 
-TEST_CASE("a free port is free and a taken one is not", "[doctor]") {
+TEST_CASE("a free port and a port in use are distinguished", "[doctor]") {
   CHECK(try_port(0).error.empty());
   const UniqueFd server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -75,7 +75,7 @@ TEST_CASE("a free port is free and a taken one is not", "[doctor]") {
   CHECK(taken.port == ntohs(address.sin_port));
 }
 
-TEST_CASE("a folder that is not there yet is judged by the one it will be made in", "[doctor]") {
+TEST_CASE("a missing folder is checked by its nearest existing parent", "[doctor]") {
   TempDir dir(TempDir::in_memory());
   const auto disk = look_at_disk("Hub cache", dir.path("a/b/c"));
   CHECK(disk.error.empty());
@@ -113,13 +113,13 @@ TEST_CASE("mgpu-train is run for its version", "[doctor][fork]") {
   CHECK(facts.output == "mgpu-train 1.2.3 --version\n");
 }
 
-TEST_CASE("an mgpu-train that does not end is killed", "[doctor][fork]") {
+TEST_CASE("an mgpu-train that hangs is killed", "[doctor][fork]") {
   TempDir dir;
   const Variable chosen("MGPU_TRAIN", program(dir, "sleep 600"));
   CHECK(try_trainer(inherited(), 50ms).late);
 }
 
-TEST_CASE("an MGPU_TRAIN that names nothing is a failure", "[doctor]") {
+TEST_CASE("an MGPU_TRAIN that does not exist is a failure", "[doctor]") {
   const Variable chosen("MGPU_TRAIN", "/nope/mgpu-train");
   const auto facts = try_trainer(inherited(), 20s);
   CHECK(facts.path == "/nope/mgpu-train");
@@ -127,7 +127,7 @@ TEST_CASE("an MGPU_TRAIN that names nothing is a failure", "[doctor]") {
   CHECK_THAT(facts.output, Contains("MGPU_TRAIN=/nope/mgpu-train: no such program"));
 }
 
-TEST_CASE("LibTorch is looked for beside mgpu-train, then by LIBTORCH_ROOT, then in python3",
+TEST_CASE("LibTorch is searched for beside mgpu-train, in LIBTORCH_ROOT, then in python3",
           "[doctor][fork]") {
   TempDir dir;
   const auto add = [&](const std::string& folder) {
@@ -148,7 +148,7 @@ TEST_CASE("LibTorch is looked for beside mgpu-train, then by LIBTORCH_ROOT, then
   CHECK(find_torch(trainer, inherited(), 20s).folder == dir.path("bin/lib"));
 }
 
-TEST_CASE("all is looked up, and what ails a GPU is found", "[doctor][nvml][fork]") {
+TEST_CASE("all facts are collected, and GPU problems are found", "[doctor][nvml][fork]") {
   TempDir dir;
   const Variable chosen("MGPU_TRAIN", program(dir, "echo mgpu-train"));
   const Variable python("PYTHON_EXEC", program(dir, "echo mgpu-train"));

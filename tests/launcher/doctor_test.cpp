@@ -20,7 +20,7 @@ DeviceReport::Entry gpu(int index) {
   return entry;
 }
 
-// Two GPUs, everything as it should be.
+// Two GPUs, and everything is in order.
 DoctorFacts healthy() {
   DoctorFacts facts;
   facts.devices.driver = "580.95.05";
@@ -58,7 +58,7 @@ DoctorFacts without_gpus() {
   return facts;
 }
 
-// The finding of that name; one that is not there fails the test.
+// The finding of that name; fails the test if there is none.
 Finding found(const DoctorFacts& facts, const std::string& check) {
   const auto all = examine(facts);
   const auto one = std::find_if(all.begin(), all.end(),
@@ -76,7 +76,7 @@ bool is_found(const DoctorFacts& facts, const std::string& check) {
 
 }  // namespace
 
-TEST_CASE("a healthy machine passes all checks and gets no advice", "[doctor]") {
+TEST_CASE("a healthy machine passes all checks without advice", "[doctor]") {
   const auto all = examine(healthy());
   CHECK(all.size() == 13);
   for (const auto& finding : all) {
@@ -86,7 +86,7 @@ TEST_CASE("a healthy machine passes all checks and gets no advice", "[doctor]") 
   }
 }
 
-TEST_CASE("whatever does not pass comes with what to do about it", "[doctor]") {
+TEST_CASE("every check that does not pass gives advice", "[doctor]") {
   auto facts = healthy();
   facts.devices.gpus[0].memory_used = 30 * kGiB;
   facts.devices.gpus[1].capability = "7.5";
@@ -116,7 +116,7 @@ TEST_CASE("whatever does not pass comes with what to do about it", "[doctor]") {
   CHECK(wrong == 20);
 }
 
-TEST_CASE("a machine without GPUs is fit for jobs on CPUs", "[doctor]") {
+TEST_CASE("a machine without GPUs passes for jobs on CPUs", "[doctor]") {
   const auto facts = without_gpus();
   CHECK(found(facts, "driver").verdict == Verdict::warn);
   CHECK_THAT(found(facts, "driver").text, Contains("jobs run on CPUs"));
@@ -124,7 +124,7 @@ TEST_CASE("a machine without GPUs is fit for jobs on CPUs", "[doctor]") {
   CHECK_FALSE(is_found(facts, "p2p"));
 }
 
-TEST_CASE("a driver that the kernel has and the library does not reach is a failure", "[doctor]") {
+TEST_CASE("a loaded driver that NVML cannot reach is a failure", "[doctor]") {
   auto facts = without_gpus();
   facts.device_files = true;
   facts.devices.shortfall = "cannot start NVML: Driver/library version mismatch";
@@ -137,7 +137,7 @@ TEST_CASE("a driver that the kernel has and the library does not reach is a fail
   CHECK(found(facts, "driver").verdict == Verdict::fail);
 }
 
-TEST_CASE("GPUs that CUDA_VISIBLE_DEVICES hides are not judged", "[doctor]") {
+TEST_CASE("GPUs hidden by CUDA_VISIBLE_DEVICES are not checked", "[doctor]") {
   auto facts = healthy();
   facts.cuda_visible_devices = "0";
   facts.devices.gpus[1].visible = false;
@@ -150,7 +150,7 @@ TEST_CASE("GPUs that CUDA_VISIBLE_DEVICES hides are not judged", "[doctor]") {
   CHECK(found(facts, "gpus").verdict == Verdict::warn);
 }
 
-TEST_CASE("GPUs are judged one by one", "[doctor]") {
+TEST_CASE("GPUs are checked one by one", "[doctor]") {
   auto facts = healthy();
   facts.devices.gpus[1].memory_used = 30 * kGiB;
   CHECK(found(facts, "gpu 1 memory").text == "30.0 GiB of 140.0 GiB are in use");
@@ -171,7 +171,7 @@ TEST_CASE("GPUs are judged one by one", "[doctor]") {
   }));
   facts.health[1] = health;
   CHECK(found(facts, check).verdict == verdict);
-  facts.health[1] = {.slowdown = 0x1 | 0x4};  // idle, or at its power limit
+  facts.health[1] = {.slowdown = 0x1 | 0x4};  // idle or at the power limit
   CHECK_FALSE(is_found(facts, check));
 }
 
@@ -185,14 +185,14 @@ TEST_CASE("pairs without P2P are named", "[doctor]") {
   CHECK(found(facts, "p2p").text == "none between GPUs 0-1 (joined by PHB)");
 }
 
-TEST_CASE("GPUs of several kinds are pointed out", "[doctor]") {
+TEST_CASE("GPUs of different models are reported", "[doctor]") {
   auto facts = healthy();
   facts.devices.gpus[1].gpu.name = "NVIDIA A100";
   CHECK(found(facts, "gpus").text == "1 NVIDIA H200, 1 NVIDIA A100: of several kinds");
   CHECK(found(facts, "gpus").verdict == Verdict::warn);
 }
 
-TEST_CASE("LibTorch's CUDA must be one that the driver runs", "[doctor]") {
+TEST_CASE("LibTorch's CUDA version must be one that the driver supports", "[doctor]") {
   struct Case {
     int driver;
     const char* torch;
@@ -226,10 +226,10 @@ TEST_CASE("a LibTorch for CPUs is enough without GPUs", "[doctor]") {
   CHECK(found(cpu, "libtorch").verdict == Verdict::warn);
 }
 
-TEST_CASE("mgpu-train must run and be of our version", "[doctor]") {
+TEST_CASE("mgpu-train must run and have the version of mgpu-run", "[doctor]") {
   auto facts = healthy();
   CHECK(found(facts, "mgpu-train").text == "mgpu-train 0.1.0 in /bin/mgpu-train");
-  SECTION("a library that is missing is told in the loader's words") {
+  SECTION("a missing library is reported with the loader's message") {
     facts.trainer.status = 127;
     facts.trainer.output =
         "first\n/bin/mgpu-train: error while loading shared libraries: libtorch_cuda.so: cannot "
@@ -238,7 +238,7 @@ TEST_CASE("mgpu-train must run and be of our version", "[doctor]") {
     CHECK_THAT(found(facts, "mgpu-train").text, Contains("ends with 127: /bin/mgpu-train: error"));
     CHECK_THAT(found(facts, "mgpu-train").advice, Contains("build it again"));
   }
-  SECTION("one of another version is a warning") {
+  SECTION("another version is a warning") {
     facts.trainer.output = "mgpu-train 0.0.9\n";
     CHECK(found(facts, "mgpu-train").verdict == Verdict::warn);
   }
@@ -246,13 +246,13 @@ TEST_CASE("mgpu-train must run and be of our version", "[doctor]") {
     facts.trainer.late = true;
     CHECK(found(facts, "mgpu-train").verdict == Verdict::fail);
   }
-  SECTION("none at all is a warning: scripts run without") {
+  SECTION("a missing mgpu-train is a warning, since scripts run without it") {
     facts.trainer = {};
     CHECK(found(facts, "mgpu-train").verdict == Verdict::warn);
   }
 }
 
-TEST_CASE("the chosen interface must be there, as NCCL reads the choice", "[doctor]") {
+TEST_CASE("the interface selected for NCCL must exist", "[doctor]") {
   struct Case {
     const char* list;
     bool fits;
@@ -275,7 +275,7 @@ TEST_CASE("the chosen interface must be there, as NCCL reads the choice", "[doct
   CHECK(is_found(facts, "NCCL_SOCKET_IFNAME") == !fits);
 }
 
-TEST_CASE("switches that slow a job down are told", "[doctor]") {
+TEST_CASE("variables that slow a job down are reported", "[doctor]") {
   auto facts = healthy();
   facts.variables["NCCL_P2P_DISABLE"] = "0";
   CHECK_FALSE(is_found(facts, "NCCL_P2P_DISABLE"));
@@ -294,7 +294,7 @@ TEST_CASE("InfiniBand needs an active port and locked memory", "[doctor]") {
   CHECK(found(facts, "infiniband").text == "no port is active");
 }
 
-TEST_CASE("a port that was asked for must be free", "[doctor]") {
+TEST_CASE("a requested port must be free", "[doctor]") {
   auto facts = healthy();
   CHECK_FALSE(is_found(facts, "port 29500"));
   facts.wanted_port = PortFacts{.port = 29500};
@@ -303,7 +303,7 @@ TEST_CASE("a port that was asked for must be free", "[doctor]") {
   CHECK(found(facts, "port 29500").verdict == Verdict::fail);
 }
 
-TEST_CASE("disks are judged by what is left on them", "[doctor]") {
+TEST_CASE("disks are checked by their free space", "[doctor]") {
   struct Case {
     DiskFacts disk;
     Verdict verdict;
@@ -339,7 +339,7 @@ TEST_CASE("disks are judged by what is left on them", "[doctor]") {
   }
 }
 
-TEST_CASE("a container's small /dev/shm is pointed out", "[doctor]") {
+TEST_CASE("a small /dev/shm in a container is reported", "[doctor]") {
   auto facts = healthy();
   facts.shared_memory.total = facts.shared_memory.free = 64 * kMiB;
   CHECK(found(facts, "shared memory").verdict == Verdict::warn);
@@ -349,7 +349,7 @@ TEST_CASE("a container's small /dev/shm is pointed out", "[doctor]") {
   CHECK(found(facts, "shared memory").verdict == Verdict::fail);
 }
 
-TEST_CASE("memory is what machine and cgroup leave", "[doctor]") {
+TEST_CASE("available memory is limited by the machine and the cgroup", "[doctor]") {
   auto facts = healthy();
   CHECK(found(facts, "memory").text == "200.0 GiB of 256.0 GiB free");
   facts.memory.cgroup_limit = kGiB;
@@ -361,7 +361,7 @@ TEST_CASE("memory is what machine and cgroup leave", "[doctor]") {
   CHECK(found(facts, "memory").verdict == Verdict::warn);
 }
 
-TEST_CASE("the limit on open files is that of the ranks", "[doctor]") {
+TEST_CASE("the limit on open files is the one that ranks get", "[doctor]") {
   auto facts = healthy();
   facts.limits.open_files = 512;
   facts.limits.open_files_hard = 4096;
@@ -373,7 +373,7 @@ TEST_CASE("the limit on open files is that of the ranks", "[doctor]") {
   CHECK(found(facts, "open files").text == "no limit");
 }
 
-TEST_CASE("findings are shown a line each, with advice below", "[doctor]") {
+TEST_CASE("findings are shown one per line with advice below", "[doctor]") {
   const std::vector<Finding> findings = {
       {"ports", Verdict::pass, "ranks can meet", ""},
       {"gpu 1 memory", Verdict::warn, "30 GiB\033[2J are in use", "see `nvidia-smi`"},
@@ -388,7 +388,7 @@ TEST_CASE("findings are shown a line each, with advice below", "[doctor]") {
             "1 passed, 1 warning, 1 failed\n");
 }
 
-TEST_CASE("findings are told as JSON", "[doctor]") {
+TEST_CASE("findings are printed as JSON", "[doctor]") {
   const auto all = nlohmann::json::parse(
       doctor_json({{"ports", Verdict::pass, "well", ""}, {"x", Verdict::fail, "no \xFF", "do"}}));
   CHECK(all["passed"] == 1);

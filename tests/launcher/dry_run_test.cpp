@@ -36,7 +36,7 @@ struct Plan {
 
 }  // namespace
 
-TEST_CASE("a dry run shows what ranks share once and the rest by rank", "[dry_run]") {
+TEST_CASE("a dry run shows what ranks have in common once and the rest by rank", "[dry_run]") {
   Plan plan;
   plan.facts.gpus = {"0", "1"};
   plan.facts.bindings = {{{0, 1, 2, 3}, {0}}, {{4, 5, 6, 7}, {1}}};
@@ -75,7 +75,7 @@ environment by rank
 )");
 }
 
-TEST_CASE("a dry run shows commands by rank where they differ", "[dry_run]") {
+TEST_CASE("a dry run shows commands by rank if they differ", "[dry_run]") {
   Plan plan;
   plan.options.master_port = 29500;
   plan.options.rank0_store = true;
@@ -104,14 +104,14 @@ environment by rank
 )"));
 }
 
-TEST_CASE("a dry run of one rank has nothing by rank", "[dry_run]") {
+TEST_CASE("a dry run of one rank shows nothing by rank", "[dry_run]") {
   Plan plan;
   plan.placement = {.nproc = 1, .world_size = 1};
   CHECK_THAT(plan.text(), !Catch::Matchers::Contains("by rank"));
   CHECK_THAT(plan.text(), Catch::Matchers::Contains("  RANK=0\n"));
 }
 
-TEST_CASE("a dry run says which variables a rank does not inherit", "[dry_run]") {
+TEST_CASE("a dry run shows which variables a rank does not inherit", "[dry_run]") {
   Plan plan;
   auto specs = make_rank_specs(plan.options, plan.command, plan.placement, {}, {});
   for (auto& spec : specs) spec.env.emplace_back("NOTIFY_SOCKET", std::nullopt);
@@ -121,7 +121,7 @@ TEST_CASE("a dry run says which variables a rank does not inherit", "[dry_run]")
   CHECK(json["ranks"][0]["env"]["NOTIFY_SOCKET"].is_null());
 }
 
-TEST_CASE("a dry run is told as JSON", "[dry_run]") {
+TEST_CASE("a dry run can be printed as JSON", "[dry_run]") {
   Plan plan;
   plan.facts.bindings = {{{0, 1, 2, 3}, {0}}, {{4, 5, 6, 7}, {1}}};
   auto all = plan.json();
@@ -142,13 +142,13 @@ TEST_CASE("a dry run is told as JSON", "[dry_run]") {
   CHECK(all["master_port"] == 29500);
   CHECK(all["ranks"][0]["env"]["MASTER_PORT"] == "29500");
 
-  SECTION("also where an argument is no UTF-8") {
+  SECTION("also if an argument is not UTF-8") {
     plan.command.argv.push_back("\xff");
     CHECK(plan.json()["ranks"][0]["argv"].size() == plan.command.argv.size());
   }
 }
 
-TEST_CASE("words are written so that a shell reads them back", "[dry_run]") {
+TEST_CASE("words are quoted for a shell", "[dry_run]") {
   CHECK(shell_word("a-b_c./:=,+@%^9") == "a-b_c./:=,+@%^9");
   CHECK(shell_word("") == "''");
   CHECK(shell_word("a b") == "'a b'");
@@ -158,7 +158,7 @@ TEST_CASE("words are written so that a shell reads them back", "[dry_run]") {
   CHECK(shell_word("\x1b[2J'\\\n") == "$'\\x1b[2J\\'\\\\\\x0a'");
 }
 
-TEST_CASE("what is not chosen yet is not made up", "[dry_run]") {
+TEST_CASE("values that are chosen at the start are not invented", "[dry_run]") {
   Options options;
   CHECK(planned_attempt(options).master_port == 0);
   CHECK_THAT(planned_attempt(options).log_dir, Catch::Matchers::EndsWith("/mgpu_XXXXXX/attempt_0"));
@@ -168,7 +168,7 @@ TEST_CASE("what is not chosen yet is not made up", "[dry_run]") {
   CHECK(planned_attempt(options).master_addr == "10.0.0.4");
 }
 
-TEST_CASE("a dry run says what a scheduler told, and where", "[dry_run]") {
+TEST_CASE("a dry run shows the values of a scheduler and their variables", "[dry_run]") {
   Plan plan;
   CHECK(cluster_text(plan.options.cluster).empty());
   CHECK_FALSE(plan.json().contains("cluster"));

@@ -20,7 +20,7 @@ struct Program {
   char strings[64]{};
 };
 
-// All that is needed to find the text, and nothing to run.
+// All that is needed to find the strings; it cannot be run.
 Program with(Elf64_Sxword tag, const char* text) {
   constexpr std::uint64_t kBase = 0x400000;
   Program program;
@@ -58,7 +58,7 @@ using Folders = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a program's library folders are read off it", "[elf]") {
+TEST_CASE("the library folders of a program are read from its ELF file", "[elf]") {
   TempDir dir(TempDir::in_memory());
   const auto here = dir.root().string();
   CHECK(runpath_in(dir, with(DT_RUNPATH, "/a/lib:/b")) == Folders{"/a/lib", "/b"});
@@ -68,7 +68,7 @@ TEST_CASE("a program's library folders are read off it", "[elf]") {
   CHECK(runpath_in(dir, with(DT_NEEDED, "libc.so.6")).empty());
 }
 
-TEST_CASE("what is no program, or a broken one, has no folders", "[elf]") {
+TEST_CASE("a file that is no ELF program or is broken has no folders", "[elf]") {
   TempDir dir(TempDir::in_memory());
   CHECK(runpath_of(dir.path("absent")).empty());
   const auto good = with(DT_RUNPATH, "/a");

@@ -7,7 +7,7 @@
 
 using namespace mgpu::launcher;
 
-TEST_CASE("both of torchrun's shapes of an error file are read", "[error_file]") {
+TEST_CASE("both formats of torchrun's error files are read", "[error_file]") {
   CHECK(parse_error_file(R"({"message": {"message": "ValueError: boom", "extraInfo":
       {"py_callstack": "Traceback x", "timestamp": "1795160644"}, "errorCode": 3}})") ==
         ErrorFile{"ValueError: boom", "Traceback x", 1795160644, 3});
@@ -15,22 +15,22 @@ TEST_CASE("both of torchrun's shapes of an error file are read", "[error_file]")
         ErrorFile{"text", "", 123, std::nullopt});
 }
 
-TEST_CASE("what we write reads back the same", "[error_file]") {
+TEST_CASE("an error file that was written reads back the same", "[error_file]") {
   const ErrorFile error{"a \"b\"\n\xc3\xa9", "Traceback", 17, 5};
   CHECK(parse_error_file(to_json(error)) == error);
-  SECTION("bytes that are no UTF-8 do not stop it") {
+  SECTION("also with bytes that are not UTF-8") {
     CHECK(parse_error_file(to_json({"\xff\xfe", "", 1, {}})).has_value());
   }
 }
 
-TEST_CASE("what is no error file is nothing", "[error_file]") {
+TEST_CASE("a file that is no error file is ignored", "[error_file]") {
   const auto text =
       GENERATE(as<std::string>(), "", "{", "[]", "null", "{}", R"({"message": 3})",
                R"({"message": {}})", R"({"message": {"message": 3}})", std::string(100'000, '['));
   CHECK_FALSE(parse_error_file(text).has_value());
 }
 
-TEST_CASE("an error file is read up to 1 MiB and a missing one is nothing", "[error_file]") {
+TEST_CASE("an error file is read up to 1 MiB and a missing one is ignored", "[error_file]") {
   mgpu::tests::TempDir dir;
   CHECK_FALSE(read_error_file(dir.path("none")).has_value());
   std::ofstream(dir.path("big")) << "{\"message\": \"" << std::string(2 << 20, 'x') << "\"}";

@@ -18,7 +18,7 @@ std::vector<Host> parse(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a hostfile names hosts by node rank", "[hostfile]") {
+TEST_CASE("a hostfile lists hosts in the order of node ranks", "[hostfile]") {
   const auto hosts = parse(
       "# the cluster\n"
       "\n"
@@ -33,14 +33,14 @@ TEST_CASE("a hostfile names hosts by node rank", "[hostfile]") {
   CHECK(hosts[1].address() == "me@10.0.0.2");
 }
 
-TEST_CASE("a host named again is one slot more where no line counts slots", "[hostfile]") {
+TEST_CASE("a repeated host is one more slot if no line has slots=", "[hostfile]") {
   CHECK(parse("a\nb\na\na\n") == std::vector<Host>{{"", "a", 3, 1}, {"", "b", std::nullopt, 2}});
   const auto* bad = GENERATE("a slots=2\nb\na slots=2\n", "a slots=2\nb\na\n", "a\nb\na slots=1\n");
   CHECK_THROWS_WITH(parse(bad),
                     "hosts:3: a stands in line 1 already; write it once with all its slots");
 }
 
-TEST_CASE("a mistake in a hostfile is named with its line", "[hostfile]") {
+TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
   struct Case {
     std::string line, message;
   };

@@ -7,7 +7,7 @@ using namespace mgpu::launcher;
 using Catch::Matchers::Contains;
 using Names = std::vector<std::string>;
 
-TEST_CASE("a host list stands for its names, in its order", "[hostlist]") {
+TEST_CASE("a host list is expanded in order", "[hostlist]") {
   struct Case {
     std::string list;
     Names names;
@@ -25,7 +25,7 @@ TEST_CASE("a host list stands for its names, in its order", "[hostlist]") {
   CHECK(expand_hostlist(c.list) == c.names);
 }
 
-TEST_CASE("what is no host list is refused in one line", "[hostlist]") {
+TEST_CASE("an invalid host list is a one-line error", "[hostlist]") {
   const std::string bad =
       GENERATE("", ",", "a,", "a[", "a]", "a[1", "a[]", "a[1-]", "a[-1]", "a[2-1]", "a[1,,2]",
                "a[b]", "a[[1]]", "a[1-2-3]", "a[1-9999999999]", "a[1 - 2]");
@@ -39,7 +39,7 @@ TEST_CASE("what is no host list is refused in one line", "[hostlist]") {
   }
 }
 
-TEST_CASE("a short list cannot stand for more names than a job has", "[hostlist]") {
+TEST_CASE("a short list cannot expand to more names than a job can have", "[hostlist]") {
   const std::string bad =
       GENERATE("a[0-999999998]", "a[0-65535],b", "a[1-999]b[1-999]c[1-999]", "a[0-60000,0-60000]");
   CAPTURE(bad);

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A runtime folder of the test's own, for as long as it runs.
+// A separate runtime folder for the duration of the test.
 class RuntimeFolder {
  public:
   RuntimeFolder() {
@@ -49,7 +49,7 @@ class RuntimeFolder {
 
 }  // namespace
 
-TEST_CASE("a job is found where it was noted, with its secret or without", "[registry]") {
+TEST_CASE("a registered job is found with its secret or without", "[registry]") {
   const RuntimeFolder folder;
   CHECK_FALSE(find_job("j"));
   const auto secret = GENERATE(std::optional<std::string>("s3 cret"),
@@ -72,7 +72,7 @@ TEST_CASE("a job is found where it was noted, with its secret or without", "[reg
   CHECK_FALSE(find_job("j"));
 }
 
-TEST_CASE("any job id is a file name, and two are two", "[registry]") {
+TEST_CASE("any job id can be a file name, and different ids have different files", "[registry]") {
   const RuntimeFolder folder;
   const std::string ids[] = {"a/../../b", ".", "..", "a.b", "a%2eb", "\xc3\xa4 \n", "%", ""};
   int port = 1;
@@ -88,7 +88,7 @@ TEST_CASE("any job id is a file name, and two are two", "[registry]") {
   CHECK_FALSE(find_job(std::string(5000, 'x')));
 }
 
-TEST_CASE("another agent's note stays when ours goes", "[registry]") {
+TEST_CASE("removing an entry keeps that of another agent", "[registry]") {
   const RuntimeFolder folder;
   note_job("j", {"h", 1});
   std::ofstream(folder.only_file()) << "other\n2\n" << ::getpid() + 1 << "\n?\n";
@@ -97,7 +97,7 @@ TEST_CASE("another agent's note stays when ours goes", "[registry]") {
   CHECK(find_job("j")->host == "other");
 }
 
-TEST_CASE("a note that is cut off is none", "[registry]") {
+TEST_CASE("a truncated entry is ignored", "[registry]") {
   const RuntimeFolder folder;
   note_job("j", {"h", 1});
   std::ofstream(folder.only_file()) << GENERATE("", "h", "h\n", "h\nx\n", "h\n12\n");
@@ -105,18 +105,18 @@ TEST_CASE("a note that is cut off is none", "[registry]") {
   forget_job("j");
 }
 
-TEST_CASE("a folder that others can look into is not used", "[registry]") {
+TEST_CASE("a folder that other users can read is not used", "[registry]") {
   const RuntimeFolder folder;
   note_job("j", {"h", 1});
   REQUIRE(find_job("j"));
   SECTION("") {
     REQUIRE(::chmod(folder.ours().c_str(), GENERATE(0755, 0750, 0701)) == 0);
   }
-  SECTION("or that leads elsewhere") {
+  SECTION("nor is a symlink") {
     fs::rename(folder.ours(), folder.ours() + "-elsewhere");
     fs::create_symlink(folder.ours() + "-elsewhere", folder.ours());
   }
-  SECTION("or that is another's") {
+  SECTION("nor is the folder of another user") {
     if (::geteuid() != 0) return;
     REQUIRE(::chown(folder.ours().c_str(), 65534, 65534) == 0);
   }

@@ -40,7 +40,7 @@ std::string repeated(const std::string& text, int times) {
 
 }  // namespace
 
-TEST_CASE("every option can stand in the launch: section", "[launch_file]") {
+TEST_CASE("every option can be set in the launch: section", "[launch_file]") {
   for (const auto& spec : option_table()) {
     if (spec.line_only || spec.name() == "config") continue;
     for (const auto& names : {spec.names, spec.file_keys})
@@ -55,7 +55,7 @@ TEST_CASE("every option can stand in the launch: section", "[launch_file]") {
   }
 }
 
-TEST_CASE("lists and maps say what a flag's text would", "[launch_file]") {
+TEST_CASE("lists and maps are equivalent to the text of an option", "[launch_file]") {
   const auto o = of_recipe(
       "task: sft\n"
       "launch:\n"
@@ -80,7 +80,7 @@ TEST_CASE("lists and maps say what a flag's text would", "[launch_file]") {
   CHECK(o.quiet);
 }
 
-TEST_CASE("the words of older recipes still set the restarts", "[launch_file]") {
+TEST_CASE("the keys of older recipes still set the restarts", "[launch_file]") {
   struct Case {
     std::string text;
     int restarts;
@@ -97,14 +97,14 @@ TEST_CASE("the words of older recipes still set the restarts", "[launch_file]") 
   CHECK(of_recipe("launch:\n" + c.text).max_restarts == c.restarts);
 }
 
-TEST_CASE("a recipe without a launch: section is nobody's mistake", "[launch_file]") {
+TEST_CASE("a recipe without a launch: section is valid", "[launch_file]") {
   const std::string text =
       GENERATE("task: sft\n", "launch:\n", "launch: {}\n", "a: [[1], {b: 2}]\n");
   CAPTURE(text);
   CHECK(parse_recipe(text, "job.yaml").settings.empty());
 }
 
-TEST_CASE("sections that are not ours may hold anything YAML can", "[launch_file]") {
+TEST_CASE("other sections may contain any YAML", "[launch_file]") {
   const auto o = of_recipe(
       "base: &base {nproc: [1, {2: 3}], dup: 1, dup: 2}\n"
       "copy: *base\n"
@@ -114,7 +114,7 @@ TEST_CASE("sections that are not ours may hold anything YAML can", "[launch_file
   CHECK(o.nproc.number == 2);
 }
 
-TEST_CASE("a mistake in a recipe is one line with file and line", "[launch_file]") {
+TEST_CASE("an error in a recipe is one line with file and line number", "[launch_file]") {
   struct Case {
     std::string text, message;
   };
@@ -160,13 +160,13 @@ TEST_CASE("a mistake in a recipe is one line with file and line", "[launch_file]
   CHECK_THROWS_WITH(parse_recipe(c.text, "j"), c.message);
 }
 
-TEST_CASE("a bad value in a file is blamed on its line", "[launch_file]") {
+TEST_CASE("a bad value in a file is reported with its line", "[launch_file]") {
   CHECK_THROWS_WITH(of_recipe("a: 1\nlaunch:\n  nproc: 0\n"),
                     Contains("job.yaml:3: nproc: 0: need a whole number from 1 to 4096"));
   CHECK_THROWS_WITH(of_recipe("launch:\n  env: [A]\n"), Contains("job.yaml:2: env: A: need KEY="));
 }
 
-TEST_CASE("a file that cannot be read is said so", "[launch_file]") {
+TEST_CASE("a file that cannot be read is an error", "[launch_file]") {
   TempDir dir;
   const auto path = dir.path("job.yaml");
   SECTION("missing") {
@@ -184,7 +184,7 @@ TEST_CASE("a file that cannot be read is said so", "[launch_file]") {
   }
 }
 
-TEST_CASE("a file made to exhaust us is refused at once", "[launch_file]") {
+TEST_CASE("a file designed to exhaust memory is rejected at once", "[launch_file]") {
   CHECK_THROWS_WITH(parse_recipe(repeated("a: 1\n", 300'000), "j"),
                     "j:1: over 1024 KiB; is this a recipe?");
   CHECK_THROWS_WITH(parse_recipe("a: " + repeated("[", 100'000), "j"),
@@ -199,13 +199,13 @@ TEST_CASE("a file made to exhaust us is refused at once", "[launch_file]") {
   CHECK_THROWS_WITH(parse_recipe(bomb + "launch:\n  env: *a59\n", "j"), Contains("not an alias"));
 }
 
-TEST_CASE("--config takes a launch: section for any target", "[launch_file]") {
+TEST_CASE("--config accepts a launch: section for any target", "[launch_file]") {
   CHECK(of_config("launch:\n  nproc: 3\n").nproc.number == 3);
   CHECK_THROWS_WITH(of_config("nproc: 3\n"), Contains("site.yaml:1: no launch: section, and no "
                                                       "config of accelerate"));
 }
 
-TEST_CASE("--config takes what accelerate config wrote", "[launch_file][accelerate]") {
+TEST_CASE("--config accepts a file of accelerate config", "[launch_file][accelerate]") {
   const auto o = of_config(
       "compute_environment: LOCAL_MACHINE\n"
       "debug: false\n"
@@ -236,7 +236,7 @@ TEST_CASE("--config takes what accelerate config wrote", "[launch_file][accelera
   CHECK(o.notes.empty());
 }
 
-TEST_CASE("what of accelerate's is not a launcher's is named", "[launch_file][accelerate]") {
+TEST_CASE("keys of accelerate that are not for a launcher are named", "[launch_file][accelerate]") {
   const auto o = of_config(
       "distributed_type: DEEPSPEED\n"
       "deepspeed_config: {zero_stage: 3}\n"

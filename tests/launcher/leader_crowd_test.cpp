@@ -25,7 +25,7 @@ namespace {
 
 const Credentials kToken{.secret = "a secret of this test, 32 bytes or more"};
 
-// An agent's conversation over a socket; it takes no more than it is asked to.
+// The channel of an agent over a socket; it reads only when the test calls it.
 struct Guest {
   UniqueFd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   AgentChannel talk{kToken, "job", "agent", "the leader"};
@@ -73,9 +73,9 @@ bool room_for(rlim_t files) {
 
 }  // namespace
 
-// Beyond 1024 that had not proven themselves yet the oldest was closed: of 10,000 agents that came
-// at once none got anywhere, for they came again and pushed each other out.
-TEST_CASE("agents that come all at once do not push each other out", "[leader]") {
+// With more than 1024 unauthenticated connections the oldest was closed: of 10,000 agents that
+// connected at once none succeeded, since they reconnected and evicted each other.
+TEST_CASE("agents that all connect at once do not evict each other", "[leader]") {
   constexpr int kNodes = 1500;
   if (!room_for(2 * kNodes + 100)) {
     WARN("too few open files are allowed here");
@@ -92,7 +92,7 @@ TEST_CASE("agents that come all at once do not push each other out", "[leader]")
       {.announce = [](std::string_view) {}, .over = [](int) {}, .changed = [](auto&&...) {}});
   const auto limit = std::chrono::steady_clock::now() + 60s;
   std::vector<std::unique_ptr<Guest>> guests;
-  while (guests.size() < kNodes) {  // all introduce themselves before any of them goes on
+  while (guests.size() < kNodes) {  // all begin their handshake before any of them continues
     guests.push_back(std::make_unique<Guest>(leader.port()));
     io.poll();
   }

@@ -6,7 +6,7 @@ using namespace mgpu::launcher;
 
 namespace {
 
-// What comes out when `text` goes in `step` bytes at a time.
+// The output for `text` given in pieces of `step` bytes.
 std::vector<std::string> fed(std::string_view text, size_t step,
                              LineSplitter splitter = LineSplitter()) {
   std::vector<std::string> out;
@@ -24,8 +24,7 @@ std::string joined(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-TEST_CASE("nothing is lost and only whole lines come out, however the bytes arrive",
-          "[line_splitter]") {
+TEST_CASE("output is complete and in whole lines however the bytes arrive", "[line_splitter]") {
   const std::string text = "one\ntwo\r\n\n\rbar 1\rbar 2\r\nthree\n\r\r\nlast";
   for (size_t step = 1; step <= text.size(); ++step) {
     const auto parts = fed(text, step);
@@ -40,7 +39,7 @@ TEST_CASE("nothing is lost and only whole lines come out, however the bytes arri
   }
 }
 
-TEST_CASE("a line that is too long is cut with a mark", "[line_splitter]") {
+TEST_CASE("a line that is too long is split with a mark", "[line_splitter]") {
   const auto parts = fed(std::string(25, 'x') + "\ny\n", 7, LineSplitter(10));
   CHECK(joined(parts) == "xxxxxxxxxx [line goes on]\nxxxxxxxxxx [line goes on]\nxxxxx\ny\n");
 }

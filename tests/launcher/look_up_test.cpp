@@ -30,25 +30,25 @@ TEST_CASE("a node starts one rank for each GPU that it may use", "[look_up]") {
         Strings{"5", "2"});
   CHECK(look_up(options, machine, {{"CUDA_VISIBLE_DEVICES", ""}}).nproc == 1);
 
-  SECTION("--gpus goes before CUDA_VISIBLE_DEVICES") {
+  SECTION("--gpus takes precedence over CUDA_VISIBLE_DEVICES") {
     options.gpus = Strings{"7", "6", "1"};
     const auto node = look_up(options, machine, {{"CUDA_VISIBLE_DEVICES", "0"}});
     CHECK(node.nproc == 3);
     CHECK(node.facts.gpus == Strings{"7", "6", "1"});
   }
-  SECTION("more ranks than GPUs is a mistake, but not on CPUs") {
+  SECTION("more ranks than GPUs is a usage error, but not on CPUs") {
     options.nproc = {RankCount::Kind::number, 4};
     CHECK_THROWS_WITH(look_up(options, machine, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
                       Catch::Matchers::Contains("--nproc 4 needs 4 GPUs, found 2"));
     CHECK(look_up(options, machine, {{"CUDA_VISIBLE_DEVICES", ""}}).nproc == 4);
   }
-  SECTION("the word cpu counts the machine's cores") {
+  SECTION("--nproc cpu counts the cores of the machine") {
     options.nproc = {RankCount::Kind::cpu, 0};
     CHECK(look_up(options, machine).nproc == 96);
   }
 }
 
-TEST_CASE("what the person has set is seen", "[look_up]") {
+TEST_CASE("variables that the user has set are noticed", "[look_up]") {
   FakeMachine machine(desktop());
   const auto bare = look_up({}, machine).facts;
   CHECK_FALSE(bare.omp_num_threads_set);
@@ -64,7 +64,7 @@ TEST_CASE("what the person has set is seen", "[look_up]") {
   CHECK(set.cuda_visible_devices == "");
 }
 
-TEST_CASE("cores are looked up only when ranks are to be held to them", "[look_up]") {
+TEST_CASE("cores are read only if ranks are to be bound to them", "[look_up]") {
   FakeMachine machine({.sockets = 2, .cores_per_node = 32, .gpu_nodes = {}});
   Options options;
   CHECK(look_up(options, machine).facts.bindings.empty());

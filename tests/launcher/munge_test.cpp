@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kProgram = "/usr/sbin/munged";
 
-// A munged with a key of the test's own; ended with the test.
+// A munged with its own key, which ends with the test.
 class Daemon {
  public:
   Daemon(const TempDir& dir, const std::string& name, char key) : socket(dir.path(name)) {
@@ -83,7 +83,7 @@ bool installed() {
 
 }  // namespace
 
-TEST_CASE("munge says who made a credential, once", "[munge][fork]") {
+TEST_CASE("munge gives the creator of a credential, once", "[munge][fork]") {
   if (!installed()) return;
   TempDir dir;
   const Daemon daemon(dir, "one", 'k');
@@ -99,11 +99,11 @@ TEST_CASE("munge says who made a credential, once", "[munge][fork]") {
                     Contains("munge does not accept a credential: ") && Contains("eplayed"));
   CHECK(munge.decode(munge.encode("")).payload.empty());
 
-  SECTION("a munged with another key accepts nothing of it") {
+  SECTION("a munged with another key rejects it") {
     const Daemon other(dir, "other", 'x');
     CHECK_THROWS_WITH(Munge(other.socket).decode(munge.encode(payload)), Contains("nvalid"));
   }
-  SECTION("what is no credential is refused") {
+  SECTION("an invalid credential is rejected") {
     for (const std::string bad : {"", "x", "MUNGE:", "MUNGE:AAAA:"})
       CHECK_THROWS_WITH(munge.decode(bad), Contains("munge does not accept a credential: "));
     CHECK_THROWS_WITH(munge.decode(std::string(1 << 20, 'x')), Contains("too long"));
@@ -111,7 +111,7 @@ TEST_CASE("munge says who made a credential, once", "[munge][fork]") {
   }
 }
 
-TEST_CASE("without munged the reason is one line", "[munge]") {
+TEST_CASE("without munged the error is one line", "[munge]") {
   if (!installed()) return;
   TempDir dir;
   CHECK_THROWS_WITH(Munge(dir.path("none")).encode("x"),

@@ -25,7 +25,7 @@ TEST_CASE("no two options share a name, a letter or a variable", "[options]") {
   }
 }
 
-TEST_CASE("an option is found by what it is called", "[options]") {
+TEST_CASE("an option is found by each of its names", "[options]") {
   CHECK(find_option("nproc-per-node") == find_option('n'));
   CHECK(find_option("nproc_per_node") == find_option("nproc"));
   CHECK(find_option("npro") == nullptr);
@@ -37,7 +37,7 @@ TEST_CASE("an option is found by what it is called", "[options]") {
   }
 }
 
-TEST_CASE("the help is about a screen and names every option once", "[options]") {
+TEST_CASE("the help fits about one screen and lists every option once", "[options]") {
   const auto help = help_text();
   CHECK(std::count(help.begin(), help.end(), '\n') <= 75);
   std::istringstream lines(help);
@@ -54,7 +54,7 @@ TEST_CASE("the help is about a screen and names every option once", "[options]")
   }
 }
 
-TEST_CASE("the nearest word is one that could have been meant", "[options]") {
+TEST_CASE("the suggested word is a plausible correction", "[options]") {
   const std::vector<std::string> known{"nproc", "nnodes", "max-restarts", "tee"};
   struct Case {
     std::string word, expected;
@@ -74,7 +74,7 @@ TEST_CASE("the nearest word is one that could have been meant", "[options]") {
   CHECK(nearest(std::string(1'000'000, 'n'), known).empty());
 }
 
-TEST_CASE("input is shown on one line, cut between characters", "[options]") {
+TEST_CASE("input is shown on one line and cut between characters", "[options]") {
   CHECK(shown("") == "''");
   CHECK(shown("a\tb\nc") == "a?b?c");
   CHECK(shown("abcdef", 3) == "abc...");

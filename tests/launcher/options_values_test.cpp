@@ -32,7 +32,7 @@ TEST_CASE("stream maps address any local rank", "[options]") {
   CHECK_THROWS_WITH(parse_stream_map(bad), Contains("or a map such as 0:1,11:3"));
 }
 
-TEST_CASE("seconds are decimal and have an end", "[options]") {
+TEST_CASE("seconds are decimal and limited", "[options]") {
   CHECK(parse_seconds("30") == Milliseconds(30'000));
   CHECK(parse_seconds("0") == Milliseconds(0));
   CHECK(parse_seconds("0.0015") == Milliseconds(2));
@@ -41,7 +41,7 @@ TEST_CASE("seconds are decimal and have an end", "[options]") {
   CHECK_THROWS_WITH(parse_seconds(bad), "need seconds, 0 or more, for example 30 or 2.5");
 }
 
-TEST_CASE("signals go by name", "[options]") {
+TEST_CASE("signals are given by name", "[options]") {
   CHECK(parse_signals("SIGTERM, int,Hup") == std::vector{SIGTERM, SIGINT, SIGHUP});
   CHECK(parse_signals("TERM,SIGTERM") == std::vector{SIGTERM});
   CHECK_THROWS_WITH(parse_signals("STOP"), "no program can handle SIGSTOP; leave it out");
@@ -51,7 +51,7 @@ TEST_CASE("signals go by name", "[options]") {
   CHECK_THROWS_WITH(parse_signals(bad), Contains("is no signal; need names"));
 }
 
-TEST_CASE("an endpoint is a host and perhaps a port", "[options]") {
+TEST_CASE("an endpoint is a host with an optional port", "[options]") {
   const std::string good = GENERATE("h", "h:29400", "10.0.0.1:0", "[::1]:29400", "[fe80::1]", "::1",
                                     "e1:2379,e2:2379", "http://etcd:2379");
   CAPTURE(good);
@@ -62,7 +62,7 @@ TEST_CASE("an endpoint is a host and perhaps a port", "[options]") {
   CHECK_THROWS_WITH(parse_endpoint(bad), Contains("need host, host:port or [v6]:port"));
 }
 
-TEST_CASE("lists and pairs are taken apart", "[options]") {
+TEST_CASE("lists and pairs are split", "[options]") {
   CHECK(parse_rank_list("0, 1,12") == std::vector{0, 1, 12});
   CHECK_THROWS_WITH(parse_rank_list("0,-1"), "need local ranks such as 0,1,2");
   CHECK(parse_needles("a b,,c,d") == std::vector<std::string>{"a b,c", "d"});
@@ -76,7 +76,7 @@ TEST_CASE("lists and pairs are taken apart", "[options]") {
   CHECK_THROWS_WITH(parse_gpus("0-3"), Contains("need GPU numbers such as 0,1"));
 }
 
-TEST_CASE("a flag's value is a word or a number", "[options]") {
+TEST_CASE("the value of a flag is a word or a number", "[options]") {
   CHECK(parse_bool("1"));
   CHECK(parse_bool("True"));
   CHECK(parse_bool("yes"));

@@ -16,7 +16,7 @@ using ExpectedVariables = std::map<std::string, std::optional<std::string>>;
 
 ExpectedVariables variables_of(const RankSpec& spec) {
   ExpectedVariables variables(spec.env.begin(), spec.env.end());
-  REQUIRE(variables.size() == spec.env.size());  // nothing is said twice
+  REQUIRE(variables.size() == spec.env.size());  // no variable is set twice
   return variables;
 }
 
@@ -46,7 +46,7 @@ Strings numbered(int n) {
 
 }  // namespace
 
-TEST_CASE("every rank is told its place, for 1 to 64 ranks on any node", "[plan]") {
+TEST_CASE("every rank gets its ranks and sizes, for 1 to 64 ranks on any node", "[plan]") {
   const int nproc = GENERATE(range(1, 65));
   const int node_rank = GENERATE(0, 1, 3);
   CAPTURE(nproc, node_rank);
@@ -88,7 +88,7 @@ TEST_CASE("every rank is told its place, for 1 to 64 ranks on any node", "[plan]
   }
 }
 
-TEST_CASE("a rank's environment is what torchrun's would be", "[plan]") {
+TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
   auto options = some_options();
   PlanFacts facts;
   facts.job_cookie = "c0";
@@ -122,7 +122,7 @@ TEST_CASE("a rank's environment is what torchrun's would be", "[plan]") {
         {"MGPU_JOB_COOKIE", "c0"}};
     CHECK(first() == expected);
   }
-  SECTION("what the person has set is inherited") {
+  SECTION("variables that the user has set are inherited") {
     facts.omp_num_threads_set = facts.nccl_async_error_handling_set = true;
     CHECK(first().count("OMP_NUM_THREADS") == 0);
     CHECK(first().count("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0);
@@ -136,7 +136,7 @@ TEST_CASE("a rank's environment is what torchrun's would be", "[plan]") {
     CHECK(variables_of(spec).at("TORCHELASTIC_ERROR_FILE") == "");
     CHECK(spec.log_dir.empty());
   }
-  SECTION("--env comes last, but cannot take the job's mark off") {
+  SECTION("--env comes last but cannot replace MGPU_JOB_COOKIE") {
     options.env = {{"OMP_NUM_THREADS", "8"}, {"A", "1"}, {"A", "2"}, {"MGPU_JOB_COOKIE", "x"}};
     CHECK(first().at("OMP_NUM_THREADS") == "8");
     CHECK(first().at("A") == "2");
@@ -144,7 +144,7 @@ TEST_CASE("a rank's environment is what torchrun's would be", "[plan]") {
   }
 }
 
-TEST_CASE("ranks are shown the GPUs they are meant to use", "[plan]") {
+TEST_CASE("ranks see the GPUs that they are to use", "[plan]") {
   auto options = some_options();
   PlanFacts facts;
   facts.gpus = {"4", "5", "6", "7"};
@@ -164,7 +164,7 @@ TEST_CASE("ranks are shown the GPUs they are meant to use", "[plan]") {
   };
   using Shown = std::vector<std::optional<std::string>>;
 
-  SECTION("the inherited list is left alone") {
+  SECTION("the inherited list is unchanged") {
     CHECK(cuda(2) == Shown{std::nullopt, std::nullopt});
   }
   SECTION("--gpus replaces it") {
@@ -172,22 +172,22 @@ TEST_CASE("ranks are shown the GPUs they are meant to use", "[plan]") {
     facts.gpus = {"1", "3"};
     CHECK(cuda(2) == Shown{"1,3", "1,3"});
   }
-  SECTION("a virtual local rank sees its own GPU only, as LOCAL_RANK 0") {
+  SECTION("a virtual local rank sees only its own GPU and has LOCAL_RANK 0") {
     options.virtual_local_rank = true;
     CHECK(cuda(4) == Shown{"4", "5", "6", "7"});
   }
-  SECTION("and so with --gpus") {
+  SECTION("also with --gpus") {
     options.virtual_local_rank = true;
     options.gpus = Strings{"1", "3"};
     facts.gpus = {"1", "3"};
     CHECK(cuda(2) == Shown{"1", "3"});
   }
-  SECTION("shared GPUs go round") {
+  SECTION("shared GPUs are assigned in turn") {
     options.virtual_local_rank = options.oversubscribe = true;
     facts.gpus = {"0", "1"};
     CHECK(cuda(5) == Shown{"0", "1", "0", "1", "0"});
   }
-  SECTION("without a GPU the entries of the inherited list are handed out as they are") {
+  SECTION("without a GPU each rank gets one entry of the inherited list") {
     options.virtual_local_rank = true;
     facts.gpus.clear();
     facts.cuda_visible_devices = "GPU-a,GPU-b";
@@ -210,7 +210,7 @@ TEST_CASE("64 virtual local ranks see 64 GPUs", "[plan]") {
   }
 }
 
-TEST_CASE("a rank's numbers are put into its arguments", "[plan]") {
+TEST_CASE("macros in arguments are replaced by the numbers of the rank", "[plan]") {
   struct Case {
     const char* text;
     const char* expected;
@@ -221,7 +221,7 @@ TEST_CASE("a rank's numbers are put into its arguments", "[plan]") {
       {"$local_rank.log", "3.log"},
       {"${rank}/${node_rank}/${world_size}", "11/1/16"},
       {"${local_rank}${local_rank}", "33"},
-      // Not ours: left as they are, as torchrun does.
+      // Not macros: unchanged, as in torchrun.
       {"$local_ranks", "$local_ranks"},
       {"$local_rank_0", "$local_rank_0"},
       {"$LOCAL_RANK", "$LOCAL_RANK"},
@@ -229,13 +229,13 @@ TEST_CASE("a rank's numbers are put into its arguments", "[plan]") {
       {"${ local_rank }", "${ local_rank }"},
       {"$rank $HOME ${x} $5 $", "$rank $HOME ${x} $5 $"},
       {"", ""},
-      // A pair before a macro is torchrun's way to write one dollar; so is it here.
+      // Two dollars before a macro stand for one, as in torchrun.
       {"$${local_rank}", "${local_rank}"},
       {"$$local_rank", "$local_rank"},
       {"$$${local_rank}", "$3"},
       {"$$$$local_rank", "$$local_rank"},
       {"$${rank}", "${rank}"},
-      // A pair anywhere else stays two, where torchrun would make it one.
+      // Two dollars elsewhere stay two; torchrun would make them one.
       {"echo $$", "echo $$"},
       {"pa$$word", "pa$$word"},
       {"$$rank", "$$rank"},
@@ -245,13 +245,13 @@ TEST_CASE("a rank's numbers are put into its arguments", "[plan]") {
   CHECK(put_in_macros(text, second, 3) == expected);
 }
 
-TEST_CASE("macros are put into arguments, not into the program's name", "[plan]") {
+TEST_CASE("macros are replaced in arguments, not in the program name", "[plan]") {
   const auto specs = make_rank_specs(some_options(), {{"/bin/$local_rank", "-u", "x${rank}.py"}},
                                      {.nproc = 2, .world_size = 2}, {}, {});
   CHECK(specs[1].argv == Strings{"/bin/$local_rank", "-u", "x1.py"});
 }
 
-TEST_CASE("a rank is held to the cores found for it", "[plan]") {
+TEST_CASE("a rank gets the binding that was planned for it", "[plan]") {
   PlanFacts facts;
   facts.bindings = {{{0, 1}, {0}}, {{2, 3}, {1}}};
   const auto specs =
@@ -260,7 +260,7 @@ TEST_CASE("a rank is held to the cores found for it", "[plan]") {
   CHECK(specs[1].binding == facts.bindings[1]);
 }
 
-TEST_CASE("the number of ranks follows the GPUs unless it is given", "[plan]") {
+TEST_CASE("the default number of ranks is the number of GPUs", "[plan]") {
   using enum RankCount::Kind;
   struct Case {
     RankCount nproc;
@@ -284,7 +284,7 @@ TEST_CASE("the number of ranks follows the GPUs unless it is given", "[plan]") {
   CHECK(number_of_ranks(options, gpus, 48) == expected);
 }
 
-TEST_CASE("more ranks than GPUs is a mistake unless they are shared", "[plan]") {
+TEST_CASE("more ranks than GPUs is a usage error unless they are shared", "[plan]") {
   Options options;
   options.nproc = {RankCount::Kind::number, 4};
   CHECK_THROWS_WITH(

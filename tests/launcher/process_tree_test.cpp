@@ -11,7 +11,7 @@
 using namespace mgpu::launcher;
 using namespace std::string_literals;
 
-TEST_CASE("a cookie is found in its own variable only", "[process_tree]") {
+TEST_CASE("the cookie is only found in its own variable", "[process_tree]") {
   CHECK(carries_cookie("A=1\0MGPU_JOB_COOKIE=abc\0B=2\0"s, "abc"));
   CHECK(carries_cookie("MGPU_JOB_COOKIE=outer:inner\0"s, "outer"));
   CHECK(carries_cookie("MGPU_JOB_COOKIE=outer:inner\0"s, "inner"));
@@ -26,7 +26,7 @@ TEST_CASE("a process without the cookie is never signalled", "[process_tree]") {
   CHECK_FALSE(signal_carrier(::getpid(), make_cookie(), SIGKILL));
 }
 
-TEST_CASE("our cgroups are found in the kernel's tables", "[cgroup]") {
+TEST_CASE("the cgroups of a process are found in the kernel's tables", "[cgroup]") {
   SECTION("hybrid: v1 memory and a v2 tree beside it") {
     const auto paths =
         find_cgroups("4:memory:/job/a\n1:name=systemd:/\n0::/\n",
@@ -42,7 +42,7 @@ TEST_CASE("our cgroups are found in the kernel's tables", "[cgroup]") {
     CHECK(paths.v2 == "/sys/fs/cgroup/user.slice/x.scope");
     CHECK(paths.v1_memory.empty());
   }
-  SECTION("a container that sees only its part of the tree") {
+  SECTION("a container that sees only part of the tree") {
     const auto paths = find_cgroups(
         "0::/docker/abc\n", "25 1 0:22 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
     CHECK(paths.v2 == "/sys/fs/cgroup");
@@ -54,7 +54,7 @@ TEST_CASE("our cgroups are found in the kernel's tables", "[cgroup]") {
   }
 }
 
-TEST_CASE("OOM kills are read from both kinds of counter", "[memory_watch]") {
+TEST_CASE("OOM kills are read from the counters of cgroup v1 and v2", "[memory_watch]") {
   CHECK(oom_kills_in("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n") == 2);
   CHECK(oom_kills_in("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n") == 5);
   CHECK(oom_kills_in("") == 0);

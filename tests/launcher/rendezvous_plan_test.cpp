@@ -25,7 +25,7 @@ using Words = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a job of one node has no team", "[team]") {
+TEST_CASE("a job of one node needs no rendezvous", "[team]") {
   CHECK_FALSE(plan({}));
   CHECK_FALSE(plan({"--nnodes=1", "--node-rank=0"}));
   CHECK_FALSE(plan({"--nnodes=1:1", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}));
@@ -34,7 +34,7 @@ TEST_CASE("a job of one node has no team", "[team]") {
                     Contains("--node-rank 1: a job of one node has node rank 0 only"));
 }
 
-TEST_CASE("a static job meets at its master's address", "[team]") {
+TEST_CASE("a static job uses the master address", "[team]") {
   const auto team =
       planned({"--nnodes=4", "--node-rank=2", "--master-addr=10.0.0.1", "--master-port=1234"});
   CHECK(team.host == "10.0.0.1");
@@ -55,7 +55,7 @@ TEST_CASE("a static job meets at its master's address", "[team]") {
   CHECK(planned({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=[::1]:7"}).host == "::1");
 }
 
-TEST_CASE("a dynamic job meets at its endpoint", "[team]") {
+TEST_CASE("a dynamic job uses its endpoint", "[team]") {
   const auto team = planned({"--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=head:99"});
   CHECK(team.host == "head");
   CHECK(team.port == 99);
@@ -69,7 +69,7 @@ TEST_CASE("a dynamic job meets at its endpoint", "[team]") {
   CHECK(planned({"--nnodes=2:4", "--rdzv-endpoint=head", "--node-rank=3"}).node_rank == 3);
 }
 
-TEST_CASE("torchrun's keys of --rdzv-conf mean what they mean there", "[team]") {
+TEST_CASE("torchrun's keys of --rdzv-conf have their torchrun meaning", "[team]") {
   const auto of = [](const std::string& conf) {
     return planned({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--rdzv-conf", conf,
                     "--max-restarts=7", "--retry-delay=2", "--grace=3", "--keep-alive=9"});
@@ -92,7 +92,7 @@ TEST_CASE("torchrun's keys of --rdzv-conf mean what they mean there", "[team]") 
             .rules.join_timeout == 7s);
 }
 
-TEST_CASE("etcd is where the leader is elected", "[team]") {
+TEST_CASE("with the etcd backend the leader is elected over etcd", "[team]") {
   const auto team = planned({"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=a:1,b:2",
                              "--rdzv-conf", "user=u,password=p,protocol=https,cacert=/ca"});
   REQUIRE(team.etcd);
@@ -105,7 +105,7 @@ TEST_CASE("etcd is where the leader is elected", "[team]") {
   CHECK(team.etcd->tls.ca == "/ca");
 }
 
-TEST_CASE("what does not go together is told in a line", "[team]") {
+TEST_CASE("contradicting options are one-line errors", "[team]") {
   struct Case {
     Words words;
     std::string line;

@@ -7,7 +7,7 @@ using namespace std::chrono_literals;
 using Kind = Cause::Kind;
 using History = std::vector<FailedAttempt>;
 
-TEST_CASE("any failure that may heal uses all restarts", "[restart_policy]") {
+TEST_CASE("retryable failures use all restarts", "[restart_policy]") {
   const auto kind = GENERATE(Kind::exit_status, Kind::signal, Kind::python_exception,
                              Kind::host_oom, Kind::host_oom_guess, Kind::gpu_oom);
   History history;
@@ -19,11 +19,11 @@ TEST_CASE("any failure that may heal uses all restarts", "[restart_policy]") {
   CHECK_FALSE(decide_restart(history, {.max_restarts = 3}).restart);
 }
 
-TEST_CASE("without restarts the first failure is the last", "[restart_policy]") {
+TEST_CASE("without restarts the first failure ends the job", "[restart_policy]") {
   CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, {}).restart);
 }
 
-TEST_CASE("a cause that cannot heal ends the job when it repeats at the start",
+TEST_CASE("a cause that is not retryable ends the job if it repeats at the start",
           "[restart_policy]") {
   const auto kind =
       GENERATE(Kind::exec_failure, Kind::usage, Kind::import_error, Kind::syntax_error);
@@ -32,16 +32,16 @@ TEST_CASE("a cause that cannot heal ends the job when it repeats at the start",
   const auto second = decide_restart({{kind, 1s}, {kind, 1s}}, limits);
   CHECK_FALSE(second.restart);
   CHECK_FALSE(second.why.empty());
-  SECTION("but not when it came late") {
+  SECTION("but not if it came late") {
     CHECK(decide_restart({{kind, 1s}, {kind, 6s}}, limits).restart);
     CHECK(decide_restart({{kind, 6s}, {kind, 1s}}, limits).restart);
   }
-  SECTION("nor when something else came between") {
+  SECTION("nor if another cause came between") {
     CHECK(decide_restart({{kind, 1s}, {Kind::signal, 1s}}, limits).restart);
   }
 }
 
-TEST_CASE("the first restart is immediate and later ones wait longer and longer",
+TEST_CASE("the first restart is immediate and the delay doubles for later ones",
           "[restart_policy]") {
   const RestartLimits limits{.max_restarts = 100, .retry_delay = 2s};
   History history;
@@ -59,7 +59,7 @@ TEST_CASE("failures before a lost leader count against the limit", "[restart_pol
   CHECK(decide_restart({{Kind::signal, 1ms}}, limits, 2).restart);
   CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, limits, 3).restart);
   CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, limits, 1'000'000'000).restart);
-  SECTION("and are no sign that a cause cannot heal") {
+  SECTION("and do not count as repetitions of a cause") {
     CHECK(decide_restart({{Kind::usage, 1ms}}, limits, 1).restart);
   }
 }

@@ -24,7 +24,7 @@ BriefRun sh(const std::string& script, Milliseconds limit = 20s) {
 
 }  // namespace
 
-TEST_CASE("a program's output and status are those it had", "[brief][fork]") {
+TEST_CASE("the output and the status of a program are returned", "[brief][fork]") {
   const auto run = sh("echo out; echo err >&2; exit 3");
   CHECK_FALSE(run.late);
   CHECK(run.status == 3);
@@ -40,7 +40,7 @@ TEST_CASE("a program that cannot be started ends with 127", "[brief][fork]") {
   CHECK(run_briefly({"/nope"}, inherited, 20s).status == 127);
 }
 
-TEST_CASE("a long output is cut, and the program runs to its end", "[brief][fork]") {
+TEST_CASE("a long output is truncated, and the program runs to its end", "[brief][fork]") {
   const auto run = sh("head -c 300000 /dev/zero; exit 4");
   CHECK(run.status == 4);
   CHECK(run.output.size() == 65536);
@@ -54,7 +54,7 @@ TEST_CASE("a program that takes too long is killed with what it started", "[brie
   int pid = 0;
   std::ifstream(dir.path("pid")) >> pid;
   REQUIRE(pid > 1);
-  // Killed, it may still wait to be reaped by init.
+  // It is killed, but init may not have reaped it yet.
   const auto alive = [&] {
     std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
     std::string number, name, state;
@@ -66,7 +66,7 @@ TEST_CASE("a program that takes too long is killed with what it started", "[brie
   CHECK_FALSE(alive());
 }
 
-TEST_CASE("what a program leaves behind is not waited for", "[brief][fork]") {
+TEST_CASE("orphan processes of a program are not waited for", "[brief][fork]") {
   const auto begin = std::chrono::steady_clock::now();
   const auto run = sh("sleep 600 & echo done");
   CHECK_FALSE(run.late);

@@ -9,7 +9,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Written with single quotes, for the eye.
+// Written with single quotes for readability.
 std::string answer() {
   std::string text =
       "{'job': 'j', 'target': 'train.py', 'leader': 'a', 'state': 'gathering', 'for_s': 1.25,"
@@ -27,7 +27,7 @@ std::string answer() {
 
 }  // namespace
 
-TEST_CASE("a leader's answer is shown as a table", "[status]") {
+TEST_CASE("the answer of a leader is shown as a table", "[status]") {
   const std::string text = status_text(answer());
   CHECK_THAT(text,
              Contains("j (train.py): gathering for 1.2 s, round 2, 1 of 3 restarts, led by a"));
@@ -36,7 +36,7 @@ TEST_CASE("a leader's answer is shown as a table", "[status]") {
   CHECK_THAT(text, Contains("0-3") && Contains("10.0.0.2") && Contains("spare"));
 }
 
-TEST_CASE("what is no leader's answer is told in a line of ours", "[status]") {
+TEST_CASE("an invalid answer is a one-line error", "[status]") {
   const auto cut = static_cast<std::size_t>(GENERATE(0, 1, 50, 200, 400));
   CHECK_THROWS_WITH(status_text(answer().substr(0, cut)),
                     "the leader's answer is not understood; use the same mgpu-run");

@@ -18,7 +18,7 @@ const FailureAssessed kNoMore{};
 
 }  // namespace
 
-TEST_CASE("a job whose ranks all end well ends with 0", "[supervisor]") {
+TEST_CASE("a job whose ranks all succeed ends with 0", "[supervisor]") {
   Supervisor s(2);
   CHECK(s.start() == Actions{StartRanks{0}});
   CHECK(s.handle(RankExited{1, kOk}).empty());
@@ -26,7 +26,7 @@ TEST_CASE("a job whose ranks all end well ends with 0", "[supervisor]") {
   CHECK(s.handle(TreeEmpty{}) == Actions{Finish{0}});
 }
 
-TEST_CASE("the first failure stops the others and names the exit status", "[supervisor]") {
+TEST_CASE("the first failure stops the others and sets the exit status", "[supervisor]") {
   Supervisor s(3);
   s.start();
   CHECK(s.handle(RankExited{1, kFailed}) ==
@@ -34,18 +34,18 @@ TEST_CASE("the first failure stops the others and names the exit status", "[supe
   CHECK(s.first_failed() == 1);
   CHECK(s.stopping());
 
-  SECTION("ranks that die of our signal do not change it") {
+  SECTION("ranks that die of the stop signal do not change it") {
     CHECK(s.handle(RankExited{0, kKilled}).empty());
     CHECK(s.handle(RankExited{2, kKilled}) == Actions{Sweep{}});
     CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
     CHECK(s.handle(kNoMore) == Actions{Finish{7}});
   }
-  SECTION("ranks that outlive the grace period are killed with all they left") {
+  SECTION("ranks that outlive the grace period are killed with their orphan processes") {
     CHECK(s.handle(RankExited{0, kOk}).empty());
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
     CHECK(s.handle(RankExited{2, kKilled}) == Actions{Sweep{}});
   }
-  SECTION("what the ranks left behind has the rest of the same grace period") {
+  SECTION("orphan processes have the rest of the same grace period") {
     s.handle(RankExited{0, kOk});
     CHECK(s.handle(RankExited{2, kOk}) == Actions{Sweep{}});
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
@@ -53,7 +53,7 @@ TEST_CASE("the first failure stops the others and names the exit status", "[supe
   }
 }
 
-TEST_CASE("a signal's death gives 128 plus the signal", "[supervisor]") {
+TEST_CASE("a rank killed by a signal gives 128 plus the signal", "[supervisor]") {
   Supervisor s(1);
   s.start();
   CHECK(s.handle(RankExited{0, kKilled}) == Actions{StartGrace{}, Sweep{}});
@@ -81,78 +81,79 @@ TEST_CASE("a restart starts every rank with the next attempt's number", "[superv
     SECTION("that passes") {
       CHECK(s.handle(DelayExpired{}) == Actions{StartRanks{1}});
     }
-    SECTION("in which we are told to stop") {
+    SECTION("during which a stop is requested") {
       CHECK(s.handle(StopRequested{SIGTERM}) == Actions{Finish{143}});
       CHECK(s.handle(DelayExpired{}).empty());
     }
   }
 }
 
-TEST_CASE("being told to stop hands the signal on and ends with 128 plus it", "[supervisor]") {
+TEST_CASE("a stop signal is forwarded and the job ends with 128 plus it", "[supervisor]") {
   Supervisor s(2);
   s.start();
   CHECK(s.handle(StopRequested{SIGINT}) ==
         Actions{SignalRank{0, SIGINT}, SignalRank{1, SIGINT}, StartGrace{}});
 
-  SECTION("however the ranks end then") {
+  SECTION("however the ranks then end") {
     s.handle(RankExited{0, kFailed});
     CHECK(s.handle(RankExited{1, kOk}) == Actions{Sweep{}});
     CHECK(s.handle(TreeEmpty{}) == Actions{Finish{130}});
   }
-  SECTION("and once is enough") {
+  SECTION("and a repeated signal changes nothing") {
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
   }
-  SECTION("unless all is to be killed at once") {
+  SECTION("and a kill request kills all ranks at once") {
     CHECK(s.handle(KillRequested{}) == Actions{KillAll{}});
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
   }
 }
 
-TEST_CASE("being told to stop while ranks are stopped for a failure", "[supervisor]") {
+TEST_CASE("a stop signal while ranks are stopped for a failure", "[supervisor]") {
   Supervisor s(2);
   s.start();
   s.handle(RankExited{0, kFailed});
   CHECK(s.handle(StopRequested{SIGTERM}).empty());
   s.handle(RankExited{1, kKilled});
   s.handle(TreeEmpty{});
-  SECTION("ends with the signal when there was a restart left") {
+  SECTION("gives the status of the signal if a restart was left") {
     CHECK(s.handle(kAgain) == Actions{Finish{143}});
   }
-  SECTION("and with the failure when there was none") {
+  SECTION("and that of the failure if none was left") {
     CHECK(s.handle(kNoMore) == Actions{Finish{7}});
   }
 }
 
-TEST_CASE("a signal that comes when all has ended well changes nothing", "[supervisor]") {
+TEST_CASE("a stop signal can arrive after all ranks have succeeded", "[supervisor]") {
   Supervisor s(1);
   s.start();
   s.handle(RankExited{0, kOk});
-  SECTION("while what was left is swept: the work is done, but we were told to stop") {
+  SECTION("and sets the status while orphan processes are stopped") {
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
     CHECK(s.handle(TreeEmpty{}) == Actions{Finish{143}});
   }
-  SECTION("and after the end") {
+  SECTION("and changes nothing after the end") {
     s.handle(TreeEmpty{});
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
   }
 }
 
-// --- In a team of nodes
+// --- In a multi-node job
 
-TEST_CASE("in a team nothing starts before the leader says so", "[supervisor]") {
+TEST_CASE("in a multi-node job no rank starts before the leader starts a round", "[supervisor]") {
   Supervisor s(2, true);
   CHECK(s.start().empty());
   CHECK_FALSE(s.active());
   CHECK(s.handle(RoundStarted{4}) == Actions{StartRanks{4}});
   CHECK(s.attempt() == 4);
   CHECK(s.active());
-  SECTION("and what runs is not started twice") {
+  SECTION("and running ranks are not started twice") {
     CHECK(s.handle(RoundStarted{5}).empty());
     CHECK(s.attempt() == 4);
   }
 }
 
-TEST_CASE("in a team the end of our part is told, and the leader says what comes", "[supervisor]") {
+TEST_CASE("in a multi-node job the node reports the end of its ranks and the leader decides",
+          "[supervisor]") {
   Supervisor s(1, true);
   s.handle(RoundStarted{0});
   s.handle(RankExited{0, GENERATE(ExitReport{}, ExitReport{.code = 7})});
@@ -162,7 +163,7 @@ TEST_CASE("in a team the end of our part is told, and the leader says what comes
     CHECK(s.first_failed() == -1);
     CHECK_FALSE(s.was_stopped());
   }
-  SECTION("the end of the job, with its status and not ours") {
+  SECTION("the end of the job, with the status of the job") {
     CHECK(s.handle(JobFinished{3}) == Actions{Finish{3}});
     CHECK(s.handle(RoundStarted{1}).empty());
     CHECK(s.handle(JobFinished{4}).empty());
@@ -170,7 +171,7 @@ TEST_CASE("in a team the end of our part is told, and the leader says what comes
   }
 }
 
-TEST_CASE("a round that stops is no failure of ours", "[supervisor]") {
+TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
   Supervisor s(2, true);
   s.handle(RoundStarted{0});
   CHECK(s.handle(RoundStopRequested{SIGINT}) ==
@@ -179,16 +180,16 @@ TEST_CASE("a round that stops is no failure of ours", "[supervisor]") {
   CHECK(s.handle(RoundStopRequested{SIGTERM}).empty());
   s.handle(RankExited{0, kFailed});
   CHECK(s.first_failed() == -1);
-  SECTION("and ranks that do not go are killed") {
+  SECTION("and ranks that do not end are killed") {
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
   }
   CHECK(s.handle(RankExited{1, kKilled}) == Actions{Sweep{}});
-  CHECK(s.handle(RoundStarted{1}).empty());  // not before nothing is left of the last one
+  CHECK(s.handle(RoundStarted{1}).empty());  // not until all processes of the last one are gone
   CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
   CHECK(s.stop_signal() == 0);
 }
 
-TEST_CASE("a failure is ours although the round is stopped after it", "[supervisor]") {
+TEST_CASE("a failure before the stop of the round is reported", "[supervisor]") {
   Supervisor s(2, true);
   s.handle(RoundStarted{0});
   s.handle(RankExited{1, kFailed});
@@ -198,7 +199,7 @@ TEST_CASE("a failure is ours although the round is stopped after it", "[supervis
   CHECK(s.first_failed() == 1);
 }
 
-TEST_CASE("the end of the job stops ranks that still run", "[supervisor]") {
+TEST_CASE("the end of the job stops running ranks", "[supervisor]") {
   Supervisor s(2, true);
   s.handle(RoundStarted{0});
   s.handle(RankExited{0, kOk});
@@ -207,7 +208,9 @@ TEST_CASE("the end of the job stops ranks that still run", "[supervisor]") {
   CHECK(s.handle(TreeEmpty{}) == Actions{Finish{75}});
 }
 
-TEST_CASE("in a team a signal ends our part first, then the leader hears of it", "[supervisor]") {
+TEST_CASE(
+    "in a multi-node job a stop signal ends the ranks of the node, then the leader is informed",
+    "[supervisor]") {
   enum class When { before, in_a_round, between };
   const auto when = GENERATE(When::before, When::in_a_round, When::between);
   Supervisor s(1, true);
@@ -225,11 +228,11 @@ TEST_CASE("in a team a signal ends our part first, then the leader hears of it",
   }
   CHECK(s.stop_signal() == SIGTERM);
   CHECK(s.handle(RoundStarted{1}).empty());
-  SECTION("and a second one does not wait for its answer") {
+  SECTION("and a second signal does not wait for the leader's answer") {
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
     CHECK(s.handle(KillRequested{}) == Actions{Finish{143}});
   }
-  SECTION("whose answer is the end") {
+  SECTION("the answer of the leader ends it") {
     CHECK(s.handle(JobFinished{143}) == Actions{Finish{143}});
   }
 }

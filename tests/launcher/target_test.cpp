@@ -42,13 +42,13 @@ TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
     CHECK(resolve_target(options).argv ==
           std::vector<std::string>{python, "-u", "-m", "pkg.train", "--lr", "1e-4"});
   }
-  SECTION("an executable that is no Python runs itself") {
+  SECTION("an executable that is not Python runs itself") {
     options.target = write(dir.path("prog"), "#!/bin/sh\n", 0755);
     const auto line = resolve_target(options);
     CHECK(line.argv == std::vector<std::string>{options.target, "--lr", "1e-4"});
     CHECK_FALSE(line.python);
   }
-  SECTION("an executable with a python line at its top runs python") {
+  SECTION("an executable with a python shebang runs python") {
     options.target = write(dir.path("tool"), "#!/usr/bin/env python3\n", 0755);
     CHECK(resolve_target(options).python);
   }
@@ -59,7 +59,7 @@ TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
                                                                    "--local-rank=${local_rank}",
                                                                    "--lr", "1e-4"});
   }
-  SECTION("a .yaml runs mgpu-train with what was --set") {
+  SECTION("a .yaml runs mgpu-train with the --set options") {
     const std::string train = write(dir.path("mgpu-train"), "#!/bin/sh\n", 0755);
     ::setenv("MGPU_TRAIN", train.c_str(), 1);
     options.target = write(dir.path("t.yaml"), "task: sft\n");

@@ -41,7 +41,7 @@ std::optional<Secret> find(const Options& options, const std::map<std::string, s
 
 }  // namespace
 
-TEST_CASE("a token file holds the secret and perhaps a newline", "[token]") {
+TEST_CASE("a token file contains the secret and an optional newline", "[token]") {
   TempDir dir;
   CHECK(read_secret_file(write(dir, "a", "secret")) == "secret");
   CHECK(read_secret_file(write(dir, "b", "secret\n")) == "secret");
@@ -51,7 +51,7 @@ TEST_CASE("a token file holds the secret and perhaps a newline", "[token]") {
   CHECK(read_secret_file(write(dir, "e", std::string(4096, 'x') + "\n")).size() == 4096);
 }
 
-TEST_CASE("a token file that others may use is refused", "[token]") {
+TEST_CASE("a token file that other users may access is rejected", "[token]") {
   TempDir dir;
   const mode_t mode = GENERATE(0640, 0604, 0620, 0602, 0610, 0601, 0666);
   CAPTURE(mode);
@@ -59,7 +59,7 @@ TEST_CASE("a token file that others may use is refused", "[token]") {
                     Contains("others may use it (mode 06") && Contains("chmod 600"));
 }
 
-TEST_CASE("a token file of somebody else is refused", "[token]") {
+TEST_CASE("a token file of another user is rejected", "[token]") {
   if (::geteuid() != 0) {
     WARN("only root can give files away");
     return;
@@ -70,7 +70,7 @@ TEST_CASE("a token file of somebody else is refused", "[token]") {
   CHECK_THROWS_WITH(read_secret_file(path), Contains("belongs to uid 65534, and we are uid 0"));
 }
 
-TEST_CASE("what is no secret is refused in one line", "[token]") {
+TEST_CASE("an invalid secret is a one-line error", "[token]") {
   TempDir dir;
   CHECK_THROWS_WITH(read_secret_file(dir.path("none")), Contains("none: No such file"));
   CHECK_THROWS_WITH(read_secret_file(dir.path(".")), Contains("not a file"));
@@ -100,11 +100,11 @@ TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token
   CHECK(secret->bytes == "mounted");
   CHECK(secret->from == dir.path("token"));
   CHECK_FALSE(find(options, {}, dir.path("none")));
-  ::chmod(dir.path("token").c_str(), 0444);  // what a mount without a defaultMode has, nearly
+  ::chmod(dir.path("token").c_str(), 0444);  // much like a mount without defaultMode
   CHECK_THROWS_WITH(find(options, {}, dir.path("token")), Contains("defaultMode: 0400"));
 }
 
-TEST_CASE("the file comes before the variable, stdin before both", "[token]") {
+TEST_CASE("the file takes precedence over the variable, and stdin over both", "[token]") {
   TempDir dir;
   Options options;
   CHECK_FALSE(find(options, {}));
@@ -119,14 +119,14 @@ TEST_CASE("the file comes before the variable, stdin before both", "[token]") {
   const UniqueFd in(::open(write(dir, "stdin", "line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
   CHECK(find(options, {}, "", in.get())->bytes == "line");
   char rest[8] = {};
-  CHECK(::read(in.get(), rest, sizeof rest) == 4);  // what follows is left for others
+  CHECK(::read(in.get(), rest, sizeof rest) == 4);  // later bytes are left for other readers
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   CHECK_THROWS_WITH(find(options, {}, "", nothing.get()), Contains("stdin: the token is empty"));
   const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
   CHECK_THROWS_WITH(find(options, {}, "", zeros.get()), Contains("stdin: a token has at most"));
 }
 
-TEST_CASE("a new secret is never the same", "[token]") {
+TEST_CASE("every new secret is different", "[token]") {
   const auto one = make_secret(), other = make_secret();
   CHECK(one.size() == 64);
   CHECK(one.find_first_not_of("0123456789abcdef") == std::string::npos);

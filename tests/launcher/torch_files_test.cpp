@@ -11,7 +11,7 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-// Files of a made-up site-packages.
+// The files of a fake site-packages folder.
 struct Site {
   TempDir dir{TempDir::in_memory()};
 
@@ -25,7 +25,8 @@ struct Site {
 
 }  // namespace
 
-TEST_CASE("a wheel's LibTorch is known by its files and its neighbours' names", "[torch]") {
+TEST_CASE("the LibTorch of a wheel is recognised by its files and the packages beside it",
+          "[torch]") {
   Site site;
   site.add("torch/lib/libtorch_cpu.so");
   site.add("torch/lib/libtorch_cuda.so");
@@ -34,7 +35,7 @@ TEST_CASE("a wheel's LibTorch is known by its files and its neighbours' names", 
            "cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n");
   site.add("nvidia/cu13/lib/libcudart.so.13");
   site.add("nvidia/nccl/lib/libnccl.so.2");
-  SECTION("versions are those of the packages") {
+  SECTION("versions are read from the packages") {
     site.add("nvidia_cuda_runtime-13.0.96.dist-info/METADATA");
     site.add("nvidia_nccl_cu13-2.28.9.dist-info/METADATA");
     const auto torch = read_torch({"/nope", site.lib()});
@@ -45,21 +46,21 @@ TEST_CASE("a wheel's LibTorch is known by its files and its neighbours' names", 
     CHECK(torch.cudart == "13.0.96");
     CHECK(torch.nccl == "2.28.9");
   }
-  SECTION("without packages those of the libraries") {
+  SECTION("without packages they are read from the libraries") {
     const auto torch = read_torch({site.lib()});
     CHECK(torch.cudart == "13");
     CHECK(torch.nccl == "2");
   }
 }
 
-TEST_CASE("a package without its library is not taken for one", "[torch]") {
+TEST_CASE("a package without its library is ignored", "[torch]") {
   Site site;
   site.add("torch/lib/libtorch_cpu.so");
   site.add("nvidia_nccl_cu13-2.28.9.dist-info/METADATA");
   CHECK(read_torch({site.lib()}).nccl.empty());
 }
 
-TEST_CASE("a LibTorch for CPUs, and the archive for C++, are known too", "[torch]") {
+TEST_CASE("a LibTorch for CPUs and the archive for C++ are recognised too", "[torch]") {
   Site site;
   site.add("libtorch/lib/libtorch_cpu.so");
   site.add("libtorch/build-version", "2.11.0+cpu\n");
@@ -73,7 +74,7 @@ TEST_CASE("a LibTorch for CPUs, and the archive for C++, are known too", "[torch
   CHECK(read_torch({site.lib()}).version == "2.11.0+cpu");
 }
 
-TEST_CASE("libraries that lie elsewhere are found where the program looks", "[torch]") {
+TEST_CASE("libraries in other folders are found on the program's search path", "[torch]") {
   Site site;
   site.add("torch/lib/libtorch_cpu.so");
   site.add("cuda/libcudart-1234.so.12.8");

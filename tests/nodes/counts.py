@@ -1,4 +1,4 @@
-"""Reads what counting workers noted, and tells whether it is what one job would have done."""
+"""Reads the notes of counting workers and checks that they are those of one correct job."""
 
 import dataclasses
 import json
@@ -7,14 +7,14 @@ import pathlib
 
 @dataclasses.dataclass
 class Life:
-    """One process of the counting worker, from its log."""
+    """One process of the counting worker, read from its log."""
     host: str
     pid: int
     agent: int  # the pid of its mgpu-run
     rank: int
     size: int
-    told: dict  # the variables it was given, their names in lower case
-    first: float  # seconds of the one clock
+    env: dict  # its environment variables; names in lower case
+    first: float  # seconds, CLOCK_MONOTONIC outside of time namespaces
     last: float = 0.0
     world: str = ""
     start: int = -1
@@ -24,7 +24,7 @@ class Life:
 
 @dataclasses.dataclass
 class World:
-    """The lives that counted together."""
+    """The processes that counted together."""
     name: str
     lives: list
 
@@ -34,7 +34,7 @@ class World:
 
     @property
     def hosts(self):
-        """The hosts, in the order of ranks."""
+        """The hosts, ordered by rank."""
         return [life.host for life in sorted(self.lives, key=lambda life: life.rank)]
 
     @property
@@ -43,7 +43,7 @@ class World:
 
     @property
     def restarts(self):
-        return int(self.lives[0].told["torchelastic_restart_count"])
+        return int(self.lives[0].env["torchelastic_restart_count"])
 
     @property
     def first(self):
@@ -55,7 +55,7 @@ class World:
 
     @property
     def steps(self):
-        """How many steps every rank has done."""
+        """The number of steps that every rank has done."""
         return min(len(life.steps) for life in self.lives) if len(self.lives) == self.size else 0
 
     @property
@@ -68,9 +68,9 @@ def read_life(path):
     if not lines:
         return None
     born = lines[0]
-    told = {key: value for key, value in born.items()
+    env = {key: value for key, value in born.items()
             if key not in ("t", "host", "pid", "agent", "rank", "size")}
-    life = Life(born["host"], born["pid"], born["agent"], born["rank"], born["size"], told,
+    life = Life(born["host"], born["pid"], born["agent"], born["rank"], born["size"], env,
                 born["t"])
     for line in lines:
         life.last = line["t"]
@@ -82,7 +82,7 @@ def read_life(path):
     return life
 
 
-_READ = {}  # path -> (its stamp, life): most logs do not change any more
+_READ = {}  # path -> (its stamp, life): most logs no longer change
 
 
 def lives(folder):
@@ -97,7 +97,7 @@ def lives(folder):
 
 
 def worlds(folder):
-    """The worlds that came to be, the first first."""
+    """All worlds, ordered by their start."""
     by_name = {}
     for life in lives(folder):
         if life.world:
@@ -118,7 +118,7 @@ def _wrong_in_world(world):
     yield from differ("sizes", [life.size for life in world.lives])
     yield from differ("first steps", [life.start for life in world.lives])
     for name in ("torchelastic_restart_count", "group_world_size", "torchelastic_run_id"):
-        yield from differ(name, [str(life.told[name]) for life in world.lives])
+        yield from differ(name, [str(life.env[name]) for life in world.lives])
     ranks = sorted(life.rank for life in world.lives)
     if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(world.size)):
         yield f"world {world.name} of {world.size} has the ranks {ranks}"
@@ -133,7 +133,7 @@ def _wrong_in_world(world):
 
 
 def _wrong_between(found):
-    """Over plain TCP nobody knows the count where all agents of a world are new, the leader too."""
+    """Without etcd the restart count is lost when all agents, the leader too, are new."""
     known = set()
     for one, next_one in zip(found, found[1:]):
         known |= one.agents
@@ -145,8 +145,8 @@ def _wrong_between(found):
 
 
 def _wrong_beside(found, strays):
-    """Processes that joined no world must have started after one and died before the next. A world
-    that lacks ranks may have been theirs."""
+    """A process that joined no world must have started after one and died before the next. It may
+    have belonged to a world that lacks ranks."""
     for world in found:
         for life in strays:
             if len(world.lives) >= world.size and (
@@ -155,7 +155,7 @@ def _wrong_beside(found, strays):
 
 
 def _wrong_in_checkpoint(found, saved):
-    """Every step is committed once, in order, by the world whose turn it was."""
+    """Every step must be committed once, in order, by the world that ran at the time."""
     step, commits = 0, {name: (first, last) for name, first, last in saved["worlds"]}
     if len(commits) != len(saved["worlds"]):
         yield "a world committed steps, then another, then the first again"
@@ -179,7 +179,7 @@ def _wrong_in_checkpoint(found, saved):
 
 
 def wrong(folder):
-    """What is wrong with the notes in a folder; an empty list if nothing is."""
+    """The errors in the notes in a folder; empty if there are none."""
     found, saved = worlds(folder), checkpoint(folder)
     problems = [path.read_text().strip() for path in pathlib.Path(folder).glob("violation.*")]
     for world in found:

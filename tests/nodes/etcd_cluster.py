@@ -1,4 +1,4 @@
-"""Real etcd servers on loopback, and our client of them."""
+"""Real etcd servers on loopback, and clients of them that use our library."""
 
 import json
 import os
@@ -20,20 +20,20 @@ ETCD = shutil.which("etcd")
 ETCDCTL = shutil.which("etcdctl")
 
 
-LEASE = 2  # seconds: the least that etcd gives
+LEASE = 2  # seconds: the shortest that etcd grants
 
 
-def why_no_etcd():
-    """Why there can be no etcd here, or None."""
+def reason_for_no_etcd():
+    """Why etcd cannot be run here, or None."""
     if not ETCD or not ETCDCTL:
         return "etcd and etcdctl are not installed (Debian's etcd-server and etcd-client)"
     return None
 
 
-def why_not():
-    """Why tests of our client of etcd cannot run here, or None."""
-    if why_no_etcd():
-        return why_no_etcd()
+def reason_to_skip():
+    """Why tests of our etcd client cannot run here, or None."""
+    if reason_for_no_etcd():
+        return reason_for_no_etcd()
     if not (BUILD / "bin" / "etcd_client").exists():
         return "etcd_client is not built"
     return None
@@ -62,7 +62,7 @@ def free_ports(count):
 
 
 class Member:
-    """One etcd server, in a host of a Net or here. It is killed when the test ends."""
+    """One etcd server, in a host of a Net or on this machine. It is killed when the test ends."""
 
     def __init__(self, folder, name, place, cluster, options, tls):
         self.host, address, self.port, peer_port = place
@@ -95,10 +95,10 @@ class Member:
 
 
 class Cluster:
-    """Some members that know each other, each in a host of its own if there are hosts."""
+    """The members of one etcd cluster, each in its own host if there are hosts."""
 
     def __init__(self, members=1, options=(), tls=None, hosts=()):
-        # In memory: a busy disk makes etcd late, and leases run out.
+        # In memory: on a busy disk etcd is slow, and leases expire.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = tempfile.mkdtemp(prefix="mgpu-etcd-", dir=memory)
         self.tls = tls or {}
@@ -126,7 +126,7 @@ class Cluster:
         return self
 
     def ctl(self, *words, check=True, user=None):
-        """Etcd's own client."""
+        """Runs etcdctl."""
         host = self.members[-1].host
         command = [*(host.enter() if host else ()), ETCDCTL, "--endpoints", self.endpoints, "--command-timeout=5s"]
         if self.tls:
@@ -139,7 +139,7 @@ class Cluster:
                               env={**os.environ, "ETCDCTL_API": "3"}, timeout=60)
 
     def leader(self):
-        """The index of the member that leads the others."""
+        """The index of the member that is etcd's leader."""
         def ask():
             for i, member in enumerate(self.members):
                 if member.process.poll() is not None:
@@ -162,7 +162,7 @@ class Cluster:
 
 
 class Client:
-    """Our etcd_client: says() to it, and wait() for what it tells."""
+    """Our etcd_client: say() writes to it, wait() reads what it prints."""
 
     def __init__(self, endpoints, job="job", through=(), **options):
         words = [f"endpoints={endpoints}", f"job={job}",
@@ -187,7 +187,7 @@ class Client:
         self.process.stdin.flush()
 
     def wait(self, what, limit=20.0, **fields):
-        """The next line of this kind and with these fields that no wait() has passed yet."""
+        """The next line of this kind and with these fields; earlier lines are skipped for good."""
         deadline = time.monotonic() + limit
         with self.news:
             while True:
@@ -210,7 +210,7 @@ class Client:
         return self.wait("change", limit, **fields)
 
     def sees(self, limit=20.0, **fields):
-        """Waits until the newest change has these fields, and passes all there is."""
+        """Waits until the newest change has these fields, and skips all lines so far."""
         def newest():
             with self.news:
                 changes = [line for line in self.lines if line["what"] == "change"]
@@ -235,7 +235,7 @@ class Client:
         self.reader.join()
         self.process.stdin.close()
         self.process.stdout.close()
-        if ended not in (None, 0, 1, -signal.SIGKILL):  # 1: it said what was wrong
+        if ended not in (None, 0, 1, -signal.SIGKILL):  # 1: it has printed an error
             raise AssertionError(f"etcd_client ended with status {ended}")
 
 

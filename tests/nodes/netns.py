@@ -1,8 +1,8 @@
-"""Network namespaces as hosts, joined by a bridge in a namespace of its own.
+"""Network namespaces as hosts. A bridge in another namespace connects them.
 
-A Net changes nothing outside its namespaces: these have no names and live as long as a process
-that holds each of them, which dies with the process that made the Net, however that one ends. So
-does everything that was started in a host.
+A Net changes nothing outside its namespaces. They have no names: a process holds each of them, and
+that process dies with the one that created the Net, however that one ends. So does every process
+that was started in a host.
 """
 
 import functools
@@ -27,8 +27,8 @@ NAMES = "127.0.0.1 localhost\n::1 localhost\n"
 
 
 @functools.lru_cache(maxsize=None)
-def why_not():
-    """Why there can be no network of namespaces here; None if there can."""
+def reason_to_skip():
+    """Why network namespaces cannot be used here; None if they can."""
     for tool in ("ip", "nft", "unshare", "nsenter", "setpriv"):
         if not shutil.which(tool):
             return f"there is no {tool} here"
@@ -52,7 +52,7 @@ CLOCKS_APART = (3000, 93000, 0)
 
 
 def has_clocks():
-    """Whether hosts can have clocks of their own."""
+    """Whether hosts can have their own clocks."""
     return "--time" in SPACES
 
 
@@ -65,7 +65,7 @@ def can_delay():
 
 
 def send(pid, signo):
-    """Signals a process that may be gone."""
+    """Sends a signal to a process that may have ended."""
     try:
         os.kill(pid, signo)
     except ProcessLookupError:
@@ -80,7 +80,7 @@ def _namespace(pid):
 
 
 class Space:
-    """A set of namespaces, kept by a process that sleeps in it."""
+    """A set of namespaces, held by a process that sleeps in it."""
 
     def __init__(self, clock=0):
         if clock < 0:
@@ -95,12 +95,12 @@ class Space:
         self._namespace = _namespace(self.pid)
 
     def enter(self, folder="/"):
-        """What to put before a command to run it here. Each of them execs: the process that is
+        """The words before a command that run it here. Each of them execs, so the process that is
         started becomes the command."""
         return [*WITH_US, "nsenter", "--target", str(self.pid), *SPACES, "env", "-C", str(folder)]
 
     def call(self, *argv, text=None):
-        """Runs a command that has to succeed; gives what it printed."""
+        """Runs a command that must succeed and returns its output."""
         done = subprocess.run([*self.enter(), *map(str, argv)], input=text, text=True,
                               capture_output=True, check=False)
         if done.returncode != 0:
@@ -113,12 +113,12 @@ class Space:
         return float(self.call(sys.executable, "-S", "-E", "-c", read)) - time.monotonic()
 
     def pids(self):
-        """The processes that are here, but for the one that holds the place."""
+        """The processes in this space, without the one that holds it."""
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
                 if pid != self.pid and _namespace(pid) == self._namespace]
 
     def close(self):
-        """Kills whatever is here. Afterwards the namespaces are gone."""
+        """Kills every process in this space. Its namespaces are then gone."""
         deadline = time.monotonic() + 10
         while (pids := self.pids()) and time.monotonic() < deadline:
             for pid in pids:
@@ -129,7 +129,7 @@ class Space:
 
 
 def _count(space, table, chains):
-    """Adds a table of nft's with these chains; gives how many packets its counters have seen."""
+    """Adds an nft table with these chains; returns a function that reads its packet counters."""
     chains = [f"chain c{number} {{ {chain} }};" for number, chain in enumerate(chains)]
     space.call("nft", f"table {table} {{ {' '.join(chains)} }}")
     return lambda: sum(map(int, re.findall(
@@ -137,9 +137,9 @@ def _count(space, table, chains):
 
 
 class Host(Space):
-    """One host of a Net: a name, addresses on the net (v4, v6), and its own clock.
+    """One host of a Net, with a name, addresses on the net (v4, v6) and its own clock.
 
-    Names resolve to nothing but what knows() was given; the name of the host itself neither.
+    Only the names given to set_names() resolve; the name of the host itself does not by default.
     """
 
     def __init__(self, net, index, clock=0):
@@ -147,17 +147,17 @@ class Host(Space):
         self.net, self.index, self.clock = net, index, clock
         self.name = f"host{index}"
         self.v4, self.v6 = f"10.77.0.{index + 1}", f"fd00:77::{index + 1}"
-        self.second_v4 = f"10.88.0.{index + 1}"  # where the net has a second bridge
+        self.second_v4 = f"10.88.0.{index + 1}"  # if the net has a second bridge
         self.lost_in = self.lost_out = 0.0
         self._slow = None
         self._rules = 0
         self._names = net.dir / f"hosts.{index}"
-        self.knows({})
+        self.set_names({})
 
-    def knows(self, names):
-        """From now on these names resolve here, as a dict of name and address says."""
+    def set_names(self, names):
+        """Replaces the names that resolve here by a dict of name and address."""
         lines = "".join(f"{address} {name}\n" for name, address in names.items())
-        self._names.write_text(NAMES + lines)  # in place: the file is mounted
+        self._names.write_text(NAMES + lines)  # written in place, since the file is mounted
 
     def _configure(self):
         lines = ["link set lo up", f"addr add {self.v4}/24 dev eth0"]
@@ -172,57 +172,57 @@ class Host(Space):
                   self.name, self._names, self.net.dir / "resolv.conf")
 
     def start(self, argv, folder="/", **popen):
-        """Starts a process here; signals sent to the Popen reach the process itself.
+        """Starts a process here. Signals sent to the Popen reach the process itself.
 
-        To be called from the main thread: the process dies with the thread that started it.
+        Call it from the main thread: the process dies with the thread that started it.
         """
         popen.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.Popen([*self.enter(folder), *map(str, argv)], **popen)
 
     def run(self, argv, limit=30, **popen):
-        """Runs a command to its end; the result has .returncode, .stdout and .stderr (text)."""
+        """Runs a command to its end. The result has .returncode, .stdout and .stderr (text)."""
         popen.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.run([*self.enter(popen.pop("folder", "/")), *map(str, argv)],
                               capture_output=True, text=True, timeout=limit, check=False, **popen)
 
     def counter(self, match):
-        """Counts from now on the packets that come or leave and match nft's expression; what it
-        gives tells how many there were."""
+        """Counts incoming and outgoing packets that match the nft expression; returns a function
+        that reads the count."""
         return self._rule(f"{match} counter")
 
     def refuse_datagrams(self):
-        """No datagram comes here or leaves from now on, not even from here to here, by a firewall
-        of the host itself: who sends one gets an error. What it gives tells how many there were."""
+        """Rejects every datagram to and from this host, even from the host to itself, in its own
+        firewall: the sender gets an error. Returns a function that reads how many there were."""
         return self._rule("meta l4proto udp counter drop")
 
     def _rule(self, rule):
-        """Adds nft's rule, which counts, for what comes and what leaves; gives how to ask it."""
+        """Adds a counting nft rule for both directions; returns a function to read the count."""
         self._rules += 1
         return _count(self, f"inet rule{self._rules}", [
             f"type filter hook {hook} priority 0; {rule};" for hook in ("input", "output")])
 
     def drop_datagrams(self):
-        """Datagrams from and to here are lost on the way from now on, also when it is healed; what
-        it gives tells how many."""
+        """Drops all datagrams from and to this host on the way, even after heal(); returns a
+        function that reads how many there were."""
         ports = f'{{ "h{self.index}", "g{self.index}" }}'
         return _count(self.net.switch, f"bridge datagrams{self.index}", [
             f"type filter hook forward priority 0; {way} {ports} meta l4proto udp counter drop;"
             for way in ("iifname", "oifname")])
 
     def cut(self):
-        """Nothing comes here or leaves from now on, as if a cable were cut far away."""
+        """Drops all packets from and to this host, as if a cable were cut far away."""
         self._lose(1, 1)
 
     def cut_in(self):
-        """Nothing comes here; what is sent leaves."""
+        """Drops all incoming packets; outgoing ones pass."""
         self._lose(1, 0)
 
     def cut_out(self):
-        """Nothing leaves; what is sent here comes."""
+        """Drops all outgoing packets; incoming ones pass."""
         self._lose(0, 1)
 
     def lose(self, share):
-        """That share of the TCP and UDP packets is lost, of those that come and that leave."""
+        """Drops that share of the incoming and of the outgoing TCP and UDP packets."""
         self._lose(share, share)
 
     def heal(self):
@@ -234,7 +234,7 @@ class Host(Space):
         self.net.apply()
 
     def delay(self, seconds):
-        """Every frame from and to here takes that much longer, each way. Needs can_delay()."""
+        """Delays every frame from and to this host by these seconds. Needs can_delay()."""
         switch, port = self.net.switch, f"h{self.index}"
         if self._slow:
             self._slow.kill()
@@ -254,7 +254,7 @@ class Host(Space):
             switch.call("ip", "link", "set", port, "master", f"s{self.index}")
 
     def freeze(self):
-        """Stops every process that is here now, as when a virtual machine is paused."""
+        """Stops every process on this host, as when a virtual machine is paused."""
         for pid in self.pids():
             send(pid, signal.SIGSTOP)
 
@@ -264,9 +264,9 @@ class Host(Space):
 
 
 class Net:
-    """Hosts 0 to n-1, all of them neighbours. With a second NIC they meet on another subnet too.
+    """Hosts 0 to n-1 on one subnet. With a second NIC they are on another subnet too.
 
-    clocks are what each host's CLOCK_MONOTONIC and CLOCK_BOOTTIME are ahead of ours, in seconds.
+    clocks: how far each host's CLOCK_MONOTONIC and CLOCK_BOOTTIME are ahead of ours, in seconds.
     """
 
     def __init__(self, hosts, second_nic=False, clocks=()):
@@ -308,7 +308,7 @@ class Net:
             host._configure()  # noqa: SLF001
 
     def apply(self):
-        """Makes the switch lose what the hosts say. All rules change at once."""
+        """Applies the cuts and losses of all hosts to the switch, in one transaction."""
         rules = []
         for host in self.hosts:
             for direction, share in (("oifname", host.lost_in), ("iifname", host.lost_out)):
@@ -323,11 +323,11 @@ class Net:
                          f"table bridge faults {{\nchain forward {{\n{chain}\n}}\n}}\n")
 
     def pids(self):
-        """The processes that are in any of the hosts."""
+        """The processes on all hosts."""
         return [pid for host in self.hosts for pid in host.pids()]
 
     def close(self):
-        """Ends everything in the hosts and removes them."""
+        """Kills every process on the hosts and removes the hosts."""
         for space in [*self.hosts, *([self.switch] if self.switch else [])]:
             space.close()
         for host in self.hosts:

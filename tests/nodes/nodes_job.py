@@ -1,4 +1,4 @@
-"""What the tests of many nodes share: agents on the hosts of a Net, and counting workers."""
+"""Shared by the tests of multi-node jobs: agents on the hosts of a Net, and counting workers."""
 
 import os
 import pathlib
@@ -15,12 +15,12 @@ from harness import MGPU_RUN, JobTest, alive, environment, until  # noqa: E402, 
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 PORT = 29400
-PATIENCE = 45  # seconds until we give up on what takes a few at most
-COULD_NOT_MEET, MISTAKE = 75, 2
+TIME_LIMIT = 45  # seconds to wait for something that takes a few at most
+COULD_NOT_JOIN, USAGE_ERROR = 75, 2
 
 
 class Agent:
-    """One mgpu-run on a host. What it says goes to files, so that nobody has to read it."""
+    """One mgpu-run on a host. Its output goes to files, so that its pipes cannot fill up."""
 
     def __init__(self, test, host, argv, env, stdin=None):
         self.host = host
@@ -46,28 +46,28 @@ class Agent:
         self.process.send_signal(signo)
 
     def kill(self):
-        """kill -9, of the agent alone."""
+        """Sends SIGKILL to the agent only."""
         self.process.kill()
         self.process.wait()
 
-    def wait(self, limit=PATIENCE):
+    def wait(self, limit=TIME_LIMIT):
         return self.process.wait(limit)
 
 
 def slowly(condition):
-    """The condition for until(), where asking costs more than a moment."""
+    """A condition for until() that is expensive to check: it is checked less often."""
     def ask():
         time.sleep(0.03)
         return condition()
     return ask
 
 
-@unittest.skipIf(netns.why_not(), netns.why_not())
+@unittest.skipIf(netns.reason_to_skip(), netns.reason_to_skip())
 class NodesTest(JobTest):
-    """A job over the hosts of a net, made for each test. Short time-outs where nothing is said."""
+    """A job on the hosts of a net that is created for each test. The default timeouts are short."""
 
     hosts = 2
-    servers = 0  # hosts after these, on which something else runs
+    servers = 0  # more hosts, on which no agent runs
     second_nic = False
     clocks = ()
     keep_alive, grace, join_timeout, last_call = 1.0, 1.0, 30, 1
@@ -92,7 +92,7 @@ class NodesTest(JobTest):
     def _failures(result):
         return len(result.failures) + len(result.errors) if result else 0
 
-    def tell_what_agents_said(self):
+    def print_agent_output(self):
         for number, agent in enumerate(self.agents):
             state = "running" if agent.running else f"status {agent.process.returncode}"
             print(f"\n--- agent {number} on {agent.host.name}, {state}:",
@@ -100,7 +100,7 @@ class NodesTest(JobTest):
 
     def _end_agents(self):
         if self._failures(self._result) > self._failed_before:
-            self.tell_what_agents_said()
+            self.print_agent_output()
         self.net.close()
         for agent in self.agents:
             agent.process.wait()
@@ -114,14 +114,14 @@ class NodesTest(JobTest):
     def endpoint(self, host=0, port=PORT):
         return f"{self.net[host].v4}:{port}"
 
-    def meeting(self, endpoint=None, **conf):
-        """The options of the dynamic rendezvous."""
+    def rdzv(self, endpoint=None, **conf):
+        """The options of a dynamic rendezvous."""
         conf = {"join_timeout": self.join_timeout, "last_call_timeout": self.last_call, **conf}
         return ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint or self.endpoint(),
                 "--rdzv-id", "job", "--rdzv-conf", ",".join(f"{k}={v}" for k, v in conf.items())]
 
     def launch(self, host, *args, token=True, env=None, stdin=None):
-        """Starts mgpu-run on a host with just these arguments, and the token."""
+        """Starts mgpu-run on a host with these arguments and the token."""
         secret = ["--rdzv-token-file", self.token] if token else []
         agent = Agent(self, self.net[host], [MGPU_RUN, *secret, *args],
                       environment(TMPDIR=str(self.dir), CUDA_VISIBLE_DEVICES="", **(env or {})),
@@ -129,11 +129,11 @@ class NodesTest(JobTest):
         self.agents.append(agent)
         return agent
 
-    def agent(self, host, nnodes=None, *options, workers=1, meeting=None, program=None, **launch):
+    def agent(self, host, nnodes=None, *options, workers=1, rdzv=None, program=None, **launch):
         """Starts an agent of a dynamic job of counting workers."""
         return self.launch(
             host, "--nnodes", nnodes or self.hosts, "--nproc", workers, "--keep-alive",
-            self.keep_alive, "--grace", self.grace, *(meeting or self.meeting()), *options,
+            self.keep_alive, "--grace", self.grace, *(rdzv or self.rdzv()), *options,
             *(program or self.counting()), **launch)
 
     def all_agents(self, nnodes=None, *options, **kwargs):
@@ -141,7 +141,7 @@ class NodesTest(JobTest):
 
     def static_agent(self, host, *options, nnodes=None, node_rank=None, master=0, workers=1,
                      program=None, **launch):
-        """Starts an agent of a static job, as people write it for torchrun."""
+        """Starts an agent of a static job with torchrun's options."""
         return self.launch(
             host, "--nnodes", nnodes or self.hosts, "--nproc", workers,
             "--node-rank", host if node_rank is None else node_rank,
@@ -154,9 +154,9 @@ class NodesTest(JobTest):
     def worlds(self):
         return counts.worlds(self.counts)
 
-    def world(self, size, after=None, steps=3, limit=PATIENCE):
-        """The newest world, once it has that many ranks and all have done some steps. After: a
-        world that it must not be."""
+    def world(self, size, after=None, steps=3, limit=TIME_LIMIT):
+        """The newest world, once it has that many ranks and all have done some steps. It must not
+        be the world `after`."""
         def newest():
             if not any(agent.running for agent in self.agents):
                 raise AssertionError("every agent has ended: "
@@ -171,7 +171,7 @@ class NodesTest(JobTest):
         return counts.checkpoint(self.counts)["step"]
 
     def connected(self, host, port=PORT):
-        """Whether a socket of that host is connected to the port, or the port is its own."""
+        """Whether a socket of that host is connected to the port or bound to it."""
         for family in ("tcp", "tcp6"):
             for line in pathlib.Path(f"/proc/{self.net[host].pid}/net/{family}"
                                      ).read_text().splitlines()[1:]:
@@ -181,13 +181,13 @@ class NodesTest(JobTest):
                     return True
         return False
 
-    def goes_on(self, steps=3, limit=PATIENCE):
-        """Waits until some more steps are committed."""
+    def wait_for_steps(self, steps=3, limit=TIME_LIMIT):
+        """Waits until more steps are committed."""
         goal = self.committed() + steps
         until(slowly(lambda: self.committed() >= goal), limit, "progress")
 
     def break_rank(self, rank, how="exit 7"):
-        """Makes a rank end so in its next step."""
+        """Makes a rank fail in its next step."""
         (self.counts / "fail.new").write_text(how)
         (self.counts / "fail.new").rename(self.counts / f"fail.{rank}")
 
@@ -200,7 +200,7 @@ class NodesTest(JobTest):
         return [pid for host in self.net.hosts[:self.hosts] for pid in host.pids() if alive(pid)]
 
     def assert_nothing_left(self, limit=10):
-        """No process of the job is on any host."""
+        """Checks that no process of the job is left on any host."""
         def left():
             return [(pid, pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()[-80:])
                     for pid in self.job_pids()]
@@ -210,23 +210,23 @@ class NodesTest(JobTest):
             raise AssertionError(f"processes are left: {left()}") from None
 
     def assert_counts(self):
-        """No step was lost or done twice, no two worlds ran at a time."""
+        """Checks that no step was lost or repeated and that no two worlds ran at the same time."""
         self.assertEqual(counts.wrong(self.counts), [])
 
-    def assert_ended(self, status=0, agents=None, limit=PATIENCE):
-        """The agents end with that status, nothing is left, and the counts are right."""
+    def assert_ended(self, status=0, agents=None, limit=TIME_LIMIT):
+        """Checks that the agents end with that status, leave no process and counted right."""
         got = [agent.wait(limit) for agent in (self.agents if agents is None else agents)]
         self.assertEqual(got, [status] * len(got))
         self.assert_nothing_left()
         self.assert_counts()
 
     def end_well(self, agents=None):
-        """Tells the workers to end, and checks how the job did."""
+        """Lets the workers end, and checks the result of the job."""
         self.stop_counting()
         self.assert_ended(0, [a for a in self.agents if a.running] if agents is None else agents)
 
 
 def lines_with(text, *words):
-    """The lines that hold one of the words."""
+    """The lines that contain one of the words."""
     return [line for line in text.splitlines()
             if any(word.lower() in line.lower() for word in words)]

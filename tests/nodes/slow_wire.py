@@ -1,6 +1,6 @@
-"""A wire that takes its time: carries frames between two bridges of this network namespace.
+"""A slow wire: carries frames between two bridges of this network namespace with a delay.
 
-usage: slow_wire.py SECONDS BRIDGE BRIDGE. It says "ready" when it is in place.
+usage: slow_wire.py SECONDS BRIDGE BRIDGE. It prints "ready" when it works.
 """
 
 import collections
@@ -17,7 +17,7 @@ IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 
 
 def tap(name, bridge):
-    """A TAP device that is a port of the bridge; frames are read from and written to what is given.
+    """A TAP device that is a port of the bridge. Frames are read from and written to the result.
     The kernel completes checksums and cuts long segments before they are read."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
@@ -39,7 +39,7 @@ def main():
     ends = [tap(f"{bridges[0]}t{i}", bridge) for i, bridge in enumerate(bridges)]
     print("ready", end="", flush=True)
     os.close(1)
-    travelling = collections.deque()  # (when it arrives, where, frame), in the order of arrival
+    travelling = collections.deque()  # (time of arrival, device, frame), in the order of arrival
     while True:
         wait = max(0.0, travelling[0][0] - time.monotonic()) if travelling else None
         for device in select.select(ends, [], [], wait)[0]:
@@ -51,7 +51,7 @@ def main():
             try:
                 os.write(other, frame)
             except BlockingIOError:
-                pass  # a full queue loses frames, as any switch does
+                pass  # a full queue drops frames, as any switch does
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Slurm of the test's own: munged, slurmctld and one slurmd on each host of a Net."""
+"""A Slurm for one test: munged, slurmctld and one slurmd on each host of a Net."""
 
 import os
 import pathlib
@@ -47,8 +47,8 @@ def program(name):
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
 
 
-def why_not():
-    """Why there can be no Slurm here; None if there can."""
+def reason_to_skip():
+    """Why Slurm cannot be run here; None if it can."""
     if os.geteuid() != 0:
         return "only root can start slurmd"
     missing = [name for name in PROGRAMS if not program(name)]
@@ -56,7 +56,7 @@ def why_not():
 
 
 class Slurm:
-    """The last host of the net is the controller, the others are nodes of two CPUs and GPUs.
+    """The last host of the net is the controller; the others are nodes of two CPUs and two GPUs.
 
     The GPUs are only counted: there are no devices behind them.
     """
@@ -68,7 +68,7 @@ class Slurm:
         self._daemons = []
         names = {net[i].name: net[i].v4 for i in range(len(net))}
         for i in range(len(net)):
-            net[i].knows(names)
+            net[i].set_names(names)
         try:
             self._write()
             self._start()
@@ -79,7 +79,7 @@ class Slurm:
     def _write(self):
         for name in ("", "munge", "state"):
             (self.dir / name).mkdir(mode=0o755)
-        self.net.dir.chmod(0o755)  # munged wants a path that nobody else can change
+        self.net.dir.chmod(0o755)  # munged requires a path that no other user can change
         key = self.dir / "munge" / "key"
         key.write_bytes(secrets.token_bytes(64))
         key.chmod(0o600)
@@ -106,7 +106,7 @@ class Slurm:
 
     def _start(self):
         munge = self.dir / "munge"
-        # One for all hosts: they share the machine, and with it its socket's folder.
+        # One munged for all hosts: they share the machine and the folder of its socket.
         self._daemon(self.controller, "munged", "--foreground", "--force",
                      f"--key-file={munge}/key", f"--socket={munge}/socket",
                      f"--pid-file={munge}/pid", f"--log-file={munge}/log",
@@ -118,23 +118,23 @@ class Slurm:
         try:
             until(self.all_idle, 60, "idle nodes")
         except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.said()}") from None
+            raise AssertionError(f"{late}\n{self.logs()}") from None
 
     def all_idle(self):
         states = self.run("sinfo", "-h", "-N", "-o", "%T").stdout.split()
         return len(states) == len(self.nodes) and set(states) == {"idle"}
 
-    def said(self):
+    def logs(self):
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}"
                          for log in sorted(self.dir.glob("*log")) + sorted(self.dir.glob("out.*")))
 
     def run(self, name, *argv, limit=120, env=None, **popen):
-        """Runs a command of Slurm's on the controller to its end."""
+        """Runs a Slurm command on the controller to its end."""
         return self.controller.run([program(name), *argv], limit,
                                    env=self.environment(**(env or {})), **popen)
 
     def close(self):
-        for daemon in reversed(self._daemons):  # slurmd waits for a controller that is gone
+        for daemon in reversed(self._daemons):  # slurmd waits for its controller when it stops
             daemon.send_signal(signal.SIGTERM)
             try:
                 daemon.wait(5)

@@ -1,4 +1,4 @@
-"""Wall clocks that disagree and that step by hours: nothing that we decide depends on them."""
+"""Wall clocks that disagree or step by hours: no decision of mgpu-run depends on them."""
 
 import datetime
 import json
@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 class Stepping:
-    """While it lasts, the clocks go an hour back and forth, each for itself."""
+    """A context in which each clock steps back and forth by an hour, independently."""
 
     def __init__(self, clocks):
         self._clocks, self._over = clocks, threading.Event()
@@ -50,8 +50,8 @@ def step_clock(path, seconds):
         file.write(struct.pack("=q", seconds))
 
 
-class Walls(Loss):
-    """Every host's wall clock is our own and what its file says."""
+class WallClocks(Loss):
+    """The wall clock of each host is ours plus the seconds in its file."""
 
     def setUp(self):
         super().setUp()
@@ -70,8 +70,8 @@ class Walls(Loss):
             step_clock(path, ahead)
 
 
-class Apart(Walls):
-    def test_nodes_whose_clocks_are_an_hour_apart_meet_run_restart_and_lose_one(self):
+class Apart(WallClocks):
+    def test_nodes_with_clocks_an_hour_apart_join_run_restart_and_survive_a_loss(self):
         self.set_clocks(0, HOUR, -HOUR)
         agents = [self.agent(host, "2:3", "--max-restarts", 1) for host in range(3)]
         world = self.world(3)
@@ -84,8 +84,8 @@ class Apart(Walls):
         self.end_well(agents[:2])
 
 
-class Steps(Walls):
-    def test_clocks_that_step_by_an_hour_all_the_time_evict_nobody_and_hold_nothing_up(self):
+class Steps(WallClocks):
+    def test_clocks_that_step_by_an_hour_cause_no_eviction_and_no_delay(self):
         with Stepping(self.wall) as stepping:
             agents = [self.agent(host, "2:3", "--max-restarts", 1) for host in range(3)]
             world = self.world(3)
@@ -101,12 +101,12 @@ class Steps(Walls):
             self.world(3, after=self.worlds()[-1])
             self.end_well(agents)
 
-    def test_a_step_while_nodes_are_waited_for_ends_nobody_s_patience(self):
+    def test_a_clock_step_does_not_end_the_wait_for_nodes(self):
         waiting = [self.agent(0, 3), self.agent(1, 3)]
         until(slowly(lambda: self.connected(1)), 20, "a connection")
         for ahead in (HOUR, -HOUR, 0):
             self.set_clocks(ahead, ahead)
-            time.sleep(self.keep_alive)  # the time that they keep it
+            time.sleep(self.keep_alive)  # the time between the steps
             self.assertTrue(all(agent.running for agent in waiting))
         self.set_clocks(HOUR, -HOUR)
         agents = [*waiting, self.agent(2, 3)]
@@ -114,22 +114,22 @@ class Steps(Walls):
         self.end_well(agents)
 
 
-class Causes(Walls):
-    """A rank fails, then one on another host because of it; the first one's wall clock has just gone
+class Causes(WallClocks):
+    """A rank fails, and then one on another host because of it; the first wall clock has just gone
     from an hour behind to an hour ahead."""
 
     keep_alive = 2.0
-    slow = 0.2  # seconds, by which the news of the first failure come after the second
+    slow = 0.2  # seconds by which the report of the first failure is delayed
 
     def fail_in_turn(self, first, second):
-        """What the agents say, from a job in which one rank falls after another."""
+        """The output of the agents of a job in which one rank fails after another."""
         for name in ("go", *(f"up.{rank}" for rank in range(3))):
             (self.dir / name).unlink(missing_ok=True)
         agents = [self.agent(host, None, "--node-rank", host, program=[
             "--no-python", sys.executable, "-S", "-E", PROGRAMS / "falling.py", self.dir, first,
             second]) for host in range(3)]
         until(slowly(lambda: len(list(self.dir.glob("up.*"))) == 3), 30, "the ranks")
-        # The monotonic clocks' offsets are known when some signs of life have gone to and fro.
+        # The offsets of the monotonic clocks are known after some heartbeats in both directions.
         time.sleep(2 * self.keep_alive)
         step_clock(self.wall[first], HOUR)
         (self.dir / "go").touch()
@@ -138,47 +138,47 @@ class Causes(Walls):
         return [agent.err for agent in agents]
 
     def error_time(self, rank):
-        """When that rank failed, by its own wall clock."""
-        told = json.loads((self.dir / f"error.{rank}").read_text())
-        return int(told["message"]["extraInfo"]["timestamp"])
+        """The time at which that rank failed, by its own wall clock."""
+        content = json.loads((self.dir / f"error.{rank}").read_text())
+        return int(content["message"]["extraInfo"]["timestamp"])
 
     def check_first_is_named(self, first, second):
         step_clock(self.wall[first], -HOUR)
         if netns.can_delay():
             self.net[first].delay(self.slow)
-        said = self.fail_in_turn(first, second)
+        outputs = self.fail_in_turn(first, second)
         self.assertAlmostEqual(self.error_time(first) - self.error_time(second), HOUR, delta=30)
 
-        table = said[0]
+        table = outputs[0]
         self.assertIn(f"first failure: rank {first} (local rank 0, node {first}, host{first}, ",
                       table)
         self.assertIn("cause   ValueError('the data are gone')", table)
         ends = {int(rank): end for rank, end in re.findall(
             r"^  (\d)  +host\d +\d+ +[\d.]+ s +(\S.*)$", table, re.M)}
         self.assertEqual(ends[first], "exited with status 1   <- first")
-        self.assertEqual(ends[second], "exited with status 1")  # not because it was told to stop
-        for others in said[1:]:
+        self.assertEqual(ends[second], "exited with status 1")  # not by a stop signal
+        for others in outputs[1:]:
             self.assertIn(f"failed: rank {first} on host{first}: ValueError(", others)
-        # The agent itself goes by the clock that we have set: it began an hour ago.
+        # The agent uses the clock that the test has set: its job began an hour ago.
         start = datetime.datetime.fromisoformat(
             re.search(r"after the start at (\S+ \S+)", table)[1])
         ago = (datetime.datetime.now() - start).total_seconds()
         self.assertAlmostEqual(ago, HOUR, delta=60)
 
-    def test_the_first_to_fail_is_named_though_its_wall_clock_is_an_hour_ahead(self):
+    def test_the_first_failure_is_named_although_its_wall_clock_is_an_hour_ahead(self):
         self.check_first_is_named(1, 2)
 
 
 @unittest.skipIf(not netns.has_clocks(), "this kernel has no time namespaces")
 class CausesByOtherMonotonicClocks(Causes):
-    """The same where the hosts have not been up for as long as each other."""
+    """The same when the monotonic clocks of the hosts differ, as after different uptimes."""
 
     clocks = netns.CLOCKS_APART
 
-    def test_also_where_the_second_is_on_the_leader_s_host(self):
+    def test_the_first_failure_is_named_when_the_second_is_on_the_leader_s_host(self):
         self.check_first_is_named(2, 0)
 
-    def test_also_where_the_first_is_on_the_leader_s_host(self):
+    def test_the_first_failure_is_named_when_it_is_on_the_leader_s_host(self):
         self.check_first_is_named(0, 1)
 
 

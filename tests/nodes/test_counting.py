@@ -1,4 +1,4 @@
-"""The counting worker and the judge of its notes: they must find what they are there to find."""
+"""Tests of the counting worker and of counts.py: they must detect every kind of error."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class CountingJob(JobTest):
 
 
 class Worker(CountingJob):
-    def test_counts_in_lock_step_until_it_is_told_to_stop(self):
+    def test_workers_count_in_lock_step_until_they_are_stopped(self):
         job = self.start_counting(3)
         self.world()
         self.end(job)
@@ -44,7 +44,7 @@ class Worker(CountingJob):
         self.assertEqual(counts.checkpoint(self.counts)["step"], world.steps)
         self.assertEqual(counts.wrong(self.counts), [])
 
-    def test_goes_on_from_the_checkpoint_after_a_restart(self):
+    def test_counting_continues_from_the_checkpoint_after_a_restart(self):
         job = self.start_counting(3, "--max-restarts", 2)
         first = self.world()
         os.kill(first.lives[0].pid, signal.SIGKILL)
@@ -57,7 +57,7 @@ class Worker(CountingJob):
         self.assertGreater(third.lives[0].start, second.lives[0].start)
         self.assertEqual(counts.wrong(self.counts), [])
 
-    def test_who_loses_the_store_waits_to_be_stopped_or_fails_as_told(self):
+    def test_a_worker_that_loses_the_store_waits_to_be_stopped_or_fails(self):
         for mode, expected in (("wait", 128 + signal.SIGTERM), ("fail", 1)):
             with self.subTest(mode):
                 server = self.write("server.py", "import socket\ns = socket.create_server"
@@ -75,7 +75,7 @@ class Worker(CountingJob):
                     expected = -signal.SIGTERM
                 self.assertEqual(worker.wait(10), expected)
 
-    def test_two_worlds_at_once_are_seen_by_themselves(self):
+    def test_workers_detect_a_second_world(self):
         jobs = [self.start_counting(2) for _ in range(2)]
         until(lambda: list(self.counts.glob("violation.*")), 20, "a violation")
         for job in jobs:
@@ -83,7 +83,7 @@ class Worker(CountingJob):
             job.wait()
         self.assertTrue(counts.wrong(self.counts))
 
-    def test_a_world_that_is_frozen_is_alive_too(self):
+    def test_workers_detect_a_second_world_that_is_frozen(self):
         first = self.start_counting(1)
         frozen = self.world()
         first.send_signal(signal.SIGSTOP)
@@ -96,8 +96,8 @@ class Worker(CountingJob):
         first.wait(20)
 
 
-class Judge(CountingJob):
-    """Notes of two good worlds, then each with one thing wrong."""
+class Findings(CountingJob):
+    """Notes of two correct worlds; each test then makes one thing wrong."""
 
     def setUp(self):
         super().setUp()
@@ -105,7 +105,7 @@ class Judge(CountingJob):
         self.saved = {"step": 7, "worlds": [["w0", 0, 2], ["w1", 3, 6]]}
 
     def life(self, world, rank):
-        """World 0 does steps 0 to 3 and saves 0 to 2; world 1 does and saves 3 to 6."""
+        """World 0 does steps 0 to 3 and commits 0 to 2; world 1 does and commits 3 to 6."""
         start, t = 3 * world, 100.0 + 10 * world
         return [
             {"t": t, "host": f"host{rank}", "pid": 10 * world + rank, "agent": 7 + rank,
@@ -125,44 +125,44 @@ class Judge(CountingJob):
         (folder / "checkpoint.json").write_text(json.dumps(self.saved))
         return "\n".join(counts.wrong(folder))
 
-    def test_finds_nothing_wrong_where_nothing_is(self):
+    def test_correct_notes_have_no_findings(self):
         self.assertEqual(self.wrong(), "")
 
-    def test_a_step_that_was_lost(self):
+    def test_a_lost_step_is_found(self):
         self.saved["worlds"][1][1] = 4
         for life in self.lives[2:]:
             life[1]["start"] = 4
             del life[2]
         self.assertIn("began at step 4 instead of 3", self.wrong())
 
-    def test_a_step_that_was_done_twice(self):
+    def test_a_repeated_step_is_found(self):
         self.saved["worlds"][1][1] = 2
         for life in self.lives[2:]:
             life[1]["start"] = 2
             life.insert(2, {"t": 111.5, "step": 2})
         self.assertIn("began at step 2 instead of 3", self.wrong())
 
-    def test_two_worlds_at_the_same_time(self):
+    def test_two_worlds_at_the_same_time_are_found(self):
         self.lives[1][-1]["t"] = 110.5
         self.assertIn("at the same time", self.wrong())
 
-    def test_a_rank_that_left_a_gap(self):
+    def test_a_gap_in_the_steps_of_a_rank_is_found(self):
         del self.lives[0][3]
         self.assertIn("gaps", self.wrong())
 
-    def test_ranks_that_are_not_in_step(self):
+    def test_ranks_that_are_not_in_step_are_found(self):
         del self.lives[2][-2:]
         self.assertIn("not in step", self.wrong())
 
-    def test_a_commit_of_what_not_all_did(self):
+    def test_a_commit_before_all_ranks_did_the_step_is_found(self):
         del self.lives[2][-1]
         self.assertIn("not all of its ranks did it", self.wrong())
 
-    def test_steps_that_nobody_committed(self):
+    def test_steps_that_were_not_committed_are_found(self):
         self.saved = {"step": 5, "worlds": [["w0", 0, 2], ["w1", 3, 4]]}
         self.assertIn("only 4 is saved", self.wrong())
 
-    def test_ranks_that_disagree(self):
+    def test_ranks_that_disagree_are_found(self):
         for key, value in (("size", 3), ("torchelastic_restart_count", "5"),
                            ("group_world_size", "3"), ("rank", 0)):
             with self.subTest(key):
@@ -170,36 +170,36 @@ class Judge(CountingJob):
                 self.lives[1][0][key] = value
                 self.assertIn("w0", self.wrong())
 
-    def test_a_missing_rank(self):
+    def test_a_missing_rank_is_found(self):
         del self.lives[3]
         self.assertIn("1 ranks did what needs 2", self.wrong())
 
-    def test_a_restart_count_that_falls(self):
+    def test_a_decreasing_restart_count_is_found(self):
         for life in self.lives[:2]:
             life[0]["torchelastic_restart_count"] = "3"
         self.assertIn("fell from 3 to 1", self.wrong())
         self.lives[2][0]["agent"] = 17
         self.assertIn("fell from 3 to 1", self.wrong())
 
-    def test_a_restart_count_that_begins_anew_with_agents_that_are_all_new(self):
+    def test_the_restart_count_may_start_again_when_all_agents_are_new(self):
         for life in self.lives[:2]:
             life[0]["torchelastic_restart_count"] = "3"
         for life in self.lives[2:]:
             life[0]["agent"] += 10
         self.assertEqual(self.wrong(), "")
 
-    def test_a_process_that_never_joined_beside_a_world(self):
+    def test_a_process_that_ran_beside_a_world_without_joining_is_found(self):
         self.lives.append(self.life(1, 0)[:1])
         self.lives[-1][0]["t"] = 99.0
         self.assertEqual(self.wrong(), "")
         self.lives[-1][0]["t"] = 102.0
         self.assertIn("beside the world w0", self.wrong())
 
-    def test_a_checkpoint_that_went_back(self):
+    def test_a_checkpoint_that_went_back_is_found(self):
         self.saved["worlds"].append(["w0", 7, 7])
         self.assertIn("then the first again", self.wrong())
 
-    def test_a_world_that_left_no_notes(self):
+    def test_a_world_without_notes_is_found(self):
         self.saved["worlds"].append(["w2", 7, 7])
         self.saved["step"] = 8
         self.assertIn("nobody noted", self.wrong())

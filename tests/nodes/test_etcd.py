@@ -1,4 +1,4 @@
-"""Our client of etcd and the election over it, with real etcd servers that are lost in all ways."""
+"""Our etcd client and the election over it, with real etcd servers that fail in many ways."""
 
 import base64
 import json
@@ -6,15 +6,15 @@ import signal
 import time
 import unittest
 
-from etcd_cluster import LEASE, Cluster, EtcdTest, until, why_not
+from etcd_cluster import LEASE, Cluster, EtcdTest, reason_to_skip, until
 
 def setUpModule():
-    if why_not():
-        raise unittest.SkipTest(why_not())
+    if reason_to_skip():
+        raise unittest.SkipTest(reason_to_skip())
 
 
 class OneMember(EtcdTest):
-    """What one server that lives is enough for."""
+    """Tests for which one etcd server is enough."""
 
     @classmethod
     def setUpClass(cls):
@@ -25,19 +25,19 @@ class OneMember(EtcdTest):
     def tearDownClass(cls):
         cls.shared.close()
 
-    def test_put_and_get(self):
+    def test_a_value_that_was_put_can_be_read(self):
         client = self.client(self.endpoints)
         self.assertIsNone(client.ask("get", "/nothing", what="got")["value"])
         self.assertEqual(client.ask("put", "/a", "some text", what="put")["problem"], "")
         self.assertEqual(client.ask("get", "/a", what="got")["value"], "some text")
         self.assertEqual(self.shared.ctl("get", "/a").stdout, "/a\nsome text\n")
 
-    def test_localhost_is_looked_up(self):
+    def test_localhost_is_resolved(self):
         port = self.shared.members[0].port
         client = self.client(f"http://localhost:{port}")
         self.assertEqual(client.ask("get", "/nothing", what="got")["problem"], "")
 
-    def test_one_of_two_leads_and_the_other_sees_it(self):
+    def test_one_of_two_candidates_leads_and_the_other_sees_it(self):
         a = self.candidate(self.endpoints, "a:1", job="two")
         leads = a.change(us=True)
         self.assertEqual((leads["leader"], leads["state"]), ("a:1", None))
@@ -51,7 +51,7 @@ class OneMember(EtcdTest):
         self.assertTrue(a.ask("save", "two", what="saved")["good"])
         b.change(state="two")
 
-    def test_after_resigning_the_other_leads_at_once_with_the_state(self):
+    def test_after_a_resignation_the_other_candidate_leads_at_once_with_the_state(self):
         a = self.candidate(self.endpoints, "a:1", job="resign", lease=60)
         a.change(us=True)
         self.assertTrue(a.ask("save", "kept", what="saved")["good"])
@@ -67,7 +67,7 @@ class OneMember(EtcdTest):
         b.ask("resign", what="resigned")
         self.assertEqual(a.change(us=True, limit=5)["state"], "kept")
 
-    def test_when_the_leader_dies_the_other_leads_within_the_lease_and_a_second(self):
+    def test_when_the_leader_dies_another_leads_within_the_lease_plus_a_second(self):
         a = self.candidate(self.endpoints, "a:1", job="dies")
         a.change(us=True)
         self.assertTrue(a.ask("save", "kept", what="saved")["good"])
@@ -79,7 +79,7 @@ class OneMember(EtcdTest):
         self.assertLess(leads["at"] - died, LEASE + 1)
         self.assertEqual(leads["state"], "kept")
 
-    def test_a_leader_that_was_frozen_learns_that_it_lost_before_it_can_save(self):
+    def test_a_leader_that_was_frozen_notices_its_loss_before_it_can_save(self):
         a = self.candidate(self.endpoints, "a:1", job="frozen")
         a.change(us=True)
         b = self.candidate(self.endpoints, "b:2", job="frozen")
@@ -87,13 +87,13 @@ class OneMember(EtcdTest):
         a.send(signal.SIGSTOP)
         b.change(us=True, limit=LEASE + 5)
         self.assertTrue(b.ask("save", "new", what="saved")["good"])
-        a.say("save", "old")  # lies in its pipe when it wakes up
+        a.say("save", "old")  # it reads this when it continues
         before = len(a.lines)
         a.send(signal.SIGCONT)
         self.assertFalse(a.wait("saved")["good"])
-        told = [line for line in a.lines[before:] if line["what"] in ("change", "saved")]
-        self.assertEqual(told[0]["what"], "change")
-        self.assertFalse(told[0]["us"])
+        lines = [line for line in a.lines[before:] if line["what"] in ("change", "saved")]
+        self.assertEqual(lines[0]["what"], "change")
+        self.assertFalse(lines[0]["us"])
         self.assertFalse(a.ask("leading", what="leading")["good"])
         a.sees(leader="b:2", state="new")
         self.assertEqual(self.key("frozen", "state"), "new")
@@ -101,7 +101,7 @@ class OneMember(EtcdTest):
     def key(self, job, name):
         return self.shared.ctl("get", "--print-value-only", f"/mgpu-run/{job}/{name}").stdout.strip()
 
-    def test_a_leader_whose_key_is_taken_away_does_not_lead(self):
+    def test_a_leader_whose_key_was_deleted_stops_leading(self):
         a = self.candidate(self.endpoints, "a:1", job="taken", lease=60)
         a.change(us=True)
         self.shared.ctl("del", "/mgpu-run/taken/leader")
@@ -109,14 +109,14 @@ class OneMember(EtcdTest):
         self.assertFalse(a.ask("save", "x", what="saved")["good"])
         self.assertEqual(self.key("taken", "state"), "")
 
-    def test_a_leader_whose_lease_is_revoked_does_not_lead(self):
+    def test_a_leader_whose_lease_was_revoked_stops_leading(self):
         a = self.candidate(self.endpoints, "a:1", job="revoked", lease=60)
         a.change(us=True)
         got = a.ask("get", "/mgpu-run/revoked/leader", what="got")
         self.shared.ctl("lease", "revoke", f"{got['lease']:x}")
         a.change(us=False, limit=5)
 
-    def test_a_state_that_somebody_else_wrote_is_replaced_only_by_who_leads(self):
+    def test_only_the_leader_replaces_a_state_that_another_client_wrote(self):
         a = self.candidate(self.endpoints, "a:1", job="foreign")
         a.change(us=True)
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
@@ -125,7 +125,7 @@ class OneMember(EtcdTest):
         self.assertTrue(a.ask("save", "two", what="saved")["good"])
         self.assertEqual(self.key("foreign", "state"), "two")
 
-    def test_a_state_without_its_lease_is_saved_under_another(self):
+    def test_a_state_whose_lease_is_gone_is_saved_with_a_new_lease(self):
         a = self.candidate(self.endpoints, "a:1", job="lost_lease")
         a.change(us=True)
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
@@ -135,12 +135,12 @@ class OneMember(EtcdTest):
         self.assertTrue(a.ask("save", "two", what="saved")["good"])
         self.assertEqual(self.key("lost_lease", "state"), "two")
 
-    def test_nothing_of_a_job_stays_for_ever(self):
+    def test_all_keys_of_a_job_expire(self):
         a = self.candidate(self.endpoints, "a:1", job="old", keep=2, lease=5)
         a.change(us=True)
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
         started = time.monotonic()
-        while time.monotonic() - started < 5:  # more than twice as long as it would live alone
+        while time.monotonic() - started < 5:  # more than twice the lease of the state
             self.assertTrue(a.ask("leading", what="leading")["good"])
             self.assertEqual(self.key("old", "state"), "one")
             time.sleep(0.25)
@@ -148,7 +148,7 @@ class OneMember(EtcdTest):
         until(lambda: not self.shared.ctl("get", "--prefix", "/mgpu-run/old/").stdout, 10,
               "the end of the job's keys")
 
-    def test_the_end_of_a_job_is_seen_by_late_comers_for_a_while(self):
+    def test_the_end_of_a_job_stays_visible_to_late_agents_for_a_while(self):
         a = self.candidate(self.endpoints, "a:1", job="ended")
         a.change(us=True)
         self.assertTrue(a.ask("save", "running", what="saved")["good"])
@@ -160,7 +160,7 @@ class OneMember(EtcdTest):
         self.assertEqual(late.change()["state"], "ended with 0")
         late.change(state=None, limit=10)
 
-    def test_saves_that_overlap_end_with_the_last(self):
+    def test_of_overlapping_saves_the_last_one_wins(self):
         a = self.candidate(self.endpoints, "a:1", job="many")
         a.change(us=True)
         for number in range(200):
@@ -194,7 +194,7 @@ class OneMember(EtcdTest):
             waiting.remove(leader[0])
         self.assertEqual(terms, sorted(set(terms)))
 
-    def test_a_watch_of_compacted_revisions_says_so(self):
+    def test_a_watch_of_compacted_revisions_reports_the_compaction(self):
         client = self.client(self.endpoints)
         for number in range(3):
             client.ask("put", "/watched", number, what="put")
@@ -206,7 +206,7 @@ class OneMember(EtcdTest):
         client.say("watch", "/watched", revision)
         self.assertEqual(client.wait("event")["value"], "2")
 
-    def test_an_observer_goes_on_over_compactions(self):
+    def test_an_observer_continues_after_a_compaction(self):
         a = self.candidate(self.endpoints, "a:1", job="compacted", lease=60)
         a.change(us=True)
         b = self.client(self.endpoints, job="compacted", lease=60)
@@ -220,14 +220,14 @@ class OneMember(EtcdTest):
         b.send(signal.SIGCONT)
         b.change(state="s19", limit=10)
 
-    def test_ids_of_jobs_do_not_mix(self):
+    def test_jobs_with_similar_ids_are_separate(self):
         a = self.candidate(self.endpoints, "a:1", job="x/y")
         b = self.candidate(self.endpoints, "b:2", job="x")
         c = self.candidate(self.endpoints, "c:3", job="x%2Fy")
         for client, address in ((a, "a:1"), (b, "b:2"), (c, "c:3")):
             self.assertEqual(client.change(us=True)["leader"], address)
 
-    def test_a_client_that_forgets_its_election_hears_nothing_more(self):
+    def test_a_client_that_left_its_election_receives_nothing_more(self):
         a = self.candidate(self.endpoints, "a:1", job="forgets")
         a.change(us=True)
         for _ in range(20):
@@ -238,7 +238,7 @@ class OneMember(EtcdTest):
 
 
 class ThreeMembers(EtcdTest):
-    """One of three is lost, and it is always the one that is talked to."""
+    """One of three members is lost, always the one that our client is connected to."""
 
     def begin(self, job):
         cluster = self.cluster(3)
@@ -251,29 +251,29 @@ class ThreeMembers(EtcdTest):
         return cluster, a, b
 
     def still_works(self, a, b, limit):
-        """The leader saves and is seen, without having lost its place."""
+        """Checks that the leader saves, that the other sees it, and that it is still leader."""
         self.assertTrue(a.ask("save", "two", what="saved", limit=limit)["good"])
         b.change(state="two", limit=limit)
         us = [line["us"] for line in a.lines if line["what"] == "change"]
         self.assertEqual(us, sorted(us), "it led without a break")
         self.assertFalse([line for line in b.lines if line.get("us")])
 
-    def test_the_member_that_is_talked_to_is_killed(self):
+    def test_the_election_continues_when_the_connected_member_is_killed(self):
         cluster, a, b = self.begin("killed")
         cluster.members[0].kill()
         self.still_works(a, b, 5)
 
-    def test_the_member_that_is_talked_to_is_frozen(self):
+    def test_the_election_continues_when_the_connected_member_is_frozen(self):
         cluster, a, b = self.begin("frozen")
         cluster.members[0].send(signal.SIGSTOP)
         self.still_works(a, b, 10)
 
-    def test_the_member_that_leads_the_others_is_killed(self):
+    def test_the_election_continues_when_etcd_s_leader_is_killed(self):
         cluster, a, b = self.begin("etcd_leader")
         cluster.members[cluster.leader()].kill()
         self.still_works(a, b, 10)
 
-    def test_one_after_the_other_is_killed_and_comes_back(self):
+    def test_the_election_continues_when_each_member_in_turn_is_restarted(self):
         cluster, a, b = self.begin("rolling")
         for number, member in enumerate(cluster.members):
             member.kill()
@@ -284,7 +284,7 @@ class ThreeMembers(EtcdTest):
             cluster.wait()
         self.assertFalse([line for line in b.lines if line.get("us")])
 
-    def test_a_watch_goes_on_from_where_it_was_when_its_member_is_killed(self):
+    def test_a_watch_continues_at_its_revision_when_its_member_is_killed(self):
         cluster = self.cluster(3)
         client = self.client(cluster.endpoints)
         client.ask("put", "/w", "0", what="put")
@@ -296,13 +296,13 @@ class ThreeMembers(EtcdTest):
         for number in range(1, 6):
             self.assertEqual(client.wait("event")["value"], str(number))
 
-    def test_without_a_majority_the_leader_knows_in_time_and_all_say_so(self):
+    def test_without_a_majority_the_leader_steps_down_in_time_and_all_report_it(self):
         cluster, a, b = self.begin("minority")
         cluster.members[1].kill()
         cluster.members[2].kill()
         lost = time.clock_gettime(time.CLOCK_BOOTTIME)
-        told = a.change(us=False, limit=10)
-        self.assertLess(told["at"] - lost, 5)
+        change = a.change(us=False, limit=10)
+        self.assertLess(change["at"] - lost, 5)
         self.assertFalse(a.ask("save", "x", what="saved")["good"])
         b.change(problem=lambda text: "etcd does not answer" in text, limit=15)
         self.assertFalse([line for line in b.lines if line.get("us")])
@@ -311,7 +311,7 @@ class ThreeMembers(EtcdTest):
         until(lambda: [line for line in a.lines[a.read:] + b.lines[b.read:] if line.get("us")], 40,
               "a leader when the majority is back")
 
-    def test_a_request_that_was_held_up_in_a_frozen_member_undoes_nothing(self):
+    def test_a_request_delayed_by_a_frozen_member_undoes_nothing(self):
         cluster, a, b = self.begin("held_up")
         cluster.members[0].send(signal.SIGSTOP)
         for number in range(5):

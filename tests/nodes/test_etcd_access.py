@@ -1,4 +1,4 @@
-"""Who may ask etcd and whom we believe: users, TLS, and endpoints where no etcd is."""
+"""Access to etcd: users, TLS, and endpoints that are no etcd."""
 
 import pathlib
 import shutil
@@ -11,12 +11,12 @@ import time
 import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from etcd_cluster import LEASE, Cluster, EtcdTest, free_ports, until, why_not
+from etcd_cluster import LEASE, Cluster, EtcdTest, free_ports, reason_to_skip, until
 
 
 def setUpModule():
-    if why_not():
-        raise unittest.SkipTest(why_not())
+    if reason_to_skip():
+        raise unittest.SkipTest(reason_to_skip())
 
 
 class Users(EtcdTest):
@@ -39,7 +39,7 @@ class Users(EtcdTest):
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
         b = self.candidate(self.shared.endpoints, "b:2", user="job", password="secret", lease=30)
         b.change(leader="a:1")
-        # b's token is not used between two readings, and dies of it.
+        # b does not use its token between two reads, so it expires.
         b.send(signal.SIGSTOP)
         started = time.monotonic()
         while time.monotonic() - started < 5:
@@ -49,7 +49,7 @@ class Users(EtcdTest):
         got = b.ask("get", "/mgpu-run/job/state", what="got")
         self.assertEqual((got["problem"], got["value"]), ("", "one"))
 
-    def test_a_server_that_forgot_its_tokens_is_asked_for_another(self):
+    def test_a_server_that_forgot_its_tokens_is_authenticated_to_again(self):
         self.enable()
         a = self.candidate(self.shared.endpoints, "a:1", user="job", password="secret", lease=10)
         a.change(us=True)
@@ -57,13 +57,13 @@ class Users(EtcdTest):
         self.shared.members[0].start()
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
 
-    def test_users_that_are_switched_on_later_are_signed_in(self):
+    def test_authentication_that_is_enabled_later_is_used(self):
         client = self.client(self.shared.endpoints, user="job", password="secret")
         self.assertEqual(client.ask("get", "/mgpu-run/x", what="got")["problem"], "")
         self.enable()
         self.assertEqual(client.ask("get", "/mgpu-run/x", what="got")["problem"], "")
 
-    def test_a_wrong_password_is_said_at_once(self):
+    def test_a_wrong_password_is_reported_at_once(self):
         self.enable()
         client = self.client(self.shared.endpoints, user="job", password="wrong")
         got = client.ask("get", "/mgpu-run/x", what="got")
@@ -71,14 +71,14 @@ class Users(EtcdTest):
         self.assertTrue(got["lasting"])
         self.assertNotIn("wrong", got["problem"])
 
-    def test_no_user_where_one_is_wanted_is_said(self):
+    def test_a_missing_user_is_reported(self):
         self.enable()
         a = self.candidate(self.shared.endpoints, "a:1")
         told = a.change(problem=lambda text: text)
         self.assertIn("wants a user and a password", told["problem"])
         self.assertTrue(told["lasting"])
 
-    def test_a_user_without_the_right_is_told(self):
+    def test_a_missing_permission_is_reported(self):
         self.enable()
         client = self.client(self.shared.endpoints, user="job", password="secret")
         got = client.ask("get", "/elsewhere", what="got")
@@ -87,7 +87,7 @@ class Users(EtcdTest):
 
 
 class Tls(EtcdTest):
-    """Certificates of an authority that the test makes."""
+    """Certificates of an authority that the test creates."""
 
     @classmethod
     def setUpClass(cls):
@@ -121,7 +121,7 @@ class Tls(EtcdTest):
 
     @classmethod
     def certificate(cls, name, names, *dates):
-        """One of the authority ca; openssl's `ca` command is the one that can date it back."""
+        """A certificate of the authority ca. Only openssl's `ca` command can set its dates."""
         cls.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                     "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         start, end = (dates[1], dates[3]) if dates else ("", "")
@@ -145,7 +145,7 @@ class Tls(EtcdTest):
                "key": self.path(f"{name}.key"), **more}
         cluster = Cluster(tls=tls)
         self.addCleanup(cluster.close)
-        # Where the certificate is no good etcd's own client fails as well: the port is enough.
+        # With a bad certificate etcdctl fails too, so wait for the port only.
         until(lambda: accepts(cluster.members[0].port), what="the port of etcd")
         return cluster
 
@@ -153,7 +153,7 @@ class Tls(EtcdTest):
         client = self.client(cluster.endpoints, **options)
         return client.ask("get", "/x", what="got")["problem"]
 
-    def test_a_leader_over_tls(self):
+    def test_an_election_works_over_tls(self):
         cluster = self.server().wait()
         a = self.candidate(cluster.endpoints, "a:1", ca=self.path("ca.pem"))
         a.change(us=True)
@@ -179,14 +179,14 @@ class Tls(EtcdTest):
         self.assertIn("its certificate is not for 127.0.0.1",
                       self.problem(cluster, ca=self.path("ca.pem")))
 
-    def test_a_client_shows_its_own_certificate(self):
+    def test_a_client_certificate_is_sent(self):
         cluster = self.server(client_ca=self.path("ca.pem")).wait()
         files = {"ca": self.path("ca.pem"), "cert": self.path("client.pem"),
                  "key": self.path("client.key")}
         self.assertEqual(self.problem(cluster, **files), "")
         self.assertIn("certificate", self.problem(cluster, ca=self.path("ca.pem")))
 
-    def test_files_that_are_no_good_are_named(self):
+    def test_unusable_certificate_files_are_named(self):
         def error(**options):
             client = self.client("https://127.0.0.1:1", **options)
             return client.wait("error")["problem"]
@@ -198,7 +198,7 @@ class Tls(EtcdTest):
         self.assertIn("cannot use the private key",
                       error(cert=self.path("client.pem"), key=self.path("other.key")))
 
-    def test_http_and_https_taken_for_each_other_are_named(self):
+    def test_mixing_up_http_and_https_is_reported(self):
         secure = self.server()
         plain = secure.endpoints.replace("https", "http")
         self.assertIn(f"{plain}: it closed the connection without an answer; is it https://?",
@@ -231,8 +231,8 @@ class OtherService(BaseHTTPRequestHandler):
         pass
 
 
-class Strangers(EtcdTest):
-    """Endpoints where no etcd is: what was tried and why it failed is said, and the next is asked."""
+class OtherServices(EtcdTest):
+    """Endpoints that are no etcd: each is reported with its problem, and the next one is tried."""
 
     def serve(self, status, answer):
         server = HTTPServer(("127.0.0.1", 0), OtherService)
@@ -275,7 +275,7 @@ class Strangers(EtcdTest):
     def nobody(self):
         return f"http://127.0.0.1:{free_ports(1)[0]}"
 
-    def test_each_endpoint_and_what_was_wrong_with_it_is_named(self):
+    def test_each_endpoint_is_named_with_its_problem(self):
         nobody, silent = self.nobody(), self.listening()
         web, other_json = self.serve(404, b"<html>"), self.serve(200, b'{"status":"ok"}')
         secure = self.serve(400, b"Client sent an HTTP request to an HTTPS server.\n")
@@ -293,7 +293,7 @@ class Strangers(EtcdTest):
                      "http://no-such-host.invalid:2379: its name cannot be looked up: "):
             self.assertIn(part, problem)
 
-    def test_strangers_are_left_for_a_real_member(self):
+    def test_other_services_are_skipped_until_a_real_member_is_found(self):
         cluster = self.cluster()
         endpoints = ",".join([self.nobody(), self.listening(), self.serve(200, b"[]"),
                               cluster.endpoints])
@@ -301,7 +301,7 @@ class Strangers(EtcdTest):
         a.change(us=True)
         self.assertTrue(a.ask("save", "one", what="saved")["good"])
 
-    def test_a_member_of_another_cluster_is_not_believed(self):
+    def test_a_member_of_another_cluster_is_rejected(self):
         mine, other = self.cluster(), self.cluster()
         a = self.candidate(mine.endpoints + "," + other.endpoints, "a:1")
         a.change(us=True)
@@ -311,7 +311,7 @@ class Strangers(EtcdTest):
         a.sees(us=False, problem=lambda text: "of another etcd cluster" in text)
         self.assertEqual(other.ctl("get", "--prefix", "/mgpu-run/").stdout, "")
 
-    def test_a_name_server_that_is_silent_holds_up_nothing(self):
+    def test_a_silent_name_server_delays_nothing(self):
         unshare = ["unshare", "--mount", "--propagation", "private"]
         if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
             self.skipTest("no mount namespaces here")
@@ -340,7 +340,7 @@ class Strangers(EtcdTest):
         self.assertEqual(b.process.wait(10), 0)
         self.assertLess(time.monotonic() - started, 5)
 
-    def test_an_election_waits_for_an_etcd_that_comes_late(self):
+    def test_an_election_waits_for_an_etcd_that_starts_late(self):
         cluster = Cluster()
         self.addCleanup(cluster.close)
         cluster.members[0].kill()
@@ -350,7 +350,7 @@ class Strangers(EtcdTest):
         leads = a.change(us=True)
         self.assertEqual(leads["problem"], "")
 
-    def test_an_etcd_that_lost_its_data_is_begun_with_anew(self):
+    def test_an_election_starts_again_when_etcd_has_lost_its_data(self):
         cluster = self.cluster()
         for number in range(9):
             cluster.ctl("put", "/revisions", str(number))
@@ -363,7 +363,7 @@ class Strangers(EtcdTest):
         a.say("campaign", "a:1")
         self.assertLess(a.change(us=True)["term"], 9)
 
-    def test_mistakes_in_endpoints_are_said_at_the_start(self):
+    def test_bad_endpoints_are_reported_at_the_start(self):
         for endpoints, why in (("", "it has no host"), ("ftp://a", "http:// or https://")):
             self.assertIn(why, self.client(endpoints).wait("error")["problem"])
 

@@ -1,4 +1,4 @@
-"""Faults in a row, chosen at random, that hit any node of a job over etcd, or a member of etcd.
+"""Random faults, one after another, at any node of a job over etcd or at a member of etcd.
 
 MGPU_FAULTS and MGPU_SEED are as for test_faults.
 """
@@ -11,12 +11,12 @@ import test_faults
 
 class FaultsOverEtcd(test_etcd_jobs.OverEtcd, test_faults.Faults):
     hosts, servers = 4, 3
-    # Here the leader may leave like anybody else.
+    # With etcd the leader may leave like any other node.
     anywhere = (*test_faults.Faults.anywhere, *test_faults.Faults.not_the_leader, "kill_member")
     not_the_leader = ()
 
     def kill_member(self, host):
-        """Only one of two faults at a time may take a member: two are a majority."""
+        """Only one of two simultaneous faults may stop a member: the other two are the majority."""
         member = self.etcd.members[host % 3]
         if any(other.process.poll() is not None for other in self.etcd.members):
             return lambda: None

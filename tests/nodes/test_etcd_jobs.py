@@ -1,4 +1,4 @@
-"""Jobs whose leader is elected over etcd: no node is indispensable, nor is one member of etcd."""
+"""Jobs whose leader is elected over etcd survive the loss of any node and of any etcd member."""
 
 import json
 import os
@@ -9,13 +9,14 @@ import sys
 import time
 import unittest
 
-from etcd_cluster import Cluster, why_no_etcd
-from nodes_job import COULD_NOT_MEET, MISTAKE, NodesTest, alive, lines_with, send, slowly, until
+from etcd_cluster import Cluster, reason_for_no_etcd
+from nodes_job import (COULD_NOT_JOIN, USAGE_ERROR, NodesTest, alive, lines_with, send, slowly,
+                       until)
 
 SLACK = 6  # seconds that a busy machine may add
 
 
-@unittest.skipIf(why_no_etcd(), why_no_etcd())
+@unittest.skipIf(reason_for_no_etcd(), reason_for_no_etcd())
 class OverEtcd(NodesTest):
     hosts, servers = 3, 1
 
@@ -31,19 +32,19 @@ class OverEtcd(NodesTest):
     def endpoints(self):
         return ",".join(member.url.partition("//")[2] for member in self.etcd.members)
 
-    def meeting(self, endpoint=None, backend="etcd", **conf):
-        options = super().meeting(endpoint or self.endpoints(), **conf)
+    def rdzv(self, endpoint=None, backend="etcd", **conf):
+        options = super().rdzv(endpoint or self.endpoints(), **conf)
         options[options.index("c10d")] = backend
         return options
 
     def lease(self):
-        return max(self.keep_alive, 2)  # the shortest that etcd gives
+        return max(self.keep_alive, 2)  # the shortest that etcd grants
 
     def key(self, name):
         return self.etcd.ctl("get", "--print-value-only", f"/mgpu-run/job/{name}").stdout.strip()
 
     def leader(self, but=None):
-        """The number of the host that leads, once another than that one does."""
+        """The index of the leader's host, once it is not the host `but`."""
         def found():
             address = self.key("leader").rpartition(":")[0]
             return [host.index for host in self.net.hosts if host.v4 == address
@@ -51,13 +52,13 @@ class OverEtcd(NodesTest):
         return until(slowly(found), 20, "a leader")[0]
 
     def job(self, *options, nnodes="2:3", hosts=None, after=None, **kwargs):
-        """Agents on all hosts, and their world."""
+        """Starts agents on all hosts; returns them and their world."""
         self.by_host = {host: self.agent(host, nnodes, *options, **kwargs)
                         for host in range(self.hosts if hosts is None else hosts)}
         return self.world(len(self.by_host) * kwargs.get("workers", 1), after=after)
 
     def back(self, host, world, *options):
-        """Starts the agent of a host again, and waits for the world of all."""
+        """Starts the agent of a host again and waits for the world of all hosts."""
         self.by_host[host] = self.agent(host, "2:3", *options)
         return self.world(3, after=world)
 
@@ -65,7 +66,7 @@ class OverEtcd(NodesTest):
         self.end_well(list(self.by_host.values()))
 
     def without(self, host, world):
-        """Waits for the world of the others, and checks that it was there in time."""
+        """Waits for the world of the other hosts and checks that it formed in time."""
         start = time.monotonic()
         after = self.world(2, after=world, steps=1)
         self.assertLess(time.monotonic() - start, self.lease() + self.keep_alive + self.grace + SLACK)
@@ -100,31 +101,31 @@ class Formation(OverEtcd):
     def test_three_agents_form_one_world(self):
         world = self.job(nnodes=3, workers=2)
         self.assertEqual(sorted(world.hosts), ["host0"] * 2 + ["host1"] * 2 + ["host2"] * 2)
-        self.assertEqual({life.told["torchelastic_run_id"] for life in world.lives}, {"job"})
+        self.assertEqual({life.env["torchelastic_run_id"] for life in world.lives}, {"job"})
         self.end_all()
         self.assertEqual(len(self.worlds()), 1)
 
-    def test_two_agents_form_one_world_as_torchrun_s_old_backend(self):
-        self.job(nnodes=2, hosts=2, meeting=self.meeting(backend="etcd-v2"))
+    def test_the_etcd_v2_backend_of_torchrun_forms_one_world(self):
+        self.job(nnodes=2, hosts=2, rdzv=self.rdzv(backend="etcd-v2"))
         self.end_all()
 
-    def test_a_node_that_comes_later_widens_the_job(self):
+    def test_a_node_that_joins_later_enlarges_the_job(self):
         world = self.job(hosts=2)
         self.back(2, world)
         self.end_all()
 
-    def test_node_ranks_that_were_asked_for_are_kept(self):
+    def test_given_node_ranks_are_respected(self):
         for host, rank in ((0, 2), (1, 0), (2, 1)):
             self.agent(host, 3, "--node-rank", rank)
         self.assertEqual(self.world(3).hosts, ["host1", "host2", "host0"])
         self.end_well()
 
-    def test_a_port_that_was_asked_for_is_the_only_one_that_the_leader_takes(self):
+    def test_the_leader_uses_no_port_but_the_given_one(self):
         self.job("--master-port", 29444, nnodes=3)
         self.assertEqual(self.key("leader"), f"{self.net[self.leader()].v4}:29444")
         self.end_all()
 
-    def test_where_the_port_is_taken_another_node_leads(self):
+    def test_another_node_leads_when_the_port_is_in_use(self):
         other = self.net[0].start(
             [sys.executable, "-c", "import socket; s = socket.create_server(('', 29444)); "
              "print(flush=True); s.accept()"], stdout=subprocess.PIPE)
@@ -132,7 +133,7 @@ class Formation(OverEtcd):
             ready.readline()
         first = self.agent(0, 2, "--master-port", 29444)
         until(slowly(lambda: lines_with(first.err, "29444")), 20, "a word of the port")
-        time.sleep(2.5)  # in which it is tried again, without another word
+        time.sleep(2.5)  # the port is tried again meanwhile, without another message
         self.assertEqual(len(lines_with(first.err, "29444")), 1, first.err)
         self.agent(1, 2, "--master-port", 29444)
         self.world(2)
@@ -142,7 +143,7 @@ class Formation(OverEtcd):
         other.kill()
         other.wait()
 
-    def test_the_address_that_was_asked_for_is_the_leader_s(self):
+    def test_the_leader_announces_its_local_addr(self):
         for host in range(2):
             self.agent(host, 2, "--local-addr", self.net[host].v6)
         self.world(2)
@@ -156,7 +157,7 @@ class Formation(OverEtcd):
 
 
 class LeaderLost(OverEtcd):
-    def test_when_the_leader_s_agent_is_killed_the_others_go_on_with_the_counts(self):
+    def test_the_job_survives_the_leader_s_agent_and_keeps_its_counts(self):
         world = self.job("--max-restarts", 1)
         self.break_rank(1)
         world = self.world(3, after=world)
@@ -176,7 +177,7 @@ class LeaderLost(OverEtcd):
         return max(int(number) for agent in self.agents
                    for number in re.findall(r"round (\d+): ", agent.err))
 
-    def test_whoever_leads_is_killed_time_and_again(self):
+    def test_the_job_survives_when_each_new_leader_is_killed(self):
         world = self.job()
         for _ in range(3):
             lost = self.leader()
@@ -186,7 +187,7 @@ class LeaderLost(OverEtcd):
         self.assertEqual(world.restarts, 0)
         self.end_all()
 
-    def test_the_last_of_two_goes_on_alone(self):
+    def test_the_last_of_two_nodes_continues_alone(self):
         world = self.job(nnodes="1:2", hosts=2)
         lost = self.leader()
         self.by_host.pop(lost).kill()
@@ -194,7 +195,7 @@ class LeaderLost(OverEtcd):
         self.assertEqual((after.hosts, after.restarts), ([f"host{1 - lost}"], 0))
         self.end_all()
 
-    def test_a_node_that_does_not_lead_is_killed(self):
+    def test_the_job_survives_the_loss_of_another_node(self):
         world = self.job()
         lost = (self.leader() + 1) % 3
         self.by_host[lost].kill()
@@ -203,7 +204,7 @@ class LeaderLost(OverEtcd):
         self.back(lost, after)
         self.end_all()
 
-    def test_the_whole_host_of_the_leader_is_lost(self):
+    def test_the_job_survives_the_loss_of_the_leader_s_host(self):
         world = self.job()
         lost = self.leader()
         for pid in self.net[lost].pids():  # the guard too
@@ -212,7 +213,7 @@ class LeaderLost(OverEtcd):
         self.without(lost, world)
         self.end_all()
 
-    def test_the_leader_s_host_is_cut_off_and_comes_back(self):
+    def test_the_job_survives_when_the_leader_s_host_is_cut_off_and_returns(self):
         world = self.job()
         lost = self.leader()
         self.net[lost].cut()
@@ -225,7 +226,7 @@ class LeaderLost(OverEtcd):
         self.assertEqual(world.restarts, 0)
         self.end_all()
 
-    def test_nobody_starts_while_workers_of_a_cut_off_leader_use_their_grace(self):
+    def test_no_worker_starts_while_those_of_a_cut_off_leader_have_their_grace_period(self):
         self.grace = 3.0
         world = self.job(env={"COUNTING_STUBBORN": "1"})
         lost = self.leader()
@@ -248,8 +249,8 @@ class LeaderLost(OverEtcd):
         self.world(3, after=after)
         self.end_all()
 
-    def test_a_leader_that_is_told_to_stop_leaves_and_the_others_go_on_at_once(self):
-        self.grace = 20.0  # nobody waits for what is surely over
+    def test_a_leader_that_receives_sigterm_leaves_and_the_others_continue_at_once(self):
+        self.grace = 20.0  # the others know that its ranks have ended and do not wait
         world = self.job()
         left = self.leader()
         self.by_host[left].signal(signal.SIGTERM)
@@ -261,7 +262,7 @@ class LeaderLost(OverEtcd):
         self.assertNotEqual(self.leader(), left)
         self.end_all()
 
-    def test_all_that_are_told_to_stop_do_and_leave_nothing_to_the_next_job(self):
+    def test_a_job_stopped_on_all_nodes_leaves_no_state_to_the_next_job(self):
         world = self.job("--max-restarts", 1)
         self.break_rank(0)
         world = self.world(3, after=world)
@@ -284,7 +285,7 @@ class Ended(OverEtcd):
         self.assertEqual(self.job("--max-restarts", 1, nnodes=3).restarts, 0)
         self.end_all()
 
-    def test_a_node_that_was_away_at_the_end_ends_with_the_status_of_the_job(self):
+    def test_a_node_that_was_cut_off_at_the_end_gets_the_status_of_the_job(self):
         world = self.job()
         away = (self.leader() + 1) % 3
         self.net[away].cut()
@@ -299,26 +300,26 @@ class Ended(OverEtcd):
         self.assert_nothing_left()
         self.assert_counts()
 
-    def test_an_agent_that_comes_after_the_end_does_not_run_it_alone(self):
+    def test_an_agent_that_starts_after_the_end_does_not_run_the_job_alone(self):
         self.job()
         self.end_all()
         (self.counts / "stop").unlink()
         ran = len(self.worlds())
-        late = self.agent(0, "2:3", meeting=self.meeting(join_timeout=4))
-        self.assertEqual(late.wait(), COULD_NOT_MEET)
+        late = self.agent(0, "2:3", rdzv=self.rdzv(join_timeout=4))
+        self.assertEqual(late.wait(), COULD_NOT_JOIN)
         self.assertTrue(lines_with(late.err, "1 of 2 nodes"), late.err)
         self.assertEqual(len(self.worlds()), ran)
 
 
 class Members(OverEtcd):
     servers = 3
-    keep_alive = 5.0  # etcd's members need one or two to choose another leader among them
+    keep_alive = 5.0  # etcd takes one or two to elect another leader of its own
 
-    def test_each_member_in_turn_is_lost_and_the_job_does_not_notice(self):
+    def test_the_job_is_not_disturbed_when_each_member_in_turn_is_lost(self):
         world = self.job()
         for member in self.etcd.members:
             member.kill()
-            self.goes_on(steps=150)  # longer than the lease
+            self.wait_for_steps(steps=150)  # longer than the lease
             member.start()
             self.etcd.wait()
         self.assertEqual([found.name for found in self.worlds()], [world.name])
@@ -333,7 +334,7 @@ class Members(OverEtcd):
         self.back(lost, after)
         self.end_all()
 
-    def test_without_a_majority_nobody_runs_and_with_it_all_go_on(self):
+    def test_no_worker_runs_without_a_majority_and_all_continue_with_one(self):
         world = self.job()
         for member in self.etcd.members[1:]:
             member.kill()
@@ -351,18 +352,18 @@ class Members(OverEtcd):
 class Unreachable(OverEtcd):
     hosts = 1
 
-    def test_an_etcd_that_is_not_there_is_told_and_waited_for_until_the_join_timeout(self):
+    def test_a_missing_etcd_is_reported_and_waited_for_until_the_join_timeout(self):
         started = time.monotonic()
-        agent = self.agent(0, 2, meeting=self.meeting(f"{self.net[0].v4}:2379", join_timeout=6))
-        self.assertEqual(agent.wait(), COULD_NOT_MEET)
+        agent = self.agent(0, 2, rdzv=self.rdzv(f"{self.net[0].v4}:2379", join_timeout=6))
+        self.assertEqual(agent.wait(), COULD_NOT_JOIN)
         self.assertGreaterEqual(time.monotonic() - started, 5.9)
-        told = lines_with(agent.err, "etcd")
-        self.assertEqual(len(told), 2, agent.err)  # after 3 s, and at the end
-        for line in told:
+        lines = lines_with(agent.err, "etcd")
+        self.assertEqual(len(lines), 2, agent.err)  # after 3 s, and at the end
+        for line in lines:
             self.assertIn(f"{self.net[0].v4}:2379", line)
             self.assertIn("Connection refused", line)
 
-    def test_an_etcd_that_comes_late_is_found(self):
+    def test_an_etcd_that_starts_late_is_found(self):
         self.etcd.members[0].kill()
         agent = self.agent(0, "1:2")
         until(slowly(lambda: lines_with(agent.err, "Connection refused")), 20, "a complaint")
@@ -370,9 +371,9 @@ class Unreachable(OverEtcd):
         self.world(1)
         self.end_well()
 
-    def test_files_that_cannot_be_read_are_a_mistake(self):
-        agent = self.agent(0, 2, meeting=self.meeting(protocol="https", cacert="/nowhere/ca.pem"))
-        self.assertEqual(agent.wait(), MISTAKE)
+    def test_unreadable_certificate_files_are_a_usage_error(self):
+        agent = self.agent(0, 2, rdzv=self.rdzv(protocol="https", cacert="/nowhere/ca.pem"))
+        self.assertEqual(agent.wait(), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         self.assertIn("/nowhere/ca.pem", agent.err)
         self.assert_nothing_left()
@@ -390,14 +391,14 @@ class Users(OverEtcd):
                       ["user", "grant-role", "job", "jobs"], ["auth", "enable"]):
             self.etcd.ctl(*words)
 
-    def test_a_user_with_a_password_is_let_in(self):
-        self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
+    def test_a_user_with_a_password_is_accepted(self):
+        self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
         self.end_all()
 
     def check_refused(self, *words, **conf):
         started = time.monotonic()
-        agent = self.agent(0, 2, meeting=self.meeting(**conf))
-        self.assertEqual(agent.wait(), MISTAKE)
+        agent = self.agent(0, 2, rdzv=self.rdzv(**conf))
+        self.assertEqual(agent.wait(), USAGE_ERROR)
         self.assertLess(time.monotonic() - started, SLACK)
         for word in words:
             self.assertIn(word, agent.err)
@@ -410,8 +411,8 @@ class Users(OverEtcd):
     def test_no_user_where_one_is_wanted_ends_at_once(self):
         self.check_refused("wants a user and a password")
 
-    def test_a_user_whose_right_is_taken_away_while_the_job_runs_does_not_end_it(self):
-        world = self.job(nnodes=2, meeting=self.meeting(user="job", password="secret"))
+    def test_a_running_job_survives_the_loss_of_its_user_s_permission(self):
+        world = self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
         self.etcd.ctl("user", "revoke-role", "job", "jobs", user="root:rootpw")
         until(slowly(lambda: not any(map(alive, world.pids))), self.lease() + self.grace + SLACK,
               "the end of the workers")
@@ -449,12 +450,12 @@ class Tls(OverEtcd):
     def test_certificates_of_both_sides_are_used(self):
         files = {name: self.dir / file for name, file in (
             ("cacert", "ca.pem"), ("cert", "client.pem"), ("key", "client.key"))}
-        self.job(nnodes=2, meeting=self.meeting(protocol="https", **files))
+        self.job(nnodes=2, rdzv=self.rdzv(protocol="https", **files))
         self.end_all()
 
-    def test_a_server_whose_authority_is_not_known_is_not_believed(self):
-        agent = self.agent(0, 2, meeting=self.meeting(self.etcd.endpoints, join_timeout=4))
-        self.assertEqual(agent.wait(), COULD_NOT_MEET)
+    def test_a_server_with_an_unknown_authority_is_rejected(self):
+        agent = self.agent(0, 2, rdzv=self.rdzv(self.etcd.endpoints, join_timeout=4))
+        self.assertEqual(agent.wait(), COULD_NOT_JOIN)
         self.assertTrue(lines_with(agent.err, "certificate"), agent.err)
 
 

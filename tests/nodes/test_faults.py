@@ -1,6 +1,6 @@
-"""Faults in a row, chosen at random, on four hosts whose workers count.
+"""Random faults, one after another, on four hosts whose workers count.
 
-MGPU_FAULTS says how many [20], MGPU_SEED which ones [a new choice each time; it is printed]. 200 of
+MGPU_FAULTS is their number [20], MGPU_SEED selects them [random; it is printed]. 200 of
 them take several minutes.
 """
 
@@ -22,17 +22,17 @@ class Faults(NodesTest):
     hosts = 4
     keep_alive, grace, join_timeout, last_call = 1.0, 1.0, 120, 0.5
     max_restarts = 100000
-    longest = 40  # seconds from a fault to a world of all four, with room for a busy machine
+    longest = 40  # seconds from a fault to a world of all four, on a busy machine
 
     def begin(self, host):
         self.by_host[host] = self.agent(host, "2:4", "--max-restarts", self.max_restarts)
 
-    def a_worker_of(self, host):
+    def workers_of(self, host):
         """The pids of the live workers on a host."""
         return [life.pid for life in counts.lives(self.counts)
                 if life.host == f"host{host}" and alive(life.pid) and not life.ended_well]
 
-    # --- The faults: each hits a host and gives what undoes it.
+    # --- The faults: each affects one host and returns a function that undoes it.
 
     def kill_agent(self, host):
         self.by_host[host].kill()
@@ -45,7 +45,7 @@ class Faults(NodesTest):
         return lambda: self.begin(host)
 
     def kill_worker(self, host):
-        for pid in self.a_worker_of(host):
+        for pid in self.workers_of(host):
             send(pid, signal.SIGKILL)
         return lambda: None
 
@@ -59,7 +59,7 @@ class Faults(NodesTest):
         return lambda: agent.signal(signal.SIGCONT)
 
     def freeze_worker(self, host):
-        frozen = self.a_worker_of(host)
+        frozen = self.workers_of(host)
         for pid in frozen:
             send(pid, signal.SIGSTOP)
         return lambda: [send(pid, signal.SIGCONT) for pid in frozen]
@@ -85,8 +85,8 @@ class Faults(NodesTest):
         self.by_host[host].wait(30)
         return lambda: self.begin(host)
 
-    def newcomer(self, host):
-        """One agent too many: a spare, or it takes the place of one that goes."""
+    def extra_agent(self, host):
+        """One more agent: a spare, or the replacement of one that leaves."""
         spare = self.agent(host, "2:4", "--max-restarts", self.max_restarts)
 
         def end():
@@ -94,26 +94,26 @@ class Faults(NodesTest):
             spare.wait(30)
         return end
 
-    # Told to stop, the leader ends the job; the others may leave it.
+    # A stop signal to the leader ends the job; the other nodes may leave it.
     anywhere = ("kill_agent", "kill_everything", "kill_worker", "fail_worker", "freeze_agent",
                 "freeze_worker", "cut", "cut_in", "cut_out", "lossy")
-    not_the_leader = ("leave", "newcomer")
+    not_the_leader = ("leave", "extra_agent")
 
     def choose(self):
-        """The next faults, one or two at a time, at different hosts."""
+        """Chooses the next faults, one or two at a time, at different hosts."""
         hosts = self.random.sample(range(4), self.random.choice([1, 1, 1, 2]))
         return [(self.random.choice(self.anywhere + (self.not_the_leader if host else ())), host)
                 for host in hosts]
 
     def strike(self, faults):
         undo = [getattr(self, name)(host) for name, host in faults]
-        # From a moment that nobody should notice to a loss that is long over.
+        # From a moment that must have no effect to a loss that all have detected.
         time.sleep(self.random.choice([0.1, 0.5, 1.5, 3.5]))
         for back in undo:
             back()
 
     def all_are_well(self, since):
-        """Every host has its agent again: all must count together within the stated time."""
+        """Restarts missing agents; all hosts must then count together within the limit."""
         def counting():
             found = counts.worlds(self.counts)
             return (found and found[-1].size == 4 and counts.checkpoint(self.counts)["step"] > since
@@ -144,7 +144,7 @@ class Faults(NodesTest):
                 self.fail(f"after {history[-3:]}, MGPU_SEED={SEED}")
             done += len(faults)
         self.end_well(list(self.by_host.values()))
-        # Only what a rank did of its own is a failure: a loss is none, nor what follows from it.
+        # Only a failure of a rank itself is counted, not a loss and its consequences.
         failures = sum(name in ("kill_worker", "fail_worker", "kill_everything")
                        for faults in history for name, _ in faults)
         self.assertLessEqual(self.worlds()[-1].restarts, failures)

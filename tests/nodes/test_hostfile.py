@@ -1,4 +1,4 @@
-"""--hostfile: one command that starts an agent on each host, by a fake ssh and by a real one."""
+"""--hostfile: one command starts an agent on each host, with a fake ssh and with a real one."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from harness import MGPU_RUN, PYTHON, SLOWER, JobTest, children, until  # noqa: 
 TORCH_PYTHON = os.environ.get("MGPU_TORCH_PYTHON", "")
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 
-# Like sshd: another environment, and the words after the host go to a login shell as one line.
+# Like sshd: a new environment, and the words after the host are one line for a login shell.
 FAKE_SSH = """#!/bin/sh
 printf '%s\\n' "$#" "$@" > "$NOTES/ssh.$1"
 host=$1; shift
@@ -29,12 +29,12 @@ exec env -i HOME=/nonexistent FAKE_HOST="$host" PATH=/usr/bin:/bin /bin/sh -c "$
 """
 
 
-class FanOut(JobTest):
+class SshLaunch(JobTest):
     def setUp(self):
         super().setUp()
         self.ssh = self.write("ssh", FAKE_SSH, 0o755)
         agent = (PROGRAMS / "fake_agent.py").read_text()
-        # Started under its name, mgpu-run takes this for itself: it is what hosts are to run.
+        # mgpu-run is started under this name, so this is the program that it starts on the hosts.
         self.agent = self.write("agent", f"#!{PYTHON}\n{agent}", 0o755)
 
     def begin(self, hosts, *args, env=None, **popen):
@@ -59,7 +59,7 @@ class FanOut(JobTest):
         return [json.loads(path.read_text())
                 for path in self.wait_for_files("agent.[0-9]", count)]
 
-    def test_every_host_gets_its_place_environment_folder_and_the_same_secret(self):
+    def test_every_host_gets_its_rank_the_environment_the_folder_and_the_secret(self):
         odd = "it's \"$HOME\" `id`\n\\ % \t\u00e9\n"
         job = self.begin("a slots=2\nme@b\n", "--max-restarts", "1",
                          env={"ODD": odd, "PRIVATE_KEY": "k3y", "MGPU_RDZV_TOKEN": "older",
@@ -88,21 +88,21 @@ class FanOut(JobTest):
             for secret in (first["token"].strip(), "k3y", "older", "train.py"):
                 self.assertNotIn(secret, argv)
 
-    def test_another_job_has_another_secret(self):
+    def test_each_job_has_its_own_secret(self):
         tokens = set()
         for _ in range(2):
             self.assertEqual(self.end(self.begin("a\n")), 0)
             tokens.add(self.agents(1)[0]["token"])
         self.assertEqual(len(tokens), 2)
 
-    def test_output_of_all_comes_through_in_whole_lines(self):
+    def test_output_of_all_hosts_arrives_in_whole_lines(self):
         job = self.begin("a\nb\nlocalhost\n", env={f"DO_{i}": "print 5000" for i in range(3)})
         self.assertEqual(self.end(job, 60), 0, job.err)
         lines = job.out.splitlines()
         self.assertEqual(sorted(lines), sorted(f"{rank} {i} " + str(rank) * 50
                                                for rank in range(3) for i in range(5000)))
 
-    def test_this_machine_needs_no_ssh(self):
+    def test_an_agent_on_this_machine_is_started_without_ssh(self):
         job = self.begin(f"localhost\n{socket.gethostname()} slots=3\n",
                          env={"MGPU_RDZV_TOKEN": "older"})
         self.assertEqual(self.end(job), 0, job.err)
@@ -113,40 +113,40 @@ class FanOut(JobTest):
         self.assertNotIn("MGPU_RDZV_TOKEN", first["env"])
         self.assertEqual(list(self.dir.glob("ssh.*")), [])
 
-    def test_the_status_is_that_of_the_job(self):
+    def test_the_command_ends_with_the_status_of_the_job(self):
         job = self.begin("a\nb\n", env={"DO_0": "exit 7", "DO_1": "exit 7"})
         self.assertEqual(self.end(job), 7, job.err)
         self.assertNotIn("lost", job.err)
 
-    def test_a_host_that_cannot_be_reached_is_named_and_ends_the_job(self):
+    def test_an_unreachable_host_is_named_and_ends_the_job(self):
         job = self.begin("a\ngone\n", env={"DO_0": "wait"})
         self.assertEqual(self.end(job), 75, job.err)
         self.assertIn("mgpu-run: node 1 (gone) cannot be reached or was lost: ssh exited with "
                       "status 255, and its last line was: ssh: connect to host gone port 22: "
                       "Connection refused\n", job.err)
-        # Nobody waits for the missing node, whether or not node 0 had begun.
-        self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "told.0").exists())
+        # The missing node is not waited for, whether or not node 0 had begun.
+        self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "stopped.0").exists())
 
-    def test_an_ssh_that_dies_ends_its_agent_and_the_job(self):
+    def test_a_killed_ssh_ends_its_agent_and_the_job(self):
         job = self.begin("a\nb\n", env={"DO_0": "wait", "DO_1": "wait"})
         agents = self.agents(2)
         os.kill(agents[1]["pid"], signal.SIGKILL)  # the fake ssh has become the agent
         self.assertEqual(self.end(job), 75, job.err)
         self.assertIn("node 1 (b)", job.err)
-        self.wait_for_files("told.0", 1)
+        self.wait_for_files("stopped.0", 1)
         self.assert_all_gone([agent["pid"] for agent in agents])
 
-    def test_a_job_that_can_do_without_a_host_goes_on(self):
+    def test_an_elastic_job_continues_without_an_unreachable_host(self):
         job = self.begin("a\ngone\nc\n", "--nnodes=1:3")
         self.assertEqual(self.end(job), 0, job.err)
         self.assertIn("node 1 (gone)", job.err)
 
-    def test_a_program_that_is_not_there_is_not_waited_for(self):
-        os.chmod(self.agent, 0o644)  # neither here nor on PATH, by that name
+    def test_an_agent_that_cannot_be_started_ends_the_job(self):
+        os.chmod(self.agent, 0o644)  # neither here nor on PATH under that name
         job = self.begin("a\nb\n")
         self.assertEqual(self.end(job), 127, job.err)
 
-    def test_a_signal_ends_all_agents(self):
+    def test_a_stop_signal_ends_all_agents(self):
         for signo in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signo=signo):
                 job = self.begin("a\nb\nlocalhost\n",
@@ -154,22 +154,22 @@ class FanOut(JobTest):
                 agents = self.agents(3)
                 job.send_signal(signo)
                 self.assertEqual(self.end(job), 128 + signo, job.err)
-                self.wait_for_files("told.*", 3)
+                self.wait_for_files("stopped.*", 3)
                 self.assert_all_gone([agent["pid"] for agent in agents])
-                for path in (*self.dir.glob("told.*"), *self.dir.glob("agent.[0-9]")):
+                for path in (*self.dir.glob("stopped.*"), *self.dir.glob("agent.[0-9]")):
                     path.unlink()
 
     def test_a_second_interrupt_does_not_wait(self):
         job = self.begin("a\n", "--grace=100", env={"DO_0": "defy"})
         agent, = self.agents(1)
         job.send_signal(signal.SIGINT)
-        self.wait_for_files("told.0", 1)
+        self.wait_for_files("stopped.0", 1)
         job.send_signal(signal.SIGINT)
         self.assertEqual(self.end(job), 130, job.err)
         self.assertIn("node 0 (a) has not ended yet; its ssh is killed", job.err)
         self.assert_all_gone([agent["pid"]])
 
-    def test_an_agent_that_does_not_end_is_killed_when_its_time_is_over(self):
+    def test_an_agent_that_ignores_the_stop_is_killed_after_the_grace_period(self):
         job = self.begin("a\n", env={"DO_0": "defy"})
         agent, = self.agents(1)
         job.send_signal(signal.SIGTERM)
@@ -177,7 +177,7 @@ class FanOut(JobTest):
         self.assertIn("node 0 (a) did not end in time", job.err)
         self.assert_all_gone([agent["pid"]])
 
-    def test_nothing_outlives_the_one_command(self):
+    def test_no_process_outlives_the_command(self):
         job = self.begin("a\nlocalhost\n", env={"DO_0": "wait", "DO_1": "defy"})
         agents = self.agents(2)
         job.kill()
@@ -205,9 +205,9 @@ class FanOut(JobTest):
 
 
 def start_sshd(folder):
-    """An sshd of the test's own for 127.0.0.2 and 127.0.0.3; gives it and the ssh command.
+    """Starts an sshd for 127.0.0.2 and 127.0.0.3; returns it and the ssh command.
 
-    It has a /run of its own, where sshd wants a folder.
+    It has its own /run, in which sshd needs a folder.
     """
     folder = pathlib.Path(folder)
     for name in ("host", "user"):
@@ -245,7 +245,7 @@ def start_sshd(folder):
 @unittest.skipUnless(os.geteuid() == 0, "only root can start an sshd with a /run of its own")
 @unittest.skipUnless((shutil.which("sshd") or os.path.exists("/usr/sbin/sshd")) and
                      shutil.which("ssh"), "there is no sshd here (openssh-server)")
-class RealSsh(FanOut):
+class RealSsh(SshLaunch):
     @classmethod
     def setUpClass(cls):
         cls.keys = tempfile.TemporaryDirectory(prefix="mgpu-sshd-")
@@ -261,18 +261,18 @@ class RealSsh(FanOut):
         return super().begin(hosts, *args, env={"MGPU_SSH": self.ssh_command, **(env or {})},
                              **popen)
 
-    # What speaks of the fake one.
-    test_every_host_gets_its_place_environment_folder_and_the_same_secret = None
-    test_an_ssh_that_dies_ends_its_agent_and_the_job = None
-    test_a_host_that_cannot_be_reached_is_named_and_ends_the_job = None
-    test_a_job_that_can_do_without_a_host_goes_on = None
-    test_an_agent_that_does_not_end_is_killed_when_its_time_is_over = None
+    # These tests need the fake ssh.
+    test_every_host_gets_its_rank_the_environment_the_folder_and_the_secret = None
+    test_a_killed_ssh_ends_its_agent_and_the_job = None
+    test_an_unreachable_host_is_named_and_ends_the_job = None
+    test_an_elastic_job_continues_without_an_unreachable_host = None
+    test_an_agent_that_ignores_the_stop_is_killed_after_the_grace_period = None
     test_a_second_interrupt_does_not_wait = None
-    test_nothing_outlives_the_one_command = None
+    test_no_process_outlives_the_command = None
     test_a_mistake_is_one_line_and_starts_nothing = None
-    test_this_machine_needs_no_ssh = None
+    test_an_agent_on_this_machine_is_started_without_ssh = None
 
-    def test_folder_environment_and_secret_arrive(self):
+    def test_the_folder_the_environment_and_the_secret_arrive_over_ssh(self):
         odd = "it's \"$HOME\" `id`\n\\ % \t\u00e9\n"
         big = "x" * 100_000
         job = self.begin("a\nb\n", env={"ODD": odd, "BIG": big})
@@ -292,12 +292,12 @@ class RealSsh(FanOut):
             os.kill(job.pid if kill_command else children(job.pid)[0], signal.SIGKILL)
             status = self.end(job)
             self.assertEqual(status, -signal.SIGKILL if kill_command else 75, job.err)
-            self.wait_for_files("told.*", 2)
+            self.wait_for_files("stopped.*", 2)
             self.assert_all_gone([agent["pid"] for agent in agents])
-            for path in (*self.dir.glob("told.*"), *self.dir.glob("agent.[0-9]")):
+            for path in (*self.dir.glob("stopped.*"), *self.dir.glob("agent.[0-9]")):
                 path.unlink()
 
-    def test_a_refused_connection_is_said_in_ssh_s_words(self):
+    def test_ssh_s_own_message_is_shown_when_a_connection_is_refused(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.4", 0))
             closed = f"ssh -F none -o BatchMode=yes -p {probe.getsockname()[1]}"
@@ -322,7 +322,7 @@ class RealSsh(FanOut):
         self.assertEqual(job.out.splitlines(), ["sum 10 of 4"] * 4)
 
     def begin_real(self, text):
-        """A job of sh workers with agents that meet."""
+        """Starts a job of sh workers with real agents."""
         hosts = self.write("hosts", "127.0.0.2 slots=1\n127.0.0.3 slots=1\n")
         return self.start("--hostfile", hosts, "--grace", "1", "--keep-alive", "1", "--no-python",
                           "/bin/sh", "-c", text, env={"MGPU_SSH": self.ssh_command})
@@ -333,7 +333,7 @@ class RealSsh(FanOut):
         self.assertIn("exited with status 7", job.err)
         self.assertNotIn("cannot be reached", job.err)
 
-    def test_a_dead_ssh_ends_its_agent_with_the_ranks_and_the_job(self):
+    def test_a_killed_ssh_ends_its_agent_the_ranks_and_the_job(self):
         job = self.begin_real("echo $$ > pid.$RANK; exec sleep 100")
         ranks = self.pids_from("pid.*", 2, 30)
         os.kill(children(job.pid)[1], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Who may join a job: those that know its secret, and nobody by saying again what they heard."""
+"""Joining a job requires its secret; replaying recorded messages does not work."""
 
 import os
 import signal
@@ -7,23 +7,23 @@ import sys
 import time
 import unittest
 
-from nodes_job import (COULD_NOT_MEET, MISTAKE, PORT, PROGRAMS, NodesTest, lines_with, send,
+from nodes_job import (COULD_NOT_JOIN, PORT, PROGRAMS, USAGE_ERROR, NodesTest, lines_with, send,
                        slowly, until)
 
-REFUSED = (1, MISTAKE, COULD_NOT_MEET)
+REFUSED = (1, USAGE_ERROR, COULD_NOT_JOIN)
 
 
 class Joining(NodesTest):
     hosts = 3
 
     def job_of_two(self, **kwargs):
-        """A job that has room for a third."""
+        """Starts a job of two nodes that a third could join."""
         self.two = [self.agent(host, "2:3", **kwargs) for host in range(2)]
         return self.world(2)
 
     def assert_undisturbed(self, world):
-        """The job is still of these two, and has been all along."""
-        self.goes_on(steps=20)
+        """Checks that the job has had the same two nodes all the time."""
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(self.two)
 
@@ -32,14 +32,14 @@ class Joining(NodesTest):
             [sys.executable, "-S", "-E", PROGRAMS / "stranger.py", what, self.net[0].v4, PORT,
              *args], stdout=subprocess.PIPE, **popen)
 
-    def told(self, what, *args, **kwargs):
+    def stranger_output(self, what, *args, **kwargs):
         return self.stranger(what, *args, **kwargs).communicate(timeout=60)[0].decode().split()
 
 
 class Secrets(Joining):
     def refused(self, *options, **kwargs):
-        """What an agent says that wants to be the third of the job and is not let in."""
-        kwargs.setdefault("meeting", self.meeting(join_timeout=3))
+        """The output of a third agent, which must be rejected."""
+        kwargs.setdefault("rdzv", self.rdzv(join_timeout=3))
         stranger = self.agent(2, "2:3", *options, **kwargs)
         self.assertIn(stranger.wait(), REFUSED)
         return stranger.err
@@ -52,7 +52,7 @@ class Secrets(Joining):
         until(lambda: lines_with(self.two[0].err, "turned away", "token"))
         self.assert_undisturbed(world)
 
-    def test_a_token_file_and_the_variable_are_the_same(self):
+    def test_a_token_file_and_the_variable_are_equivalent(self):
         secret = (self.dir / "token").read_text().strip()
         self.agent(0, 2)
         self.agent(1, 2, token=False, env={"MGPU_RDZV_TOKEN": secret})
@@ -61,26 +61,26 @@ class Secrets(Joining):
 
     def check_mistake(self, *words, **kwargs):
         agent = self.agent(0, 2, **kwargs)
-        self.assertEqual(agent.wait(10), MISTAKE)
+        self.assertEqual(agent.wait(10), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         for word in words:
             self.assertIn(word, agent.err)
         self.assert_nothing_left()
 
-    def test_without_a_token_one_line_offers_a_file_or_to_do_without(self):
+    def test_a_missing_token_is_a_usage_error_that_names_the_options(self):
         self.check_mistake("--rdzv-token-file", "--insecure", token=False)
 
-    def test_the_same_for_a_static_job(self):
+    def test_a_missing_token_of_a_static_job_is_a_usage_error_too(self):
         agent = self.static_agent(0, token=False)
-        self.assertEqual(agent.wait(10), MISTAKE)
+        self.assertEqual(agent.wait(10), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
         self.assertIn("--insecure", agent.err)
 
-    def test_a_token_file_that_others_can_read_is_refused(self):
+    def test_a_token_file_that_other_users_can_read_is_rejected(self):
         self.token = self.write("open", "a secret that everybody can read, though\n", 0o644)
         self.check_mistake(self.token)
 
-    def test_so_is_one_that_is_empty_or_not_there(self):
+    def test_an_empty_or_missing_token_file_is_rejected(self):
         for name, text in (("empty", ""), ("blank", "\n"), ("nowhere", None)):
             with self.subTest(name):
                 self.token = str(self.dir / name)
@@ -88,24 +88,24 @@ class Secrets(Joining):
                     self.write(name, text, 0o600)
                 self.check_mistake(self.token)
 
-    def test_insecure_needs_none(self):
+    def test_an_insecure_job_needs_no_token(self):
         for host in range(2):
             self.agent(host, 2, "--insecure", token=False)
         self.world(2)
         self.end_well()
 
-    def test_insecure_does_not_open_a_job_that_has_a_token(self):
+    def test_an_insecure_agent_cannot_join_a_job_that_has_a_token(self):
         world = self.job_of_two()
         self.refused("--insecure", token=False)
         self.assert_undisturbed(world)
 
-    def test_nor_does_a_token_join_a_job_that_has_none(self):
+    def test_an_agent_with_a_token_cannot_join_an_insecure_job(self):
         self.two = [self.agent(host, "2:3", "--insecure", token=False) for host in range(2)]
         world = self.world(2)
         self.refused()
         self.assert_undisturbed(world)
 
-    def test_a_token_on_stdin_goes_with_it(self):
+    def test_an_agent_with_its_token_from_stdin_ends_when_stdin_closes(self):
         read_end, write_end = os.pipe()
         secret = (self.dir / "token").read_text()
         self.agent(0, 2)
@@ -116,30 +116,30 @@ class Secrets(Joining):
             writer.write(secret)
             writer.flush()
             self.world(2)
-        second.wait()  # the end of stdin ends the agent with its workers
+        second.wait()  # the end of stdin ends the agent and its workers
         until(slowly(lambda: not self.net[1].pids()), 20, "the end of the second node")
         self.agents[0].signal(signal.SIGTERM)
         self.agents[0].wait()
         self.assert_nothing_left()
 
-    def test_another_job_id_is_refused_with_a_word_on_both_sides(self):
+    def test_another_job_id_is_rejected_and_reported_on_both_sides(self):
         world = self.job_of_two()
-        options = self.meeting(join_timeout=3)
+        options = self.rdzv(join_timeout=3)
         options[options.index("job")] = "another-job"
-        self.assertIn("another-job", self.refused(meeting=options))
+        self.assertIn("another-job", self.refused(rdzv=options))
         self.assertTrue(lines_with(self.two[0].err, "another-job"), self.two[0].err)
         self.assert_undisturbed(world)
 
 
 class Versions(Joining):
-    """Peers that greet with another version of the protocol than this mgpu-run's."""
+    """Peers whose protocol version differs from that of this mgpu-run."""
 
     older, newer = 0, 255
 
-    def our_version(self, told):
-        """What the other side was told before the connection was closed."""
-        self.assertEqual((told[:1], told[2:]), (["version"], ["closed"]), told)
-        return told[1]
+    def our_version(self, output):
+        """The version that the other side received before the connection was closed."""
+        self.assertEqual((output[:1], output[2:]), (["version"], ["closed"]), output)
+        return output[1]
 
     def assert_names_both(self, lines, theirs, ours):
         self.assertEqual(len(lines), 1, lines)
@@ -148,16 +148,16 @@ class Versions(Joining):
 
     def check_caller(self, version):
         world = self.job_of_two()
-        ours = self.our_version(self.told("calls", version))
-        said = lines_with(self.two[0].err, "version")
-        self.assert_names_both(said, version, ours)
-        self.assertIn(self.net[2].v4, said[0])
+        ours = self.our_version(self.stranger_output("calls", version))
+        lines = lines_with(self.two[0].err, "version")
+        self.assert_names_both(lines, version, ours)
+        self.assertIn(self.net[2].v4, lines[0])
         self.assert_undisturbed(world)
 
-    def test_an_older_agent_is_turned_away_and_both_sides_are_told_the_versions(self):
+    def test_an_older_agent_is_rejected_and_both_sides_report_the_versions(self):
         self.check_caller(self.older)
 
-    def test_a_newer_agent_too(self):
+    def test_a_newer_agent_is_rejected_and_both_sides_report_the_versions(self):
         self.check_caller(self.newer)
 
     def check_leader(self, version):
@@ -166,23 +166,23 @@ class Versions(Joining):
             [sys.executable, "-S", "-E", PROGRAMS / "stranger.py", "leads", self.net[2].v4, PORT,
              version], stdout=subprocess.PIPE)
         self.assertEqual(leader.stdout.readline(), b"listening\n")
-        agent = self.agent(1, 2, meeting=self.meeting(self.endpoint(2)))
-        self.assertEqual(agent.wait(10), MISTAKE)
+        agent = self.agent(1, 2, rdzv=self.rdzv(self.endpoint(2)))
+        self.assertEqual(agent.wait(10), USAGE_ERROR)
         ours = self.our_version(leader.communicate(timeout=20)[0].decode().split())
         self.assert_names_both(agent.err.splitlines(), version, ours)
         self.assertIn(self.endpoint(2), agent.err)
         self.assert_undisturbed(world)
 
-    def test_an_agent_that_calls_an_older_leader_ends_and_both_sides_are_told_the_versions(self):
+    def test_an_agent_ends_at_an_older_leader_and_both_sides_report_the_versions(self):
         self.check_leader(self.older)
 
-    def test_an_agent_that_calls_a_newer_leader_too(self):
+    def test_an_agent_ends_at_a_newer_leader_and_both_sides_report_the_versions(self):
         self.check_leader(self.newer)
 
 
 class Replay(Joining):
     def job_through_a_relay(self):
-        """host1 reaches the leader through host2, which keeps all that it says."""
+        """Starts a job in which host1 reaches the leader through a recording relay on host2."""
         self.kept = self.dir / "kept"
         self.kept.mkdir()
         relay = self.net[2].start([sys.executable, "-S", "-E", PROGRAMS / "relay.py",
@@ -190,7 +190,7 @@ class Replay(Joining):
         with relay.stdout as out:
             self.assertEqual(out.readline(), b"ready\n")
         self.two = [self.agent(0, "1:2"),
-                    self.agent(1, "1:2", meeting=self.meeting(self.endpoint(2)))]
+                    self.agent(1, "1:2", rdzv=self.rdzv(self.endpoint(2)))]
         self.relay = relay
         return self.world(2)
 
@@ -198,14 +198,14 @@ class Replay(Joining):
         self.relay.kill()
         self.relay.wait()
 
-    def test_what_an_agent_said_is_worth_nothing_when_it_is_said_again(self):
+    def test_replayed_messages_of_an_agent_are_rejected(self):
         world = self.job_through_a_relay()
         before = len(self.two[0].err)
         for path in sorted(self.kept.glob("tcp.*")):
-            if path.read_bytes()[:1] != b"\0":  # not the ranks' talk with the store
-                told = self.told("replay", path)
-                self.assertIn("closed", told, path)
-        self.goes_on(steps=20)
+            if path.read_bytes()[:1] != b"\0":  # not a connection of a rank to the store
+                output = self.stranger_output("replay", path)
+                self.assertIn("closed", output, path)
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name], self.two[0].err[before:])
         self.end_relay_and_job()
 
@@ -216,13 +216,13 @@ class Replay(Joining):
         self.assert_nothing_left()
         self.assert_counts()
 
-    def test_heartbeats_of_a_dead_agent_said_again_do_not_keep_it_alive(self):
+    def test_replayed_heartbeats_do_not_keep_a_dead_agent_alive(self):
         world = self.job_through_a_relay()
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         self.assertTrue(list(self.kept.glob("udp.*")), "no datagram came through the relay")
         (self.kept / "replay").touch()
         (worker,) = [life.pid for life in world.lives if life.host == "host1"]
-        for pid in self.net[1].pids():  # nothing closes the agent's connections
+        for pid in self.net[1].pids():  # so that no process closes the agent's connections
             send(pid, signal.SIGKILL if pid == worker else signal.SIGSTOP)
         start = time.monotonic()
         until(slowly(lambda: self.worlds()[-1].name != world.name),
@@ -242,22 +242,22 @@ class Replay(Joining):
 class Strangers(Joining):
     hosts = 4
 
-    def test_garbage_at_the_port_disturbs_nobody(self):
+    def test_garbage_at_the_port_does_not_disturb_the_job(self):
         world = self.job_of_two()
         for seed in range(3):
-            self.assertEqual(self.told("garbage", seed), ["said"])
-            self.assertEqual(self.told("datagrams", seed), ["said"])
+            self.assertEqual(self.stranger_output("garbage", seed), ["sent"])
+            self.assertEqual(self.stranger_output("datagrams", seed), ["sent"])
         self.assert_undisturbed(world)
 
-    def test_garbage_before_the_nodes_have_met_neither(self):
+    def test_garbage_at_the_port_does_not_disturb_a_job_that_is_forming(self):
         first = self.agent(0, 2)
         until(slowly(lambda: self.connected(0)), 20, "the leader")
-        self.assertEqual(self.told("garbage", 4), ["said"])
-        self.assertEqual(self.told("datagrams", 4), ["said"])
+        self.assertEqual(self.stranger_output("garbage", 4), ["sent"])
+        self.assertEqual(self.stranger_output("datagrams", 4), ["sent"])
         self.two = [first, self.agent(1, 2)]
         self.assert_undisturbed(self.world(2))
 
-    def test_idle_connections_keep_nobody_out(self):
+    def test_idle_connections_do_not_keep_nodes_out(self):
         world = self.job_of_two()
         idle = self.stranger("idle", 500, stdin=subprocess.PIPE)
         self.assertEqual(idle.stdout.readline().split()[0], b"open")
@@ -266,10 +266,10 @@ class Strangers(Joining):
         idle.communicate(timeout=10)
         self.end_well()
 
-    def test_the_store_is_for_members_only(self):
+    def test_only_hosts_of_the_job_can_use_the_store(self):
         world = self.job_of_two()
-        self.assertEqual(self.told("store", host=1), ["served"])
-        self.assertEqual(self.told("store", host=3), ["refused"])
+        self.assertEqual(self.stranger_output("store", host=1), ["served"])
+        self.assertEqual(self.stranger_output("store", host=3), ["refused"])
         self.assert_undisturbed(world)
 
 

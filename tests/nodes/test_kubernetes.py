@@ -1,4 +1,4 @@
-"""The JobSet of the documentation: what a pod of it gives mgpu-run."""
+"""The JobSet of the documentation: the environment that its pods give mgpu-run."""
 
 import os
 import pathlib
@@ -29,18 +29,18 @@ class JobSet(unittest.TestCase):
         self.container, = self.pod["containers"]
         self.env = {entry["name"]: entry["value"] for entry in self.container["env"]}
 
-    def test_every_pod_finds_its_place(self):
+    def test_every_pod_finds_its_node_rank(self):
         for index in range(self.job["completions"]):
-            told = subprocess.run(
+            done = subprocess.run(
                 [MGPU_RUN, "--dry-run", "--insecure", "/bin/true"], text=True, check=False,
                 env=environment(KUBERNETES_SERVICE_HOST="10.0.0.1", CUDA_VISIBLE_DEVICES="",
                                 JOB_COMPLETION_INDEX=str(index), **self.env),
                 capture_output=True)
-            self.assertTrue(told.stdout.startswith(
+            self.assertTrue(done.stdout.startswith(
                 f"Kubernetes tells\n  node rank  {index}  JOB_COMPLETION_INDEX\n"),
-                told.stdout + told.stderr)
+                done.stdout + done.stderr)
 
-    def test_its_numbers_and_names_agree(self):
+    def test_numbers_and_names_of_the_job_set_agree(self):
         self.assertEqual(self.job["completionMode"], "Indexed")
         self.assertEqual({self.job["parallelism"], self.job["completions"]},
                          {int(self.env["PET_NNODES"])})
@@ -50,7 +50,7 @@ class JobSet(unittest.TestCase):
                          {(int(self.env["PET_MASTER_PORT"]), "TCP"),
                           (int(self.env["PET_MASTER_PORT"]), "UDP")})
 
-    def test_its_secret_is_where_and_how_it_is_looked_for(self):
+    def test_the_secret_is_mounted_where_mgpu_run_looks_for_it(self):
         path, = re.findall(r'kMountedToken = "(.+?)"',
                            (ROOT / "launcher" / "nodes" / "token.hpp").read_text())
         volume = next(v for v in self.pod["volumes"] if v["name"] == "token")
@@ -59,18 +59,18 @@ class JobSet(unittest.TestCase):
         self.assertEqual(volume["secret"]["defaultMode"], 0o400)
 
 
-# As the kubelet mounts a secret: links, which it swaps when the secret changes.
+# Like the kubelet, which mounts a secret as symlinks that it swaps when the secret changes.
 MOUNT_SECRET = """mount -t tmpfs tmpfs /run; mkdir -p /run/secrets/mgpu/..now; cd /run/secrets/mgpu
 cat > ..now/token; chmod 0400 ..now/token; ln -s ..now ..data; ln -s ..data/token token"""
 
 
 class InPods(JobSet, NodesTest):
-    """Hosts of a net as pods: each has a /run of its own, and names that the test makes known."""
+    """Hosts of a net as pods: each has its own /run, and names that the test sets."""
 
-    # What needs no pods.
-    test_every_pod_finds_its_place = None
-    test_its_numbers_and_names_agree = None
-    test_its_secret_is_where_and_how_it_is_looked_for = None
+    # These tests need no pods.
+    test_every_pod_finds_its_node_rank = None
+    test_numbers_and_names_of_the_job_set_agree = None
+    test_the_secret_is_mounted_where_mgpu_run_looks_for_it = None
 
     def start_pod(self, host, env, *options, secret="the secret of this job set, of 32 bytes\n"):
         self.net[host].call("sh", "-ec", MOUNT_SECRET, text=secret)
@@ -81,27 +81,27 @@ class InPods(JobSet, NodesTest):
             env={"KUBERNETES_SERVICE_HOST": "10.96.0.1", **env})
 
     def pods_of_the_job_set(self, *options, **kwargs):
-        """Two of its pods, with as many ranks."""
+        """Starts two of its pods with one rank each."""
         return [self.start_pod(index, {**self.env, "PET_NNODES": "2", "PET_NPROC_PER_NODE": "1",
                                  "JOB_COMPLETION_INDEX": str(index)}, *options, **kwargs)
                 for index in range(2)]
 
     def the_service_resolves(self, hosts=(0, 1)):
         for host in hosts:
-            self.net[host].knows({self.env["PET_MASTER_ADDR"]: self.net[0].v4})
+            self.net[host].set_names({self.env["PET_MASTER_ADDR"]: self.net[0].v4})
 
-    def test_a_service_that_resolves_late_brings_the_pods_together(self):
+    def test_pods_join_when_the_service_resolves_late(self):
         pods = self.pods_of_the_job_set()
         until(slowly(lambda: lines_with(pods[1].err, "cannot resolve train-node-0-0.train")), 20,
               "a word of the name that does not resolve")
         self.the_service_resolves()
         world = self.world(2)
         self.assertEqual(world.hosts, ["host0", "host1"])
-        self.assertEqual({life.told["torchelastic_run_id"] for life in world.lives}, {"train"})
-        self.assertEqual({life.told["master_port"] for life in world.lives}, {"29400"})
+        self.assertEqual({life.env["torchelastic_run_id"] for life in world.lives}, {"train"})
+        self.assertEqual({life.env["master_port"] for life in world.lives}, {"29400"})
         self.end_well()
 
-    def test_a_pod_that_knows_another_secret_stays_out(self):
+    def test_a_pod_with_another_secret_is_rejected(self):
         self.the_service_resolves()
         first = self.start_pod(0, {**self.env, "PET_NNODES": "2", "JOB_COMPLETION_INDEX": "0"})
         other = self.start_pod(1, {**self.env, "PET_NNODES": "2", "JOB_COMPLETION_INDEX": "1"},
@@ -120,7 +120,7 @@ class InPods(JobSet, NodesTest):
         self.assertEqual(self.world(2, after=world).restarts, 1)
         self.end_well()
 
-    def test_as_kubeflow_s_trainer_says_it(self):
+    def test_the_variables_of_kubeflow_s_trainer_are_understood(self):
         self.the_service_resolves()
         for index in range(2):
             self.start_pod(index, {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2",
@@ -129,7 +129,7 @@ class InPods(JobSet, NodesTest):
         self.assertEqual(self.world(4).hosts, ["host0", "host0", "host1", "host1"])
         self.end_well()
 
-    def test_as_kubeflow_s_operator_says_it_for_an_elastic_job(self):
+    def test_the_variables_of_kubeflow_s_operator_for_elastic_jobs_are_understood(self):
         self.the_service_resolves()
         endpoint = f"{self.env['PET_MASTER_ADDR']}:23456"
         for index in range(2):
@@ -137,7 +137,7 @@ class InPods(JobSet, NodesTest):
                              "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": endpoint,
                              "PET_RDZV_ID": "elastic", "PET_MAX_RESTARTS": "2"})
         world = self.world(2)
-        self.assertEqual({life.told["torchelastic_max_restarts"] for life in world.lives}, {"2"})
+        self.assertEqual({life.env["torchelastic_max_restarts"] for life in world.lives}, {"2"})
         self.end_well()
 
 

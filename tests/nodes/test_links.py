@@ -1,4 +1,4 @@
-"""Links that lose or delay packets, and clocks that disagree: nobody is lost for that."""
+"""Links that lose or delay packets, and clocks that disagree: no node is lost for that."""
 
 import time
 import unittest
@@ -13,7 +13,7 @@ class Lossy(NodesTest):
     hosts = 3
     keep_alive = 5.0
 
-    def test_at_30_percent_loss_nobody_is_evicted_in_a_minute(self):
+    def test_no_node_is_evicted_in_a_minute_of_30_percent_packet_loss(self):
         agents = self.all_agents()
         world = self.world(3)
         for host in self.net.hosts[1:]:
@@ -25,8 +25,8 @@ class Lossy(NodesTest):
             time.sleep(0.2)
         for host in self.net.hosts:
             host.heal()
-        # TCP may wait for minutes with its next attempt: what began under loss need not go on soon.
-        self.goes_on(limit=90)
+        # TCP may retry only after minutes, so connections from before may not recover soon.
+        self.wait_for_steps(limit=90)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
@@ -35,7 +35,7 @@ class Joining(NodesTest):
     hosts = 3
     keep_alive = 5.0
 
-    def test_nodes_meet_over_links_that_lose_30_percent(self):
+    def test_nodes_join_over_links_that_lose_30_percent(self):
         for host in self.net.hosts[1:]:
             host.lose(0.3)
         self.all_agents()
@@ -53,19 +53,19 @@ class Slow(NodesTest):
     def setUp(self):
         super().setUp()
         for host in self.net.hosts[1:]:
-            host.delay(0.1)  # each way: 200 ms there and back, 400 between the two
+            host.delay(0.1)  # each way: a round trip takes 200 ms, or 400 between these two
 
-    def test_a_job_over_slow_links_forms_runs_and_restarts(self):
+    def test_a_job_forms_runs_and_restarts_over_slow_links(self):
         agents = self.all_agents(None, "--max-restarts", 1)
         world = self.world(3)
-        self.goes_on(steps=10)
+        self.wait_for_steps(steps=10)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.break_rank(1)
         after = self.world(3, after=world)
         self.assertEqual(after.restarts, 1)
         self.end_well(agents)
 
-    def test_a_lost_node_is_noticed_over_slow_links(self):
+    def test_a_lost_node_is_detected_over_slow_links(self):
         agents = self.all_agents("2:3")
         world = self.world(3)
         agents[2].kill()
@@ -78,7 +78,7 @@ class Clocks(NodesTest):
     hosts = 3
     clocks = netns.CLOCKS_APART
 
-    def test_clocks_that_are_a_day_apart_disturb_nobody(self):
+    def test_clocks_that_are_a_day_apart_do_not_disturb_the_job(self):
         agents = self.all_agents("2:3")
         world = self.world(3)
         agents[1].kill()
@@ -88,7 +88,7 @@ class Clocks(NodesTest):
         self.end_well(agents)
 
     def failing_in_turn(self, first, second):
-        """A job in which the second rank fails 100 ms after the first, of its own."""
+        """Runs a job in which the second rank fails by itself 100 ms after the first."""
         go = self.dir / "go"
         program = ["--no-python", "/bin/sh", "-c",
                    f'trap "" TERM; touch {self.dir}/up.$RANK; '
@@ -98,15 +98,15 @@ class Clocks(NodesTest):
         agents = [self.agent(host, None, "--node-rank", host, program=program)
                   for host in range(3)]
         until(slowly(lambda: len(list(self.dir.glob("up.*"))) == 3), 30, "the ranks")
-        # The clocks' offsets are known when some heartbeats have gone to and fro.
+        # The offsets of the clocks are known after some heartbeats in both directions.
         time.sleep(2 * self.keep_alive)
         go.touch()
         self.assertEqual([agent.wait() for agent in agents], [10 + first] * 3)
         self.assert_nothing_left()
 
     @unittest.skipIf(not netns.can_delay(), "/dev/net/tun cannot be opened")
-    def test_the_first_failure_is_told_by_the_clocks_offsets(self):
-        # So slow that the second rank has failed before it can be told to stop.
+    def test_the_first_failure_is_found_by_the_offsets_of_the_clocks(self):
+        # So slow that the second rank has failed before it can receive the stop signal.
         self.keep_alive = 2.0
         for host in self.net.hosts[1:]:
             host.delay(0.2)
@@ -118,7 +118,7 @@ class Clocks(NodesTest):
                 self.failing_in_turn(first, second)
 
     @unittest.skipIf(not netns.can_delay(), "/dev/net/tun cannot be opened")
-    def test_also_when_the_news_of_it_comes_last(self):
+    def test_the_first_failure_is_found_when_its_report_arrives_last(self):
         self.keep_alive = 2.0
         self.net[2].delay(0.2)
         self.failing_in_turn(2, 1)

@@ -1,10 +1,10 @@
-"""Nodes that are lost: killed, frozen, cut off, for a while or for good."""
+"""Lost nodes: killed, frozen or cut off, for a while or for good."""
 
 import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, send, slowly, until
+from nodes_job import COULD_NOT_JOIN, NodesTest, alive, lines_with, send, slowly, until
 
 SLACK = 6  # seconds that a busy machine may add
 
@@ -17,7 +17,7 @@ class Loss(NodesTest):
         return agents, self.world(3)
 
     def without(self, host, world):
-        """Waits for the world of the other two, and checks that it was there in time."""
+        """Waits for the world of the other two and checks that it formed in time."""
         start = time.monotonic()
         after = self.world(2, after=world, steps=1)
         self.assertLess(time.monotonic() - start, self.keep_alive + self.grace + SLACK)
@@ -26,18 +26,18 @@ class Loss(NodesTest):
         return after
 
     def runs_on(self, agents, world, keep_alives=6):
-        """The world stays and counts for so long, and no agent ends."""
+        """Checks that the world keeps counting for so long and that no agent ends."""
         deadline = time.monotonic() + keep_alives * self.keep_alive
         while time.monotonic() < deadline:
             self.assertEqual(self.worlds()[-1].name, world.name)
             self.assertTrue(all(agent.running for agent in agents))
             time.sleep(0.1)
-        self.goes_on()
+        self.wait_for_steps()
         self.assertEqual(self.worlds()[-1].name, world.name)
 
 
 class Killed(Loss):
-    def test_torchrun_s_defect_3_node_loss_is_never_detected(self):
+    def test_torchrun_defect_3_a_lost_node_is_detected(self):
         agents = [self.agent(host, "1:2") for host in range(2)]
         world = self.world(2)
         agents[1].kill()
@@ -45,7 +45,7 @@ class Killed(Loss):
         self.assertEqual(after.hosts, ["host0"])
         self.end_well(agents[:1])
 
-    def test_each_agent_but_the_leader_in_turn(self):
+    def test_the_job_survives_the_loss_of_each_agent_but_the_leader(self):
         agents, world = self.three()
         for host in (1, 2):
             agents[host].kill()
@@ -56,7 +56,7 @@ class Killed(Loss):
             world = self.world(3, after=world)
         self.end_well(agents)
 
-    def test_the_leader_is_waited_for(self):
+    def test_the_job_waits_for_its_leader_and_continues(self):
         agents, world = self.three()
         agents[0].kill()
         until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
@@ -66,7 +66,7 @@ class Killed(Loss):
         self.world(3, after=world)
         self.end_well(agents)
 
-    def test_the_restart_count_outlives_the_leader(self):
+    def test_the_restart_count_survives_the_loss_of_the_leader(self):
         agents = [self.agent(host, "2:3", "--max-restarts", 2) for host in range(3)]
         world = self.world(3)
         self.break_rank(1)
@@ -78,23 +78,23 @@ class Killed(Loss):
         self.assertEqual(self.world(3, after=world).restarts, 1)
         self.end_well(agents)
 
-    def test_a_leader_that_does_not_come_back_ends_the_others_at_the_join_timeout(self):
+    def test_the_others_end_at_the_join_timeout_when_the_leader_stays_away(self):
         self.join_timeout = 5
         agents, _ = self.three()
         agents[0].kill()
-        self.assert_ended(COULD_NOT_MEET, agents[1:],
+        self.assert_ended(COULD_NOT_JOIN, agents[1:],
                           limit=self.keep_alive + self.grace + 5 + 15)
         for agent in agents[1:]:
             self.assertTrue(lines_with(agent.err, self.net[0].v4), agent.err)
 
-    def test_a_leader_that_is_back_at_once(self):
+    def test_the_job_survives_a_leader_that_is_restarted_at_once(self):
         agents, world = self.three()
         agents[0].kill()
         agents[0] = self.agent(0, "2:3")
         self.world(3, after=world)
         self.end_well(agents)
 
-    def test_all_agents_at_once(self):
+    def test_the_job_starts_again_when_all_agents_were_killed(self):
         agents, world = self.three()
         for agent in agents:
             agent.kill()
@@ -102,9 +102,9 @@ class Killed(Loss):
         self.world(3, after=world)
         self.end_well(agents)
 
-    def test_a_whole_host(self):
+    def test_the_job_survives_the_loss_of_a_host(self):
         agents, world = self.three()
-        for pid in self.net[1].pids():  # the guard too: nobody is left to tell anybody
+        for pid in self.net[1].pids():  # the guard too: no process is left to report it
             send(pid, signal.SIGKILL)
         agents[1].process.wait()
         self.without(1, world)
@@ -122,7 +122,7 @@ class Frozen(Loss):
         self.world(3, after=after)
         self.end_well(agents)
 
-    def test_a_frozen_leader(self):
+    def test_the_job_survives_a_frozen_leader(self):
         agents, world = self.three()
         agents[0].signal(signal.SIGSTOP)
         until(slowly(lambda: not any(map(alive, world.pids))), self.keep_alive + self.grace + SLACK,
@@ -131,14 +131,14 @@ class Frozen(Loss):
         self.world(3, after=world)
         self.end_well(agents)
 
-    def test_a_moment_shorter_than_the_keep_alive_disturbs_nobody(self):
+    def test_a_freeze_shorter_than_the_keep_alive_does_not_disturb_the_job(self):
         self.keep_alive = 4
         agents, world = self.three()
         for agent in agents:
             agent.signal(signal.SIGSTOP)
             time.sleep(0.5)  # the time that it is frozen
             agent.signal(signal.SIGCONT)
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(agents)
 
@@ -155,16 +155,16 @@ class Cut(Loss):
         self.world(3, after=after)
         self.end_well(agents)
 
-    def test_a_host_that_is_cut_off_comes_back(self):
+    def test_a_host_that_was_cut_off_joins_again(self):
         self.check_cut("cut")
 
-    def test_a_host_that_hears_nothing(self):
+    def test_a_host_that_receives_nothing_is_lost_and_joins_again(self):
         self.check_cut("cut_in")
 
-    def test_a_host_that_nobody_hears(self):
+    def test_a_host_that_cannot_send_is_lost_and_joins_again(self):
         self.check_cut("cut_out")
 
-    def test_nobody_starts_while_workers_that_nobody_sees_use_their_grace(self):
+    def test_no_worker_starts_while_those_of_a_cut_off_host_have_their_grace_period(self):
         self.grace = 3.0
         agents = [self.agent(host, "2:3") for host in range(2)]
         agents.append(self.agent(2, "2:3", env={"COUNTING_STUBBORN": "1"}))
@@ -178,7 +178,7 @@ class Cut(Loss):
         self.world(3, after=after)
         self.end_well(agents)
 
-    def test_a_new_leader_waits_for_workers_that_it_cannot_see(self):
+    def test_a_new_leader_waits_until_unseen_workers_must_have_ended(self):
         self.grace = 3.0
         agents = [self.agent(host, "2:3") for host in range(2)]
         agents.append(self.agent(2, "2:3", env={"COUNTING_STUBBORN": "1"}))
@@ -202,37 +202,37 @@ class Cut(Loss):
         self.world(3, after=world)
         self.end_well(agents)
 
-    def test_a_leader_that_is_cut_off(self):
+    def test_the_job_survives_a_leader_that_is_cut_off(self):
         self.check_leader("cut")
 
-    def test_a_leader_that_nobody_hears(self):
+    def test_the_job_survives_a_leader_that_cannot_send(self):
         self.check_leader("cut_out")
 
-    def test_a_leader_that_hears_nothing(self):
+    def test_the_job_survives_a_leader_that_receives_nothing(self):
         self.check_leader("cut_in")
 
-    def test_a_host_that_stays_away_gives_up_at_the_join_timeout(self):
+    def test_a_host_that_stays_cut_off_ends_at_the_join_timeout(self):
         self.join_timeout = 5
         agents, world = self.three()
         self.net[2].cut()
         self.without(2, world)
-        self.assertEqual(agents[2].wait(self.keep_alive + self.grace + 5 + 15), COULD_NOT_MEET)
+        self.assertEqual(agents[2].wait(self.keep_alive + self.grace + 5 + 15), COULD_NOT_JOIN)
         self.assertTrue(lines_with(agents[2].err, self.net[0].v4), agents[2].err)
         self.end_well(agents[:2])
 
-    def test_a_cut_shorter_than_the_keep_alive_disturbs_nobody(self):
+    def test_a_cut_shorter_than_the_keep_alive_does_not_disturb_the_job(self):
         self.keep_alive = 4
         agents, world = self.three()
         self.net[1].cut()
         time.sleep(0.5)  # the time that it is cut
         self.net[1].heal()
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well(agents)
 
 
 class Datagrams(Loss):
-    """Firewalls that let TCP through alone: it carries the signs of life then."""
+    """Firewalls that pass only TCP, which then carries the heartbeats."""
 
     def runs_without(self, dropped, agents, world):
         before = dropped()
@@ -247,20 +247,20 @@ class Datagrams(Loss):
         self.world(3, after=after)
         self.end_well(agents)
 
-    def test_a_node_none_of_whose_datagrams_come_through_stays_and_its_loss_is_noticed(self):
+    def test_a_node_without_datagrams_is_kept_and_its_loss_is_detected(self):
         dropped = self.net[2].drop_datagrams()
         agents, world = self.three()
         self.runs_without(dropped, agents, world)
         self.check_cut(agents, world)
 
-    def test_nor_is_it_lost_when_they_stop_coming_in_mid_run(self):
+    def test_a_node_whose_datagrams_stop_in_mid_run_is_kept(self):
         agents, world = self.three()
-        self.goes_on(steps=30)
+        self.wait_for_steps(steps=30)
         dropped = self.net[2].drop_datagrams()
         self.runs_without(dropped, agents, world)
         self.check_cut(agents, world)
 
-    def test_a_leader_whose_own_firewall_refuses_datagrams_loses_nobody(self):
+    def test_a_leader_whose_firewall_rejects_datagrams_loses_no_node(self):
         dropped = self.net[0].refuse_datagrams()
         agents, world = self.three()
         self.runs_without(dropped, agents, world)
@@ -270,7 +270,7 @@ class Datagrams(Loss):
 class PromptWorkers(Loss):
     keep_alive = 0.5
 
-    def test_at_the_shortest_keep_alive_a_lost_node_is_noticed_in_that_time(self):
+    def test_the_shortest_keep_alive_detects_a_lost_node_in_that_time(self):
         agents, world = self.three()
         self.net[1].cut()
         start = time.monotonic()

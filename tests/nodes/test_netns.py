@@ -1,4 +1,4 @@
-"""The hosts of these tests themselves: they must cut, lose, delay and vanish as they say."""
+"""Tests of netns.py: its hosts must cut, lose and delay packets and vanish as promised."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from netns import Net
 from harness import alive, comm, until
 
 PYTHON = [sys.executable, "-S", "-E", "-c"]
-# Answers every line over TCP and every datagram at port 9 with the address of who asks.
+# Answers every line over TCP and every datagram at port 9 with the address of its sender.
 ECHO = """
 import socket, threading
 udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); udp.bind(("::", 9))
@@ -53,7 +53,7 @@ print(got + sum(answers(0.5)))
 """
 
 
-@unittest.skipIf(netns.why_not(), netns.why_not())
+@unittest.skipIf(netns.reason_to_skip(), netns.reason_to_skip())
 class NetTest(unittest.TestCase):
     def net(self, *args, **kwargs):
         net = Net(*args, **kwargs)
@@ -69,11 +69,11 @@ class NetTest(unittest.TestCase):
         return server
 
     def ask(self, host, address):
-        """What the echo at the address answered over TCP; empty if nothing."""
+        """The answer over TCP of the echo at the address; empty if there is none."""
         return host.run([*PYTHON, ASK_TCP, address]).stdout.strip()
 
     def answered(self, host, address, count=10):
-        """How many of so many datagrams were answered."""
+        """The number of datagrams, out of `count`, that were answered."""
         return int(host.run([*PYTHON, ASK_UDP, address, count]).stdout)
 
 
@@ -85,7 +85,7 @@ class Wires(NetTest):
             self.assertIn(host.v4, self.ask(host, net[0].v4))
             self.assertEqual(self.answered(host, net[0].v4), 10)
 
-    def test_and_over_ipv6(self):
+    def test_hosts_reach_each_other_over_ipv6(self):
         if not netns.has_ipv6():
             self.skipTest("this kernel has no IPv6")
         net = self.net(2)
@@ -105,10 +105,10 @@ class Wires(NetTest):
         self.assertEqual(self.answered(net[1], net[0].v4), 0)
         self.assertEqual(self.answered(net[2], net[0].v4), 10)
         net[1].heal()
-        # ARP asks once a second for an address that it has not found.
+        # ARP retries once a second for an address that it has not found.
         until(lambda: self.answered(net[1], net[0].v4) == 10, 10, "answers after the cut")
 
-    def test_cuts_of_one_way_cut_that_way(self):
+    def test_one_way_cuts_cut_one_direction(self):
         for cut, heard in (("cut_out", 0), ("cut_in", 10)):
             with self.subTest(cut), Net(2) as net:
                 self.assertTrue(self.answers_before(net))
@@ -123,7 +123,7 @@ class Wires(NetTest):
                 self.assertEqual(int(seen.communicate(timeout=20)[0]), heard)
 
     def answers_before(self, net):
-        """One answer, so that both hosts know each other's hardware address before a cut."""
+        """Waits for one answer: both hosts then know each other's hardware address before a cut."""
         server = net[0].start([*PYTHON, ECHO], stdout=subprocess.PIPE)
         with server.stdout as out:
             out.readline()
@@ -132,7 +132,7 @@ class Wires(NetTest):
         server.wait()
         return answer
 
-    def test_dropped_datagrams_are_lost_and_tcp_gets_through(self):
+    def test_dropped_datagrams_are_lost_and_tcp_passes(self):
         net = self.net(3)
         self.echo(net[0])
         dropped = net[1].drop_datagrams()
@@ -141,7 +141,7 @@ class Wires(NetTest):
         self.assertEqual(self.answered(net[2], net[0].v4), 10)
         self.assertEqual(dropped(), 10)
 
-    def test_a_host_that_refuses_datagrams_cannot_send_them(self):
+    def test_a_host_that_rejects_datagrams_cannot_send_them(self):
         net = self.net(2)
         self.echo(net[0])
         refused = net[1].refuse_datagrams()
@@ -157,7 +157,7 @@ class Wires(NetTest):
         self.assertEqual(self.answered(net[1], net[0].v4), 10)
         self.assertEqual((asked(), others()), (10, 0))
 
-    def test_loss_is_what_was_asked_for_and_tcp_gets_through(self):
+    def test_packet_loss_has_the_given_share_and_tcp_passes(self):
         net = self.net(2)
         self.echo(net[0])
         net[1].lose(0.3)
@@ -165,7 +165,7 @@ class Wires(NetTest):
         self.assertAlmostEqual(share, 0.7 * 0.7, delta=0.06)
         until(lambda: self.ask(net[1], net[0].v4), 30, "an answer")
 
-    def test_a_slow_wire_carries_everything_later(self):
+    def test_a_slow_wire_delays_every_packet(self):
         if not netns.can_delay():
             self.skipTest("/dev/net/tun cannot be opened")
         net = self.net(2)
@@ -174,7 +174,7 @@ class Wires(NetTest):
             net[1].delay(seconds)
             start = time.monotonic()
             self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
-            # ARP, the handshake and the question: a round trip each.
+            # ARP, the TCP handshake and the request: a round trip each.
             self.assertGreaterEqual(time.monotonic() - start, 4 * seconds)
             self.assertEqual(self.answered(net[1], net[0].v4, 10), 10)
         net[1].heal()
@@ -182,7 +182,7 @@ class Wires(NetTest):
         self.assertIn(net[1].v4, self.ask(net[1], net[0].v4))
         self.assertLess(time.monotonic() - start, 0.2)
 
-    def test_and_much_at_a_time(self):
+    def test_a_slow_wire_carries_many_packets_at_a_time(self):
         if not netns.can_delay():
             self.skipTest("/dev/net/tun cannot be opened")
         net = self.net(2)
@@ -203,18 +203,18 @@ class Names(NetTest):
         return host.run([*PYTHON, f"import socket; print(socket.gethostbyname({name!r}))"]
                         ).stdout.strip()
 
-    def test_names_resolve_when_the_host_is_told(self):
+    def test_names_resolve_once_the_host_has_them(self):
         net = self.net(2)
         self.assertEqual(net[1].run(["uname", "-n"]).stdout, "host1\n")
         start = time.monotonic()
         self.assertEqual(self.look_up(net[1], "host1"), "")
         self.assertEqual(self.look_up(net[1], "host0"), "")
         self.assertLess(time.monotonic() - start, 10)
-        net[1].knows({"host0": net[0].v4})
+        net[1].set_names({"host0": net[0].v4})
         self.assertEqual(self.look_up(net[1], "host0"), net[0].v4)
         self.assertEqual(self.look_up(net[0], "host0"), "")
 
-    def test_our_own_name_and_files_stay(self):
+    def test_the_machine_s_own_name_and_files_are_unchanged(self):
         hosts = pathlib.Path("/etc/hosts")
         before = socket.gethostname(), hosts.read_text()
         self.net(1)
@@ -231,11 +231,11 @@ class Processes(NetTest):
             self.assertEqual(sleeping.wait(5), -signo)
         self.assertEqual(net.pids(), [])
 
-    def test_a_process_runs_where_it_is_told_to(self):
+    def test_a_process_runs_in_the_given_folder(self):
         net = self.net(1)
         self.assertEqual(net[0].run(["pwd"], folder=net.dir).stdout.strip(), str(net.dir))
 
-    def test_frozen_processes_wait(self):
+    def test_frozen_processes_do_not_run(self):
         net = self.net(2)
         sleeping = net[0].start(["sleep", "100"])
         until(lambda: net[0].pids() == [sleeping.pid])
@@ -249,18 +249,18 @@ class Processes(NetTest):
         sleeping.kill()
         sleeping.wait()
 
-    def test_hosts_have_clocks_of_their_own(self):
+    def test_hosts_have_their_own_clocks(self):
         if not netns.has_clocks():
             self.skipTest("this kernel has no time namespaces")
         net = self.net(3, clocks=netns.CLOCKS_APART)
         for host, ahead in zip(net.hosts, netns.CLOCKS_APART, strict=True):
             self.assertAlmostEqual(host.clock_ahead(), ahead, delta=5)
 
-    def test_a_clock_behind_ours_is_refused_because_a_fresh_machine_could_not_set_it(self):
+    def test_a_clock_behind_ours_is_rejected_because_a_fresh_machine_could_not_set_it(self):
         with self.assertRaisesRegex(ValueError, "clock -1: a host's clock can only be ahead"):
             self.net(1, clocks=[-1])
 
-    def test_nothing_is_left_when_the_net_is_closed(self):
+    def test_no_process_is_left_when_the_net_is_closed(self):
         net = self.net(2)
         process = net[0].start(["sh", "-c", "sleep 100 & sleep 100"])
         until(lambda: len(net[0].pids()) == 3)
@@ -270,22 +270,22 @@ class Processes(NetTest):
         self.assertFalse([pid for pid in pids if alive(pid)])
         self.assertFalse(net.dir.exists())
 
-    def test_nor_when_who_made_it_is_killed(self):
+    def test_no_process_is_left_when_the_creator_of_the_net_is_killed(self):
         script = ("import sys, time; sys.path[:0] = sys.argv[1:]; import netns\n"
                   "net = netns.Net(2); p = net[1].start(['sleep', '100'])\n"
                   "print(net.dir, net.switch.pid, net[0].pid, net[1].pid, p.pid, flush=True)\n"
                   "time.sleep(100)")
         maker = subprocess.Popen([sys.executable, "-c", script, str(netns.HERE)],
                                  stdout=subprocess.PIPE, text=True)
-        with maker.stdout as told:
-            folder, *pids = told.readline().split()
+        with maker.stdout as printed:
+            folder, *pids = printed.readline().split()
         self.addCleanup(subprocess.run, ["rm", "-rf", folder], check=False)
         self.assertTrue(all(alive(int(pid)) for pid in pids))
         maker.kill()
         maker.wait()
         until(lambda: not any(alive(int(pid)) for pid in pids))
 
-    def test_the_machine_s_own_network_is_not_touched(self):
+    def test_the_machine_s_own_network_is_unchanged(self):
         def seen():
             return (subprocess.run(["ip", "-o", "link"], capture_output=True, check=True).stdout,
                     os.listdir("/run/netns") if os.path.isdir("/run/netns") else [])

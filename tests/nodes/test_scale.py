@@ -1,26 +1,26 @@
-"""Jobs that grow and shrink: newcomers, spares, nodes that leave, and one restart count."""
+"""Jobs that grow and shrink: new nodes, spares, nodes that leave, and one restart count."""
 
 import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, NodesTest, alive, lines_with, slowly, until
+from nodes_job import COULD_NOT_JOIN, NodesTest, alive, lines_with, slowly, until
 
 
 class Grow(NodesTest):
     hosts = 3
 
-    def test_torchrun_s_defect_2_scale_up_is_broken(self):
+    def test_torchrun_defect_2_a_node_can_join_a_running_job(self):
         self.agent(0, "1:2")
         alone = self.world(1)
         self.agent(1, "1:2")
         both = self.world(2, after=alone)
         self.assertEqual(both.hosts, ["host0", "host1"])
         self.assertEqual(both.restarts, 0)  # torchrun: both die after 60 s
-        self.goes_on()
+        self.wait_for_steps()
         self.end_well()
 
-    def test_each_newcomer_makes_all_form_anew(self):
+    def test_each_new_node_starts_a_new_round(self):
         self.agent(0, "1:3")
         world = self.world(1)
         for size, host in ((2, 2), (3, 1)):
@@ -30,7 +30,7 @@ class Grow(NodesTest):
         self.assertEqual([world.restarts for world in self.worlds()], [0] * len(self.worlds()))
         self.end_well()
 
-    def test_workers_have_the_grace_period_before_a_newcomer_s_round(self):
+    def test_workers_have_the_grace_period_before_the_round_of_a_new_node(self):
         self.grace = 5
         ending = self.dir / "ending"
         slow = (f'trap "sleep 1; echo saved >> {ending}; exit 0" TERM; '
@@ -58,8 +58,8 @@ class Spares(NodesTest):
         world = self.world(2)
         agents.append(self.agent(2, 2))
         until(slowly(lambda: self.connected(2)), 20, "the spare at the leader")
-        self.goes_on(steps=20)
-        self.assertEqual([w.name for w in self.worlds()], [world.name])  # nobody was disturbed
+        self.wait_for_steps(steps=20)
+        self.assertEqual([w.name for w in self.worlds()], [world.name])  # the job was not disturbed
         return agents, world
 
     def test_a_spare_takes_over_at_once(self):
@@ -72,19 +72,19 @@ class Spares(NodesTest):
         self.assertEqual(after.hosts, ["host0", "host2"])
         self.end_well([first, spare])
 
-    def test_a_spare_that_leaves_harms_nobody(self):
+    def test_a_spare_that_leaves_does_not_disturb_the_job(self):
         (first, second, spare), world = self.full_job_with_a_spare()
         spare.signal(signal.SIGTERM)
         self.assertEqual(spare.wait(), 128 + signal.SIGTERM)
-        self.goes_on(steps=20)
+        self.wait_for_steps(steps=20)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well([first, second])
 
-    def test_nor_does_one_that_is_killed(self):
+    def test_a_spare_that_is_killed_does_not_disturb_the_job(self):
         (first, second, spare), world = self.full_job_with_a_spare()
         spare.kill()
         until(slowly(lambda: not self.net[2].pids()), 10)
-        self.goes_on(steps=50)
+        self.wait_for_steps(steps=50)
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well([first, second])
 
@@ -97,7 +97,7 @@ class Spares(NodesTest):
 class Shrink(NodesTest):
     hosts = 3
 
-    def test_a_node_that_leaves_needs_no_waiting(self):
+    def test_the_others_continue_at_once_when_a_node_leaves(self):
         self.keep_alive = 8
         agents = [self.agent(host, "1:3") for host in range(3)]
         world = self.world(3)
@@ -110,7 +110,7 @@ class Shrink(NodesTest):
         self.assertEqual(agents[2].wait(), 128 + signal.SIGTERM)
         self.end_well(agents[:2])
 
-    def test_the_restart_count_is_one_for_the_job(self):
+    def test_all_nodes_share_one_restart_count(self):
         options = ("1:3", "--max-restarts", 2)
         agents = [self.agent(host, *options) for host in range(2)]
         world = self.world(2)
@@ -119,15 +119,15 @@ class Shrink(NodesTest):
         self.assertEqual(world.restarts, 1)
         agents.append(self.agent(2, *options))
         world = self.world(3, after=world)
-        self.assertEqual(world.restarts, 1)  # a newcomer is no failure
-        self.break_rank(2)  # one of the newcomer's
+        self.assertEqual(world.restarts, 1)  # a new node is no failure
+        self.break_rank(2)  # a rank of the new node
         world = self.world(3, after=world)
         self.assertEqual(world.restarts, 2)
-        self.assertEqual({life.told["torchelastic_max_restarts"] for life in world.lives}, {"2"})
+        self.assertEqual({life.env["torchelastic_max_restarts"] for life in world.lives}, {"2"})
         self.break_rank(0, "exit 9")
         self.assert_ended(9, agents)
 
-    def test_below_min_all_wait_and_go_on_when_a_node_comes(self):
+    def test_below_the_minimum_all_wait_and_continue_when_a_node_joins(self):
         self.join_timeout = 60
         agents = [self.agent(host, "2:3") for host in range(2)]
         world = self.world(2)
@@ -140,12 +140,12 @@ class Shrink(NodesTest):
         self.assertEqual(after.hosts, ["host0", "host2"])
         self.end_well(agents)
 
-    def test_below_min_until_the_join_timeout_is_status_75_with_a_reason(self):
+    def test_below_the_minimum_until_the_join_timeout_gives_status_75_with_a_reason(self):
         self.join_timeout = 4
         agents = [self.agent(host, "2:3") for host in range(2)]
         self.world(2)
         agents[1].kill()
-        self.assert_ended(COULD_NOT_MEET, agents[:1],
+        self.assert_ended(COULD_NOT_JOIN, agents[:1],
                           limit=self.keep_alive + self.grace + 4 + 15)
         self.assertTrue(lines_with(agents[0].err, "node"), agents[0].err)
         self.assertTrue(lines_with(agents[0].err, "host1"), agents[0].err)  # who is missing
@@ -154,7 +154,7 @@ class Shrink(NodesTest):
 class Eight(NodesTest):
     hosts = 8
 
-    def test_eight_nodes_three_of_which_are_lost_at_once_and_come_back(self):
+    def test_eight_nodes_survive_the_loss_and_return_of_three(self):
         agents = self.all_agents("5:8")
         world = self.world(8)
         self.assertEqual(sorted(world.hosts), [f"host{n}" for n in range(8)])

@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm: srun and sbatch start mgpu-run without an option on two nodes."""
+"""Jobs of a real Slurm: srun and sbatch start mgpu-run without options on two nodes."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ from harness import MGPU_RUN, until  # noqa: E402
 TORCH_PYTHON = os.environ.get("MGPU_TORCH_PYTHON", "")
 SBATCH = HERE.parents[1] / "docs" / "examples" / "mgpu-run.sbatch"
 
-# The trainer of these jobs: what every rank knows of its place, and a sum over all of them.
+# The trainer of these jobs: prints the place of every rank and a sum over all ranks.
 TRAINER = f"""#!{TORCH_PYTHON}
 import os, signal, socket, sys
 from torch import distributed as d, ones
@@ -33,11 +33,12 @@ print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on", socket.gethostname(), "at"
 if "WAIT" in e:
     while not got:
         signal.pause()
-    print("rank", e["RANK"], "was told", flush=True)
+    print("rank", e["RANK"], "was signalled", flush=True)
 """
 
 
-@unittest.skipIf(netns.why_not() or slurm.why_not(), netns.why_not() or slurm.why_not())
+@unittest.skipIf(netns.reason_to_skip() or slurm.reason_to_skip(),
+                 netns.reason_to_skip() or slurm.reason_to_skip())
 class OnSlurm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -62,33 +63,33 @@ class OnSlurm(unittest.TestCase):
         return self.slurm.run("srun", *argv, limit=limit, folder=self.dir,
                               env={**self.env, **(env or {})})
 
-    def test_srun_tells_each_node_its_place(self):
+    def test_each_node_finds_its_rank_under_srun(self):
         done = self.srun("-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "--label",
                          "mgpu-run", "--dry-run", "/bin/true")
         for rank in range(2):
-            told = dict(re.findall(rf"(?m)^{rank}:   (\S+(?: \S+)*?) {{2,}}(\S+) {{2,}}SLURM",
+            found = dict(re.findall(rf"(?m)^{rank}:   (\S+(?: \S+)*?) {{2,}}(\S+) {{2,}}SLURM",
                                    done.stdout))
-            self.assertEqual(told["node rank"], str(rank), done.stdout)
-            self.assertEqual(told["nodes"], "2")
-            self.assertEqual(told["first host"], "host0")
-            self.assertEqual(told["GPUs per node"], "2")
-            self.assertRegex(told["job"], r"^slurm-\d+\.0$")
-            self.assertRegex(told["port"], r"^2\d{4}$")
+            self.assertEqual(found["node rank"], str(rank), done.stdout)
+            self.assertEqual(found["nodes"], "2")
+            self.assertEqual(found["first host"], "host0")
+            self.assertEqual(found["GPUs per node"], "2")
+            self.assertRegex(found["job"], r"^slurm-\d+\.0$")
+            self.assertRegex(found["port"], r"^2\d{4}$")
 
-    def test_several_tasks_a_node_end_with_the_option_to_use(self):
+    def test_several_tasks_on_a_node_end_with_a_message_that_names_the_option(self):
         done = self.srun("-N2", "-n4", "mgpu-run", "--dry-run", "/bin/true")
         self.assertIn("mgpu-run: srun starts 4 tasks on 2 nodes, and mgpu-run needs one on each, "
                       "which starts the ranks itself: srun --ntasks-per-node=1 mgpu-run",
                       done.stderr)
         self.assertNotEqual(done.returncode, 0)
 
-    def test_jobs_of_their_own_run_side_by_side_in_a_step(self):
+    def test_standalone_jobs_run_side_by_side_in_a_step(self):
         done = self.srun("-N2", "-n4", "mgpu-run", "--standalone", "-n", "1", "--no-python",
                          "sh", "-c", "echo $RANK of $WORLD_SIZE")
         self.assertEqual(done.stdout, "0 of 1\n" * 4, done.stderr)
         self.assertEqual(done.returncode, 0)
 
-    def test_a_batch_script_without_srun_is_one_node_and_says_so(self):
+    def test_a_batch_script_without_srun_runs_one_node_and_reports_it(self):
         script = self.dir / "job"
         script.write_text("#!/bin/sh\nmgpu-run --no-python sh -c "
                           "'echo $RANK of $WORLD_SIZE in $TORCHELASTIC_RUN_ID'\n")
@@ -102,11 +103,11 @@ class OnSlurm(unittest.TestCase):
                                 and "mgpu-run" not in line),
                          [f"{rank} of 2 in slurm-{job}" for rank in range(2)])
 
-    def test_ranks_get_the_signal_before_the_time_limit(self):
+    def test_ranks_receive_the_signal_before_the_time_limit(self):
         with open(self.dir / "out", "wb") as out:
             job = self.slurm.controller.start(
                 [slurm.program("srun"), "-N1", "-n1", "mgpu-run", "-n", "2", "--no-python", "sh",
-                 "-c", "trap 'echo told $RANK; exit 0' USR1; echo up > up.$RANK; "
+                 "-c", "trap 'echo signalled $RANK; exit 0' USR1; echo up > up.$RANK; "
                  "while :; do sleep 0.1; done"],
                 folder=self.dir, env=self.slurm.environment(**self.env), stdout=out, stderr=out)
         self.addCleanup(job.kill)
@@ -115,11 +116,11 @@ class OnSlurm(unittest.TestCase):
         step = next(step for step in steps if step.endswith(".0"))
         self.assertEqual(self.slurm.run("scancel", "--signal=USR1", step).returncode, 0)
         self.assertEqual(job.wait(30), 0)
-        told = re.findall("told .", (self.dir / "out").read_text())
-        self.assertEqual(sorted(told), ["told 0", "told 1"])
+        found = re.findall("signalled .", (self.dir / "out").read_text())
+        self.assertEqual(sorted(found), ["signalled 0", "signalled 1"])
 
     def sbatch(self, *options, limit=120):
-        """Runs the example as it is; the command line replaces the resources it asks for."""
+        """Runs the example unchanged; the command line overrides the resources that it requests."""
         done = self.slurm.run("sbatch", "--wait", "--gpus-per-node=2", "--cpus-per-task=2",
                               "--output=out", *options, SBATCH, limit=limit, folder=self.dir,
                               env=self.env)

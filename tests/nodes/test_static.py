@@ -1,10 +1,10 @@
-"""Jobs whose nodes are numbered on the command line, as torchrun's static rendezvous has it."""
+"""Jobs whose node ranks are given on the command line, as in torchrun's static rendezvous."""
 
 import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_MEET, PORT, NodesTest, lines_with, slowly, until
+from nodes_job import COULD_NOT_JOIN, PORT, NodesTest, lines_with, slowly, until
 
 
 class Formation(NodesTest):
@@ -15,12 +15,12 @@ class Formation(NodesTest):
         world = self.world(6)
         self.assertEqual(world.hosts, [f"host{rank // 2}" for rank in range(6)])
         for life in world.lives:
-            told = life.told
-            self.assertEqual((told["group_rank"], told["group_world_size"]),
+            env = life.env
+            self.assertEqual((env["group_rank"], env["group_world_size"]),
                              (str(life.rank // 2), "3"))
-            self.assertEqual((told["local_rank"], told["local_world_size"]),
+            self.assertEqual((env["local_rank"], env["local_world_size"]),
                              (str(life.rank % 2), "2"))
-            self.assertEqual((told["master_addr"], told["master_port"]),
+            self.assertEqual((env["master_addr"], env["master_port"]),
                              (self.net[0].v4, str(PORT)))
         self.end_well(agents)
         self.assertEqual(len(self.worlds()), 1)
@@ -31,15 +31,15 @@ class Formation(NodesTest):
         self.assertEqual(self.world(6).hosts, ["host0"] + ["host1"] * 3 + ["host2"] * 2)
         self.end_well()
 
-    def test_the_node_rank_decides_and_rank_0_is_on_the_master_host(self):
+    def test_node_ranks_are_respected_and_rank_0_is_on_the_master_host(self):
         for host, node_rank in ((0, 2), (2, 1), (1, 0)):
             self.static_agent(host, node_rank=node_rank, master=1)
         world = self.world(3)
         self.assertEqual(world.hosts, ["host1", "host2", "host0"])
-        self.assertEqual({life.told["master_addr"] for life in world.lives}, {self.net[1].v4})
+        self.assertEqual({life.env["master_addr"] for life in world.lives}, {self.net[1].v4})
         self.end_well()
 
-    def test_as_kubeflow_says_it(self):
+    def test_the_command_line_of_kubeflow_works(self):
         for host in range(3):
             self.launch(host, "--keep-alive", self.keep_alive, "--grace", self.grace,
                         *self.counting(), env={
@@ -49,8 +49,8 @@ class Formation(NodesTest):
         self.assertEqual(self.world(6).hosts, [f"host{rank // 2}" for rank in range(6)])
         self.end_well()
 
-    def test_one_open_port_is_enough(self):
-        # New connections and datagrams reach the leader at its port only, and the others nowhere.
+    def test_one_open_port_is_enough_for_a_multi_node_job(self):
+        # New connections and datagrams reach the leader at its port only, the others not at all.
         for host in self.net.hosts:
             master = host.index == 0
             host.call("nft", "table inet wall { chain in { type filter hook input priority 0; "
@@ -64,26 +64,26 @@ class Formation(NodesTest):
         self.end_well()
         self.assertEqual(len(self.worlds()), 1)
 
-    def test_the_second_agent_with_a_node_rank_is_refused(self):
+    def test_a_second_agent_with_the_same_node_rank_is_rejected(self):
         first = [self.static_agent(0), self.static_agent(1)]
         until(slowly(lambda: self.connected(1)), 20, "a connection")
         twin = self.static_agent(2, node_rank=1)
-        self.assertIn(twin.wait(), (2, COULD_NOT_MEET))
+        self.assertIn(twin.wait(), (2, COULD_NOT_JOIN))
         self.assertTrue(lines_with(twin.err, "node rank", "node-rank"), twin.err)
         self.assertTrue(all(agent.running for agent in first))
         first.append(self.static_agent(2))
         self.world(3)
         self.end_well(first)
 
-    def test_nodes_that_do_not_come_are_waited_for_until_the_join_timeout(self):
+    def test_missing_nodes_are_waited_for_until_the_join_timeout(self):
         self.join_timeout = 4
         agents = [self.static_agent(0), self.static_agent(2)]
-        self.assert_ended(COULD_NOT_MEET, limit=4 + 15)
+        self.assert_ended(COULD_NOT_JOIN, limit=4 + 15)
         for agent in agents:
             self.assertTrue(lines_with(agent.err, "node"), agent.err)
         self.assertEqual(self.worlds(), [])
 
-    def test_a_late_master_is_waited_for(self):
+    def test_agents_wait_for_a_late_master(self):
         knocks = self.net[0].counter(f"tcp dport {PORT}")
         for host in (1, 2):
             self.static_agent(host)
@@ -99,7 +99,7 @@ class Ends(NodesTest):
     def start_all(self, *options, **kwargs):
         return [self.static_agent(host, *options, **kwargs) for host in range(3)]
 
-    def test_a_failure_on_one_node_restarts_all(self):
+    def test_a_failure_on_one_node_restarts_all_nodes(self):
         self.start_all("--max-restarts", 3)
         world = self.world(3)
         for rank, how in ((1, "exit 7"), (2, "kill 9"), (0, "exit 1")):
@@ -119,7 +119,7 @@ class Ends(NodesTest):
                 self.break_rank(2, how)
                 self.assert_ended(status, agents)
 
-    def test_the_leader_prints_the_table_and_the_others_one_line(self):
+    def test_the_leader_prints_the_failure_report_and_the_others_one_line(self):
         agents = self.start_all()
         self.world(3)
         self.break_rank(1, "exit 7")
@@ -132,7 +132,7 @@ class Ends(NodesTest):
             self.assertTrue(last.startswith("mgpu-run:"), agent.err)
             self.assertTrue(lines_with(last, self.net[0].v4, "host0", "node 0"), last)
 
-    def test_the_failure_that_was_first_counts_though_others_follow(self):
+    def test_the_first_failure_is_reported_although_others_follow(self):
         go = self.dir / "go"
         program = ["--no-python", "/bin/sh", "-c",
                    f"touch {self.dir}/up.$RANK; until [ -e {go} ]; do sleep 0.01; done; "
@@ -147,7 +147,7 @@ class Ends(NodesTest):
         self.assert_nothing_left()
 
     def ranks_of_their_own(self, text, *options):
-        """All agents with sh workers, that find the tests' folder in $DIR and the attempt in $A."""
+        """Starts all agents with sh workers; $DIR is the folder of the test and $A the attempt."""
         script = f"DIR={self.dir}; A=$TORCHELASTIC_RESTART_COUNT; touch $DIR/up.$RANK.$A; {text}"
         return self.start_all(*options, program=["--no-python", "/bin/sh", "-c", script])
 
@@ -155,28 +155,28 @@ class Ends(NodesTest):
         until(slowly(lambda: len(list(self.dir.glob(f"up.*.{attempt}"))) == 3), 30,
               f"attempt {attempt}")
 
-    def test_a_node_that_is_done_waits_for_the_others(self):
+    def test_a_node_that_has_finished_waits_for_the_others(self):
         agents = self.ranks_of_their_own(
             "[ $RANK = 2 ] || exit 0; until [ -e $DIR/go ]; do sleep 0.01; done")
         self.wait_for_ranks(0)
-        time.sleep(2 * self.keep_alive)  # long enough to be taken for lost
+        time.sleep(2 * self.keep_alive)  # long enough to be considered lost
         self.assertTrue(all(agent.running for agent in agents))
         (self.dir / "go").touch()
         self.assert_ended(0)
 
-    def test_a_failure_after_a_node_is_done_is_one_of_the_job(self):
+    def test_a_failure_after_a_node_has_finished_restarts_the_job(self):
         self.ranks_of_their_own("[ $RANK = 2 ] || exit 0; sleep 1; exit 5", "--max-restarts", 1)
         self.wait_for_ranks(1)  # all ranks again
         self.assert_ended(5)
 
-    def test_told_to_stop_everywhere_all_end_with_that_signal(self):
+    def test_a_stop_signal_to_all_agents_ends_all_with_its_status(self):
         agents = self.start_all()
         self.world(3)
         for agent in agents:
             agent.signal(signal.SIGTERM)
         self.assert_ended(128 + signal.SIGTERM)
 
-    def test_told_to_stop_the_leader_stops_all(self):
+    def test_a_stop_signal_to_the_leader_stops_all_nodes(self):
         agents = self.start_all()
         self.world(3)
         agents[0].signal(signal.SIGTERM)
@@ -185,7 +185,7 @@ class Ends(NodesTest):
         self.assertEqual(got, [128 + signal.SIGTERM] * 3)
         self.assert_nothing_left()
 
-    def test_logs_keep_node_rank_and_attempt(self):
+    def test_logs_are_kept_by_rank_and_attempt(self):
         logs = self.dir / "logs"
         program = ["--no-python", "/bin/sh", "-c",
                    'echo "node $GROUP_RANK rank $RANK attempt $TORCHELASTIC_RESTART_COUNT"; '

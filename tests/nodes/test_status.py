@@ -1,4 +1,4 @@
-"""mgpu-run status: what a job is doing, asked from any host that knows its secret."""
+"""mgpu-run status shows the state of a job, on any host that has its secret."""
 
 import json
 import unittest
@@ -9,26 +9,26 @@ from nodes_job import MGPU_RUN, NodesTest, environment, lines_with, slowly, unti
 class Status(NodesTest):
     hosts = 3
 
-    def ask(self, host, *options, job="job", endpoint=None, token=True):
+    def run_status(self, host, *options, job="job", endpoint=None, token=True):
         secret = ["--rdzv-token-file", self.token] if token else []
         return self.net[host].run(
             [MGPU_RUN, "status", job, "--rdzv-endpoint", endpoint or self.endpoint(), *secret,
              *options], env=environment(TMPDIR=str(self.dir)))
 
-    def asked(self, host, **kwargs):
-        answer = self.ask(host, "--json", **kwargs)
+    def status(self, host, **kwargs):
+        answer = self.run_status(host, "--json", **kwargs)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         return json.loads(answer.stdout)
 
     def hosts_of(self, answer):
         return [node["host"] for node in answer["nodes"]]
 
-    def test_json_of_a_running_job_is_the_same_from_every_host(self):
+    def test_the_json_of_a_running_job_is_the_same_on_every_host(self):
         for host in range(2):
             self.agent(host, 2, workers=2)
         self.world(4)
         for host in range(3):
-            answer = self.asked(host)
+            answer = self.status(host)
             self.assertEqual(self.hosts_of(answer), ["host0", "host1"])
             self.assertEqual([node["node_rank"] for node in answer["nodes"]], [0, 1])
             self.assertEqual({node["state"] for node in answer["nodes"]}, {"running"})
@@ -38,65 +38,65 @@ class Status(NodesTest):
         for host in range(2):
             self.agent(host, 2)
         world = self.world(2)
-        answer = self.ask(2)
+        answer = self.run_status(2)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         for name in ("host0", "host1", "running"):
             self.assertTrue(lines_with(answer.stdout, name), answer.stdout)
-        self.goes_on()
+        self.wait_for_steps()
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
-    def test_a_spare_and_a_restart_show(self):
+    def test_a_spare_and_a_restart_are_shown(self):
         for host in range(2):
             self.agent(host, 2, "--max-restarts", 1)
         world = self.world(2)
         self.agent(2, 2, "--max-restarts", 1)
-        until(slowly(lambda: "spare" in [node["state"] for node in self.asked(0)["nodes"]]), 20,
+        until(slowly(lambda: "spare" in [node["state"] for node in self.status(0)["nodes"]]), 20,
               "a spare")
         self.break_rank(1)
         self.world(2, after=world)
-        self.assertEqual(self.asked(1)["restarts"], 1)
+        self.assertEqual(self.status(1)["restarts"], 1)
         self.end_well()
 
-    def test_a_job_that_waits_says_for_whom(self):
+    def test_a_waiting_job_names_the_missing_nodes(self):
         agents = [self.agent(host, "2:2") for host in range(2)]
         world = self.world(2)
         agents[1].kill()
         until(slowly(lambda: not any(node["state"] == "running"
-                                     for node in self.asked(0)["nodes"])), 20, "the loss to show")
-        answer = self.ask(0)
+                                     for node in self.status(0)["nodes"])), 20, "the loss to show")
+        answer = self.run_status(0)
         self.assertTrue(lines_with(answer.stdout, "host1", "1 of 2", "missing"), answer.stdout)
         agents[1] = self.agent(1, "2:2")
         self.world(2, after=world)
         self.end_well(agents)
 
-    def test_it_tells_nothing_to_those_that_do_not_know_the_secret(self):
+    def test_the_status_is_not_given_without_the_secret(self):
         for host in range(2):
             self.agent(host, 2)
         world = self.world(2)
-        without = self.ask(2, token=False)
+        without = self.run_status(2, token=False)
         self.assertNotEqual(without.returncode, 0)
         self.assertNotIn("host1", without.stdout + without.stderr)
         self.assertTrue(lines_with(without.stderr, "token"), without.stderr)
         self.token = self.write("wrong", "some other secret of the same kind\n", 0o600)
-        wrong = self.ask(2)
+        wrong = self.run_status(2)
         self.assertNotEqual(wrong.returncode, 0)
         self.assertNotIn("host1", wrong.stdout + wrong.stderr)
-        self.goes_on()
+        self.wait_for_steps()
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
 
-    def test_a_job_that_is_not_there_is_said_soon(self):
-        answer = self.ask(2)
+    def test_a_missing_job_is_reported_quickly(self):
+        answer = self.run_status(2)
         self.assertNotEqual(answer.returncode, 0)
         self.assertIn(self.net[0].v4, answer.stderr)
         self.assertEqual(len(answer.stderr.splitlines()), 1, answer.stderr)
 
-    def test_so_is_a_wrong_name(self):
+    def test_an_unknown_job_id_is_reported_quickly(self):
         for host in range(2):
             self.agent(host, 2)
         self.world(2)
-        answer = self.ask(2, job="another")
+        answer = self.run_status(2, job="another")
         self.assertNotEqual(answer.returncode, 0)
         self.assertIn("another", answer.stderr)
         self.end_well()

@@ -1,4 +1,4 @@
-// Stands for election, saves and asks etcd as lines of its stdin say, and tells what happens as
+// Campaigns, saves and queries etcd as lines on its stdin command, and prints all events as
 // lines of JSON. Usage: etcd_client KEY=VALUE...; see settings_of() for the keys.
 
 #include <unistd.h>

@@ -11,7 +11,7 @@
 
 namespace mgpu::tests {
 
-// A made-up machine's /proc, /sys and /dev. Cores are numbered as Linux does on most servers: the
+// The /proc, /sys and /dev of a fake machine. Cores are numbered as by Linux on most servers: the
 // first threads of all cores, node by node, then the second threads in the same order.
 class FakeMachine {
  public:
@@ -44,7 +44,7 @@ class FakeMachine {
 
   launcher::Roots roots() const { return {dir_.path("proc"), dir_.path("sys"), dir_.path("dev")}; }
 
-  // A PCI address as the kernel and NVML write it, but for NVML's longer domain.
+  // A PCI address in the format of the kernel and of NVML, except for NVML's longer domain.
   static std::string bus_of(int gpu) { return "0000:" + std::to_string(10 + gpu) + ":00.0"; }
   static std::string uuid_of(int gpu) {
     return "GPU-" + std::to_string(gpu) + "0000000-aaaa-bbbb-cccc-000000000000";
@@ -105,12 +105,12 @@ class FakeMachine {
   TempDir dir_{TempDir::in_memory()};
 };
 
-// One socket, 8 cores with hyper-threads, one GPU whose node the firmware does not tell.
+// One socket, 8 cores with hyper-threads, one GPU whose NUMA node the firmware does not report.
 inline FakeMachine::Shape desktop() {
   return {.cores_per_node = 8, .cores_per_cache = 8, .gpu_nodes = {-1}};
 }
 
-// Two sockets of two nodes each (sub-NUMA clusters), two GPUs a node.
+// Two sockets of two nodes each (sub-NUMA clusters), two GPUs per node.
 inline FakeMachine::Shape four_nodes() {
   return {.sockets = 2,
           .nodes_per_socket = 2,

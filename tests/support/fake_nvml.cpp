@@ -1,10 +1,10 @@
-// A libnvidia-ml.so.1 with made-up GPUs, so that a machine without any can test what asks NVML.
+// A libnvidia-ml.so.1 with fake GPUs: tests of NVML on machines without a GPU.
 //
-//   FAKE_NVML_GPUS   how many; unset: there is no driver
+//   FAKE_NVML_GPUS   the number of GPUs; unset: there is no driver
 //   FAKE_NVML_LINKS  "switch": 18 links from each GPU to a switch
 //                    "pairs": 4 links between GPU 0 and 1, 2 and 3, ...; others have no P2P
 //                    else: no links
-//   FAKE_NVML_ILLS   what is wrong with GPU 1, words of: ecc pending broken prohibited mig hot
+//   FAKE_NVML_FAULTS the problems of GPU 1, any of: ecc pending broken prohibited mig hot
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -40,10 +40,10 @@ int index_of(void* device) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(device)) - 1;
 }
 
-bool has_ill(void* device, std::string_view ill) {
-  const char* text = std::getenv("FAKE_NVML_ILLS");
+bool has_fault(void* device, std::string_view fault) {
+  const char* text = std::getenv("FAKE_NVML_FAULTS");
   return index_of(device) == 1 && text &&
-         std::string_view(text).find(ill) != std::string_view::npos;
+         std::string_view(text).find(fault) != std::string_view::npos;
 }
 
 bool are_pair(int a, int b) {
@@ -81,30 +81,30 @@ int nvmlSystemGetCudaDriverVersion_v2(int* version) {
 int nvmlDeviceGetTotalEccErrors(void* device, unsigned kind, unsigned counter,
                                 unsigned long long* number) {
   const bool asked_well = kind == 1 && counter == 0;
-  *number = asked_well && has_ill(device, "ecc") ? 3 : 0;
+  *number = asked_well && has_fault(device, "ecc") ? 3 : 0;
   return asked_well ? kSuccess : kInvalid;
 }
 
 int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected,
                               unsigned* pending, unsigned* failed) {
   *corrected = *uncorrected = 0;
-  *pending = has_ill(device, "pending");
-  *failed = has_ill(device, "broken");
+  *pending = has_fault(device, "pending");
+  *failed = has_fault(device, "broken");
   return kSuccess;
 }
 
 int nvmlDeviceGetComputeMode(void* device, unsigned* mode) {
-  *mode = has_ill(device, "prohibited") ? 2 : 0;
+  *mode = has_fault(device, "prohibited") ? 2 : 0;
   return kSuccess;
 }
 
 int nvmlDeviceGetMigMode(void* device, unsigned* now, unsigned* later) {
-  *now = *later = has_ill(device, "mig");
+  *now = *later = has_fault(device, "mig");
   return kSuccess;
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
-  *reasons = has_ill(device, "hot") ? 0x40 : 0x1;
+  *reasons = has_fault(device, "hot") ? 0x40 : 0x1;
   return kSuccess;
 }
 

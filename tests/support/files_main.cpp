@@ -56,7 +56,7 @@ void list(const Arguments& args) {
   print(all);
 }
 
-// copy FROM TO LONGEST STEM: the same tensors, written by us
+// copy FROM TO LONGEST STEM: writes the same tensors with our code
 void copy_weights(const Arguments& args) {
   copy(Weights(args.at(0), args.at(3)), args.at(1), std::stoull(args.at(2)), args.at(3));
 }

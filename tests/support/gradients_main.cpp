@@ -1,5 +1,5 @@
 // Writes the logits of every token, the loss and the gradient of every weight, for a model and rows
-// of token ids and labels: what tests hold beside transformers'.
+// of token ids and target tokens. Tests compare them with those of transformers.
 //   gradients_of MODEL ROWS.jsonl OUTPUT fp32|bf16      on a GPU if one is visible
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-// Computes losses for tests/peers/test_grpo_loss.py: what it holds beside the formulas in torch.
+// Computes losses for tests/peers/test_grpo_loss.py, which compares them with formulas in torch.
 //   grpo_loss CASES.json OUTPUT.json
 // A case with "rows" is about advantages: {"rows", "groups", "weights", "scale", "aggregation"}.
 // Any other is {"settings": {recipe key: value}, "denominators": {...}, "double": bool, and lists
 // of numbers by the names of LossInput}. The answer is a list of {"loss", "log_prob_gradient",
-// "entropy_gradient", "metrics"}; "entropy_threshold" too where the case asks for a quantile.
+// "entropy_gradient", "metrics"}, plus "entropy_threshold" if the case has a quantile.
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 

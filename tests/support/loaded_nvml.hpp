@@ -8,23 +8,23 @@
 
 namespace mgpu::tests {
 
-// Makes the fake libnvidia-ml.so.1 the one that dlopen finds: the loader takes a library that is
-// loaded under the name it looks for, also where a real one is installed.
+// Makes dlopen find the fake libnvidia-ml.so.1: the loader uses a library that is already
+// loaded under that name, even if a real one is installed.
 class LoadedNvml {
  public:
-  LoadedNvml(const char* gpus, const char* links, const char* ills = "")
+  LoadedNvml(const char* gpus, const char* links, const char* faults = "")
       : handle_(::dlopen(FAKE_NVML, RTLD_NOW)) {
     REQUIRE(handle_);
     if (gpus) ::setenv("FAKE_NVML_GPUS", gpus, 1);
     ::setenv("FAKE_NVML_LINKS", links, 1);
-    ::setenv("FAKE_NVML_ILLS", ills, 1);
+    ::setenv("FAKE_NVML_FAULTS", faults, 1);
   }
   LoadedNvml(const LoadedNvml&) = delete;
   LoadedNvml& operator=(const LoadedNvml&) = delete;
   ~LoadedNvml() {
     ::unsetenv("FAKE_NVML_GPUS");
     ::unsetenv("FAKE_NVML_LINKS");
-    ::unsetenv("FAKE_NVML_ILLS");
+    ::unsetenv("FAKE_NVML_FAULTS");
     ::dlclose(handle_);
   }
 

@@ -14,7 +14,7 @@
 
 namespace mgpu::tests {
 
-// A store with a thread that serves it, for tests with blocking clients.
+// A store served by its own thread, for tests with blocking clients.
 class ServedStore {
  public:
   explicit ServedStore(rendezvous::store::ServerOptions options = {})
@@ -28,7 +28,7 @@ class ServedStore {
 
   int port() const { return server_.port(); }
 
-  // Does something with the server in its own thread.
+  // Calls a function with the server in the thread of the server.
   template <class Call>
   auto in_loop(Call call) {
     std::packaged_task<decltype(call(server_))()> task([&] { return call(server_); });

@@ -1,6 +1,6 @@
-// A library to preload: the wall clock of a process is ahead by as many seconds as the first eight
-// bytes of the file STEPPED_CLOCK say, a signed number in the machine's order. Whoever writes there
-// steps the clock at once. CLOCK_MONOTONIC stays what it is, and so do the kernel's own times.
+// A library to preload: its wall clock is ahead by the number of seconds in the first
+// eight bytes of the file STEPPED_CLOCK, a signed number in native byte order. Writing to the file
+// steps the clock at once. CLOCK_MONOTONIC and the kernel's own times do not change.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// A file that is not there or too short must not pass for a clock that agrees.
+// A missing or short file must not look like a clock without an offset.
 const volatile std::int64_t* map_offset() {
   const char* path = std::getenv("STEPPED_CLOCK");
   const int fd = path ? ::open(path, O_RDONLY | O_CLOEXEC) : -1;

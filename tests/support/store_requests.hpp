@@ -8,7 +8,7 @@
 
 #include "rendezvous/store/wire.hpp"
 
-// Requests and replies of the store as bytes, for tests that speak to it without a client.
+// Requests and replies of the store as bytes, for tests that use it without a client.
 namespace mgpu::tests::request {
 
 namespace store = mgpu::rendezvous::store;

@@ -1,4 +1,4 @@
-// A store and nothing else, for trying other programs against: store_server [PORT].
+// Only a store, for tests with other programs: store_server [PORT].
 // Prints the port and serves until it is killed.
 
 #include <poll.h>

@@ -9,7 +9,7 @@
 
 namespace mgpu::tests {
 
-// A folder of the test's own, gone with all it holds when the test ends.
+// A temporary folder that is removed with its contents when the test ends.
 class TempDir {
  public:
   TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
@@ -25,7 +25,7 @@ class TempDir {
     std::filesystem::remove_all(root_, ignored);
   }
 
-  // Where many small files cost little; programs may be forbidden to run there.
+  // A place where small files are cheap; it may be mounted noexec.
   static std::filesystem::path in_memory() {
     const char* const shared = "/dev/shm";
     return ::access(shared, W_OK) == 0 ? std::filesystem::path(shared)

@@ -1,6 +1,6 @@
-"""Every rank does what a training program does first and tells what it got, as a line of JSON.
+"""Every rank does what a training program does first and prints its results as a JSON line.
 
-It knows nothing of mgpu-run: ranks and addresses come from the environment, as under torchrun.
+It does not depend on mgpu-run: ranks and addresses come from the environment, as under torchrun.
 """
 
 import json
@@ -26,7 +26,7 @@ def through_the_group(rank, world):
     got["all_gather_object"] = [entry["rank"] for entry in objects]
     got["processes"] = len({entry["pid"] for entry in objects})
 
-    # Every rank makes every group; each then works within its own.
+    # Every rank creates every group and then works in its own one.
     groups = [dist.new_group([r for r in range(world) if r % 2 == parity])
               for parity in range(min(2, world))]
     tensor = torch.tensor([1 << rank])
@@ -40,7 +40,7 @@ def through_the_group(rank, world):
 
 
 def through_the_store(rank, world):
-    """A client of its own, as programs have that coordinate beside the process group."""
+    """A separate store client, as in programs that coordinate outside of the process group."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
                           is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
     got = {"order": store.add("arrived", 1)}

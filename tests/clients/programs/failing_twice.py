@@ -15,7 +15,7 @@ def main():
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     if dist.get_rank() == 1 and attempt < 2:
         os._exit(7)
-    dist.barrier()  # the others meet its end here
+    dist.barrier()  # here the others notice that it has ended
     print(json.dumps({"rank": dist.get_rank(), "attempt": attempt, "sum": int(ones)}), flush=True)
     dist.destroy_process_group()
 

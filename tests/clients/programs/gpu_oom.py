@@ -1,5 +1,5 @@
-"""Runs out of GPU memory, as far as words go: in attempt 0 as it comes, in attempt 1 recorded and
-with no stderr; then all is well."""
+"""Raises torch's out-of-memory error: in attempt 0 uncaught, in attempt 1 under @record and
+without stderr; later attempts succeed."""
 
 import os
 

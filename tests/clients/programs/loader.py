@@ -1,7 +1,7 @@
-"""Reads numbers through a DataLoader with worker processes and tells their sum.
+"""Reads numbers through a DataLoader with worker processes and prints their sum.
 
-"stopped": in the middle it waits for SIGTERM, reads the rest, saves the sum and ends well, as
-programs do that save a checkpoint when they are told to end. "crash": it ends there with status 3.
+"stopped": in the middle it waits for SIGTERM, reads the rest, saves the sum and ends with 0, as
+programs do that save a checkpoint on SIGTERM. "crash": it ends there with status 3.
 """
 
 import json
@@ -29,7 +29,7 @@ def in_the_middle(mode, rank, stops, readers):
         out.write(" ".join(map(str, readers)))
     os.rename(f"readers.{rank}.tmp", f"readers.{rank}")
     if mode == "crash":
-        while not os.path.exists("go"):  # the test has to know our readers before they are ended
+        while not os.path.exists("go"):  # the test must first read our readers' pids
             time.sleep(0.01)
         os._exit(3)
     while not stops:

@@ -1,4 +1,4 @@
-"""A script of torch.distributed.launch's days: no --local-rank means that it is alone."""
+"""A script for torch.distributed.launch: without --local-rank it runs alone."""
 
 import argparse
 import json

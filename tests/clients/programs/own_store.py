@@ -1,7 +1,7 @@
-"""Brings its ranks together by itself, as programs do that know no launcher.
+"""Connects its ranks by itself, as programs do that are written without a launcher.
 
 usage: own_store.py store: rank 0 serves a TCPStore on MASTER_PORT, without a process group
-       own_store.py PORT: a group by tcp:// on a port that the launcher knows nothing of
+       own_store.py PORT: a process group by tcp:// on a port that the launcher does not know
 """
 
 import json
@@ -21,7 +21,7 @@ def by_store():
     store.set(f"number/{RANK}", str(RANK + 1))
     numbers = [int(store.get(f"number/{rank}")) for rank in range(WORLD)]
     store.add("done", 1)
-    while RANK == 0 and store.add("done", 0) < WORLD:  # who serves ends last
+    while RANK == 0 and store.add("done", 0) < WORLD:  # the rank that serves the store ends last
         time.sleep(0.01)
     return sum(numbers)
 

@@ -1,4 +1,4 @@
-"""Fails on rank 1 under @record; rank 0 goes on until it is stopped. "quiet": with no stderr."""
+"""Fails on rank 1 under @record; rank 0 continues until it is stopped. "quiet": without stderr."""
 
 import os
 import sys

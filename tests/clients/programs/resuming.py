@@ -1,4 +1,4 @@
-"""DDP training that saves after every step and goes on from there when it is started again.
+"""DDP training that saves after every step and continues there when it is started again.
 
 usage: resuming.py FOLDER [RANK STEP]: that rank kills itself before that step in attempt 0.
 """
@@ -52,7 +52,7 @@ def main():
         if rank == 0:
             save(checkpoint, {"step": step + 1, "model": model.state_dict(),
                               "optimizer": optimizer.state_dict()})
-        dist.barrier()  # nobody is a step ahead of what is saved
+        dist.barrier()  # no rank is a step ahead of the checkpoint
 
     parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
     print(json.dumps({"rank": rank, "first_step": first_step, "loss": loss.item(),

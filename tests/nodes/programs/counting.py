@@ -1,15 +1,15 @@
-"""A worker that only counts, in lock step with all ranks of its world, and can prove it.
+"""A worker that only counts, in lock step with all ranks of its world, and keeps evidence of it.
 
-usage: counting.py FOLDER [SECONDS]: a step takes about that long. FOLDER is one that all share.
+usage: counting.py FOLDER [SECONDS]: a step takes about that long. All ranks share FOLDER.
 
-Every rank notes each step in a log of its own, then all meet in the job's store, then rank 0
-commits the step to checkpoint.json; a new world goes on from there. Who sees another world alive
-says so in a file violation.*. counts.py tells whether the notes agree.
+Every rank writes each step to its own log, then all wait for each other in the store, then rank 0
+commits the step to checkpoint.json; a new world continues there. A rank that finds a process of
+another world alive writes a file violation.*. counts.py checks whether the logs agree.
 
-    FOLDER/stop            when it is there, all ranks end well after the step
-    FOLDER/fail.RANK       "exit N" or "kill N": that rank takes it away and ends so
-    COUNTING_ON_LOSS=fail  in the environment: who loses the store ends with status 1, else it waits
-                           to be stopped
+    FOLDER/stop            once it exists, all ranks end with status 0 after the step
+    FOLDER/fail.RANK       "exit N" or "kill N": that rank removes the file and ends that way
+    COUNTING_ON_LOSS=fail  in the environment: a rank ends with status 1 when it loses the
+                           store; by default it waits to be stopped
     COUNTING_STUBBORN=1    SIGTERM does not end it
 """
 
@@ -31,7 +31,7 @@ def text(value):
 
 
 class Store:
-    """A client of c10d's store. Each call waits as long as it takes."""
+    """A client of c10d's store. Calls block until the answer arrives."""
 
     def __init__(self, host, port, limit=60):
         deadline = time.monotonic() + limit
@@ -71,14 +71,14 @@ class Store:
                                              8))[0]
 
     def get(self, key):
-        """The value, when there is one."""
+        """Waits until the key exists and returns its value."""
         self._ask(bytes([WAIT]) + struct.pack("=Q", 1) + text(key), 1)
         (size,) = struct.unpack("=Q", self._ask(bytes([GET]) + text(key), 8))
         return self._read(size).decode()
 
 
 def clock():
-    """CLOCK_MONOTONIC as it is outside time namespaces: the same for all workers."""
+    """CLOCK_MONOTONIC outside of time namespaces, which is the same for all workers."""
     return time.monotonic() - OFFSET
 
 
@@ -95,11 +95,11 @@ def clock_offset():
 
 
 class Violation(Exception):
-    """What must never happen has happened."""
+    """Something happened that must never happen."""
 
 
 class Presence:
-    """A locked file that says which world we are of; the kernel lets go of it when we are dead."""
+    """A locked file that names our world; the kernel unlocks it when this process dies."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -113,7 +113,7 @@ class Presence:
         os.pwrite(self._file, f"{world} pid {os.getpid()}".encode(), 0)
 
     def look_for_others(self):
-        """Every rank of our world has said that it is: whoever is alive and has not is another."""
+        """Fails if a living process has not named our world. Call it after all ranks of it have."""
         for name in os.listdir(self._folder):
             path = os.path.join(self._folder, name)
             if not name.startswith("alive.") or path == self._path:
@@ -124,19 +124,19 @@ class Presence:
                 continue
             try:
                 fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                os.unlink(path)  # nobody holds it: its process is dead
+                os.unlink(path)  # it is not locked, so its process is dead
             except FileNotFoundError:
                 pass
             except BlockingIOError:
-                told = os.pread(other, 100, 0).decode()
-                if not told.startswith(self._world):
-                    raise Violation(f"alive at the same time: '{told}'") from None
+                other_world = os.pread(other, 100, 0).decode()
+                if not other_world.startswith(self._world):
+                    raise Violation(f"alive at the same time: '{other_world}'") from None
             finally:
                 os.close(other)
 
 
 class Checkpoint:
-    """What rank 0 commits: the next step, and which world did which steps."""
+    """The file that rank 0 commits: the next step, and which world did which steps."""
 
     def __init__(self, folder):
         self._path = os.path.join(folder, "checkpoint.json")
@@ -188,7 +188,7 @@ class Worker:
                       "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID")})
 
     def note(self, **what):
-        """One line, which is there whole or not at all however we die."""
+        """Writes one line, atomically even if the process is killed."""
         os.write(self._log, (json.dumps({"t": clock(), **what}) + "\n").encode())
 
     def join(self):
@@ -208,7 +208,7 @@ class Worker:
             self.store.set(what + " all", "")
         self.store.get(what + " all")
 
-    def fail_if_told(self):
+    def fail_if_requested(self):
         path = os.path.join(self.folder, f"fail.{self.rank}")
         try:
             with open(path, encoding="ascii") as file:
@@ -221,8 +221,8 @@ class Worker:
         os._exit(int(number))
 
     def count(self, step):
-        """One step. Whether it was the last."""
-        self.fail_if_told()
+        """Does one step; returns whether it was the last."""
+        self.fail_if_requested()
         time.sleep(self.seconds)
         self.note(step=step)
         self.meet(f"done {step}")

@@ -1,5 +1,5 @@
-"""Stands in for an agent that a fan-out starts: notes what it was given, then does as DO_<rank>
-says: "exit N", or "wait" for the end of its stdin, or "defy" that, or "print N" lines."""
+"""A fake agent for --hostfile: writes down its arguments and environment, then does what DO_<rank>
+names: "exit N", "wait" for the end of its stdin, "defy" that end, or "print N" lines."""
 
 import json
 import os
@@ -25,7 +25,7 @@ note(f"agent.{rank}", json.dumps({"argv": sys.argv[1:], "env": dict(os.environ),
                                   "cwd": os.getcwd(), "token": token, "pid": os.getpid()}))
 if verb in ("wait", "defy"):
     sys.stdin.read()
-    note(f"told.{rank}", "told")
+    note(f"stopped.{rank}", "stopped")
     if verb == "defy":
         signal.pause()
     sys.exit(143)

@@ -1,8 +1,8 @@
-"""A rank that fails of its own, or because another one has.
+"""A rank that fails by itself, or because another rank has failed.
 
-usage: falling.py FOLDER FIRST SECOND: once FOLDER/go is there, rank FIRST raises an exception; rank
-SECOND raises one 100 ms after the end of that process. Both leave what torch's @record leaves, with
-the time of the wall clock. SIGTERM ends none of them.
+usage: falling.py FOLDER FIRST SECOND: once FOLDER/go exists, rank FIRST raises an exception; rank
+SECOND raises one 100 ms after that process has ended. Both write the error file of torch's @record,
+with the time of the wall clock. Both ignore SIGTERM.
 """
 
 import json
@@ -18,11 +18,11 @@ RANK = os.environ["RANK"]
 
 
 def fail(error):
-    """As @record does: the error file, then the exception goes on."""
-    told = {"message": {"message": repr(error), "extraInfo": {
+    """Like @record: writes the error file and raises the exception again."""
+    content = {"message": {"message": repr(error), "extraInfo": {
         "py_callstack": "".join(traceback.format_exception(error)),
         "timestamp": str(int(time.time()))}}}
-    text = json.dumps(told)
+    text = json.dumps(content)
     pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(text, encoding="utf-8")
     (FOLDER / f"error.{RANK}").write_text(text, encoding="utf-8")
     raise error

@@ -1,7 +1,7 @@
-"""Sums over all ranks with gloo, a step at a time, until FOLDER/stop is there.
+"""Sums over all ranks with gloo, step by step, until FOLDER/stop exists.
 
-usage: reducing.py FOLDER. Each rank writes what it got to FOLDER/sums.RANK.ATTEMPT, a line a step,
-and prints its last line as JSON. A rank that finds FOLDER/fail.RANK takes it away and dies of
+usage: reducing.py FOLDER. Each rank writes its sums to FOLDER/sums.RANK.ATTEMPT, one line per step,
+and prints its last line as JSON. A rank that finds FOLDER/fail.RANK removes it and dies of
 SIGKILL.
 """
 
@@ -22,24 +22,24 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank, world = dist.get_rank(), dist.get_world_size()
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    told = {}
+    result = {}
     with open(folder / f"sums.{rank}.{world}.{os.getpid()}", "a", encoding="ascii") as sums:
         for step in range(1_000_000):
             doom = folder / f"fail.{rank}"
             if doom.exists():
                 doom.unlink()
                 os.kill(os.getpid(), signal.SIGKILL)
-            # What each adds, and whether it was seen that all are to stop.
+            # The number that each rank adds, and whether it has seen FOLDER/stop.
             mine = torch.tensor([float(rank + 1), float(step), float((folder / "stop").exists())])
             dist.all_reduce(mine)
-            told = {"rank": rank, "world": world, "attempt": attempt, "step": step,
+            result = {"rank": rank, "world": world, "attempt": attempt, "step": step,
                     "sum": mine[0].item(), "steps": mine[1].item(),
                     "host": os.uname().nodename, "master": os.environ["MASTER_ADDR"]}
-            print(json.dumps(told), file=sums, flush=True)
+            print(json.dumps(result), file=sums, flush=True)
             if mine[2].item() > 0:
                 break
     dist.barrier()
-    print(json.dumps(told), flush=True)
+    print(json.dumps(result), flush=True)
     dist.destroy_process_group()
 
 

@@ -1,9 +1,9 @@
-"""Carries TCP connections and datagrams to another address, and keeps what it carried.
+"""Relays TCP connections and datagrams to another address and records them.
 
-usage: relay.py ADDRESS PORT FOLDER. It listens at the same port and says "ready". In FOLDER it
-leaves tcp.N, what the N-th connection's client sent, and udp.N, the client's datagrams, the last
-one alone. While FOLDER/replay exists it drops what clients send by datagram and sends the last
-ones again instead, ten times a second.
+usage: relay.py ADDRESS PORT FOLDER. It listens at the same port and prints "ready". In FOLDER it
+writes tcp.N, the bytes that the client of connection N sent, and udp.N, the client's datagrams, the
+last one only. While FOLDER/replay exists it drops the datagrams of clients and sends the recorded
+ones again, ten times a second.
 """
 
 import os
@@ -49,7 +49,7 @@ def carry_connections(server):
 
 
 class Datagrams:
-    """One socket towards the target for each client, so that answers find their way back."""
+    """One socket to the target for each client, so that answers reach the right client."""
 
     def __init__(self, server):
         self._server, self._clients, self._last = server, {}, {}
@@ -71,7 +71,7 @@ class Datagrams:
         try:
             self._clients[client].send(data)
         except OSError:
-            pass  # nobody listens there now
+            pass  # no process listens there now
 
     def _bring_back(self, client):
         while True:

@@ -1,15 +1,15 @@
-"""Says things to a port that no agent and no rank would say, or too much, or nothing.
+"""Sends to a port what no agent and no rank would send: garbage, replays, or nothing.
 
-usage: stranger.py WHAT ADDRESS PORT [FILE]. It prints what it found, one word a line:
+usage: stranger.py WHAT ADDRESS PORT [FILE]. It prints its findings, one word per line:
 
-    store      asks the store as a rank would: "served" or "refused"
-    garbage    random bytes, huge lengths and unfinished greetings, on many connections
-    idle N     opens N connections, says "open", and holds them until stdin ends
-    replay     says again what FILE holds: "answered BYTES", "closed" when the other side closes
-    datagrams  random datagrams, of every size
-    calls N    greets as an agent of version N of the protocol would: "version N", the other side's
-               version, when it has told it, and "closed"
-    leads N    does so as a leader, to the first that comes; it says "listening" before
+    store      sends a rank's request to the store: prints "served" or "refused"
+    garbage    random bytes, huge lengths, unfinished handshakes, on many connections; prints "sent"
+    idle N     opens N connections, prints "open", and holds them until stdin ends
+    replay     sends the bytes of FILE: prints "answered BYTES", "closed" if the other side closes
+    datagrams  random datagrams of all sizes; prints "sent"
+    calls N    begins a handshake as an agent of protocol version N: prints "version N" with that of
+               the other side if it has sent one, and "closed" if it closes
+    leads N    does the same as a leader, with the first client; it prints "listening" before
 """
 
 import os
@@ -27,8 +27,8 @@ def connect():
     return socket.create_connection((ADDRESS, PORT), 5)
 
 
-def said(connection, limit=10.0):
-    """All that comes until the other side closes; None in the end if it does not."""
+def receive_all(connection, limit=10.0):
+    """All bytes until the other side closes or the limit, and whether it has closed."""
     connection.settimeout(limit)
     got = b""
     try:
@@ -65,7 +65,7 @@ def garbage():
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
             pass
-    print("said")
+    print("sent")
 
 
 def idle():
@@ -86,19 +86,19 @@ def replay():
             peer.sendall(recorded.read())
         except OSError:
             pass
-        got, closed = said(peer)
+        got, closed = receive_all(peer)
         print("answered", len(got))
         if closed:
             print("closed")
 
 
 def greet(peer):
-    """Says the version and a frame that this version cannot know, and what it is told."""
+    """Sends the version and a frame of an unknown kind; prints the other side's version."""
     try:
         peer.sendall(b"MGPU" + bytes([int(sys.argv[4])]) + struct.pack("<I", 5) + b"later")
     except OSError:
         pass
-    got, closed = said(peer)
+    got, closed = receive_all(peer)
     if got[:4] == b"MGPU" and len(got) > 4:
         print("version", got[4])
     if closed:
@@ -127,7 +127,7 @@ def datagrams():
                 peer.send(os.urandom(source.choice([0, 1, 8, 32, 40, 48, 56, 64, 72, 100, 1400])))
             except OSError:
                 pass
-    print("said")
+    print("sent")
 
 
 if __name__ == "__main__":
