@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the release, measures mgpu-run beside the wheel's torchrun, and prints a page for
-# docs/benchmarks: the machine, the date, the commit and the table. Takes 10 to 15 minutes.
+# Builds the release, measures mgpu-run against the torchrun of the pinned torch, and prints a page
+# for docs/benchmarks: the machine, the date, the commit and the table. Takes 10 to 15 minutes.
 #   scripts/bench.sh                      everything
-#   scripts/bench.sh --torchrun-runs 10   fewer runs of torchrun, which takes seconds for each
+#   scripts/bench.sh --torchrun-runs 10   fewer runs of torchrun, each of which takes seconds
 #   scripts/bench.sh --quick              3 runs of each, two minutes
-# What the script says of its progress goes to stderr. Ends with 1 if a bar is missed.
+# Progress goes to stderr. The exit status is 1 if a limit is missed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 {
@@ -18,6 +18,8 @@ commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo "not known")
 [ -z "$(git status --porcelain -- :!docs/benchmarks 2>/dev/null)" ] || commit="$commit with changes"
 
 cat <<PAGE
+# The launcher beside torchrun
+
 | | |
 | --- | --- |
 | date | $(date -u +%F) |
@@ -34,7 +36,7 @@ python3 tests/bench/launcher_bench.py --mgpu-run build/bin/mgpu-run \
   --torchrun "$(dirname "$python")/torchrun" --store-bench build/bin/store_bench "$@" ||
   status=1
 
-printf '\n## Many nodes\n\n'
+printf '\n## Multi-node jobs\n\n'
 build/bin/nodes_bench || status=1
 echo
 if [ "$(id -u)" = 0 ]; then

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Checks that a program is one file that starts on any x86-64 Linux with glibc 2.34 or newer.
 
-Prints one line per finding and ends with status 1 if there is any.
+Also checks that README.md states the size limit that is enforced here. Prints one line per
+finding and exits with status 1 if there is any.
 """
 
 import argparse
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -13,12 +15,13 @@ import tempfile
 
 LIBRARIES = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
 INTERPRETER = "/lib64/ld-linux-x86-64.so.2"
-NEWEST_GLIBC = "2.34"  # RHEL 9, Ubuntu 22.04 and all that came later
-LARGEST_MIB = 4.0
+NEWEST_GLIBC = "2.34"  # RHEL 9, Ubuntu 22.04 and everything newer
+LARGEST_MIB = 4.0  # of the file without symbols; README.md states the same number
+README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
 
 
 def read_elf(path, *options):
-    # In the C locale: readelf translates its words.
+    # In the C locale, because readelf translates its output.
     return subprocess.run(["readelf", "-W", *options, path], check=True, text=True,
                           stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}).stdout
 
@@ -38,7 +41,7 @@ def dynamic_findings(path):
         yield "has relocations in its code"
     interpreter = re.search(r"program interpreter: (.+?)\]", read_elf(path, "-l"))
     if interpreter and interpreter[1] != INTERPRETER:
-        yield f"asks for the loader {interpreter[1]} instead of {INTERPRETER}"
+        yield f"uses the loader {interpreter[1]} instead of {INTERPRETER}"
 
 
 def version_findings(path, newest):
@@ -46,7 +49,7 @@ def version_findings(path, newest):
     for symbol, library, version in sorted(set(symbols)):
         if library != "GLIBC" or version == "PRIVATE" or version_of(version) > version_of(newest):
             yield (f"imports {symbol}@{library}_{version}, newer than GLIBC_{newest}; "
-                   "do without it or add it to launcher/shims.cpp")
+                   "avoid it or add it to launcher/shims.cpp")
 
 
 def size_findings(path, largest_mib):
@@ -56,6 +59,16 @@ def size_findings(path, largest_mib):
         mib = os.path.getsize(stripped) / 2**20
     if mib > largest_mib:
         yield f"is {mib:.2f} MiB without symbols, more than {largest_mib:g} MiB"
+
+
+def readme_findings(text, largest_mib=LARGEST_MIB):
+    """What is wrong with the size that the text of README.md states."""
+    stated = re.findall(r"under (\d+(?:\.\d+)?) MiB when stripped", text)
+    if not stated:
+        yield f'does not state "under {largest_mib:g} MiB when stripped"'
+    for number in stated:
+        if float(number) != largest_mib:
+            yield f"states under {number} MiB, but scripts/check_binary.py allows {largest_mib:g} MiB"
 
 
 def findings(path, newest=NEWEST_GLIBC, largest_mib=LARGEST_MIB):
@@ -70,10 +83,11 @@ def main():
     parser.add_argument("--largest-mib", default=LARGEST_MIB, type=float, metavar="SIZE")
     args = parser.parse_args()
     if not os.path.isfile(args.program):
-        parser.error(f"{args.program} is not there; build it first")
-    found = findings(args.program, args.newest_glibc, args.largest_mib)
-    for line in found:
-        print(f"{args.program} {line}")
+        parser.error(f"{args.program} does not exist; build it first")
+    found = [f"{args.program} {line}"
+             for line in findings(args.program, args.newest_glibc, args.largest_mib)]
+    found += [f"README.md {line}" for line in readme_findings(README.read_text(encoding="utf-8"))]
+    print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
 

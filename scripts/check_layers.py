@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the arrows of the house: who may include whom, and which file may use which package.
+"""Checks the architecture: which folder may include which, and which file may use which package.
 
-Prints "file:line: rule" per finding and ends with status 1 if there is any. The rules are the
-tables below; a change of a table is a change of the design and says so in its commit.
+Prints "file:line: rule" per finding and exits with status 1 if there is any. The rules are the
+tables below. Changing a table changes the design: the commit message has to say why.
 """
 
 import fnmatch
@@ -14,11 +14,11 @@ import sys
 
 TOP_FOLDERS = ["launcher", "runtime", "rendezvous", "tests", "docs", "scripts"]
 TOP_FILES = ["README.md", "CONTRIBUTING.md", "LICENSE", "CMakeLists.txt", "CMakePresets.json"]
-# Besides: dotfiles, and folders whose name begins with a dot.
+# Dotfiles and folders whose names begin with a dot are also allowed.
 
 LONGEST_FILE = 600
 
-# Which of our files a file may include: the first pattern that fits decides.
+# Which of our files a file may include: the first matching pattern decides.
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
@@ -42,7 +42,7 @@ ARROWS = [
                             "launcher/nodes/*", "launcher/output/*", "launcher/lifecycle/*",
                             "launcher/options/*", "rendezvous/*"]),
     ("launcher/*", ["launcher/*", "rendezvous/*"]),
-    # The worker's side of the rendezvous: what it is told, and a client of the store.
+    # The worker's side of the rendezvous: its environment variables, and a client of the store.
     ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
     ("runtime/kernels/*", ["runtime/kernels/*"]),
     ("runtime/comm/*", ["runtime/comm/*", "rendezvous/contract.hpp"]),
@@ -64,11 +64,11 @@ ARROWS = [
     ("tests/*", ["*"]),
 ]
 
-# Package: the headers it is known by, and the files that may include them. Tests may use all.
+# Package: its headers, and the files that may include them. Tests may use all packages.
 PACKAGES = {
     "fmt": (["fmt/*"], ["*"]),
     "CLI11": (["CLI/*"], ["launcher/options/cli.cpp", "runtime/config/command_line.cpp"]),
-    # Asio: the loop itself and what waits in it.
+    # Asio: the event loop itself and everything that waits in it.
     "Boost": (["boost/*"], [
         "launcher/event_loop/event_loop*", "launcher/ssh_launch/ssh_launch.*", "launcher/nodes/agent*",
         "launcher/nodes/leader.*", "launcher/nodes/leader_call.*",
@@ -80,7 +80,7 @@ PACKAGES = {
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
         "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
         "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
-        # Numbers without bounds; HTTP to where completions are made or judged.
+        # Numbers of any size; HTTP to servers that generate or score completions.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
                                    "runtime/config/reading/yaml*.cpp"]),
@@ -103,10 +103,10 @@ PACKAGES = {
              ["runtime/*"]),
     "Catch2": (["catch2/*"], []),
 }
-# Folders of the system's own headers; <x/y.h> of any other folder is a package without a rule.
+# Folders of system headers. <x/y.h> from any other folder is a package without a rule.
 SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic", "bits"]
 
-# What starts a process, and the only files that may.
+# Calls that start a process, and the only files that may contain them.
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
@@ -126,7 +126,7 @@ def fits(path, patterns):
 
 
 def files_of(root):
-    """The files of the tree: what git knows or would add, or all but builds where there is no git."""
+    """The files of the tree: those git tracks or would add; without git, all except build folders."""
     try:
         listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z"],
                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
@@ -156,7 +156,7 @@ def top_findings(names):
 
 def our_include_finding(name, header, names):
     if header not in names:
-        return f'"{header}" is no file of ours; write paths from the root, others\' headers in <>'
+        return f'"{header}" is not one of our files; write paths from the root, headers of packages in <>'
     allowed = next((targets for source, targets in ARROWS if fits(name, [source])), [])
     if not fits(header, allowed):
         return f"{os.path.dirname(name)}/ may not include {header}"
@@ -171,12 +171,12 @@ def package_finding(name, header):
             return f"{package} ({header}) may be used by {' '.join(users) or 'tests'} only"
     folder, slash, _ = header.partition("/")
     if slash and folder not in SYSTEM_FOLDERS:
-        return f"<{header}> is of a package that scripts/check_layers.py has no rule for"
+        return f"<{header}> belongs to a package without a rule in scripts/check_layers.py"
     return None
 
 
 def code_only(text):
-    """The text with comments and strings blanked, line by line where it was."""
+    """The text with comments and strings replaced by blanks; lines keep their places."""
     return COMMENT_OR_STRING.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
@@ -204,7 +204,7 @@ def findings(root):
         text = pathlib.Path(root, name).read_text(encoding="utf-8", errors="replace")
         length = text.count("\n")
         if length > LONGEST_FILE:
-            found.append(f"{name}:{length}: longer than {LONGEST_FILE} lines; what does it want to become?")
+            found.append(f"{name}:{length}: longer than {LONGEST_FILE} lines; split it by responsibility")
         if name.endswith(SOURCE_ENDINGS):
             found += source_findings(name, text, known)
     return found

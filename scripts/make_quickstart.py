@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the quickstart's data and tokenizer into docs/examples: 3-digit additions, half of them
-worked out, others as questions with their results, and a byte-level BPE tokenizer of 274 tokens.
-Running it again changes nothing."""
+worked out digit by digit; more additions as prompts with solutions, for GRPO; and a byte-level BPE
+tokenizer of 274 tokens. Running it again changes nothing."""
 
 import collections
 import json
@@ -11,10 +11,10 @@ import random
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "examples"
 ROWS = 6000
 HELD_OUT = 200
-QUESTIONS = 2560  # of the example of GRPO
-HELD_OUT_QUESTIONS = 512
+PROMPTS = 2560  # of the GRPO example
+HELD_OUT_PROMPTS = 512
 MERGES = 15
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # the latter two for conversations
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # the last two for conversations
 
 
 def worked_out(a, b):
@@ -37,14 +37,14 @@ def row(rng, index):
     return {"prompt": f"{a}+{b}=", "completion": completion}
 
 
-def questions(known):
-    """Additions that are not known yet, each once, with their results."""
+def grpo_rows(seen):
+    """Additions that are not in `seen`, each once, with their solutions."""
     rng, rows = random.Random(6), []
-    while len(rows) < QUESTIONS + HELD_OUT_QUESTIONS:
+    while len(rows) < PROMPTS + HELD_OUT_PROMPTS:
         a, b = rng.randint(100, 999), rng.randint(100, 999)
         prompt = f"{a}+{b}="
-        if prompt not in known:
-            known.add(prompt)
+        if prompt not in seen:
+            seen.add(prompt)
             rows.append({"prompt": prompt, "solution": f"\\boxed{{{a + b}}}"})
     return rows
 
@@ -63,7 +63,8 @@ def byte_characters():
 
 
 def learn_merges(texts, count):
-    """The pairs that plain BPE merges first, within words that a space begins. Digits stay alone."""
+    """The pairs that plain BPE merges first, within words; a word starts at a space. Digits are
+    never merged."""
     characters = byte_characters()
     words = collections.Counter()
     for text in texts:
@@ -127,9 +128,9 @@ def main():
     lines = [json.dumps(r) + "\n" for r in rows]
     write(EXAMPLES / "addition.jsonl", "".join(lines[:ROWS]))
     write(EXAMPLES / "addition_eval.jsonl", "".join(lines[ROWS:]))
-    asked = [json.dumps(r) + "\n" for r in questions({r["prompt"] for r in rows})]
-    write(EXAMPLES / "addition_grpo.jsonl", "".join(asked[:QUESTIONS]))
-    write(EXAMPLES / "addition_grpo_eval.jsonl", "".join(asked[QUESTIONS:]))
+    prompts = [json.dumps(r) + "\n" for r in grpo_rows({r["prompt"] for r in rows})]
+    write(EXAMPLES / "addition_grpo.jsonl", "".join(prompts[:PROMPTS]))
+    write(EXAMPLES / "addition_grpo_eval.jsonl", "".join(prompts[PROMPTS:]))
     texts = [r["prompt"] + r["completion"] for r in rows[:ROWS]]
     folder = EXAMPLES / "tokenizer"
     write(folder / "tokenizer.json",

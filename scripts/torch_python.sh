@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Prints the Python that has the pinned torch, or nothing and status 1 if there is none. Looks at
-# LIBTORCH_ROOT (a site-packages/torch folder), then the active python3, then .deps/venv.
+# Prints the path of a Python that has the pinned torch. If there is none it prints nothing and exits
+# with status 1. It tries LIBTORCH_ROOT (a site-packages/torch folder), python3, then .deps/venv.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 wanted=$(sed -n 's/^torch==//p' "$root/scripts/requirements.txt")
 
 has_torch() {
   local found
-  # Outside of the tree, so that no file here is taken for a package; the build's suffix is dropped.
+  # Runs outside the tree, so that no file here is imported as a package. The suffix of the version
+  # (such as +cu130) is ignored.
   found=$(cd / && "$1" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null) &&
     [ "${found%%+*}" = "$wanted" ]
 }

@@ -1,6 +1,6 @@
-# The LibTorch of the PyPI wheel as imported target mgpu_torch. find_package(Torch) would want nvcc
-# and set global flags. LIBTORCH_ROOT is the wheel's torch folder; without it, the Python that
-# scripts/torch_python.sh finds is asked.
+# Makes the LibTorch of the PyPI wheel the imported target mgpu_torch. find_package(Torch) would
+# require nvcc and set global flags. LIBTORCH_ROOT is the wheel's torch folder; if it is not set, it
+# is taken from the Python that scripts/torch_python.sh finds.
 if(NOT LIBTORCH_ROOT)
   set(LIBTORCH_ROOT "$ENV{LIBTORCH_ROOT}")
 endif()
@@ -14,8 +14,8 @@ if(NOT LIBTORCH_ROOT)
   endif()
 endif()
 if(NOT EXISTS "${LIBTORCH_ROOT}/include/ATen/ATen.h")
-  message(FATAL_ERROR "mgpu-train needs LibTorch 2.11.0: run scripts/setup.sh --torch, or give "
-    "-DLIBTORCH_ROOT=<site-packages>/torch, or build the launcher alone with -DMGPU_RUNTIME=OFF")
+  message(FATAL_ERROR "mgpu-train needs LibTorch 2.11.0: run scripts/setup.sh --torch, or set "
+    "-DLIBTORCH_ROOT=<site-packages>/torch, or build only mgpu-run with -DMGPU_RUNTIME=OFF")
 endif()
 message(STATUS "LibTorch: ${LIBTORCH_ROOT}")
 get_filename_component(TORCH_SITE ${LIBTORCH_ROOT} DIRECTORY)
@@ -28,7 +28,7 @@ target_include_directories(mgpu_torch SYSTEM INTERFACE
 target_compile_definitions(mgpu_torch INTERFACE
   USE_DISTRIBUTED USE_C10D_GLOO USE_C10D_NCCL AT_PER_OPERATOR_HEADERS)
 set(torch_lib ${LIBTORCH_ROOT}/lib)
-# Nothing names a symbol of libtorch_cuda, yet it must be loaded: that registers the GPU's kernels.
+# No symbol of libtorch_cuda is used by name, but it must be loaded: that registers the GPU kernels.
 target_link_options(mgpu_torch INTERFACE -Wl,--no-as-needed
   ${torch_lib}/libtorch_cuda.so ${torch_lib}/libtorch_cpu.so
   ${torch_lib}/libc10_cuda.so ${torch_lib}/libc10.so
@@ -37,13 +37,13 @@ target_link_options(mgpu_torch INTERFACE -Wl,--no-as-needed
   -Wl,-rpath-link,${torch_lib}:${TORCH_SITE}/nvidia/cu13/lib:${TORCH_SITE}/nvidia/nccl/lib:${TORCH_SITE}/nvidia/cudnn/lib:${TORCH_SITE}/nvidia/cusparselt/lib:${TORCH_SITE}/nvidia/nvshmem/lib)
 set(LibTorch_FOUND TRUE)
 
-# The wheel brings a newer fmt among its headers, and files that see them see that one. It has a
-# namespace of its own; this is its code, compiled once as rendezvous does with the system's.
+# The wheel's headers include a newer fmt, and files that include those headers use it. It has its
+# own namespace. Its code is compiled once here, as rendezvous does with the system's fmt.
 add_library(mgpu_torch_fmt STATIC ${CMAKE_SOURCE_DIR}/rendezvous/base/fmt.cpp)
 target_include_directories(mgpu_torch_fmt SYSTEM PRIVATE ${LIBTORCH_ROOT}/include)
 target_link_libraries(mgpu_torch_fmt PRIVATE mgpu_flags)
 target_link_libraries(mgpu_torch INTERFACE mgpu_torch_fmt)
 
-# NCCL itself, which libtorch_cuda brings along, for those who call it by name.
+# NCCL, which libtorch_cuda depends on, for code that calls it directly.
 add_library(mgpu_nccl INTERFACE)
 target_link_libraries(mgpu_nccl INTERFACE ${TORCH_SITE}/nvidia/nccl/lib/libnccl.so.2)

@@ -1,4 +1,4 @@
-# The packages of the launcher's side, as imported targets. All of them are Debian packages.
+# The packages other than LibTorch, as imported targets. All of them are Debian packages.
 find_path(BOOST_INCLUDE_DIR boost/asio.hpp REQUIRED)
 add_library(mgpu_boost INTERFACE)
 target_include_directories(mgpu_boost SYSTEM INTERFACE ${BOOST_INCLUDE_DIR})
@@ -7,12 +7,12 @@ target_compile_definitions(mgpu_boost INTERFACE
 
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
-# Its headers without FMT_HEADER_ONLY; rendezvous/base/fmt.cpp is the library.
+# Only fmt's headers, without FMT_HEADER_ONLY; rendezvous/base/fmt.cpp compiles its code.
 add_library(mgpu_fmt INTERFACE)
 target_include_directories(mgpu_fmt SYSTEM INTERFACE
   $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
 
-# The static library, so that mgpu-run stays one file.
+# The static library, so that mgpu-run is one file.
 find_path(YAML_CPP_INCLUDE yaml-cpp/yaml.h REQUIRED)
 find_library(YAML_CPP_STATIC libyaml-cpp.a REQUIRED)
 add_library(mgpu_yaml STATIC IMPORTED)

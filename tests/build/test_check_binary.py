@@ -1,4 +1,4 @@
-"""scripts/check_binary.py, held to small programs that break one rule each."""
+"""scripts/check_binary.py, run on small programs that break one rule each."""
 
 import pathlib
 import subprocess
@@ -51,6 +51,17 @@ class CheckBinary(unittest.TestCase):
         self.assertEqual(list(check_binary.size_findings(program, 4)), [])
         self.assertRegex("".join(check_binary.size_findings(program, 2)),
                          r"^is 3\.0\d MiB without symbols, more than 2 MiB$")
+
+    def test_the_readme_states_the_size_limit_that_is_enforced(self):
+        text = check_binary.README.read_text(encoding="utf-8")
+        self.assertEqual(list(check_binary.readme_findings(text)), [])
+
+    def test_a_readme_with_another_size_or_none_is_a_finding(self):
+        self.assertEqual(
+            list(check_binary.readme_findings("one file, under 2 MiB when stripped", 4.0)),
+            ["states under 2 MiB, but scripts/check_binary.py allows 4 MiB"])
+        self.assertEqual(list(check_binary.readme_findings("one file", 4.0)),
+                         ['does not state "under 4 MiB when stripped"'])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""scripts/check_layers.py, held to small trees that break one rule each."""
+"""scripts/check_layers.py, run on small trees that break one rule each."""
 
 import pathlib
 import sys
@@ -22,7 +22,7 @@ class CheckLayers(unittest.TestCase):
     def including(self, name, header, others=()):
         return self.findings({**{other: "" for other in others}, name: f"\n#include {header}\n"})
 
-    def test_arrows_that_the_design_draws_are_allowed(self):
+    def test_includes_that_the_design_allows_are_no_findings(self):
         for name, header in [("launcher/plan/plan.cpp", "rendezvous/contract.hpp"),
                              ("launcher/status/page.cpp", "launcher/plan/plan.hpp"),
                              ("runtime/train/sft.cpp", "rendezvous/store/client.hpp"),
@@ -31,7 +31,7 @@ class CheckLayers(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(self.including(name, f'"{header}"', [header]), [])
 
-    def test_arrows_that_point_up_are_findings(self):
+    def test_includes_against_the_design_are_findings(self):
         for name, header in [("rendezvous/join.cpp", "launcher/plan/plan.hpp"),
                              ("rendezvous/join.cpp", "runtime/comm/comm.hpp"),
                              ("launcher/plan/plan.cpp", "runtime/comm/comm.hpp"),
@@ -50,7 +50,7 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertIn("write paths from the root", found[0])
 
-    def test_a_package_is_for_the_files_that_are_listed(self):
+    def test_a_package_may_be_used_by_the_listed_files_only(self):
         for name, header, allowed in [("launcher/options/cli.cpp", "CLI/CLI.hpp", True),
                                       ("launcher/main.cpp", "CLI/CLI.hpp", False),
                                       ("launcher/event_loop/event_loop.hpp", "boost/asio.hpp", True),
@@ -69,7 +69,7 @@ class CheckLayers(unittest.TestCase):
             with self.subTest(f"{name} {header}"):
                 self.assertEqual(self.including(name, f"<{header}>") == [], allowed)
 
-    def test_processes_are_started_in_three_files_only(self):
+    def test_processes_are_started_in_the_listed_files_only(self):
         call = "int f() { return fork(); }\n"
         self.assertEqual(self.findings({"launcher/ranks/spawn.cpp": call}), [])
         self.assertEqual(self.findings({"tests/support/shell.cpp": call}), [])
@@ -82,16 +82,16 @@ class CheckLayers(unittest.TestCase):
             with self.subTest(call):
                 self.assertEqual(len(self.findings({"launcher/plan/plan.cpp": call})), 1)
 
-    def test_words_in_comments_and_strings_start_nothing(self):
+    def test_calls_in_comments_and_strings_are_ignored(self):
         text = ('// fork() here\n/* and\n   execve() */ auto s = "system(\\"x\\")";\n'
                 'auto r = R"x(popen("a"))x"; pitchfork(s); fork_count (1); // "\n'
                 "char q = '\"'; // fork(\n")
         self.assertEqual(self.findings({"launcher/plan/plan.cpp": text}), [])
 
-    def test_a_digit_separator_opens_no_character(self):
+    def test_a_digit_separator_does_not_open_a_character_literal(self):
         self.assertEqual(len(self.findings({"launcher/plan/plan.cpp": "f(1'000, fork(), 2'000);\n"})), 1)
 
-    def test_an_include_in_a_comment_is_none(self):
+    def test_an_include_in_a_comment_is_ignored(self):
         self.assertEqual(self.findings({"launcher/plan/plan.cpp": "// \n/*\n#include <boost/x>\n*/"}), [])
 
     def test_the_top_level_is_fixed(self):
@@ -103,7 +103,7 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(self.findings({"launcher/a.cpp": "\n" * 600}), [])
         found = self.findings({"launcher/a.cpp": "\n" * 601})
         self.assertEqual(found, ["launcher/a.cpp:601: longer than 600 lines; "
-                                 "what does it want to become?"])
+                                 "split it by responsibility"])
 
 
 if __name__ == "__main__":
