@@ -131,14 +131,14 @@ std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64
 std::vector<std::vector<std::vector<Assignment>>> assign_to_ranks(std::span<const double> costs,
                                                                   int world,
                                                                   std::int64_t per_device) {
-  const auto shares =
-      data::share(costs, {.world = world, .max_items = per_device, .micros = 0, .weights = {}});
+  const auto shares = data::share(
+      costs, {.world = world, .max_items = per_device, .min_micro_batches = 0, .weights = {}});
   const auto cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
   std::vector<std::vector<std::vector<Assignment>>> ranks;
   for (const auto& rank : shares) {
-    auto& micros = ranks.emplace_back();
+    auto& micro_batches = ranks.emplace_back();
     for (const auto& items : rank) {
-      auto& assignments = micros.emplace_back();
+      auto& assignments = micro_batches.emplace_back();
       for (const auto item : items) assignments.push_back({.completion = item, .in_loss = true});
       if (assignments.empty() && !costs.empty())
         assignments.push_back(

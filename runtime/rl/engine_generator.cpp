@@ -26,7 +26,7 @@ std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
            std::clamp<std::int64_t>(static_cast<std::int64_t>(completions), 1, options_.sequences),
        .longest = static_cast<std::int64_t>(longest) + options_.settings.max_tokens,
        .burst = options_.model.device.is_cuda() ? train::kMostBurst : 1},
-      keeper_);
+      provider_);
   return engine.generate(requests, options_.settings);
 }
 

@@ -12,8 +12,8 @@
 namespace mgpu::rl {
 
 // Records the results of a step.
-void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-                         const std::vector<Micro>& micros, double rate) {
+void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
+                                 const std::vector<MicroBatch>& micro_batches, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
   const auto every = at::empty({comm_->world(), metrics.maxima.numel()}, metrics.maxima.options());
   comm_->all_gather(every.view({-1}), metrics.maxima, "extremes of the loss").wait();
@@ -23,8 +23,8 @@ void GrpoTrainer::settle(train::StepRecord& record, grpo::LossMetrics& metrics,
   };
   auto values = grpo::metric_values(loss_, span(sums), span(maxima));
   const auto outcome = record.outcome(progress_.step);
-  stop_requested_ = stop_requested_ || outcome.stop_wanted;
-  save_wanted_ = save_wanted_ || outcome.save_wanted;
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
   if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
   if (const auto entropy = values.find("entropy"); entropy != values.end())
     entropy_.step(entropy->second);

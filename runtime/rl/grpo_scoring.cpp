@@ -29,7 +29,7 @@ void GrpoTrainer::add_reference_log_probs(std::vector<ScoredCompletion>& complet
   const auto& placement = reference_->placement();
   if (placement.local()) {
     const c10::OptionalDeviceGuard guard(placement.device());
-    const rollout::GatheredWeights whole(source_->config, reference_->keeper());
+    const rollout::GatheredWeights whole(source_->config, reference_->provider());
     add_log_probs(completions, true);
   }
   if (!placement.resident()) return;

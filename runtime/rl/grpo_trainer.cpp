@@ -111,7 +111,7 @@ BatchEntry GrpoTrainer::entry(const ScoredCompletion& completion, bool in_loss) 
 }
 
 // This rank's micro-batches of a step.
-std::vector<GrpoTrainer::Micro> GrpoTrainer::micro_batches_of(const grpo::GrpoStep& step) {
+std::vector<GrpoTrainer::MicroBatch> GrpoTrainer::micro_batches_of(const grpo::GrpoStep& step) {
   struct Part {
     std::vector<const ScoredCompletion*> completions;
     std::vector<std::vector<std::vector<grpo::Assignment>>> assignments;
@@ -149,15 +149,15 @@ std::vector<GrpoTrainer::Micro> GrpoTrainer::micro_batches_of(const grpo::GrpoSt
   const auto rank = static_cast<std::size_t>(comm_->rank());
   for (const auto& part : parts)
     for (std::size_t number = 0; number < part.assignments[rank].size(); ++number) {
-      Micro micro{.number = micros.size(), .denominators = all};
-      micro.denominators.generation_tokens = part.generation_tokens;
+      MicroBatch micro_batch{.number = micro_batches.size(), .denominators = all};
+      micro_batch.denominators.generation_tokens = part.generation_tokens;
       for (std::size_t other = 0; other < part.assignments.size(); ++other) {
         std::vector<BatchEntry> entries;
         for (const auto& assignment : part.assignments[other][number])
           entries.push_back(entry(*part.completions[assignment.completion], assignment.in_loss));
-        micro.ranks_without_advantage +=
+        micro_batch.ranks_without_advantage +=
             std::none_of(entries.begin(), entries.end(), has_advantage) ? 1 : 0;
-        if (other == rank) micro.entries = std::move(entries);
+        if (other == rank) micro_batch.entries = std::move(entries);
       }
       micro_batches.push_back(std::move(micro_batch));
     }
@@ -169,9 +169,9 @@ bool GrpoTrainer::train_step() {
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
-  auto micros = micro_batches_of(step);
-  skip_without_advantage(micros);
-  learn(micros, progress_.step);
+  auto micro_batches = micro_batches_of(step);
+  skip_without_advantage(micro_batches);
+  learn(micro_batches, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   add_metrics({{"step_time", seconds.count()}});
   const auto next = plan_->pending(progress_.step + 1);
@@ -190,38 +190,39 @@ bool GrpoTrainer::train_step() {
   if (log_due() || last) log_interval();
   if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
     evaluate_now();
-  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_wanted_) save();
-  if (ends_early_) end_ = train::End::early;
-  if (stop_requested_) end_ = train::End::stopped;
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+  if (ends_early_) end_reason_ = train::EndReason::early;
+  if (stop_requested_) end_reason_ = train::EndReason::stopped;
   return !last && !stop_requested_ && !ends_early_;
 }
 
 // Removes the micro-batches in which no rank has a completion with an advantage, but keeps at least
 // one.
-void GrpoTrainer::skip_without_advantage(std::vector<Micro>& micros) {
+void GrpoTrainer::skip_without_advantage(std::vector<MicroBatch>& micro_batches) {
   if (!skips_zero_advantage_) return;
-  const auto no_rank_has_advantage = [&](const Micro& micro) {
-    return micro.ranks_without_advantage == comm_->world();
+  const auto no_rank_has_advantage = [&](const MicroBatch& micro_batch) {
+    return micro_batch.ranks_without_advantage == comm_->world();
   };
   const bool together = learner_->options().shards.zero_stage == 3;
   std::int64_t skipped = 0;
-  for (const auto& micro : micros)
-    if (!together || no_rank_has_advantage(micro)) skipped += micro.ranks_without_advantage;
+  for (const auto& micro_batch : micro_batches)
+    if (!together || no_rank_has_advantage(micro_batch))
+      skipped += micro_batch.ranks_without_advantage;
   add_metrics({{"skipped_micro_batches", static_cast<double>(skipped)}});
   // The optimizer still takes its step, if necessary with a gradient of 0.
-  if (std::all_of(micros.begin(), micros.end(), no_rank_has_advantage))
-    micros.resize(1);
+  if (std::all_of(micro_batches.begin(), micro_batches.end(), no_rank_has_advantage))
+    micro_batches.resize(1);
   else
-    std::erase_if(micros, no_rank_has_advantage);
+    std::erase_if(micro_batches, no_rank_has_advantage);
 }
 
 // Whether this rank skips its part of a micro-batch. With ZeRO stage 3 the other ranks need it to
 // gather weights, so a part is skipped only if all ranks skip theirs.
-bool GrpoTrainer::is_skipped(const Micro& micro) const {
-  if (!skips_zero_advantage_ || micro.ranks_without_advantage == 0) return false;
+bool GrpoTrainer::is_skipped(const MicroBatch& micro_batch) const {
+  if (!skips_zero_advantage_ || micro_batch.ranks_without_advantage == 0) return false;
   if (learner_->options().shards.zero_stage == 3)
-    return micro.ranks_without_advantage == comm_->world();
-  return std::none_of(micro.entries.begin(), micro.entries.end(), has_advantage);
+    return micro_batch.ranks_without_advantage == comm_->world();
+  return std::none_of(micro_batch.entries.begin(), micro_batch.entries.end(), has_advantage);
 }
 
 void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step) {
@@ -230,9 +231,9 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
   loss_.entropy_coef = entropy_.applied();
   const double rate = rates_->at(step);
   auto metrics = grpo::no_metrics(device_);
-  const auto micro = [&](std::size_t number, train::StepRecord&) {
-    const auto& one = micros[number];
-    if (is_skipped(one)) return learner_->shards().skip_micro();
+  const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
+    const auto& one = micro_batches[number];
+    if (is_skipped(one)) return learner_->shards().skip_micro_batch();
     PolicyLoss::Threshold threshold;
     if (loss_.top_entropy_quantile < 1)
       threshold = [&](const at::Tensor& entropies) {
@@ -273,7 +274,7 @@ void GrpoTrainer::evaluate_now() {
   for (const auto& [name, value] : evaluation.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   last_evaluated_ = progress_.step;
-  const auto decision = judge(metrics);
+  const auto decision = evaluate_best_model(metrics);
   if (decision.keep) {
     save();
     best_checkpoint_ = last_checkpoint_;

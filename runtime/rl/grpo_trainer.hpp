@@ -83,14 +83,14 @@ class GrpoTrainer : public train::Session {
                                          bool for_training);
   void compute_advantages(Generation& generation, std::int64_t group) const;
 
-  std::vector<Micro> micro_batches_of(const grpo::GrpoStep& step);
+  std::vector<MicroBatch> micro_batches_of(const grpo::GrpoStep& step);
   BatchEntry entry(const ScoredCompletion& completion, bool in_loss) const;
   at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens);
-  void skip_without_advantage(std::vector<Micro>& micros);
-  bool is_skipped(const Micro& micro) const;
-  void learn(const std::vector<Micro>& micros, std::int64_t step);
-  void settle(train::StepRecord& record, grpo::LossMetrics& metrics,
-              const std::vector<Micro>& micros, double rate);
+  void skip_without_advantage(std::vector<MicroBatch>& micro_batches);
+  bool is_skipped(const MicroBatch& micro_batch) const;
+  void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
+  void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
+                      const std::vector<MicroBatch>& micro_batches, double rate);
   void add_metrics(std::map<std::string, double> metrics);
   void log_interval();
   void evaluate_now();

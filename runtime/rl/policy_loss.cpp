@@ -49,7 +49,7 @@ data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prom
       batch.targets.back() = tokens[i];
       if (i + 1 < tokens.size()) add(tokens[i]);
     }
-    batch.labels += static_cast<std::int64_t>(tokens.size());
+    batch.target_tokens += static_cast<std::int64_t>(tokens.size());
     batch.longest = std::max(batch.longest,
                              static_cast<std::int32_t>(batch.tokens.size()) - batch.starts.back());
   }

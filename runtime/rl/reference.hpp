@@ -30,7 +30,7 @@ class Reference {
 
   // Call these two only on ranks that compute it (placement().local()).
   at::Tensor log_probs(const model::DeviceBatch& batch, double temperature);
-  model::Keeper& keeper() { return *keeper_; }  // the policy's weights, or the copy
+  model::WeightProvider& provider() { return *provider_; }  // the policy's weights, or the copy
 
   // Moves it towards the policy: (1 - alpha) * reference + alpha * policy. All ranks call it.
   void move(parallel::Shards& policy, double alpha);

@@ -131,13 +131,13 @@ RewardModel::RewardModel(RewardModelSource source, const Options& options, comm:
       padding_(source_.model.tokenizer.pad_id() ? source_.model.tokenizer.pad_id()
                                                 : source_.model.tokenizer.eos_id()),
       placement_(options.role, options.device, comm),
-      keeper_(placement_.make_shards(source_.model.config, model::lay_out(source_.model.config),
+      shards_(placement_.make_shards(source_.model.config, model::lay_out(source_.model.config),
                                      options.dtype)),
       transformer_(source_.model.config, options_of(placement_.device(), options.dtype)) {
-  if (!keeper_) return;
+  if (!shards_) return;
   const c10::OptionalDeviceGuard guard(placement_.device());
   const auto& model = source_.model;
-  train::load_weights(*keeper_, *model.weights, model.config, model.vocab_on_disk);
+  train::load_weights(*shards_, *model.weights, model.config, model.vocab_on_disk);
   head_ = source_.head.to(placement_.device()).t();
 }
 
@@ -156,7 +156,7 @@ RewardModel::Tokens RewardModel::encode(const ScoredCompletion& completion,
 std::vector<rewards::Score> RewardModel::score(std::span<const ScoredCompletion> completions,
                                                const std::vector<Prompt>& prompts) {
   const c10::OptionalDeviceGuard guard(placement_.device());
-  const rollout::GatheredWeights whole(source_.model.config, *keeper_);
+  const rollout::GatheredWeights whole(source_.model.config, *shards_);
   std::vector<Tokens> texts;
   std::vector<std::size_t> order;
   for (const auto& completion : completions) {
@@ -185,7 +185,7 @@ std::vector<rewards::Score> RewardModel::score(std::span<const ScoredCompletion>
 
 std::vector<float> RewardModel::logits(const std::vector<const Tokens*>& texts) {
   const auto batch = train::to_device(batch_of_texts(texts, padding_), placement_.device());
-  const auto hidden = transformer_.hidden(batch, *keeper_);
+  const auto hidden = transformer_.hidden(batch, *shards_);
   const auto scores = at::mm(hidden.to(at::kFloat), head_).cpu().contiguous();
   const auto* first = scores.const_data_ptr<float>();
   return {first, first + scores.numel()};

@@ -77,7 +77,7 @@ class RewardModel {
   nlohmann::ordered_json template_extra_;
   std::optional<std::int32_t> padding_;
   Placement placement_;
-  std::unique_ptr<parallel::Shards> keeper_;
+  std::unique_ptr<parallel::Shards> shards_;
   model::Transformer transformer_;
   at::Tensor head_;
 };

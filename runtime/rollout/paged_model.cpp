@@ -54,14 +54,14 @@ std::vector<std::int64_t> slots_of(const std::vector<Prefill>& prompts) {
 
 }  // namespace
 
-GatheredWeights::GatheredWeights(const model::ModelConfig& config, model::Keeper& keeper)
-    : keeper_(keeper) {
+GatheredWeights::GatheredWeights(const model::ModelConfig& config, model::WeightProvider& provider)
+    : provider_(provider) {
   for (int unit = 0; unit <= model::end_unit(config); ++unit)
     units_.push_back(&provider_.weights(unit));
 }
 
 GatheredWeights::~GatheredWeights() {
-  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) keeper_.release(unit);
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) provider_.release(unit);
 }
 
 std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::ScalarType dtype) {
@@ -70,8 +70,8 @@ std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::Scalar
 }
 
 PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& options,
-                       model::Keeper& keeper, std::int64_t pages, std::int64_t max_length)
-    : config_(config), options_(options), weights_(config, keeper) {
+                       model::WeightProvider& provider, std::int64_t pages, std::int64_t max_length)
+    : config_(config), options_(options), weights_(config, provider) {
   const auto heads = this->shape();
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     auto block = unit(model::block_unit(static_cast<int>(layer))).block;

@@ -37,7 +37,7 @@ struct StepInput {
 // after which ranks can compute independently of each other.
 class GatheredWeights {
  public:
-  GatheredWeights(const model::ModelConfig& config, model::Keeper& keeper);
+  GatheredWeights(const model::ModelConfig& config, model::WeightProvider& provider);
   GatheredWeights(const GatheredWeights&) = delete;
   GatheredWeights& operator=(const GatheredWeights&) = delete;
   ~GatheredWeights();
@@ -53,8 +53,8 @@ class GatheredWeights {
 class PagedModel {
  public:
   // `pages`: size of the cache. `max_length`: tokens of the longest sequence.
-  PagedModel(const model::ModelConfig& config, const ModelOptions& options, model::Keeper& keeper,
-             std::int64_t pages, std::int64_t max_length);
+  PagedModel(const model::ModelConfig& config, const ModelOptions& options,
+             model::WeightProvider& provider, std::int64_t pages, std::int64_t max_length);
   // Computes whole prompts; returns the logits at the last token of each, [prompts, vocab].
   Tensor prefill(const std::vector<Prefill>& prompts);
 

@@ -33,7 +33,7 @@ model::ModelConfig small_config() {
 }
 
 // Random weights that are always available.
-class Kept final : public model::Keeper {
+class Kept final : public model::WeightProvider {
  public:
   explicit Kept(const model::ModelConfig& c) {
     at::manual_seed(7);
