@@ -17,11 +17,12 @@ namespace mgpu::launcher {
 
 void EventLoop::join_cluster() {
   ClusterMember::Callbacks callbacks{
-      .begin = [this](const auto& begin, const auto& address,
-                      int port) { start_round(begin, address, port); },
-      .stop = [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
-      .cut_off = [this](const std::string& why) { cut_off(why); },
-      .end =
+      .round_started = [this](const auto& begin, const auto& address,
+                              int port) { start_round(begin, address, port); },
+      .stop_requested =
+          [this](const rendezvous::Stop& stop) { feed(RoundStopRequested{stop.signo}); },
+      .leader_lost = [this](const std::string& why) { cut_off(why); },
+      .job_ended =
           [this](int status, const std::string& remark) {
             history_.remark = remark;
             feed(JobFinished{status});
@@ -90,7 +91,7 @@ void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
 }
 
 void EventLoop::cut_off(const std::string& why) {
-  if (!supervisor_.active()) return member_->released();
+  if (!supervisor_.active()) return member_->ranks_stopped();
   note(
       fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
   cut_off_ = true;
@@ -103,7 +104,7 @@ void EventLoop::report_to_leader() {
   const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
     return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
-  if (was_cut_off) return member_->released();
+  if (was_cut_off) return member_->ranks_stopped();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {

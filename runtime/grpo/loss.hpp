@@ -31,7 +31,7 @@ struct Loss {
 };
 
 // The loss of a micro-batch and its gradient, scaled for the optimizer: values and gradients of all
-// micro-batches and ranks are summed, never averaged; the sum is the loss of docs/training.md for
+// micro-batches and ranks are summed, never averaged; the sum is the loss of docs/grpo.md for
 // the loss_type. Does not wait for the device. Sums are computed in fp64 in a fixed order.
 //
 // Tokens of sequences with weight 0 have no effect, whatever their values are.

@@ -86,7 +86,7 @@ class BadCommandLines(JobTest):
     def test_a_missing_workdir_is_named(self):
         self.assertIn("--workdir", self.refused("--workdir", "/no/such", "--no-python", "/bin/true"))
 
-    def test_gpus_that_are_not_there(self):
+    def test_missing_gpus_are_named(self):
         words = self.refused("-n", 2, "--gpus", "0,77", "--no-python", "/bin/true")
         self.assertRegex(words, "--gpus 0: this machine has no usable GPU")
 

@@ -96,7 +96,7 @@ void receive(AuthenticatedChannel& channel, std::string_view bytes, std::size_t 
   }
 }
 
-// Three nodes that say what the fuzzer likes, and time that goes on.
+// Three nodes that send what the fuzzer chooses, and time that advances.
 void decide(const std::vector<AuthenticatedChannel::Received>& received) {
   LeaderTime now = std::chrono::hours(1);
   Coordinator coordinator({.min_nodes = 1,
@@ -159,7 +159,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
           : (input[0] & 4) != 0 ? plain_frames(rest)
                                 : std::string(rest),
           piece, received);
-  require(channel.is_open() == greeted);  // nobody guesses a proof
+  require(channel.is_open() == greeted);  // a proof cannot be guessed
   HeartbeatTracker heartbeats;
   LeaderTime now = std::chrono::hours(1);
   heartbeats.begin(now);

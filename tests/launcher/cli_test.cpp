@@ -67,7 +67,7 @@ TEST_CASE("long names may be abbreviated while they are unique", "[cli]") {
       "options") {
     CHECK(parse({"--re", "3", "x"}).redirects.all == 3);  // not report or retry-delay
   }
-  SECTION("the others are named") {
+  SECTION("an ambiguous abbreviation is rejected with the candidates") {
     CHECK_THROWS_WITH(
         parse({"--master", "h", "x"}),
         "--master is ambiguous: it matches --master-addr, --master-port; write more of the name");

@@ -33,7 +33,7 @@ TEST_CASE("a multi-node job succeeds when all nodes have succeeded", "[coordinat
   }
   SECTION("although one was disconnected before the other") {
     job.lose(1, job.now, true);
-    CHECK(job.told<Stop>().empty());
+    CHECK(job.sent<Stop>().empty());
     job.end(2, "done");
   }
   CHECK(job.status() == 0);
@@ -47,17 +47,17 @@ TEST_CASE("a failure stops all nodes and sets the status of the job", "[coordina
   job.join_all(3);
   job.failing(2);
   CHECK(job.phase() == "stopping");
-  REQUIRE(job.who_was_told<Stop>() == Nodes{1, 3});
-  CHECK(job.told<Stop>()[0].second.why == "a rank on host2 failed");
-  CHECK(job.told<Stop>()[0].second.signo == SIGTERM);
-  CHECK(job.told<Stop>()[0].second.round == 0);
+  REQUIRE(job.recipients<Stop>() == Nodes{1, 3});
+  CHECK(job.sent<Stop>()[0].second.why == "a rank on host2 failed");
+  CHECK(job.sent<Stop>()[0].second.signo == SIGTERM);
+  CHECK(job.sent<Stop>()[0].second.round == 0);
   job.fail(2, job.now, 7);
   job.end(1, "stopped");
   CHECK(job.status() == -1);
   job.end(3, "stopped");
   CHECK(job.status() == 7);
-  CHECK(job.who_was_told<End>() == Nodes{1, 2, 3});
-  for (const auto& [node, end] : job.told<End>()) CHECK(end.status == 7);
+  CHECK(job.recipients<End>() == Nodes{1, 2, 3});
+  for (const auto& [node, end] : job.sent<End>()) CHECK(end.status == 7);
 }
 
 TEST_CASE("a failure that is first reported with the end of the node's ranks counts too",
@@ -65,7 +65,7 @@ TEST_CASE("a failure that is first reported with the end of the node's ranks cou
   Job job(Job::fixed(2));
   job.join_all(2);
   job.fail(2, job.now, 9);
-  CHECK(job.who_was_told<Stop>() == Nodes{1});
+  CHECK(job.recipients<Stop>() == Nodes{1});
   job.end(1, "stopped");
   CHECK(job.status() == 9);
 }
@@ -93,9 +93,9 @@ TEST_CASE("a failure with restarts left starts the next round and is counted", "
   job.fail(1, job.now);
   job.forget();
   job.end(2, "stopped");
-  CHECK(job.opened() == Nodes{1, 2});
-  CHECK(job.told<Begin>()[0].second.restarts == 1);
-  CHECK(job.told<Begin>()[0].second.round == 1);
+  CHECK(job.started_round() == Nodes{1, 2});
+  CHECK(job.sent<Begin>()[0].second.restarts == 1);
+  CHECK(job.sent<Begin>()[0].second.round == 1);
   CHECK(job.all<RoundEnded>()[0].decision->restart);
   CHECK(job.coordinator.counts().restarts == 1);
 
@@ -111,10 +111,10 @@ TEST_CASE("out-of-memory failures are counted and passed to the ranks", "[coordi
   Job job(with_restarts(Job::fixed(1), 3));
   job.join_all(1);
   job.fail(1, job.now, 1, "gpu_oom");
-  CHECK(job.told<Begin>().back().second.oom_count == 1);
+  CHECK(job.sent<Begin>().back().second.oom_count == 1);
   job.fail(1, job.now, 1, "signal");
-  CHECK(job.told<Begin>().back().second.oom_count == 1);
-  CHECK(job.told<Begin>().back().second.restarts == 2);
+  CHECK(job.sent<Begin>().back().second.oom_count == 1);
+  CHECK(job.sent<Begin>().back().second.restarts == 2);
 }
 
 TEST_CASE("a failure that is not retryable ends the job before its restarts are used up",
@@ -145,17 +145,17 @@ TEST_CASE("the retry delay passes between failures", "[coordinator]") {
   CHECK(job.phase() == "waiting to restart");
   CHECK(job.coordinator.next_deadline().value() <= job.now + 10s);
   job.tick(9s);
-  CHECK(job.opened().empty());
+  CHECK(job.started_round().empty());
 
   SECTION("and then the round starts") {
     job.tick(1s);
-    CHECK(job.opened() == Nodes{1});
+    CHECK(job.started_round() == Nodes{1});
   }
   SECTION("unless the job is stopped meanwhile") {
     job.leave(1, SIGTERM);
     CHECK(job.status() == 143);
     job.tick(1s);
-    CHECK(job.opened().empty());
+    CHECK(job.started_round().empty());
   }
 }
 
@@ -169,16 +169,16 @@ TEST_CASE("a lost node stops the others, which continue when its ranks must have
   job.forget();
   const auto last_heartbeat = job.now - 5s;
   job.lose(3, last_heartbeat);
-  CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
+  CHECK(job.recipients<Stop>() == Nodes{1, 2});
   CHECK_THAT(job.all<PrintLine>().at(0).line,
              Contains("node 2 (host3) is lost: it is silent") && Contains("within 10.0 s"));
   job.end(1, "stopped");
   job.end(2, "stopped");
   CHECK(job.coordinator.next_deadline() == last_heartbeat + 15s);  // keep-alive and grace
   job.tick(9900ms);
-  CHECK(job.opened().empty());
+  CHECK(job.started_round().empty());
   job.tick(100ms);
-  CHECK(job.opened() == Nodes{1, 2});
+  CHECK(job.started_round() == Nodes{1, 2});
   CHECK(job.coordinator.counts().restarts == 0);
   CHECK_FALSE(job.all<RoundEnded>().at(0).decision);
 }
@@ -188,7 +188,7 @@ TEST_CASE("a node whose end was reported is not waited for", "[coordinator]") {
   job.join_all(2);
   job.lose(2, job.now, true);
   job.end(1, "stopped");
-  CHECK(job.opened() == Nodes{1});
+  CHECK(job.started_round() == Nodes{1});
 }
 
 TEST_CASE("a job that has lost too many nodes waits for others", "[coordinator]") {
@@ -198,16 +198,16 @@ TEST_CASE("a job that has lost too many nodes waits for others", "[coordinator]"
   job.forget();
   job.end(1, "stopped");
   CHECK(job.phase() == "gathering");
-  CHECK(job.opened().empty());
+  CHECK(job.started_round().empty());
   SECTION("and continues when they join") {
     job.tick(500s);
     job.join(3);
-    CHECK(job.opened() == Nodes{1, 3});
+    CHECK(job.started_round() == Nodes{1, 3});
   }
   SECTION("and ends at the join timeout") {
     job.tick(600s);
     CHECK(job.status() == 75);
-    CHECK(job.who_was_told<End>() == Nodes{1});
+    CHECK(job.recipients<End>() == Nodes{1});
   }
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("failures caused by the loss of a node do not count", "[coordinator]")
     job.lose(2, job.now - 5100ms, true);
   }
   CHECK(job.status() == -1);
-  CHECK(job.opened() == Nodes{1});
+  CHECK(job.started_round() == Nodes{1});
   CHECK(job.coordinator.counts().restarts == 0);
 }
 
@@ -252,7 +252,7 @@ TEST_CASE("a failure counts although its node is gone right after the report", "
   REQUIRE(job.all<RoundEnded>().size() == 1);
   CHECK(job.all<RoundEnded>()[0].failures.size() == 1);
   CHECK(job.coordinator.counts().restarts == 1);
-  CHECK(job.opened() == Nodes{1});
+  CHECK(job.started_round() == Nodes{1});
 }
 
 TEST_CASE("a failure never makes a job succeed", "[coordinator]") {
@@ -273,7 +273,7 @@ TEST_CASE("ranks that fail while others are stopped for a new node have not fail
   job.end(1, "stopped");
   job.fail(2, job.now + 100ms, 1);
   CHECK(job.status() == -1);
-  CHECK(job.opened() == Nodes{1, 2, 3});
+  CHECK(job.started_round() == Nodes{1, 2, 3});
 }
 
 TEST_CASE("impossible times do no harm", "[coordinator]") {
@@ -292,8 +292,8 @@ TEST_CASE("a node may leave an elastic job", "[coordinator]") {
   job.join_all(3);
   job.forget();
   job.failing(2, SIGTERM);
-  CHECK(job.who_was_told<Stop>() == Nodes{1, 3});
-  CHECK(job.told<Stop>()[0].second.why == "host2 was asked to stop");
+  CHECK(job.recipients<Stop>() == Nodes{1, 3});
+  CHECK(job.sent<Stop>()[0].second.why == "host2 was asked to stop");
   job.leave(2, SIGTERM);
   job.end(1, "stopped");
   SECTION("") {
@@ -303,7 +303,7 @@ TEST_CASE("a node may leave an elastic job", "[coordinator]") {
     job.fail(3, job.now + 10ms, 1);
   }
   CHECK(job.status() == -1);
-  CHECK(job.opened() == Nodes{1, 3});
+  CHECK(job.started_round() == Nodes{1, 3});
   CHECK(job.coordinator.counts().restarts == 0);
 }
 
@@ -312,14 +312,14 @@ TEST_CASE("a node may leave an elastic job without notice", "[coordinator]") {
   job.join_all(2);
   job.forget();
   job.leave(2);
-  CHECK(job.who_was_told<Stop>() == Nodes{1});
+  CHECK(job.recipients<Stop>() == Nodes{1});
   SECTION("") {
     job.end(1, "stopped");
   }
   SECTION("although ranks of others failed because of it") {
     job.fail(1, job.now + 10ms, 1);
   }
-  CHECK(job.opened() == Nodes{1});
+  CHECK(job.started_round() == Nodes{1});
 }
 
 TEST_CASE("a failure before the stop signal to a node counts", "[coordinator]") {
@@ -338,15 +338,15 @@ TEST_CASE("a stop signal to the leader ends the job on all nodes", "[coordinator
   job.join_all(3);
   job.forget();
   job.failing(1, SIGINT);
-  CHECK(job.who_was_told<Stop>() == Nodes{2, 3});
-  CHECK(job.told<Stop>()[0].second.signo == SIGINT);
+  CHECK(job.recipients<Stop>() == Nodes{2, 3});
+  CHECK(job.sent<Stop>()[0].second.signo == SIGINT);
   job.leave(1, SIGINT);
   job.end(2, "stopped");
   CHECK(job.status() == -1);
   job.end(3, "stopped");
   CHECK(job.status() == 130);
   CHECK(job.all<JobEnded>()[0].stop_signal == SIGINT);
-  CHECK(job.who_was_told<End>() == Nodes{2, 3});
+  CHECK(job.recipients<End>() == Nodes{2, 3});
 }
 
 TEST_CASE("a stop signal to any node of a static job ends the job", "[coordinator]") {
@@ -368,7 +368,7 @@ TEST_CASE("a stop signal to any node of a static job ends the job", "[coordinato
   }
   SECTION("while it runs, without notice") {
     job.leave(3, SIGTERM);
-    CHECK(job.who_was_told<Stop>() == Nodes{1, 2});
+    CHECK(job.recipients<Stop>() == Nodes{1, 2});
     job.end(1, "stopped");
     job.end(2, "stopped");
   }
@@ -435,7 +435,7 @@ TEST_CASE("an invalid signal number does not produce an invalid status", "[coord
     CHECK(over.status > 0);
     CHECK(over.status < 256);
   }
-  for (const auto& [node, stop] : job.told<Stop>()) CHECK(stop.signo == SIGTERM);
+  for (const auto& [node, stop] : job.sent<Stop>()) CHECK(stop.signo == SIGTERM);
 }
 
 TEST_CASE("all nodes can be lost at once", "[coordinator]") {

@@ -18,8 +18,8 @@ TEST_CASE("a static job starts when all its nodes have joined", "[coordinator]")
   CHECK(job.coordinator.missing() == "2 of 3 nodes joined (c, a); missing: node rank 1");
   job.join(3, {.host = "b", .nproc = 2, .node_rank = 1});
   CHECK(job.phase() == "running");
-  CHECK(job.opened() == Nodes{2, 3, 1});
-  const auto told = job.told<Begin>();
+  CHECK(job.started_round() == Nodes{2, 3, 1});
+  const auto told = job.sent<Begin>();
   REQUIRE(told.size() == 3);
   const int base_ranks[] = {0, 4, 6};
   for (int i = 0; i < 3; ++i) {
@@ -49,12 +49,12 @@ TEST_CASE("an elastic job waits for more nodes until the last call ends", "[coor
   SECTION("a new node does not move it") {
     job.join(3);
     job.tick(1s);
-    CHECK(job.opened() == Nodes{1, 2, 3});
+    CHECK(job.started_round() == Nodes{1, 2, 3});
   }
   SECTION("but only until the job is full") {
     job.join(3);
     job.join(4);
-    CHECK(job.opened() == Nodes{1, 2, 3, 4});
+    CHECK(job.started_round() == Nodes{1, 2, 3, 4});
   }
   SECTION("it starts again when there are not enough nodes any more") {
     job.lose(2, job.now);
@@ -63,7 +63,7 @@ TEST_CASE("an elastic job waits for more nodes until the last call ends", "[coor
     job.tick(29s);
     CHECK(job.phase() == "gathering");
     job.tick(1s);
-    CHECK(job.opened() == Nodes{1, 3});
+    CHECK(job.started_round() == Nodes{1, 3});
   }
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("the last call never exceeds the join timeout", "[coordinator]") {
   job.tick(9s);
   job.join(1);
   job.tick(1s);
-  CHECK(job.opened() == Nodes{1});
+  CHECK(job.started_round() == Nodes{1});
 }
 
 TEST_CASE("nodes that do not join in time end with 75 and the list of missing nodes",
@@ -88,16 +88,16 @@ TEST_CASE("nodes that do not join in time end with 75 and the list of missing no
   CHECK(job.status() == 75);
   CHECK(job.all<JobEnded>()[0].why ==
         "not enough nodes joined within 600 s: 2 of 3 nodes joined (a, b); missing: node rank 1");
-  CHECK(job.who_was_told<End>() == Nodes{1, 2});
+  CHECK(job.recipients<End>() == Nodes{1, 2});
   CHECK(job.all<Dismiss>().size() == 2);
   CHECK(job.coordinator.over());
 
   SECTION("and later nodes are dismissed") {
     job.forget();
     job.join(3, {.node_rank = 1});
-    CHECK(job.told<Refusal>()[0].second.why == "the job has ended");
+    CHECK(job.sent<Refusal>()[0].second.why == "the job has ended");
     CHECK(job.all<Dismiss>().size() == 1);
-    CHECK(job.opened().empty());
+    CHECK(job.started_round().empty());
   }
 }
 
@@ -105,15 +105,15 @@ TEST_CASE("waiting nodes are told what is missing, at most once a second", "[coo
   Job job(Job::elastic(3, 3));
   job.join(1, {.host = "a"});
   job.tick();
-  CHECK(job.told<Notice>()[0].second.text == "1 of 3 nodes joined (a)");
+  CHECK(job.sent<Notice>()[0].second.text == "1 of 3 nodes joined (a)");
   job.join(2, {.host = "b"});
   job.tick(500ms);
-  CHECK(job.told<Notice>().size() == 1);
+  CHECK(job.sent<Notice>().size() == 1);
   CHECK(job.coordinator.next_deadline().value() == job.now + 500ms);
   job.tick(500ms);
-  CHECK(job.told<Notice>().size() == 3);
+  CHECK(job.sent<Notice>().size() == 3);
   job.tick(100s);
-  CHECK(job.told<Notice>().size() == 3);  // nothing new
+  CHECK(job.sent<Notice>().size() == 3);  // nothing new
 }
 
 TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coordinator]") {
@@ -123,14 +123,14 @@ TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coor
   job.forget();
   job.join(2);
   CHECK(job.phase() == "stopping");
-  CHECK(job.who_was_told<Stop>() == Nodes{1});
+  CHECK(job.recipients<Stop>() == Nodes{1});
   job.join(3);  // one more while the others stop
-  CHECK(job.opened().empty());
+  CHECK(job.started_round().empty());
   job.end(1, "stopped");
-  CHECK(job.opened() == Nodes{1, 2, 3});
+  CHECK(job.started_round() == Nodes{1, 2, 3});
   CHECK(job.coordinator.counts().restarts == 0);
-  CHECK(job.told<Begin>()[0].second.round == 1);
-  CHECK(job.told<Begin>()[0].second.restarts == 0);
+  CHECK(job.sent<Begin>()[0].second.round == 1);
+  CHECK(job.sent<Begin>()[0].second.restarts == 0);
 }
 
 TEST_CASE("a new node does not disturb a job in which some nodes have finished", "[coordinator]") {
@@ -142,17 +142,17 @@ TEST_CASE("a new node does not disturb a job in which some nodes have finished",
   job.forget();
   SECTION("and wait for the others") {
     job.join(3);
-    CHECK(job.told<Stop>().empty());
+    CHECK(job.sent<Stop>().empty());
   }
   SECTION("and are disconnected") {
     job.lose(2, job.now, true);
     job.join(3);
-    CHECK(job.told<Stop>().empty());
+    CHECK(job.sent<Stop>().empty());
   }
   SECTION("and have left") {
     job.leave(2);
     job.join(3);
-    CHECK(job.told<Stop>().empty());
+    CHECK(job.sent<Stop>().empty());
   }
   job.end(1, "done");
   CHECK(job.status() == 0);
@@ -166,15 +166,15 @@ TEST_CASE("a full job keeps a late node as a spare", "[coordinator]") {
   job.join(3);
   CHECK(job.phase() == "running");
   job.tick(1s);
-  REQUIRE(job.who_was_told<Notice>() == Nodes{3});
-  CHECK_THAT(job.told<Notice>()[0].second.text, Contains("spare"));
+  REQUIRE(job.recipients<Notice>() == Nodes{3});
+  CHECK_THAT(job.sent<Notice>()[0].second.text, Contains("spare"));
   CHECK(job.coordinator.view()[2].state == "spare");
 
   SECTION("which replaces a lost node") {
     job.lose(2, job.now, true);
-    CHECK(job.opened().empty());
+    CHECK(job.started_round().empty());
     job.end(1, "stopped");
-    CHECK(job.opened() == Nodes{1, 3});
+    CHECK(job.started_round() == Nodes{1, 3});
   }
   SECTION("which may leave without effect") {
     job.leave(3, 15);
@@ -184,15 +184,15 @@ TEST_CASE("a full job keeps a late node as a spare", "[coordinator]") {
   SECTION("whose loss has no effect") {
     job.lose(3, job.now);
     CHECK(job.phase() == "running");
-    CHECK(job.told<Stop>().empty());
+    CHECK(job.sent<Stop>().empty());
   }
 }
 
 TEST_CASE("a node rank out of range is rejected", "[coordinator]") {
   Job job(Job::fixed(2));
   job.join(1, {.node_rank = 2});
-  REQUIRE(job.who_was_told<Refusal>() == Nodes{1});
-  CHECK(job.told<Refusal>()[0].second.why ==
+  REQUIRE(job.recipients<Refusal>() == Nodes{1});
+  CHECK(job.sent<Refusal>()[0].second.why ==
         "node rank 2 is out of range: --nnodes is 2, so it must be 0 to 1");
   CHECK(job.all<Dismiss>().size() == 1);
   CHECK(job.coordinator.view().empty());
@@ -206,7 +206,7 @@ TEST_CASE("an invalid join is rejected and changes nothing", "[coordinator]") {
                Join{.rank0_port = -1}, Join{.rounds = kMost}, Join{.rounds = -1},
                Join{.restarts = kMost}, Join{.oom_count = kMost}, Join{.nodes = kMost});
   job.join(1, bad);
-  CHECK(job.who_was_told<Refusal>() == Nodes{1});
+  CHECK(job.recipients<Refusal>() == Nodes{1});
   CHECK(job.all<Dismiss>().size() == 1);
   CHECK(job.coordinator.view().empty());
   CHECK(job.coordinator.counts().rounds == 0);
@@ -231,10 +231,10 @@ TEST_CASE("the second of two nodes with one node rank waits for the keep-alive",
 
   SECTION("and is rejected when the first is alive") {
     job.tick(4900ms);
-    CHECK(job.told<Refusal>().empty());
+    CHECK(job.sent<Refusal>().empty());
     job.tick(100ms);
-    REQUIRE(job.who_was_told<Refusal>() == Nodes{3});
-    CHECK_THAT(job.told<Refusal>()[0].second.why, Contains("node rank 1 is taken by b"));
+    REQUIRE(job.recipients<Refusal>() == Nodes{3});
+    CHECK_THAT(job.sent<Refusal>()[0].second.why, Contains("node rank 1 is taken by b"));
     CHECK(job.all<Dismiss>().size() == 1);
     CHECK(job.phase() == "running");
   }
@@ -244,24 +244,24 @@ TEST_CASE("the second of two nodes with one node rank waits for the keep-alive",
     job.end(1, "stopped");
     CHECK(job.phase() == "gathering");
     job.tick(50ms);
-    CHECK(job.opened() == Nodes{1, 3});
-    CHECK(job.told<Refusal>().empty());
+    CHECK(job.started_round() == Nodes{1, 3});
+    CHECK(job.sent<Refusal>().empty());
   }
   SECTION("and of several that wait the first one replaces it") {
     job.join(4, {.host = "third", .node_rank = 1});
     job.lose(2, job.now, true);
     job.end(1, "stopped");
     job.tick();
-    CHECK(job.opened() == Nodes{1, 3});
+    CHECK(job.started_round() == Nodes{1, 3});
     job.tick(5s);
-    CHECK(job.who_was_told<Refusal>() == Nodes{4});
+    CHECK(job.recipients<Refusal>() == Nodes{4});
   }
   SECTION("and does not keep the rank when it leaves again") {
     job.lose(3, job.now);
     job.lose(2, job.now, true);
     job.end(1, "stopped");
     job.join(5, {.node_rank = 1});
-    CHECK(job.opened() == Nodes{1, 5});
+    CHECK(job.started_round() == Nodes{1, 5});
   }
 }
 
@@ -274,16 +274,16 @@ TEST_CASE("a node that was cut off and returns is in the next round", "[coordina
   CHECK(job.phase() == "stopping");  // its ranks may still run
   job.forget();
   job.join(7, {.host = "host2", .nodes = 2, .rounds = 1});
-  CHECK(job.opened().empty());
+  CHECK(job.started_round().empty());
   job.tick(31s);
-  CHECK(job.opened() == Nodes{1, 7});
+  CHECK(job.started_round() == Nodes{1, 7});
 }
 
 TEST_CASE("a new leader continues the counts of the lost one", "[coordinator]") {
   SECTION("from the saved state") {
     Job job(Job::elastic(1, 1), {.rounds = 7, .restarts = 2, .oom_count = 1});
     job.join(1);
-    const Begin begin = job.told<Begin>().at(0).second;
+    const Begin begin = job.sent<Begin>().at(0).second;
     CHECK(begin.round == 7);
     CHECK(begin.restarts == 2);
     CHECK(begin.oom_count == 1);
@@ -293,7 +293,7 @@ TEST_CASE("a new leader continues the counts of the lost one", "[coordinator]") 
     job.join(1, {.leads = true});
     job.join(2, {.nodes = 2, .rounds = 4, .restarts = 3, .oom_count = 2});
     job.tick(35s);
-    const Begin begin = job.told<Begin>().at(0).second;
+    const Begin begin = job.sent<Begin>().at(0).second;
     CHECK(begin.round == 4);
     CHECK(begin.restarts == 3);
     CHECK(begin.oom_count == 2);
@@ -312,18 +312,18 @@ TEST_CASE("a new leader waits for the nodes that may still run the round of the 
   SECTION("until they have joined again") {
     job.tick(1s);
     job.join(3, {.nodes = 3, .rounds = 1});
-    CHECK(job.opened() == Nodes{1, 2, 3});
+    CHECK(job.started_round() == Nodes{1, 2, 3});
   }
   SECTION("or until their ranks must have ended") {
     CHECK(job.coordinator.next_deadline());
     job.tick(34900ms);
-    CHECK(job.opened().empty());
+    CHECK(job.started_round().empty());
     job.tick(100ms);
-    CHECK(job.opened() == Nodes{1, 2});
+    CHECK(job.started_round() == Nodes{1, 2});
   }
   SECTION("but not for those that were not in it") {
     job.join(9);
-    CHECK(job.opened().empty());
+    CHECK(job.started_round().empty());
   }
 }
 
@@ -338,7 +338,7 @@ TEST_CASE("a new leader with enough nodes does not time out before they may star
   job.tick(20s);
   CHECK(job.status() == -1);
   job.tick(15s);
-  CHECK(job.opened() == Nodes{1, 2});
+  CHECK(job.started_round() == Nodes{1, 2});
 }
 
 TEST_CASE("the next deadline is never in the past", "[coordinator]") {
@@ -374,7 +374,7 @@ TEST_CASE("ten thousand nodes join in well under a second", "[coordinator]") {
   SECTION("at the start") {
     Job job(Job::elastic(kNodes, kNodes));
     for (int i = 0; i < kNodes; ++i) job.join(static_cast<NodeId>(i + 1));
-    CHECK(job.opened().size() == kNodes);
+    CHECK(job.started_round().size() == kNodes);
     for (int i = 0; i < kNodes; ++i) job.end(static_cast<NodeId>(i + 1), "done");
     CHECK(job.status() == 0);
   }
@@ -384,7 +384,7 @@ TEST_CASE("ten thousand nodes join in well under a second", "[coordinator]") {
     Job job(settings, {.rounds = 1});
     for (int i = 0; i < kNodes; ++i)
       job.join(static_cast<NodeId>(i + 1), {.nodes = kNodes, .rounds = 1});
-    CHECK(job.opened().size() == kNodes);
+    CHECK(job.started_round().size() == kNodes);
   }
   CHECK(std::clock() - before < CLOCKS_PER_SEC);
 }

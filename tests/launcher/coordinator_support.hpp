@@ -79,7 +79,7 @@ struct CoordinatedJob {
   }
   // The messages of this type that were sent to nodes, in order.
   template <class Kind>
-  std::vector<std::pair<NodeId, Kind>> told() const {
+  std::vector<std::pair<NodeId, Kind>> sent() const {
     std::vector<std::pair<NodeId, Kind>> found;
     for (const auto& tell : all<launcher::SendMessage>())
       if (const auto* message = std::get_if<Kind>(&tell.message))
@@ -87,13 +87,13 @@ struct CoordinatedJob {
     return found;
   }
   template <class Kind>
-  std::vector<NodeId> who_was_told() const {
+  std::vector<NodeId> recipients() const {
     std::vector<NodeId> nodes;
-    for (const auto& [node, message] : told<Kind>()) nodes.push_back(node);
+    for (const auto& [node, message] : sent<Kind>()) nodes.push_back(node);
     return nodes;
   }
   // The nodes of the newest round that was started since the last forget().
-  std::vector<NodeId> opened() const {
+  std::vector<NodeId> started_round() const {
     const auto rounds = all<launcher::StartRound>();
     return rounds.empty() ? std::vector<NodeId>() : rounds.back().nodes;
   }

@@ -243,7 +243,7 @@ TEST_CASE("mgpu-train must run and have the version of mgpu-run", "[doctor]") {
     facts.trainer.output = "mgpu-train 0.0.9\n";
     CHECK(found(facts, "mgpu-train").verdict == Verdict::warn);
   }
-  SECTION("one that does not end is a failure") {
+  SECTION("a program that hangs is a failure") {
     facts.trainer.timed_out = true;
     CHECK(found(facts, "mgpu-train").verdict == Verdict::fail);
   }

@@ -64,7 +64,7 @@ TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
   CHECK_THROWS_WITH(parse("ok\n" + c.line + "\n"), "hosts:2: " + c.message);
 }
 
-TEST_CASE("a hostfile has hosts, but not without end", "[hostfile]") {
+TEST_CASE("a hostfile has at least one host and at most 4096", "[hostfile]") {
   CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: lists no host");
   CHECK_THROWS_WITH(parse(""), "hosts: lists no host");
   std::string many;

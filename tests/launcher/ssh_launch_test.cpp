@@ -38,7 +38,7 @@ std::string text_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("every host gets the command line and its own place", "[ssh_launch]") {
+TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch]") {
   const auto agents =
       plan({"--max-restarts", "3", "--env", "A=b c", "--tee=3", "-m", "train", "--lr", "1"});
   REQUIRE(agents.size() == 3);
@@ -52,7 +52,7 @@ TEST_CASE("every host gets the command line and its own place", "[ssh_launch]") 
                                      "--lr", "1"});
   CHECK_FALSE(agents[0].local);
 
-  // And an agent that is started so is no fan-out again.
+  // An agent that is started this way starts no agents itself.
   auto words = agents[2].arguments;
   const auto o = parse(words);
   CHECK(o.hostfile.empty());
@@ -61,7 +61,7 @@ TEST_CASE("every host gets the command line and its own place", "[ssh_launch]") 
   CHECK(o.args == Words{"--lr", "1"});
 }
 
-TEST_CASE("of a hostfile only the hosts that are asked for are used", "[ssh_launch]") {
+TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch]") {
   CHECK(plan({"--nnodes", "2", "x"}).size() == 2);
   const auto elastic = plan({"--nnodes", "1:2", "--master-port", "29500", "x"});
   REQUIRE(elastic.size() == 2);
@@ -73,14 +73,14 @@ TEST_CASE("of a hostfile only the hosts that are asked for are used", "[ssh_laun
   CHECK_THROWS_WITH(plan({"--standalone", "x"}), Contains("--standalone and --hostfile"));
 }
 
-TEST_CASE("what a person says of the meeting place is kept", "[ssh_launch]") {
+TEST_CASE("a given master address or rendezvous endpoint is kept", "[ssh_launch]") {
   CHECK_THAT(plan({"--master-addr", "10.0.0.1", "x"})[1].arguments,
              Catch::Matchers::VectorContains(std::string("--master-addr=10.0.0.1")));
   const auto etcd = plan({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
   CHECK(etcd[0].arguments == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379",
                                    "--nnodes=3", "--node-rank=0", "--nproc=4", "--rdzv-token-stdin",
                                    "--", "x"});
-  CHECK(plan({"-n", "1", "x"})[0].arguments[0] == "--nproc=1");  // over slots=4
+  CHECK(plan({"-n", "1", "x"})[0].arguments[0] == "--nproc=1");  // overrides slots=4
   const auto report = plan({"--report", "r.json", "x"});
   CHECK_THAT(report[0].arguments, Catch::Matchers::VectorContains(std::string("--report=r.json")));
   for (const auto& word : report[1].arguments) CHECK_FALSE(word.starts_with("--report"));
@@ -94,7 +94,7 @@ TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
   CHECK(agents[0].local);
   CHECK(agents[1].local);
   CHECK(agents[2].local);
-  CHECK_FALSE(agents[3].local);  // as somebody else
+  CHECK_FALSE(agents[3].local);  // as another user
   CHECK(agents[3].arguments[2] == "--master-addr=head.example");
   CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].arguments ==
         Words{"--nnodes=1", "--node-rank=0", "--nproc=2", "--rdzv-token-stdin", "--", "x"});
@@ -102,7 +102,7 @@ TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
         "--master-addr=127.0.0.1");
 }
 
-TEST_CASE("the dry run of a hostfile shows what each host is told", "[ssh_launch]") {
+TEST_CASE("the dry run of a hostfile shows the command of each host", "[ssh_launch]") {
   CHECK(ssh_launch_text(plan({"--nnodes=2", "x", "a b"})) ==
         "node  host   started   command\n"
         "0     a      over ssh  mgpu-run --nnodes=2 --node-rank=0 --master-addr=a "
@@ -111,7 +111,7 @@ TEST_CASE("the dry run of a hostfile shows what each host is told", "[ssh_launch
         "--master-port=20123 --rdzv-token-stdin -- x 'a b'\n");
 }
 
-TEST_CASE("the session's own variables stay where they are", "[ssh_launch]") {
+TEST_CASE("variables of the login session are not forwarded", "[ssh_launch]") {
   for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "LANG",
                            "NCCL_DEBUG", "HF_TOKEN", "MGPU_KEEP_ALIVE", "a_1"}) {
     CAPTURE(name);
@@ -144,7 +144,7 @@ TEST_CASE("the session's own variables stay where they are", "[ssh_launch]") {
   CHECK_FALSE(is_inherited("MGPU_RDZV_TOKEN"));
 }
 
-TEST_CASE("folder, environment and arguments arrive byte by byte", "[ssh_launch][fork]") {
+TEST_CASE("folder, environment and arguments arrive unchanged", "[ssh_launch][fork]") {
   TempDir dir;
   std::string odd;
   for (int c = 1; c < 256; ++c) odd += static_cast<char>(c);
@@ -162,7 +162,7 @@ TEST_CASE("folder, environment and arguments arrive byte by byte", "[ssh_launch]
   const std::string rest = "secret\n" + odd;
   std::ofstream(dir.path("script"))
       << script_of({folder, {"ODD=" + odd, "v=1"}, program, {"", odd, "$(reboot)"}}) << rest;
-  // As a login shell would get it.
+  // As a login shell receives it.
   auto command = std::string(shell) + " -c \"$OBEY\" < '" + dir.path("script") + "'";
   ::setenv("OBEY", kRunStdinScript, 1);
   CHECK(::system(command.c_str()) == 0);
@@ -173,7 +173,7 @@ TEST_CASE("folder, environment and arguments arrive byte by byte", "[ssh_launch]
   CHECK(text_of(dir.path("stdin")) == rest);
 }
 
-TEST_CASE("a program that is not where it was here is looked up on PATH", "[ssh_launch][fork]") {
+TEST_CASE("a program that is missing at its path is looked up on PATH", "[ssh_launch][fork]") {
   TempDir dir;
   std::ofstream(dir.path("there"))
       << "#!/bin/sh\necho there \"$1\" > '" << dir.path("out") << "'\n";
@@ -185,7 +185,7 @@ TEST_CASE("a program that is not where it was here is looked up on PATH", "[ssh_
   CHECK(text_of(dir.path("out")) == "there x y\n");
 }
 
-TEST_CASE("the first agent that fails names the status", "[ssh_launch]") {
+TEST_CASE("the first agent that fails sets the status", "[ssh_launch]") {
   SshLaunchPolicy policy(3, 3);
   CHECK(policy.agent_exited({.code = 7}, true) == Step::stop_in_time);
   CHECK(policy.agent_exited({.code = 1}, false) == Step::stop_in_time);
@@ -195,33 +195,33 @@ TEST_CASE("the first agent that fails names the status", "[ssh_launch]") {
   CHECK(policy.status() == 7);
 }
 
-TEST_CASE("a host that ssh has lost ends a job that needs it", "[ssh_launch]") {
-  SECTION("with the status of nodes that cannot stay together") {
+TEST_CASE("a host whose ssh has failed ends a job that needs it", "[ssh_launch]") {
+  SECTION("with the status for lost nodes") {
     SshLaunchPolicy policy(2, 2);
     CHECK(policy.agent_exited({.code = 255}, true) == Step::stop_at_once);
     CHECK(policy.agent_exited({.code = 143}, true) == Step::stop_in_time);
     CHECK(policy.status() == 75);
   }
-  SECTION("but not one that can do without") {
+  SECTION("but not a job that can continue without it") {
     SshLaunchPolicy policy(3, 2);
     CHECK(policy.agent_exited({.signo = SIGKILL}, true) == Step::wait);
     CHECK(policy.agent_exited({}, true) == Step::wait);
     CHECK(policy.agent_exited({}, true) == Step::wait);
     CHECK(policy.status() == 0);
   }
-  SECTION("255 of an agent here is a status like any other") {
+  SECTION("status 255 of a local agent is a normal status") {
     SshLaunchPolicy policy(1, 1);
     CHECK(policy.agent_exited({.code = 255}, false) == Step::stop_in_time);
     CHECK(policy.status() == 255);
   }
 }
 
-TEST_CASE("an agent that never began is not waited for by the others", "[ssh_launch]") {
+TEST_CASE("the others do not wait for an agent that never started", "[ssh_launch]") {
   SshLaunchPolicy policy(2, 2);
   CHECK(policy.agent_exited({.code = GENERATE(2, 126, 127)}, true) == Step::stop_at_once);
 }
 
-TEST_CASE("a signal names the status unless the job has failed before", "[ssh_launch]") {
+TEST_CASE("a stop signal sets the status unless the job has failed before", "[ssh_launch]") {
   SshLaunchPolicy policy(2, 2);
   const bool failed = GENERATE(false, true);
   if (failed) policy.agent_exited({.code = 3}, true);

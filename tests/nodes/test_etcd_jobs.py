@@ -404,11 +404,11 @@ class Users(OverEtcd):
             self.assertIn(word, agent.err)
         return agent
 
-    def test_a_wrong_password_ends_at_once_and_is_not_shown(self):
+    def test_a_wrong_password_ends_the_agent_at_once_and_is_not_shown(self):
         agent = self.check_refused("rejected the user job", user="job", password="guessed")
         self.assertNotIn("guessed", agent.err)
 
-    def test_no_user_where_one_is_wanted_ends_at_once(self):
+    def test_a_missing_user_ends_the_agent_at_once(self):
         self.check_refused("requires a user and a password")
 
     def test_a_running_job_survives_the_loss_of_its_user_s_permission(self):

@@ -192,7 +192,7 @@ class SshLaunch(JobTest):
         self.assertIn("--nproc=2", job.out)
         self.assertEqual(list(self.dir.glob("ssh.*")), [])
 
-    def test_a_mistake_is_one_line_and_starts_nothing(self):
+    def test_a_usage_error_is_one_line_and_starts_nothing(self):
         for hosts, args, line in (("a\na slots=2\n", [], "hosts:2: a is already listed on line 1"),
                                   ("", [], "lists no host"),
                                   ("a\n", ["--nnodes=2"], "--nnodes 2: "),
@@ -269,7 +269,7 @@ class RealSsh(SshLaunch):
     test_an_agent_that_ignores_the_stop_is_killed_after_the_grace_period = None
     test_a_second_interrupt_does_not_wait = None
     test_no_process_outlives_the_command = None
-    test_a_mistake_is_one_line_and_starts_nothing = None
+    test_a_usage_error_is_one_line_and_starts_nothing = None
     test_an_agent_on_this_machine_is_started_without_ssh = None
 
     def test_the_folder_the_environment_and_the_secret_arrive_over_ssh(self):

@@ -129,9 +129,9 @@ class BadRecipes(trainer.TrainerTest):
 
     def test_batch_sizes_that_do_not_divide_are_rejected(self):
         """Before any file is opened, reported once by rank 0."""
-        message = "global_batch_size 10 is no multiple of 4 per device x 2 ranks = 8"
-        run = self.refused(2, message, "per_device_train_batch_size may be 1, 5",
-                           "global_batch_size may be 8 or 16", "first failure: rank 0",
+        message = "global_batch_size 10 is not a multiple of 4 per device x 2 ranks = 8"
+        run = self.refused(2, message, "possible per_device_train_batch_size: 1, 5",
+                           "possible global_batch_size: 8, 16", "first failure: rank 0",
                            global_batch_size=10, model_name_or_path="no-such-model")
         begins = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
         self.assertEqual(len(begins), 1, run.err)
@@ -160,7 +160,7 @@ class BadRecipes(trainer.TrainerTest):
         self.assertEqual(job.out.count("x 3 ranks x"), 1)
         recipe = self.recipe(global_batch_size=16, per_device_train_batch_size=4,
                              gradient_accumulation_steps=2)
-        self.assertIn("16 sequences a step = 4 per device x 2 ranks x 2 accumulation",
+        self.assertIn("16 sequences per step = 4 per device x 2 ranks x 2 accumulation",
                       self.check(0, recipe))
 
     def check(self, status, recipe, *options, **env):
@@ -198,7 +198,7 @@ class BadRecipes(trainer.TrainerTest):
                 self.assertNotIn("filesystem error", run.err)
 
     def test_unsupported_keys_are_rejected(self):
-        self.refused(2, "median needs every rank's gradients: zero_stage at most 1, not 2",
+        self.refused(2, "median requires zero_stage 0 or 1, not 2",
                      gradient_aggregation="median", zero_stage=2)
         self.refused(2, "load_in_8bit: is not supported: use load_in_4bit: true", use_peft=True,
                      load_in_8bit=True)

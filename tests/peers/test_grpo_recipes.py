@@ -231,7 +231,7 @@ class Mistakes(GrpoTest):
         self.assertLess(time.monotonic() - begin, 20 * trainer.SLOWER)
 
     def test_a_batch_that_is_not_a_multiple_of_the_group_is_rejected(self):
-        self.refused(2, "global_batch_size 20 is no multiple of num_generations 8; it may be ",
+        self.refused(2, "global_batch_size 20 is not a multiple of num_generations 8; possible ",
                      global_batch_size=20)
 
     def test_unsupported_keys_are_rejected(self):

@@ -213,7 +213,7 @@ class Roles(RewardModelTest):
         rows = [line.split() for line in text.split("Memory by role")[1].splitlines()]
         roles = {(row[0], " ".join(row[1:3])) for row in rows if row and row[0] in ("0", "1", "2")}
         for row in (("0", "the policy"), ("1", "the rollout"), ("1", "reward scorer"),
-                    ("2", "the reference"), ("2", "in all")):
+                    ("2", "the reference"), ("2", "in total")):
             self.assertIn(row, roles)
         self.assertNotIn(("0", "the reference"), roles)
         self.assertIn("for prompts of 100 tokens:", text)
@@ -230,7 +230,7 @@ class Roles(RewardModelTest):
         run = self.refused(2, "policy_gpus names 2 GPUs, the job has 3 ranks: start it with "
                               "--nproc 2", nproc=3, policy_gpus=[0, 1])
         self.assertEqual(self.error_lines(run), 1, run.err)
-        self.refused(2, "policy_gpus: need numbers of GPUs, each once", policy_gpus=[0, 0])
+        self.refused(2, "policy_gpus: need GPU numbers without repetition", policy_gpus=[0, 0])
         self.refused(2, "reward_gpu: need a number", reward_gpu=-1)
 
 
@@ -270,7 +270,7 @@ class MovingReference(RewardModelTest):
         self.assert_same_weights(elsewhere.weights(), whole.weights(), 1e-4)
 
     def test_recipes_without_a_movable_reference_are_rejected(self):
-        self.refused(2, "sync_ref_model: the reference of an adapter is the model without it",
+        self.refused(2, "sync_ref_model: with LoRA the reference is the model without the adapter",
                      use_peft=True)
         self.refused(2, "sync_ref_model: requires beta above 0", beta=0)
 
