@@ -113,11 +113,12 @@ rollout::GenerationSettings generation_settings(const train::GenerateCommand& co
 }
 
 // The text of a completion without the token or text that ended it.
-std::string text_of(const rollout::Completion& made, const rollout::Wanted& wanted) {
-  auto ids = std::span(made.tokens);
-  if (made.ended == rollout::Ended::by_token) ids = ids.first(ids.size() - 1);
-  auto text = wanted.text_of(ids);
-  if (made.ended != rollout::Ended::by_text) return text;
+std::string text_of(const rollout::Completion& completion,
+                    const rollout::GenerationSettings& settings) {
+  auto ids = std::span(completion.tokens);
+  if (completion.stop_reason == rollout::StopReason::stop_token) ids = ids.first(ids.size() - 1);
+  auto text = settings.text_of(ids);
+  if (completion.stop_reason != rollout::StopReason::stop_text) return text;
   std::size_t end = text.size();
   for (const auto& stop : settings.stop_texts) end = std::min(end, text.find(stop));
   return text.substr(0, end);
@@ -135,8 +136,9 @@ const char* name_of(rollout::StopReason reason) {
   return "length";
 }
 
-Json with_completions(Json row, const std::vector<rollout::Completion>& made,
-                      const rollout::Wanted& wanted, const train::GenerateCommand& command) {
+Json with_completions(Json row, const std::vector<rollout::Completion>& completions,
+                      const rollout::GenerationSettings& settings,
+                      const train::GenerateCommand& command) {
   const auto put = [&](const char* key, auto value_of) {
     Json all = Json::array();
     for (const auto& one : completions) all.push_back(value_of(one));
@@ -151,14 +153,16 @@ Json with_completions(Json row, const std::vector<rollout::Completion>& made,
 }
 
 // The output for one row.
-std::string output_of(const PromptRow& prompt_row, const std::vector<rollout::Completion>& made,
-                      const rollout::Wanted& wanted, const train::GenerateCommand& command) {
+std::string output_of(const PromptRow& prompt_row,
+                      const std::vector<rollout::Completion>& completions,
+                      const rollout::GenerationSettings& settings,
+                      const train::GenerateCommand& command) {
   std::string lines;
   if (command.input.empty() && !command.details) {
     for (const auto& one : completions) lines += text_of(one, settings) + "\n";
     return lines;
   }
-  const auto row = with_completions(prompt_row.row, made, wanted, command);
+  const auto row = with_completions(prompt_row.row, completions, settings, command);
   return row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -220,8 +224,8 @@ std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
   }
   return fmt::format(
       "read {} prompts of {} tokens in {:.2f} s; generated {} tokens in {:.2f} s: {:.0f}/s",
-      sum.prompts, sum.prompt_tokens, sum.reading, sum.tokens, sum.stepping,
-      sum.stepping > 0 ? static_cast<double>(sum.tokens) / sum.stepping : 0);
+      sum.prompts, sum.prompt_tokens, sum.prefill_seconds, sum.tokens, sum.decode_seconds,
+      sum.decode_seconds > 0 ? static_cast<double>(sum.tokens) / sum.decode_seconds : 0);
 }
 
 // Completes the prompts chunk by chunk: the ranks share the rows of a chunk round-robin, and rank 0
@@ -229,7 +233,7 @@ std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
 void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
                        const rollout::ModelOptions& options, const train::GenerateCommand& command,
                        comm::Comm& comm, std::ostream& out) {
-  const auto wanted = wanted_by(command, model.source);
+  const auto settings = generation_settings(command, model.source);
   rollout::Engine engine(model.source.config,
                          engine_options(rows, model.source.config, options, command),
                          *model.shards);
@@ -238,9 +242,9 @@ void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
   rollout::Engine::Counts counts;
   for (std::size_t first = 0; first < rows.size(); first += kChunk) {
     const auto count = std::min(kChunk, rows.size() - first);
-    std::vector<rollout::Prompt> prompts;
+    std::vector<rollout::Request> requests;
     for (auto i = first + rank; i < first + count; i += world) {
-      rollout::Prompt prompt{rows[i].tokens, {}};
+      rollout::Request request{rows[i].tokens, {}};
       for (std::int64_t n = 0; n < command.samples; ++n)
         request.seeds.push_back(rollout::derive_seed(rollout::derive_seed(command.seed, i),
                                                      static_cast<std::uint64_t>(n)));
@@ -249,8 +253,8 @@ void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
     const auto completions = engine.generate(requests, settings);
     counts += engine.counts();
     std::vector<std::string> mine;
-    for (std::size_t i = 0; i < made.size(); ++i)
-      mine.push_back(output_of(rows[first + rank + i * world], made[i], wanted, command));
+    for (std::size_t i = 0; i < completions.size(); ++i)
+      mine.push_back(output_of(rows[first + rank + i * world], completions[i], settings, command));
     const auto lines = collect_rows(comm, std::move(mine), count);
     if (rank != 0) continue;
     for (const auto& line : lines) out << line;

@@ -87,8 +87,8 @@ std::string CompletionsLog::table(const Generation& generation,
   const auto count = std::min(static_cast<std::size_t>(shown_), generation.completions.size());
   for (std::size_t i = 0; i < count; ++i) {
     const auto& completion = generation.completions[i];
-    rows.push_back({data::shown(prompts[completion.prompt].text, kShownText),
-                    data::shown(completion.text, kShownText)});
+    rows.push_back({data::printable(prompts[completion.prompt].text, kShownText),
+                    data::printable(completion.text, kShownText)});
     for (const auto& reward : completion.rewards)
       rows.back().push_back(reward ? fmt::format("{:.3g}", *reward) : "-");
     rows.back().push_back(fmt::format("{:.3g}", completion.advantage));
