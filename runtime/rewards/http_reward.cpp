@@ -36,7 +36,7 @@ class Http : public ScoringEndpoint {
   std::string post(const std::string& line, Deadline deadline) const {
     http::Response answer;
     try {
-      answer = http::send(address_, {.path = address_.path, .body = line}, deadline);
+      answer = http::send_request(address_, {.path = address_.path, .body = line}, deadline);
     } catch (const http::TimedOut& e) {
       throw std::runtime_error(fmt::format("{} (reward_timeout)", e.what()));
     }

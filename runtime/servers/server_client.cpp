@@ -44,7 +44,7 @@ ServerClient::ServerClient(http::Address server, RetryPolicy retry)
 }
 
 http::Response ServerClient::get_once(const std::string& path, milliseconds limit) const {
-  return http::send(server_, {.path = prefix_ + path, .post = false}, after(limit));
+  return http::send_request(server_, {.path = prefix_ + path, .post = false}, after(limit));
 }
 
 http::Response ServerClient::get(const std::string& path, milliseconds limit) const {
@@ -62,7 +62,7 @@ http::Response ServerClient::send(const http::Request& request, const std::strin
   const auto end = after(limit);  // of all tries together
   for (int left = retry_.tries - 1;; --left) {
     try {
-      auto answer = http::send(server_, request, end);
+      auto answer = http::send_request(server_, request, end);
       if (left == 0 || !is_transient(answer.status)) return answer;
     } catch (const http::TimedOut&) {
       throw std::runtime_error(

@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
         n.decode_seconds, n.steps, static_cast<double>(n.tokens) / n.decode_seconds,
         static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
   }
-  const rollout::WholeWeights weights(config, shards);
+  const rollout::GatheredWeights weights(config, shards);
   Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).print();
   comm->close();
   return 0;

@@ -39,8 +39,8 @@ std::vector<rollout::Request> make_requests(long vocabulary) {
 }
 
 // Prompts and completions, concatenated. The target tokens are those of the completions.
-data::Batch lay_out(const std::vector<rollout::Prompt>& prompts,
-                    const std::vector<std::vector<rollout::Completion>>& made) {
+data::Batch batch_of(const std::vector<rollout::Request>& requests,
+                     const std::vector<std::vector<rollout::Completion>>& completions) {
   data::Batch batch;
   for (std::size_t p = 0; p < requests.size(); ++p)
     for (const auto& one : completions[p]) {
