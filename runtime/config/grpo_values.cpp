@@ -20,14 +20,14 @@ auto read(const GrpoValues& values, std::string_view key, To to)
   try {
     return to(value);
   } catch (const std::runtime_error& e) {
-    if (!values.said(key)) return {};
+    if (!values.is_set(key)) return {};
     throw std::runtime_error(fmt::format("{}: {}", key, e.what()));
   }
 }
 
 }  // namespace
 
-bool GrpoValues::said(std::string_view key) const {
+bool GrpoValues::is_set(std::string_view key) const {
   return config_.grpo.count(std::string(key)) > 0;
 }
 

@@ -18,7 +18,7 @@ class GrpoValues {
  public:
   explicit GrpoValues(const TrainConfig& config) : config_(config) {}
 
-  bool said(std::string_view key) const;  // whether the recipe sets the key
+  bool is_set(std::string_view key) const;  // whether the recipe sets the key
   bool flag(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<std::int64_t> whole(std::string_view key) const;

@@ -54,7 +54,7 @@ LossSettings loss_settings(const train::TrainConfig& config) {
       values.choice("vllm_importance_sampling_mode", train::sampler_corrections());
   // VESPO's weight uses per-token corrections. A sequence mode set explicitly is rejected
   // elsewhere.
-  if (settings.type == LossType::vespo && !values.said("vllm_importance_sampling_mode"))
+  if (settings.type == LossType::vespo && !values.is_set("vllm_importance_sampling_mode"))
     settings.correction = train::SamplerCorrection::token_mask;
   settings.sampler_clip_max = values.number("vllm_importance_sampling_clip_max");
   settings.sampler_clip_min = values.number("vllm_importance_sampling_clip_min");

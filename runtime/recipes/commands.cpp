@@ -74,10 +74,11 @@ std::string plan_of_roles(train::PlanRequest request) {
   const auto memory = role_memory(roles);
   auto text =
       train::plan_text(request) +
-      fmt::format("\nMemory by role, for prompts of {} tokens{}:\n\n{}", prompt,
-                  values.said("max_prompt_length") ? "" : " (set max_prompt_length to change this)",
-                  role_table(memory));
-  if (const auto lack = lack_of_memory(roles, memory)) text += fmt::format("\n{}\n", *lack);
+      fmt::format(
+          "\nMemory by role, for prompts of {} tokens{}:\n\n{}", prompt,
+          values.is_set("max_prompt_length") ? "" : " (set max_prompt_length to change this)",
+          role_table(memory));
+  if (const auto lack = memory_error(roles, memory)) text += fmt::format("\n{}\n", *lack);
   return text;
 }
 

@@ -34,7 +34,7 @@ void GrpoTrainer::reserve_memory(std::int64_t longest_prompt) {
   // All ranks reserve the same amount.
   const auto roles = role_memory(role_request());
   for (const auto gpu : roles_.policy)
-    reserved_bytes_ = std::max(reserved_bytes_, held_beside_policy(roles, gpu));
+    reserved_bytes_ = std::max(reserved_bytes_, held_by_other_roles(roles, gpu));
 }
 
 // Called after the learner is built, when the free memory is known.
@@ -43,10 +43,10 @@ void GrpoTrainer::account_for_roles() {
   const auto roles = role_memory(request);
   notes_.push_back("memory by role\n" +
                    role_table(roles, roles_.named || device_.is_cuda() ? "GPU" : "rank"));
-  sequences_ = sequences_at_a_time(roles);
-  if (const auto lack = lack_of_memory(request, roles)) throw train::RecipeError({*lack});
+  sequences_ = concurrent_sequences(roles);
+  if (const auto lack = memory_error(request, roles)) throw train::RecipeError({*lack});
   if (gpu_bytes_ > 0)
-    planned_bytes_ = peak_of(roles, roles_.policy[static_cast<std::size_t>(contract_.rank)]);
+    planned_bytes_ = peak_bytes(roles, roles_.policy[static_cast<std::size_t>(contract_.rank)]);
 }
 
 }  // namespace mgpu::rl

@@ -114,7 +114,7 @@ void GrpoTrainer::open_rewards() {
     throw std::runtime_error(fmt::format("reward_funcs names {} twice", *twice));
   reward_weights_ = reward_weights(config_);
   if (!functions.empty()) rewards_ = rewards::make_rewards(functions, settings);
-  if (GrpoValues(config_).said("reward_gpu") && reward_sources_.empty())
+  if (GrpoValues(config_).is_set("reward_gpu") && reward_sources_.empty())
     notes_.push_back(
         "reward_gpu has no effect: no reward is a model, and reward functions need no GPU");
 }
@@ -142,7 +142,7 @@ void GrpoTrainer::open_server() {
   const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
   std::vector<std::int64_t> gpus{device_.index()};
   for (const auto* role : {&roles_.reference, &roles_.reward})
-    if (role->held() && role->holder == comm_->rank()) gpus.push_back(*role->gpu);
+    if (role->has_own_gpu() && role->holder == comm_->rank()) gpus.push_back(*role->gpu);
   server_ = std::make_unique<Server>(
       config_, contract_,
       Server::Requirements{longest, generation_settings(config_).max_tokens, new_rows, gpus},

@@ -8,14 +8,14 @@ namespace mgpu::rl {
 namespace {
 
 at::Device device_of(const train::Role& role, at::Device own) {
-  if (!role.held() || !own.is_cuda()) return own;
+  if (!role.has_own_gpu() || !own.is_cuda()) return own;
   return {at::kCUDA, static_cast<c10::DeviceIndex>(*role.gpu)};
 }
 
 }  // namespace
 
 Placement::Placement(const train::Role& role, at::Device own, comm::Comm& comm)
-    : resident_(role.held()),
+    : resident_(role.has_own_gpu()),
       local_(!resident_ || comm.rank() == role.holder),
       resident_rank_(role.holder),
       device_(device_of(role, own)),

@@ -165,7 +165,7 @@ rewards::Settings reward_settings(const train::TrainConfig& config) {
   const GrpoValues values(config);
   nlohmann::json given = nlohmann::json::object();
   for (const char* key : kRewardKeys)
-    if (values.said(key)) given[key] = nlohmann::json(json_of(values.node(key)));
+    if (values.is_set(key)) given[key] = nlohmann::json(json_of(values.node(key)));
   return rewards::read_settings(given);
 }
 
@@ -181,7 +181,7 @@ std::vector<std::string> reward_names(const train::TrainConfig& config) {
 std::vector<double> reward_weights(const train::TrainConfig& config) {
   const auto names = reward_names(config).size();
   const GrpoValues values(config);
-  if (!values.said("reward_weights")) return std::vector<double>(names, 1.0);
+  if (!values.is_set("reward_weights")) return std::vector<double>(names, 1.0);
   const auto node = values.node("reward_weights");
   std::vector<double> weights;
   for (const auto& item : node.is_list() ? node.items : std::vector<YamlNode>{node})
@@ -197,7 +197,7 @@ PromptOptions prompt_options(const train::TrainConfig& config) {
   PromptOptions options;
   options.column = values.text("dataset_prompt_column");
   options.system_prompt = values.text("system_prompt");
-  if (values.said("chat_template_kwargs"))
+  if (values.is_set("chat_template_kwargs"))
     options.template_extra = json_of(values.node("chat_template_kwargs"));
   options.longest = values.whole("max_prompt_length").value_or(0);
   options.skip_bad_rows = config.on_bad_row == train::BadRow::skip;

@@ -21,7 +21,7 @@ constexpr const char* kFolder = "training_state_reference";
 // trains more than adapters.
 bool needs_copy(const train::TrainConfig& config,
                 const std::optional<train::AdapterSource>& adapter, const train::Role& role) {
-  return !config.use_peft || adapter || !config.lora_modules_to_save.empty() || role.held();
+  return !config.use_peft || adapter || !config.lora_modules_to_save.empty() || role.has_own_gpu();
 }
 
 model::TransformerOptions frozen(model::TransformerOptions options, bool copy, at::Device device) {

@@ -97,7 +97,7 @@ class RoleAccounting {
     const auto& config = request_.config;
     if (GrpoValues(config).number("beta").value_or(0) == 0) return;
     const auto& role = request_.roles.reference;
-    const bool copy = role.held() || !config.use_peft || !config.adapter_path.empty() ||
+    const bool copy = role.has_own_gpu() || !config.use_peft || !config.adapter_path.empty() ||
                       !config.lora_modules_to_save.empty();
     const auto weights = copy ? weights_of(request_.model, config, config.load_in_4bit) : 0;
     frozen(role, kReference, "scoring", weights,
@@ -152,7 +152,7 @@ class RoleAccounting {
   // A frozen model. If it is sharded, its weights are gathered while it is active.
   void frozen(const Role& role, const std::string& name, const char* work, std::int64_t weights,
               std::int64_t reads) {
-    if (role.held()) {
+    if (role.has_own_gpu()) {
       add({*role.gpu, name, work, weights, reads});
       return;
     }
@@ -178,7 +178,7 @@ std::vector<RoleMemory> role_memory(const RoleRequest& request) {
   return accounting.take();
 }
 
-std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+std::int64_t peak_bytes(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
   std::int64_t holds = 0, most = 0;
   for (const auto& role : roles) {
     if (role.gpu != gpu) continue;
@@ -188,13 +188,13 @@ std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
   return holds + most;
 }
 
-std::int64_t sequences_at_a_time(const std::vector<RoleMemory>& roles) {
+std::int64_t concurrent_sequences(const std::vector<RoleMemory>& roles) {
   std::int64_t sequences = 0;
   for (const auto& role : roles) sequences = std::max(sequences, role.sequences);
   return sequences;
 }
 
-std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
+std::int64_t held_by_other_roles(const std::vector<RoleMemory>& roles, std::int64_t gpu) {
   std::int64_t holds = 0;
   for (const auto& role : roles)
     if (role.gpu == gpu && role.role != kPolicy) holds += role.holds;
@@ -202,7 +202,7 @@ std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64
 }
 
 std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
-  return static_cast<std::int64_t>(static_cast<double>(peak_of(roles, gpu)) * kMargin) +
+  return static_cast<std::int64_t>(static_cast<double>(peak_bytes(roles, gpu)) * kMargin) +
          outside(ranks);
 }
 

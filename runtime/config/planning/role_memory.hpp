@@ -49,14 +49,14 @@ struct RoleMemory {
 std::vector<RoleMemory> role_memory(const RoleRequest& request);
 
 // The sum of what all roles of a GPU hold, plus the largest additional need of one role.
-std::int64_t peak_of(const std::vector<RoleMemory>& roles, std::int64_t gpu);
+std::int64_t peak_bytes(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 // The same including memory outside the allocator and a margin for fragmentation.
 std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks);
 // The sum of what the roles other than the policy hold on a GPU.
-std::int64_t held_beside_policy(const std::vector<RoleMemory>& roles, std::int64_t gpu);
+std::int64_t held_by_other_roles(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 
 // How many completions an engine may generate concurrently.
-std::int64_t sequences_at_a_time(const std::vector<RoleMemory>& roles);
+std::int64_t concurrent_sequences(const std::vector<RoleMemory>& roles);
 
 // A table of what each role holds and needs in addition, with the total of each GPU. Equal GPUs
 // share their rows. `place` is the heading of the first column.
@@ -64,7 +64,7 @@ std::string role_table(const std::vector<RoleMemory>& roles, const std::string& 
 
 // An error message if the job does not fit: the first GPU with too little memory, the role that
 // needs most there, and what to change. Empty if everything fits or the GPU's memory is unknown.
-std::optional<std::string> lack_of_memory(const RoleRequest& request,
-                                          const std::vector<RoleMemory>& roles);
+std::optional<std::string> memory_error(const RoleRequest& request,
+                                        const std::vector<RoleMemory>& roles);
 
 }  // namespace mgpu::train

@@ -73,11 +73,11 @@ std::string remedy(const RoleRequest& request, const RoleMemory& role) {
   const bool reference = role.role == kReference;
   const auto& place = reference ? request.roles.reference : request.roles.reward;
   const char* key = reference ? "reference_gpu" : "reward_gpu";
-  const auto elsewhere = place.held() ? fmt::format(
-                                            "another {}, or leave it out to shard the model "
-                                            "over all ranks",
-                                            key)
-                                      : fmt::format("a separate GPU in {}", key);
+  const auto elsewhere = place.has_own_gpu() ? fmt::format(
+                                                   "another {}, or leave it out to shard the model "
+                                                   "over all ranks",
+                                                   key)
+                                             : fmt::format("a separate GPU in {}", key);
   return elsewhere + (reference ? config.use_peft ? ""
                                                   : ", or use_peft: true, which needs no "
                                                     "copy for the reference"
@@ -106,13 +106,13 @@ std::string role_table(const std::vector<RoleMemory>& roles, const std::string& 
         rows.push_back(
             {where, role.role, amount(role.holds), "+ " + amount(role.at_work), role.work});
     rows.push_back(
-        {where, "in total", amount(peak_of(roles, group.front())), "", "one role at a time"});
+        {where, "in total", amount(peak_bytes(roles, group.front())), "", "one role at a time"});
   }
   return rendezvous::text_table(rows);
 }
 
-std::optional<std::string> lack_of_memory(const RoleRequest& request,
-                                          const std::vector<RoleMemory>& roles) {
+std::optional<std::string> memory_error(const RoleRequest& request,
+                                        const std::vector<RoleMemory>& roles) {
   if (request.gpu_bytes == 0) return {};
   const auto ranks = static_cast<std::int64_t>(request.roles.policy.size());
   for (const auto gpu : gpus_of(roles)) {
@@ -124,7 +124,7 @@ std::optional<std::string> lack_of_memory(const RoleRequest& request,
         "try {}",
         gpu, gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
         remedy(request, most));
-    if (const GrpoValues values(request.config); !values.said("num_generations")) {
+    if (const GrpoValues values(request.config); !values.is_set("num_generations")) {
       const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
       const auto preset = preset_for(total);
       text += fmt::format(

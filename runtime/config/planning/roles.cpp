@@ -18,7 +18,7 @@ namespace {
 }
 
 std::vector<std::int64_t> policy_gpus(const GrpoValues& values) {
-  if (!values.said("policy_gpus")) return {};
+  if (!values.is_set("policy_gpus")) return {};
   const auto node = values.node("policy_gpus");
   return is_null(node) ? std::vector<std::int64_t>() : to_gpus(node);
 }
@@ -79,7 +79,7 @@ void check_gpus(const Roles& roles, std::int64_t found) {
                       fitting < ranks ? fmt::format(" with --nproc {}", fitting) : ""));
   const auto last = std::max<std::int64_t>(0, found - 1);
   const auto require_role = [&](const char* key, const Role& role) {
-    if (role.held())
+    if (role.has_own_gpu())
       require(fmt::format("{} {}", key, *role.gpu), *role.gpu, fmt::format("{}: {}", key, last));
   };
   require_role("reference_gpu", roles.reference);

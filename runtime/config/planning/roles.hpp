@@ -15,7 +15,7 @@ struct Role {
   std::optional<std::int64_t> gpu;  // number of the GPU on its node; empty: all ranks
   int holder = 0;                   // the rank that computes with it, if it has its own GPU
 
-  bool held() const { return gpu.has_value(); }
+  bool has_own_gpu() const { return gpu.has_value(); }
   friend bool operator==(const Role&, const Role&) = default;
 };
 

@@ -86,7 +86,7 @@ TEST_CASE("every GPU of the policy has the rollout and a share of the sharded mo
     CHECK(find(roles, gpu, "the reference")->holds == model_bytes() / 2);
     CHECK(find(roles, gpu, "the reference")->at_work > model_bytes());
     CHECK(find(roles, gpu, "reward rm")->holds == model_bytes() / 2);
-    CHECK(held_beside_policy(roles, gpu) == model_bytes());
+    CHECK(held_by_other_roles(roles, gpu) == model_bytes());
   }
   const auto table = role_table(roles);
   CHECK_THAT(table, Contains("reward rm"));
@@ -101,8 +101,8 @@ TEST_CASE("a role with its own GPU is whole there and nowhere else") {
   CHECK(find(roles, 2, "the reference")->holds == model_bytes());
   CHECK(find(roles, 2, "the policy") == nullptr);
   CHECK(find(roles, 1, "reward rm")->holds == model_bytes());
-  CHECK(held_beside_policy(roles, 0) == 0);
-  CHECK(peak_of(roles, 2) == model_bytes() + find(roles, 2, "the reference")->at_work);
+  CHECK(held_by_other_roles(roles, 0) == 0);
+  CHECK(peak_bytes(roles, 2) == model_bytes() + find(roles, 2, "the reference")->at_work);
 }
 
 TEST_CASE("the peak of a GPU is what all roles hold plus the largest active role") {
@@ -112,7 +112,7 @@ TEST_CASE("the peak of a GPU is what all roles hold plus the largest active role
     holds += role.holds;
     most = std::max(most, role.at_work);
   }
-  CHECK(peak_of(roles, 0) == holds + most);
+  CHECK(peak_bytes(roles, 0) == holds + most);
 }
 
 TEST_CASE("a reference that is the policy without its adapter holds no memory") {
@@ -124,7 +124,7 @@ TEST_CASE("a reference that is the policy without its adapter holds no memory") 
 
 TEST_CASE("an error about memory names the role, its need and what to change") {
   const auto lack = [](RoleRequest request) {
-    return lack_of_memory(request, role_memory(request)).value_or("");
+    return memory_error(request, role_memory(request)).value_or("");
   };
   CHECK(lack(request_of("beta: 0.1\n", 1)).empty());
   CHECK(lack(request_of("beta: 0.1\n", 1, 80 * kGiB)).empty());
@@ -160,8 +160,8 @@ TEST_CASE("as many completions are generated concurrently as fit") {
         "lora_r: 8\nnum_generations: 256\nper_device_train_batch_size: 1\n" + keys, 1, gpu_bytes);
     request.config.max_length = 4096;
     const auto roles = role_memory(request);
-    CHECK_FALSE(lack_of_memory(request, roles));
-    return sequences_at_a_time(roles);
+    CHECK_FALSE(memory_error(request, roles));
+    return concurrent_sequences(roles);
   };
   CHECK(sequences("", 0) == 256);
   CHECK(sequences("", 80 * kGiB) == 256);
@@ -176,7 +176,7 @@ TEST_CASE("an error about memory suggests usual batch sizes if the recipe sets n
   const auto error_for = [](std::int64_t ranks, std::int64_t gpu_bytes) {
     auto request = request_of("", ranks, gpu_bytes);
     request.model.layers = 400;
-    return lack_of_memory(request, role_memory(request)).value();
+    return memory_error(request, role_memory(request)).value();
   };
   CHECK_THAT(error_for(3, 16 * kGiB),
              Contains("guides recommend for 48 GiB in total "

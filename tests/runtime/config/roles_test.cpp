@@ -31,8 +31,8 @@ TEST_CASE("without keys rank i has GPU i and all ranks share the roles") {
   const auto roles = plan_roles(recipe(""), 3);
   CHECK_FALSE(roles.named);
   CHECK(roles.policy == std::vector<std::int64_t>{0, 1, 2});
-  CHECK_FALSE(roles.reference.held());
-  CHECK_FALSE(roles.reward.held());
+  CHECK_FALSE(roles.reference.has_own_gpu());
+  CHECK_FALSE(roles.reward.has_own_gpu());
   CHECK(refusal("", 4, 1).empty());
 }
 
