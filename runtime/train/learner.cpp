@@ -55,7 +55,7 @@ double Learner::loss_scale(const data::StepBatches& batches) const {
   const double own = static_cast<double>(std::max<std::int64_t>(1, own_target_tokens(batches)));
   if (options_.sum_over_ranks || options_.shards.reduce == parallel::Reduce::median) return 1 / own;
   const auto voters =
-      std::count_if(batches.target_tokens_of.begin(), batches.target_tokens_of.end(),
+      std::count_if(batches.rank_target_tokens.begin(), batches.rank_target_tokens.end(),
                     [](std::int64_t target_tokens) { return target_tokens > 0; });
   return 1 / (own * static_cast<double>(std::max<std::int64_t>(1, voters)));
 }
@@ -64,7 +64,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
                          const Requests& requests) {
   if (options_.shards.reduce == parallel::Reduce::median) {
     std::vector<bool> voters;
-    for (const auto target_tokens : batches.target_tokens_of) voters.push_back(target_tokens > 0);
+    for (const auto target_tokens : batches.rank_target_tokens) voters.push_back(target_tokens > 0);
     shards_.set_voters(std::move(voters));
   }
   const double scale = loss_scale(batches);
