@@ -119,7 +119,7 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
   const std::vector<Case> cases = {
       {{"--nnodes=2", "--node-rank=2", "--master-addr=h"},
        "--node-rank 2 is out of range: --nnodes 2 has node ranks 0 to 1"},
-      {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: a job whose size"},
+      {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: an elastic job needs"},
       {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "set the rendezvous endpoint with --rdzv-endpoint"},
       {with("join_timout=3"), "unknown key; did you mean join_timeout?"},
       {with("qwertz=3"), "--rdzv-conf qwertz: unknown key"},

@@ -75,7 +75,7 @@ TEST_CASE("a worker requires only the six variables that it needs to join", "[co
     CAPTURE(name);
     auto fewer = least;
     fewer.erase(name);
-    CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set and ") &&
+    CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set although ") &&
                                        Contains(" is; start this program with mgpu-run"));
     fewer[name] = "";
     CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set"));

@@ -105,7 +105,7 @@ TEST_CASE("a peer cannot make the parser buffer more than the limits", "[etcd]")
     ResponseParser parser;
     parser.feed("HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n");
     for (int i = 0; i < 4; ++i) parser.feed(much);
-    CHECK_THROWS_WITH(parser.feed(much), "its answer is too long");
+    CHECK_THROWS_WITH(parser.feed(much), "its HTTP response is too long");
   }
   SECTION("in a chunk's extension") {
     ResponseParser parser;

@@ -51,7 +51,7 @@ TEST_CASE("a password in an endpoint is rejected and not printed", "[etcd]") {
     FAIL("it was taken");
   } catch (const std::runtime_error& error) {
     CHECK(std::string(error.what()).find("secret") == std::string::npos);
-    CHECK_THAT(error.what(), Catch::Matchers::Contains("user and password as options"));
+    CHECK_THAT(error.what(), Catch::Matchers::Contains("set user and password with --rdzv-conf"));
   }
 }
 
