@@ -152,5 +152,5 @@ TEST_CASE("a plan that cannot be written is rejected with the tensor's name", "[
   CHECK_THROWS_WITH(plan({{"a", DType::u8, {1}}, {"a", DType::u8, {1}}}), Contains("'a'"));
   CHECK_THROWS_WITH(plan({{"a", DType::f32, {INT64_MAX, 4}}}), Contains("invalid shape"));
   CHECK_THROWS_WITH(plan({{"a\xff", DType::u8, {1}}}), Contains("not UTF-8"));
-  CHECK_THROWS_WITH(plan({{"__metadata__", DType::u8, {1}}}), Contains("taken"));
+  CHECK_THROWS_WITH(plan({{"__metadata__", DType::u8, {1}}}), Contains("already used"));
 }
