@@ -16,7 +16,8 @@ set(mgpu_headers_asio ${mgpu_headers_base} <boost/asio/io_context.hpp> <boost/as
 set(mgpu_headers_torch ${mgpu_headers_base} <ATen/core/Tensor.h> <ATen/ops/empty.h>
   <ATen/ops/zeros.h> <ATen/ops/from_blob.h> <ATen/Context.h> <c10/core/DeviceGuard.h>)
 set(mgpu_headers_test ${mgpu_headers_base} "${CMAKE_SOURCE_DIR}/tests/support/catch.hpp")
-set(mgpu_headers_torch_test ${mgpu_headers_torch} "${CMAKE_SOURCE_DIR}/tests/support/catch.hpp")
+# Without Catch2: c10 defines CHECK too, and the last definition wins, which must be that of Catch2.
+set(mgpu_headers_torch_test ${mgpu_headers_torch})
 set(mgpu_headers_fuzz ${mgpu_headers_base})
 
 # Defines the set `kind` on its first use: a target with these libraries and no other flags.
