@@ -36,9 +36,10 @@ std::vector<KeySpec> model_keys() {
        .aliases = {"stage", "rl"},
        .field = shown_as(
            [](const TrainConfig& c) { return std::string(c.task == Task::grpo ? "grpo" : "sft"); }),
-       .help = "training method: supervised fine-tuning or GRPO",
+       .help = "training method: sft (or pt): supervised fine-tuning; grpo: GRPO; gspo: GRPO with "
+               "importance_sampling_level: sequence and loss_type: grpo",
        .initial = "grpo if reward_funcs or num_generations is set, else sft",
-       .value = "sft|grpo"},
+       .value = "sft|pt|grpo|gspo"},
       {.name = "model_name_or_path",
        .aliases = {"base_model", "model_name", "model", "model_id", "policy_model", "model_path"},
        .field = text(&C::model_name_or_path),
@@ -132,7 +133,7 @@ std::vector<KeySpec> data_keys() {
       {.name = "eval_packing",
        .aliases = {"eval_sample_packing"},
        .field = flag(&C::eval_packing),
-       .help = "the same for evaluation",
+       .help = "the same for evaluation (accepted, no effect yet)",
        .initial = "same as packing",
        .task = KeyTask::sft},
       {.name = "packing_strategy",

@@ -80,11 +80,10 @@ void best_model_checks(Reading& reading) {
   const double times = config.save_steps / every;
   const bool same_unit = (config.save_steps < 1) == (every < 1);
   if (!same_unit || times < 1 || std::abs(times - std::round(times)) > 1e-9)
-    error_at_first(
-        reading, {"save_steps", "load_best_model_at_end"},
-        fmt::format("load_best_model_at_end requires a checkpoint at every evaluation: save_steps "
-                    "{} must be a multiple of eval_steps {}",
-                    shown_number(config.save_steps), shown_number(every)));
+    error_at_first(reading, {"save_steps", "load_best_model_at_end"},
+                   fmt::format("load_best_model_at_end requires an evaluation at every checkpoint: "
+                               "save_steps {} must be a multiple of eval_steps {}",
+                               shown_number(config.save_steps), shown_number(every)));
 }
 
 void model_checks(Reading& reading) {
