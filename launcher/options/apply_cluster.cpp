@@ -26,7 +26,7 @@ void fill_nodes(Options& o) {
     throw UsageError(fmt::format("node rank {} (from {}) is out of range: --nnodes is {}",
                                  *c.node_rank, name_of(c.kind), o.max_nodes));
   o.node_rank = *c.node_rank;
-  o.given.insert("node-rank");
+  o.given["node-rank"] = {"--node-rank", " ", std::to_string(o.node_rank)};
 }
 
 [[noreturn]] void throw_missing_address(Kind kind) {
