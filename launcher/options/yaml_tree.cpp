@@ -141,8 +141,9 @@ class TreeBuilder : public YAML::EventHandler {
 // Reads at most kMostBytes + 1 bytes or a little more, enough to detect a file that is too large.
 std::string read_limited(const std::string& path, const Origin& origin) {
   const auto fail = [&] {
+    const auto why = error_text(errno);
     const auto by = origin.name.empty() ? "" : origin.name + ": ";
-    throw UsageError(fmt::format("{}cannot read {}: {}", by, shown(path, 300), error_text(errno)));
+    throw UsageError(fmt::format("{}cannot read {}: {}", by, shown(path, 300), why));
   };
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) fail();
