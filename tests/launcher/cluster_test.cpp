@@ -163,7 +163,8 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
                                        {"SLURM_STEP_NUM_NODES", "3"},
                                        {"SLURM_STEP_NUM_TASKS", "3"},
                                        {"SLURM_STEP_NODELIST", "n[1-3]"}})),
-                    "node rank 2 (from Slurm) is out of range: --nnodes is 2");
+                    "node rank 2 (from Slurm) is out of range: --nnodes is 2; raise it, or start "
+                    "mgpu-run on 2 nodes only");
 }
 
 TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
