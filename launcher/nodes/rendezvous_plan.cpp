@@ -55,8 +55,14 @@ class Conf {
     }
   }
 
+  // An error about one setting.
   [[noreturn]] void fail(const std::string& what) const {
     throw UsageError(origin_.name + origin_.joint + what);
+  }
+
+  // An error about several settings.
+  [[noreturn]] void fail_together(const std::string& what) const {
+    throw UsageError(fmt::format("{}: {}", origin_.name, what));
   }
 
   std::optional<LeaderTime> seconds(const std::string& key) const {
@@ -118,11 +124,13 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
         1);
     const auto each = interval.value_or(std::chrono::seconds(5));
     if (std::chrono::duration<double>(each).count() * static_cast<double>(times) > kYear)
-      conf.fail("keep_alive_interval times keep_alive_max_attempt is more than a year; lower one");
+      conf.fail_together(
+          "keep_alive_interval times keep_alive_max_attempt is more than a year; lower one of "
+          "them");
     rules.keep_alive = each * times;
   }
   if (rules.keep_alive < std::chrono::milliseconds(500))
-    conf.fail(
+    conf.fail_together(
         "keep_alive_interval times keep_alive_max_attempt is less than 0.5 s; raise one of them");
   rules.grace = options.grace;
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);

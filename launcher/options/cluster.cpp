@@ -116,7 +116,7 @@ void check_one_task_a_node(Reader& read) {
 [[noreturn]] void throw_missing_in_step(const char* name) {
   throw UsageError(
       fmt::format("SLURM_STEP_ID is set but {} is not; start mgpu-run with srun, or use "
-                  "--standalone to ignore Slurm",
+                  "--standalone for a job on this node only",
                   name));
 }
 

@@ -433,7 +433,7 @@ MACHINE = [
          machine=FAKE_GPUS),
     Case("MGPU_NPROC: more ranks than GPUs", PROGRAM, ("MGPU_NPROC", "4", "2"), machine=FAKE_GPUS,
          env={"MGPU_NPROC": "4"}),
-    Case("a GPU with a newline", ("--gpus", "GPU-\n", *PROGRAM), ("--gpus", "GPU-?"),
+    Case("a GPU with a newline", ("--gpus", "GPU-\n5", *PROGRAM), ("--gpus", "GPU-?5"),
          machine=FAKE_GPUS),
     Case("more ranks than GPUs", ("--nproc", "4", *PROGRAM),
          ("--nproc", "4", "2", "--oversubscribe", "CUDA_VISIBLE_DEVICES="), machine=FAKE_GPUS),

@@ -145,7 +145,7 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
        "its own job"},
       {without(kStep, "SLURM_NODEID"),
        "SLURM_STEP_ID is set but SLURM_NODEID is not; start mgpu-run with srun, or use "
-       "--standalone to ignore Slurm"},
+       "--standalone for a job on this node only"},
       {with(kStep, {{"SLURM_NODEID", "2"}}),
        "SLURM_NODEID=2 is out of range: SLURM_STEP_NUM_NODES=2 has node ranks 0 to 1"},
       {with(kStep, {{"SLURM_STEP_NUM_NODES", "0"}, {"SLURM_STEP_NUM_TASKS", "0"}}),
