@@ -10,8 +10,11 @@
 #include <fmt/format.h>
 
 #include "launcher/options/options.hpp"
+#include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
+
+using rendezvous::shown;
 namespace {
 
 std::string_view trimmed(std::string_view text) {
@@ -100,12 +103,16 @@ VisibleGpu chosen_gpu(const std::string& name, const std::vector<Gpu>& gpus) {
     const auto found = with_uuid(name, gpus);
     if (found.size() == 1) return {name, found.front()};
     throw UsageError(
-        fmt::format("--gpus {}: {} GPUs have a UUID with this prefix; see `mgpu-run devices`", name,
-                    found.size()));
+        found.empty()
+            ? fmt::format("--gpus {}: no GPU has a UUID with this prefix; see `mgpu-run devices`",
+                          shown(name))
+            : fmt::format("--gpus {}: {} GPUs have a UUID with this prefix; write more of the UUID",
+                          shown(name), found.size()));
   }
   const auto index = is_number(name) ? leading_number(name) : std::nullopt;
   if (!index || *index >= static_cast<int>(gpus.size()))
-    throw UsageError(fmt::format("--gpus {}: {}", name, describe_gpus(gpus)));
+    throw UsageError(
+        fmt::format("--gpus {}: {}; see `mgpu-run devices`", shown(name), describe_gpus(gpus)));
   return {std::to_string(*index), *index};
 }
 
@@ -169,7 +176,8 @@ std::vector<VisibleGpu> chosen_gpus(const std::vector<std::string>& wanted,
     const bool whole = !name.starts_with("MIG-");
     for (const auto& other : all)
       if (other.name == one.name || (whole && other.index == one.index))
-        throw UsageError(fmt::format("--gpus: {} is listed twice", name));
+        throw UsageError(fmt::format("--gpus {}: this GPU is already listed as {}; list it once",
+                                     shown(name), shown(other.name)));
     all.push_back(one);
   }
   return all;

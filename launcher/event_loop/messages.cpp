@@ -9,6 +9,7 @@
 
 #include "launcher/event_loop/event_loop.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -73,13 +74,14 @@ void EventLoop::write_error_file() {
   error.error_code = attempt().first_failure->report.shell_status();
   if (error.timestamp == 0) error.timestamp = std::time(nullptr);
   if (!write_file(path, to_json(error)))
-    note(fmt::format("cannot write {}: {}", path, rendezvous::error_text(errno)));
+    note(fmt::format("cannot write {}: {}", rendezvous::shown(path, 300),
+                     rendezvous::error_text(errno)));
 }
 
 void EventLoop::write_report() {
   if (options_.report.empty()) return;
   if (!write_file(options_.report, report_json(history_)))
-    note(fmt::format("cannot write the report {}: {}", options_.report,
+    note(fmt::format("cannot write the report {}: {}", rendezvous::shown(options_.report, 300),
                      rendezvous::error_text(errno)));
 }
 

@@ -106,8 +106,10 @@ void ClusterMember::join_election() {
                                 .job = node_.job,
                                 .lease = std::max(lease, std::chrono::seconds(2)),
                                 .keep_state = state_lifetime(plan_.rules)});
+  } catch (const rendezvous::etcd::TlsFileError& problem) {
+    throw UsageError(plan_.conf_origin + problem.what());
   } catch (const std::exception& problem) {
-    throw UsageError(fmt::format("--rdzv-conf: {}", problem.what()));
+    throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));
   }
   any_port_ = plan_.port == 0;
   our_address_ = plan_.local_addr;

@@ -9,6 +9,7 @@
 
 #include "launcher/nodes/munge.hpp"
 #include "launcher/nodes/token.hpp"
+#include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -42,13 +43,22 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
     try {
       return munge_credentials();
     } catch (const std::exception& problem) {
-      munge_problem = fmt::format(" (munge is unavailable: {})", problem.what());
+      munge_problem = fmt::format(" ({})", problem.what());
     }
   }
+  if (options.command == Command::status)
+    throw UsageError(
+        fmt::format("status {}: no shared secret; give the one of the job with --rdzv-token-file "
+                    "FILE or MGPU_RDZV_TOKEN, or --insecure if the job has none",
+                    rendezvous::shown(options.status_job)));
+  const auto nodes =
+      options.was_given("nnodes")
+          ? options.origin("nnodes").text()
+          : fmt::format("{} nodes (from {})", options.max_nodes, name_of(options.cluster.kind));
   throw UsageError(
-      fmt::format("--nnodes {}: no shared secret{}; give all nodes the same one with "
-                  "--rdzv-token-file FILE or MGPU_RDZV_TOKEN, or accept every node with --insecure",
-                  options.max_nodes, munge_problem));
+      fmt::format("{}: no shared secret{}; give all nodes the same one with --rdzv-token-file FILE "
+                  "or MGPU_RDZV_TOKEN, or accept every node with --insecure",
+                  nodes, munge_problem));
 }
 
 }  // namespace mgpu::launcher

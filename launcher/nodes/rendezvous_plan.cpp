@@ -42,15 +42,27 @@ constexpr std::string_view kKeys[] = {"join_timeout",
 
 class Conf {
  public:
-  explicit Conf(const std::map<std::string, std::string>& values) : values_(values) {
+  explicit Conf(const Options& options)
+      : values_(options.rdzv_conf), origin_(options.origin("rdzv-conf")) {
     std::vector<std::string> known;
     for (const auto key : kKeys) known.emplace_back(key);
-    for (const auto& [key, value] : values) {
+    for (const auto& [key, value] : values_) {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
       const auto near = rendezvous::nearest(key, known);
-      throw UsageError(fmt::format("--rdzv-conf {}: unknown key{}", shown(key),
-                                   near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+      fail(fmt::format("{}: unknown key; {}", shown(key),
+                       near.empty() ? fmt::format("need one of {}", fmt::join(kKeys, ", "))
+                                    : fmt::format("did you mean {}?", near)));
     }
+  }
+
+  // An error about one setting.
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError(origin_.name + origin_.joint + what);
+  }
+
+  // An error about several settings.
+  [[noreturn]] void fail_together(const std::string& what) const {
+    throw UsageError(fmt::format("{}: {}", origin_.name, what));
   }
 
   std::optional<LeaderTime> seconds(const std::string& key) const {
@@ -60,8 +72,8 @@ class Conf {
     const char* const end = found->second.data() + found->second.size();
     const auto [stop, error] = std::from_chars(found->second.data(), end, value);
     if (error != std::errc{} || stop != end || !(value >= 0) || value > kYear)
-      throw UsageError(fmt::format("--rdzv-conf {}={}: need seconds, such as 30", key,
-                                   shown(found->second, 32)));
+      fail(fmt::format("{}={}: need seconds from 0 to a year, such as 30", key,
+                       shown(found->second, 32)));
     return std::chrono::duration_cast<LeaderTime>(std::chrono::duration<double>(value));
   }
 
@@ -78,11 +90,12 @@ class Conf {
       if (word == yes) return true;
     for (const char* no : {"0", "false", "False", "f", "n", "no"})
       if (word == no) return false;
-    throw UsageError(fmt::format("--rdzv-conf {}={}: need true or false", key, shown(word, 32)));
+    fail(fmt::format("{}={}: need true or false", key, shown(word, 32)));
   }
 
  private:
   const std::map<std::string, std::string>& values_;
+  Origin origin_;
 };
 
 // Whether the node ranks are fixed in advance, as with torchrun. In an elastic job, or with an
@@ -111,12 +124,14 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
         1);
     const auto each = interval.value_or(std::chrono::seconds(5));
     if (std::chrono::duration<double>(each).count() * static_cast<double>(times) > kYear)
-      throw UsageError(
-          "--rdzv-conf: keep_alive_interval times keep_alive_max_attempt is more than a year");
+      conf.fail_together(
+          "keep_alive_interval times keep_alive_max_attempt is more than a year; lower one of "
+          "them");
     rules.keep_alive = each * times;
   }
   if (rules.keep_alive < std::chrono::milliseconds(500))
-    throw UsageError("--rdzv-conf keep_alive_interval: the keep-alive must be at least 0.5 s");
+    conf.fail_together(
+        "keep_alive_interval times keep_alive_max_attempt is less than 0.5 s; raise one of them");
   rules.grace = options.grace;
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
   if (rules.static_ranks) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
@@ -135,21 +150,22 @@ rendezvous::etcd::Access etcd_access(const Options& options, const Conf& conf) {
         .tls = {
             .ca = conf.text("cacert"), .certificate = conf.text("cert"), .key = conf.text("key")}};
   } catch (const std::exception& problem) {
-    throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));
+    throw UsageError(fmt::format("{}: {}", options.origin("rdzv-endpoint").name, problem.what()));
   }
 }
 
 }  // namespace
 
 std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
-  const Conf conf(options.rdzv_conf);
+  const Conf conf(options);
   const bool static_ranks = is_static(options);
+  const auto node_rank = options.origin("node-rank", std::to_string(options.node_rank)).text();
   if (options.standalone || options.max_nodes == 1) {
     if (options.node_rank > 0 && static_ranks && !options.standalone)
       throw UsageError(
-          fmt::format("--node-rank {}: a job of one node has node rank 0 only; set "
-                      "the number of nodes with --nnodes",
-                      options.node_rank));
+          fmt::format("{}: a job of one node has node rank 0 only; set the number of nodes with "
+                      "--nnodes",
+                      node_rank));
     return std::nullopt;
   }
   RendezvousPlan plan;
@@ -158,13 +174,14 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
     const MasterAddress address = master_address(options);
     if (options.node_rank >= options.max_nodes)
       throw UsageError(
-          fmt::format("--node-rank {} is out of range: --nnodes {} has node ranks 0 to {}",
-                      options.node_rank, options.max_nodes, options.max_nodes - 1));
+          fmt::format("{} is out of range: {} has node ranks 0 to {}", node_rank,
+                      options.origin("nnodes", std::to_string(options.max_nodes)).text(),
+                      options.max_nodes - 1));
     if (options.min_nodes != options.max_nodes)
       throw UsageError(
-          fmt::format("--nnodes {}:{}: an elastic job needs a rendezvous endpoint; set it with "
+          fmt::format("{}: an elastic job needs a rendezvous endpoint; set it with "
                       "--rdzv-endpoint HOST:PORT",
-                      options.min_nodes, options.max_nodes));
+                      options.origin("nnodes").text()));
     plan.host = address.host;
     plan.port = address.port != 0 ? address.port : kStaticPort;
     plan.node_rank = options.node_rank;
@@ -173,14 +190,16 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   }
   if (options.rdzv_endpoint.empty())
     throw UsageError(
-        fmt::format("--nnodes {}:{}: set the rendezvous endpoint with --rdzv-endpoint "
+        fmt::format("{}: several nodes need a rendezvous endpoint; set it with --rdzv-endpoint "
                     "HOST:PORT",
-                    options.min_nodes, options.max_nodes));
+                    options.origin("rdzv-backend", options.rdzv_backend).text()));
   if (options.was_given("node-rank")) plan.node_rank = options.node_rank;
   plan.position = options.cluster.node_rank.value_or(-1);
   plan.local_addr = options.local_addr;
   if (options.rdzv_backend.starts_with("etcd")) {
     plan.etcd = etcd_access(options, conf);
+    const auto origin = options.origin("rdzv-conf");
+    plan.conf_origin = origin.name + origin.joint;
     plan.port = options.master_port.value_or(0);
     return plan;
   }

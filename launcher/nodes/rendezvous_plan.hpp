@@ -20,6 +20,7 @@ struct RendezvousPlan {
   // Set if the leader is elected over etcd. Then host is empty, and port is the port of a leader on
   // this node; 0: any free one.
   std::optional<rendezvous::etcd::Access> etcd;
+  std::string conf_origin;  // of the settings in `etcd`: the beginning of a message about one
   std::string
       local_addr;  // at which other nodes reach this one; empty: the local address towards etcd
 };

@@ -40,12 +40,15 @@ std::string checked(std::string bytes, const std::string& from) {
 void check_owner_and_mode(int fd, const std::string& path) {
   struct stat st{};
   if (::fstat(fd, &st) != 0)
-    throw UsageError(fmt::format("token file {}: {}", path, error_text(errno)));
+    throw UsageError(fmt::format("cannot read the token file {}: {}", path, error_text(errno)));
   if (!S_ISREG(st.st_mode))
-    throw UsageError(fmt::format("token file {}: not a regular file", path));
+    throw UsageError(fmt::format(
+        "token file {}: not a regular file; name a file that contains the token", path));
   if (st.st_uid != ::geteuid() && st.st_uid != 0)
-    throw UsageError(fmt::format("token file {}: it belongs to uid {}, but mgpu-run runs as uid {}",
-                                 path, st.st_uid, ::geteuid()));
+    throw UsageError(
+        fmt::format("token file {}: it belongs to uid {}, but mgpu-run runs as uid {}; use a copy "
+                    "that belongs to this user",
+                    path, st.st_uid, ::geteuid()));
   if (st.st_mode & (S_IRWXG | S_IRWXO))
     throw UsageError(fmt::format(
         "token file {}: other users can access it (mode {:04o}); run chmod 600 on it, or set "
@@ -60,7 +63,8 @@ std::string read_from(int fd, bool one_line, const std::string& from) {
   while (bytes.size() <= kMaxTokenBytes + 2) {
     const ssize_t n = ::read(fd, buffer.data(), one_line ? 1 : buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw UsageError(fmt::format("{}: {}", from, error_text(errno)));
+    if (n < 0)
+      throw UsageError(fmt::format("{}: cannot read the token: {}", from, error_text(errno)));
     if (n == 0) break;
     bytes.append(buffer.data(), static_cast<std::size_t>(n));
     if (one_line && bytes.back() == '\n') break;
@@ -71,10 +75,11 @@ std::string read_from(int fd, bool one_line, const std::string& from) {
 }  // namespace
 
 std::string read_secret_file(const std::string& path) {
-  const auto name = shown(path);
+  const auto name = shown(path, 300);
   // Non-blocking: opening a pipe would wait for its writer.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) throw UsageError(fmt::format("token file {}: {}", name, error_text(errno)));
+  if (!fd)
+    throw UsageError(fmt::format("cannot read the token file {}: {}", name, error_text(errno)));
   check_owner_and_mode(fd.get(), name);
   const auto from = fmt::format("token file {}", name);
   return checked(read_from(fd.get(), false, from), from);

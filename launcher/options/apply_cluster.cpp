@@ -23,10 +23,12 @@ void fill_nodes(Options& o) {
                     *c.node_rank));
   if (o.max_nodes == 1 || o.was_given("node-rank") || !c.node_rank) return;
   if (*c.node_rank >= o.max_nodes)
-    throw UsageError(fmt::format("node rank {} (from {}) is out of range: --nnodes is {}",
-                                 *c.node_rank, name_of(c.kind), o.max_nodes));
+    throw UsageError(
+        fmt::format("node rank {} (from {}) is out of range: --nnodes is {}; raise it, or start "
+                    "mgpu-run on {} nodes only",
+                    *c.node_rank, name_of(c.kind), o.max_nodes, o.max_nodes));
   o.node_rank = *c.node_rank;
-  o.given.insert("node-rank");
+  o.given["node-rank"] = {"--node-rank", " ", std::to_string(o.node_rank)};
 }
 
 [[noreturn]] void throw_missing_address(Kind kind) {

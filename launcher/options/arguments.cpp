@@ -125,18 +125,18 @@ class Reader {
 
 }  // namespace
 
-std::string Setting::origin() const {
+Origin Setting::origin() const {
   switch (source) {
     case Source::line:
-      return fmt::format("{} {}", name, shown(value));
+      return {name, " ", value};
     case Source::mgpu:
     case Source::pet:
-      return fmt::format("{}={}", name, shown(value));
+      return {name, "=", value};
     case Source::config:
     case Source::recipe:
       break;
   }
-  return fmt::format("{}: {}", name, shown(value));
+  return {name, ": ", value};
 }
 
 Arguments read_arguments(const std::vector<std::string>& words) {

@@ -19,8 +19,7 @@ struct Setting {
   std::string name;  // as the user wrote it: --nproc, PET_NNODES, job.yaml:3: nproc
   std::string value;
 
-  // The beginning of an error message: "--nproc 0", "PET_NNODES=0", "job.yaml:3: nproc: 0".
-  std::string origin() const;
+  Origin origin() const;
 };
 
 // A command line in three parts: our options, the target, and the arguments of the target.

@@ -68,7 +68,7 @@ void apply(Options& options, const Setting& setting) {
   try {
     setting.spec->set(options, setting.value);
   } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{}: {}", setting.origin(), e.what()));
+    throw UsageError(fmt::format("{}: {}", setting.origin().text(), e.what()));
   }
 }
 
@@ -92,7 +92,7 @@ void apply_all(Options& options, Settings all) {
 
 void record_given(Options& options, const Settings& all) {
   for (const auto& setting : all) {
-    options.given.insert(setting.spec->name());
+    options.given[setting.spec->name()] = strongest(all, *setting.spec)->origin();
     if (setting.source != Source::line) continue;
     const auto word = "--" + setting.spec->name();
     options.line_options.push_back(
@@ -127,9 +127,9 @@ void divide_processes_by_nodes(Options& options, const Settings& all) {
   if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
   if (options.nproc.number % options.max_nodes != 0)
     throw UsageError(
-        fmt::format("{}: not divisible by the {} nodes; it counts the ranks of all "
-                    "nodes; use --nproc for the ranks of one node",
-                    count->origin(), options.max_nodes));
+        fmt::format("{}: not divisible by the {} nodes (it counts the ranks of all nodes); use "
+                    "--nproc for the ranks of one node",
+                    count->origin().text(), options.max_nodes));
   options.nproc.number /= options.max_nodes;
 }
 
@@ -184,6 +184,8 @@ void read_doctor_arguments(Options& options) {
       options.doctor_port = doctor_port(word.substr(7));
     } else if (word == "--port" && i + 1 < options.args.size()) {
       options.doctor_port = doctor_port(options.args[++i]);
+    } else if (word == "--port") {
+      throw UsageError("doctor --port: needs a value, N");
     } else {
       throw UsageError(
           fmt::format("doctor {}: doctor accepts only --port N and --json", shown(word)));
@@ -237,7 +239,7 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
 
   Options options = defaults_for(program);
   if (const auto* config = strongest(all, *find_option("config")))
-    append(read_config(config->value), all, options.notes);
+    append(read_config(config->value, config->origin()), all, options.notes);
   if (is_recipe(first)) append(read_recipe(first.target), all, options.notes);
   apply_all(options, all);
   options.target = std::move(first.target);

@@ -113,9 +113,16 @@ void check_one_task_a_node(Reader& read) {
       *tasks, *nodes, *nodes == 1 ? "" : "s"));
 }
 
+[[noreturn]] void throw_missing_in_step(const char* name) {
+  throw UsageError(
+      fmt::format("SLURM_STEP_ID is set but {} is not; start mgpu-run with srun, or use "
+                  "--standalone for a job on this node only",
+                  name));
+}
+
 void read_slurm_hosts(Reader& read, Cluster& c) {
   const auto list = read.first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  if (!list) throw UsageError("SLURM_STEP_ID is set but SLURM_STEP_NODELIST is not; set both");
+  if (!list) throw_missing_in_step("SLURM_STEP_NODELIST");
   try {
     c.hosts = expand_hostlist(list->text);
   } catch (const UsageError& e) {
@@ -134,16 +141,16 @@ void read_slurm_step(Reader& read, Cluster& c, Number job, Number step) {
   read_slurm_gpus(read, c);
   check_one_task_a_node(read);
   const auto count = read.first({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
-  if (!count) throw UsageError("SLURM_STEP_ID is set but SLURM_STEP_NUM_NODES is not; set both");
+  if (!count) throw_missing_in_step("SLURM_STEP_NUM_NODES");
   c.nodes = static_cast<int>(*read.number({count->name.c_str()}, kMostNodes));
   if (c.nodes == 0)
     throw UsageError(fmt::format("{}=0: a job needs at least one node", count->name));
   read.note("nodes", std::to_string(c.nodes), count->name);
   const auto rank = read.number({"SLURM_NODEID"}, kMostNodes);
-  if (!rank) throw UsageError("SLURM_STEP_ID is set but SLURM_NODEID is not; set both");
+  if (!rank) throw_missing_in_step("SLURM_NODEID");
   if (*rank >= static_cast<Number>(c.nodes))
-    throw UsageError(
-        fmt::format("SLURM_NODEID={} is out of range: {}={}", *rank, count->name, count->text));
+    throw UsageError(fmt::format("SLURM_NODEID={} is out of range: {}={} has node ranks 0 to {}",
+                                 *rank, count->name, count->text, c.nodes - 1));
   c.node_rank = static_cast<int>(*rank);
   read.note("node rank", std::to_string(*rank), "SLURM_NODEID");
   read_slurm_hosts(read, c);
@@ -178,9 +185,13 @@ void read_open_mpi(Reader& read, Cluster& c) {
         "itself: use mpirun --map-by ppr:1:node mgpu-run ..., or --standalone if each process is "
         "its own job",
         *local));
-  if (*rank >= *size || *size > kMostNodes)
+  if (*size == 0 || *size > kMostNodes)
+    throw UsageError(fmt::format("OMPI_COMM_WORLD_SIZE={}: need 1 to {} nodes", *size, kMostNodes));
+  if (*rank >= *size)
     throw UsageError(
-        fmt::format("OMPI_COMM_WORLD_RANK={}, but OMPI_COMM_WORLD_SIZE={}", *rank, *size));
+        fmt::format("OMPI_COMM_WORLD_RANK={} is out of range: OMPI_COMM_WORLD_SIZE={} has ranks 0 "
+                    "to {}",
+                    *rank, *size, *size - 1));
   c.nodes = static_cast<int>(*size);
   c.node_rank = static_cast<int>(*rank);
   read.note("nodes", std::to_string(*size), "OMPI_COMM_WORLD_SIZE");

@@ -34,7 +34,7 @@ _mgpu_run() {{
   if [[ "$cur" == -* ]]; then
     COMPREPLY=($(compgen -W "{all}" -- "$cur"))
   else
-    COMPREPLY=($(compgen -W "devices doctor" -- "$cur") $(compgen -f -- "$cur"))
+    COMPREPLY=($(compgen -W "devices doctor status" -- "$cur") $(compgen -f -- "$cur"))
     compopt -o filenames 2>/dev/null
   fi
 }}
@@ -102,7 +102,11 @@ std::string zsh_action(const OptionSpec& spec) {
 std::string zsh_script() {
   std::string script =
       "#compdef mgpu-run\n# zsh completion for mgpu-run: put it into a folder of "
-      "$fpath as _mgpu-run\n_arguments -S \\\n";
+      "$fpath as _mgpu-run\n"
+      "_mgpu_run_target() {\n"
+      "  _alternative 'commands:command:(devices doctor status)' 'files:target:_files'\n"
+      "}\n"
+      "_arguments -S \\\n";
   for (const auto& spec : option_table()) {
     if (spec.internal) continue;
     const auto help = escaped(spec.help, "[]:\\");
@@ -116,14 +120,15 @@ std::string zsh_script() {
                             help, value);
     }
   }
-  return script + "  '1:target:_files' \\\n  '*::arguments:_default'\n";
+  return script + "  '1:target:_mgpu_run_target' \\\n  '*::arguments:_default'\n";
 }
 
 std::string fish_script() {
   std::string script =
       "# fish completion for mgpu-run: put it into ~/.config/fish/completions/mgpu-run.fish\n"
       "complete -c mgpu-run -n __fish_is_first_arg -a devices -d 'list the GPUs'\n"
-      "complete -c mgpu-run -n __fish_is_first_arg -a doctor -d 'check this machine'\n";
+      "complete -c mgpu-run -n __fish_is_first_arg -a doctor -d 'check this machine'\n"
+      "complete -c mgpu-run -n __fish_is_first_arg -a status -d 'show the status of a job'\n";
   for (const auto& spec : option_table()) {
     if (spec.internal) continue;
     std::string line = "complete -c mgpu-run";

@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "launcher/options/options.hpp"
 #include "launcher/options/parse_values.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
@@ -55,19 +54,21 @@ class Reader {
 
   void read_line(std::string_view line) {
     ++line_;
-    if (line.size() > kLongestLine) fail(fmt::format("longer than {} bytes", kLongestLine));
+    if (line.size() > kLongestLine)
+      fail(fmt::format("the line is longer than {} bytes, the limit", kLongestLine));
     const auto words = split_words(line.substr(0, line.find('#')));
     if (words.empty()) return;
     Host host = read_host(words.front());
     std::optional<int> most;
     for (std::size_t i = 1; i < words.size(); ++i) read_value(words[i], host, most);
     if (most && host.slots.value_or(1) > *most)
-      fail(fmt::format("slots={} is more than max_slots={}", *host.slots, *most));
+      fail(fmt::format("slots={} is more than max_slots={}; lower slots", *host.slots, *most));
     add(std::move(host));
   }
 
   std::vector<Host> take() {
-    if (hosts_.empty()) throw UsageError(fmt::format("{}: lists no host", path_));
+    if (hosts_.empty())
+      throw UsageError(fmt::format("{}: lists no host; write one host name per line", path_));
     return std::move(hosts_);
   }
 
@@ -111,7 +112,8 @@ class Reader {
   void add(Host host) {
     const auto [known, is_new] = by_name_.try_emplace(host.name, Seen{hosts_.size(), host.slots});
     if (is_new) {
-      if (hosts_.size() == kMostHosts) fail(fmt::format("more than {} hosts", kMostHosts));
+      if (hosts_.size() == kMostHosts)
+        fail(fmt::format("more than {} hosts, the limit", kMostHosts));
       return hosts_.push_back(std::move(host));
     }
     Host& first = hosts_[known->second.index];
@@ -119,7 +121,8 @@ class Reader {
       fail(fmt::format("{} is already listed on line {}; list it once with all its slots",
                        host.name, first.line));
     first.slots = first.slots.value_or(1) + 1;
-    if (*first.slots > kMostSlots) fail(fmt::format("more than {} slots", kMostSlots));
+    if (*first.slots > kMostSlots)
+      fail(fmt::format("{} has more than {} slots, the limit", first.name, kMostSlots));
   }
 
   struct Seen {
@@ -145,19 +148,20 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& pat
   return reader.take();
 }
 
-std::vector<Host> read_hostfile(const std::string& path) {
-  const auto fail = [&path](const std::string& why) {
-    throw UsageError(fmt::format("--hostfile {}: {}", shown(path), why));
+std::vector<Host> read_hostfile(const Options& options) {
+  const auto& path = options.hostfile;
+  const auto fail = [&](const std::string& why) {
+    throw UsageError(fmt::format("{}: {}", options.origin("hostfile", path).text(), why));
   };
   const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd) fail(rendezvous::error_text(errno));
+  if (!fd) fail("cannot read the file: " + rendezvous::error_text(errno));
   std::string text;
   std::array<char, 16384> buffer;
   for (ssize_t n; (n = ::read(fd.get(), buffer.data(), buffer.size())) != 0;) {
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(rendezvous::error_text(errno));
+    if (n < 0) fail("cannot read the file: " + rendezvous::error_text(errno));
     text.append(buffer.data(), static_cast<std::size_t>(n));
-    if (text.size() > kMostBytes) fail("larger than 1 MiB");
+    if (text.size() > kMostBytes) fail("the file is larger than 1 MiB, the limit");
   }
   return parse_hostfile(text, path);
 }

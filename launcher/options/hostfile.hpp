@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/options/options.hpp"
+
 namespace mgpu::launcher {
 
 // One host of a hostfile.
@@ -28,7 +30,7 @@ struct Host {
 // At most 4,096 hosts and lines of 1,024 bytes.
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path);
 
-// The same for a file of at most 1 MiB.
-std::vector<Host> read_hostfile(const std::string& path);
+// The same for the file of --hostfile, which may have at most 1 MiB.
+std::vector<Host> read_hostfile(const Options& options);
 
 }  // namespace mgpu::launcher

@@ -32,6 +32,11 @@ const OptionSpec* option_of_key(const std::string& key) {
 }
 
 [[noreturn]] void throw_unknown(const YamlNode& key, const std::string& path) {
+  const auto name = with_dashes(key.text);
+  if (const auto* spec = find_option(name); spec && !spec->internal)
+    throw UsageError(
+        fmt::format("{}: \"{}\" cannot be set in launch:; use --{} on the command line",
+                    at_line(path, key.line), shown(key.text), spec->name()));
   std::vector<std::string> known{kFaultTolerance};
   for (const auto& spec : option_table()) {
     if (spec.line_only || spec.name() == "config") continue;
@@ -39,8 +44,9 @@ const OptionSpec* option_of_key(const std::string& key) {
       for (const auto& name : names) known.push_back(with_underscores(name));
   }
   const auto near = nearest(with_underscores(key.text), known);
-  const auto hint = near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near);
-  throw UsageError(fmt::format("{}: unknown key \"{}\" in launch:{}", at_line(path, key.line),
+  const auto hint = near.empty() ? "see mgpu-run --help for the options"
+                                 : fmt::format("did you mean \"{}\"?", near);
+  throw UsageError(fmt::format("{}: unknown key \"{}\" in launch:; {}", at_line(path, key.line),
                                shown(key.text), hint));
 }
 
@@ -59,8 +65,8 @@ class Section {
  private:
   void read_pair(const YamlNode& key, const YamlNode& value) {
     if (key.kind != YamlNode::Kind::scalar)
-      throw UsageError(
-          fmt::format("{}: a key in launch: must be a word", at_line(path_, key.line)));
+      throw UsageError(fmt::format("{}: a key in launch: must be a word, such as nproc",
+                                   at_line(path_, key.line)));
     const auto name = fmt::format("{}: {}", at_line(path_, key.line), shown(key.text));
     if (with_underscores(key.text) == kFaultTolerance) {
       tolerance_ = Setting{find_option("max-restarts"), source_, name, scalar_text(value, name)};
@@ -85,7 +91,7 @@ class Section {
     try {
       tolerant = parse_bool(tolerance_->value);
     } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}: {}", tolerance_->origin(), e.what()));
+      throw UsageError(fmt::format("{}: {}", tolerance_->origin().text(), e.what()));
     }
     const auto* restarts = tolerance_->spec;
     if (tolerant && seen_.count(restarts) != 0) return;
@@ -135,8 +141,8 @@ LaunchFile read_recipe(const std::string& path) {
   return recipe_of(read_yaml(path, kSection), path);
 }
 
-LaunchFile read_config(const std::string& path) {
-  return config_of(read_yaml(path, kSection), path);
+LaunchFile read_config(const std::string& path, const Origin& origin) {
+  return config_of(read_yaml(path, kSection, origin), path);
 }
 
 LaunchFile parse_recipe(const std::string& text, const std::string& path) {

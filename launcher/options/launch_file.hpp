@@ -18,7 +18,8 @@ struct LaunchFile {
 LaunchFile read_recipe(const std::string& path);
 
 // Reads a --config file: a launch: section, or an `accelerate` config, recognized by its keys.
-LaunchFile read_config(const std::string& path);
+// `origin` is the option that names the file, for messages.
+LaunchFile read_config(const std::string& path, const Origin& origin = {});
 
 // The same for a text in memory; error messages name it `path`.
 LaunchFile parse_recipe(const std::string& text, const std::string& path);

@@ -86,9 +86,7 @@ void set_event_log_handler(Options& o, const std::string& value) {
 
 // Below half a second a busy machine would be declared lost.
 Milliseconds parse_keep_alive(const std::string& value) {
-  const auto keep_alive = parse_seconds(value);
-  if (keep_alive < Milliseconds(500)) throw UsageError("need seconds, 0.5 or more");
-  return keep_alive;
+  return parse_seconds_from(value, 0.5);
 }
 
 void set_completion(Options& o, const std::string& value) {

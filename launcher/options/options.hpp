@@ -3,7 +3,6 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,6 +18,16 @@ using Milliseconds = std::chrono::milliseconds;
 // main prints it after the program's name and exits with status 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+// How a source set an option, in the user's words, for messages.
+struct Origin {
+  std::string name;   // --nproc, PET_NNODES, job.yaml:3: nproc
+  std::string joint;  // between name and value: " ", "=" or ": "
+  std::string value;  // as it was written
+
+  // The beginning of a message: "--nproc 0", "PET_NNODES=0", "job.yaml:3: nproc: 0".
+  std::string text() const;
 };
 
 // How many ranks: a number, or a word that is resolved from the devices.
@@ -114,9 +123,11 @@ struct Options {
   bool dry_run = false;
   bool json = false;
 
-  std::set<std::string> given;            // names of the options that any source set
+  std::map<std::string, Origin> given;    // the options that any source set
   std::vector<std::string> line_options;  // options of the command line, one argument each
   bool was_given(const std::string& option) const { return given.contains(option); }
+  // The origin of an option, for messages; "--option value" if no source set it.
+  Origin origin(const std::string& option, const std::string& value = {}) const;
 
   // Lines to print: options that were accepted but have no effect.
   std::vector<std::string> notes;

@@ -104,12 +104,18 @@ bool parse_bool(const std::string& text) {
 }
 
 Milliseconds parse_seconds(const std::string& text) {
+  return parse_seconds_from(text, 0);
+}
+
+Milliseconds parse_seconds_from(const std::string& text, double least) {
   const auto digits = trimmed(text);
   double seconds = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
   const bool number = error == std::errc() && end == digits.data() + digits.size();
-  const bool in_range = seconds >= 0 && seconds <= kMostSeconds;  // false for a NaN
-  if (!number || !in_range) throw UsageError("need seconds, 0 or more, for example 30 or 2.5");
+  const bool in_range = seconds >= least && seconds <= kMostSeconds;  // false for a NaN
+  if (!number || !in_range)
+    throw UsageError(
+        fmt::format("need seconds from {} to {:.0f}, for example 30 or 2.5", least, kMostSeconds));
   return Milliseconds(std::llround(seconds * 1000));
 }
 
@@ -194,10 +200,10 @@ std::vector<std::string> parse_gpus(const std::string& text) {
     if (!is_gpu_name(part))
       throw UsageError("need GPU numbers such as 0,1 or UUIDs that begin with GPU- or MIG-");
     if (!seen.insert(part).second)
-      throw UsageError(
-          fmt::format("GPU {} is listed twice; use --oversubscribe to run several ranks on "
-                      "one GPU",
-                      shown(part, 48)));
+      throw UsageError(fmt::format(
+          "GPU {} is listed twice; list it once, and use --oversubscribe to run several "
+          "ranks on one GPU",
+          shown(part, 48)));
     gpus.emplace_back(part);
   }
   return gpus;
@@ -218,7 +224,7 @@ std::string parse_endpoint(const std::string& text) {
     const std::string_view word = part;
     if (word.starts_with("http://") || word.starts_with("https://")) continue;
     if (!is_endpoint(part))
-      throw UsageError("need host, host:port or [v6]:port with a port from 0 to 65535");
+      throw UsageError("need HOST, HOST:PORT or [IPV6]:PORT with a port from 0 to 65535");
   }
   return text;
 }

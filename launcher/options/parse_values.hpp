@@ -16,7 +16,8 @@ namespace mgpu::launcher {
 int parse_whole(const std::string& text, int least, int most);
 bool parse_bool(const std::string& text);  // true, no, ...; or any number, as in torchrun
 Milliseconds parse_seconds(const std::string& text);  // decimal, 0 to a year
-std::string parse_text(const std::string& text);      // not empty
+Milliseconds parse_seconds_from(const std::string& text, double least);
+std::string parse_text(const std::string& text);  // not empty
 std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
 
 RankCount parse_rank_count(const std::string& text);            // 4, gpu, cpu, auto

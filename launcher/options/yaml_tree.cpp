@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
+#include <map>
 #include <sstream>
 #include <string_view>
 
@@ -15,7 +15,6 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
-#include "launcher/options/options.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
@@ -104,7 +103,7 @@ class TreeBuilder : public YAML::EventHandler {
       open_.push_back(std::move(value));
     }
     if (static_cast<int>(open_.size()) + skipped_ > kDeepest)
-      throw UsageError(fmt::format("{}: nested deeper than {} levels",
+      throw UsageError(fmt::format("{}: nested deeper than {} levels, the limit",
                                    at_line(path_, open_.back().line), kDeepest));
   }
 
@@ -120,12 +119,14 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void reject_duplicates(const YamlNode& map) const {
-    std::set<std::string_view> seen;
+    std::map<std::string_view, int> lines;
     for (std::size_t i = 0; i < map.items.size(); i += 2) {
       const auto& key = map.items[i];
-      if (key.kind == YamlNode::Kind::scalar && !seen.insert(key.text).second)
-        throw UsageError(
-            fmt::format("{}: duplicate key \"{}\"", at_line(path_, key.line), shown(key.text)));
+      if (key.kind != YamlNode::Kind::scalar) continue;
+      const auto [first, is_new] = lines.emplace(key.text, key.line);
+      if (!is_new)
+        throw UsageError(fmt::format("{}: the key \"{}\" is repeated, first on line {}; keep one",
+                                     at_line(path_, key.line), shown(key.text), first->second));
     }
   }
 
@@ -138,9 +139,11 @@ class TreeBuilder : public YAML::EventHandler {
 };
 
 // Reads at most kMostBytes + 1 bytes or a little more, enough to detect a file that is too large.
-std::string read_limited(const std::string& path) {
-  const auto fail = [&path] {
-    throw UsageError(fmt::format("cannot read {}: {}", shown(path, 300), error_text(errno)));
+std::string read_limited(const std::string& path, const Origin& origin) {
+  const auto fail = [&] {
+    const auto why = error_text(errno);
+    const auto by = origin.name.empty() ? "" : origin.name + ": ";
+    throw UsageError(fmt::format("{}cannot read {}: {}", by, shown(path, 300), why));
   };
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) fail();
@@ -174,7 +177,8 @@ int tab_line(std::string_view text, int from) {
 YamlNode parse_yaml(const std::string& text, const std::string& path, const std::string& section) {
   if (text.size() > kMostBytes)
     throw UsageError(
-        fmt::format("{}: over {} KiB; is this a recipe?", at_line(path, 1), kMostBytes / 1024));
+        fmt::format("{}: the file is larger than {} KiB, the limit; is it a recipe or config file?",
+                    at_line(path, 1), kMostBytes / 1024));
   if (const auto nul = text.find('\0'); nul != text.npos)
     throw UsageError(fmt::format(
         "{}: contains a NUL byte; is this a text file?",
@@ -196,14 +200,15 @@ YamlNode parse_yaml(const std::string& text, const std::string& path, const std:
   }
   auto top = builder.take();
   if (top.kind == YamlNode::Kind::null)
-    throw UsageError(fmt::format("{}: the file is empty", at_line(path, 1)));
+    throw UsageError(
+        fmt::format("{}: the file is empty; need \"key: value\" lines", at_line(path, 1)));
   if (top.kind != YamlNode::Kind::map)
     throw UsageError(fmt::format("{}: need \"key: value\" lines", at_line(path, top.line)));
   return top;
 }
 
-YamlNode read_yaml(const std::string& path, const std::string& section) {
-  return parse_yaml(read_limited(path), path, section);
+YamlNode read_yaml(const std::string& path, const std::string& section, const Origin& origin) {
+  return parse_yaml(read_limited(path, origin), path, section);
 }
 
 std::string at_line(const std::string& path, int line) {

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/options/options.hpp"
+
 namespace mgpu::launcher {
 
 // One value of a YAML file and its line. A map's items are its keys and values in turn. A value
@@ -20,8 +22,9 @@ struct YamlNode {
 // followed. Throws UsageError, "path:line: what is wrong".
 YamlNode parse_yaml(const std::string& text, const std::string& path, const std::string& section);
 
-// The same for a file; rejects a file that cannot be read or is over 1 MiB.
-YamlNode read_yaml(const std::string& path, const std::string& section);
+// The same for a file; rejects a file that cannot be read or is over 1 MiB. `origin` is the option
+// that names the file, if any; a message about a file that cannot be read begins with it.
+YamlNode read_yaml(const std::string& path, const std::string& section, const Origin& origin = {});
 
 // The beginning of an error message about a line: "job.yaml:3".
 std::string at_line(const std::string& path, int line);

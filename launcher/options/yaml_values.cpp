@@ -18,7 +18,7 @@ const char* name_of(Kind kind) {
     case Kind::map:
       return "a map";
     case Kind::alias:
-      return "an alias";
+      return "an alias; write the value itself";
   }
   return "";
 }
@@ -55,11 +55,12 @@ std::vector<std::string> map_entries(const OptionSpec& spec, const YamlNode& map
 std::string scalar_text(const YamlNode& node, const std::string& name) {
   if (node.kind != Kind::scalar)
     throw UsageError(
-        fmt::format("{}: need a single value, not {}{}", name, name_of(node.kind),
-                    node.kind == Kind::null ? " (write \"\" for an empty string)" : ""));
+        node.kind == Kind::null
+            ? fmt::format("{}: the value is missing; write \"\" for an empty string", name)
+            : fmt::format("{}: need a single value, not {}", name, name_of(node.kind)));
   if (node.text.find('\0') != node.text.npos)
-    throw UsageError(
-        fmt::format("{}: contains a NUL byte, which arguments and variables cannot hold", name));
+    throw UsageError(fmt::format(
+        "{}: contains a NUL byte, which arguments and variables cannot hold; remove it", name));
   return node.text;
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
 namespace fs = std::filesystem;
@@ -28,7 +29,7 @@ LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::strin
   problem_ = fmt::format(
       "cannot create a log folder in {}: {}; the job continues without logs and "
       "error files; choose another folder with --log-dir",
-      root.string(), why);
+      rendezvous::shown(root.string(), 300), why);
 }
 
 std::string LogFolder::begin_attempt(int number, int ranks) {
@@ -38,8 +39,8 @@ std::string LogFolder::begin_attempt(int number, int ranks) {
   ::mkdir(folder.c_str(), 0777);
   for (int rank = 0; rank < ranks; ++rank) {
     if (::mkdir(fmt::format("{}/{}", folder, rank).c_str(), 0777) == 0 || errno == EEXIST) continue;
-    problem_ = fmt::format("cannot create {}/{}: {}; this attempt has no logs", folder, rank,
-                           rendezvous::error_text(errno));
+    problem_ = fmt::format("cannot create {}/{}: {}; this attempt has no logs",
+                           rendezvous::shown(folder, 300), rank, rendezvous::error_text(errno));
     return {};
   }
   return folder;

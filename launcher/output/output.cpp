@@ -10,6 +10,7 @@
 
 #include "launcher/output/rank_stream.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -127,8 +128,8 @@ void Output::resize_terminals() {
 
 void Output::log_failed(const std::string& path, int error) {
   if (std::exchange(warned_of_logs_, true)) return;
-  print_line(fmt::format("mgpu-run: cannot write {}: {}; the job continues without this log", path,
-                         rendezvous::error_text(error)));
+  print_line(fmt::format("mgpu-run: cannot write {}: {}; the job continues without this log",
+                         rendezvous::shown(path, 300), rendezvous::error_text(error)));
 }
 
 // On a terminal an unfinished line is often a prompt, so it is shown after a short delay.

@@ -15,18 +15,19 @@
 namespace mgpu::launcher {
 namespace {
 
-void check_workdir(const std::string& workdir) {
+void check_workdir(const Options& options) {
   struct stat st{};
-  if (workdir.empty()) return;
-  if (::stat(workdir.c_str(), &st) != 0)
-    throw UsageError(fmt::format("--workdir {}: {}", workdir, rendezvous::error_text(errno)));
-  if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("--workdir {}: not a directory", workdir));
+  if (options.workdir.empty()) return;
+  const auto origin = options.origin("workdir", options.workdir).text();
+  if (::stat(options.workdir.c_str(), &st) != 0)
+    throw UsageError(fmt::format("{}: {}", origin, rendezvous::error_text(errno)));
+  if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("{}: not a directory", origin));
 }
 
 }  // namespace
 
 JobPlan plan_job(const Options& options) {
-  check_workdir(options.workdir);
+  check_workdir(options);
   JobPlan plan;
   plan.rendezvous_plan = plan_rendezvous(options);
   if (plan.rendezvous_plan)

@@ -165,17 +165,19 @@ int number_of_ranks(const Options& options, int visible_gpus, int cpus) {
     case gpu:
       if (visible_gpus > 0) return visible_gpus;
       throw UsageError(
-          "--nproc gpu found no visible GPU; use --nproc N to run on CPUs, or check "
-          "CUDA_VISIBLE_DEVICES and `mgpu-run devices`");
+          fmt::format("{} found no visible GPU; use --nproc N to run on CPUs, or check "
+                      "CUDA_VISIBLE_DEVICES and `mgpu-run devices`",
+                      options.origin("nproc", "gpu").text()));
     case number:
       break;
   }
   const int wanted = options.nproc.number;
   if (visible_gpus > 0 && wanted > visible_gpus && !options.oversubscribe)
-    throw UsageError(fmt::format(
-        "--nproc {} needs {} GPUs, found {}; use --nproc {}, --oversubscribe to share GPUs, or "
-        "CUDA_VISIBLE_DEVICES= to run on CPUs",
-        wanted, wanted, visible_gpus, visible_gpus));
+    throw UsageError(
+        fmt::format("{} needs {} GPUs, found {}; use --nproc {}, --oversubscribe to share GPUs, or "
+                    "CUDA_VISIBLE_DEVICES= to run on CPUs",
+                    options.origin("nproc", std::to_string(wanted)).text(), wanted, visible_gpus,
+                    visible_gpus));
   return wanted;
 }
 

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
@@ -20,6 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 using rendezvous::error_text;
 using rendezvous::UniqueFd;
+
+// A path or word of the user in a message.
+std::string shown(const std::string& path) {
+  return rendezvous::shown(path, 300);
+}
 
 std::string from_environment(const char* name) {
   const char* value = std::getenv(name);
@@ -39,17 +45,17 @@ bool is_executable(const std::string& path) {
 std::string head_of(const std::string& path, const std::string& what) {
   struct stat st{};
   if (::stat(path.c_str(), &st) != 0)
-    throw UsageError(fmt::format("cannot run {} {}: {}", what, path, error_text(errno)));
+    throw UsageError(fmt::format("cannot run {} {}: {}", what, shown(path), error_text(errno)));
   if (S_ISDIR(st.st_mode))
     throw UsageError(
         fmt::format("cannot run {}: it is a directory; name a script, a .yaml file "
                     "or a program, or use -m for a package",
-                    path));
+                    shown(path)));
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
     // A program may be executable but not readable.
     if (errno == EACCES && is_executable(path)) return {};
-    throw UsageError(fmt::format("cannot read {} {}: {}", what, path, error_text(errno)));
+    throw UsageError(fmt::format("cannot read {} {}: {}", what, shown(path), error_text(errno)));
   }
   char buffer[256];
   const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
@@ -65,22 +71,24 @@ std::string with_slash(const std::string& path) {
   return path.find('/') == std::string::npos ? "./" + path : path;
 }
 
-std::string python_program() {
+std::string python_program(const std::string& target) {
   if (const auto chosen = from_environment("PYTHON_EXEC"); !chosen.empty()) {
     const auto found = find_on_path(chosen);
     if (found.empty())
-      throw UsageError(
-          fmt::format("PYTHON_EXEC={}: no such program; set it to a Python interpreter", chosen));
+      throw UsageError(fmt::format(
+          "PYTHON_EXEC={}: no such program; set it to a Python interpreter", shown(chosen)));
     return found;
   }
   for (const char* name : {"python3", "python"})
     if (auto found = find_on_path(name); !found.empty()) return found;
-  throw UsageError(
-      "no python3 or python on PATH; set PYTHON_EXEC, or use --no-python for a program");
+  throw UsageError(fmt::format(
+      "cannot run {}: no python3 or python on PATH; set PYTHON_EXEC, or use --no-python "
+      "for a program",
+      shown(target)));
 }
 
 CommandLine python_line(std::vector<std::string> tail, const Options& options) {
-  CommandLine line{{python_program(), "-u"}, true};
+  CommandLine line{{python_program(options.target), "-u"}, true};
   for (auto& word : tail) line.argv.push_back(std::move(word));
   if (options.append_local_rank) line.argv.push_back("--local-rank=${local_rank}");
   line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());
@@ -89,14 +97,15 @@ CommandLine python_line(std::vector<std::string> tail, const Options& options) {
 
 CommandLine yaml_line(const Options& options) {
   if (head_of(options.target, "recipe").empty())
-    throw UsageError(fmt::format(
-        "{}: the file is empty; a recipe needs at least `task:` and a model", options.target));
+    throw UsageError(
+        fmt::format("{}: the file is empty; a recipe needs at least `task:` and a model",
+                    shown(options.target)));
   auto trainer = trainer_program();
   if (trainer.empty())
     throw UsageError(
         fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
                     "build it, or set MGPU_TRAIN",
-                    options.target));
+                    shown(options.target)));
   CommandLine line{{std::move(trainer), options.target}, false};
   for (const auto& pair : options.set) {
     line.argv.push_back("--set");
@@ -110,11 +119,14 @@ CommandLine program_line(const Options& options) {
   const auto found = find_on_path(options.target);
   if (found.empty()) {
     if (options.target.find('/') == std::string::npos)
-      throw UsageError(fmt::format("cannot run {}: no such program on PATH", options.target));
+      throw UsageError(
+          fmt::format("cannot run {}: no such program on PATH; write ./ before the name of a "
+                      "program in this directory",
+                      shown(options.target)));
     head_of(options.target,
             "program");  // throws the reason when it does not exist or is a directory
     throw UsageError(
-        fmt::format("cannot run {0}: permission denied; run chmod +x {0}", options.target));
+        fmt::format("cannot run {0}: permission denied; run chmod +x {0}", shown(options.target)));
   }
   CommandLine line{{found}, false};
   line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());
@@ -127,7 +139,9 @@ CommandLine program_line(const Options& options) {
 std::string trainer_program() {
   if (const auto chosen = from_environment("MGPU_TRAIN"); !chosen.empty()) {
     const auto found = find_on_path(chosen);
-    if (found.empty()) throw UsageError(fmt::format("MGPU_TRAIN={}: no such program", chosen));
+    if (found.empty())
+      throw UsageError(
+          fmt::format("MGPU_TRAIN={}: no such program; set it to mgpu-train", shown(chosen)));
     return found;
   }
   std::error_code none;

@@ -7,6 +7,7 @@
 
 #include "launcher/options/option_table.hpp"
 #include "launcher/plan/dry_run.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
 
 namespace mgpu::launcher {
@@ -28,9 +29,10 @@ void check(const Options& o, std::size_t hosts) {
   if (o.was_given("node-rank"))
     throw UsageError(
         "--node-rank and --hostfile cannot be combined: the order of the hosts in the file sets "
-        "their node ranks");
+        "their node ranks; drop --node-rank");
   if (o.was_given("nnodes") && static_cast<std::size_t>(o.min_nodes) > hosts)
-    throw UsageError(fmt::format("--nnodes {}: {} lists only {} host{}", o.min_nodes, o.hostfile,
+    throw UsageError(fmt::format("{}: {} lists only {} host{}; add hosts or lower --nnodes",
+                                 o.origin("nnodes").text(), rendezvous::shown(o.hostfile, 300),
                                  hosts, hosts == 1 ? "" : "s"));
 }
 

@@ -94,7 +94,7 @@ class SshLaunch {
   SshLaunch(const Options& options, const Inherited& inherited, const std::string& program)
       : options_(options),
         inherited_(inherited),
-        plan_(plan_ssh_launch(options, read_hostfile(options.hostfile), look_up())),
+        plan_(plan_ssh_launch(options, read_hostfile(options), look_up())),
         policy_(static_cast<int>(plan_.size()), least_nodes()),
         output_(io_, console_, static_cast<int>(plan_.size())),
         signals_(io_),
@@ -256,7 +256,7 @@ int run_ssh_launch(const Options& options, const Inherited& inherited, const std
 }
 
 std::string show_ssh_launch(const Options& options) {
-  return ssh_launch_text(plan_ssh_launch(options, read_hostfile(options.hostfile), look_up()));
+  return ssh_launch_text(plan_ssh_launch(options, read_hostfile(options), look_up()));
 }
 
 }  // namespace mgpu::launcher

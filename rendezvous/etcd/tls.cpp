@@ -11,6 +11,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/etcd/openssl.hpp"
 
 namespace mgpu::rendezvous::etcd {
@@ -38,10 +39,13 @@ std::string openssl_error() {
   return text ? text : "no reason given";
 }
 
-[[noreturn]] void throw_file_error(const char* what, const std::string& path) {
+// `key` is the setting of --rdzv-conf that names the file.
+[[noreturn]] void throw_file_error(const char* key, const char* what, const std::string& path) {
+  const auto setting = fmt::format("{}={}", key, shown(path, 300));
   if (::access(path.c_str(), R_OK) != 0)
-    throw_errno(fmt::format("cannot read the {} {}", what, path));
-  throw std::runtime_error(fmt::format("cannot use the {} {}: {}", what, path, openssl_error()));
+    throw TlsFileError(fmt::format("{}: cannot read the {}: {}", setting, what, error_text(errno)));
+  throw TlsFileError(fmt::format("{}: cannot use the {}: {}; need a file in PEM format", setting,
+                                 what, openssl_error()));
 }
 
 // Otherwise OpenSSL would ask for a key's passphrase on the terminal.
@@ -85,13 +89,13 @@ TlsContext::TlsContext(TlsFiles files) : files_(std::move(files)) {
     if (files_.ca.empty())
       lib().SSL_CTX_set_default_verify_paths(context_);
     else if (lib().SSL_CTX_load_verify_locations(context_, files_.ca.c_str(), nullptr) != 1)
-      throw_file_error("CA certificate", files_.ca);
+      throw_file_error("cacert", "CA certificate", files_.ca);
     if (files_.certificate.empty()) return;
     const auto& key = files_.key.empty() ? files_.certificate : files_.key;
     if (lib().SSL_CTX_use_certificate_chain_file(context_, files_.certificate.c_str()) != 1)
-      throw_file_error("certificate", files_.certificate);
+      throw_file_error("cert", "certificate", files_.certificate);
     if (lib().SSL_CTX_use_PrivateKey_file(context_, key.c_str(), kPem) != 1)
-      throw_file_error("private key", key);
+      throw_file_error(files_.key.empty() ? "cert" : "key", "private key", key);
   } catch (...) {
     lib().SSL_CTX_free(context_);
     throw;

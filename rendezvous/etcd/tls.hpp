@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -12,11 +13,16 @@ struct TlsFiles {
   std::string key;          // PEM; empty: it is in `certificate`
 };
 
+// A file of TlsFiles that cannot be used. The message begins with the setting of --rdzv-conf that
+// names it: "cacert=/ca.pem: ...".
+struct TlsFileError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Trusted authorities and client certificate, shared by all TLS connections. TLS 1.2 or newer.
 class TlsContext {
  public:
-  // Throws std::runtime_error with a one-line message if libssl.so.3 is missing or a file is
-  // invalid.
+  // Throws a one-line TlsFileError, or std::runtime_error if libssl.so.3 is missing.
   explicit TlsContext(TlsFiles files);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

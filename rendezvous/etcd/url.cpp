@@ -42,21 +42,22 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
   if (rest.find('@') != std::string_view::npos)
     fail("with user:password@", "set user and password with --rdzv-conf");
   if (rest.find_first_of("/?#") != std::string_view::npos)
-    fail(piece, "a path is not part of an endpoint");
+    fail(piece, "it has a path; write only http://HOST:PORT");
   if (rest.starts_with('[')) {
     const auto close = rest.find(']');
-    if (close == std::string_view::npos) fail(piece, "a ] is missing");
+    if (close == std::string_view::npos) fail(piece, "a ] is missing after the IPv6 address");
     endpoint.host = rest.substr(1, close - 1);
     rest.remove_prefix(close + 1);
     if (!rest.empty() && !rest.starts_with(':')) fail(piece, "expected :PORT after ]");
-    if (endpoint.host.find(':') == std::string::npos) fail(piece, "[] is for IPv6 addresses");
+    if (endpoint.host.find(':') == std::string::npos)
+      fail(piece, "only IPv6 addresses are written in []");
   } else {
     const auto colon = rest.find(':');
     if (colon != rest.rfind(':')) fail(piece, "write an IPv6 address as [ADDRESS]:PORT");
     endpoint.host = rest.substr(0, colon);
     rest.remove_prefix(std::min(colon, rest.size()));
   }
-  if (endpoint.host.empty()) fail(piece, "it has no host");
+  if (endpoint.host.empty()) fail(piece, "it has no host; write http://HOST:PORT");
   if (endpoint.host.size() > 253 || !std::ranges::all_of(endpoint.host, is_host_character))
     fail(piece, "invalid host name or address");
   if (!rest.empty()) endpoint.port = parse_port(piece, rest.substr(1));
@@ -85,7 +86,8 @@ std::vector<Endpoint> parse_endpoints(std::string_view list, bool tls) {
     if (std::ranges::find(endpoints, endpoint) == endpoints.end())
       endpoints.push_back(std::move(endpoint));
     if (endpoints.size() > kMaxEndpoints)
-      throw std::runtime_error(fmt::format("more than {} etcd endpoints", kMaxEndpoints));
+      throw std::runtime_error(
+          fmt::format("more than {} etcd endpoints, the limit", kMaxEndpoints));
     if (comma == std::string_view::npos) return endpoints;
     list.remove_prefix(comma + 1);
   }

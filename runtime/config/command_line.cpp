@@ -1,6 +1,7 @@
 #include "runtime/config/command_line.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <type_traits>
@@ -23,12 +24,50 @@ std::vector<std::string> reversed(int argc, const char* const* argv, int first) 
   return {std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first)};
 }
 
+// Accepts numbers in a range, and otherwise names what is needed; `kind` is "a whole number" or "a
+// number".
+template <class Number>
+CLI::Validator range(Number least, Number most, const char* kind) {
+  const auto check = [=](const std::string& text) {
+    Number value{};
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most)
+      return std::string();
+    return fmt::format("need {} from {} to {}, not {}", kind, least, most, shown(text, 48));
+  };
+  return {check, ""};
+}
+
+CLI::Validator whole(std::uint64_t least, std::uint64_t most) {
+  return range(least, most, "a whole number");
+}
+
+CLI::Validator number(double least, double most) {
+  return range(least, most, "a number");
+}
+
+// CLI11's message, or a better one where it does not name what is needed.
+std::string message_of(const CLI::ParseError& e) {
+  const std::string text = e.what();
+  if (dynamic_cast<const CLI::ConversionError*>(&e)) {  // a flag; numbers are checked before
+    const auto name = text.find("--"), equals = text.find(" = ");
+    if (name < equals && equals != text.npos)
+      return fmt::format("{} {}: need true or false", text.substr(name, equals - name),
+                         text.substr(equals + 3));
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&e) && text.ends_with("missing"))
+    return text.substr(0, text.find(':')) + ": needs a value";
+  if (const auto at = text.find(" excludes ");
+      dynamic_cast<const CLI::ExcludesError*>(&e) && at != text.npos)
+    return fmt::format("{} and {} cannot be combined", text.substr(0, at), text.substr(at + 10));
+  return text;
+}
+
 void parse(CLI::App& app, std::vector<std::string> words) {
   app.set_help_flag();  // one help text covers all commands
   try {
     app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
-    throw UsageError(fmt::format("{}; see mgpu-train --help", shown(e.what(), 160)));
+    throw UsageError(fmt::format("{}; see mgpu-train --help", shown(message_of(e), 160)));
   }
 }
 
@@ -49,13 +88,13 @@ void parse_all(CLI::App& app, std::vector<std::string> words) {
 }
 
 void add_recipe(CLI::App& app, RecipeArguments& recipe) {
-  app.add_option("file", recipe.path)->required();
+  app.add_option("FILE.yaml", recipe.path)->required();
   app.add_option("--set", recipe.set)->allow_extra_args(false);
   app.add_flag("--allow-unknown", recipe.allow_unknown);
 }
 
 CLI::Option* add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
-  return app.add_option("--gpus,--nproc", ranks)->check(CLI::Range(1, 65536));
+  return app.add_option("--gpus,--nproc", ranks)->check(whole(1, 65536));
 }
 
 void require_file(const RecipeArguments& recipe) {
@@ -69,7 +108,7 @@ Command parse_run(std::vector<std::string> words) {
   std::optional<std::int64_t> ranks;
   CLI::App app;
   add_recipe(app, run.recipe);
-  app.get_option("file")->required(false);
+  app.get_option("FILE.yaml")->required(false);
   app.add_flag("--single", run.single);
   auto* check_flag = app.add_flag("--check", check);
   add_ranks(app, ranks)->needs(check_flag);
@@ -94,7 +133,7 @@ Command parse_plan(std::vector<std::string> words) {
   CLI::App app;
   add_recipe(app, plan.recipe);
   app.add_option("--gpu-memory", memory);
-  app.add_option("--gpus", plan.gpus)->check(CLI::Range(1, 65536));
+  app.add_option("--gpus", plan.gpus)->check(whole(1, 65536));
   parse_all(app, std::move(words));
   try {
     if (!memory.empty()) plan.gpu_bytes = parse_memory(memory);
@@ -107,7 +146,7 @@ Command parse_plan(std::vector<std::string> words) {
 Command parse_init(std::vector<std::string> words) {
   InitCommand init;
   CLI::App app;
-  app.add_option("kind", init.kind)->required();
+  app.add_option("KIND", init.kind)->required();
   app.add_option("-o,--output", init.output);
   parse_all(app, std::move(words));
   try {
@@ -126,16 +165,16 @@ Command parse_generate(std::vector<std::string> words) {
   auto* prompt = app.add_option("--prompt", generate.prompt);
   auto* input = app.add_option("--input", generate.input)->excludes(prompt);
   app.add_option("-o,--output", generate.output);
-  app.add_option("--max-new-tokens", generate.max_new_tokens)->check(CLI::Range(1, 1 << 24));
-  app.add_option("--temperature", generate.temperature)->check(CLI::Range(0.0, 1e3));
-  app.add_option("--top-p", generate.top_p)->check(CLI::Range(0.0, 1.0));
-  app.add_option("--top-k", generate.top_k)->check(CLI::Range(0, 1 << 24));
-  app.add_option("--min-p", generate.min_p)->check(CLI::Range(0.0, 1.0));
-  app.add_option("--repetition-penalty", generate.repetition_penalty)->check(CLI::Range(1e-3, 1e3));
+  app.add_option("--max-new-tokens", generate.max_new_tokens)->check(whole(1, 1 << 24));
+  app.add_option("--temperature", generate.temperature)->check(number(0.0, 1e3));
+  app.add_option("--top-p", generate.top_p)->check(number(0.0, 1.0));
+  app.add_option("--top-k", generate.top_k)->check(whole(0, 1 << 24));
+  app.add_option("--min-p", generate.min_p)->check(number(0.0, 1.0));
+  app.add_option("--repetition-penalty", generate.repetition_penalty)->check(number(1e-3, 1e3));
   app.add_option("--stop", generate.stop)->allow_extra_args(false);
-  app.add_option("--samples", generate.samples)->check(CLI::Range(1, 1 << 16));
-  app.add_option("--sequences", generate.sequences)->check(CLI::Range(1, 1 << 16));
-  app.add_option("--seed", generate.seed);
+  app.add_option("--samples", generate.samples)->check(whole(1, 1 << 16));
+  app.add_option("--sequences", generate.sequences)->check(whole(1, 1 << 16));
+  app.add_option("--seed", generate.seed)->check(whole(0, UINT64_MAX));
   app.add_flag("--raw", generate.raw);
   app.add_flag("--details", generate.details);
   parse_all(app, std::move(words));
@@ -174,7 +213,7 @@ Command parse_tokenize(std::vector<std::string> words) {
 Command parse_score(std::vector<std::string> words) {
   ScoreCommand score;
   CLI::App app;
-  app.add_option("file", score.input)->required();
+  app.add_option("FILE.jsonl", score.input)->required();
   app.add_option("--rewards", score.rewards)->required();
   app.add_option("--settings", score.settings);
   app.add_option("-o,--output", score.output);

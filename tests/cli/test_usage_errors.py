@@ -29,8 +29,8 @@ LONGEST = 500  # characters of a message
 # Variables that schedulers and other launchers set, and that a message may depend on.
 SURROUNDINGS = ("SLURM_", "OMPI_", "PMIX_", "KUBERNETES_", "TORCH_ELASTIC_", "LOCAL_", "GROUP_",
                 "JOB_COMPLETION_INDEX", "PYTHON_EXEC", "CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE")
-# Names that keep their capital at the beginning of a message. "Could not convert" is CLI11's.
-PROPER_NAMES = ("Slurm", "Open MPI", "PMIx", "Kubernetes", "Could not convert")
+# Names that keep their capital at the beginning of a message.
+PROPER_NAMES = ("Slurm", "Open MPI", "PMIx", "Kubernetes")
 
 
 @functools.lru_cache(maxsize=None)

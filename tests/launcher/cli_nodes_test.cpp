@@ -36,7 +36,7 @@ TEST_CASE("a keep-alive too short for a busy machine is rejected", "[cli]") {
   CAPTURE(bad);
   CHECK_THROWS_AS(parse({"--keep-alive", bad, "x"}), UsageError);
   CHECK_THROWS_WITH(parse({"--keep-alive=0.499", "x"}),
-                    "--keep-alive 0.499: need seconds, 0.5 or more");
+                    "--keep-alive 0.499: need seconds from 0.5 to 31622400, for example 30 or 2.5");
 }
 
 TEST_CASE("internal options have no abbreviation", "[cli]") {

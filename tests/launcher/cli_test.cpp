@@ -131,8 +131,7 @@ TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
     CHECK(parse({"doctor", "--help"}).command == Command::help);
     CHECK_THROWS_WITH(parse({"doctor", "--port", "70000"}),
                       "doctor --port 70000: need a whole number from 1 to 65535");
-    CHECK_THROWS_WITH(parse({"doctor", "--port"}),
-                      "doctor --port: doctor accepts only --port N and --json");
+    CHECK_THROWS_WITH(parse({"doctor", "--port"}), "doctor --port: needs a value, N");
   }
   SECTION("status accepts options before and after the job's name") {
     const auto status = parse({"status", "--json", "job1", "--rdzv-endpoint", "h:29400"});
@@ -276,7 +275,8 @@ TEST_CASE("a usage error names the option and what is accepted", "[cli]") {
        "--rdzv-conf a=1,b: b is not a pair; need key=value,key=value"},
       {{"--env", "A", "x"}, "--env A: need KEY=VALUE"},
       {{"--set", "=1", "x"}, "--set =1: need KEY=VALUE"},
-      {{"--grace", "-1", "x"}, "--grace -1: need seconds, 0 or more, for example 30 or 2.5"},
+      {{"--grace", "-1", "x"},
+       "--grace -1: need seconds from 0 to 31622400, for example 30 or 2.5"},
       {{"--start-method", "thread", "x"},
        "--start-method thread: need one of spawn, fork, forkserver"},
       {{"--completion", "tcsh"}, "--completion tcsh: need one of bash, zsh, fish"},
@@ -294,6 +294,10 @@ TEST_CASE("a bad variable is named", "[cli]") {
                     "MGPU_NNODES=x: need N or MIN:MAX, each from 1 to 65536");
   CHECK_THROWS_WITH(parse({"x"}, {{"PET_NPROC_PER_NODE", "8x"}}),
                     Contains("PET_NPROC_PER_NODE=8x: need a whole number"));
+  CHECK_THROWS_WITH(parse({"x"}, {{"MGPU_CONFIG", "/no/c.yaml"}}),
+                    "MGPU_CONFIG: cannot read /no/c.yaml: No such file or directory");
+  CHECK_THROWS_WITH(parse({"--config", "/no/c.yaml", "x"}),
+                    "--config: cannot read /no/c.yaml: No such file or directory");
 }
 
 TEST_CASE("a huge value is accepted, or rejected with a short message", "[cli]") {

@@ -143,9 +143,11 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
        "srun started 16 tasks on 2 nodes, but mgpu-run needs one task per node and starts the "
        "ranks itself: use srun --ntasks-per-node=1 mgpu-run ..., or --standalone if each task is "
        "its own job"},
-      {without(kStep, "SLURM_NODEID"), "SLURM_STEP_ID is set but SLURM_NODEID is not; set both"},
+      {without(kStep, "SLURM_NODEID"),
+       "SLURM_STEP_ID is set but SLURM_NODEID is not; start mgpu-run with srun, or use "
+       "--standalone for a job on this node only"},
       {with(kStep, {{"SLURM_NODEID", "2"}}),
-       "SLURM_NODEID=2 is out of range: SLURM_STEP_NUM_NODES=2"},
+       "SLURM_NODEID=2 is out of range: SLURM_STEP_NUM_NODES=2 has node ranks 0 to 1"},
       {with(kStep, {{"SLURM_STEP_NUM_NODES", "0"}, {"SLURM_STEP_NUM_TASKS", "0"}}),
        "SLURM_STEP_NUM_NODES=0: a job needs at least one node"},
       {with(kStep, {{"SLURM_STEP_NODELIST", "node[1-3]"}}),
@@ -161,7 +163,8 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
                                        {"SLURM_STEP_NUM_NODES", "3"},
                                        {"SLURM_STEP_NUM_TASKS", "3"},
                                        {"SLURM_STEP_NODELIST", "n[1-3]"}})),
-                    "node rank 2 (from Slurm) is out of range: --nnodes is 2");
+                    "node rank 2 (from Slurm) is out of range: --nnodes is 2; raise it, or start "
+                    "mgpu-run on 2 nodes only");
 }
 
 TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
@@ -215,8 +218,9 @@ TEST_CASE("Open MPI gives the rank but no address", "[cluster]") {
       Contains("mpirun started 4 processes on this node") && Contains("--map-by ppr:1:node"));
   CHECK_THROWS_WITH(parse({"x"}, without(kOpenMpi, "OMPI_COMM_WORLD_RANK")),
                     Contains("OMPI_COMM_WORLD_RANK is not set, but other Open MPI variables"));
-  CHECK_THROWS_WITH(parse({"x"}, with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "3"}})),
-                    "OMPI_COMM_WORLD_RANK=3, but OMPI_COMM_WORLD_SIZE=3");
+  CHECK_THROWS_WITH(
+      parse({"x"}, with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "3"}})),
+      "OMPI_COMM_WORLD_RANK=3 is out of range: OMPI_COMM_WORLD_SIZE=3 has ranks 0 to 2");
 }
 
 TEST_CASE("within a Slurm job mpirun takes precedence over Slurm, and Slurm over its PMIx",

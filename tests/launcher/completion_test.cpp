@@ -55,6 +55,7 @@ TEST_CASE("bash completes options, their values and the target", "[completion]")
       {"mgpu-run --config tr", "train.py\n"},
       {"mgpu-run dev", "devices\n"},
       {"mgpu-run doc", "doctor\n"},
+      {"mgpu-run sta", "status\n"},
       {"mgpu-run --nproc ", "--nproc\n"},
       {"mgpu-run --role x", "\n"},         // free text has no completions
       {"mgpu-run train.py --npro", "\n"},  // words after TARGET belong to the program
@@ -69,7 +70,7 @@ TEST_CASE("bash accepts the script", "[completion]") {
   CHECK(output_of("bash -n '" + dir.path("script") + "' 2>&1").empty());
 }
 
-TEST_CASE("the script of every shell has every option", "[completion]") {
+TEST_CASE("the script of every shell has every option and command", "[completion]") {
   for (const auto& spec : option_table()) {
     CAPTURE(spec.name());
     for (const auto& [shell, word] :
@@ -78,6 +79,11 @@ TEST_CASE("the script of every shell has every option", "[completion]") {
       const bool known = completion_script(shell).find(word) != std::string::npos;
       CHECK(known != spec.internal);
     }
+  }
+  for (const auto* command : {"devices", "doctor", "status"}) {
+    CAPTURE(command);
+    CHECK_THAT(completion_script("zsh"), Contains(command));
+    CHECK_THAT(completion_script("fish"), Contains(std::string(" -a ") + command + " "));
   }
   CHECK_THAT(completion_script("zsh"), Catch::Matchers::StartsWith("#compdef mgpu-run\n"));
 }

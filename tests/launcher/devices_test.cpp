@@ -138,17 +138,17 @@ TEST_CASE("--gpus selects GPUs of this machine, and an error names those that ex
     const char* says;
   };
   const auto one = GENERATE(values<Case>({
-      {{"3"}, 3, "--gpus 3: this machine has GPUs 0-2"},
-      {{"0", "x"}, 3, "--gpus x: this machine has GPUs 0-2"},
-      {{"-1"}, 3, "--gpus -1: this machine has GPUs 0-2"},
-      {{"99999999999"}, 3, "--gpus 99999999999: this machine has GPUs 0-2"},
-      {{"1"}, 1, "--gpus 1: this machine has GPU 0 only"},
-      {{"0"}, 0, "--gpus 0: this machine has no usable GPU"},
-      {{"GPU-aa"}, 0, "--gpus GPU-aa: this machine has no usable GPU"},
-      {{"GPU-zz"}, 3, "--gpus GPU-zz: 0 GPUs have a UUID with this prefix; see `mgpu-run devices`"},
-      {{"GPU-a"}, 3, "--gpus GPU-a: 2 GPUs have a UUID with this prefix; see `mgpu-run devices`"},
-      {{"1", "1"}, 3, "--gpus: 1 is listed twice"},
-      {{"1", "GPU-ab"}, 3, "--gpus: GPU-ab is listed twice"},
+      {{"3"}, 3, "--gpus 3: this machine has GPUs 0-2; see `mgpu-run devices`"},
+      {{"0", "x"}, 3, "--gpus x: this machine has GPUs 0-2; see `mgpu-run devices`"},
+      {{"-1"}, 3, "--gpus -1: this machine has GPUs 0-2; see `mgpu-run devices`"},
+      {{"99999999999"}, 3, "--gpus 99999999999: this machine has GPUs 0-2; see `mgpu-run devices`"},
+      {{"1"}, 1, "--gpus 1: this machine has GPU 0 only; see `mgpu-run devices`"},
+      {{"0"}, 0, "--gpus 0: this machine has no usable GPU; see `mgpu-run devices`"},
+      {{"GPU-aa"}, 0, "--gpus GPU-aa: this machine has no usable GPU; see `mgpu-run devices`"},
+      {{"GPU-zz"}, 3, "--gpus GPU-zz: no GPU has a UUID with this prefix; see `mgpu-run devices`"},
+      {{"GPU-a"}, 3, "--gpus GPU-a: 2 GPUs have a UUID with this prefix; write more of the UUID"},
+      {{"1", "1"}, 3, "--gpus 1: this GPU is already listed as 1; list it once"},
+      {{"1", "GPU-ab"}, 3, "--gpus GPU-ab: this GPU is already listed as 1; list it once"},
   }));
   auto some = gpus;
   some.resize(one.gpus);

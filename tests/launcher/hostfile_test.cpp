@@ -48,7 +48,7 @@ TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
       {"a slots=0", "slots=0: need a whole number from 1 to 4096"},
       {"a slots=x", "slots=x: need a whole number from 1 to 4096"},
       {"a slots", "slots: need a whole number from 1 to 4096"},
-      {"a slots=4 max_slots=2", "slots=4 is more than max_slots=2"},
+      {"a slots=4 max_slots=2", "slots=4 is more than max_slots=2; lower slots"},
       {"a gpus=4", "gpus=4 is not a known field; need slots=N"},
       {"a b", "b is not a known field; need slots=N"},
       {"a:22",
@@ -59,23 +59,29 @@ TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
       {"@a", "'' is not a valid user name"},
       {"a;reboot", "a;reboot is not a valid host name"},
       {"a\x1b[2J", "a?[2J is not a valid host name"},
-      {std::string(1025, 'a'), "longer than 1024 bytes"},
+      {std::string(1025, 'a'), "the line is longer than 1024 bytes, the limit"},
   }));
   CHECK_THROWS_WITH(parse("ok\n" + c.line + "\n"), "hosts:2: " + c.message);
 }
 
 TEST_CASE("a hostfile has at least one host and at most 4096", "[hostfile]") {
-  CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: lists no host");
-  CHECK_THROWS_WITH(parse(""), "hosts: lists no host");
+  CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: lists no host; write one host name per line");
+  CHECK_THROWS_WITH(parse(""), "hosts: lists no host; write one host name per line");
   std::string many;
   for (int i = 0; i < 4096; ++i) many += "n" + std::to_string(i) + "\n";
   CHECK(parse(many).size() == 4096);
-  CHECK_THROWS_WITH(parse(many + "x\n"), "hosts:4097: more than 4096 hosts");
+  CHECK_THROWS_WITH(parse(many + "x\n"), "hosts:4097: more than 4096 hosts, the limit");
 
   TempDir dir;
   std::ofstream(dir.path("hosts")) << "a\nb slots=2\n";
-  CHECK(read_hostfile(dir.path("hosts")).size() == 2);
-  CHECK_THROWS_WITH(read_hostfile(dir.path("none")), Contains("none: No such file"));
-  CHECK_THROWS_WITH(read_hostfile(dir.path(".")), Contains("Is a directory"));
-  CHECK_THROWS_WITH(read_hostfile("/dev/zero"), "--hostfile /dev/zero: larger than 1 MiB");
+  const auto read = [](const std::string& path) {
+    Options options;
+    options.hostfile = path;
+    return read_hostfile(options);
+  };
+  CHECK(read(dir.path("hosts")).size() == 2);
+  CHECK_THROWS_WITH(read(dir.path("none")), Contains("none: cannot read the file: No such file"));
+  CHECK_THROWS_WITH(read(dir.path(".")), Contains("Is a directory"));
+  CHECK_THROWS_WITH(read("/dev/zero"),
+                    "--hostfile /dev/zero: the file is larger than 1 MiB, the limit");
 }

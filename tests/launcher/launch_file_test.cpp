@@ -50,7 +50,7 @@ TEST_CASE("every option can be set in the launch: section", "[launch_file]") {
           const auto file = parse_recipe("launch:\n  " + key + ": 1\n", "job.yaml");
           REQUIRE(file.settings.size() == 1);
           CHECK(file.settings[0].spec == &spec);
-          CHECK(file.settings[0].origin() == "job.yaml:2: " + key + ": 1");
+          CHECK(file.settings[0].origin().text() == "job.yaml:2: " + key + ": 1");
         }
   }
 }
@@ -121,35 +121,40 @@ TEST_CASE("an error in a recipe is one line with file and line number", "[launch
   const auto c = GENERATE(values<Case>({
       {"launch:\n  max_restart: 1\n",
        "j:2: unknown key \"max_restart\" in launch:; did you mean \"max_restarts\"?"},
-      {"launch:\n  frobnicate: 1\n", "j:2: unknown key \"frobnicate\" in launch:"},
-      {"launch:\n  help: 1\n", "j:2: unknown key \"help\" in launch:"},
-      {"launch:\n  config: x\n", "j:2: unknown key \"config\" in launch:"},
+      {"launch:\n  frobnicate: 1\n",
+       "j:2: unknown key \"frobnicate\" in launch:; see mgpu-run --help for the options"},
+      {"launch:\n  help: 1\n",
+       "j:2: \"help\" cannot be set in launch:; use --help on the command line"},
+      {"launch:\n  config: x\n",
+       "j:2: \"config\" cannot be set in launch:; use --config on the command line"},
       {"launch:\n\tnproc: 1\n", "j:2: this line is indented with a tab; YAML requires spaces"},
       {"a: 1\nlaunch:\n  nproc: 1\n\tgrace: 1\n",
        "j:4: this line is indented with a tab; YAML requires spaces"},
-      {"launch:\n  nproc: 1\n  nproc: 2\n", "j:3: duplicate key \"nproc\""},
-      {"launch:\n  nproc: 1\nlaunch:\n  grace: 2\n", "j:3: duplicate key \"launch\""},
-      {"launch:\n  env: {A: 1, A: 2}\n", "j:2: duplicate key \"A\""},
+      {"launch:\n  nproc: 1\n  nproc: 2\n",
+       "j:3: the key \"nproc\" is repeated, first on line 2; keep one"},
+      {"launch:\n  nproc: 1\nlaunch:\n  grace: 2\n",
+       "j:3: the key \"launch\" is repeated, first on line 1; keep one"},
+      {"launch:\n  env: {A: 1, A: 2}\n",
+       "j:2: the key \"A\" is repeated, first on line 2; keep one"},
       {"launch:\n  nproc: 1\n  nproc-per-node: 2\n",
        "j:3: \"nproc-per-node\" sets the same option as \"nproc\" on line 2; keep one"},
       {"launch:\n  nproc: [1]\n", "j:2: nproc: need a single value, not a list"},
       {"launch:\n  nproc: {a: 1}\n", "j:2: nproc: need a single value, not a map"},
-      {"launch:\n  nproc:\n",
-       "j:2: nproc: need a single value, not nothing (write \"\" for an empty string)"},
-      {"launch:\n  env: {A: }\n",
-       "j:2: env: need a single value, not nothing (write \"\" for an empty string)"},
+      {"launch:\n  nproc:\n", "j:2: nproc: the value is missing; write \"\" for an empty string"},
+      {"launch:\n  env: {A: }\n", "j:2: env: the value is missing; write \"\" for an empty string"},
       {"launch:\n  role: \"a\\0b\"\n",
-       "j:2: role: contains a NUL byte, which arguments and variables cannot hold"},
+       "j:2: role: contains a NUL byte, which arguments and variables cannot hold; remove it"},
       {"launch:\n  rdzv_conf: {a: \"1,b=2\"}\n",
        "j:2: rdzv_conf: an entry may not contain a comma; write the whole list as one string"},
       {"launch: 4\n", "j:1: launch: needs \"option: value\" lines below it"},
       {"launch: [nproc, 4]\n", "j:1: launch: needs \"option: value\" lines below it"},
-      {"launch:\n  ? [a]\n  : 1\n", "j:2: a key in launch: must be a word"},
-      {"x: &x 4\nlaunch:\n  nproc: *x\n", "j:3: nproc: need a single value, not an alias"},
+      {"launch:\n  ? [a]\n  : 1\n", "j:2: a key in launch: must be a word, such as nproc"},
+      {"x: &x 4\nlaunch:\n  nproc: *x\n",
+       "j:3: nproc: need a single value, not an alias; write the value itself"},
       {"launch:\n  enable_fault_tolerance: perhaps\n",
        "j:2: enable_fault_tolerance: perhaps: need 1 or 0, true or false"},
-      {"", "j:1: the file is empty"},
-      {"# nothing\n", "j:1: the file is empty"},
+      {"", "j:1: the file is empty; need \"key: value\" lines"},
+      {"# nothing\n", "j:1: the file is empty; need \"key: value\" lines"},
       {"- a\n", "j:1: need \"key: value\" lines"},
       {"word\n", "j:1: need \"key: value\" lines"},
       {"a: 1\n---\nlaunch: {nproc: 1}\n",
@@ -186,12 +191,13 @@ TEST_CASE("a file that cannot be read is an error", "[launch_file]") {
 }
 
 TEST_CASE("a file designed to exhaust memory is rejected at once", "[launch_file]") {
-  CHECK_THROWS_WITH(parse_recipe(repeated("a: 1\n", 300'000), "j"),
-                    "j:1: over 1024 KiB; is this a recipe?");
+  CHECK_THROWS_WITH(
+      parse_recipe(repeated("a: 1\n", 300'000), "j"),
+      "j:1: the file is larger than 1024 KiB, the limit; is it a recipe or config file?");
   CHECK_THROWS_WITH(parse_recipe("a: " + repeated("[", 100'000), "j"),
-                    "j:1: nested deeper than 32 levels");
+                    "j:1: nested deeper than 32 levels, the limit");
   CHECK_THROWS_WITH(parse_recipe("launch: " + repeated("{a: ", 1000), "j"),
-                    "j:1: nested deeper than 32 levels");
+                    "j:1: nested deeper than 32 levels, the limit");
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 60; ++i)
     bomb += fmt::format("a{0}: &a{0} [{1}*a{2}]\n", i, repeated(fmt::format("*a{}, ", i - 1), 8),

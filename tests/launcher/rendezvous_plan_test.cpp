@@ -119,10 +119,12 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
   const std::vector<Case> cases = {
       {{"--nnodes=2", "--node-rank=2", "--master-addr=h"},
        "--node-rank 2 is out of range: --nnodes 2 has node ranks 0 to 1"},
-      {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: an elastic job needs"},
-      {{"--nnodes=1:2", "--rdzv-backend=c10d"}, "set the rendezvous endpoint with --rdzv-endpoint"},
+      {{"--nnodes=1:2", "--node-rank=0", "--master-addr=h"}, "--nnodes 1:2: an elastic job"},
+      {{"--nnodes=2", "--rdzv-backend=c10d"},
+       "--rdzv-backend c10d: several nodes need a rendezvous endpoint; set it with "
+       "--rdzv-endpoint"},
       {with("join_timout=3"), "unknown key; did you mean join_timeout?"},
-      {with("qwertz=3"), "--rdzv-conf qwertz: unknown key"},
+      {with("qwertz=3"), "--rdzv-conf qwertz: unknown key; need one of join_timeout, "},
       {with("join_timeout=x"), "--rdzv-conf join_timeout=x: need seconds"},
       {with("join_timeout=-1"), "need seconds"},
       {with("join_timeout=nan"), "need seconds"},
@@ -130,7 +132,8 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
       {with("join_timeout=1e99"), "need seconds"},
       {with("join_timeout=3s"), "need seconds"},
       {with("is_host=maybe"), "--rdzv-conf is_host=maybe: need true or false"},
-      {with("keep_alive_interval=0.1"), "the keep-alive must be at least 0.5 s"},
+      {with("keep_alive_interval=0.1"),
+       "keep_alive_interval times keep_alive_max_attempt is less than 0.5 s"},
       {with("keep_alive_interval=30000000,keep_alive_max_attempt=30000000"), "more than a year"},
       {{"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=ftp://a"}, "--rdzv-endpoint: "},
   };
@@ -139,4 +142,14 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
     CHECK_THROWS_AS(plan(words), UsageError);
     CHECK_THROWS_WITH(plan(words), Contains(line));
   }
+}
+
+TEST_CASE("an error names the source of the setting", "[team]") {
+  const auto message = [](const mgpu::tests::Environment& environment) {
+    return plan_rendezvous(parse({"train.py"}, environment));
+  };
+  CHECK_THROWS_WITH(message({{"PET_NNODES", "2"}, {"PET_RDZV_CONF", "timeout=soon"}}),
+                    Contains("PET_RDZV_CONF=timeout=soon: need seconds"));
+  CHECK_THROWS_WITH(message({{"PET_NNODES", "2:4"}}), Contains("PET_NNODES=2:4: an elastic job"));
+  CHECK_THROWS_WITH(message({{"MGPU_NODE_RANK", "1"}}), Contains("MGPU_NODE_RANK=1: a job of one"));
 }

@@ -68,7 +68,8 @@ TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch
   CHECK(elastic[1].arguments == Words{"--nnodes=1:2", "--node-rank=1", "--rdzv-endpoint=a:29500",
                                       "--rdzv-backend=c10d", "--rdzv-token-stdin", "--", "x"});
   CHECK(plan({"--nnodes", "2:8", "x"})[0].arguments[0] == "--nnodes=2:3");
-  CHECK_THROWS_WITH(plan({"--nnodes", "4", "x"}), "--nnodes 4: hosts lists only 3 hosts");
+  CHECK_THROWS_WITH(plan({"--nnodes", "4", "x"}),
+                    "--nnodes 4: hosts lists only 3 hosts; add hosts or lower --nnodes");
   CHECK_THROWS_WITH(plan({"--node-rank", "1", "x"}), Contains("--node-rank and --hostfile"));
   CHECK_THROWS_WITH(plan({"--standalone", "x"}), Contains("--standalone and --hostfile"));
 }

@@ -192,10 +192,10 @@ class Tls(EtcdTest):
             return client.wait("error")["problem"]
         broken = self.path("broken.pem")
         pathlib.Path(broken).write_text("-----BEGIN CERTIFICATE-----\nno\n")
-        self.assertIn("cannot read the CA certificate /nope: No such file",
+        self.assertIn("cacert=/nope: cannot read the CA certificate: No such file",
                       error(ca="/nope"))
-        self.assertIn(f"cannot use the CA certificate {broken}", error(ca=broken))
-        self.assertIn("cannot use the private key",
+        self.assertIn(f"cacert={broken}: cannot use the CA certificate: ", error(ca=broken))
+        self.assertIn(f"key={self.path('other.key')}: cannot use the private key",
                       error(cert=self.path("client.pem"), key=self.path("other.key")))
 
     def test_mixing_up_http_and_https_is_reported(self):

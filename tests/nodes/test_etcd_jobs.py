@@ -375,7 +375,7 @@ class Unreachable(OverEtcd):
         agent = self.agent(0, 2, rdzv=self.rdzv(protocol="https", cacert="/nowhere/ca.pem"))
         self.assertEqual(agent.wait(), USAGE_ERROR)
         self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
-        self.assertIn("/nowhere/ca.pem", agent.err)
+        self.assertIn("cacert=/nowhere/ca.pem", agent.err)
         self.assert_nothing_left()
 
 

@@ -36,8 +36,8 @@ TEST_CASE("an invalid endpoint is named with the reason", "[etcd]") {
       {"::1", "write an IPv6 address as [ADDRESS]:PORT"},
       {"[::1", "a ] is missing"},
       {"[::1]2", "expected :PORT after ]"},
-      {"[a]:2", "[] is for IPv6 addresses"},
-      {"http://a/v3", "a path is not part of an endpoint"},
+      {"[a]:2", "only IPv6 addresses are written in []"},
+      {"http://a/v3", "it has a path; write only http://HOST:PORT"},
       {"a b", "invalid host name or address"},
       {"a\r\nX: y", "invalid host name or address"},
   }));
@@ -58,7 +58,7 @@ TEST_CASE("a password in an endpoint is rejected and not printed", "[etcd]") {
 TEST_CASE("the number of endpoints is limited", "[etcd]") {
   std::string list = "h0";
   for (int i = 1; i < 65; ++i) list += ",h" + std::to_string(i);
-  CHECK_THROWS_WITH(parse_endpoints(list), "more than 64 etcd endpoints");
+  CHECK_THROWS_WITH(parse_endpoints(list), "more than 64 etcd endpoints, the limit");
 }
 
 TEST_CASE("base64 is encoded and decoded", "[etcd]") {

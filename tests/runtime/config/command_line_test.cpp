@@ -79,8 +79,17 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
   CHECK(score.input == "rows.jsonl");
   CHECK_THROWS_WITH(parsed({"score", "rows.jsonl"}), Contains("--rewards"));
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--top-p", "2"}),
-                    Contains("--top-p"));
-  CHECK_THROWS_AS(parsed({"check"}), UsageError);
+                    "--top-p: need a number from 0 to 1, not 2; see mgpu-train --help");
+  CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--seed", "x"}),
+                    Contains("--seed: need a whole number from 0 to 18446744073709551615, not x"));
+  CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--raw=maybe"}),
+                    Contains("--raw maybe: need true or false"));
+  CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--input", "f"}),
+                    Contains(" cannot be combined"));
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--set"}), Contains("--set: needs a value; see"));
+  CHECK_THROWS_WITH(parsed({"check", "a.yaml", "--gpus", "0"}),
+                    Contains("--gpus: need a whole number from 1 to 65536, not 0"));
+  CHECK_THROWS_WITH(parsed({"check"}), Contains("FILE.yaml is required"));
 }
 
 TEST_CASE("the help text fits a screen and has every command and option", "[command]") {
