@@ -54,8 +54,11 @@ std::string message_of(const CLI::ParseError& e) {
       return fmt::format("{} {}: need true or false", text.substr(name, equals - name),
                          text.substr(equals + 3));
   }
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&e) && text.ends_with("missing"))
-    return text.substr(0, text.find(':')) + ": needs a value";
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&e)) {
+    const auto name = text.substr(0, text.find(':'));
+    if (text.ends_with("missing")) return name + ": needs a value";
+    if (text.find("At Most 1 ") != text.npos) return name + " is repeated; give it once";
+  }
   if (const auto at = text.find(" excludes ");
       dynamic_cast<const CLI::ExcludesError*>(&e) && at != text.npos)
     return fmt::format("{} and {} cannot be combined", text.substr(0, at), text.substr(at + 10));

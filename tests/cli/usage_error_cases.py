@@ -481,6 +481,8 @@ TRAINER = [
          ("generate", "--model", "m", "--seed", "x", "--prompt", "x"), ("--seed", "x", "number")),
     Case("generate: a probability above 1",
          ("generate", "--model", "m", "--top-p", "2", "--prompt", "x"), ("--top-p", "0 to 1", "2")),
+    Case("generate: a model twice", ("generate", "--model", "a", "--model", "b", "--prompt", "x"),
+         ("--model", "repeated")),
     Case("generate: a value for a flag",
          ("generate", "--model", "m", "--raw=maybe", "--prompt", "x"), ("--raw", "maybe", "true")),
     Case("merge: no output", ("merge", "--model", "m", "--adapter", "a"), ("--output",)),

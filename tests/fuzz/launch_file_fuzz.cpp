@@ -22,7 +22,7 @@ void apply(const LaunchFile& file) {
       setting.spec->set(options, setting.value);
     } catch (const UsageError& e) {
       check_message(e.what(), false);
-      check_message(setting.origin(), true);
+      check_message(setting.origin().text(), true);
     }
   }
 }

@@ -86,6 +86,8 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
                     Contains("--raw maybe: need true or false"));
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--input", "f"}),
                     Contains(" cannot be combined"));
+  CHECK_THROWS_WITH(parsed({"merge", "--model", "a", "--model", "b"}),
+                    Contains("--model is repeated; give it once"));
   CHECK_THROWS_WITH(parsed({"a.yaml", "--set"}), Contains("--set: needs a value; see"));
   CHECK_THROWS_WITH(parsed({"check", "a.yaml", "--gpus", "0"}),
                     Contains("--gpus: need a whole number from 1 to 65536, not 0"));
