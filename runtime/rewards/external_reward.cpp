@@ -92,7 +92,7 @@ class EndpointReward : public Reward {
 
 // ./my_rewards.py:fn
 std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
-                                                 const Settings& settings) {
+                                                      const Settings& settings) {
   const auto colon = name.rfind(':');
   const auto function = name.substr(colon + 1);
   std::filesystem::path file = name.substr(0, colon);
