@@ -37,7 +37,7 @@ class JobSet(unittest.TestCase):
                                 JOB_COMPLETION_INDEX=str(index), **self.env),
                 capture_output=True)
             self.assertTrue(done.stdout.startswith(
-                f"Kubernetes tells\n  node rank  {index}  JOB_COMPLETION_INDEX\n"),
+                f"Kubernetes provides\n  node rank  {index}  JOB_COMPLETION_INDEX\n"),
                 done.stdout + done.stderr)
 
     def test_numbers_and_names_of_the_job_set_agree(self):
