@@ -52,13 +52,13 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(1, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
 
     def test_an_empty_dataset_is_reported(self):
-        self.refused(1, "empty.jsonl holds no rows",
+        self.refused(1, "empty.jsonl has no rows",
                      dataset_name=str(write_rows(self.dir / "empty.jsonl", [])))
 
     def test_bad_rows_are_reported(self):
-        for bad, what in (('{"input_ids": [1, 2', "no JSON"), ("[1, 2]", "object"),
-                          ('{"input_ids": [1, 999]}', "holds 999"),
-                          ('{"input_ids": [1, -7]}', "holds -7"),
+        for bad, what in (('{"input_ids": [1, 2', "invalid JSON"), ("[1, 2]", "object"),
+                          ('{"input_ids": [1, 999]}', "contains 999"),
+                          ('{"input_ids": [1, -7]}', "contains -7"),
                           ('{"input_ids": [1, 2], "labels": [1]}', "labels")):
             with self.subTest(bad):
                 run = self.refused(1, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
@@ -73,7 +73,7 @@ class BadRecipes(trainer.TrainerTest):
         self.assertEqual(run.column("epoch"), [1])
 
     def test_a_missing_model_is_reported(self):
-        self.refused(1, "no-such-model is no folder", model_name_or_path="no-such-model")
+        self.refused(1, "no-such-model is neither a local folder nor in the cache", model_name_or_path="no-such-model")
 
     def test_truncated_weights_are_reported(self):
         weights = self.model / "model.safetensors"
@@ -172,9 +172,9 @@ class BadRecipes(trainer.TrainerTest):
         return done.stdout + done.stderr
 
     def test_an_incomplete_rank_environment_is_reported(self):
-        for there, missing in (({"WORLD_SIZE": "4"}, "RANK is not set and WORLD_SIZE=4 is"),
-                               ({"RANK": "0"}, "LOCAL_RANK is not set and RANK=0 is"),
-                               ({"LOCAL_RANK": "0"}, "RANK is not set and LOCAL_RANK=0 is")):
+        for there, missing in (({"WORLD_SIZE": "4"}, "RANK is not set although WORLD_SIZE=4 is"),
+                               ({"RANK": "0"}, "LOCAL_RANK is not set although RANK=0 is"),
+                               ({"LOCAL_RANK": "0"}, "RANK is not set although LOCAL_RANK=0 is")):
             with self.subTest(there):
                 done = subprocess.run(
                     [trainer.BIN / "mgpu-train", self.recipe(), f"--set=output_dir={self.dir}/o"],
