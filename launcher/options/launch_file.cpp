@@ -41,7 +41,7 @@ const OptionSpec* option_of_key(const std::string& key) {
   for (const auto& spec : option_table()) {
     if (spec.line_only || spec.name() == "config") continue;
     for (const auto& names : {spec.names, spec.file_keys})
-      for (const auto& name : names) known.push_back(with_underscores(name));
+      for (const auto& other : names) known.push_back(with_underscores(other));
   }
   const auto near = nearest(with_underscores(key.text), known);
   const auto hint = near.empty() ? "see mgpu-run --help for the options"

@@ -70,7 +70,7 @@ class Row {
       if (point < weight) return i;
       point -= weight;
     }
-    // The least logit that the filters leave.
+    return last;  // rounding has left nothing beyond the last candidate
   }
 
   float log_prob(std::size_t token) const {
