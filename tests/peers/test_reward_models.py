@@ -227,7 +227,7 @@ class Roles(RewardModelTest):
                              self.train(2, **keys), stem="adapter_model")
 
     def test_layouts_that_do_not_fit_the_job_are_rejected(self):
-        run = self.refused(2, "policy_gpus names 2 GPUs, the job has 3 ranks: start it with "
+        run = self.refused(2, "policy_gpus names 2 GPUs, but the job has 3 ranks; start it with "
                               "--nproc 2", nproc=3, policy_gpus=[0, 1])
         self.assertEqual(self.error_lines(run), 1, run.err)
         self.refused(2, "policy_gpus: need GPU numbers without repetition", policy_gpus=[0, 0])
