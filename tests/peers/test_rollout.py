@@ -339,7 +339,7 @@ class Prompts(RolloutTest):
                 self.assertEqual(self.refused(good, row),
                                  'the row has no "prompt" with a text or a list of messages')
         self.refused(good, good, '{"prompt": ')
-        self.assertIn("template",
+        self.assertIn("is a list of messages, which",
                       self.refused('{"prompt": [{"role": "user", "content": "1+1="}]}'))
 
     def test_a_prompt_longer_than_the_context_is_reported(self):
