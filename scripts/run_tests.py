@@ -418,7 +418,7 @@ def fuzz():
 # its own namespaces.
 STAGES = {"unit": (units, CORES), "checks": (checks, CORES), "cli": (command_line, CORES),
           "clients": (clients, CORES), "nodes": (nodes, 2 * CORES), "peers": (peers, CORES),
-          "tidy": (tidy, 1), "asan": (asan, CORES), "tsan": (tsan, CORES), "fuzz": (fuzz, CORES)}
+          "asan": (asan, CORES), "tsan": (tsan, CORES), "fuzz": (fuzz, CORES), "tidy": (tidy, 1)}
 QUICK = ["unit", "checks", "cli", "clients", "nodes", "peers"]
 
 
@@ -483,11 +483,11 @@ def run_stage(stage, durations):
 
 def start_background(stages):
     """Begins what later stages need, as soon as the release is built."""
-    if "tidy" in stages:
-        BACKGROUND.start("clang-tidy", tidy_all)
     for preset in ("asan", "tsan", "fuzz"):
         if preset in stages:
             BACKGROUND.start(f"build {preset}", lambda preset=preset: build(preset, nice=19))
+    if "tidy" in stages:
+        BACKGROUND.start("clang-tidy", tidy_all)
 
 
 def main():
