@@ -66,7 +66,7 @@ void sync_file(const std::string& path);
 void sync_folder(const std::string& path);
 
 // "cannot write PATH: No space left on device; free some space ...". For common errors, the message
-// says what to do.
+// states what to do.
 [[noreturn]] void throw_write_error(const std::string& verb, const std::string& path, int error);
 
 std::string folder_of(const std::string& path);  // "." for a bare name

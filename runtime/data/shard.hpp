@@ -56,7 +56,7 @@ class ShardWriter {
   std::string notes_;
 };
 
-// A shard file is missing, torn, damaged or belongs to other data; the message says which.
+// A shard file is missing, torn, damaged or belongs to other data; the message states which.
 class ShardError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

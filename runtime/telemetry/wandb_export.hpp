@@ -17,7 +17,7 @@ class WandbExport {
               double time, const ErrorCallback& on_error);
 
   void add(std::int64_t step, double epoch, const Values& values, double time);
-  // A message for the user that says how to upload.
+  // A message for the user that explains how to upload.
   const std::string& upload_hint() const { return upload_hint_; }
 
  private:
