@@ -74,7 +74,7 @@ struct CommOptions {
 };
 
 // Connects to the other ranks of the job that the contract describes; a job of one rank needs no
-// connection. Throws std::runtime_error if they cannot be reached; the message states what to check.
+// connection. Throws std::runtime_error if they cannot be reached; the message names the checks.
 std::unique_ptr<Comm> join(const rendezvous::Contract& contract, const CommOptions& options);
 
 // Resolves `automatic`: NCCL if every local rank has a GPU, else gloo. Throws if NCCL is requested
