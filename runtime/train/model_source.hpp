@@ -25,7 +25,7 @@ struct ModelSource {
 };
 
 // Throws std::runtime_error if a file is missing or something is not supported; the message names
-// it and says what to do.
+// it and states what to do.
 ModelSource open_model(const TrainConfig& config);
 
 // Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain

@@ -101,7 +101,7 @@ TEST_CASE("nodes that do not join in time end with 75 and the list of missing no
   }
 }
 
-TEST_CASE("waiting nodes are told what is missing, at most once a second", "[coordinator]") {
+TEST_CASE("waiting nodes receive what is missing, at most once a second", "[coordinator]") {
   Job job(Job::elastic(3, 3));
   job.join(1, {.host = "a"});
   job.tick();
