@@ -45,7 +45,7 @@ std::string show_plan(const Options& options, const JobPlan& plan) {
 }
 
 int run_job(const Options& options, const Inherited& inherited, char** argv) {
-  if (options.dry_run && !options.json) print(stdout, cluster_text(options.cluster));
+  if (options.dry_run && !options.json) print(stdout, scheduler_text(options.scheduler));
   JobPlan plan = plan_job(options);
   if (options.dry_run) {
     print(stdout, show_plan(options, plan));

@@ -34,12 +34,12 @@ rendezvous::Credentials munge_credentials() {
 }  // namespace
 
 rendezvous::Credentials find_credentials(const Options& options, const Variables& variables) {
-  auto secret = find_secret(options, options.cluster, variables, STDIN_FILENO);
+  auto secret = find_secret(options, options.scheduler, variables, STDIN_FILENO);
   ::unsetenv(kTokenVariable);
   if (secret) return {.secret = std::move(secret->bytes)};
   if (options.insecure) return {};
   std::string munge_problem;
-  if (options.cluster.kind == Cluster::Kind::slurm) {
+  if (options.scheduler.kind == SchedulerJob::Kind::slurm) {
     try {
       return munge_credentials();
     } catch (const std::exception& problem) {
@@ -54,7 +54,7 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
   const auto nodes =
       options.was_given("nnodes")
           ? options.origin("nnodes").text()
-          : fmt::format("{} nodes (from {})", options.max_nodes, name_of(options.cluster.kind));
+          : fmt::format("{} nodes (from {})", options.max_nodes, name_of(options.scheduler.kind));
   throw UsageError(
       fmt::format("{}: no shared secret{}; give all nodes the same one with --rdzv-token-file FILE "
                   "or MGPU_RDZV_TOKEN, or accept every node with --insecure",

@@ -194,7 +194,7 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
                     "HOST:PORT",
                     options.origin("rdzv-backend", options.rdzv_backend).text()));
   if (options.was_given("node-rank")) plan.node_rank = options.node_rank;
-  plan.position = options.cluster.node_rank.value_or(-1);
+  plan.position = options.scheduler.node_rank.value_or(-1);
   plan.local_addr = options.local_addr;
   if (options.rdzv_backend.starts_with("etcd")) {
     plan.etcd = etcd_access(options, conf);

@@ -85,7 +85,7 @@ std::string read_secret_file(const std::string& path) {
   return checked(read_from(fd.get(), false, from), from);
 }
 
-std::optional<Secret> find_secret(const Options& options, const Cluster& cluster,
+std::optional<Secret> find_secret(const Options& options, const SchedulerJob& scheduler,
                                   const Variables& variables, int stdin_fd,
                                   const std::string& mounted) {
   if (options.rdzv_token_stdin) {
@@ -96,7 +96,7 @@ std::optional<Secret> find_secret(const Options& options, const Cluster& cluster
     return Secret{read_secret_file(options.rdzv_token_file), options.rdzv_token_file};
   if (const auto text = variables(kTokenVariable); text && !text->empty())
     return Secret{checked(*text, kTokenVariable), kTokenVariable};
-  if (cluster.kind == Cluster::Kind::kubernetes && ::access(mounted.c_str(), F_OK) == 0)
+  if (scheduler.kind == SchedulerJob::Kind::kubernetes && ::access(mounted.c_str(), F_OK) == 0)
     return Secret{read_secret_file(mounted), mounted};
   return std::nullopt;
 }

@@ -23,7 +23,7 @@ inline constexpr const char* kTokenVariable = "MGPU_RDZV_TOKEN";
 // --rdzv-token-file, MGPU_RDZV_TOKEN, and in Kubernetes the file `mounted`. Nothing: no secret is
 // given. Throws UsageError with a one-line message if the given secret is unusable. Ranks do not
 // inherit the variable (environment_of in rank_group).
-std::optional<Secret> find_secret(const Options& options, const Cluster& cluster,
+std::optional<Secret> find_secret(const Options& options, const SchedulerJob& scheduler,
                                   const Variables& variables, int stdin_fd,
                                   const std::string& mounted = kMountedToken);
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/options/apply_cluster.hpp"
+#include "launcher/options/apply_scheduler.hpp"
 #include "launcher/options/arguments.hpp"
 #include "launcher/options/launch_file.hpp"
 #include "launcher/options/parse_values.hpp"
@@ -247,8 +247,8 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
   record_given(options, all);
   finish(options);
   if (options.command == Command::run) {
-    options.cluster = find_cluster(variables);
-    apply_cluster(options);
+    options.scheduler = read_scheduler(variables);
+    apply_scheduler(options);
     divide_processes_by_nodes(options, all);
   }
   return options;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/options/cluster.hpp"
+#include "launcher/options/scheduler.hpp"
 
 namespace mgpu::launcher {
 
@@ -100,7 +100,7 @@ struct Options {
   std::string hostfile;   // hosts to start agents on, over ssh
   // The timeouts end ssh when a host does not answer, or no longer answers.
   std::string ssh_command = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=5";
-  Cluster cluster;  // provided by a scheduler; fills in options that are not set
+  SchedulerJob scheduler;  // provided by a scheduler; fills in options that are not set
 
   // Supervision.
   int max_restarts = 0;

@@ -155,11 +155,12 @@ std::string dry_run_text(const Options& options, const Placement& placement, con
   return text + "\n" + text_table(rows) + commands_text(specs) + environment_text(specs, attempt);
 }
 
-std::string cluster_text(const Cluster& cluster) {
-  if (cluster.found.empty()) return {};
+std::string scheduler_text(const SchedulerJob& scheduler) {
+  if (scheduler.found.empty()) return {};
   Rows rows;
-  for (const auto& [what, value, from] : cluster.found) rows.push_back({"  " + what, value, from});
-  return fmt::format("{} provides\n{}\n", name_of(cluster.kind), text_table(rows));
+  for (const auto& [what, value, from] : scheduler.found)
+    rows.push_back({"  " + what, value, from});
+  return fmt::format("{} provides\n{}\n", name_of(scheduler.kind), text_table(rows));
 }
 
 std::string dry_run_json(const Options& options, const Placement& placement, const Attempt& attempt,
@@ -175,7 +176,7 @@ std::string dry_run_json(const Options& options, const Placement& placement, con
                                                : nlohmann::ordered_json(attempt.master_port)},
       {"store", options.rank0_store ? "rank 0" : "mgpu-run"},
       {"ranks", ranks}};
-  for (const auto& [what, value, from] : options.cluster.found)
+  for (const auto& [what, value, from] : options.scheduler.found)
     all["cluster"].push_back({{"what", what}, {"value", value}, {"from", from}});
   return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -20,7 +20,7 @@ std::string dry_run_json(const Options& options, const Placement& placement, con
                          const std::vector<RankSpec>& specs);
 
 // What a scheduler provides and in which variables: the beginning of a dry run. Empty: nothing.
-std::string cluster_text(const Cluster& cluster);
+std::string scheduler_text(const SchedulerJob& scheduler);
 
 // Quotes a word for a shell; control characters are written as escapes.
 std::string shell_word(const std::string& word);

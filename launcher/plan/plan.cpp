@@ -158,7 +158,7 @@ int number_of_ranks(const Options& options, int visible_gpus, int cpus) {
     case automatic:
       return visible_gpus > 0 ? visible_gpus : cpus;
     case unset: {
-      const auto scheduler_gpus = options.gpus ? std::nullopt : options.cluster.gpus_per_node;
+      const auto scheduler_gpus = options.gpus ? std::nullopt : options.scheduler.gpus_per_node;
       if (visible_gpus == 0) return scheduler_gpus.value_or(1);
       return std::min(visible_gpus, scheduler_gpus.value_or(visible_gpus));
     }

@@ -14,7 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "runtime/comm/watch.hpp"
+#include "runtime/comm/watchdog.hpp"
 
 static_assert(NCCL_VERSION_CODE == 22809, "nccl.h must be the one LibTorch was built with");
 
@@ -74,11 +74,11 @@ class C10dComm : public Comm {
       std::this_thread::sleep_for(kLetOthersExitFirst);
       fatal(fmt::format("rank {}: {}; {}", rank, text, hint(nccl)));
     };
-    if (nccl_) watch_.emplace(options.timeout, fatal_);
+    if (nccl_) watchdog_.emplace(options.timeout, fatal_);
   }
 
   ~C10dComm() override {
-    watch_.reset();
+    watchdog_.reset();
     if (backend_) backend_->abort();
   }
 
@@ -126,7 +126,7 @@ class C10dComm : public Comm {
 
   void close() override {
     barrier("barrier at the end of the job");
-    watch_.reset();
+    watchdog_.reset();
     backend_->shutdown();
     backend_.reset();
     store_.reset();
@@ -155,21 +155,22 @@ class C10dComm : public Comm {
     });
   }
 
-  // The watch gets a copy of the Work, which has its state but does not own its tensors. Otherwise
-  // tensors would stay allocated until the watch wakes up, which can be many layers' weights.
+  // The watchdog gets a copy of the Work, which has its state but does not own its tensors.
+  // Otherwise tensors would stay allocated until the watchdog wakes up, which can be many layers'
+  // weights.
   void watch_work(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
     using Work = c10d::ProcessGroupNCCL::WorkNCCL;
     const auto state = c10::make_intrusive<Work>(dynamic_cast<const Work&>(*work));
-    watch_->add({what, [state] { return state->isCompleted(); },
-                 [state]() -> std::string {
-                   const auto failure = state->exception();
-                   if (!failure) return {};
-                   try {
-                     std::rethrow_exception(failure);
-                   } catch (const std::exception& e) {
-                     return first_line(e.what());
-                   }
-                 }});
+    watchdog_->add({what, [state] { return state->isCompleted(); },
+                    [state]() -> std::string {
+                      const auto failure = state->exception();
+                      if (!failure) return {};
+                      try {
+                        std::rethrow_exception(failure);
+                      } catch (const std::exception& e) {
+                        return first_line(e.what());
+                      }
+                    }});
   }
 
   int rank_, world_;
@@ -178,7 +179,7 @@ class C10dComm : public Comm {
   std::function<void(const std::string&)> fatal_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::optional<Watch> watch_;
+  std::optional<Watchdog> watchdog_;
 };
 
 // Connects to the launcher's store. If the launcher runs none, rank 0 serves one.
@@ -196,7 +197,7 @@ c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& op
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
-  // Our own watch reports which operation hung; torch's would abort earlier, with a stack trace.
+  // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   nccl_options->timeout = options.timeout + std::chrono::minutes(5);

@@ -76,7 +76,7 @@ Recording::Recording(Store& store, std::function<void()> work)
   stream.synchronize();
   make_room();
   graph_ = std::make_unique<Graph>(*store_.graphs_);
-  // Thread-local mode: other threads, such as the watch over collectives, keep calling the driver.
+  // Thread-local mode: other threads, such as the watchdog of collectives, keep calling the driver.
   graph_->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
   work_();
   graph_->graph.capture_end();

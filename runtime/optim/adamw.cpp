@@ -123,7 +123,7 @@ void AdamW::step(double learning_rate, const Tensor& clip, const Tensor& skip) {
   }
 }
 
-void AdamW::publish_master() {
+void AdamW::copy_master_to_weights() {
   for (auto& span : spans_)
     if (span.value.defined()) span.value.copy_(span.master);
 }

@@ -49,7 +49,7 @@ class AdamW {
   std::int64_t moment_bytes() const { return moment_bytes_; }
   // Call after loading states: sets the weights that the model computes with to the rounded master
   // weights.
-  void publish_master();
+  void copy_master_to_weights();
 
  private:
   void merge_spans();

@@ -95,7 +95,7 @@ void Shards::allocate() {
     }
   }
   reducing_.resize(buckets_.buckets.size());
-  publishing_.resize(buckets_.buckets.size());
+  gathering_.resize(buckets_.buckets.size());
   units_left_.resize(buckets_.buckets.size());
   if (!options_.trains) return;
   for (auto& f : owned_fragments(layout_, buckets_, comm_.rank(), world, sharded())) {
@@ -117,7 +117,7 @@ void Shards::wait(comm::Pending& pending) {
 const model::Unit& Shards::weights(int unit) {
   const auto index = static_cast<std::size_t>(unit);
   if (whole_weights()) {
-    wait(publishing_[static_cast<std::size_t>(buckets_.bucket_of[index])]);
+    wait(gathering_[static_cast<std::size_t>(buckets_.bucket_of[index])]);
     return weight_views_[index];
   }
   gather(unit);
@@ -159,14 +159,14 @@ void Shards::gather(int unit) {
   gathered_.emplace(unit, std::move(gathered));
 }
 
-void Shards::publish() {
+void Shards::gather_updated() {
   if (!sharded() || !whole_weights()) return;
   for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
     const auto& flat = buckets_.buckets[i].flat;
     if (flat.size() == 0) continue;
-    publishing_[i] = comm_.all_gather(narrow(values_, flat),
-                                      narrow(values_, part(flat, comm_.rank(), comm_.world())),
-                                      "all-gather of updated weights");
+    gathering_[i] = comm_.all_gather(narrow(values_, flat),
+                                     narrow(values_, part(flat, comm_.rank(), comm_.world())),
+                                     "all-gather of updated weights");
   }
 }
 

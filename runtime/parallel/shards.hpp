@@ -53,7 +53,7 @@ struct OwnedFragment {
 //     release(), prefetch(), gradients() and gradients_done()
 //   finish_gradients()
 //   the optimizer updates owned()
-//   publish()
+//   gather_updated()
 class Shards : public model::WeightProvider {
  public:
   Shards(const model::ModelConfig& config, model::ModelLayout layout, const ShardOptions& options,
@@ -81,7 +81,7 @@ class Shards : public model::WeightProvider {
   bool sharded() const { return options_.zero_stage > 0; }
   // Call after the update. Starts gathering the parts that other ranks have updated (stages 1 and
   // 2); weights() waits for them when they are needed.
-  void publish();
+  void gather_updated();
 
   // Sets the tensor `name`: stores this rank's part of the whole tensor `value`. For a tensor in 4
   // bits, `value` holds its bytes.
@@ -144,7 +144,7 @@ class Shards : public model::WeightProvider {
   std::vector<comm::Pending> reducing_;  // by bucket
   std::map<int, Tensor> later_sums_;     // stages 2 and 3: results of all but the first micro-batch
   std::deque<int> in_flight_;            // stages 2 and 3: buckets being reduced
-  std::vector<comm::Pending> publishing_;  // by bucket
+  std::vector<comm::Pending> gathering_;  // by bucket
   std::vector<bool> voters_;
   std::vector<OwnedFragment> owned_;
   bool first_micro_batch_ = true, last_micro_batch_ = true;

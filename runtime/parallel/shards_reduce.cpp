@@ -66,7 +66,7 @@ void Shards::gradients_done(int unit) {
 void Shards::skip_micro_batch() {
   for (int unit = static_cast<int>(layout_.units.size()) - 1; unit >= 0; --unit) {
     if (whole_weights())
-      weights(unit);  // publish()'s gathers must be waited for before the next update
+      weights(unit);  // gather_updated()'s gathers must be waited for before the next update
     gradients(unit);
     gradients_done(unit);
   }

@@ -116,7 +116,7 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
                         ? norm.add(1e-6).reciprocal().mul_(options_.max_grad_norm).clamp_max_(1)
                         : at::full({}, 1.0, norm.options());
   optimizer_->step(learning_rate, clip, at::isfinite(norm).logical_not().to(at::kFloat));
-  shards_.publish();
+  shards_.gather_updated();
 }
 
 void Learner::evaluate(const data::Batch& batch, StepRecord& record) {

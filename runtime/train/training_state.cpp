@@ -209,7 +209,7 @@ void read_training_state(const std::string& checkpoint_folder, AdamW& optimizer)
     fill(kKinds[1], state, index, first);
     fill(kKinds[2], state, index, second);
   }
-  optimizer.publish_master();
+  optimizer.copy_master_to_weights();
 }
 
 }  // namespace mgpu::train

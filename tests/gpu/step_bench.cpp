@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
     const auto norm = square.sqrt();
     const auto clip = norm.add(1e-6).reciprocal().clamp_max(1);
     optimizer.step(1e-5, clip, norm.isfinite().logical_not().to(at::kFloat));
-    shards.publish();
+    shards.gather_updated();
     if (step < 3 || step + 1 == warm + steps) {
       if (comm->rank() == 0)
         printf("step %ld loss %.5f norm %.5f\n", step,

@@ -170,12 +170,12 @@ TEST_CASE("values that are chosen at the start are not invented", "[dry_run]") {
 
 TEST_CASE("a dry run shows the values of a scheduler and their variables", "[dry_run]") {
   Plan plan;
-  CHECK(cluster_text(plan.options.cluster).empty());
+  CHECK(scheduler_text(plan.options.scheduler).empty());
   CHECK_FALSE(plan.json().contains("cluster"));
-  plan.options.cluster = {
-      .kind = Cluster::Kind::slurm,
+  plan.options.scheduler = {
+      .kind = SchedulerJob::Kind::slurm,
       .found = {{"nodes", "2", "SLURM_STEP_NUM_NODES"}, {"node rank", "1", "SLURM_NODEID"}}};
-  CHECK(cluster_text(plan.options.cluster) == R"(Slurm provides
+  CHECK(scheduler_text(plan.options.scheduler) == R"(Slurm provides
   nodes      2  SLURM_STEP_NUM_NODES
   node rank  1  SLURM_NODEID
 

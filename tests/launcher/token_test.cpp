@@ -31,7 +31,7 @@ std::string write(const TempDir& dir, const std::string& name, const std::string
 std::optional<Secret> find(const Options& options, const std::map<std::string, std::string>& env,
                            const std::string& mounted = "/nowhere", int stdin_fd = -1) {
   return find_secret(
-      options, options.cluster,
+      options, options.scheduler,
       [&](const std::string& name) -> std::optional<std::string> {
         const auto found = env.find(name);
         return found == env.end() ? std::nullopt : std::optional(found->second);
@@ -96,7 +96,7 @@ TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token
   fs::create_symlink("..data/token", dir.path("token"));
   Options options;
   CHECK_FALSE(find(options, {}, dir.path("token")));
-  options.cluster.kind = Cluster::Kind::kubernetes;
+  options.scheduler.kind = SchedulerJob::Kind::kubernetes;
   const auto secret = find(options, {}, dir.path("token"));
   REQUIRE(secret);
   CHECK(secret->bytes == "mounted");

@@ -4,10 +4,10 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/nf4.hpp"
+#include "runtime/commands/commands.hpp"
+#include "runtime/commands/loaded_model.hpp"
 #include "runtime/model/layout.hpp"
 #include "runtime/model/model_shape.hpp"
-#include "runtime/recipes/commands.hpp"
-#include "runtime/recipes/loaded_model.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/four_bit.hpp"
 #include "runtime/train/weights_io.hpp"

@@ -14,19 +14,19 @@ namespace mgpu::comm {
 std::string timeout_message(const std::string& what, std::chrono::milliseconds limit);
 
 // Watches collectives that the host does not wait for. If one fails or takes longer than the limit,
-// it calls `fatal` with a message that names it, from the watch's own thread.
-class Watch {
+// it calls `fatal` with a message that names it, from the watchdog's own thread.
+class Watchdog {
  public:
   struct Item {
     std::string what;
-    std::function<bool()> done;            // called from the watch's thread
+    std::function<bool()> done;            // called from the watchdog's thread
     std::function<std::string()> failure;  // empty if it has not failed
   };
 
-  Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal);
-  ~Watch();
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   void add(Item item);
 

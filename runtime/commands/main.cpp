@@ -11,12 +11,12 @@
 #include <variant>
 
 #include "rendezvous/contract.hpp"
+#include "runtime/commands/commands.hpp"
+#include "runtime/commands/grpo.hpp"
+#include "runtime/commands/sft.hpp"
 #include "runtime/config/keys/reference_page.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/recipes/commands.hpp"
-#include "runtime/recipes/grpo.hpp"
-#include "runtime/recipes/sft.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
 

@@ -1,11 +1,11 @@
-#include "launcher/options/apply_cluster.hpp"
+#include "launcher/options/apply_scheduler.hpp"
 
 #include <fmt/format.h>
 
 namespace mgpu::launcher {
 namespace {
 
-using Kind = Cluster::Kind;
+using Kind = SchedulerJob::Kind;
 
 // Whether the user made the job independent of the scheduler.
 bool ignores_scheduler(const Options& o) {
@@ -14,7 +14,7 @@ bool ignores_scheduler(const Options& o) {
 }
 
 void fill_nodes(Options& o) {
-  const auto& c = o.cluster;
+  const auto& c = o.scheduler;
   if (!o.was_given("nnodes") && c.nodes > 0) o.min_nodes = o.max_nodes = c.nodes;
   if (!o.was_given("nnodes") && c.kind == Kind::pmix && c.node_rank.value_or(0) > 0)
     throw UsageError(
@@ -40,7 +40,7 @@ void fill_nodes(Options& o) {
 }
 
 void fill_address(Options& o) {
-  const auto& c = o.cluster;
+  const auto& c = o.scheduler;
   if (o.was_given("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return;
   if (c.first_host.empty()) {
     if ((c.kind == Kind::open_mpi || c.kind == Kind::pmix) && !o.was_given("master-addr"))
@@ -58,9 +58,9 @@ void fill_address(Options& o) {
 
 }  // namespace
 
-void apply_cluster(Options& o) {
-  const auto& c = o.cluster;
-  if (ignores_scheduler(o)) o.cluster.gpus_per_node.reset();
+void apply_scheduler(Options& o) {
+  const auto& c = o.scheduler;
+  if (ignores_scheduler(o)) o.scheduler.gpus_per_node.reset();
   if (c.kind == Kind::none || ignores_scheduler(o)) return;
   if (!c.problem.empty()) throw UsageError(c.problem);
   fill_nodes(o);

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "runtime/recipes/commands.hpp"
-#include "runtime/recipes/loaded_model.hpp"
+#include "runtime/commands/commands.hpp"
+#include "runtime/commands/loaded_model.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::recipes {

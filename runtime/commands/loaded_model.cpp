@@ -1,4 +1,4 @@
-#include "runtime/recipes/loaded_model.hpp"
+#include "runtime/commands/loaded_model.hpp"
 
 #include <filesystem>
 #include <optional>

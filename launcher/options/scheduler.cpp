@@ -1,4 +1,4 @@
-#include "launcher/options/cluster.hpp"
+#include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -18,7 +18,7 @@ using rendezvous::shown;
 namespace {
 
 using Number = unsigned long long;
-using Kind = Cluster::Kind;
+using Kind = SchedulerJob::Kind;
 
 constexpr Number kMostNodes = 65536;
 // Steps without a program of srun (batch scripts, salloc's shell) have ids from here on.
@@ -34,7 +34,8 @@ std::optional<Number> number_in(std::string_view text) {
 // Looks up variables and records the values that were used.
 class Reader {
  public:
-  Reader(const Variables& variables, Cluster& cluster) : variables_(variables), cluster_(cluster) {}
+  Reader(const Variables& variables, SchedulerJob& scheduler)
+      : variables_(variables), scheduler_(scheduler) {}
 
   // The value and name of the first of these variables that is set and not empty.
   struct Value {
@@ -59,12 +60,12 @@ class Reader {
   }
 
   void note(const char* what, std::string value, std::string from) {
-    cluster_.found.push_back({what, std::move(value), std::move(from)});
+    scheduler_.found.push_back({what, std::move(value), std::move(from)});
   }
 
  private:
   const Variables& variables_;
-  Cluster& cluster_;
+  SchedulerJob& scheduler_;
 };
 
 // "4", "a100:4" or "a100:2,h100:2".
@@ -81,7 +82,7 @@ std::optional<int> gpu_count(std::string_view text) {
   return total > 0 && total <= 4096 ? std::optional<int>(static_cast<int>(total)) : std::nullopt;
 }
 
-void read_slurm_gpus(Reader& read, Cluster& c) {
+void read_slurm_gpus(Reader& read, SchedulerJob& c) {
   const auto value = read.first({"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
   if (!value) return;
   c.gpus_per_node = gpu_count(value->text);
@@ -89,7 +90,7 @@ void read_slurm_gpus(Reader& read, Cluster& c) {
 }
 
 // A batch script or a shell of salloc: one process on one node, however many nodes the job has.
-void read_slurm_job(Reader& read, Cluster& c, Number job) {
+void read_slurm_job(Reader& read, SchedulerJob& c, Number job) {
   c.nodes = 1;
   c.job_id = fmt::format("slurm-{}", job);
   read.note("job", c.job_id, "SLURM_JOB_ID");
@@ -120,7 +121,7 @@ void check_one_task_a_node(Reader& read) {
                   name));
 }
 
-void read_slurm_hosts(Reader& read, Cluster& c) {
+void read_slurm_hosts(Reader& read, SchedulerJob& c) {
   const auto list = read.first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (!list) throw_missing_in_step("SLURM_STEP_NODELIST");
   try {
@@ -135,7 +136,7 @@ void read_slurm_hosts(Reader& read, Cluster& c) {
   read.note("first host", c.first_host, list->name);
 }
 
-void read_slurm_step(Reader& read, Cluster& c, Number job, Number step) {
+void read_slurm_step(Reader& read, SchedulerJob& c, Number job, Number step) {
   c.job_id = fmt::format("slurm-{}.{}", job, step);
   read.note("job", c.job_id, "SLURM_JOB_ID, SLURM_STEP_ID");
   read_slurm_gpus(read, c);
@@ -158,7 +159,7 @@ void read_slurm_step(Reader& read, Cluster& c, Number job, Number step) {
   read.note("port", std::to_string(c.port), "SLURM_JOB_ID, SLURM_STEP_ID");
 }
 
-void read_slurm(Reader& read, Cluster& c) {
+void read_slurm(Reader& read, SchedulerJob& c) {
   constexpr Number kMost = std::numeric_limits<unsigned>::max();
   const auto job = read.number({"SLURM_JOB_ID", "SLURM_JOBID"}, kMost);
   const auto step = read.number({"SLURM_STEP_ID", "SLURM_STEPID"}, kMost);
@@ -168,7 +169,7 @@ void read_slurm(Reader& read, Cluster& c) {
     read_slurm_job(read, c, job.value_or(0));
 }
 
-void read_open_mpi(Reader& read, Cluster& c) {
+void read_open_mpi(Reader& read, SchedulerJob& c) {
   const auto size = read.number({"OMPI_COMM_WORLD_SIZE"}, 1U << 24);
   const auto rank = read.number({"OMPI_COMM_WORLD_RANK"}, 1U << 24);
   const auto local = read.number({"OMPI_COMM_WORLD_LOCAL_SIZE"}, 1U << 24);
@@ -198,7 +199,7 @@ void read_open_mpi(Reader& read, Cluster& c) {
   read.note("node rank", std::to_string(*rank), "OMPI_COMM_WORLD_RANK");
 }
 
-void read_pmix(Reader& read, Cluster& c) {
+void read_pmix(Reader& read, SchedulerJob& c) {
   const auto rank = read.number({"PMIX_RANK"}, kMostNodes - 1);
   if (!rank) throw UsageError("PMIX_NAMESPACE is set but PMIX_RANK is not; set both or neither");
   c.node_rank = static_cast<int>(*rank);
@@ -206,7 +207,7 @@ void read_pmix(Reader& read, Cluster& c) {
 }
 
 // The number of nodes and the address come as PET_NNODES and PET_MASTER_ADDR.
-void read_kubernetes(Reader& read, Cluster& c) {
+void read_kubernetes(Reader& read, SchedulerJob& c) {
   const auto index = read.number({"JOB_COMPLETION_INDEX"}, kMostNodes - 1);
   if (!index) return;
   c.node_rank = static_cast<int>(*index);
@@ -231,34 +232,34 @@ std::optional<std::string> own_variable(const std::string& name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-Cluster find_cluster(const Variables& variables) {
-  Cluster cluster;
-  Reader read(variables, cluster);
-  cluster.kind = kind_of(read);
+SchedulerJob read_scheduler(const Variables& variables) {
+  SchedulerJob scheduler;
+  Reader read(variables, scheduler);
+  scheduler.kind = kind_of(read);
   try {
-    switch (cluster.kind) {
+    switch (scheduler.kind) {
       case Kind::none:
         break;
       case Kind::slurm:
-        read_slurm(read, cluster);
+        read_slurm(read, scheduler);
         break;
       case Kind::kubernetes:
-        read_kubernetes(read, cluster);
+        read_kubernetes(read, scheduler);
         break;
       case Kind::open_mpi:
-        read_open_mpi(read, cluster);
+        read_open_mpi(read, scheduler);
         break;
       case Kind::pmix:
-        read_pmix(read, cluster);
+        read_pmix(read, scheduler);
         break;
     }
   } catch (const UsageError& e) {
-    cluster.problem = e.what();
+    scheduler.problem = e.what();
   }
-  return cluster;
+  return scheduler;
 }
 
-const char* name_of(Cluster::Kind kind) {
+const char* name_of(SchedulerJob::Kind kind) {
   switch (kind) {
     case Kind::none:
       return "";

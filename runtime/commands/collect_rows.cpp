@@ -1,4 +1,4 @@
-#include "runtime/recipes/collect_rows.hpp"
+#include "runtime/commands/collect_rows.hpp"
 
 #include <ATen/ops/zeros.h>
 

@@ -9,7 +9,7 @@
 namespace mgpu::launcher {
 
 // What a scheduler or an outer launcher provides about the job of this process.
-struct Cluster {
+struct SchedulerJob {
   enum class Kind { none, slurm, kubernetes, open_mpi, pmix };
   // A value and the variable that it comes from; for display.
   struct Found {
@@ -32,11 +32,11 @@ struct Cluster {
 
 // Reads the variables of Slurm, Kubernetes, Open MPI and PMIx; with nested launchers the innermost
 // one is used. Inside a rank of another mgpu-run job it finds nothing, because the variables belong
-// to that job. Never throws for the value of a variable: it reports it as the cluster's `problem`.
-Cluster find_cluster(const Variables& variables);
+// to that job. Never throws for the value of a variable: it reports it as its `problem`.
+SchedulerJob read_scheduler(const Variables& variables);
 
 // "Slurm"; empty for none.
-const char* name_of(Cluster::Kind kind);
+const char* name_of(SchedulerJob::Kind kind);
 
 // A port that is derived from a Slurm job and step: from 20000 to 29999, which is below the
 // range that Linux uses for outgoing connections (32768 and up).

@@ -1,4 +1,4 @@
-#include "runtime/comm/watch.hpp"
+#include "runtime/comm/watchdog.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ std::string timeout_message(const std::string& what, std::chrono::milliseconds l
       std::chrono::duration_cast<std::chrono::seconds>(limit).count());
 }
 
-Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)
+Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal)
     : limit_(limit), fatal_(std::move(fatal)), thread_([this](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
           {
@@ -24,17 +24,17 @@ Watch::Watch(std::chrono::milliseconds limit, std::function<void(const std::stri
         }
       }) {}
 
-Watch::~Watch() {
+Watchdog::~Watchdog() {
   thread_.request_stop();
   thread_.join();
 }
 
-void Watch::add(Item item) {
+void Watchdog::add(Item item) {
   const std::lock_guard lock(mutex_);
   items_.push_back({std::move(item), steady_clock::now()});
 }
 
-void Watch::check() {
+void Watchdog::check() {
   std::string bad;
   {
     const std::lock_guard lock(mutex_);
@@ -43,7 +43,7 @@ void Watch::check() {
   if (!bad.empty()) fatal_(bad);
 }
 
-std::string Watch::first_failure() {
+std::string Watchdog::first_failure() {
   while (!items_.empty()) {
     auto& [item, since] = items_.front();
     if (const auto failure = item.failure(); !failure.empty()) {

@@ -1,8 +1,8 @@
-#include "runtime/recipes/sft.hpp"
+#include "runtime/commands/sft.hpp"
 
 #include <fmt/format.h>
 
-#include "runtime/recipes/run_training.hpp"
+#include "runtime/commands/run_training.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace mgpu::recipes {

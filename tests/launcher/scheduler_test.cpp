@@ -1,4 +1,4 @@
-#include "launcher/options/cluster.hpp"
+#include "launcher/options/scheduler.hpp"
 
 #include <set>
 
@@ -10,7 +10,7 @@ using namespace mgpu::launcher;
 using Catch::Matchers::Contains;
 using mgpu::tests::Environment;
 using mgpu::tests::parse;
-using Kind = Cluster::Kind;
+using Kind = SchedulerJob::Kind;
 
 namespace {
 
@@ -44,8 +44,8 @@ Environment without(Environment base, const std::string& name) {
   return base;
 }
 
-Cluster find(const Environment& environment) {
-  return find_cluster([&](const std::string& name) -> std::optional<std::string> {
+SchedulerJob find(const Environment& environment) {
+  return read_scheduler([&](const std::string& name) -> std::optional<std::string> {
     const auto found = environment.find(name);
     return found == environment.end() ? std::nullopt : std::optional(found->second);
   });
@@ -53,7 +53,7 @@ Cluster find(const Environment& environment) {
 
 }  // namespace
 
-TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[cluster]") {
+TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[scheduler]") {
   const auto c = find(kStep);
   CHECK(c.kind == Kind::slurm);
   CHECK(c.problem.empty());
@@ -61,7 +61,8 @@ TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[cluster]") {
   CHECK(c.node_rank == 1);
   CHECK(c.hosts == std::vector<std::string>{"node03", "node5"});
   CHECK(c.gpus_per_node == 4);
-  CHECK(c.found.front() == Cluster::Found{"job", "slurm-4711.2", "SLURM_JOB_ID, SLURM_STEP_ID"});
+  CHECK(c.found.front() ==
+        SchedulerJob::Found{"job", "slurm-4711.2", "SLURM_JOB_ID, SLURM_STEP_ID"});
 
   const auto o = parse({"train.py"}, kStep);
   CHECK(o.min_nodes == 2);
@@ -73,7 +74,7 @@ TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[cluster]") {
   CHECK(o.rdzv_id == "slurm-4711.2");
 }
 
-TEST_CASE("options override Slurm's variables", "[cluster]") {
+TEST_CASE("options override Slurm's variables", "[scheduler]") {
   const auto o = parse({"--nnodes", "3", "--node-rank", "2", "--master-addr", "h", "--master-port",
                         "29500", "--rdzv-id", "mine", "-n", "1", "x"},
                        kStep);
@@ -90,7 +91,7 @@ TEST_CASE("options override Slurm's variables", "[cluster]") {
   CHECK(pet.master_addr == "node03");
 }
 
-TEST_CASE("nodes of an elastic job join at the first host of the step", "[cluster]") {
+TEST_CASE("nodes of an elastic job join at the first host of the step", "[scheduler]") {
   const auto o = parse({"--nnodes", "1:2", "x"}, kStep);
   CHECK(o.rdzv_endpoint == "node03:" + std::to_string(slurm_port(4711, 2)));
   CHECK_FALSE(o.master_addr);
@@ -102,7 +103,7 @@ TEST_CASE("nodes of an elastic job join at the first host of the step", "[cluste
   CHECK(parse({"--rdzv-backend", "etcd", "x"}, kStep).rdzv_endpoint.empty());
 }
 
-TEST_CASE("Slurm's variables are ignored by a standalone job", "[cluster]") {
+TEST_CASE("Slurm's variables are ignored by a standalone job", "[scheduler]") {
   const auto broken = with(kStep, {{"SLURM_STEP_NUM_TASKS", "16"}});
   const auto line = GENERATE(std::vector<std::string>{"--standalone", "x"},
                              std::vector<std::string>{"--nnodes", "1", "x"},
@@ -117,7 +118,7 @@ TEST_CASE("Slurm's variables are ignored by a standalone job", "[cluster]") {
   CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // within a rank
 }
 
-TEST_CASE("a batch script and a shell of salloc are one node", "[cluster]") {
+TEST_CASE("a batch script and a shell of salloc are one node", "[scheduler]") {
   auto environment = without(without(kStep, "SLURM_STEP_ID"), "SLURM_STEPID");
   if (GENERATE(false, true)) environment["SLURM_STEP_ID"] = "4294967290";  // salloc's shell
   const auto o = parse({"x"}, environment);
@@ -133,7 +134,7 @@ TEST_CASE("a batch script and a shell of salloc are one node", "[cluster]") {
   CHECK(parse({"x"}, environment).notes.empty());
 }
 
-TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
+TEST_CASE("wrong or missing Slurm variables are one-line errors", "[scheduler]") {
   struct Case {
     Environment environment;
     std::string message;
@@ -167,7 +168,7 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[cluster]") {
                     "mgpu-run on 2 nodes only");
 }
 
-TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
+TEST_CASE("Slurm's GPU counts may have a type", "[scheduler]") {
   const auto count = [](const std::string& text) {
     return find(without(with(kStep, {{"SLURM_GPUS_PER_NODE", text}}), "SLURM_GPUS_ON_NODE"))
         .gpus_per_node;
@@ -180,7 +181,7 @@ TEST_CASE("Slurm's GPU counts may have a type", "[cluster]") {
   CHECK(find(with(kStep, {{"SLURM_GPUS_PER_NODE", "8"}})).gpus_per_node == 4);
 }
 
-TEST_CASE("one rank is started for each GPU that Slurm allocates and is visible", "[cluster]") {
+TEST_CASE("one rank is started for each GPU that Slurm allocates and is visible", "[scheduler]") {
   const auto o = parse({"x"}, kStep);
   CHECK(number_of_ranks(o, 8, 1) == 4);
   CHECK(number_of_ranks(o, 2, 1) == 2);  // CUDA_VISIBLE_DEVICES is narrower than the allocation
@@ -189,7 +190,7 @@ TEST_CASE("one rank is started for each GPU that Slurm allocates and is visible"
   CHECK(number_of_ranks(parse({"--gpus", "0,1,2,3,4", "x"}, kStep), 5, 1) == 5);
 }
 
-TEST_CASE("ports for Slurm jobs are below those of outgoing connections", "[cluster]") {
+TEST_CASE("ports for Slurm jobs are below those of outgoing connections", "[scheduler]") {
   std::set<int> ports;
   for (unsigned job = 1000; job < 1100; ++job)
     for (unsigned step = 0; step < 50; ++step) ports.insert(slurm_port(job, step));
@@ -199,7 +200,7 @@ TEST_CASE("ports for Slurm jobs are below those of outgoing connections", "[clus
   CHECK(slurm_port(~0ULL, ~0ULL) >= 20000);
 }
 
-TEST_CASE("Open MPI gives the rank but no address", "[cluster]") {
+TEST_CASE("Open MPI gives the rank but no address", "[scheduler]") {
   const auto c = find(kOpenMpi);
   CHECK(c.kind == Kind::open_mpi);
   CHECK(c.nodes == 3);
@@ -224,13 +225,13 @@ TEST_CASE("Open MPI gives the rank but no address", "[cluster]") {
 }
 
 TEST_CASE("within a Slurm job mpirun takes precedence over Slurm, and Slurm over its PMIx",
-          "[cluster]") {
+          "[scheduler]") {
   CHECK(find(with(kStep, kOpenMpi)).kind == Kind::open_mpi);
   const auto c = find(with(kStep, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.2"}}));
   CHECK(c.kind == Kind::slurm);
 }
 
-TEST_CASE("PMIx alone gives the rank", "[cluster]") {
+TEST_CASE("PMIx alone gives the rank", "[scheduler]") {
   const Environment second{{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-1"}};
   const auto o = parse({"--nnodes", "2", "--master-addr", "h", "x"}, second);
   CHECK(o.node_rank == 1);
@@ -241,13 +242,13 @@ TEST_CASE("PMIx alone gives the rank", "[cluster]") {
   CHECK_THROWS_WITH(parse({"x"}, {{"PMIX_NAMESPACE", "a"}}), Contains("PMIX_RANK is not"));
 }
 
-TEST_CASE("Kubernetes gives the rank if no other scheduler does", "[cluster]") {
+TEST_CASE("Kubernetes gives the rank if no other scheduler does", "[scheduler]") {
   const Environment pod{{"KUBERNETES_SERVICE_HOST", "10.0.0.1"},
                         {"JOB_COMPLETION_INDEX", "3"},
                         {"PET_NNODES", "4"},
                         {"PET_MASTER_ADDR", "job-0.svc"}};
   const auto o = parse({"x"}, pod);
-  CHECK(o.cluster.kind == Kind::kubernetes);
+  CHECK(o.scheduler.kind == Kind::kubernetes);
   CHECK(o.node_rank == 3);
   CHECK(o.max_nodes == 4);
   CHECK(o.master_addr == "job-0.svc");

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "runtime/recipes/commands.hpp"
+#include "runtime/commands/commands.hpp"
 #include "runtime/rewards/score_file.hpp"
 
 namespace mgpu::recipes {

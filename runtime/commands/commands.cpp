@@ -1,4 +1,4 @@
-#include "runtime/recipes/commands.hpp"
+#include "runtime/commands/commands.hpp"
 
 #include <fmt/format.h>
 #include <stdlib.h>

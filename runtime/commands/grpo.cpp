@@ -1,6 +1,6 @@
-#include "runtime/recipes/grpo.hpp"
+#include "runtime/commands/grpo.hpp"
 
-#include "runtime/recipes/run_training.hpp"
+#include "runtime/commands/run_training.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 
 namespace mgpu::recipes {
