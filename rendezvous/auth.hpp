@@ -10,6 +10,9 @@ namespace mgpu::rendezvous::auth {
 
 using Digest = std::array<char, 32>;
 
+// The bytes of an HMAC that frames and datagrams carry as their authentication code.
+inline constexpr std::size_t kCodeBytes = 16;
+
 inline std::string_view view(const Digest& digest) {
   return {digest.data(), digest.size()};
 }

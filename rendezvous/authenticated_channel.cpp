@@ -10,7 +10,6 @@
 namespace mgpu::rendezvous {
 namespace {
 
-constexpr std::size_t kCodeBytes = 16;
 constexpr std::size_t kHandshakeFrameLimit = 16 << 10;  // a sealed secret is about 1 KiB
 constexpr std::size_t kOpenFrameLimit = 4 << 20;
 constexpr std::size_t kNonceBytes = 32;
@@ -58,10 +57,11 @@ void AuthenticatedChannel::check_preamble() {
 
 void AuthenticatedChannel::handle_frame(std::string_view body, std::vector<Received>& received) {
   if (open_) {
-    if (body.size() <= kCodeBytes) throw ProtocolError("a frame without an authentication code");
-    const auto content = body.substr(0, body.size() - kCodeBytes);
+    if (body.size() <= auth::kCodeBytes)
+      throw ProtocolError("a frame without an authentication code");
+    const auto content = body.substr(0, body.size() - auth::kCodeBytes);
     const auto code = code_of(key_in_, frames_in_++, content);
-    if (!auth::equal(body.substr(content.size()), {code.data(), kCodeBytes}))
+    if (!auth::equal(body.substr(content.size()), {code.data(), auth::kCodeBytes}))
       throw ProtocolError("a frame with a wrong authentication code");
     body = content;
     if (body.front() == kHeartbeatMark) {
@@ -87,14 +87,14 @@ void AuthenticatedChannel::send_plain(const Message& message) {
 void AuthenticatedChannel::send(const Message& message) {
   std::string body = encode(message);
   const auto code = code_of(key_out_, frames_out_++, body);
-  body.append(code.data(), kCodeBytes);
+  body.append(code.data(), auth::kCodeBytes);
   put_frame(output_, body);
 }
 
 void AuthenticatedChannel::send(const Heartbeat& heartbeat) {
   std::string body = kHeartbeatMark + encode(heartbeat, key_out_);
   const auto code = code_of(key_out_, frames_out_++, body);
-  body.append(code.data(), kCodeBytes);
+  body.append(code.data(), auth::kCodeBytes);
   put_frame(output_, body);
 }
 

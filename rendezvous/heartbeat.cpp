@@ -9,8 +9,7 @@ namespace mgpu::rendezvous {
 namespace {
 
 constexpr std::string_view kMagic = "MGPUBEAT";
-constexpr std::size_t kCodeBytes = 16;
-constexpr std::size_t kSignedBytes = kHeartbeatBytes - kCodeBytes;
+constexpr std::size_t kSignedBytes = kHeartbeatBytes - auth::kCodeBytes;
 static_assert(kSignedBytes == 8 + 5 * 8);
 
 // A clock offset is valid for this long; clocks drift by about 20 us per second.
@@ -49,7 +48,7 @@ std::string encode(const Heartbeat& heartbeat, std::string_view key) {
   put(out, heartbeat.peer_sent_at);
   put(out, heartbeat.received_at);
   const auto code = auth::hmac_of(key, out);
-  out.append(code.data(), kCodeBytes);
+  out.append(code.data(), auth::kCodeBytes);
   return out;
 }
 
@@ -61,7 +60,8 @@ std::optional<std::uint64_t> session_of(std::string_view datagram) {
 std::optional<Heartbeat> decode_heartbeat(std::string_view datagram, std::string_view key) {
   if (!session_of(datagram)) return std::nullopt;
   const auto code = auth::hmac_of(key, datagram.substr(0, kSignedBytes));
-  if (!auth::equal(datagram.substr(kSignedBytes), {code.data(), kCodeBytes})) return std::nullopt;
+  if (!auth::equal(datagram.substr(kSignedBytes), {code.data(), auth::kCodeBytes}))
+    return std::nullopt;
   return Heartbeat{.session = number_at<std::uint64_t>(datagram, 0),
                    .number = number_at<std::uint64_t>(datagram, 1),
                    .sent_at = number_at<std::int64_t>(datagram, 2),

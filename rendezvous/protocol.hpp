@@ -71,6 +71,8 @@ struct Stop {
   std::string why;
   int signo = 15;
 };
+// The exit status if the nodes could not form or keep a job.
+inline constexpr int kRendezvousFailed = 75;
 // The job has ended.
 struct End {
   int status = 0;

@@ -23,6 +23,15 @@
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::rendezvous {
+
+// Shared by a lookup's thread and the event loop; the last one frees it.
+struct LookupAnswer {
+  UniqueFd ready;
+  std::atomic<bool> done = false;  // once true, only the event loop accesses the rest
+  Resolver::Addresses addresses;
+  std::string problem;
+};
+
 namespace {
 
 namespace asio = boost::asio;
@@ -30,14 +39,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kCacheLifetime = 30s;
 constexpr std::size_t kMaxAddresses = 16;
-
-// Shared by a lookup's thread and the event loop; the last one frees it.
-struct Answer {
-  UniqueFd ready;
-  std::atomic<bool> done = false;  // once true, only the event loop accesses the rest
-  Resolver::Addresses addresses;
-  std::string problem;
-};
 
 asio::ip::address address_of(const sockaddr* from) {
   if (from->sa_family == AF_INET) {
@@ -52,7 +53,7 @@ asio::ip::address address_of(const sockaddr* from) {
   return asio::ip::address_v6(bytes, v6.sin6_scope_id);
 }
 
-void look_up(const std::string& host, Answer& answer) {
+void look_up(const std::string& host, LookupAnswer& answer) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -73,7 +74,7 @@ void look_up(const std::string& host, Answer& answer) {
 }
 
 // Signals belong to the event loop: block them, because a thread inherits its creator's mask.
-void start_thread(std::string host, std::shared_ptr<Answer> answer) {
+void start_thread(std::string host, std::shared_ptr<LookupAnswer> answer) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -94,10 +95,10 @@ void start_thread(std::string host, std::shared_ptr<Answer> answer) {
 }  // namespace
 
 struct Resolver::Lookup {
-  Lookup(asio::io_context& io, std::shared_ptr<Answer> shared, int fd)
+  Lookup(asio::io_context& io, std::shared_ptr<LookupAnswer> shared, int fd)
       : answer(std::move(shared)), ready(io, fd) {}
 
-  std::shared_ptr<Answer> answer;
+  std::shared_ptr<LookupAnswer> answer;
   asio::posix::stream_descriptor ready;
   std::vector<Done> waiting;
 };
@@ -118,7 +119,7 @@ void Resolver::resolve(const std::string& host, Done done) {
   auto& running = lookups_[host];
   if (!running) {
     try {
-      auto answer = std::make_shared<Answer>();
+      auto answer = std::make_shared<LookupAnswer>();
       answer->ready.reset(::eventfd(0, EFD_CLOEXEC));
       UniqueFd ours(::fcntl(answer->ready.get(), F_DUPFD_CLOEXEC, 0));
       if (!ours) throw_errno("cannot create an eventfd");
@@ -141,7 +142,7 @@ void Resolver::finish(const std::string& host) {
   const auto entry = lookups_.extract(host);
   Lookup& running = *entry.mapped();
   if (!running.answer->done.load(std::memory_order_acquire)) return;
-  const Answer& answer = *running.answer;
+  const LookupAnswer& answer = *running.answer;
   if (answer.problem.empty())
     cache_[host] = {answer.addresses, std::chrono::steady_clock::now() + kCacheLifetime};
   for (const auto& done : running.waiting) done(answer.addresses, answer.problem);

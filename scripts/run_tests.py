@@ -365,6 +365,14 @@ def tidy_one(entry, version, folder):
     return status, output
 
 
+def is_tidied(file):
+    """Whether clang-tidy runs on this file of compile_commands.json: sources of the launcher and of
+    rendezvous, which the build compiles some at a time, in files of its own."""
+    parts = pathlib.Path(file).relative_to(ROOT).parts
+    parts = parts[1:] if parts[0] == "build" else parts
+    return parts[0] in ("launcher", "rendezvous") and "cmake_pch" not in parts[-1]
+
+
 def tidy_all():
     version = run(["clang-tidy-19", "--version"], 60)[1]
     folder = ROOT / "build" / "tidy"
@@ -372,8 +380,7 @@ def tidy_all():
     entries = [{"directory": entry["directory"], "file": entry["file"],
                 "arguments": tidy_command(entry)}
                for entry in json.loads((ROOT / "build/compile_commands.json").read_text())
-               if pathlib.Path(entry["file"]).relative_to(ROOT).parts[0] in
-               ("launcher", "rendezvous")]
+               if is_tidied(entry["file"])]
     (folder / "compile_commands.json").write_text(json.dumps(entries))
 
     def one(entry):

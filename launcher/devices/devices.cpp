@@ -17,7 +17,7 @@ namespace mgpu::launcher {
 using rendezvous::shown;
 namespace {
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trimmed_entry(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\n");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
@@ -29,7 +29,7 @@ std::string field(std::string_view text, std::string_view key) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const auto line = text.substr(begin, end - begin);
     if (line.starts_with(key) && line.substr(key.size()).starts_with(":"))
-      return std::string(trimmed(line.substr(key.size() + 1)));
+      return std::string(trimmed_entry(line.substr(key.size() + 1)));
     begin = end + 1;
   }
   return {};
@@ -149,7 +149,7 @@ std::vector<VisibleGpu> visible_gpus(const std::optional<std::string>& cuda_visi
                                      const std::vector<Gpu>& gpus) {
   if (!cuda_visible_devices) return all_of(gpus);
   std::string_view rest = *cuda_visible_devices;
-  const auto first = trimmed(rest);
+  const auto first = trimmed_entry(rest);
   const std::string_view kind = first.starts_with("GPU-")   ? "GPU-"
                                 : first.starts_with("MIG-") ? "MIG-"
                                                             : "";
@@ -157,7 +157,7 @@ std::vector<VisibleGpu> visible_gpus(const std::optional<std::string>& cuda_visi
   std::set<std::string> seen;
   while (true) {
     const size_t comma = rest.find(',');
-    const auto one = entry(trimmed(rest.substr(0, comma)), kind, gpus);
+    const auto one = entry(trimmed_entry(rest.substr(0, comma)), kind, gpus);
     if (!one) return visible;
     // Two prefixes of one UUID are the same GPU; two MIG instances of one GPU are not.
     const bool whole = kind != "MIG-" && one->index >= 0;

@@ -12,18 +12,15 @@
 
 namespace mgpu::launcher {
 
+using rendezvous::table_cell;
 using rendezvous::text_table;
 namespace {
 
-// The text of a table cell; a dash when unknown.
-std::string cell(std::string text) {
-  return text.empty() ? "-" : text;
-}
-
 std::string memory_cell(const DeviceReport::Entry& entry) {
-  constexpr double kGiB = 1 << 30;
+  constexpr double kBytesPerGiB = 1 << 30;
   if (entry.memory_total == 0) return "-";
-  return fmt::format("{:.1f} of {:.1f} GiB", entry.memory_used / kGiB, entry.memory_total / kGiB);
+  return fmt::format("{:.1f} of {:.1f} GiB", entry.memory_used / kBytesPerGiB,
+                     entry.memory_total / kBytesPerGiB);
 }
 
 void query_nvml(const Nvml& nvml, DeviceReport& report) {
@@ -98,14 +95,14 @@ std::string devices_text(const DeviceReport& report) {
   std::vector<std::vector<std::string>> rows{
       {"GPU", "name", "memory in use", "capability", "NUMA node", "cores", "PCI", "visible"}};
   for (const auto& entry : report.gpus)
-    rows.push_back({std::to_string(entry.gpu.index), cell(entry.gpu.name), memory_cell(entry),
-                    cell(entry.capability),
+    rows.push_back({std::to_string(entry.gpu.index), table_cell(entry.gpu.name), memory_cell(entry),
+                    table_cell(entry.capability),
                     entry.near.numa_node < 0 ? "-" : std::to_string(entry.near.numa_node),
-                    cell(id_list_text(entry.near.cpus)), cell(entry.gpu.bus_id),
+                    table_cell(id_list_text(entry.near.cpus)), table_cell(entry.gpu.bus_id),
                     entry.visible ? "yes" : "no"});
   auto text = text_table(rows);
   for (const auto& entry : report.gpus)
-    text += fmt::format("GPU {} is {}\n", entry.gpu.index, cell(entry.gpu.uuid));
+    text += fmt::format("GPU {} is {}\n", entry.gpu.index, table_cell(entry.gpu.uuid));
   if (report.gpus.size() > 1 && !report.links.empty())
     text += "\n" + link_table(report) + peer_lines(report);
   if (!report.driver.empty()) text += fmt::format("driver {}\n", report.driver);

@@ -16,7 +16,7 @@ namespace {
 
 // The few declarations of nvml.h that are needed, from its documented binary interface.
 using Device = void*;
-constexpr int kSuccess = 0;
+constexpr int kNvmlSuccess = 0;
 constexpr unsigned kP2pRead = 0;
 constexpr unsigned kP2pNvlink = 2;
 constexpr unsigned kMostLinks = 36;
@@ -38,14 +38,15 @@ struct MemoryInfo2 {
 
 constexpr unsigned kMemoryInfo2 = sizeof(MemoryInfo2) | 2u << 24;
 
-struct Links {
-  int active = 0;
-  std::map<std::string, int> to;  // by the other end's PCI address
-};
-
 }  // namespace
 
 struct Nvml::Library {
+  // The NVLinks of one GPU.
+  struct Links {
+    int active = 0;
+    std::map<std::string, int> to;  // by the other end's PCI address
+  };
+
   void* handle = nullptr;
   std::vector<Device> devices;
   std::vector<Links> links;
@@ -60,7 +61,7 @@ struct Nvml::Library {
 
   std::string text(const char* name, Device device) const {
     char buffer[128] = "";
-    return call(name, device, buffer, unsigned{sizeof buffer}) == kSuccess ? buffer : "";
+    return call(name, device, buffer, unsigned{sizeof buffer}) == kNvmlSuccess ? buffer : "";
   }
 
   std::string error(int code) const {
@@ -73,11 +74,11 @@ struct Nvml::Library {
     Links found;
     for (unsigned link = 0; link < kMostLinks; ++link) {
       unsigned on = 0;
-      if (call("nvmlDeviceGetNvLinkState", device, link, &on) != kSuccess) break;
+      if (call("nvmlDeviceGetNvLinkState", device, link, &on) != kNvmlSuccess) break;
       if (!on) continue;
       ++found.active;
       PciInfo other{};
-      if (call("nvmlDeviceGetNvLinkRemotePciInfo_v2", device, link, &other) == kSuccess)
+      if (call("nvmlDeviceGetNvLinkRemotePciInfo_v2", device, link, &other) == kNvmlSuccess)
         ++found.to[sysfs_bus_id(other.bus_id)];
     }
     return found;
@@ -86,7 +87,7 @@ struct Nvml::Library {
   bool peers(int a, int b, unsigned kind) const {
     int status = -1;
     return call("nvmlDeviceGetP2PStatus", devices.at(a), devices.at(b), kind, &status) ==
-               kSuccess &&
+               kNvmlSuccess &&
            status == 0;
   }
 };
@@ -94,7 +95,7 @@ struct Nvml::Library {
 Nvml::Nvml() : library_(std::make_unique<Library>()) {
   library_->handle = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library_->handle) throw std::runtime_error("libnvidia-ml.so.1 not found on this machine");
-  if (const int code = library_->call("nvmlInit_v2"); code != kSuccess) {
+  if (const int code = library_->call("nvmlInit_v2"); code != kNvmlSuccess) {
     const auto why = library_->error(code);
     ::dlclose(library_->handle);
     throw std::runtime_error("cannot initialize NVML: " + why);
@@ -103,7 +104,7 @@ Nvml::Nvml() : library_(std::make_unique<Library>()) {
   library_->call("nvmlDeviceGetCount_v2", &count);
   for (unsigned i = 0; i < count; ++i) {
     Device device = nullptr;
-    if (library_->call("nvmlDeviceGetHandleByIndex_v2", i, &device) != kSuccess) continue;
+    if (library_->call("nvmlDeviceGetHandleByIndex_v2", i, &device) != kNvmlSuccess) continue;
     library_->devices.push_back(device);
     library_->links.push_back(library_->read_links(device));
   }
@@ -121,13 +122,13 @@ int Nvml::count() const {
 std::string Nvml::driver() const {
   char buffer[128] = "";
   const int code = library_->call("nvmlSystemGetDriverVersion", buffer, unsigned{sizeof buffer});
-  return code == kSuccess ? buffer : "";
+  return code == kNvmlSuccess ? buffer : "";
 }
 
 int Nvml::cuda_version() const {
   int version = 0;
   const int code = library_->call("nvmlSystemGetCudaDriverVersion_v2", &version);
-  return code == kSuccess ? version : 0;
+  return code == kNvmlSuccess ? version : 0;
 }
 
 std::string Nvml::name(int gpu) const {
@@ -141,23 +142,23 @@ std::string Nvml::uuid(int gpu) const {
 std::string Nvml::bus_id(int gpu) const {
   PciInfo pci{};
   const int code = library_->call("nvmlDeviceGetPciInfo_v3", library_->devices.at(gpu), &pci);
-  return code == kSuccess ? sysfs_bus_id(pci.bus_id) : "";
+  return code == kNvmlSuccess ? sysfs_bus_id(pci.bus_id) : "";
 }
 
 std::string Nvml::capability(int gpu) const {
   int major = 0, minor = 0;
   const int code = library_->call("nvmlDeviceGetCudaComputeCapability", library_->devices.at(gpu),
                                   &major, &minor);
-  return code == kSuccess ? fmt::format("{}.{}", major, minor) : "";
+  return code == kNvmlSuccess ? fmt::format("{}.{}", major, minor) : "";
 }
 
 Nvml::Memory Nvml::memory(int gpu) const {
   Device device = library_->devices.at(gpu);
   MemoryInfo2 now{kMemoryInfo2, 0, 0, 0, 0};
-  if (library_->call("nvmlDeviceGetMemoryInfo_v2", device, &now) == kSuccess)
+  if (library_->call("nvmlDeviceGetMemoryInfo_v2", device, &now) == kNvmlSuccess)
     return {now.total, now.used};
   MemoryInfo old{};
-  if (library_->call("nvmlDeviceGetMemoryInfo", device, &old) == kSuccess)
+  if (library_->call("nvmlDeviceGetMemoryInfo", device, &old) == kNvmlSuccess)
     return {old.total, old.used};
   return {};
 }
@@ -169,22 +170,22 @@ Nvml::Health Nvml::health(int gpu) const {
   Health health;
   unsigned long long number = 0;
   if (library_->call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceLoaded, &number) ==
-      kSuccess)
+      kNvmlSuccess)
     health.uncorrected_errors = number;
   unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
   if (library_->call("nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
-                     &failed) == kSuccess) {
+                     &failed) == kNvmlSuccess) {
     health.remapping_pending = pending != 0;
     health.remapping_failed = failed != 0;
   }
   unsigned mode = 0, later = 0;
-  if (library_->call("nvmlDeviceGetComputeMode", device, &mode) == kSuccess)
+  if (library_->call("nvmlDeviceGetComputeMode", device, &mode) == kNvmlSuccess)
     health.compute_prohibited = mode == kProhibited;
   mode = 0;
-  if (library_->call("nvmlDeviceGetMigMode", device, &mode, &later) == kSuccess)
+  if (library_->call("nvmlDeviceGetMigMode", device, &mode, &later) == kNvmlSuccess)
     health.mig = mode == kOn;
   number = 0;
-  if (library_->call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &number) == kSuccess)
+  if (library_->call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &number) == kNvmlSuccess)
     health.slowdown = number;
   return health;
 }
@@ -198,7 +199,7 @@ std::string Nvml::link(int a, int b) const {
   if (through > 0 && library_->peers(a, b, kP2pNvlink)) return fmt::format("NV{}", through);
   unsigned level = 0;
   if (library_->call("nvmlDeviceGetTopologyCommonAncestor", library_->devices.at(a),
-                     library_->devices.at(b), &level) != kSuccess)
+                     library_->devices.at(b), &level) != kNvmlSuccess)
     return "?";
   switch (level) {
     case 0:  // two GPUs of one board

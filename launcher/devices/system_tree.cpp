@@ -24,7 +24,7 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-void append(std::string& out, int first, int last) {
+void append_range(std::string& out, int first, int last) {
   if (!out.empty()) out += ',';
   out += std::to_string(first);
   if (last != first) out += '-' + std::to_string(last);
@@ -86,7 +86,7 @@ std::string id_list_text(const std::vector<int>& ascending) {
   for (size_t first = 0; first < ascending.size();) {
     size_t last = first;
     while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
-    append(out, ascending[first], ascending[last]);
+    append_range(out, ascending[first], ascending[last]);
     first = last + 1;
   }
   return out;

@@ -64,7 +64,7 @@ Finding nccl_finding(const DoctorFacts& facts) {
           "CUDA version"};
 }
 
-std::string last_line(std::string text) {
+std::string last_output_line(std::string text) {
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
 }
@@ -78,7 +78,7 @@ Finding trainer_finding(const DoctorFacts& facts) {
   if (trainer.timed_out)
     return {"mgpu-train", Verdict::fail, trainer.path + " --version did not exit in time",
             "its libraries may be on a file system that does not respond: run it by hand"};
-  const auto last_output = last_line(trainer.output);
+  const auto last_output = last_output_line(trainer.output);
   if (trainer.status != 0)
     return {"mgpu-train", Verdict::fail,
             fmt::format("{} --version exited with status {}{}{}", trainer.path, trainer.status,

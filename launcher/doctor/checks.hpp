@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,9 @@ std::vector<Finding> examine_programs(const DoctorFacts& facts);
 std::vector<Finding> examine_network(const DoctorFacts& facts);
 std::vector<Finding> examine_host(const DoctorFacts& facts);
 
+inline constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
+
 // "13.0" of 13000.
 std::string cuda_text(int version);
-// "61.2 GiB", "64.0 MiB".
-std::string size_text(std::uint64_t bytes);
 
 }  // namespace mgpu::launcher

@@ -11,7 +11,7 @@
 namespace mgpu::launcher {
 namespace {
 
-constexpr std::size_t kWidth = 100;
+constexpr std::size_t kReportWidth = 100;
 
 const char* word_of(Verdict verdict) {
   switch (verdict) {
@@ -31,7 +31,7 @@ std::size_t count(const std::vector<Finding>& findings, Verdict verdict) {
                     [&](const Finding& finding) { return finding.verdict == verdict; }));
 }
 
-// Wraps the text at kWidth; all lines but the first are indented by `indent` spaces.
+// Wraps the text at kReportWidth; all lines but the first are indented by `indent` spaces.
 std::string wrapped(std::string_view text, std::size_t indent) {
   std::string lines;
   std::size_t column = indent;
@@ -39,7 +39,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
     const auto blank = std::min(text.find(' '), text.size());
     const auto word = text.substr(0, blank);
     text.remove_prefix(std::min(blank + 1, text.size()));
-    if (column > indent && column + 1 + word.size() > kWidth) {
+    if (column > indent && column + 1 + word.size() > kReportWidth) {
       lines += "\n" + std::string(indent, ' ');
       column = indent;
     } else if (column > indent) {

@@ -15,7 +15,7 @@
 namespace mgpu::launcher {
 namespace {
 
-constexpr std::size_t kMostBytes = 1 << 20;  // of a table; a program's has a few KiB
+constexpr std::size_t kMostTableBytes = 1 << 20;  // of a table; a program's has a few KiB
 
 // Reads a file in pieces; a piece that is not complete counts as missing.
 class File {
@@ -23,7 +23,7 @@ class File {
   explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
 
   std::optional<std::string> bytes(std::uint64_t offset, std::uint64_t size) const {
-    if (!fd_ || size > kMostBytes || offset > INT64_MAX - kMostBytes) return std::nullopt;
+    if (!fd_ || size > kMostTableBytes || offset > INT64_MAX - kMostTableBytes) return std::nullopt;
     std::string all(size, '\0');
     const ssize_t n = ::pread(fd_.get(), all.data(), size, static_cast<off_t>(offset));
     return n == static_cast<ssize_t>(size) ? std::optional(std::move(all)) : std::nullopt;
@@ -31,7 +31,7 @@ class File {
 
   template <class Entry>
   std::vector<Entry> table(std::uint64_t offset, std::uint64_t count) const {
-    if (count > kMostBytes / sizeof(Entry)) return {};
+    if (count > kMostTableBytes / sizeof(Entry)) return {};
     const auto found = bytes(offset, count * sizeof(Entry));
     std::vector<Entry> entries(found ? count : 0);
     if (found && count) std::memcpy(entries.data(), found->data(), found->size());

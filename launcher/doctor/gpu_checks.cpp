@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "launcher/doctor/checks.hpp"
+#include "launcher/lifecycle/diagnosis.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
-constexpr std::uint64_t kGiB = 1ull << 30;
 constexpr std::uint64_t kBusy = kGiB;  // a desktop uses less than that
 
 // NVML's bits for the reasons that reduce the clocks, without idleness and the power limit, which
@@ -185,12 +185,6 @@ std::vector<Finding> examine_gpus(const DoctorFacts& facts) {
 
 std::string cuda_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-std::string size_text(std::uint64_t bytes) {
-  const auto size = static_cast<double>(bytes);
-  if (bytes >= kGiB) return fmt::format("{:.1f} GiB", size / static_cast<double>(kGiB));
-  return fmt::format("{:.1f} MiB", size / (1 << 20));
 }
 
 }  // namespace mgpu::launcher

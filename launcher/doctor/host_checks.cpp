@@ -4,11 +4,10 @@
 #include <fmt/format.h>
 
 #include "launcher/doctor/checks.hpp"
+#include "launcher/lifecycle/diagnosis.hpp"
 
 namespace mgpu::launcher {
 namespace {
-
-constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
 
 Finding port_finding(const DoctorFacts& facts) {
   if (facts.any_port.error.empty())

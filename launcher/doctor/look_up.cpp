@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <future>
@@ -18,6 +17,7 @@
 #include "launcher/doctor/elf_runpath.hpp"
 #include "launcher/doctor/torch_files.hpp"
 #include "launcher/options/help.hpp"
+#include "launcher/options/variables.hpp"
 #include "launcher/plan/target.hpp"
 #include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/contract.hpp"
@@ -29,13 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr Milliseconds kLimit{10'000};
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
-
 std::string set_variable(const char* name) {
-  return variable(name).value_or("");
+  return own_variable(name).value_or("");
 }
 
 // The result of `query`, or nullopt when it takes longer than the limit. Its thread is then
@@ -70,7 +65,7 @@ Gpus query_gpus(const Roots& roots, const std::optional<std::string>& visible) {
 }
 
 void look_at_gpus(DoctorFacts& facts, const Roots& roots) {
-  facts.cuda_visible_devices = variable(rendezvous::variable::kCudaVisibleDevices);
+  facts.cuda_visible_devices = own_variable(rendezvous::variable::kCudaVisibleDevices);
   facts.device_files = !names_in(roots.proc + "/driver/nvidia/gpus").empty() ||
                        ::access((roots.dev + "/nvidiactl").c_str(), F_OK) == 0;
   auto gpus = within(

@@ -8,10 +8,6 @@
 namespace mgpu::launcher {
 namespace {
 
-using Kind = Cause::Kind;
-
-constexpr double kMiB = 1024.0 * 1024.0;
-
 // Messages with which torch, CUDA and their libraries report that GPU memory ran out.
 constexpr std::array<std::string_view, 7> kGpuOom = {
     "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
@@ -23,21 +19,10 @@ std::string_view first_line(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-std::string_view last_line(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
-  const size_t begin = text.rfind('\n');
-  return begin == std::string_view::npos ? text : text.substr(begin + 1);
-}
-
 // The line that contains position `at`.
 std::string_view line_around(std::string_view text, size_t at) {
   const size_t begin = text.rfind('\n', at);
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
-}
-
-std::string size_text(std::uint64_t bytes) {
-  const double mib = double(bytes) / kMiB;
-  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
 std::string memory_numbers(const MemoryFacts& memory) {
@@ -67,13 +52,13 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto numbers = memory_numbers(memory);
   Cause cause;
   if (memory.oom_kills > 0) {
-    cause.kind = Kind::host_oom;
+    cause.kind = Cause::Kind::host_oom;
     cause.text =
         fmt::format("host out of memory: the kernel's OOM killer killed {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
   } else {
-    cause.kind = Kind::host_oom_guess;
+    cause.kind = Cause::Kind::host_oom_guess;
     cause.text = fmt::format(
         "killed by SIGKILL, which mgpu-run did not send; the host may have "
         "run out of memory, see `dmesg`{}{}",
@@ -88,10 +73,10 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
 Cause from_exception(const ErrorFile& error) {
   const std::string message(first_line(error.message));
   const auto is = [&](std::string_view name) { return message.starts_with(name); };
-  Cause cause{Kind::python_exception, message, {}};
-  if (is("ModuleNotFoundError") || is("ImportError")) cause.kind = Kind::import_error;
+  Cause cause{Cause::Kind::python_exception, message, {}};
+  if (is("ModuleNotFoundError") || is("ImportError")) cause.kind = Cause::Kind::import_error;
   if (is("SyntaxError") || is("IndentationError") || is("TabError"))
-    cause.kind = Kind::syntax_error;
+    cause.kind = Cause::Kind::syntax_error;
   return cause;
 }
 
@@ -109,7 +94,7 @@ Cause from_rank_output(const FailureEvidence& evidence) {
   if (line.empty()) line = gpu_oom_line(evidence.stderr_tail);
   if (!line.empty())
     return {
-        Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
+        Cause::Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
         "use less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or more "
         "ranks"};
 
@@ -117,70 +102,83 @@ Cause from_rank_output(const FailureEvidence& evidence) {
   if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
   if (report.signo != 0) {
     const auto last = last_line(evidence.stderr_tail);
-    return {
-        Kind::signal, fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last), {}};
+    return {Cause::Kind::signal,
+            fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last),
+            {}};
   }
   if (report.code == 2 && is_usage_message(evidence.stderr_tail))
-    return {Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
+    return {Cause::Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
   const auto last = last_line(evidence.stderr_tail);
-  return {Kind::exit_status,
+  return {Cause::Kind::exit_status,
           last.empty() ? describe(report) : fmt::format("{}: {}", describe(report), last),
           {}};
 }
 
 }  // namespace
 
-std::string_view name_of(Kind kind) {
+std::string size_text(std::uint64_t bytes) {
+  const double mib = double(bytes) / (1024 * 1024);
+  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
+}
+
+std::string_view last_line(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  const size_t begin = text.rfind('\n');
+  return begin == std::string_view::npos ? text : text.substr(begin + 1);
+}
+
+std::string_view name_of(Cause::Kind kind) {
   switch (kind) {
-    case Kind::none:
+    case Cause::Kind::none:
       return "none";
-    case Kind::exec_failure:
+    case Cause::Kind::exec_failure:
       return "exec_failure";
-    case Kind::usage:
+    case Cause::Kind::usage:
       return "usage";
-    case Kind::import_error:
+    case Cause::Kind::import_error:
       return "import_error";
-    case Kind::syntax_error:
+    case Cause::Kind::syntax_error:
       return "syntax_error";
-    case Kind::python_exception:
+    case Cause::Kind::python_exception:
       return "python_exception";
-    case Kind::host_oom:
+    case Cause::Kind::host_oom:
       return "host_oom";
-    case Kind::host_oom_guess:
+    case Cause::Kind::host_oom_guess:
       return "host_oom_guess";
-    case Kind::gpu_oom:
+    case Cause::Kind::gpu_oom:
       return "gpu_oom";
-    case Kind::signal:
+    case Cause::Kind::signal:
       return "signal";
-    case Kind::exit_status:
+    case Cause::Kind::exit_status:
       return "exit_status";
   }
   return "none";
 }
 
-Kind kind_named(std::string_view name) {
-  for (int kind = 0; kind <= static_cast<int>(Kind::exit_status); ++kind)
-    if (name_of(static_cast<Kind>(kind)) == name) return static_cast<Kind>(kind);
-  return Kind::none;
+Cause::Kind kind_named(std::string_view name) {
+  for (int kind = 0; kind <= static_cast<int>(Cause::Kind::exit_status); ++kind)
+    if (name_of(static_cast<Cause::Kind>(kind)) == name) return static_cast<Cause::Kind>(kind);
+  return Cause::Kind::none;
 }
 
-bool is_retryable(Kind kind) {
-  return kind != Kind::exec_failure && kind != Kind::usage && kind != Kind::import_error &&
-         kind != Kind::syntax_error;
+bool is_retryable(Cause::Kind kind) {
+  return kind != Cause::Kind::exec_failure && kind != Cause::Kind::usage &&
+         kind != Cause::Kind::import_error && kind != Cause::Kind::syntax_error;
 }
 
-bool is_oom(Kind kind) {
-  return kind == Kind::host_oom || kind == Kind::host_oom_guess || kind == Kind::gpu_oom;
+bool is_oom(Cause::Kind kind) {
+  return kind == Cause::Kind::host_oom || kind == Cause::Kind::host_oom_guess ||
+         kind == Cause::Kind::gpu_oom;
 }
 
 Cause diagnose(const FailureEvidence& evidence) {
   const ExitReport& report = evidence.report;
-  if (report.exec_error != 0) return {Kind::exec_failure, describe(report), {}};
+  if (report.exec_error != 0) return {Cause::Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
   if (report.signo == SIGKILL) return host_oom(evidence, "this rank");
 
   Cause own = from_rank_output(evidence);
-  if (evidence.memory.oom_kills == 0 || own.kind == Kind::gpu_oom || !is_retryable(own.kind))
+  if (evidence.memory.oom_kills == 0 || own.kind == Cause::Kind::gpu_oom || !is_retryable(own.kind))
     return own;
   // The kernel killed one of the rank's children, or a rank that it communicated with.
   Cause cause = host_oom(evidence, "a process of this attempt");

@@ -23,7 +23,6 @@ constexpr auto kShortestPause = std::chrono::milliseconds(20);
 constexpr auto kLongestPause = std::chrono::milliseconds(1000);
 constexpr auto kFirstNoteAfter = std::chrono::seconds(3);
 constexpr auto kNoteInterval = std::chrono::minutes(1);
-constexpr int kRendezvousFailed = 75;
 
 }  // namespace
 
@@ -147,7 +146,7 @@ std::string Agent::target_text() const {
 void Agent::give_up() {
   close();
   callbacks_.job_ended(
-      kRendezvousFailed,
+      rendezvous::kRendezvousFailed,
       fmt::format("could not reach the leader{} within {:g} s: {}", target_text(),
                   std::chrono::duration<double>(settings_.join_timeout).count(), last_problem_));
 }

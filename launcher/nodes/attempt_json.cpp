@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "launcher/lifecycle/report.hpp"
+#include "launcher/options/options.hpp"
 #include "rendezvous/json_field.hpp"
 
 namespace mgpu::launcher {
@@ -10,7 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxRanks = 4096;  // of one node
 constexpr std::size_t kMaxTailBytes = 32 << 10;
 
 template <class Visit>
@@ -82,7 +82,7 @@ AttemptResult attempt_from_json(const std::string& text) {
   attempt.cause.kind = kind_named(word);
   if (const auto ranks = object.find("ranks"); ranks != object.end() && ranks->is_array())
     for (const auto& rank : *ranks)
-      if (attempt.ranks.size() < kMaxRanks) attempt.ranks.push_back(read_rank(rank));
+      if (attempt.ranks.size() < kMostRanks) attempt.ranks.push_back(read_rank(rank));
   if (const auto first = object.find("first"); first != object.end())
     attempt.first_failure = read_rank(*first);
   std::string error_file;

@@ -18,7 +18,7 @@ using nlohmann::json;
 using rendezvous::etcd::Election;
 
 constexpr auto kElectionPause = std::chrono::seconds(1);
-constexpr std::int64_t kMaxCount = 1'000'000'000;
+constexpr std::int64_t kMaxSavedCount = 1'000'000'000;
 
 // As long as an agent of the job may still be looking for a leader.
 std::chrono::seconds state_lifetime(const Coordinator::Settings& rules) {
@@ -86,7 +86,7 @@ std::optional<ClusterMember::Saved> ClusterMember::parse_state(const std::string
     return std::max<std::int64_t>(found->get<std::int64_t>(), 0);
   };
   const auto count = [&](const char* name) {
-    return static_cast<int>(std::min<std::int64_t>(number(name), kMaxCount));
+    return static_cast<int>(std::min<std::int64_t>(number(name), kMaxSavedCount));
   };
   Saved saved{.incarnation = number("job"),
               .counts = {count("rounds"), count("restarts"), count("oom_count")},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/options/options.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/membership.hpp"
 
@@ -16,12 +17,9 @@ using rendezvous::Refusal;
 
 namespace {
 
-constexpr int kRendezvousFailed = 75;
-
-// Limits for join requests: per node, per job, and for ports. A request beyond them is an error or
-// an attack.
-constexpr int kMaxRanks = 4096;
-constexpr int kMaxCount = 1'000'000;
+// Limits for join requests, besides kMostRanks: per job, and for ports. A request beyond them is an
+// error or an attack.
+constexpr int kMaxJoinCount = 1'000'000;
 constexpr int kLastPort = 65'535;
 constexpr std::size_t kMaxNameBytes = 255;
 
@@ -29,9 +27,9 @@ bool is_valid(const rendezvous::Join& join) {
   const auto within = [](int number, int least, int most) {
     return number >= least && number <= most;
   };
-  return within(join.nproc, 1, kMaxRanks) && within(join.rank0_port, 0, kLastPort) &&
-         within(join.nodes, 0, kMaxCount) && within(join.rounds, 0, kMaxCount) &&
-         within(join.restarts, 0, kMaxCount) && within(join.oom_count, 0, kMaxCount);
+  return within(join.nproc, 1, kMostRanks) && within(join.rank0_port, 0, kLastPort) &&
+         within(join.nodes, 0, kMaxJoinCount) && within(join.rounds, 0, kMaxJoinCount) &&
+         within(join.restarts, 0, kMaxJoinCount) && within(join.oom_count, 0, kMaxJoinCount);
 }
 
 // The signal that a node reports it was stopped with; SIGTERM if the number is invalid.
@@ -213,8 +211,9 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
     maybe_start_round(now);
     if (phase_ == Phase::gathering && now >= join_deadline_ &&
         available_nodes() < settings_.min_nodes)
-      finish(kRendezvousFailed, fmt::format("not enough nodes joined within {:g} s: {}",
-                                            in_seconds(settings_.join_timeout), missing()));
+      finish(rendezvous::kRendezvousFailed,
+             fmt::format("not enough nodes joined within {:g} s: {}",
+                         in_seconds(settings_.join_timeout), missing()));
   }
   notify_waiting(now);
   return take_actions();

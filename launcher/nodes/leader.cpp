@@ -24,7 +24,7 @@ std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
 }
 
-const char* describe(rendezvous::Connections::CloseReason how) {
+const char* describe_close(rendezvous::Connections::CloseReason how) {
   switch (how) {
     case rendezvous::Connections::CloseReason::closed:
       return "its mgpu-run has ended";
@@ -148,7 +148,7 @@ void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
   if (agents_.erase(peer) == 0) return;
   const bool certainly_ended = how == Connections::CloseReason::closed;
   carry_out_all(coordinator_.gone(peer, connections_.facts(peer).last_heartbeat, certainly_ended,
-                                  describe(how), steady_now()));
+                                  describe_close(how), steady_now()));
   changed_ = true;
 }
 

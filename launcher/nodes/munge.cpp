@@ -12,7 +12,7 @@ namespace {
 
 // The declarations of munge.h that we use, from its documented binary interface.
 using Context = void*;
-constexpr int kSuccess = 0;
+constexpr int kMungeSuccess = 0;
 constexpr int kOptionSocket = 8;
 constexpr std::size_t kMaxBytes = 64 << 10;
 
@@ -55,7 +55,7 @@ Munge::Munge(const std::string& socket) : library_(std::make_unique<Library>()) 
   if (!library_->context) throw std::runtime_error("munge: out of memory");
   if (socket.empty()) return;
   const auto set = library_->find<int (*)(Context, int, ...)>("munge_ctx_set");
-  if (const int code = set(library_->context, kOptionSocket, socket.c_str()); code != kSuccess)
+  if (const int code = set(library_->context, kOptionSocket, socket.c_str()); code != kMungeSuccess)
     throw std::runtime_error(
         fmt::format("munge: cannot use the socket {}: {}", socket, library_->why(code)));
 }
@@ -68,7 +68,7 @@ std::string Munge::encode(const std::string& payload) const {
   char* text = nullptr;
   const int code = call(&text, library_->context, payload.data(), static_cast<int>(payload.size()));
   const Allocated<char> credential(text, &std::free);
-  if (code != kSuccess)
+  if (code != kMungeSuccess)
     throw std::runtime_error(
         fmt::format("munge cannot make a credential: {}; is munged running?", library_->why(code)));
   return credential.get();
@@ -86,7 +86,7 @@ Munge::Decoded Munge::decode(const std::string& credential) const {
       call(credential.c_str(), library_->context, &bytes, &size, &decoded.uid, &decoded.gid);
   // An expired or replayed credential yields its payload too, which must be freed.
   const Allocated<void> payload(bytes, &std::free);
-  if (code != kSuccess)
+  if (code != kMungeSuccess)
     throw std::runtime_error(fmt::format("munge rejected a credential: {}", library_->why(code)));
   decoded.payload.assign(static_cast<const char*>(bytes), static_cast<std::size_t>(size));
   return decoded;

@@ -14,8 +14,6 @@ namespace mgpu::launcher {
 using rendezvous::shown;
 namespace {
 
-using Kind = YamlNode::Kind;
-
 // Keys that are options of ours under another name.
 struct RenamedKey {
   std::string_view key;
@@ -41,9 +39,9 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 
 // Whether the value means "not set" in that file.
 bool is_unset(const YamlNode& value) {
-  const bool collection = value.kind == Kind::list || value.kind == Kind::map;
-  return value.kind == Kind::null || (collection && value.items.empty()) ||
-         (value.kind == Kind::scalar &&
+  const bool collection = value.kind == YamlNode::Kind::list || value.kind == YamlNode::Kind::map;
+  return value.kind == YamlNode::Kind::null || (collection && value.items.empty()) ||
+         (value.kind == YamlNode::Kind::scalar &&
           is_one_of(value.text, {"", "false", "False", "no", "NO", "'no'", "null"}));
 }
 
@@ -84,7 +82,7 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
       set("numa-binding", key, "node");
     } else if (key.text == "distributed_type") {
       if (!is_one_of(value.text, {"MULTI_GPU", "MULTI_CPU", "NO"})) workers.push_back(value.text);
-    } else if (key.text.ends_with("_config") && value.kind == Kind::map) {
+    } else if (key.text.ends_with("_config") && value.kind == YamlNode::Kind::map) {
       workers.push_back(key.text);
     } else {
       ignored.push_back(shown(key.text, 32));

@@ -5,8 +5,6 @@
 namespace mgpu::launcher {
 namespace {
 
-using Kind = SchedulerJob::Kind;
-
 // Whether the user made the job independent of the scheduler.
 bool ignores_scheduler(const Options& o) {
   return o.standalone || !o.hostfile.empty() || o.rdzv_token_stdin ||
@@ -16,7 +14,7 @@ bool ignores_scheduler(const Options& o) {
 void fill_nodes(Options& o) {
   const auto& c = o.scheduler;
   if (!o.was_given("nnodes") && c.nodes > 0) o.min_nodes = o.max_nodes = c.nodes;
-  if (!o.was_given("nnodes") && c.kind == Kind::pmix && c.node_rank.value_or(0) > 0)
+  if (!o.was_given("nnodes") && c.kind == SchedulerJob::Kind::pmix && c.node_rank.value_or(0) > 0)
     throw UsageError(
         fmt::format("PMIX_RANK={} means that there are several nodes, but not how many; set "
                     "--nnodes N, or --standalone if each node runs its own job",
@@ -31,19 +29,20 @@ void fill_nodes(Options& o) {
   o.given["node-rank"] = {"--node-rank", " ", std::to_string(o.node_rank)};
 }
 
-[[noreturn]] void throw_missing_address(Kind kind) {
-  throw UsageError(
-      fmt::format("{} does not provide the address of node 0; set its host and a free port on it: "
-                  "{} MGPU_MASTER_ADDR=HOST {} MGPU_MASTER_PORT=29500",
-                  name_of(kind),
-                  kind == Kind::open_mpi ? "mpirun --map-by ppr:1:node -x" : "prterun -x", "-x"));
+[[noreturn]] void throw_missing_address(SchedulerJob::Kind kind) {
+  throw UsageError(fmt::format(
+      "{} does not provide the address of node 0; set its host and a free port on it: "
+      "{} MGPU_MASTER_ADDR=HOST {} MGPU_MASTER_PORT=29500",
+      name_of(kind),
+      kind == SchedulerJob::Kind::open_mpi ? "mpirun --map-by ppr:1:node -x" : "prterun -x", "-x"));
 }
 
 void fill_address(Options& o) {
   const auto& c = o.scheduler;
   if (o.was_given("rdzv-endpoint") || o.rdzv_backend.starts_with("etcd")) return;
   if (c.first_host.empty()) {
-    if ((c.kind == Kind::open_mpi || c.kind == Kind::pmix) && !o.was_given("master-addr"))
+    if ((c.kind == SchedulerJob::Kind::open_mpi || c.kind == SchedulerJob::Kind::pmix) &&
+        !o.was_given("master-addr"))
       throw_missing_address(c.kind);
     return;
   }
@@ -61,7 +60,7 @@ void fill_address(Options& o) {
 void apply_scheduler(Options& o) {
   const auto& c = o.scheduler;
   if (ignores_scheduler(o)) o.scheduler.gpus_per_node.reset();
-  if (c.kind == Kind::none || ignores_scheduler(o)) return;
+  if (c.kind == SchedulerJob::Kind::none || ignores_scheduler(o)) return;
   if (!c.problem.empty()) throw UsageError(c.problem);
   fill_nodes(o);
   if (o.max_nodes > 1) fill_address(o);

@@ -13,7 +13,7 @@ using rendezvous::nearest;
 using rendezvous::shown;
 namespace {
 
-[[noreturn]] void throw_unknown(const std::string& name) {
+[[noreturn]] void throw_unknown_option(const std::string& name) {
   std::vector<std::string> known;
   for (const auto& spec : option_table())
     if (!spec.internal) known.insert(known.end(), spec.names.begin(), spec.names.end());
@@ -27,7 +27,7 @@ namespace {
 // command lines written for torchrun must keep working.
 const OptionSpec& resolve(std::string_view written) {
   const auto name = with_dashes(written);
-  if (name.empty()) throw_unknown(name);
+  if (name.empty()) throw_unknown_option(name);
   if (const auto* exact = find_option(name)) return *exact;
   std::set<const OptionSpec*> ours, torchruns;
   std::string candidates;
@@ -39,7 +39,7 @@ const OptionSpec& resolve(std::string_view written) {
       candidates += (candidates.empty() ? "--" : ", --") + known;
     }
   }
-  if (ours.empty()) throw_unknown(std::string(written));
+  if (ours.empty()) throw_unknown_option(std::string(written));
   if (torchruns.size() == 1) return **torchruns.begin();
   if (ours.size() == 1) return **ours.begin();
   throw UsageError(fmt::format("--{} is ambiguous: it matches {}; write more of the name",
@@ -52,9 +52,9 @@ bool looks_like_option(std::string_view word) {
 }
 
 // Parses the arguments of a command line one by one.
-class Reader {
+class ArgumentReader {
  public:
-  explicit Reader(const std::vector<std::string>& words) : words_(words) {}
+  explicit ArgumentReader(const std::vector<std::string>& words) : words_(words) {}
 
   Arguments read() {
     while (at_ < words_.size()) {
@@ -140,7 +140,7 @@ Origin Setting::origin() const {
 }
 
 Arguments read_arguments(const std::vector<std::string>& words) {
-  return Reader(words).read();
+  return ArgumentReader(words).read();
 }
 
 }  // namespace mgpu::launcher

@@ -115,7 +115,7 @@ bool is_recipe(const Options& options) {
          (options.target.ends_with(".yaml") || options.target.ends_with(".yml"));
 }
 
-void append(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
+void append_settings(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
   std::move(file.settings.begin(), file.settings.end(), std::back_inserter(all));
   std::move(file.notes.begin(), file.notes.end(), std::back_inserter(notes));
 }
@@ -239,8 +239,8 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
 
   Options options = defaults_for(program);
   if (const auto* config = strongest(all, *find_option("config")))
-    append(read_config(config->value, config->origin()), all, options.notes);
-  if (is_recipe(first)) append(read_recipe(first.target), all, options.notes);
+    append_settings(read_config(config->value, config->origin()), all, options.notes);
+  if (is_recipe(first)) append_settings(read_recipe(first.target), all, options.notes);
   apply_all(options, all);
   options.target = std::move(first.target);
   options.args = std::move(arguments.rest);

@@ -10,7 +10,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kHelpColumn = 33;
-constexpr std::size_t kWidth = 92;
+constexpr std::size_t kHelpWidth = 92;
 
 constexpr const char* kHead =
     R"(Start one process per GPU, supervise all of them, and leave no orphan processes.
@@ -64,7 +64,7 @@ std::string torchrun_options() {
   for (const auto& spec : option_table()) {
     if (!spec.help.empty() || spec.internal) continue;
     const auto word = " --" + spec.name();
-    if (line.size() + word.size() > kWidth) {
+    if (line.size() + word.size() > kHelpWidth) {
       text += line + "\n";
       line = " ";
     }

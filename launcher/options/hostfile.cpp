@@ -21,10 +21,10 @@ namespace mgpu::launcher {
 using rendezvous::shown;
 namespace {
 
-constexpr std::size_t kMostBytes = 1 << 20;
-constexpr std::size_t kMostHosts = 4096;
+constexpr std::size_t kMostHostfileBytes = 1 << 20;
+constexpr std::size_t kMostHostsInFile = 4096;
 constexpr std::size_t kLongestLine = 1024;
-constexpr int kMostSlots = 4096;
+constexpr int kMostSlots = kMostRanks;
 
 std::vector<std::string_view> split_words(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
@@ -48,9 +48,9 @@ bool is_name(std::string_view text, std::string_view also) {
          });
 }
 
-class Reader {
+class HostfileReader {
  public:
-  explicit Reader(const std::string& path) : path_(path) {}
+  explicit HostfileReader(const std::string& path) : path_(path) {}
 
   void read_line(std::string_view line) {
     ++line_;
@@ -112,8 +112,8 @@ class Reader {
   void add(Host host) {
     const auto [known, is_new] = by_name_.try_emplace(host.name, Seen{hosts_.size(), host.slots});
     if (is_new) {
-      if (hosts_.size() == kMostHosts)
-        fail(fmt::format("more than {} hosts, the limit", kMostHosts));
+      if (hosts_.size() == kMostHostsInFile)
+        fail(fmt::format("more than {} hosts, the limit", kMostHostsInFile));
       return hosts_.push_back(std::move(host));
     }
     Host& first = hosts_[known->second.index];
@@ -139,7 +139,7 @@ class Reader {
 }  // namespace
 
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path) {
-  Reader reader(shown(path));
+  HostfileReader reader(shown(path));
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find('\n', begin), text.size());
     reader.read_line(std::string_view(text).substr(begin, end - begin));
@@ -161,7 +161,7 @@ std::vector<Host> read_hostfile(const Options& options) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("cannot read the file: " + rendezvous::error_text(errno));
     text.append(buffer.data(), static_cast<std::size_t>(n));
-    if (text.size() > kMostBytes) fail("the file is larger than 1 MiB, the limit");
+    if (text.size() > kMostHostfileBytes) fail("the file is larger than 1 MiB, the limit");
   }
   return parse_hostfile(text, path);
 }

@@ -13,7 +13,7 @@ namespace mgpu::launcher {
 using rendezvous::shown;
 namespace {
 
-constexpr std::size_t kMostHosts = 65536;
+constexpr std::size_t kMostHostsInList = 65536;
 constexpr std::size_t kLongestName = 255;
 constexpr std::size_t kMostDigits = 9;
 
@@ -97,7 +97,8 @@ class Expansion {
   }
 
   void check_count(std::size_t hosts) const {
-    if (hosts > kMostHosts) fail(fmt::format("it expands to more than {} hosts", kMostHosts));
+    if (hosts > kMostHostsInList)
+      fail(fmt::format("it expands to more than {} hosts", kMostHostsInList));
   }
 
   std::string_view list_;

@@ -31,7 +31,7 @@ const OptionSpec* option_of_key(const std::string& key) {
   return nullptr;
 }
 
-[[noreturn]] void throw_unknown(const YamlNode& key, const std::string& path) {
+[[noreturn]] void throw_unknown_key(const YamlNode& key, const std::string& path) {
   const auto name = with_dashes(key.text);
   if (const auto* spec = find_option(name); spec && !spec->internal)
     throw UsageError(
@@ -73,7 +73,7 @@ class Section {
       return;
     }
     const auto* spec = option_of_key(key.text);
-    if (!spec) throw_unknown(key, path_);
+    if (!spec) throw_unknown_key(key, path_);
     const auto [first, fresh] = seen_.emplace(spec, key);
     if (!fresh)
       throw UsageError(fmt::format("{}: \"{}\" sets the same option as \"{}\" on line {}; keep one",

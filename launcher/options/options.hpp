@@ -30,6 +30,9 @@ struct Origin {
   std::string text() const;
 };
 
+inline constexpr int kMostRanks = 4096;   // of one node
+inline constexpr int kMostNodes = 65536;  // of one job
+
 // How many ranks: a number, or a word that is resolved from the devices.
 struct RankCount {
   enum class Kind { unset, number, gpu, cpu, automatic };

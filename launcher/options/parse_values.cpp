@@ -20,8 +20,6 @@ namespace mgpu::launcher {
 using rendezvous::shown;
 namespace {
 
-constexpr int kMostRanks = 4096;
-constexpr int kMostNodes = 65536;
 constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
 std::string_view trimmed(std::string_view text) {
@@ -31,7 +29,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-std::optional<int> whole(std::string_view text) {
+std::optional<int> whole_number(std::string_view text) {
   text = trimmed(text);
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -40,11 +38,11 @@ std::optional<int> whole(std::string_view text) {
 }
 
 std::optional<int> whole_in(std::string_view text, int least, int most) {
-  const auto value = whole(text);
+  const auto value = whole_number(text);
   return value && *value >= least && *value <= most ? value : std::nullopt;
 }
 
-std::vector<std::string_view> split(std::string_view text, char at) {
+std::vector<std::string_view> split_trimmed(std::string_view text, char at) {
   std::vector<std::string_view> parts;
   for (;;) {
     const auto end = text.find(at);
@@ -94,7 +92,7 @@ int parse_whole(const std::string& text, int least, int most) {
 }
 
 bool parse_bool(const std::string& text) {
-  if (const auto number = whole(text)) return *number != 0;
+  if (const auto number = whole_number(text)) return *number != 0;
   const auto word = std::string(trimmed(text));
   for (const char* yes : {"true", "yes", "on"})
     if (::strcasecmp(word.c_str(), yes) == 0) return true;
@@ -140,7 +138,7 @@ RankCount parse_rank_count(const std::string& text) {
 }
 
 std::pair<int, int> parse_node_range(const std::string& text) {
-  const auto parts = split(text, ':');
+  const auto parts = split_trimmed(text, ':');
   const auto least = whole_in(parts.front(), 1, kMostNodes);
   const auto most = whole_in(parts.back(), 1, kMostNodes);
   if (parts.size() > 2 || !least || !most)
@@ -159,8 +157,8 @@ StreamMap parse_stream_map(const std::string& text) {
       "local rank once";
   if (const auto all = whole_in(text, 0, 3)) return {.all = static_cast<unsigned>(*all)};
   StreamMap map;
-  for (const auto pair : split(text, ',')) {
-    const auto parts = split(pair, ':');
+  for (const auto pair : split_trimmed(text, ',')) {
+    const auto parts = split_trimmed(pair, ':');
     const auto rank = whole_in(parts.front(), 0, kMostRanks - 1);
     const auto streams = whole_in(parts.back(), 0, 3);
     if (parts.size() != 2 || !rank || !streams) throw UsageError(kNeed);
@@ -171,7 +169,7 @@ StreamMap parse_stream_map(const std::string& text) {
 
 std::vector<int> parse_rank_list(const std::string& text) {
   std::vector<int> ranks;
-  for (const auto part : split(text, ',')) {
+  for (const auto part : split_trimmed(text, ',')) {
     const auto rank = whole_in(part, 0, kMostRanks - 1);
     if (!rank) throw UsageError("need local ranks such as 0,1,2");
     ranks.push_back(*rank);
@@ -181,7 +179,7 @@ std::vector<int> parse_rank_list(const std::string& text) {
 
 std::vector<int> parse_signals(const std::string& text) {
   std::vector<int> signals;
-  for (const auto part : split(text, ',')) {
+  for (const auto part : split_trimmed(text, ',')) {
     const int number = signal_number(part);
     if (number == SIGKILL || number == SIGSTOP)
       throw UsageError(
@@ -196,7 +194,7 @@ std::vector<int> parse_signals(const std::string& text) {
 std::vector<std::string> parse_gpus(const std::string& text) {
   std::vector<std::string> gpus;
   std::set<std::string_view> seen;
-  for (const auto part : split(text, ',')) {
+  for (const auto part : split_trimmed(text, ',')) {
     if (!is_gpu_name(part))
       throw UsageError("need GPU numbers such as 0,1 or UUIDs that begin with GPU- or MIG-");
     if (!seen.insert(part).second)
@@ -219,7 +217,7 @@ NumaBinding parse_numa_binding(const std::string& text) {
 }
 
 std::string parse_endpoint(const std::string& text) {
-  for (const auto part : split(text, ',')) {
+  for (const auto part : split_trimmed(text, ',')) {
     // URLs of etcd are validated by the etcd client.
     const std::string_view word = part;
     if (word.starts_with("http://") || word.starts_with("https://")) continue;
@@ -231,7 +229,7 @@ std::string parse_endpoint(const std::string& text) {
 
 std::map<std::string, std::string> parse_rdzv_conf(const std::string& text) {
   std::map<std::string, std::string> conf;
-  for (const auto pair : split(text, ',')) {
+  for (const auto pair : split_trimmed(text, ',')) {
     const auto equals = pair.find('=');
     const auto key = trimmed(pair.substr(0, equals));
     const auto value = equals == pair.npos ? "" : trimmed(pair.substr(equals + 1));

@@ -18,9 +18,7 @@ using rendezvous::shown;
 namespace {
 
 using Number = unsigned long long;
-using Kind = SchedulerJob::Kind;
 
-constexpr Number kMostNodes = 65536;
 // Steps without a program of srun (batch scripts, salloc's shell) have ids from here on.
 constexpr Number kFirstSpecialStep = 0xfffffff0;
 
@@ -32,9 +30,9 @@ std::optional<Number> number_in(std::string_view text) {
 }
 
 // Looks up variables and records the values that were used.
-class Reader {
+class SchedulerReader {
  public:
-  Reader(const Variables& variables, SchedulerJob& scheduler)
+  SchedulerReader(const Variables& variables, SchedulerJob& scheduler)
       : variables_(variables), scheduler_(scheduler) {}
 
   // The value and name of the first of these variables that is set and not empty.
@@ -82,7 +80,7 @@ std::optional<int> gpu_count(std::string_view text) {
   return total > 0 && total <= 4096 ? std::optional<int>(static_cast<int>(total)) : std::nullopt;
 }
 
-void read_slurm_gpus(Reader& read, SchedulerJob& c) {
+void read_slurm_gpus(SchedulerReader& read, SchedulerJob& c) {
   const auto value = read.first({"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
   if (!value) return;
   c.gpus_per_node = gpu_count(value->text);
@@ -90,7 +88,7 @@ void read_slurm_gpus(Reader& read, SchedulerJob& c) {
 }
 
 // A batch script or a shell of salloc: one process on one node, however many nodes the job has.
-void read_slurm_job(Reader& read, SchedulerJob& c, Number job) {
+void read_slurm_job(SchedulerReader& read, SchedulerJob& c, Number job) {
   c.nodes = 1;
   c.job_id = fmt::format("slurm-{}", job);
   read.note("job", c.job_id, "SLURM_JOB_ID");
@@ -103,7 +101,7 @@ void read_slurm_job(Reader& read, SchedulerJob& c, Number job) {
         job, *nodes);
 }
 
-void check_one_task_a_node(Reader& read) {
+void check_one_task_a_node(SchedulerReader& read) {
   const auto tasks = read.number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1U << 24);
   const auto nodes = read.number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, kMostNodes);
   if (!tasks || !nodes || *tasks == *nodes) return;
@@ -121,7 +119,7 @@ void check_one_task_a_node(Reader& read) {
                   name));
 }
 
-void read_slurm_hosts(Reader& read, SchedulerJob& c) {
+void read_slurm_hosts(SchedulerReader& read, SchedulerJob& c) {
   const auto list = read.first({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (!list) throw_missing_in_step("SLURM_STEP_NODELIST");
   try {
@@ -136,7 +134,7 @@ void read_slurm_hosts(Reader& read, SchedulerJob& c) {
   read.note("first host", c.first_host, list->name);
 }
 
-void read_slurm_step(Reader& read, SchedulerJob& c, Number job, Number step) {
+void read_slurm_step(SchedulerReader& read, SchedulerJob& c, Number job, Number step) {
   c.job_id = fmt::format("slurm-{}.{}", job, step);
   read.note("job", c.job_id, "SLURM_JOB_ID, SLURM_STEP_ID");
   read_slurm_gpus(read, c);
@@ -159,7 +157,7 @@ void read_slurm_step(Reader& read, SchedulerJob& c, Number job, Number step) {
   read.note("port", std::to_string(c.port), "SLURM_JOB_ID, SLURM_STEP_ID");
 }
 
-void read_slurm(Reader& read, SchedulerJob& c) {
+void read_slurm(SchedulerReader& read, SchedulerJob& c) {
   constexpr Number kMost = std::numeric_limits<unsigned>::max();
   const auto job = read.number({"SLURM_JOB_ID", "SLURM_JOBID"}, kMost);
   const auto step = read.number({"SLURM_STEP_ID", "SLURM_STEPID"}, kMost);
@@ -169,7 +167,7 @@ void read_slurm(Reader& read, SchedulerJob& c) {
     read_slurm_job(read, c, job.value_or(0));
 }
 
-void read_open_mpi(Reader& read, SchedulerJob& c) {
+void read_open_mpi(SchedulerReader& read, SchedulerJob& c) {
   const auto size = read.number({"OMPI_COMM_WORLD_SIZE"}, 1U << 24);
   const auto rank = read.number({"OMPI_COMM_WORLD_RANK"}, 1U << 24);
   const auto local = read.number({"OMPI_COMM_WORLD_LOCAL_SIZE"}, 1U << 24);
@@ -199,7 +197,7 @@ void read_open_mpi(Reader& read, SchedulerJob& c) {
   read.note("node rank", std::to_string(*rank), "OMPI_COMM_WORLD_RANK");
 }
 
-void read_pmix(Reader& read, SchedulerJob& c) {
+void read_pmix(SchedulerReader& read, SchedulerJob& c) {
   const auto rank = read.number({"PMIX_RANK"}, kMostNodes - 1);
   if (!rank) throw UsageError("PMIX_NAMESPACE is set but PMIX_RANK is not; set both or neither");
   c.node_rank = static_cast<int>(*rank);
@@ -207,22 +205,23 @@ void read_pmix(Reader& read, SchedulerJob& c) {
 }
 
 // The number of nodes and the address come as PET_NNODES and PET_MASTER_ADDR.
-void read_kubernetes(Reader& read, SchedulerJob& c) {
+void read_kubernetes(SchedulerReader& read, SchedulerJob& c) {
   const auto index = read.number({"JOB_COMPLETION_INDEX"}, kMostNodes - 1);
   if (!index) return;
   c.node_rank = static_cast<int>(*index);
   read.note("node rank", std::to_string(*index), "JOB_COMPLETION_INDEX");
 }
 
-Kind kind_of(const Reader& read) {
-  if (read.has(rendezvous::variable::kJobCookie)) return Kind::none;
+SchedulerJob::Kind kind_of(const SchedulerReader& read) {
+  if (read.has(rendezvous::variable::kJobCookie)) return SchedulerJob::Kind::none;
   // mpirun in a Slurm job starts its daemons with srun, so that Slurm's variables are set too.
-  if (read.first({"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"})) return Kind::open_mpi;
-  if (read.first({"SLURM_JOB_ID", "SLURM_STEP_ID"})) return Kind::slurm;
-  if (read.first({"PMIX_RANK", "PMIX_NAMESPACE"})) return Kind::pmix;
+  if (read.first({"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}))
+    return SchedulerJob::Kind::open_mpi;
+  if (read.first({"SLURM_JOB_ID", "SLURM_STEP_ID"})) return SchedulerJob::Kind::slurm;
+  if (read.first({"PMIX_RANK", "PMIX_NAMESPACE"})) return SchedulerJob::Kind::pmix;
   if (read.has("KUBERNETES_SERVICE_HOST") || read.has("JOB_COMPLETION_INDEX"))
-    return Kind::kubernetes;
-  return Kind::none;
+    return SchedulerJob::Kind::kubernetes;
+  return SchedulerJob::Kind::none;
 }
 
 }  // namespace
@@ -234,22 +233,22 @@ std::optional<std::string> own_variable(const std::string& name) {
 
 SchedulerJob read_scheduler(const Variables& variables) {
   SchedulerJob scheduler;
-  Reader read(variables, scheduler);
+  SchedulerReader read(variables, scheduler);
   scheduler.kind = kind_of(read);
   try {
     switch (scheduler.kind) {
-      case Kind::none:
+      case SchedulerJob::Kind::none:
         break;
-      case Kind::slurm:
+      case SchedulerJob::Kind::slurm:
         read_slurm(read, scheduler);
         break;
-      case Kind::kubernetes:
+      case SchedulerJob::Kind::kubernetes:
         read_kubernetes(read, scheduler);
         break;
-      case Kind::open_mpi:
+      case SchedulerJob::Kind::open_mpi:
         read_open_mpi(read, scheduler);
         break;
-      case Kind::pmix:
+      case SchedulerJob::Kind::pmix:
         read_pmix(read, scheduler);
         break;
     }
@@ -261,15 +260,15 @@ SchedulerJob read_scheduler(const Variables& variables) {
 
 const char* name_of(SchedulerJob::Kind kind) {
   switch (kind) {
-    case Kind::none:
+    case SchedulerJob::Kind::none:
       return "";
-    case Kind::slurm:
+    case SchedulerJob::Kind::slurm:
       return "Slurm";
-    case Kind::kubernetes:
+    case SchedulerJob::Kind::kubernetes:
       return "Kubernetes";
-    case Kind::open_mpi:
+    case SchedulerJob::Kind::open_mpi:
       return "Open MPI";
-    case Kind::pmix:
+    case SchedulerJob::Kind::pmix:
       return "PMIx";
   }
   return "";

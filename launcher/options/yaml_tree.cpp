@@ -27,7 +27,7 @@ namespace {
 using rendezvous::error_text;
 using rendezvous::UniqueFd;
 
-constexpr std::size_t kMostBytes = 1 << 20;
+constexpr std::size_t kMostYamlBytes = 1 << 20;
 constexpr int kDeepest = 32;
 
 // Builds the tree from yaml-cpp's events rather than from YAML::Node, which follows aliases and
@@ -138,7 +138,7 @@ class TreeBuilder : public YAML::EventHandler {
   bool complete_ = false;
 };
 
-// Reads at most kMostBytes + 1 bytes or a little more, enough to detect a file that is too large.
+// Reads kMostYamlBytes + 1 bytes or a little more, enough to detect a file that is too large.
 std::string read_limited(const std::string& path, const Origin& origin) {
   const auto fail = [&] {
     const auto why = error_text(errno);
@@ -149,7 +149,7 @@ std::string read_limited(const std::string& path, const Origin& origin) {
   if (!fd) fail();
   std::string text;
   char buffer[16384];
-  while (text.size() <= kMostBytes) {
+  while (text.size() <= kMostYamlBytes) {
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail();
@@ -175,10 +175,10 @@ int tab_line(std::string_view text, int from) {
 }  // namespace
 
 YamlNode parse_yaml(const std::string& text, const std::string& path, const std::string& section) {
-  if (text.size() > kMostBytes)
+  if (text.size() > kMostYamlBytes)
     throw UsageError(
         fmt::format("{}: the file is larger than {} KiB, the limit; is it a recipe or config file?",
-                    at_line(path, 1), kMostBytes / 1024));
+                    at_line(path, 1), kMostYamlBytes / 1024));
   if (const auto nul = text.find('\0'); nul != text.npos)
     throw UsageError(fmt::format(
         "{}: contains a NUL byte; is this a text file?",

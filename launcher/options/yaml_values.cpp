@@ -5,19 +5,17 @@
 namespace mgpu::launcher {
 namespace {
 
-using Kind = YamlNode::Kind;
-
-const char* name_of(Kind kind) {
+const char* kind_text(YamlNode::Kind kind) {
   switch (kind) {
-    case Kind::null:
+    case YamlNode::Kind::null:
       return "nothing";
-    case Kind::scalar:
+    case YamlNode::Kind::scalar:
       return "a value";
-    case Kind::list:
+    case YamlNode::Kind::list:
       return "a list";
-    case Kind::map:
+    case YamlNode::Kind::map:
       return "a map";
-    case Kind::alias:
+    case YamlNode::Kind::alias:
       return "an alias; write the value itself";
   }
   return "";
@@ -53,11 +51,11 @@ std::vector<std::string> map_entries(const OptionSpec& spec, const YamlNode& map
 }  // namespace
 
 std::string scalar_text(const YamlNode& node, const std::string& name) {
-  if (node.kind != Kind::scalar)
+  if (node.kind != YamlNode::Kind::scalar)
     throw UsageError(
-        node.kind == Kind::null
+        node.kind == YamlNode::Kind::null
             ? fmt::format("{}: the value is missing; write \"\" for an empty string", name)
-            : fmt::format("{}: need a single value, not {}", name, name_of(node.kind)));
+            : fmt::format("{}: need a single value, not {}", name, kind_text(node.kind)));
   if (node.text.find('\0') != node.text.npos)
     throw UsageError(fmt::format(
         "{}: contains a NUL byte, which arguments and variables cannot hold; remove it", name));
@@ -69,9 +67,9 @@ std::vector<std::string> option_texts(const OptionSpec& spec, const YamlNode& no
   const bool takes_map = spec.yaml == YamlForm::colon_map || spec.yaml == YamlForm::equals_map;
   const bool takes_list = spec.yaml == YamlForm::list || spec.repeats;
   std::vector<std::string> entries;
-  if (node.kind == Kind::map && takes_map)
+  if (node.kind == YamlNode::Kind::map && takes_map)
     entries = map_entries(spec, node, name);
-  else if (node.kind == Kind::list && takes_list)
+  else if (node.kind == YamlNode::Kind::list && takes_list)
     entries = list_entries(spec, node, name);
   else
     return {scalar_text(node, name)};

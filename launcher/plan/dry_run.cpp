@@ -14,6 +14,7 @@
 
 namespace mgpu::launcher {
 
+using rendezvous::table_cell;
 using rendezvous::text_table;
 namespace {
 
@@ -22,10 +23,6 @@ namespace variable = rendezvous::variable;
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr const char* kChosenLater = "chosen at start";
-
-std::string cell(std::string text) {
-  return text.empty() ? "-" : text;
-}
 
 std::string port_text(const Attempt& attempt) {
   return attempt.master_port == 0 ? kChosenLater : std::to_string(attempt.master_port);
@@ -150,8 +147,8 @@ std::string dry_run_text(const Options& options, const Placement& placement, con
   Rows rows{{"rank", "local rank", "device", "cores", "memory", "logs"}};
   for (const auto& spec : specs)
     rows.push_back({std::to_string(spec.rank), std::to_string(spec.local_rank), spec.device,
-                    cell(id_list_text(spec.binding.cpus)),
-                    cell(id_list_text(spec.binding.memory_nodes)), cell(spec.log_dir)});
+                    table_cell(id_list_text(spec.binding.cpus)),
+                    table_cell(id_list_text(spec.binding.memory_nodes)), table_cell(spec.log_dir)});
   return text + "\n" + text_table(rows) + commands_text(specs) + environment_text(specs, attempt);
 }
 

@@ -41,12 +41,12 @@ std::optional<Macro> macro_at(std::string_view text, const Placement& placement,
   return std::nullopt;
 }
 
-std::string signal_name(int signo) {
+std::string signal_name_or_number(int signo) {
   const char* name = ::sigabbrev_np(signo);
   return name ? std::string("SIG") + name : std::to_string(signo);
 }
 
-std::vector<std::string> split(std::string_view list) {
+std::vector<std::string> split_at_commas(std::string_view list) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin < list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
@@ -68,7 +68,7 @@ void set(Environment& env, const std::string& name, std::string value) {
 // The GPU that is visible to a rank under --virtual-local-rank; nullopt: there is none.
 std::optional<std::string> own_gpu(const PlanFacts& facts, int local_rank) {
   if (!facts.gpus.empty()) return facts.gpus[local_rank % facts.gpus.size()];
-  const auto inherited = split(facts.cuda_visible_devices.value_or(""));
+  const auto inherited = split_at_commas(facts.cuda_visible_devices.value_or(""));
   if (static_cast<size_t>(local_rank) < inherited.size()) return inherited[local_rank];
   return std::nullopt;
 }
@@ -101,13 +101,13 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   return c;
 }
 
-Environment environment_of(const Options& options, const Placement& placement,
-                           const PlanFacts& facts, const Contract& contract, int local_rank) {
+Environment rank_environment(const Options& options, const Placement& placement,
+                             const PlanFacts& facts, const Contract& contract, int local_rank) {
   Environment env;
   for (auto& [name, value] : contract.to_environment()) env.emplace_back(name, std::move(value));
 
   std::vector<std::string> signals;
-  for (const int signo : options.signals_to_handle) signals.push_back(signal_name(signo));
+  for (const int signo : options.signals_to_handle) signals.push_back(signal_name_or_number(signo));
   set(env, variable::kSignalsToHandle, fmt::format("{}", fmt::join(signals, ",")));
   if (!facts.nccl_async_error_handling_set) set(env, variable::kNcclAsyncErrorHandling, "1");
   if (!facts.socket_interface.empty()) set(env, variable::kGlooInterface, facts.socket_interface);
@@ -197,7 +197,7 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
       spec.binding = facts.bindings[local_rank];
     if (!attempt.log_dir.empty()) spec.log_dir = fmt::format("{}/{}", attempt.log_dir, local_rank);
     const auto contract = contract_of(options, placement, attempt, facts, spec);
-    spec.env = environment_of(options, placement, facts, contract, local_rank);
+    spec.env = rank_environment(options, placement, facts, contract, local_rank);
     specs.push_back(std::move(spec));
   }
   return specs;

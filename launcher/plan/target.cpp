@@ -23,7 +23,7 @@ using rendezvous::error_text;
 using rendezvous::UniqueFd;
 
 // A path or word of the user in a message.
-std::string shown(const std::string& path) {
+std::string shown_path(const std::string& path) {
   return rendezvous::shown(path, 300);
 }
 
@@ -45,17 +45,19 @@ bool is_executable(const std::string& path) {
 std::string head_of(const std::string& path, const std::string& what) {
   struct stat st{};
   if (::stat(path.c_str(), &st) != 0)
-    throw UsageError(fmt::format("cannot run {} {}: {}", what, shown(path), error_text(errno)));
+    throw UsageError(
+        fmt::format("cannot run {} {}: {}", what, shown_path(path), error_text(errno)));
   if (S_ISDIR(st.st_mode))
     throw UsageError(
         fmt::format("cannot run {}: it is a directory; name a script, a .yaml file "
                     "or a program, or use -m for a package",
-                    shown(path)));
+                    shown_path(path)));
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
     // A program may be executable but not readable.
     if (errno == EACCES && is_executable(path)) return {};
-    throw UsageError(fmt::format("cannot read {} {}: {}", what, shown(path), error_text(errno)));
+    throw UsageError(
+        fmt::format("cannot read {} {}: {}", what, shown_path(path), error_text(errno)));
   }
   char buffer[256];
   const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
@@ -76,7 +78,7 @@ std::string python_program(const std::string& target) {
     const auto found = find_on_path(chosen);
     if (found.empty())
       throw UsageError(fmt::format(
-          "PYTHON_EXEC={}: no such program; set it to a Python interpreter", shown(chosen)));
+          "PYTHON_EXEC={}: no such program; set it to a Python interpreter", shown_path(chosen)));
     return found;
   }
   for (const char* name : {"python3", "python"})
@@ -84,7 +86,7 @@ std::string python_program(const std::string& target) {
   throw UsageError(fmt::format(
       "cannot run {}: no python3 or python on PATH; set PYTHON_EXEC, or use --no-python "
       "for a program",
-      shown(target)));
+      shown_path(target)));
 }
 
 CommandLine python_line(std::vector<std::string> tail, const Options& options) {
@@ -99,13 +101,13 @@ CommandLine yaml_line(const Options& options) {
   if (head_of(options.target, "recipe").empty())
     throw UsageError(
         fmt::format("{}: the file is empty; a recipe needs at least `task:` and a model",
-                    shown(options.target)));
+                    shown_path(options.target)));
   auto trainer = trainer_program();
   if (trainer.empty())
     throw UsageError(
         fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
                     "build it, or set MGPU_TRAIN",
-                    shown(options.target)));
+                    shown_path(options.target)));
   CommandLine line{{std::move(trainer), options.target}, false};
   for (const auto& pair : options.set) {
     line.argv.push_back("--set");
@@ -122,11 +124,11 @@ CommandLine program_line(const Options& options) {
       throw UsageError(
           fmt::format("cannot run {}: no such program on PATH; write ./ before the name of a "
                       "program in this directory",
-                      shown(options.target)));
+                      shown_path(options.target)));
     head_of(options.target,
             "program");  // throws the reason when it does not exist or is a directory
-    throw UsageError(
-        fmt::format("cannot run {0}: permission denied; run chmod +x {0}", shown(options.target)));
+    throw UsageError(fmt::format("cannot run {0}: permission denied; run chmod +x {0}",
+                                 shown_path(options.target)));
   }
   CommandLine line{{found}, false};
   line.argv.insert(line.argv.end(), options.args.begin(), options.args.end());
@@ -141,7 +143,7 @@ std::string trainer_program() {
     const auto found = find_on_path(chosen);
     if (found.empty())
       throw UsageError(
-          fmt::format("MGPU_TRAIN={}: no such program; set it to mgpu-train", shown(chosen)));
+          fmt::format("MGPU_TRAIN={}: no such program; set it to mgpu-train", shown_path(chosen)));
     return found;
   }
   std::error_code none;

@@ -16,11 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using rendezvous::UniqueFd;
 
-std::string slurp(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 // One line of mountinfo: "36 35 98:0 /root /mount/point opts - type source superopts".
 struct Mount {
   std::string root, point, type, super_options;
@@ -55,6 +50,11 @@ std::string folder_in(const Mount& mount, const std::string& path) {
 
 }  // namespace
 
+std::string read_kernel_file(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& mountinfo) {
   std::string v2_path, v1_path;
   std::istringstream own(self_cgroup);
@@ -80,7 +80,8 @@ CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& moun
 }
 
 CgroupPaths find_own_cgroups() {
-  return find_cgroups(slurp("/proc/self/cgroup"), slurp("/proc/self/mountinfo"));
+  return find_cgroups(read_kernel_file("/proc/self/cgroup"),
+                      read_kernel_file("/proc/self/mountinfo"));
 }
 
 std::optional<JobCgroup> JobCgroup::create(const std::string& parent, const std::string& name) {
@@ -110,7 +111,7 @@ JobCgroup::~JobCgroup() {
 }
 
 bool JobCgroup::empty() const {
-  return slurp(path_ + "/cgroup.events").find("populated 1") == std::string::npos;
+  return read_kernel_file(path_ + "/cgroup.events").find("populated 1") == std::string::npos;
 }
 
 void JobCgroup::kill_cgroup(const std::string& path) {

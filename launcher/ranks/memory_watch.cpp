@@ -3,17 +3,10 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 namespace mgpu::launcher {
 namespace {
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 bool readable(const std::string& path) {
   return ::access(path.c_str(), R_OK) == 0;
@@ -21,7 +14,7 @@ bool readable(const std::string& path) {
 
 // 0 for no limit: "max", or in v1 a number near 2^63.
 std::uint64_t bytes_in(const std::string& path) {
-  const auto text = slurp(path);
+  const auto text = read_kernel_file(path);
   std::uint64_t bytes = 0;
   std::from_chars(text.data(), text.data() + text.size(), bytes);
   return bytes >= (1ull << 62) ? 0 : bytes;
@@ -55,7 +48,7 @@ MemoryWatch::MemoryWatch(const CgroupPaths& paths, const std::string& job_cgroup
 }
 
 std::uint64_t MemoryWatch::kills() const {
-  return events_file_.empty() ? 0 : oom_kills_in(slurp(events_file_));
+  return events_file_.empty() ? 0 : oom_kills_in(read_kernel_file(events_file_));
 }
 
 void MemoryWatch::begin_attempt() {

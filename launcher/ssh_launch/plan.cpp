@@ -9,13 +9,13 @@
 #include "launcher/plan/dry_run.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
+#include "rendezvous/protocol.hpp"
 
 namespace mgpu::launcher {
 
 using rendezvous::text_table;
 namespace {
 
-constexpr int kLostNode = 75;
 constexpr int kSshFailed = 255;
 constexpr int kUsage = 2, kCannotEnter = 126, kCannotExecute = 127;
 
@@ -135,7 +135,7 @@ SshLaunchPolicy::Step SshLaunchPolicy::agent_exited(const ExitReport& report, bo
   if (report.clean()) return Step::wait;
   if (lost(report, over_ssh)) {
     if (--reachable_ >= least_) return Step::wait;
-    decide(kLostNode);
+    decide(rendezvous::kRendezvousFailed);
     return Step::stop_at_once;
   }
   decide(report.shell_status());

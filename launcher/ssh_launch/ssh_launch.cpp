@@ -19,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/lifecycle/diagnosis.hpp"
 #include "launcher/nodes/token.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/ranks/worker.hpp"
@@ -75,13 +76,8 @@ std::vector<std::string> our_variables(bool (*wanted)(std::string_view)) {
   return all;
 }
 
-std::string last_line(std::string text) {
-  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
 // One agent, or the ssh process that runs it, and its stdin.
-struct Agent {
+struct AgentProcess {
   std::unique_ptr<Worker> worker;
   std::unique_ptr<asio::posix::stream_descriptor> input;  // null: it was requested to stop
   std::string script;
@@ -244,7 +240,7 @@ class SshLaunch {
   asio::steady_timer deadline_;
   RemoteProgram program_;
   std::string secret_;
-  std::vector<Agent> agents_;
+  std::vector<AgentProcess> agents_;
   std::optional<Clock::time_point> stop_at_;  // unless all agents have exited before
   bool stopping_ = false;
 };

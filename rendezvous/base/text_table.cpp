@@ -23,4 +23,8 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string table_cell(std::string text) {
+  return text.empty() ? "-" : text;
+}
+
 }  // namespace mgpu::rendezvous

@@ -9,4 +9,7 @@ namespace mgpu::rendezvous {
 // trailing spaces. Rows may differ in length.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
+// The text of a cell; a dash when it is empty.
+std::string table_cell(std::string text);
+
 }  // namespace mgpu::rendezvous

@@ -12,13 +12,11 @@
 namespace mgpu::rendezvous::etcd {
 
 using boost::system::error_code;
-using namespace std::chrono_literals;
 
 namespace {
 
 constexpr const char* kNotEtcd = "it does not answer like etcd v3";
 constexpr int kMaxSignIns = 3;  // per call
-constexpr auto kLongestPause = 1000ms;
 
 std::string describe_non_etcd(const Exchange::Result& result) {
   if (result.body.find("HTTP request to an HTTPS server") != std::string::npos)
@@ -154,7 +152,7 @@ void Call::next_member(std::string why) {
   members_.mark_failed(member_);
   if (++failed_in_a_row_ % members_.count() != 0) return attempt();
   pause_.expires_after(next_pause_);
-  next_pause_ = std::min<std::chrono::milliseconds>(2 * next_pause_, kLongestPause);
+  next_pause_ = std::min(2 * next_pause_, kLongestPause);
   pause_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->finished_) self->attempt();
   });

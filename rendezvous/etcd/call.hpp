@@ -18,8 +18,11 @@ namespace mgpu::rendezvous::etcd {
 
 // Why a call failed.
 struct Problem {
+  // gRPC's codes: there is no such lease; a grant's "failed precondition".
+  static constexpr int kNotFound = 5, kAlreadyExists = 9;
+
   std::string text;  // empty: it did not fail
-  int code = 0;      // gRPC's, if etcd rejected the request: 5 not found, 9 precondition
+  int code = 0;      // gRPC's, if etcd rejected the request
   // A retry fails until the settings change: user, password or permissions are wrong.
   bool permanent = false;
 

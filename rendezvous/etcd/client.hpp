@@ -50,7 +50,7 @@ class Client {
   void transact(const Transaction& transaction, Milliseconds limit, Done<TransactionAnswer> done);
 
   // The caller chooses the lease's number, so that a repetition creates no second lease. The error
-  // "already exists" (code 9) then means that the first request was executed.
+  // "already exists" (Problem::kAlreadyExists) then means that the first request was executed.
   void grant(std::int64_t lease, std::chrono::seconds ttl, Milliseconds limit,
              Done<LeaseAnswer> done);
   // ttl 0 in the response: the lease no longer exists.

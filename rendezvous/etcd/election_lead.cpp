@@ -8,12 +8,6 @@ namespace mgpu::rendezvous::etcd {
 
 using namespace std::chrono_literals;
 
-namespace {
-
-constexpr int kAlreadyExists = 9;  // etcd's "failed precondition", of a grant
-
-}  // namespace
-
 Election::Milliseconds Election::time_left() const {
   return std::max(1ms, std::chrono::duration_cast<Milliseconds>(times_.until() - BootClock::now()));
 }
@@ -41,7 +35,7 @@ void Election::request_leadership() {
   client_.grant(lease_, settings_.lease, settings_.lease,
                 [this, called, lease = lease_](const auto& outcome) {
                   if (role_ != Role::requesting || lease != lease_) return;
-                  const bool repeated = outcome.problem.code == kAlreadyExists;
+                  const bool repeated = outcome.problem.code == Problem::kAlreadyExists;
                   if (outcome.problem && !repeated) return retry_candidacy(outcome.problem);
                   times_.confirmed(called, repeated ? settings_.lease
                                                     : std::chrono::seconds(outcome.answer.ttl));

@@ -12,7 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int kNotFound = 5, kAlreadyExists = 9;  // of a lease
 constexpr int kMostTries = 6;
 
 }  // namespace
@@ -51,7 +50,7 @@ void Election::send_save() {
       save_transaction(keys_, term_, view_.state_revision(), current_->state, state_lease_),
       time_left(), [this, term = term_, lease = state_lease_](const auto& outcome) {
         if (!leading() || term != term_ || !current_) return;
-        if (outcome.problem.code == kNotFound) state_lease_ = 0;
+        if (outcome.problem.code == Problem::kNotFound) state_lease_ = 0;
         if (!outcome.problem && outcome.answer.succeeded)
           view_.apply({.key = {.key = keys_.state,
                                .value = current_->state,
@@ -63,7 +62,7 @@ void Election::send_save() {
 
 void Election::on_saved(const Client::Outcome<TransactionAnswer>& outcome) {
   if (outcome.problem) {
-    if (outcome.problem.code == kNotFound) return retry_save();
+    if (outcome.problem.code == Problem::kNotFound) return retry_save();
     problem_ = outcome.problem.text;
     permanent_ = outcome.problem.permanent;
     report();
@@ -106,7 +105,7 @@ void Election::grant_state_lease() {
   const auto lease = Client::random_lease();
   client_.grant(lease, keep_state_, time_left(), [this, lease, term = term_](const auto& outcome) {
     if (!leading() || term != term_ || !current_) return;
-    if (outcome.problem && outcome.problem.code != kAlreadyExists) {
+    if (outcome.problem && outcome.problem.code != Problem::kAlreadyExists) {
       problem_ = outcome.problem.text;
       permanent_ = outcome.problem.permanent;
       report();

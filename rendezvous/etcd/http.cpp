@@ -10,7 +10,7 @@
 namespace mgpu::rendezvous::etcd {
 namespace {
 
-[[noreturn]] void fail(const char* why) {
+[[noreturn]] void throw_bad_response(const char* why) {
   throw std::runtime_error(why);
 }
 
@@ -58,13 +58,13 @@ void ResponseParser::feed(std::string_view bytes) {
     const auto piece = bytes.substr(0, newline);
     head_bytes_ += piece.size() + 1;
     if (state_ != State::chunk_size && state_ != State::chunk_end && head_bytes_ > kMaxHeadBytes)
-      fail(status_ == 0 ? kNotHttp : "the header of its HTTP response is too long");
+      throw_bad_response(status_ == 0 ? kNotHttp : "the header of its HTTP response is too long");
     line_.append(piece);
-    if (line_.size() > kMaxHeadBytes) fail("a line of its HTTP response is too long");
+    if (line_.size() > kMaxHeadBytes) throw_bad_response("a line of its HTTP response is too long");
     // Checked early: a server of another protocol may never end its first line.
     if (state_ == State::status_line && !line_.starts_with(std::string_view("HTTP/1.").substr(
                                             0, std::min<std::size_t>(line_.size(), 7))))
-      fail(kNotHttp);
+      throw_bad_response(kNotHttp);
     if (newline == std::string_view::npos) return;
     bytes.remove_prefix(newline + 1);
     if (line_.ends_with('\r')) line_.pop_back();
@@ -82,7 +82,8 @@ void ResponseParser::read_line(std::string_view line) {
     case State::chunk_size:
       return begin_chunk(line);
     case State::chunk_end:
-      if (!line.empty()) fail("a chunk of its HTTP response is longer than announced");
+      if (!line.empty())
+        throw_bad_response("a chunk of its HTTP response is longer than announced");
       state_ = State::chunk_size;
       return;
     case State::trailers:
@@ -102,23 +103,24 @@ void ResponseParser::read_status_line(std::string_view line) {
   if (line.size() < 12 || !line.starts_with("HTTP/1.") || line[8] != ' ' ||
       !read_number(line.substr(9, 3), 10, status) || status < 100 ||
       (line.size() > 12 && line[12] != ' '))
-    fail(kNotHttp);
+    throw_bad_response(kNotHttp);
   status_ = static_cast<int>(status);
   state_ = State::fields;
 }
 
 void ResponseParser::read_field(std::string_view line) {
   const auto colon = line.find(':');
-  if (colon == std::string_view::npos || colon == 0) fail(kNotHttp);
+  if (colon == std::string_view::npos || colon == 0) throw_bad_response(kNotHttp);
   const auto name = lower(line.substr(0, colon));
   const auto value = trimmed(line.substr(colon + 1));
   if (name == "transfer-encoding") {
-    if (lower(value) != "chunked") fail("it uses an unsupported HTTP transfer encoding");
+    if (lower(value) != "chunked")
+      throw_bad_response("it uses an unsupported HTTP transfer encoding");
     chunked_ = true;
   } else if (name == "content-length") {
     std::uint64_t length = 0;
     if (!read_number(value, 10, length) || (has_length_ && length != remaining_))
-      fail("its HTTP response has an invalid length");
+      throw_bad_response("its HTTP response has an invalid length");
     remaining_ = length;
     has_length_ = true;
   }
@@ -139,7 +141,7 @@ void ResponseParser::begin_body() {
 
 void ResponseParser::begin_chunk(std::string_view line) {
   if (!read_number(trimmed(line.substr(0, line.find(';'))), 16, remaining_))
-    fail("a chunk of its HTTP response has an invalid length");
+    throw_bad_response("a chunk of its HTTP response has an invalid length");
   state_ = remaining_ == 0 ? State::trailers : State::chunk;
   if (state_ == State::trailers) head_bytes_ = 0;
 }
@@ -149,7 +151,7 @@ void ResponseParser::append_body(std::string_view& bytes) {
   const auto size =
       bounded ? static_cast<std::size_t>(std::min<std::uint64_t>(remaining_, bytes.size()))
               : bytes.size();
-  if (body_.size() + size > kMaxBodyBytes) fail("its HTTP response is too long");
+  if (body_.size() + size > kMaxBodyBytes) throw_bad_response("its HTTP response is too long");
   body_.append(bytes.substr(0, size));
   bytes.remove_prefix(size);
   if (!bounded) return;
@@ -163,9 +165,9 @@ void ResponseParser::end() {
     state_ = State::done;
     return;
   }
-  fail(state_ == State::status_line && line_.empty()
-           ? "it closed the connection without an answer"
-           : "it closed the connection in the middle of its answer");
+  throw_bad_response(state_ == State::status_line && line_.empty()
+                         ? "it closed the connection without an answer"
+                         : "it closed the connection in the middle of its answer");
 }
 
 std::string ResponseParser::take_body() {

@@ -26,6 +26,9 @@ struct Access {
   std::chrono::milliseconds attempt_limit{2000};
 };
 
+// The longest pause before a call or watch that no member answered is tried again.
+inline constexpr std::chrono::milliseconds kLongestPause{1000};
+
 // The state that all calls of a client share: the current member, the token, and the cluster's id.
 // Calls and watches hold references to it, so it must not move.
 class Members {

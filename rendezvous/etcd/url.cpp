@@ -11,7 +11,7 @@
 namespace mgpu::rendezvous::etcd {
 namespace {
 
-[[noreturn]] void fail(std::string_view piece, const std::string& why) {
+[[noreturn]] void throw_bad_endpoint(std::string_view piece, const std::string& why) {
   throw std::runtime_error(fmt::format("cannot use the etcd endpoint {}: {}", shown(piece), why));
 }
 
@@ -19,7 +19,7 @@ std::uint16_t parse_port(std::string_view piece, std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0)
-    fail(piece, "the port must be a number from 1 to 65535");
+    throw_bad_endpoint(piece, "the port must be a number from 1 to 65535");
   return port;
 }
 
@@ -34,32 +34,35 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
   if (const auto colon = rest.find("://"); colon != std::string_view::npos) {
     const auto scheme = rest.substr(0, colon);
     if (scheme != "http" && scheme != "https")
-      fail(piece, "it must begin with http:// or https://");
+      throw_bad_endpoint(piece, "it must begin with http:// or https://");
     endpoint.tls = scheme == "https";
     rest.remove_prefix(colon + 3);
   }
   if (rest.ends_with('/')) rest.remove_suffix(1);
   if (rest.find('@') != std::string_view::npos)
-    fail("with user:password@", "set user and password with --rdzv-conf");
+    throw_bad_endpoint("with user:password@", "set user and password with --rdzv-conf");
   if (rest.find_first_of("/?#") != std::string_view::npos)
-    fail(piece, "it has a path; write only http://HOST:PORT");
+    throw_bad_endpoint(piece, "it has a path; write only http://HOST:PORT");
   if (rest.starts_with('[')) {
     const auto close = rest.find(']');
-    if (close == std::string_view::npos) fail(piece, "a ] is missing after the IPv6 address");
+    if (close == std::string_view::npos)
+      throw_bad_endpoint(piece, "a ] is missing after the IPv6 address");
     endpoint.host = rest.substr(1, close - 1);
     rest.remove_prefix(close + 1);
-    if (!rest.empty() && !rest.starts_with(':')) fail(piece, "expected :PORT after ]");
+    if (!rest.empty() && !rest.starts_with(':'))
+      throw_bad_endpoint(piece, "expected :PORT after ]");
     if (endpoint.host.find(':') == std::string::npos)
-      fail(piece, "only IPv6 addresses are written in []");
+      throw_bad_endpoint(piece, "only IPv6 addresses are written in []");
   } else {
     const auto colon = rest.find(':');
-    if (colon != rest.rfind(':')) fail(piece, "write an IPv6 address as [ADDRESS]:PORT");
+    if (colon != rest.rfind(':'))
+      throw_bad_endpoint(piece, "write an IPv6 address as [ADDRESS]:PORT");
     endpoint.host = rest.substr(0, colon);
     rest.remove_prefix(std::min(colon, rest.size()));
   }
-  if (endpoint.host.empty()) fail(piece, "it has no host; write http://HOST:PORT");
+  if (endpoint.host.empty()) throw_bad_endpoint(piece, "it has no host; write http://HOST:PORT");
   if (endpoint.host.size() > 253 || !std::ranges::all_of(endpoint.host, is_host_character))
-    fail(piece, "invalid host name or address");
+    throw_bad_endpoint(piece, "invalid host name or address");
   if (!rest.empty()) endpoint.port = parse_port(piece, rest.substr(1));
   return endpoint;
 }

@@ -14,7 +14,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kFirstPause = 20ms;
-constexpr auto kLongestPause = 1000ms;
 constexpr std::size_t kMaxLineBytes = 4 << 20;
 
 }  // namespace

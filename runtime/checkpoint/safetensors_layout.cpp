@@ -13,7 +13,7 @@ namespace mgpu::checkpoint {
 namespace {
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;
-constexpr std::size_t kPrefix = 8;  // the header's length, little-endian
+constexpr std::size_t kLengthBytes = 8;  // the header's length, little-endian
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw std::runtime_error(fmt::format("{}: {}; download or save it again", file, what));
@@ -25,7 +25,7 @@ constexpr std::size_t kPrefix = 8;  // the header's length, little-endian
 }
 
 std::uint64_t header_length(std::span<const std::byte> file, const std::string& name) {
-  if (file.size() < kPrefix)
+  if (file.size() < kLengthBytes)
     fail(name, fmt::format("{} bytes are too few for a safetensors file", file.size()));
   std::uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);
@@ -33,7 +33,7 @@ std::uint64_t header_length(std::span<const std::byte> file, const std::string& 
     fail(name, fmt::format("the header has {} bytes, but at most {} are allowed: not a safetensors "
                            "file, or a corrupt one",
                            length, kLongestHeader));
-  if (length > file.size() - kPrefix)
+  if (length > file.size() - kLengthBytes)
     fail(name, fmt::format("truncated: the header has {} bytes, the file {}", length, file.size()));
   return length;
 }
@@ -124,12 +124,12 @@ void check_cover(const std::vector<TensorEntry>& entries, std::uint64_t data,
 
 SafetensorsLayout read_layout(std::span<const std::byte> file, const std::string& name) {
   const std::uint64_t length = header_length(file, name);
-  const std::string_view text = text_of(file.subspan(kPrefix, length));
+  const std::string_view text = text_of(file.subspan(kLengthBytes, length));
   if (!text.starts_with('{')) fail(name, "the header does not begin with '{'");
   const Json header = parse_json(text, name + " (header)");
 
   SafetensorsLayout layout;
-  layout.data_begin = kPrefix + length;
+  layout.data_begin = kLengthBytes + length;
   for (const auto& [key, value] : header.items()) {
     if (key == "__metadata__")
       layout.metadata = metadata_of(value, name);

@@ -35,8 +35,8 @@ std::string metadata_text(const std::string& path, const Metadata& metadata) {
   return "{" + text + "}";
 }
 
-[[noreturn]] void fail(const std::string& path, const std::string& tensor,
-                       const std::string& what) {
+[[noreturn]] void fail_writing(const std::string& path, const std::string& tensor,
+                               const std::string& what) {
   throw std::runtime_error(
       fmt::format("cannot write {}: tensor {}: {}", path, in_quotes(tensor), what));
 }
@@ -60,7 +60,7 @@ void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& me
   for (TensorPlan& tensor : plan) {
     const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
     if (!bytes || *bytes > INT64_MAX - at)
-      fail(path_, tensor.name, "invalid shape " + shape_text(tensor.shape));
+      fail_writing(path_, tensor.name, "invalid shape " + shape_text(tensor.shape));
     json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}},)",
                         json_string(path_, tensor.name), name_of(tensor.dtype),
                         fmt::join(tensor.shape, ","), at, at + *bytes);
@@ -81,7 +81,7 @@ void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& me
     slot.begin += header_.size();
     slot.end += header_.size();
     if (slot.plan.name == "__metadata__" || !index_.emplace(slot.plan.name, i).second)
-      fail(path_, slot.plan.name, "the name is already used");
+      fail_writing(path_, slot.plan.name, "the name is already used");
   }
 }
 
@@ -90,8 +90,9 @@ void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint6
   const bool after = next != slot.written.end() && next->first < end;
   const bool before = next != slot.written.begin() && std::prev(next)->second > begin;
   if (after || before)
-    fail(path_, slot.plan.name,
-         fmt::format("bytes {} to {} were written twice", begin - slot.begin, end - slot.begin));
+    fail_writing(
+        path_, slot.plan.name,
+        fmt::format("bytes {} to {} were written twice", begin - slot.begin, end - slot.begin));
   if (next != slot.written.end() && next->first == end) {
     end = next->second;
     next = slot.written.erase(next);
@@ -105,12 +106,13 @@ void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint6
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes,
                               std::uint64_t offset) {
   const auto found = index_.find(name);
-  if (found == index_.end()) fail(path_, std::string(name), "it is not in the plan");
+  if (found == index_.end()) fail_writing(path_, std::string(name), "it is not in the plan");
   Slot& slot = slots_[found->second];
   const std::uint64_t length = slot.end - slot.begin;
   if (offset > length || bytes.size() > length - offset)
-    fail(path_, slot.plan.name,
-         fmt::format("{} bytes at {} do not fit into its {}", bytes.size(), offset, length));
+    fail_writing(
+        path_, slot.plan.name,
+        fmt::format("{} bytes at {} do not fit into its {}", bytes.size(), offset, length));
   if (bytes.empty()) return;
   mark_written(slot, slot.begin + offset, slot.begin + offset + bytes.size());
   put(slot.begin + offset, bytes);
@@ -145,9 +147,9 @@ FileRecord SafetensorsWriter::finish() {
     std::uint64_t there = 0;
     for (const auto& [begin, end] : slot.written) there += end - begin;
     if (there != slot.end - slot.begin)
-      fail(path_, slot.plan.name,
-           fmt::format("{} of its {} bytes were never written", slot.end - slot.begin - there,
-                       slot.end - slot.begin));
+      fail_writing(path_, slot.plan.name,
+                   fmt::format("{} of its {} bytes were never written",
+                               slot.end - slot.begin - there, slot.end - slot.begin));
   }
   digest_the_rest();
   file_->commit();

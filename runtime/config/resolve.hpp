@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/config/config.hpp"
@@ -18,6 +19,10 @@ class RecipeError : public std::runtime_error {
  private:
   std::vector<std::string> lines_;
 };
+
+[[noreturn]] inline void throw_recipe_error(std::string line) {
+  throw RecipeError({std::move(line)});
+}
 
 struct RecipeOptions {
   std::vector<std::string> set;    // "key=value"; wins over the file, and the last of one key wins

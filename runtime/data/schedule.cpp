@@ -14,7 +14,7 @@ namespace mgpu::data {
 
 namespace {
 
-enum Purpose : std::uint64_t { kBins = 11, kGroups = 12 };
+enum SchedulePurpose : std::uint64_t { kBins = 11, kGroups = 12 };
 constexpr std::size_t kBatchesPerGroup = 50;
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) {

@@ -50,7 +50,7 @@ constexpr std::array<float, 16> kLevels = {
     1.0F,
 };
 
-constexpr float kLeastScale = 1e-38F;         // avoids dividing by 0 in a block of zeros
+constexpr float kLeastBlockScale = 1e-38F;    // avoids dividing by 0 in a block of zeros
 constexpr std::int64_t kAtOnce = 64LL << 16;  // elements quantized at a time
 
 Tensor on(const Tensor& like, const float* values, std::int64_t count) {
@@ -136,7 +136,7 @@ void quantize(const Tensor& weight, const Tensor& levels, const Nf4& to) {
     const auto blocks = flat.narrow(0, begin, size).to(at::kFloat).view({-1, kNf4Block});
     const auto largest = blocks.abs().amax({1});
     scales.narrow(0, begin / kNf4Block, size / kNf4Block).copy_(largest);
-    const auto inverse = largest.clamp_min(kLeastScale).reciprocal_().unsqueeze(1);
+    const auto inverse = largest.clamp_min(kLeastBlockScale).reciprocal_().unsqueeze(1);
     const auto scaled = at::mul(blocks, inverse).clamp_(-1, 1);
     const auto codes =
         at::bucketize(scaled, borders, /*out_int32=*/true).to(at::kByte).view({-1, 2});

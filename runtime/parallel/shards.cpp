@@ -29,10 +29,6 @@ std::vector<Range> ranges_of(const model::ModelLayout& layout,
   return result;
 }
 
-Tensor narrow(const Tensor& flat, const Range& range) {
-  return flat.narrow(0, range.begin, range.size());
-}
-
 // A tensor lies at [begin, begin + value.numel()) of a flat vector, and `part` holds the elements
 // `owned` of this vector. Calls f(their overlap in `part`, the same elements of `value`) unless it
 // is empty.

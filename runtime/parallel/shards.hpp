@@ -18,6 +18,11 @@ namespace mgpu::parallel {
 
 using at::Tensor;
 
+// The elements of a flat vector that a range covers.
+inline Tensor narrow(const Tensor& flat, const Range& range) {
+  return flat.narrow(0, range.begin, range.size());
+}
+
 enum class Reduce { sum, median };
 
 struct ShardOptions {

@@ -17,10 +17,6 @@ namespace {
 // bounds the memory of whole gradients.
 constexpr std::size_t kReducing = 1;
 
-Tensor narrow(const Tensor& flat, const Range& range) {
-  return flat.narrow(0, range.begin, range.size());
-}
-
 }  // namespace
 
 void Shards::begin_micro_batch(bool first, bool last) {

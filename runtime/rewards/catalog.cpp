@@ -46,14 +46,14 @@ constexpr std::array kKnown = {
 constexpr std::array kNotBuiltIn = {"code",        "binary_code", "ioi_code", "cf_code",
                                     "code_format", "semantic",    "sasrec"};
 
-std::string list_of(const Settings& settings) {
+std::string list_of_names(const Settings& settings) {
   std::string list;
   for (const auto& name : reward_names()) list += (list.empty() ? "" : ", ") + name;
   for (const auto& [name, rule] : settings.reward_rules.items()) list += ", " + name;
   return list;
 }
 
-[[noreturn]] void refuse(const std::string& name, const Settings& settings) {
+[[noreturn]] void refuse_name(const std::string& name, const Settings& settings) {
   for (const auto* other : kNotBuiltIn)
     if (name == other)
       throw std::runtime_error(fmt::format(
@@ -69,12 +69,12 @@ std::string list_of(const Settings& settings) {
   auto names = reward_names();
   for (const auto& [rule, value] : settings.reward_rules.items()) names.push_back(rule);
   const auto near = rendezvous::nearest(name, names);
-  throw std::runtime_error(
-      fmt::format("unknown reward {}{}; supported are {}, a rule of reward_rules, "
-                  "FILE.py:FUNCTION, cmd:PROGRAM, "
-                  "http://HOST:PORT/PATH and a reward model's folder",
-                  rendezvous::shown(name),
-                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near), list_of(settings)));
+  throw std::runtime_error(fmt::format(
+      "unknown reward {}{}; supported are {}, a rule of reward_rules, "
+      "FILE.py:FUNCTION, cmd:PROGRAM, "
+      "http://HOST:PORT/PATH and a reward model's folder",
+      rendezvous::shown(name), near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
+      list_of_names(settings)));
 }
 
 void check_finite(const char* name, double value) {
@@ -126,13 +126,13 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const Settings& set
   if (auto reward = make_text_reward(name, settings)) return reward;
   if (auto reward = make_recommendation_reward(name)) return reward;
   if (auto reward = make_external_reward(name, settings)) return reward;
-  refuse(name, settings);
+  refuse_name(name, settings);
 }
 
 std::vector<std::unique_ptr<Reward>> make_rewards(const std::vector<std::string>& names,
                                                   const Settings& settings) {
   if (names.empty())
-    throw std::runtime_error("reward_funcs is empty; supported are " + list_of(settings));
+    throw std::runtime_error("reward_funcs is empty; supported are " + list_of_names(settings));
   std::set<std::string> seen;
   std::vector<std::unique_ptr<Reward>> rewards;
   for (const auto& name : names) {

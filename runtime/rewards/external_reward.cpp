@@ -33,7 +33,7 @@ json prompt_of(const json& row) {
   return nullptr;
 }
 
-json completion_of(const CompletionView& s) {
+json completion_json(const CompletionView& s) {
   std::string text(s.completion);
   if (!is_conversation(*s.row)) return text;
   return json::array({{{"role", "assistant"}, {"content", std::move(text)}}});
@@ -122,7 +122,7 @@ std::string request_line(std::span<const CompletionView* const> group) {
                   {"truncated", json::array()}};
   for (const auto* s : group) {
     request["prompts"].push_back(prompt_of(*s->row));
-    request["completions"].push_back(completion_of(*s));
+    request["completions"].push_back(completion_json(*s));
     request["completion_ids"].push_back(std::vector<int>(s->ids.begin(), s->ids.end()));
     request["truncated"].push_back(s->truncated);
     for (auto& [column, values] : columns.items())

@@ -8,7 +8,7 @@
 namespace mgpu::rewards {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_path(const std::string& text) {
   throw std::runtime_error("JSON path " + rendezvous::shown(text) +
                            " is invalid; write it like $.answer.items[0]");
 }
@@ -16,30 +16,30 @@ namespace {
 }  // namespace
 
 JsonPath::JsonPath(const std::string& text) {
-  if (text.empty() || text[0] != '$') refuse(text);
+  if (text.empty() || text[0] != '$') refuse_path(text);
   std::size_t at = 1;
   while (at < text.size()) {
     if (text[at] == '.') {
       const auto end = std::min(text.find_first_of(".[", at + 1), text.size());
-      if (end == at + 1) refuse(text);
+      if (end == at + 1) refuse_path(text);
       steps_.emplace_back(text.substr(at + 1, end - at - 1));
       at = end;
       continue;
     }
-    if (text[at] != '[' || at + 1 >= text.size()) refuse(text);
+    if (text[at] != '[' || at + 1 >= text.size()) refuse_path(text);
     const char quote = text[at + 1];
     if (quote == '\'' || quote == '"') {
       const auto end = text.find(std::string(1, quote) + "]", at + 2);
-      if (end == text.npos) refuse(text);
+      if (end == text.npos) refuse_path(text);
       steps_.emplace_back(text.substr(at + 2, end - at - 2));
       at = end + 2;
       continue;
     }
     const auto end = text.find(']', at);
-    if (end == text.npos) refuse(text);
+    if (end == text.npos) refuse_path(text);
     long index = 0;
     const auto [stop, error] = std::from_chars(text.data() + at + 1, text.data() + end, index);
-    if (error != std::errc() || stop != text.data() + end) refuse(text);
+    if (error != std::errc() || stop != text.data() + end) refuse_path(text);
     steps_.emplace_back(index);
     at = end + 1;
   }

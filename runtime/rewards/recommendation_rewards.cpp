@@ -10,7 +10,7 @@
 namespace mgpu::rewards {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks_and_quotes(std::string_view text) {
   constexpr std::string_view kAround = " \t\r\n\"";
   const auto begin = text.find_first_not_of(kAround);
   if (begin == text.npos) return {};
@@ -21,7 +21,8 @@ bool hits(const CompletionView& s, const std::string& reward) {
   for (const auto* column : {"solution", "target", "answer", "label"}) {
     const auto found = s.row->find(column);
     if (found == s.row->end() || !found->is_string()) continue;
-    return trimmed(s.completion) == trimmed(found->get_ref<const std::string&>());
+    return without_blanks_and_quotes(s.completion) ==
+           without_blanks_and_quotes(found->get_ref<const std::string&>());
   }
   throw RewardError(reward, "the dataset has no text column solution, target, answer or label");
 }

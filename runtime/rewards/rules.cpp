@@ -18,22 +18,22 @@ using nlohmann::json;
 constexpr int kDeepestJson = 100;
 constexpr std::size_t kMostBraces = 200;  // opening braces that are tried
 
-[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+[[noreturn]] void refuse_rule(const std::string& name, const std::string& what) {
   throw std::runtime_error(
       fmt::format("rule {} of reward_rules: {}", rendezvous::shown(name), what));
 }
 
-double number_of(const std::string& name, const json& rule, const char* key, double otherwise) {
+double rule_number(const std::string& name, const json& rule, const char* key, double otherwise) {
   const auto found = rule.find(key);
   if (found == rule.end()) return otherwise;
-  if (!found->is_number()) refuse(name, fmt::format("{} must be a number", key));
+  if (!found->is_number()) refuse_rule(name, fmt::format("{} must be a number", key));
   return found->get<double>();
 }
 
-std::string text_of(const std::string& name, const json& rule, const char* key) {
+std::string rule_text(const std::string& name, const json& rule, const char* key) {
   const auto found = rule.find(key);
   if (found == rule.end()) return "";
-  if (!found->is_string()) refuse(name, fmt::format("{} must be text", key));
+  if (!found->is_string()) refuse_rule(name, fmt::format("{} must be text", key));
   return found->get<std::string>();
 }
 
@@ -41,8 +41,8 @@ void check_keys(const std::string& name, const json& rule, const std::vector<std
   for (const auto& [key, value] : rule.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const auto near = rendezvous::nearest(key, known);
-    refuse(name, fmt::format("unknown key {}{}", rendezvous::shown(key),
-                             near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+    refuse_rule(name, fmt::format("unknown key {}{}", rendezvous::shown(key),
+                                  near.empty() ? "" : fmt::format("; did you mean {}?", near)));
   }
 }
 
@@ -60,14 +60,15 @@ std::string as_text(const json& value) {
 
 std::unique_ptr<Reward> regex_rule(const std::string& name, const json& rule) {
   check_keys(name, rule, {"regex", "flags", "column", "match", "otherwise"});
-  const auto column = text_of(name, rule, "column");
-  const double match = number_of(name, rule, "match", 1);
-  const double otherwise = number_of(name, rule, "otherwise", 0);
+  const auto column = rule_text(name, rule, "column");
+  const double match = rule_number(name, rule, "match", 1);
+  const double otherwise = rule_number(name, rule, "otherwise", 0);
   Pattern pattern = [&] {
     try {
-      return Pattern(text_of(name, rule, "regex"), Pattern::flags_of(text_of(name, rule, "flags")));
+      return Pattern(rule_text(name, rule, "regex"),
+                     Pattern::flags_of(rule_text(name, rule, "flags")));
     } catch (const std::runtime_error& e) {
-      refuse(name, e.what());
+      refuse_rule(name, e.what());
     }
   }();
   return per_completion(name, [=, pattern = std::move(pattern)](const CompletionView& s) -> Score {
@@ -88,19 +89,19 @@ std::unique_ptr<Reward> regex_rule(const std::string& name, const json& rule) {
 
 std::unique_ptr<Reward> json_rule(const std::string& name, const json& rule) {
   check_keys(name, rule, {"json", "equals", "column", "match", "otherwise", "invalid"});
-  const auto column = text_of(name, rule, "column");
+  const auto column = rule_text(name, rule, "column");
   if (!column.empty() && rule.contains("equals"))
-    refuse(name, "equals and column cannot be used together");
-  const double match = number_of(name, rule, "match", 1);
-  const double otherwise = number_of(name, rule, "otherwise", 0);
-  const double invalid = number_of(name, rule, "invalid", otherwise);
+    refuse_rule(name, "equals and column cannot be used together");
+  const double match = rule_number(name, rule, "match", 1);
+  const double otherwise = rule_number(name, rule, "otherwise", 0);
+  const double invalid = rule_number(name, rule, "invalid", otherwise);
   const std::optional<json> equals =
       rule.contains("equals") ? std::optional<json>(rule["equals"]) : std::nullopt;
   const JsonPath path = [&] {
     try {
-      return JsonPath(text_of(name, rule, "json"));
+      return JsonPath(rule_text(name, rule, "json"));
     } catch (const std::runtime_error& e) {
-      refuse(name, e.what());
+      refuse_rule(name, e.what());
     }
   }();
   return per_completion(name, [=](const CompletionView& s) -> Score {
@@ -157,9 +158,9 @@ json json_in(std::string_view text) {
 }
 
 std::unique_ptr<Reward> make_rule(const std::string& name, const json& rule) {
-  if (!rule.is_object()) refuse(name, "it must be a mapping with regex or json");
+  if (!rule.is_object()) refuse_rule(name, "it must be a mapping with regex or json");
   if (rule.contains("regex") == rule.contains("json"))
-    refuse(name, "it must have either regex or json");
+    refuse_rule(name, "it must have either regex or json");
   return rule.contains("regex") ? regex_rule(name, rule) : json_rule(name, rule);
 }
 

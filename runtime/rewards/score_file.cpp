@@ -22,7 +22,7 @@ struct Row {
   std::size_t group = 0;
 };
 
-std::string completion_of(const json& columns) {
+std::string completion_text(const json& columns) {
   const auto found = columns.find("completion");
   if (found == columns.end()) throw std::runtime_error("the row has no column completion");
   if (found->is_string()) return found->get<std::string>();
@@ -36,7 +36,7 @@ Row read_row(const std::string& line) {
   Row row;
   row.columns = json::parse(line, nullptr, false);
   if (!row.columns.is_object()) throw std::runtime_error("the line is not a JSON object");
-  row.completion = completion_of(row.columns);
+  row.completion = completion_text(row.columns);
   if (const auto ids = row.columns.find("completion_ids"); ids != row.columns.end()) {
     const bool fits = ids->is_array() && std::all_of(ids->begin(), ids->end(), [](const json& id) {
                         return id.is_number_integer();

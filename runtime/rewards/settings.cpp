@@ -15,23 +15,23 @@ namespace {
 using nlohmann::json;
 using Set = std::function<void(Settings&, const json&)>;
 
-[[noreturn]] void refuse(const std::string& key, const std::string& what) {
+[[noreturn]] void refuse_setting(const std::string& key, const std::string& what) {
   throw std::runtime_error(fmt::format("{} must be {}", key, what));
 }
 
 double number_of(const std::string& key, const json& value) {
-  if (!value.is_number()) refuse(key, "a number");
+  if (!value.is_number()) refuse_setting(key, "a number");
   return value.get<double>();
 }
 
 int whole_of(const std::string& key, const json& value) {
   const double number = number_of(key, value);
-  if (number != std::floor(number) || std::abs(number) > 1e9) refuse(key, "an integer");
+  if (number != std::floor(number) || std::abs(number) > 1e9) refuse_setting(key, "an integer");
   return static_cast<int>(number);
 }
 
 std::string text_of(const std::string& key, const json& value) {
-  if (!value.is_string()) refuse(key, "text");
+  if (!value.is_string()) refuse_setting(key, "text");
   return value.get<std::string>();
 }
 
@@ -47,24 +47,25 @@ Set whole_into(const std::string& key, Member member) {
 
 void set_scope(Settings& s, const json& value) {
   const auto scope = text_of("length_scope", value);
-  if (scope != "group" && scope != "batch") refuse("length_scope", "group or batch");
+  if (scope != "group" && scope != "batch") refuse_setting("length_scope", "group or batch");
   s.length_scope = scope == "group" ? LengthScope::group : LengthScope::batch;
 }
 
 void set_on_error(Settings& s, const json& value) {
   const auto what = text_of("reward_on_error", value);
-  if (what != "stop" && what != "none") refuse("reward_on_error", "stop or none");
+  if (what != "stop" && what != "none") refuse_setting("reward_on_error", "stop or none");
   s.reward_on_error = what == "stop" ? OnError::stop : OnError::none;
 }
 
 void set_timeout(Settings& s, const json& value) {
   const double seconds = number_of("reward_timeout", value);
-  if (!(seconds >= 0.001 && seconds <= 86400)) refuse("reward_timeout", "0.001 to 86400 seconds");
+  if (!(seconds >= 0.001 && seconds <= 86400))
+    refuse_setting("reward_timeout", "0.001 to 86400 seconds");
   s.reward_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
 void set_rules(Settings& s, const json& value) {
-  if (!value.is_object()) refuse("reward_rules", "a mapping of names to rules");
+  if (!value.is_object()) refuse_setting("reward_rules", "a mapping of names to rules");
   s.reward_rules = value;
 }
 
@@ -73,7 +74,7 @@ void set_delimiters(Settings& s, const json& value) {
                     std::all_of(value.begin(), value.end(), [](const json& one) {
                       return one.is_string() && !one.get_ref<const std::string&>().empty();
                     });
-  if (!fits) refuse("reasoning_delimiters", "a list of non-empty texts");
+  if (!fits) refuse_setting("reasoning_delimiters", "a list of non-empty texts");
   s.reasoning_delimiters = value.get<std::vector<std::string>>();
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/telemetry/json_number.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
 
 namespace mgpu::telemetry {
@@ -17,13 +18,6 @@ using nlohmann::json;
 
 constexpr auto kReplace = json::error_handler_t::replace;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// Writes whole numbers without a fraction, up to the size where a double is exact.
-json number(double value) {
-  if (std::floor(value) == value && std::fabs(value) < 9e15)
-    return static_cast<std::int64_t>(value);
-  return value;
-}
 
 json array_of(const std::vector<LogEntry>& entries) {
   json all = json::array();
@@ -106,17 +100,17 @@ std::string trainer_state_json(const TrainerState& state, const LogHistory& hist
                     {"best_metric", or_null(state.best_metric)},
                     {"best_model_checkpoint", or_null(state.best_model_checkpoint)},
                     {"epoch", state.epoch},
-                    {"eval_steps", number(state.eval_steps)},
+                    {"eval_steps", json_number<json>(state.eval_steps)},
                     {"global_step", state.global_step},
                     {"is_hyper_param_search", false},
                     {"is_local_process_zero", true},
                     {"is_world_process_zero", true},
                     {"log_history", array_of(history.entries())},
-                    {"logging_steps", number(state.logging_steps)},
+                    {"logging_steps", json_number<json>(state.logging_steps)},
                     {"max_steps", state.max_steps},
                     {"num_input_tokens_seen", state.num_input_tokens_seen},
-                    {"num_train_epochs", number(state.num_train_epochs)},
-                    {"save_steps", number(state.save_steps)},
+                    {"num_train_epochs", json_number<json>(state.num_train_epochs)},
+                    {"save_steps", json_number<json>(state.save_steps)},
                     {"stateful_callbacks", json::object()},
                     {"total_flos", state.total_flos},
                     {"train_batch_size", state.train_batch_size},

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/telemetry/json_number.hpp"
+
 namespace mgpu::telemetry {
 namespace {
 
@@ -22,16 +24,10 @@ Json head(const char* event, std::int64_t step, double time) {
   return {{"event", event}, {"step", step}, {"time", time}};
 }
 
-// Writes whole numbers without a fraction.
-Json number(double value) {
-  if (std::floor(value) == value && std::fabs(value) < 9e15)
-    return static_cast<std::int64_t>(value);
-  return value;
-}
-
 void add(Json& object, const Values& values) {
   for (const auto& [name, value] : values)
-    if (!object.contains(name)) object[name] = is_measured(name) ? number(value) : Json(value);
+    if (!object.contains(name))
+      object[name] = is_measured(name) ? json_number<Json>(value) : Json(value);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace {
 constexpr double kSpike = 5;
 constexpr int kReportsBeforeSpikes = 3;  // the norms of the first steps are not typical
 constexpr double kWeight = 0.1;          // weight of the newest value in a moving average
-constexpr double kGiB = 1 << 30;
 
 constexpr const char* kBold = "\033[1m";
 constexpr const char* kRed = "\033[1;31m";
@@ -30,7 +29,7 @@ struct Part {
   const char* colour = nullptr;
 };
 
-std::string number(double value) {
+std::string number_text(double value) {
   const double size = std::fabs(value);
   if (value == 0 || (size >= 1e-3 && size < 1e5)) return fmt::format("{:.4f}", value);
   return fmt::format("{:.3e}", value);
@@ -62,9 +61,9 @@ std::vector<Part> parts_of(const StepReport& report, const ProgressEstimate& est
   std::vector<Part> parts = {
       {0, step_text(report)},
       {11, fmt::format("epoch {:.2f}", report.epoch), kDim},
-      {1, "loss " + number(report.loss), std::isfinite(report.loss) ? kBold : kRed},
+      {1, "loss " + number_text(report.loss), std::isfinite(report.loss) ? kBold : kRed},
       {7, fmt::format("lr {:.2e}", report.learning_rate)},
-      {4, fmt::format("norm {}{}", number(report.grad_norm), alarm ? "!" : ""),
+      {4, fmt::format("norm {}{}", number_text(report.grad_norm), alarm ? "!" : ""),
        alarm ? kRed : nullptr}};
   if (report.seconds > 0) {
     parts.push_back({3, short_count(rates.tokens_per_second) + " tok/s"});

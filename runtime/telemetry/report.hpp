@@ -6,6 +6,8 @@
 
 namespace mgpu::telemetry {
 
+inline constexpr double kGiB = 1 << 30;  // bytes
+
 // Training progress since the previous report. The numbers are the same on every rank, so only rank
 // 0 needs to make one.
 struct StepReport {

@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kGiB = 1 << 30;
-
 // A duration in Python's format: 1:02:03.45.
 std::string clock_text(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e12) return "-";

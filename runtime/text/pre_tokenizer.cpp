@@ -17,7 +17,7 @@ constexpr std::string_view kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // Digits uses Unicode 17.
-constexpr std::string_view kDigits = R"([\p{N}\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6}])";
+constexpr std::string_view kDigitPattern = R"([\p{N}\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6}])";
 
 // Calls part(begin, end, match) for the matches and the text between them, in order.
 template <class Each>
@@ -79,7 +79,7 @@ void PreTokenizer::read(const nlohmann::json& description) {
     add_metaspace(description);
   } else if (type == "Digits") {
     const bool single = bool_field(description, "individual_digits", false);
-    add_split(kDigits, single ? Behavior::isolated : Behavior::contiguous);
+    add_split(kDigitPattern, single ? Behavior::isolated : Behavior::contiguous);
   } else if (type == "Whitespace") {
     add_split(fmt::format("[{0}]+|[^{0}\\p{{White_Space}}]+", word_class()), Behavior::removed,
               true);

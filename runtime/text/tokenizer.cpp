@@ -26,27 +26,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kTokenizer = "tokenizer.json";
-constexpr const char* kConfig = "tokenizer_config.json";
-
-// Idle workspaces for the next calls of encode: as many as ever ran at once.
-class Workspaces {
- public:
-  std::unique_ptr<Bpe::Workspace> take() {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<Bpe::Workspace>();
-    auto workspace = std::move(idle_.back());
-    idle_.pop_back();
-    return workspace;
-  }
-  void give_back(std::unique_ptr<Bpe::Workspace> workspace) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(workspace));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Bpe::Workspace>> idle_;
-};
 
 class EncodingSink final : public WordSink {
  public:
@@ -80,6 +59,26 @@ json as_json(const AddedToken& token) {
 }  // namespace
 
 struct Tokenizer::Parts {
+  // Idle workspaces for the next calls of encode: as many as ever ran at once.
+  class Workspaces {
+   public:
+    std::unique_ptr<Bpe::Workspace> take() {
+      const std::lock_guard lock(mutex_);
+      if (idle_.empty()) return std::make_unique<Bpe::Workspace>();
+      auto workspace = std::move(idle_.back());
+      idle_.pop_back();
+      return workspace;
+    }
+    void give_back(std::unique_ptr<Bpe::Workspace> workspace) {
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(workspace));
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Bpe::Workspace>> idle_;
+  };
+
   Parts(std::map<std::string, std::string> read, TokenizerFile file)
       : files(std::move(read)),
         config(read_tokenizer_config(files)),
@@ -93,7 +92,7 @@ struct Tokenizer::Parts {
     }
     // transformers uses these if the two files differ.
     for (const AddedToken& token : config.added_tokens) {
-      if (!token.content.empty()) add(token, kConfig);
+      if (!token.content.empty()) add(token, kTokenizerConfigFile);
     }
     added.prepare(normalizer);
   }
@@ -185,7 +184,7 @@ void Tokenizer::Parts::append_to_files(const std::vector<AddedToken>& tokens) {
   }
   auto& tokenizer = files.at(kTokenizer);
   tokenizer = with_appended(tokenizer, "added_tokens", listed);
-  const auto beside = files.find(kConfig);
+  const auto beside = files.find(kTokenizerConfigFile);
   if (beside == files.end() || config.added_tokens.empty()) return;
   beside->second = with_appended(beside->second, "added_tokens_decoder", by_id);
 }
@@ -210,7 +209,7 @@ Tokenizer Tokenizer::from_files(std::map<std::string, std::string> files) {
 Tokenizer Tokenizer::parse(std::string_view tokenizer_json,
                            std::string_view tokenizer_config_json) {
   std::map<std::string, std::string> files{{kTokenizer, std::string(tokenizer_json)}};
-  if (!tokenizer_config_json.empty()) files[kConfig] = tokenizer_config_json;
+  if (!tokenizer_config_json.empty()) files[kTokenizerConfigFile] = tokenizer_config_json;
   return from_files(std::move(files));
 }
 

@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kMap = "special_tokens_map.json";
 constexpr const char* kTemplate = "chat_template.jinja";
 
@@ -82,10 +81,10 @@ std::vector<AddedToken> added_tokens_of(const json& config) {
 }  // namespace
 
 TokenizerConfig read_tokenizer_config(const std::map<std::string, std::string>& files) {
-  const json config = parsed(files, kConfig);
+  const json config = parsed(files, kTokenizerConfigFile);
   const json map = parsed(files, kMap);
   const auto token = [&](const std::string& key) {
-    const std::string text = token_in(config, key, kConfig);
+    const std::string text = token_in(config, key, kTokenizerConfigFile);
     return text.empty() ? token_in(map, key, kMap) : text;
   };
   TokenizerConfig read{.bos_token = token("bos_token"),
@@ -97,7 +96,7 @@ TokenizerConfig read_tokenizer_config(const std::map<std::string, std::string>& 
     read.chat_template = file == files.end() ? chat_template_of(config) : file->second;
     read.added_tokens = added_tokens_of(config);
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("{}: {}", kConfig, error.what()));
+    throw std::runtime_error(fmt::format("{}: {}", kTokenizerConfigFile, error.what()));
   }
   return read;
 }

@@ -8,6 +8,9 @@
 
 namespace mgpu::text {
 
+// A file next to tokenizer.json.
+inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
+
 // The contents of the files next to tokenizer.json.
 struct TokenizerConfig {
   std::string bos_token, eos_token, pad_token, unk_token;

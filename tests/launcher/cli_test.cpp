@@ -19,7 +19,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string write(const std::string& path, const std::string& text) {
+std::string write_file(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
   return path;
 }
@@ -172,8 +172,8 @@ TEST_CASE("the help is the golden file", "[cli][golden]") {
 
 TEST_CASE("each source overrides the sources below it", "[cli]") {
   TempDir dir;
-  const auto recipe = write(dir.path("job.yaml"), "launch:\n  nproc: 1\n  role: recipe\n");
-  const auto config = write(dir.path("site.yaml"), "launch:\n  nproc_per_node: 2\n");
+  const auto recipe = write_file(dir.path("job.yaml"), "launch:\n  nproc: 1\n  role: recipe\n");
+  const auto config = write_file(dir.path("site.yaml"), "launch:\n  nproc_per_node: 2\n");
   Words line{recipe};
   Environment environment;
   int expected = 1;
@@ -212,7 +212,7 @@ TEST_CASE("within a source the last value wins, and repeatable options accumulat
 
 TEST_CASE("the command line can switch off a flag of a file", "[cli]") {
   TempDir dir;
-  const auto recipe = write(dir.path("job.yml"), "launch: {oversubscribe: true}\n");
+  const auto recipe = write_file(dir.path("job.yml"), "launch: {oversubscribe: true}\n");
   CHECK(parse({recipe}).oversubscribe);
   CHECK_FALSE(parse({"--oversubscribe=false", recipe}).oversubscribe);
 }

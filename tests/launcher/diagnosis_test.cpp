@@ -6,51 +6,50 @@
 
 using namespace mgpu::launcher;
 using Catch::Matchers::Contains;
-using Kind = Cause::Kind;
 
 namespace {
 
-const ExitReport kFailed{.code = 1};
+const ExitReport kExitedWith1{.code = 1};
 
-Cause from_stderr(std::string_view text, ExitReport report = kFailed) {
+Cause from_stderr(std::string_view text, ExitReport report = kExitedWith1) {
   return diagnose({.report = report, .stderr_tail = text});
 }
 
 }  // namespace
 
 TEST_CASE("a successful rank has no cause", "[diagnosis]") {
-  CHECK(diagnose({}).kind == Kind::none);
+  CHECK(diagnose({}).kind == Cause::Kind::none);
 }
 
 TEST_CASE("the last exception on stderr is the cause", "[diagnosis]") {
   struct Case {
     const char* text;
-    Kind kind;
+    Cause::Kind kind;
     const char* words;
   };
   const auto c = GENERATE(values<Case>({
       {"noise\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\n"
        "ValueError: boom\n",
-       Kind::python_exception, "ValueError: boom"},
+       Cause::Kind::python_exception, "ValueError: boom"},
       {"[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\", line 3\n"
        "[rank1]: pkg.errors.Odd: x\n[rank1]:W1121 NCCL noise\n",
-       Kind::python_exception, "pkg.errors.Odd: x"},
+       Cause::Kind::python_exception, "pkg.errors.Odd: x"},
       {"Traceback (most recent call last):\n  File \"a.py\", line 1\n    import x\n"
        "ModuleNotFoundError: No module named 'x'\n",
-       Kind::import_error, "ModuleNotFoundError: No module named 'x'"},
+       Cause::Kind::import_error, "ModuleNotFoundError: No module named 'x'"},
       {"  File \"a.py\", line 1\n    def\n       ^\nSyntaxError: invalid syntax\n",
-       Kind::syntax_error, "SyntaxError: invalid syntax"},
+       Cause::Kind::syntax_error, "SyntaxError: invalid syntax"},
       {"Traceback (most recent call last):\n  File \"a\", line 1\nKeyError: 'a'\n\nDuring handling "
        "of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
        "  File \"a\", line 2\nTypeError: second\n",
-       Kind::python_exception, "TypeError: second"},
+       Cause::Kind::python_exception, "TypeError: second"},
       {"Traceback (most recent call last):\n  File \"a\", line 2\ntorch.OutOfMemoryError: CUDA out "
        "of memory. Tried to allocate 2 GiB\n",
-       Kind::gpu_oom, "CUDA out of memory. Tried to allocate 2 GiB"},
-      {"usage: a.py [-h]\na.py: error: unrecognized arguments: --x\n", Kind::exit_status,
+       Cause::Kind::gpu_oom, "CUDA out of memory. Tried to allocate 2 GiB"},
+      {"usage: a.py [-h]\na.py: error: unrecognized arguments: --x\n", Cause::Kind::exit_status,
        "exited with status 1: a.py: error"},
-      {"some last line\n", Kind::exit_status, "exited with status 1: some last line"},
-      {"", Kind::exit_status, "exited with status 1"},
+      {"some last line\n", Cause::Kind::exit_status, "exited with status 1: some last line"},
+      {"", Cause::Kind::exit_status, "exited with status 1"},
   }));
   const auto cause = from_stderr(c.text);
   CAPTURE(c.text, cause.text);
@@ -61,7 +60,7 @@ TEST_CASE("the last exception on stderr is the cause", "[diagnosis]") {
 TEST_CASE("status 2 with a usage text is a usage error of the program", "[diagnosis]") {
   const auto cause =
       from_stderr("usage: a.py [-h]\na.py: error: unrecognized arguments: --x\n", {.code = 2});
-  CHECK(cause.kind == Kind::usage);
+  CHECK(cause.kind == Cause::Kind::usage);
   CHECK(cause.text == "a.py: error: unrecognized arguments: --x");
 }
 
@@ -72,7 +71,7 @@ TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[d
     words.memory.oom_kills = 1;
     words.memory.cgroup = "/the/cgroup";
     const auto cause = diagnose(words);
-    CHECK(cause.kind == Kind::host_oom);
+    CHECK(cause.kind == Cause::Kind::host_oom);
     CHECK_THAT(cause.text, Contains("/the/cgroup"));
     CHECK_THAT(cause.text, Contains("3.0 GiB"));
     CHECK_THAT(cause.text, Contains("of 4.0 GiB"));
@@ -80,7 +79,7 @@ TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[d
   }
   SECTION("not counted") {
     const auto cause = diagnose(words);
-    CHECK(cause.kind == Kind::host_oom_guess);
+    CHECK(cause.kind == Cause::Kind::host_oom_guess);
     CHECK_THAT(cause.text, Contains("mgpu-run did not send"));
     words.memory.peak_bytes = 9ull << 30;  // of a cgroup that other processes share
     CHECK_THAT(diagnose(words).text, !Contains("9.0 GiB"));
@@ -88,15 +87,15 @@ TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[d
 }
 
 TEST_CASE("a rank that fails after the kernel killed its child is out of memory", "[diagnosis]") {
-  FailureEvidence words{.report = kFailed,
+  FailureEvidence words{.report = kExitedWith1,
                         .stderr_tail =
                             "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
                             "RuntimeError: DataLoader worker (pid 7) is killed\n"};
-  CHECK(diagnose(words).kind == Kind::python_exception);
+  CHECK(diagnose(words).kind == Cause::Kind::python_exception);
 
   words.memory = {.oom_kills = 1, .cgroup = "/sys/fs/cgroup/job"};
   const auto cause = diagnose(words);
-  CHECK(cause.kind == Kind::host_oom);
+  CHECK(cause.kind == Cause::Kind::host_oom);
   CHECK_THAT(cause.text, Contains("killed a process of this attempt (cgroup /sys/fs/cgroup/job)"));
   CHECK_THAT(cause.text, Contains("RuntimeError: DataLoader worker (pid 7) is killed"));
 
@@ -104,7 +103,7 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
     words.stderr_tail =
         "Traceback (most recent call last):\n  File \"a.py\", line 1\n"
         "ModuleNotFoundError: No module named 'x'\n";
-    CHECK(diagnose(words).kind == Kind::import_error);
+    CHECK(diagnose(words).kind == Cause::Kind::import_error);
   }
 }
 
@@ -116,18 +115,18 @@ TEST_CASE("less than a GiB is shown in MiB", "[diagnosis]") {
 
 TEST_CASE("an exec failure is described by its errno", "[diagnosis]") {
   const auto cause = diagnose({.report = {.code = 127, .exec_error = EACCES}});
-  CHECK(cause.kind == Kind::exec_failure);
+  CHECK(cause.kind == Cause::Kind::exec_failure);
   CHECK(cause.text == "could not be started: Permission denied");
 }
 
 TEST_CASE("the error file takes precedence over stderr", "[diagnosis]") {
-  FailureEvidence words{.report = kFailed, .stderr_tail = "something else\n"};
+  FailureEvidence words{.report = kExitedWith1, .stderr_tail = "something else\n"};
   words.error_file = ErrorFile{.message = "RuntimeError: in the file\nsecond line"};
   CHECK(diagnose(words).text == "RuntimeError: in the file");
 }
 
 TEST_CASE("after another signal the last line of output is kept", "[diagnosis]") {
   const auto cause = from_stderr("terminate called\n  what():  bad\n", {.signo = SIGABRT});
-  CHECK(cause.kind == Kind::signal);
+  CHECK(cause.kind == Cause::Kind::signal);
   CHECK(cause.text == "was killed by SIGABRT (signal 6):   what():  bad");
 }

@@ -10,8 +10,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
-
 DeviceReport::Entry gpu(int index) {
   DeviceReport::Entry entry;
   entry.gpu = {index, "NVIDIA H200", "", ""};

@@ -9,7 +9,7 @@ using namespace mgpu::launcher;
 
 namespace {
 
-Options some_options() {
+Options options_with_logs() {
   Options options;
   options.signals_to_handle = {SIGTERM, SIGINT};
   options.log_dir = "/logs";
@@ -17,7 +17,7 @@ Options some_options() {
 }
 
 struct Plan {
-  Options options = some_options();
+  Options options = options_with_logs();
   CommandLine command{{"/usr/bin/python3", "-u", "train.py", "--name", "it's $5"}, true};
   Placement placement{.nproc = 2, .world_size = 2};
   PlanFacts facts;

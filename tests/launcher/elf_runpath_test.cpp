@@ -21,7 +21,7 @@ struct Program {
 };
 
 // All that is needed to find the strings; it cannot be run.
-Program with(Elf64_Sxword tag, const char* text) {
+Program program_with(Elf64_Sxword tag, const char* text) {
   constexpr std::uint64_t kBase = 0x400000;
   Program program;
   std::memcpy(program.head.e_ident, ELFMAG, SELFMAG);
@@ -61,17 +61,17 @@ using Folders = std::vector<std::string>;
 TEST_CASE("the library folders of a program are read from its ELF file", "[elf]") {
   TempDir dir(TempDir::in_memory());
   const auto here = dir.root().string();
-  CHECK(runpath_in(dir, with(DT_RUNPATH, "/a/lib:/b")) == Folders{"/a/lib", "/b"});
-  CHECK(runpath_in(dir, with(DT_RPATH, "/a::")) == Folders{"/a"});
-  CHECK(runpath_in(dir, with(DT_RUNPATH, "$ORIGIN/../lib:${ORIGIN}")) ==
+  CHECK(runpath_in(dir, program_with(DT_RUNPATH, "/a/lib:/b")) == Folders{"/a/lib", "/b"});
+  CHECK(runpath_in(dir, program_with(DT_RPATH, "/a::")) == Folders{"/a"});
+  CHECK(runpath_in(dir, program_with(DT_RUNPATH, "$ORIGIN/../lib:${ORIGIN}")) ==
         Folders{here + "/../lib", here});
-  CHECK(runpath_in(dir, with(DT_NEEDED, "libc.so.6")).empty());
+  CHECK(runpath_in(dir, program_with(DT_NEEDED, "libc.so.6")).empty());
 }
 
 TEST_CASE("a file that is no ELF program or is broken has no folders", "[elf]") {
   TempDir dir(TempDir::in_memory());
   CHECK(runpath_of(dir.path("absent")).empty());
-  const auto good = with(DT_RUNPATH, "/a");
+  const auto good = program_with(DT_RUNPATH, "/a");
   for (const std::size_t size : {0, 3, 40, 64, 120, 200, 240, 280})
     CHECK(runpath_in(dir, good, size).empty());
   auto bad = good;

@@ -12,14 +12,14 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-std::vector<Host> parse(const std::string& text) {
+std::vector<Host> hosts_in(const std::string& text) {
   return parse_hostfile(text, "hosts");
 }
 
 }  // namespace
 
 TEST_CASE("a hostfile lists hosts in the order of node ranks", "[hostfile]") {
-  const auto hosts = parse(
+  const auto hosts = hosts_in(
       "# the cluster\n"
       "\n"
       "worker-1 slots=8   # DeepSpeed\r\n"
@@ -34,9 +34,9 @@ TEST_CASE("a hostfile lists hosts in the order of node ranks", "[hostfile]") {
 }
 
 TEST_CASE("a repeated host is one more slot if no line has slots=", "[hostfile]") {
-  CHECK(parse("a\nb\na\na\n") == std::vector<Host>{{"", "a", 3, 1}, {"", "b", std::nullopt, 2}});
+  CHECK(hosts_in("a\nb\na\na\n") == std::vector<Host>{{"", "a", 3, 1}, {"", "b", std::nullopt, 2}});
   const auto* bad = GENERATE("a slots=2\nb\na slots=2\n", "a slots=2\nb\na\n", "a\nb\na slots=1\n");
-  CHECK_THROWS_WITH(parse(bad),
+  CHECK_THROWS_WITH(hosts_in(bad),
                     "hosts:3: a is already listed on line 1; list it once with all its slots");
 }
 
@@ -61,16 +61,16 @@ TEST_CASE("an error in a hostfile names its line", "[hostfile]") {
       {"a\x1b[2J", "a?[2J is not a valid host name"},
       {std::string(1025, 'a'), "the line is longer than 1024 bytes, the limit"},
   }));
-  CHECK_THROWS_WITH(parse("ok\n" + c.line + "\n"), "hosts:2: " + c.message);
+  CHECK_THROWS_WITH(hosts_in("ok\n" + c.line + "\n"), "hosts:2: " + c.message);
 }
 
 TEST_CASE("a hostfile has at least one host and at most 4096", "[hostfile]") {
-  CHECK_THROWS_WITH(parse("# nobody\n"), "hosts: lists no host; write one host name per line");
-  CHECK_THROWS_WITH(parse(""), "hosts: lists no host; write one host name per line");
+  CHECK_THROWS_WITH(hosts_in("# nobody\n"), "hosts: lists no host; write one host name per line");
+  CHECK_THROWS_WITH(hosts_in(""), "hosts: lists no host; write one host name per line");
   std::string many;
   for (int i = 0; i < 4096; ++i) many += "n" + std::to_string(i) + "\n";
-  CHECK(parse(many).size() == 4096);
-  CHECK_THROWS_WITH(parse(many + "x\n"), "hosts:4097: more than 4096 hosts, the limit");
+  CHECK(hosts_in(many).size() == 4096);
+  CHECK_THROWS_WITH(hosts_in(many + "x\n"), "hosts:4097: more than 4096 hosts, the limit");
 
   TempDir dir;
   std::ofstream(dir.path("hosts")) << "a\nb slots=2\n";

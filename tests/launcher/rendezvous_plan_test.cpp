@@ -10,13 +10,13 @@ using mgpu::tests::parse;
 
 namespace {
 
-std::optional<RendezvousPlan> plan(std::vector<std::string> words) {
+std::optional<RendezvousPlan> plan_of(std::vector<std::string> words) {
   words.emplace_back("train.py");
   return plan_rendezvous(parse(std::move(words)));
 }
 
 RendezvousPlan planned(std::vector<std::string> words) {
-  auto team = plan(std::move(words));
+  auto team = plan_of(std::move(words));
   REQUIRE(team);
   return *team;
 }
@@ -26,11 +26,11 @@ using Words = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("a job of one node needs no rendezvous", "[team]") {
-  CHECK_FALSE(plan({}));
-  CHECK_FALSE(plan({"--nnodes=1", "--node-rank=0"}));
-  CHECK_FALSE(plan({"--nnodes=1:1", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}));
-  CHECK_FALSE(plan({"--standalone", "--nnodes=1"}));
-  CHECK_THROWS_WITH(plan({"--nnodes=1", "--node-rank=1"}),
+  CHECK_FALSE(plan_of({}));
+  CHECK_FALSE(plan_of({"--nnodes=1", "--node-rank=0"}));
+  CHECK_FALSE(plan_of({"--nnodes=1:1", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}));
+  CHECK_FALSE(plan_of({"--standalone", "--nnodes=1"}));
+  CHECK_THROWS_WITH(plan_of({"--nnodes=1", "--node-rank=1"}),
                     Contains("--node-rank 1: a job of one node has node rank 0 only"));
 }
 
@@ -139,8 +139,8 @@ TEST_CASE("contradicting options are one-line errors", "[team]") {
   };
   for (const auto& [words, line] : cases) {
     CAPTURE(words, line);
-    CHECK_THROWS_AS(plan(words), UsageError);
-    CHECK_THROWS_WITH(plan(words), Contains(line));
+    CHECK_THROWS_AS(plan_of(words), UsageError);
+    CHECK_THROWS_WITH(plan_of(words), Contains(line));
   }
 }
 

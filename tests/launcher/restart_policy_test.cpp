@@ -4,12 +4,12 @@
 
 using namespace mgpu::launcher;
 using namespace std::chrono_literals;
-using Kind = Cause::Kind;
 using History = std::vector<FailedAttempt>;
 
 TEST_CASE("retryable failures use all restarts", "[restart_policy]") {
-  const auto kind = GENERATE(Kind::exit_status, Kind::signal, Kind::python_exception,
-                             Kind::host_oom, Kind::host_oom_guess, Kind::gpu_oom);
+  const auto kind =
+      GENERATE(Cause::Kind::exit_status, Cause::Kind::signal, Cause::Kind::python_exception,
+               Cause::Kind::host_oom, Cause::Kind::host_oom_guess, Cause::Kind::gpu_oom);
   History history;
   for (int restart = 0; restart < 3; ++restart) {
     history.push_back({kind, 1ms});
@@ -20,13 +20,13 @@ TEST_CASE("retryable failures use all restarts", "[restart_policy]") {
 }
 
 TEST_CASE("without restarts the first failure ends the job", "[restart_policy]") {
-  CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, {}).restart);
+  CHECK_FALSE(decide_restart({{Cause::Kind::signal, 1ms}}, {}).restart);
 }
 
 TEST_CASE("a cause that is not retryable ends the job if it repeats at the start",
           "[restart_policy]") {
-  const auto kind =
-      GENERATE(Kind::exec_failure, Kind::usage, Kind::import_error, Kind::syntax_error);
+  const auto kind = GENERATE(Cause::Kind::exec_failure, Cause::Kind::usage,
+                             Cause::Kind::import_error, Cause::Kind::syntax_error);
   const RestartLimits limits{.max_restarts = 9};
   CHECK(decide_restart({{kind, 1s}}, limits).restart);
   const auto second = decide_restart({{kind, 1s}, {kind, 1s}}, limits);
@@ -37,7 +37,7 @@ TEST_CASE("a cause that is not retryable ends the job if it repeats at the start
     CHECK(decide_restart({{kind, 6s}, {kind, 1s}}, limits).restart);
   }
   SECTION("nor if another cause came between") {
-    CHECK(decide_restart({{kind, 1s}, {Kind::signal, 1s}}, limits).restart);
+    CHECK(decide_restart({{kind, 1s}, {Cause::Kind::signal, 1s}}, limits).restart);
   }
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("the first restart is immediate and the delay doubles for later ones",
   History history;
   std::vector<std::chrono::milliseconds> delays;
   for (int i = 0; i < 9; ++i) {
-    history.push_back({Kind::exit_status, 10s});
+    history.push_back({Cause::Kind::exit_status, 10s});
     delays.push_back(decide_restart(history, limits).delay);
   }
   CHECK(delays == std::vector<std::chrono::milliseconds>{0s, 2s, 4s, 8s, 16s, 32s, 60s, 60s, 60s});
@@ -55,11 +55,11 @@ TEST_CASE("the first restart is immediate and the delay doubles for later ones",
 
 TEST_CASE("failures before a lost leader count against the limit", "[restart_policy]") {
   const RestartLimits limits{.max_restarts = 3, .retry_delay = 2s};
-  CHECK(decide_restart({{Kind::signal, 1ms}}, limits, 1).delay == 2s);
-  CHECK(decide_restart({{Kind::signal, 1ms}}, limits, 2).restart);
-  CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, limits, 3).restart);
-  CHECK_FALSE(decide_restart({{Kind::signal, 1ms}}, limits, 1'000'000'000).restart);
+  CHECK(decide_restart({{Cause::Kind::signal, 1ms}}, limits, 1).delay == 2s);
+  CHECK(decide_restart({{Cause::Kind::signal, 1ms}}, limits, 2).restart);
+  CHECK_FALSE(decide_restart({{Cause::Kind::signal, 1ms}}, limits, 3).restart);
+  CHECK_FALSE(decide_restart({{Cause::Kind::signal, 1ms}}, limits, 1'000'000'000).restart);
   SECTION("and do not count as repetitions of a cause") {
-    CHECK(decide_restart({{Kind::usage, 1ms}}, limits, 1).restart);
+    CHECK(decide_restart({{Cause::Kind::usage, 1ms}}, limits, 1).restart);
   }
 }

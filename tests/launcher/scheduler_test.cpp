@@ -10,7 +10,6 @@ using namespace mgpu::launcher;
 using Catch::Matchers::Contains;
 using mgpu::tests::Environment;
 using mgpu::tests::parse;
-using Kind = SchedulerJob::Kind;
 
 namespace {
 
@@ -44,7 +43,7 @@ Environment without(Environment base, const std::string& name) {
   return base;
 }
 
-SchedulerJob find(const Environment& environment) {
+SchedulerJob scheduler_in(const Environment& environment) {
   return read_scheduler([&](const std::string& name) -> std::optional<std::string> {
     const auto found = environment.find(name);
     return found == environment.end() ? std::nullopt : std::optional(found->second);
@@ -54,8 +53,8 @@ SchedulerJob find(const Environment& environment) {
 }  // namespace
 
 TEST_CASE("a Slurm step gives nodes, rank, host, port and GPUs", "[scheduler]") {
-  const auto c = find(kStep);
-  CHECK(c.kind == Kind::slurm);
+  const auto c = scheduler_in(kStep);
+  CHECK(c.kind == SchedulerJob::Kind::slurm);
   CHECK(c.problem.empty());
   CHECK(c.nodes == 2);
   CHECK(c.node_rank == 1);
@@ -115,7 +114,8 @@ TEST_CASE("Slurm's variables are ignored by a standalone job", "[scheduler]") {
   CHECK_FALSE(o.master_addr);
   CHECK(number_of_ranks(o, 0, 1) == 1);
   CHECK(parse({"devices"}, broken).command == Command::devices);
-  CHECK(find(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind == Kind::none);  // within a rank
+  CHECK(scheduler_in(with(kStep, {{"MGPU_JOB_COOKIE", "a"}})).kind ==
+        SchedulerJob::Kind::none);  // within a rank
 }
 
 TEST_CASE("a batch script and a shell of salloc are one node", "[scheduler]") {
@@ -170,7 +170,7 @@ TEST_CASE("wrong or missing Slurm variables are one-line errors", "[scheduler]")
 
 TEST_CASE("Slurm's GPU counts may have a type", "[scheduler]") {
   const auto count = [](const std::string& text) {
-    return find(without(with(kStep, {{"SLURM_GPUS_PER_NODE", text}}), "SLURM_GPUS_ON_NODE"))
+    return scheduler_in(without(with(kStep, {{"SLURM_GPUS_PER_NODE", text}}), "SLURM_GPUS_ON_NODE"))
         .gpus_per_node;
   };
   CHECK(count("8") == 8);
@@ -178,7 +178,7 @@ TEST_CASE("Slurm's GPU counts may have a type", "[scheduler]") {
   CHECK(count("a100:2,h100:6") == 8);
   CHECK_FALSE(count("0"));
   CHECK_FALSE(count("many"));
-  CHECK(find(with(kStep, {{"SLURM_GPUS_PER_NODE", "8"}})).gpus_per_node == 4);
+  CHECK(scheduler_in(with(kStep, {{"SLURM_GPUS_PER_NODE", "8"}})).gpus_per_node == 4);
 }
 
 TEST_CASE("one rank is started for each GPU that Slurm allocates and is visible", "[scheduler]") {
@@ -201,8 +201,8 @@ TEST_CASE("ports for Slurm jobs are below those of outgoing connections", "[sche
 }
 
 TEST_CASE("Open MPI gives the rank but no address", "[scheduler]") {
-  const auto c = find(kOpenMpi);
-  CHECK(c.kind == Kind::open_mpi);
+  const auto c = scheduler_in(kOpenMpi);
+  CHECK(c.kind == SchedulerJob::Kind::open_mpi);
   CHECK(c.nodes == 3);
   CHECK(c.node_rank == 2);
   const auto o = parse({"x"}, with(kOpenMpi, {{"MGPU_MASTER_ADDR", "h"}}));
@@ -226,9 +226,10 @@ TEST_CASE("Open MPI gives the rank but no address", "[scheduler]") {
 
 TEST_CASE("within a Slurm job mpirun takes precedence over Slurm, and Slurm over its PMIx",
           "[scheduler]") {
-  CHECK(find(with(kStep, kOpenMpi)).kind == Kind::open_mpi);
-  const auto c = find(with(kStep, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.2"}}));
-  CHECK(c.kind == Kind::slurm);
+  CHECK(scheduler_in(with(kStep, kOpenMpi)).kind == SchedulerJob::Kind::open_mpi);
+  const auto c =
+      scheduler_in(with(kStep, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.2"}}));
+  CHECK(c.kind == SchedulerJob::Kind::slurm);
 }
 
 TEST_CASE("PMIx alone gives the rank", "[scheduler]") {
@@ -248,7 +249,7 @@ TEST_CASE("Kubernetes gives the rank if no other scheduler does", "[scheduler]")
                         {"PET_NNODES", "4"},
                         {"PET_MASTER_ADDR", "job-0.svc"}};
   const auto o = parse({"x"}, pod);
-  CHECK(o.scheduler.kind == Kind::kubernetes);
+  CHECK(o.scheduler.kind == SchedulerJob::Kind::kubernetes);
   CHECK(o.node_rank == 3);
   CHECK(o.max_nodes == 4);
   CHECK(o.master_addr == "job-0.svc");

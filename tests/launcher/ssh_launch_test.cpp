@@ -24,7 +24,7 @@ namespace {
 const SshLaunchFacts kHere{.host_name = "head.example", .user = "me", .port = 20123};
 const std::vector<Host> kHosts{{"", "a", 4, 1}, {"you", "b", std::nullopt, 2}, {"", "c", 2, 3}};
 
-std::vector<AgentStart> plan(Words line, const std::vector<Host>& hosts = kHosts) {
+std::vector<AgentStart> agents_for(Words line, const std::vector<Host>& hosts = kHosts) {
   line.insert(line.begin(), "--hostfile=hosts");
   return plan_ssh_launch(parse(line), hosts, kHere);
 }
@@ -40,7 +40,7 @@ std::string text_of(const std::string& path) {
 
 TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch]") {
   const auto agents =
-      plan({"--max-restarts", "3", "--env", "A=b c", "--tee=3", "-m", "train", "--lr", "1"});
+      agents_for({"--max-restarts", "3", "--env", "A=b c", "--tee=3", "-m", "train", "--lr", "1"});
   REQUIRE(agents.size() == 3);
   CHECK(agents[0].arguments == Words{"--max-restarts=3", "--env=A=b c", "--tee=3", "--module",
                                      "--nnodes=3", "--node-rank=0", "--master-addr=a",
@@ -62,49 +62,49 @@ TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch
 }
 
 TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch]") {
-  CHECK(plan({"--nnodes", "2", "x"}).size() == 2);
-  const auto elastic = plan({"--nnodes", "1:2", "--master-port", "29500", "x"});
+  CHECK(agents_for({"--nnodes", "2", "x"}).size() == 2);
+  const auto elastic = agents_for({"--nnodes", "1:2", "--master-port", "29500", "x"});
   REQUIRE(elastic.size() == 2);
   CHECK(elastic[1].arguments == Words{"--nnodes=1:2", "--node-rank=1", "--rdzv-endpoint=a:29500",
                                       "--rdzv-backend=c10d", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"--nnodes", "2:8", "x"})[0].arguments[0] == "--nnodes=2:3");
-  CHECK_THROWS_WITH(plan({"--nnodes", "4", "x"}),
+  CHECK(agents_for({"--nnodes", "2:8", "x"})[0].arguments[0] == "--nnodes=2:3");
+  CHECK_THROWS_WITH(agents_for({"--nnodes", "4", "x"}),
                     "--nnodes 4: hosts lists only 3 hosts; add hosts or lower --nnodes");
-  CHECK_THROWS_WITH(plan({"--node-rank", "1", "x"}), Contains("--node-rank and --hostfile"));
-  CHECK_THROWS_WITH(plan({"--standalone", "x"}), Contains("--standalone and --hostfile"));
+  CHECK_THROWS_WITH(agents_for({"--node-rank", "1", "x"}), Contains("--node-rank and --hostfile"));
+  CHECK_THROWS_WITH(agents_for({"--standalone", "x"}), Contains("--standalone and --hostfile"));
 }
 
 TEST_CASE("a given master address or rendezvous endpoint is kept", "[ssh_launch]") {
-  CHECK_THAT(plan({"--master-addr", "10.0.0.1", "x"})[1].arguments,
+  CHECK_THAT(agents_for({"--master-addr", "10.0.0.1", "x"})[1].arguments,
              Catch::Matchers::VectorContains(std::string("--master-addr=10.0.0.1")));
-  const auto etcd = plan({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
+  const auto etcd = agents_for({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
   CHECK(etcd[0].arguments == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379",
                                    "--nnodes=3", "--node-rank=0", "--nproc=4", "--rdzv-token-stdin",
                                    "--", "x"});
-  CHECK(plan({"-n", "1", "x"})[0].arguments[0] == "--nproc=1");  // overrides slots=4
-  const auto report = plan({"--report", "r.json", "x"});
+  CHECK(agents_for({"-n", "1", "x"})[0].arguments[0] == "--nproc=1");  // overrides slots=4
+  const auto report = agents_for({"--report", "r.json", "x"});
   CHECK_THAT(report[0].arguments, Catch::Matchers::VectorContains(std::string("--report=r.json")));
   for (const auto& word : report[1].arguments) CHECK_FALSE(word.starts_with("--report"));
 }
 
 TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {
-  const auto agents = plan({"x"}, {{"", "localhost", std::nullopt, 1},
-                                   {"", "head", std::nullopt, 2},
-                                   {"me", "head.example", std::nullopt, 3},
-                                   {"you", "head", std::nullopt, 4}});
+  const auto agents = agents_for({"x"}, {{"", "localhost", std::nullopt, 1},
+                                         {"", "head", std::nullopt, 2},
+                                         {"me", "head.example", std::nullopt, 3},
+                                         {"you", "head", std::nullopt, 4}});
   CHECK(agents[0].local);
   CHECK(agents[1].local);
   CHECK(agents[2].local);
   CHECK_FALSE(agents[3].local);  // as another user
   CHECK(agents[3].arguments[2] == "--master-addr=head.example");
-  CHECK(plan({"x"}, {{"", "localhost", 2, 1}})[0].arguments ==
+  CHECK(agents_for({"x"}, {{"", "localhost", 2, 1}})[0].arguments ==
         Words{"--nnodes=1", "--node-rank=0", "--nproc=2", "--rdzv-token-stdin", "--", "x"});
-  CHECK(plan({"x"}, {{"", "localhost", 1, 1}, {"", "head", 1, 2}})[0].arguments[2] ==
+  CHECK(agents_for({"x"}, {{"", "localhost", 1, 1}, {"", "head", 1, 2}})[0].arguments[2] ==
         "--master-addr=127.0.0.1");
 }
 
 TEST_CASE("the dry run of a hostfile shows the command of each host", "[ssh_launch]") {
-  CHECK(ssh_launch_text(plan({"--nnodes=2", "x", "a b"})) ==
+  CHECK(ssh_launch_text(agents_for({"--nnodes=2", "x", "a b"})) ==
         "node  host   started   command\n"
         "0     a      over ssh  mgpu-run --nnodes=2 --node-rank=0 --master-addr=a "
         "--master-port=20123 --nproc=4 --rdzv-token-stdin -- x 'a b'\n"

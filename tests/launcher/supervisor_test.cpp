@@ -11,7 +11,7 @@ using Actions = std::vector<Action>;
 namespace {
 
 const ExitReport kOk;
-const ExitReport kFailed{.code = 7};
+const ExitReport kExitedWith7{.code = 7};
 const ExitReport kKilled{.signo = SIGKILL};
 const FailureAssessed kAgain{{.restart = true}};
 const FailureAssessed kNoMore{};
@@ -29,7 +29,7 @@ TEST_CASE("a job whose ranks all succeed ends with 0", "[supervisor]") {
 TEST_CASE("the first failure stops the others and sets the exit status", "[supervisor]") {
   Supervisor s(3);
   s.start();
-  CHECK(s.handle(RankExited{1, kFailed}) ==
+  CHECK(s.handle(RankExited{1, kExitedWith7}) ==
         Actions{SignalRank{0, SIGTERM}, SignalRank{2, SIGTERM}, StartGrace{}});
   CHECK(s.first_failed() == 1);
   CHECK(s.stopping());
@@ -64,7 +64,7 @@ TEST_CASE("a rank killed by a signal gives 128 plus the signal", "[supervisor]")
 TEST_CASE("a restart starts every rank with the next attempt's number", "[supervisor]") {
   Supervisor s(2);
   s.start();
-  s.handle(RankExited{0, kFailed});
+  s.handle(RankExited{0, kExitedWith7});
   s.handle(RankExited{1, kKilled});
   CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
 
@@ -95,7 +95,7 @@ TEST_CASE("a stop signal is forwarded and the job ends with 128 plus it", "[supe
         Actions{SignalRank{0, SIGINT}, SignalRank{1, SIGINT}, StartGrace{}});
 
   SECTION("however the ranks then end") {
-    s.handle(RankExited{0, kFailed});
+    s.handle(RankExited{0, kExitedWith7});
     CHECK(s.handle(RankExited{1, kOk}) == Actions{Sweep{}});
     CHECK(s.handle(TreeEmpty{}) == Actions{Finish{130}});
   }
@@ -111,7 +111,7 @@ TEST_CASE("a stop signal is forwarded and the job ends with 128 plus it", "[supe
 TEST_CASE("a stop signal while ranks are stopped for a failure", "[supervisor]") {
   Supervisor s(2);
   s.start();
-  s.handle(RankExited{0, kFailed});
+  s.handle(RankExited{0, kExitedWith7});
   CHECK(s.handle(StopRequested{SIGTERM}).empty());
   s.handle(RankExited{1, kKilled});
   s.handle(TreeEmpty{});
@@ -178,7 +178,7 @@ TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
         Actions{SignalRank{0, SIGINT}, SignalRank{1, SIGINT}, StartGrace{}});
   CHECK(s.was_stopped());
   CHECK(s.handle(RoundStopRequested{SIGTERM}).empty());
-  s.handle(RankExited{0, kFailed});
+  s.handle(RankExited{0, kExitedWith7});
   CHECK(s.first_failed() == -1);
   SECTION("and ranks that do not end are killed") {
     CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
@@ -192,7 +192,7 @@ TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
 TEST_CASE("a failure before the stop of the round is reported", "[supervisor]") {
   Supervisor s(2, true);
   s.handle(RoundStarted{0});
-  s.handle(RankExited{1, kFailed});
+  s.handle(RankExited{1, kExitedWith7});
   CHECK(s.handle(RoundStopRequested{SIGTERM}).empty());
   s.handle(RankExited{0, kKilled});
   CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});

@@ -15,7 +15,7 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-std::string write(const std::string& path, const std::string& text, mode_t mode = 0644) {
+std::string write_with_mode(const std::string& path, const std::string& text, mode_t mode = 0644) {
   std::ofstream(path) << text;
   ::chmod(path.c_str(), mode);
   return path;
@@ -25,13 +25,13 @@ std::string write(const std::string& path, const std::string& text, mode_t mode 
 
 TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
   TempDir dir;
-  const std::string python = write(dir.path("py"), "#!/bin/sh\n", 0755);
+  const std::string python = write_with_mode(dir.path("py"), "#!/bin/sh\n", 0755);
   ::setenv("PYTHON_EXEC", python.c_str(), 1);
   Options options;
   options.args = {"--lr", "1e-4"};
 
   SECTION("a .py runs python, unbuffered") {
-    options.target = write(dir.path("train.py"), "pass\n");
+    options.target = write_with_mode(dir.path("train.py"), "pass\n");
     const auto line = resolve_target(options);
     CHECK(line.argv == std::vector<std::string>{python, "-u", options.target, "--lr", "1e-4"});
     CHECK(line.python);
@@ -43,26 +43,26 @@ TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
           std::vector<std::string>{python, "-u", "-m", "pkg.train", "--lr", "1e-4"});
   }
   SECTION("an executable that is not Python runs itself") {
-    options.target = write(dir.path("prog"), "#!/bin/sh\n", 0755);
+    options.target = write_with_mode(dir.path("prog"), "#!/bin/sh\n", 0755);
     const auto line = resolve_target(options);
     CHECK(line.argv == std::vector<std::string>{options.target, "--lr", "1e-4"});
     CHECK_FALSE(line.python);
   }
   SECTION("an executable with a python shebang runs python") {
-    options.target = write(dir.path("tool"), "#!/usr/bin/env python3\n", 0755);
+    options.target = write_with_mode(dir.path("tool"), "#!/usr/bin/env python3\n", 0755);
     CHECK(resolve_target(options).python);
   }
   SECTION("torch.distributed.launch puts --local-rank before the script's own arguments") {
     options.append_local_rank = true;
-    options.target = write(dir.path("train.py"), "pass\n");
+    options.target = write_with_mode(dir.path("train.py"), "pass\n");
     CHECK(resolve_target(options).argv == std::vector<std::string>{python, "-u", options.target,
                                                                    "--local-rank=${local_rank}",
                                                                    "--lr", "1e-4"});
   }
   SECTION("a .yaml runs mgpu-train with the --set options") {
-    const std::string train = write(dir.path("mgpu-train"), "#!/bin/sh\n", 0755);
+    const std::string train = write_with_mode(dir.path("mgpu-train"), "#!/bin/sh\n", 0755);
     ::setenv("MGPU_TRAIN", train.c_str(), 1);
-    options.target = write(dir.path("t.yaml"), "task: sft\n");
+    options.target = write_with_mode(dir.path("t.yaml"), "task: sft\n");
     options.set = {"lr=1"};
     options.args.clear();
     CHECK(resolve_target(options).argv ==
@@ -85,11 +85,11 @@ TEST_CASE("a target that cannot be run is named in one line", "[target]") {
   }
   SECTION("a program without execute permission") {
     options.no_python = true;
-    options.target = write(dir.path("prog"), "x");
+    options.target = write_with_mode(dir.path("prog"), "x");
     CHECK_THROWS_WITH(resolve_target(options), Contains("permission denied; run chmod +x"));
   }
   SECTION("an empty YAML") {
-    options.target = write(dir.path("t.yaml"), "");
+    options.target = write_with_mode(dir.path("t.yaml"), "");
     CHECK_THROWS_WITH(resolve_target(options), Contains("the file is empty"));
   }
 }

@@ -20,16 +20,17 @@ using mgpu::tests::TempDir;
 
 namespace {
 
-std::string write(const TempDir& dir, const std::string& name, const std::string& text,
-                  mode_t mode = 0600) {
+std::string write_secret(const TempDir& dir, const std::string& name, const std::string& text,
+                         mode_t mode = 0600) {
   const auto path = dir.path(name);
   std::ofstream(path) << text;
   ::chmod(path.c_str(), mode);
   return path;
 }
 
-std::optional<Secret> find(const Options& options, const std::map<std::string, std::string>& env,
-                           const std::string& mounted = "/nowhere", int stdin_fd = -1) {
+std::optional<Secret> secret_from(const Options& options,
+                                  const std::map<std::string, std::string>& env,
+                                  const std::string& mounted = "/nowhere", int stdin_fd = -1) {
   return find_secret(
       options, options.scheduler,
       [&](const std::string& name) -> std::optional<std::string> {
@@ -43,19 +44,19 @@ std::optional<Secret> find(const Options& options, const std::map<std::string, s
 
 TEST_CASE("a token file contains the secret and an optional newline", "[token]") {
   TempDir dir;
-  CHECK(read_secret_file(write(dir, "a", "secret")) == "secret");
-  CHECK(read_secret_file(write(dir, "b", "secret\n")) == "secret");
-  CHECK(read_secret_file(write(dir, "c", "two words\r\n", 0400)) == "two words");
-  CHECK(read_secret_file(write(dir, "d", std::string("\0\x01\n\n", 4))) ==
+  CHECK(read_secret_file(write_secret(dir, "a", "secret")) == "secret");
+  CHECK(read_secret_file(write_secret(dir, "b", "secret\n")) == "secret");
+  CHECK(read_secret_file(write_secret(dir, "c", "two words\r\n", 0400)) == "two words");
+  CHECK(read_secret_file(write_secret(dir, "d", std::string("\0\x01\n\n", 4))) ==
         std::string("\0\x01\n", 3));
-  CHECK(read_secret_file(write(dir, "e", std::string(4096, 'x') + "\n")).size() == 4096);
+  CHECK(read_secret_file(write_secret(dir, "e", std::string(4096, 'x') + "\n")).size() == 4096);
 }
 
 TEST_CASE("a token file that other users may access is rejected", "[token]") {
   TempDir dir;
   const mode_t mode = GENERATE(0640, 0604, 0620, 0602, 0610, 0601, 0666);
   CAPTURE(mode);
-  CHECK_THROWS_WITH(read_secret_file(write(dir, "token", "secret", mode)),
+  CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "token", "secret", mode)),
                     Contains("other users can access it (mode 06") && Contains("chmod 600"));
 }
 
@@ -65,7 +66,7 @@ TEST_CASE("a token file of another user is rejected", "[token]") {
     return;
   }
   TempDir dir;
-  const auto path = write(dir, "token", "secret");
+  const auto path = write_secret(dir, "token", "secret");
   REQUIRE(::chown(path.c_str(), 65534, 65534) == 0);
   CHECK_THROWS_WITH(read_secret_file(path),
                     Contains("belongs to uid 65534, but mgpu-run runs as uid 0"));
@@ -76,11 +77,11 @@ TEST_CASE("an invalid secret is a one-line error", "[token]") {
   CHECK_THROWS_WITH(read_secret_file(dir.path("none")),
                     Contains("cannot read the token file") && Contains("none: No such file"));
   CHECK_THROWS_WITH(read_secret_file(dir.path(".")), Contains("not a regular file"));
-  CHECK_THROWS_WITH(read_secret_file(write(dir, "a", "")), Contains("the token is empty"));
-  CHECK_THROWS_WITH(read_secret_file(write(dir, "b", "\n")), Contains("the token is empty"));
-  CHECK_THROWS_WITH(read_secret_file(write(dir, "c", std::string(4097, 'x'))),
+  CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "a", "")), Contains("the token is empty"));
+  CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "b", "\n")), Contains("the token is empty"));
+  CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "c", std::string(4097, 'x'))),
                     Contains("at most 4096 bytes"));
-  CHECK_THROWS_WITH(read_secret_file(write(dir, "d", std::string(10'000'000, 'x'))),
+  CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "d", std::string(10'000'000, 'x'))),
                     Contains("at most 4096 bytes"));
   const auto pipe = dir.path("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -91,41 +92,43 @@ TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token
   namespace fs = std::filesystem;
   TempDir dir;
   fs::create_directory(dir.path("..2026_11_21"));
-  write(dir, "..2026_11_21/token", "mounted", 0400);
+  write_secret(dir, "..2026_11_21/token", "mounted", 0400);
   fs::create_directory_symlink("..2026_11_21", dir.path("..data"));
   fs::create_symlink("..data/token", dir.path("token"));
   Options options;
-  CHECK_FALSE(find(options, {}, dir.path("token")));
+  CHECK_FALSE(secret_from(options, {}, dir.path("token")));
   options.scheduler.kind = SchedulerJob::Kind::kubernetes;
-  const auto secret = find(options, {}, dir.path("token"));
+  const auto secret = secret_from(options, {}, dir.path("token"));
   REQUIRE(secret);
   CHECK(secret->bytes == "mounted");
   CHECK(secret->from == dir.path("token"));
-  CHECK_FALSE(find(options, {}, dir.path("none")));
+  CHECK_FALSE(secret_from(options, {}, dir.path("none")));
   ::chmod(dir.path("token").c_str(), 0444);  // much like a mount without defaultMode
-  CHECK_THROWS_WITH(find(options, {}, dir.path("token")), Contains("defaultMode: 0400"));
+  CHECK_THROWS_WITH(secret_from(options, {}, dir.path("token")), Contains("defaultMode: 0400"));
 }
 
 TEST_CASE("the file takes precedence over the variable, and stdin over both", "[token]") {
   TempDir dir;
   Options options;
-  CHECK_FALSE(find(options, {}));
-  CHECK_FALSE(find(options, {{"MGPU_RDZV_TOKEN", ""}}));
-  CHECK(find(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "variable");
-  CHECK_THROWS_WITH(find(options, {{"MGPU_RDZV_TOKEN", "\n"}}),
+  CHECK_FALSE(secret_from(options, {}));
+  CHECK_FALSE(secret_from(options, {{"MGPU_RDZV_TOKEN", ""}}));
+  CHECK(secret_from(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "variable");
+  CHECK_THROWS_WITH(secret_from(options, {{"MGPU_RDZV_TOKEN", "\n"}}),
                     Contains("MGPU_RDZV_TOKEN: the token is empty"));
-  options.rdzv_token_file = write(dir, "token", "file");
-  CHECK(find(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "file");
+  options.rdzv_token_file = write_secret(dir, "token", "file");
+  CHECK(secret_from(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "file");
 
   options.rdzv_token_stdin = true;
-  const UniqueFd in(::open(write(dir, "stdin", "line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
-  CHECK(find(options, {}, "", in.get())->bytes == "line");
+  const UniqueFd in(::open(write_secret(dir, "stdin", "line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK(secret_from(options, {}, "", in.get())->bytes == "line");
   char rest[8] = {};
   CHECK(::read(in.get(), rest, sizeof rest) == 4);  // later bytes are left for other readers
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  CHECK_THROWS_WITH(find(options, {}, "", nothing.get()), Contains("stdin: the token is empty"));
+  CHECK_THROWS_WITH(secret_from(options, {}, "", nothing.get()),
+                    Contains("stdin: the token is empty"));
   const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  CHECK_THROWS_WITH(find(options, {}, "", zeros.get()), Contains("stdin: the token is too long"));
+  CHECK_THROWS_WITH(secret_from(options, {}, "", zeros.get()),
+                    Contains("stdin: the token is too long"));
 }
 
 TEST_CASE("every new secret is different", "[token]") {

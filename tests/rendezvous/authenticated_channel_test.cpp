@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "rendezvous/auth.hpp"
+#include "tests/rendezvous/connections_support.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::rendezvous;
 using Catch::Matchers::Contains;
+using mgpu::tests::kPreamble;
 using Received = std::vector<AuthenticatedChannel::Received>;
 
 namespace {
@@ -46,13 +48,11 @@ std::string text_of(const AuthenticatedChannel::Received& received) {
   return std::get<Notice>(std::get<Message>(received)).text;
 }
 
-std::string framed(const Message& message) {
+std::string frame_of(const Message& message) {
   std::string out;
   put_frame(out, encode(message));
   return out;
 }
-
-const std::string kPreamble = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion);
 
 // The message after the preamble in a channel's output.
 template <class Kind>
@@ -145,10 +145,11 @@ TEST_CASE("an agent that sends a wrong proof is rejected with a reason", "[chann
   const std::string job = "job";
   LeaderChannel leader(credentials, job);
   Received received;
-  leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, '0')}), received);
+  leader.receive(kPreamble + frame_of(Hello{.job = "job", .nonce = std::string(64, '0')}),
+                 received);
   const auto challenge = decoded<Challenge>(leader.output());
   const auto guess = GENERATE_COPY(std::string(), std::string(64, '0'), challenge.proof);
-  CHECK_THROWS_AS(leader.receive(framed(Proof{guess}), received), ProtocolError);
+  CHECK_THROWS_AS(leader.receive(frame_of(Proof{guess}), received), ProtocolError);
   CHECK_FALSE(leader.is_open());
   CHECK_THAT(decoded<Refusal>(leader.output(), 1).why,
              Contains("the token differs from this job's"));
@@ -219,9 +220,10 @@ TEST_CASE("a recorded connection cannot be replayed to a leader", "[channel]") {
   }
   SECTION("nor can a leader's challenge be returned to it as a proof") {
     LeaderChannel other(sides.leaders, sides.job);
-    other.receive(kPreamble + framed(Hello{.job = "job", .nonce = std::string(64, 'a')}), received);
+    other.receive(kPreamble + frame_of(Hello{.job = "job", .nonce = std::string(64, 'a')}),
+                  received);
     const auto challenge = decoded<Challenge>(other.output());
-    CHECK_THROWS_AS(other.receive(framed(Proof{challenge.proof}), received), ProtocolError);
+    CHECK_THROWS_AS(other.receive(frame_of(Proof{challenge.proof}), received), ProtocolError);
   }
 }
 
@@ -320,17 +322,17 @@ TEST_CASE("missing, swapped, repeated or reflected frames are detected", "[chann
 TEST_CASE("a handshake happens once, in a fixed order", "[channel]") {
   Sides sides;
   Received received;
-  const auto hello = framed(Hello{.job = "job", .nonce = std::string(64, '0')});
+  const auto hello = frame_of(Hello{.job = "job", .nonce = std::string(64, '0')});
   SECTION("a second hello") {
     CHECK_THROWS_WITH(sides.leader.receive(kPreamble + hello + hello, received),
                       "a handshake message out of order");
   }
   SECTION("a proof before the hello") {
-    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + framed(Proof{""}), received),
+    CHECK_THROWS_WITH(sides.leader.receive(kPreamble + frame_of(Proof{""}), received),
                       "a handshake message out of order");
   }
   SECTION("another message before its end") {
-    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + framed(Join{}), received),
+    CHECK_THROWS_AS(sides.leader.receive(kPreamble + hello + frame_of(Join{}), received),
                     ProtocolError);
     CHECK(received.empty());
   }
@@ -338,7 +340,7 @@ TEST_CASE("a handshake happens once, in a fixed order", "[channel]") {
     const std::string nonce =
         GENERATE(std::string(), std::string(62, '0'), std::string(66, '0'), std::string(64, 'x'));
     CHECK_THROWS_WITH(
-        sides.leader.receive(kPreamble + framed(Hello{.job = "job", .nonce = nonce}), received),
+        sides.leader.receive(kPreamble + frame_of(Hello{.job = "job", .nonce = nonce}), received),
         "a handshake message with an invalid nonce");
   }
   SECTION("a hello to the agent") {

@@ -12,7 +12,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Contract read(const Variables& variables) {
+Contract contract_from(const Variables& variables) {
   return Contract::from_environment([&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
@@ -52,7 +52,7 @@ TEST_CASE("a worker reads what a launcher set", "[contract]") {
   const auto contract = some_contract();
   const auto variables = variables_of(contract);
   CHECK(variables.size() == 17);
-  CHECK(read(variables) == contract);
+  CHECK(contract_from(variables) == contract);
   CHECK(variables.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
   CHECK(variables.at("GROUP_WORLD_SIZE") == "2");
   CHECK(variables.at("TORCHELASTIC_ERROR_FILE") == "/logs/5/error.json");
@@ -63,7 +63,7 @@ TEST_CASE("a worker requires only the six variables that it needs to join", "[co
   const Variables least = {{"RANK", "3"},        {"LOCAL_RANK", "1"},
                            {"WORLD_SIZE", "4"},  {"LOCAL_WORLD_SIZE", "2"},
                            {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
-  const auto contract = read(least);
+  const auto contract = contract_from(least);
   CHECK(contract.rank == 3);
   CHECK(contract.role_rank == 3);
   CHECK(contract.role_world_size == 4);
@@ -75,10 +75,10 @@ TEST_CASE("a worker requires only the six variables that it needs to join", "[co
     CAPTURE(name);
     auto fewer = least;
     fewer.erase(name);
-    CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set although ") &&
-                                       Contains(" is; start this program with mgpu-run"));
+    CHECK_THROWS_WITH(contract_from(fewer), Contains(name + " is not set although ") &&
+                                                Contains(" is; start this program with mgpu-run"));
     fewer[name] = "";
-    CHECK_THROWS_WITH(read(fewer), Contains(name + " is not set"));
+    CHECK_THROWS_WITH(contract_from(fewer), Contains(name + " is not set"));
   }
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("an invalid variable is named with its valid values", "[contract]") {
   }));
   auto variables = variables_of(some_contract());
   variables[name] = value;
-  CHECK_THROWS_WITH(read(variables), message);
+  CHECK_THROWS_WITH(contract_from(variables), message);
 }
 
 TEST_CASE("an incomplete set of variables counts as present, and the missing one is named",
@@ -122,8 +122,8 @@ TEST_CASE("an incomplete set of variables counts as present, and the missing one
   CHECK(is_present({{"RANK", "0"}}));
   CHECK(is_present({{"LOCAL_RANK", "0"}}));
   CHECK(is_present({{"WORLD_SIZE", "4"}}));
-  CHECK_THROWS_WITH(read({{"WORLD_SIZE", "4"}}),
+  CHECK_THROWS_WITH(contract_from({{"WORLD_SIZE", "4"}}),
                     "RANK is not set although WORLD_SIZE=4 is; start this program with mgpu-run");
-  CHECK_THROWS_WITH(read({{"RANK", "0"}, {"LOCAL_RANK", "0"}}),
+  CHECK_THROWS_WITH(contract_from({{"RANK", "0"}, {"LOCAL_RANK", "0"}}),
                     "WORLD_SIZE is not set although RANK=0 is; start this program with mgpu-run");
 }

@@ -25,7 +25,7 @@ Read read_in_pieces(std::string_view bytes, std::size_t size, bool end) {
   return {parser.status(), parser.take_body(), parser.done()};
 }
 
-Read read(std::string_view bytes, bool end = false) {
+Read response_in(std::string_view bytes, bool end = false) {
   const auto whole = read_in_pieces(bytes, bytes.size() + 1, end);
   for (const std::size_t size : {1, 2, 3, 7}) CHECK(read_in_pieces(bytes, size, end) == whole);
   return whole;
@@ -35,15 +35,17 @@ Read read(std::string_view bytes, bool end = false) {
 
 TEST_CASE("an HTTP response is parsed however it is cut", "[etcd]") {
   const Read good{200, "hello", true};
-  CHECK(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") == good);
-  CHECK(read("HTTP/1.1 200\ncontent-LENGTH:5 \n\nhellomore") == good);
-  CHECK(read("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") ==
+  CHECK(response_in("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") == good);
+  CHECK(response_in("HTTP/1.1 200\ncontent-LENGTH:5 \n\nhellomore") == good);
+  CHECK(response_in(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") ==
         good);
-  CHECK(read("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n"
-             "Grpc-Trailer: x\r\n\r\n") == good);
-  CHECK(read("HTTP/1.0 200 OK\r\n\r\nhello", true) == good);
-  CHECK(read("HTTP/1.1 204 No Content\r\n\r\n") == Read{204, "", true});
-  CHECK(read("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == Read{404, "", true});
+  CHECK(response_in(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n"
+            "Grpc-Trailer: x\r\n\r\n") == good);
+  CHECK(response_in("HTTP/1.0 200 OK\r\n\r\nhello", true) == good);
+  CHECK(response_in("HTTP/1.1 204 No Content\r\n\r\n") == Read{204, "", true});
+  CHECK(response_in("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == Read{404, "", true});
 }
 
 TEST_CASE("chunks are available before the response ends", "[etcd]") {

@@ -9,7 +9,7 @@ using namespace mgpu::rendezvous::store;
 
 namespace {
 
-bool wait(Memory& memory, ClientId client, std::vector<std::string_view> keys) {
+bool wait_for(Memory& memory, ClientId client, std::vector<std::string_view> keys) {
   return memory.wait(client, keys);
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("COMPARE_SET behaves as in c10d", "[store][memory]") {
     CHECK(value(memory, "k") == "other");
   }
   SECTION("only storing releases waiting clients") {
-    CHECK_FALSE(wait(memory, 1, {"k"}));
+    CHECK_FALSE(wait_for(memory, 1, {"k"}));
     CHECK(memory.compare_set("k", "old", "new").released.empty());
     CHECK(memory.compare_set("k", "", "new").released == Released{1});
   }
@@ -72,7 +72,7 @@ TEST_CASE("ADD counts in decimal and rejects values that are not numbers", "[sto
 
 TEST_CASE("APPEND creates or extends a value", "[store][memory]") {
   Memory memory;
-  CHECK_FALSE(wait(memory, 1, {"k"}));
+  CHECK_FALSE(wait_for(memory, 1, {"k"}));
   CHECK(memory.append("k", "one") == Released{1});
   CHECK(memory.append("k", "two").empty());
   CHECK(value(memory, "k") == "onetwo");
@@ -82,9 +82,9 @@ TEST_CASE("APPEND creates or extends a value", "[store][memory]") {
 TEST_CASE("a WAIT ends when the last of its keys exists", "[store][memory]") {
   Memory memory;
   CHECK(memory.set("here", "").empty());
-  CHECK(wait(memory, 1, {"here"}));
-  CHECK(wait(memory, 1, {}));
-  CHECK_FALSE(wait(memory, 1, {"here", "a", "b"}));
+  CHECK(wait_for(memory, 1, {"here"}));
+  CHECK(wait_for(memory, 1, {}));
+  CHECK_FALSE(wait_for(memory, 1, {"here", "a", "b"}));
   CHECK(memory.set("a", "").empty());
   CHECK(memory.set("a", "again").empty());
 
@@ -117,17 +117,17 @@ TEST_CASE("a WAIT ends when the last of its keys exists", "[store][memory]") {
     CHECK(memory.set("b", "").empty());
   }
   SECTION("a new WAIT replaces the old one") {
-    CHECK_FALSE(wait(memory, 1, {"c"}));
+    CHECK_FALSE(wait_for(memory, 1, {"c"}));
     CHECK(memory.set("b", "").empty());
     CHECK(memory.set("c", "") == Released{1});
   }
   SECTION("a key named twice counts once") {
-    CHECK_FALSE(wait(memory, 1, {"d", "d"}));
+    CHECK_FALSE(wait_for(memory, 1, {"d", "d"}));
     CHECK(memory.set("d", "") == Released{1});
   }
   SECTION("all waiting clients are released in order of arrival") {
-    CHECK_FALSE(wait(memory, 3, {"b"}));
-    CHECK_FALSE(wait(memory, 2, {"b"}));
+    CHECK_FALSE(wait_for(memory, 3, {"b"}));
+    CHECK_FALSE(wait_for(memory, 2, {"b"}));
     CHECK(memory.set("b", "") == Released{1, 3, 2});
   }
 }
@@ -135,9 +135,9 @@ TEST_CASE("a WAIT ends when the last of its keys exists", "[store][memory]") {
 TEST_CASE("a queue returns values in order and releases one client per push", "[store][memory]") {
   Memory memory;
   CHECK_FALSE(memory.pop("q"));
-  CHECK_FALSE(wait(memory, 1, {"q"}));
-  CHECK_FALSE(wait(memory, 2, {"q", "other"}));
-  CHECK_FALSE(wait(memory, 3, {"q"}));
+  CHECK_FALSE(wait_for(memory, 1, {"q"}));
+  CHECK_FALSE(wait_for(memory, 2, {"q", "other"}));
+  CHECK_FALSE(wait_for(memory, 3, {"q"}));
 
   CHECK(memory.push("q", "first") == Released{1});
   CHECK(memory.push("q", "second") ==
@@ -198,7 +198,7 @@ TEST_CASE("the store reports its size", "[store][memory]") {
   CHECK_FALSE(memory.remove("key"));
   CHECK(memory.bytes() == 4);
 
-  CHECK_FALSE(wait(memory, 1, {"never"}));
+  CHECK_FALSE(wait_for(memory, 1, {"never"}));
   memory.clear();
   CHECK(memory.keys() == 0);
   CHECK(memory.bytes() == 0);

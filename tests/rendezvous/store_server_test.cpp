@@ -28,8 +28,6 @@ namespace request = mgpu::tests::request;
 
 namespace {
 
-const std::string kStop(1, static_cast<char>(kStopWaiting));
-
 bool readable(int fd, std::chrono::milliseconds limit = 0ms) {
   pollfd wanted{fd, POLLIN, 0};
   return ::poll(&wanted, 1, static_cast<int>(limit.count())) > 0;
@@ -211,8 +209,8 @@ TEST_CASE("a client that dies while it waits has no effect on others", "[store][
   Peer second(server);
   REQUIRE(completes_handshake(server, second));
   second.send(request::barrier("/b", 3));
-  CHECK(answers(server, living, request::barrier("/b", 3), kStop));
-  CHECK(serve_until(server, [&] { return second.received().ends_with(kStop); }));
+  CHECK(answers(server, living, request::barrier("/b", 3), request::kStop));
+  CHECK(serve_until(server, [&] { return second.received().ends_with(request::kStop); }));
 }
 
 TEST_CASE("nothing is read from a client that does not read its replies", "[store][server]") {

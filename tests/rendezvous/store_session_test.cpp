@@ -9,11 +9,9 @@
 
 using namespace mgpu::rendezvous::store;
 namespace request = mgpu::tests::request;
-using enum Opcode;
 
 namespace {
 
-const std::string kStop(1, static_cast<char>(kStopWaiting));
 const std::string kCanceled(1, static_cast<char>(kWaitCanceled));
 
 std::string i64(std::int64_t n) {
@@ -21,7 +19,7 @@ std::string i64(std::int64_t n) {
 }
 
 // A store with clients but without sockets. `replies_to` has the replies to each client.
-struct Harness {
+struct SessionHarness {
   Memory memory;
   std::map<ClientId, Session> sessions;
   std::map<ClientId, std::string> replies_to;
@@ -36,7 +34,7 @@ struct Harness {
     SessionOutput output;
     const bool good = session(client).receive(bytes, memory, output);
     replies_to[client] += output.replies;
-    for (const ClientId other : output.released) replies_to[other] += kStop;
+    for (const ClientId other : output.released) replies_to[other] += request::kStop;
     return good;
   }
 
@@ -51,44 +49,46 @@ struct Harness {
 }  // namespace
 
 TEST_CASE("each operation replies like c10d's server", "[store][session]") {
-  Harness harness;
+  SessionHarness harness;
   CHECK(harness.ask(1, request::ping(0xABCD)) == request::number<std::uint32_t>(0xABCD));
   CHECK(harness.ask(1, request::get("/k")) == request::string(""));
   CHECK(harness.ask(1, request::set("/k", "v")).empty());
   CHECK(harness.ask(1, request::get("/k")) == request::string("v"));
-  CHECK(harness.ask(1, request::of_pair(append, "/k", "w")).empty());
+  CHECK(harness.ask(1, request::of_pair(Opcode::append, "/k", "w")).empty());
   CHECK(harness.ask(1, request::compare_set("/k", "vw", "x")) == request::string("x"));
   CHECK(harness.ask(1, request::add("/n", 3)) == i64(3));
-  CHECK(harness.ask(1, request::of_keys(check, {"/k", "/n"})) == std::string(1, kReady));
-  CHECK(harness.ask(1, request::of_keys(check, {"/k", "/no"})) == std::string(1, kNotReady));
-  CHECK(harness.ask(1, request::wait({"/k", "/n"})) == kStop);
+  CHECK(harness.ask(1, request::of_keys(Opcode::check, {"/k", "/n"})) == std::string(1, kReady));
+  CHECK(harness.ask(1, request::of_keys(Opcode::check, {"/k", "/no"})) ==
+        std::string(1, kNotReady));
+  CHECK(harness.ask(1, request::wait({"/k", "/n"})) == request::kStop);
   CHECK(harness.ask(1, request::multi_set({{"/a", "1"}, {"/b", ""}})).empty());
-  CHECK(harness.ask(1, request::of_keys(multi_get, {"/b", "/a", "/no"})) ==
+  CHECK(harness.ask(1, request::of_keys(Opcode::multi_get, {"/b", "/a", "/no"})) ==
         request::string("") + request::string("1") + request::string(""));
-  CHECK(harness.ask(1, request::of_keys(multi_get, {})).empty());
-  CHECK(harness.ask(1, request::opcode(num_keys)) == i64(4));
-  CHECK(harness.ask(1, request::of_key(delete_key, "/a")) == i64(1));
-  CHECK(harness.ask(1, request::of_key(delete_key, "/a")) == i64(0));
-  CHECK(harness.ask(1, request::of_pair(queue_push, "/q", "one")).empty());
-  CHECK(harness.ask(1, request::of_key(queue_length, "/q")) == i64(1));
-  CHECK(harness.ask(1, request::of_key(queue_pop, "/q")) == i64(1) + request::string("one"));
-  CHECK(harness.ask(1, request::of_key(queue_pop, "/q")) == i64(0));
-  CHECK(harness.ask(1, request::barrier("/bar", 1)) == kStop);
-  CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
+  CHECK(harness.ask(1, request::of_keys(Opcode::multi_get, {})).empty());
+  CHECK(harness.ask(1, request::opcode(Opcode::num_keys)) == i64(4));
+  CHECK(harness.ask(1, request::of_key(Opcode::delete_key, "/a")) == i64(1));
+  CHECK(harness.ask(1, request::of_key(Opcode::delete_key, "/a")) == i64(0));
+  CHECK(harness.ask(1, request::of_pair(Opcode::queue_push, "/q", "one")).empty());
+  CHECK(harness.ask(1, request::of_key(Opcode::queue_length, "/q")) == i64(1));
+  CHECK(harness.ask(1, request::of_key(Opcode::queue_pop, "/q")) ==
+        i64(1) + request::string("one"));
+  CHECK(harness.ask(1, request::of_key(Opcode::queue_pop, "/q")) == i64(0));
+  CHECK(harness.ask(1, request::barrier("/bar", 1)) == request::kStop);
+  CHECK(harness.ask(1, request::opcode(Opcode::cancel_wait)) == kCanceled);
 }
 
 TEST_CASE("LIST_KEYS returns the number of keys and every key", "[store][session]") {
-  Harness harness;
-  CHECK(harness.ask(1, request::opcode(list_keys)) == i64(0));
+  SessionHarness harness;
+  CHECK(harness.ask(1, request::opcode(Opcode::list_keys)) == i64(0));
   harness.ask(1, request::set("/one", "") + request::set("init/", ""));
-  const auto listed = harness.ask(1, request::opcode(list_keys));
+  const auto listed = harness.ask(1, request::opcode(Opcode::list_keys));
   const auto one = request::string("/one");
   const auto init = request::string("init/");
   CHECK((listed == i64(2) + one + init || listed == i64(2) + init + one));
 }
 
 TEST_CASE("replies to a client are in the order of its requests", "[store][session]") {
-  Harness harness;
+  SessionHarness harness;
   SECTION("many requests at once") {
     CHECK(harness.ask(1, request::set("/k", "1") + request::get("/k") + request::add("/k", 1) +
                              request::get("/k")) ==
@@ -96,46 +96,46 @@ TEST_CASE("replies to a client are in the order of its requests", "[store][sessi
   }
   SECTION("also if a request ends the client's own wait") {
     CHECK(harness.ask(1, request::wait({"/k"}) + request::set("/k", "v") + request::get("/k")) ==
-          kStop + request::string("v"));
+          request::kStop + request::string("v"));
   }
 }
 
 TEST_CASE("a waiting client is released when another creates the key", "[store][session]") {
-  Harness harness;
+  SessionHarness harness;
   CHECK(harness.ask(1, request::wait({"/a", "/b"})).empty());
   CHECK(harness.ask(2, request::set("/a", "")).empty());
   CHECK(harness.replies_to[1].empty());
   CHECK(harness.ask(2, request::set("/b", "")).empty());
-  CHECK(harness.replies_to[1] == kStop);
+  CHECK(harness.replies_to[1] == request::kStop);
 
   SECTION("unless it has canceled the wait") {
     CHECK(harness.ask(1, request::wait({"/c"})).empty());
-    CHECK(harness.ask(1, request::opcode(cancel_wait)) == kCanceled);
+    CHECK(harness.ask(1, request::opcode(Opcode::cancel_wait)) == kCanceled);
     harness.ask(2, request::set("/c", ""));
     CHECK(harness.replies_to[1] == kCanceled);
   }
   SECTION("a barrier releases all") {
     CHECK(harness.ask(1, request::barrier("/bar", 3)).empty());
     CHECK(harness.ask(2, request::barrier("/bar", 3)).empty());
-    CHECK(harness.ask(3, request::barrier("/bar", 3)) == kStop);
-    CHECK(harness.replies_to[1] == kStop);
-    CHECK(harness.replies_to[2] == kStop);
+    CHECK(harness.ask(3, request::barrier("/bar", 3)) == request::kStop);
+    CHECK(harness.replies_to[1] == request::kStop);
+    CHECK(harness.replies_to[2] == request::kStop);
   }
 }
 
 TEST_CASE("ADD on a value that is not a number closes that client only", "[store][session]") {
-  Harness harness;
+  SessionHarness harness;
   harness.ask(1, request::set("/w", "word") + request::wait({"/later"}));
   const auto bad = GENERATE(request::add("/w", 1), request::barrier("/w", 2));
   CHECK_FALSE(harness.send(2, request::set("/later", "") + request::get("/w") + bad));
   CHECK(harness.replies_to[2] == request::string("word"));  // earlier requests were answered
-  CHECK(harness.replies_to[1] == kStop);
+  CHECK(harness.replies_to[1] == request::kStop);
   CHECK(harness.ask(1, request::get("/w")) == request::string("word"));
 }
 
 TEST_CASE("processing stops when the output is full, and continues from there",
           "[store][session]") {
-  Harness harness;
+  SessionHarness harness;
   constexpr std::size_t kLarge = 100 << 10;
   const std::string value(kLarge, 'x');
   harness.ask(1, request::set("/large", value));
@@ -170,13 +170,14 @@ TEST_CASE("processing stops when the output is full, and continues from there",
       keys += request::string(i % 2 ? "/large" : "/none");
       expected += i % 2 ? reply : request::string("");
     }
-    const auto request = request::opcode(multi_get) + request::number<std::uint64_t>(50) + keys;
+    const auto request =
+        request::opcode(Opcode::multi_get) + request::number<std::uint64_t>(50) + keys;
     CHECK(all_turns(request + request::ping(9)) == expected + request::number<std::uint32_t>(9));
   }
 }
 
 TEST_CASE("a large value that arrives in pieces is stored", "[store][session]") {
-  Harness harness;
+  SessionHarness harness;
   std::string value(kMaxValueBytes, 'a');
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(i / 1000);
   const auto bytes = request::set("/big", value) + request::get("/small");

@@ -14,6 +14,9 @@ namespace mgpu::tests::request {
 namespace store = mgpu::rendezvous::store;
 using store::Opcode;
 
+// The reply that ends a wait.
+inline const std::string kStop(1, static_cast<char>(store::kStopWaiting));
+
 inline std::string opcode(Opcode code) {
   return std::string(1, static_cast<char>(code));
 }

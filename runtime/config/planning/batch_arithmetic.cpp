@@ -34,10 +34,6 @@ std::vector<std::int64_t> divisors_near(std::int64_t number, std::int64_t wanted
   return found;
 }
 
-[[noreturn]] void refuse(std::string what) {
-  throw RecipeError({std::move(what)});
-}
-
 // Changes that make `global` reachable exactly.
 std::string alternatives(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
   std::string text;
@@ -64,23 +60,25 @@ BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks) {
   const auto per_device = config.per_device_train_batch_size;
   const auto accumulation = config.gradient_accumulation_steps;
   const auto global = config.global_batch_size;
-  if (ranks < 1 || ranks > 1'000'000) refuse(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
+  if (ranks < 1 || ranks > 1'000'000)
+    throw_recipe_error(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
   if (per_device < 1 || accumulation < 1 || per_device > kMost / ranks ||
       accumulation > kMost / (per_device * ranks))
-    refuse(
+    throw_recipe_error(
         fmt::format("a step of {} per device x {} ranks x {} accumulation is out of range: 1 to {} "
                     "sequences",
                     per_device, ranks, accumulation, kMost));
   if (global == 0) return {per_device, ranks, accumulation};
   const auto unit = per_device * ranks;
   if (config.gradient_accumulation_given && unit * accumulation != global)
-    refuse(fmt::format(
+    throw_recipe_error(fmt::format(
         "global_batch_size {} is not {} per device x {} ranks x {} accumulation = {}; leave out "
         "gradient_accumulation_steps or one of the others",
         global, per_device, ranks, accumulation, unit * accumulation));
   if (global % unit != 0)
-    refuse(fmt::format("global_batch_size {} is not a multiple of {} per device x {} ranks = {}{}",
-                       global, per_device, ranks, unit, alternatives(global, per_device, ranks)));
+    throw_recipe_error(
+        fmt::format("global_batch_size {} is not a multiple of {} per device x {} ranks = {}{}",
+                    global, per_device, ranks, unit, alternatives(global, per_device, ranks)));
   return {per_device, ranks, global / unit};
 }
 
@@ -95,7 +93,7 @@ void check_ranks(const TrainConfig& config, std::int64_t ranks) {
   if (config.task == Task::grpo) plan_roles(config, ranks);
   const auto weights = static_cast<std::int64_t>(config.gpu_weights.size());
   if (config.batch_sharding == Sharding::weighted && weights != ranks)
-    refuse(fmt::format(
+    throw_recipe_error(fmt::format(
         "batch_sharding: weighted requires one number in gpu_weights per rank: {} ranks, {} "
         "weights",
         ranks, weights));

@@ -16,10 +16,6 @@ namespace {
 constexpr std::int64_t kMost = 1'000'000'000;  // completions of a step or a generation
 constexpr std::int64_t kListed = 4;
 
-[[noreturn]] void refuse(std::string what) {
-  throw RecipeError({std::move(what)});
-}
-
 // Multiples of `unit` around `wanted`, beginning with the nearest below.
 std::vector<std::int64_t> multiples_near(std::int64_t unit, std::int64_t wanted) {
   std::vector<std::int64_t> found;
@@ -57,8 +53,8 @@ struct Given {
 
 std::int64_t checked(std::int64_t count, std::int64_t times, const char* what) {
   if (count > kMost / times)
-    refuse(fmt::format("{} of {} x {} completions is above the limit of {}", what, count, times,
-                       kMost));
+    throw_recipe_error(fmt::format("{} of {} x {} completions is above the limit of {}", what,
+                                   count, times, kMost));
   return count * times;
 }
 
@@ -72,7 +68,7 @@ std::optional<std::int64_t> given_step(const TrainConfig& config, const Given& g
   }
   const auto fewest = (global + unit - 1) / unit;
   if (given.accumulation && *given.accumulation != fewest)
-    refuse(
+    throw_recipe_error(
         fmt::format("global_batch_size {} needs {} micro-batches of {} completions, not "
                     "gradient_accumulation_steps {}; leave one of the two out",
                     global, fewest, unit, *given.accumulation));
@@ -94,12 +90,12 @@ void one_step_each(const TrainConfig& config, GenerationSizes& sizes, std::int64
   } else if (*step % group == 0) {
     sizes.step = *step;
   } else if (config.global_batch_size > 0) {
-    refuse(fmt::format(
+    throw_recipe_error(fmt::format(
         "global_batch_size {} is not a multiple of num_generations {}; possible "
         "global_batch_size: {}{}",
         *step, group, fmt::join(multiples_near(group, *step), ", "), or_groups(*step, group)));
   } else {
-    refuse(fmt::format(
+    throw_recipe_error(fmt::format(
         "{} per device x {} ranks x {} accumulation = {} completions are not whole groups of "
         "num_generations {}; possible gradient_accumulation_steps: {}{}; or leave "
         "gradient_accumulation_steps out",
@@ -112,7 +108,7 @@ void one_step_each(const TrainConfig& config, GenerationSizes& sizes, std::int64
 void by_generation_size(GenerationSizes& sizes, std::int64_t size, std::int64_t unit,
                         std::optional<std::int64_t> step) {
   if (size % sizes.group != 0)
-    refuse(
+    throw_recipe_error(
         fmt::format("generation_batch_size {} is not a multiple of num_generations {}; possible "
                     "generation_batch_size: {}{}",
                     size, sizes.group, fmt::join(multiples_near(sizes.group, size), ", "),
@@ -131,7 +127,7 @@ void by_steps(GenerationSizes& sizes, std::int64_t steps, std::int64_t unit,
   sizes.step = step.value_or(unit);
   const auto micro_batches = (sizes.step + unit - 1) / unit;
   if (sizes.step % micro_batches != 0)
-    refuse(
+    throw_recipe_error(
         fmt::format("a step of {} completions cannot be divided into {} equal micro-batches, so "
                     "steps_per_generation is undefined; set generation_batch_size instead",
                     sizes.step, micro_batches));
@@ -139,7 +135,7 @@ void by_steps(GenerationSizes& sizes, std::int64_t steps, std::int64_t unit,
   sizes.generation = checked(slice, steps, "a generation");
   const auto whole = sizes.group / std::gcd(slice, sizes.group);
   if (steps % whole != 0)
-    refuse(fmt::format(
+    throw_recipe_error(fmt::format(
         "steps_per_generation {} x {} completions = {} are not whole groups of num_generations {}; "
         "possible steps_per_generation: {}{}",
         steps, slice, sizes.generation, sizes.group, fmt::join(multiples_near(whole, steps), ", "),
@@ -154,7 +150,8 @@ std::int64_t GenerationSizes::accumulation() const {
 }
 
 GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
-  if (ranks < 1 || ranks > 1'000'000) refuse(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
+  if (ranks < 1 || ranks > 1'000'000)
+    throw_recipe_error(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
   const GrpoValues values(config);
   GenerationSizes sizes;
   sizes.per_device = config.per_device_train_batch_size;
@@ -162,14 +159,14 @@ GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
   sizes.group = values.whole("num_generations").value();
   sizes.iterations = values.whole("num_iterations").value();
   if (sizes.group < 2)
-    refuse(fmt::format("num_generations: need at least 2 completions per prompt, not {}",
-                       sizes.group));
+    throw_recipe_error(fmt::format(
+        "num_generations: need at least 2 completions per prompt, not {}", sizes.group));
   Given given{.accumulation = {},
               .generation = values.whole("generation_batch_size"),
               .per_generation = values.whole("steps_per_generation")};
   if (config.gradient_accumulation_given) given.accumulation = config.gradient_accumulation_steps;
   if (given.generation && given.per_generation)
-    refuse("generation_batch_size and steps_per_generation mean the same; keep one");
+    throw_recipe_error("generation_batch_size and steps_per_generation mean the same; keep one");
   const auto unit = checked(sizes.per_device, ranks, "a micro-batch");
   const auto step = given_step(config, given, unit);
   if (given.generation)

@@ -9,12 +9,10 @@ namespace {
 
 using enum MemoryPart;
 
-constexpr double kHeadRows = 4096;              // rows of logits that exist at a time
-constexpr double kBucket = 25.0 * (1 << 20);    // elements, if no key sets them
-constexpr double kContext = 512.0 * (1 << 20);  // CUDA's context and its libraries' workspaces
-constexpr double kNccl = 512.0 * (1 << 20);     // NCCL's channels, with more than one rank
-constexpr double kBlock4 = 64;                  // weights that share a scale in 4 bits
-constexpr double kNested = 256;                 // scales that share a scale
+constexpr double kBucket = 25.0 * (1 << 20);  // elements, if no key sets them
+constexpr double kNccl = 512.0 * (1 << 20);   // NCCL's channels, with more than one rank
+constexpr double kBlock4 = 64;                // weights that share a scale in 4 bits
+constexpr double kNested = 256;               // scales that share a scale
 
 // The variables of the formulas, for one rank.
 struct Shape {
@@ -77,7 +75,7 @@ double layer_work(const Shape& s) {
 // During the backward pass of the head: the logits of a chunk, which become their gradient in
 // place, and the last hidden states with their gradient.
 double head_work(const Shape& s) {
-  return std::min(s.T, kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
+  return std::min<double>(s.T, kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
 }
 
 struct Formula {
@@ -124,7 +122,7 @@ constexpr Formula kFormulas[] = {
      [](const Shape& s) { return s.R > 1 && s.zero >= 1 ? std::min(s.gather, s.t) * s.w : 0; }},
     {communication, "two gathered layers and the embedding", "(2 B + E) w",
      [](const Shape& s) { return s.R > 1 && s.zero == 3 ? (2 * s.B + s.E) * s.w : 0; }},
-    {outside, "CUDA", "512 MiB", [](const Shape&) { return kContext; }},
+    {outside, "CUDA", "512 MiB", [](const Shape&) { return static_cast<double>(kContextBytes); }},
     {outside, "NCCL", "512 MiB", [](const Shape& s) { return s.R > 1 ? kNccl : 0; }},
 };
 

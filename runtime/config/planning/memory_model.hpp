@@ -9,6 +9,14 @@
 
 namespace mgpu::train {
 
+inline constexpr std::int64_t kHeadRows = 4096;           // rows of logits that exist at a time
+inline constexpr std::int64_t kContextBytes = 512 << 20;  // CUDA's and its libraries' workspaces
+inline constexpr double kMargin = 1.05;  // of the allocator's peak, for fragmentation
+
+inline double gib(std::int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
 enum class MemoryPart { weights, gradients, optimizer, activations, head, communication, outside };
 
 struct ParameterCount {

@@ -17,7 +17,6 @@ namespace mgpu::train {
 namespace {
 
 constexpr double kGiB = 1 << 30;
-constexpr double kMargin = 1.05;         // of the allocator's peak, for fragmentation
 constexpr double kRecomputeCost = 1.33;  // one more forward pass beside forward and backward
 constexpr double kOffloadCost = 1.35;
 constexpr double kFullSpeedTokens = 4096;  // tokens in a rank's batch that keep a GPU busy
@@ -31,10 +30,6 @@ double stage_cost(int stage) {
 double recompute_cost(Recompute recompute) {
   if (recompute == Recompute::full) return kRecomputeCost;
   return recompute == Recompute::offload ? kOffloadCost : 1;
-}
-
-double gib(std::int64_t bytes) {
-  return static_cast<double>(bytes) / kGiB;
 }
 
 const char* recompute_word(Recompute recompute) {

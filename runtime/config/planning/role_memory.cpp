@@ -11,10 +11,7 @@
 namespace mgpu::train {
 namespace {
 
-constexpr std::int64_t kReadTokens = 8192;            // tokens per forward pass of a reward model
-constexpr std::int64_t kHeadRows = 4096;              // rows of logits that exist at a time
-constexpr std::int64_t kContext = 512 * (1LL << 20);  // CUDA's, on a GPU
-constexpr double kMargin = 1.05;                      // for fragmentation
+constexpr std::int64_t kReadTokens = 8192;  // tokens per forward pass of a reward model
 
 std::int64_t bytes_of_number(const TrainConfig& config) {
   return config.dtype == Dtype::fp32 ? 4 : 2;
@@ -41,12 +38,12 @@ std::int64_t forward_bytes(const model::ModelConfig& m, std::int64_t tokens, std
 }
 
 // Memory outside the allocator: NCCL's channels take as much as CUDA's context.
-std::int64_t outside(std::int64_t ranks) {
-  return kContext * (ranks > 1 ? 2 : 1);
+std::int64_t outside_bytes(std::int64_t ranks) {
+  return kContextBytes * (ranks > 1 ? 2 : 1);
 }
 
 std::int64_t usable(std::int64_t gpu_bytes, std::int64_t ranks) {
-  return static_cast<std::int64_t>(static_cast<double>(gpu_bytes - outside(ranks)) / kMargin);
+  return static_cast<std::int64_t>(static_cast<double>(gpu_bytes - outside_bytes(ranks)) / kMargin);
 }
 
 // Adds up the memory of all roles on all GPUs.
@@ -203,7 +200,7 @@ std::int64_t held_by_other_roles(const std::vector<RoleMemory>& roles, std::int6
 
 std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std::int64_t ranks) {
   return static_cast<std::int64_t>(static_cast<double>(peak_bytes(roles, gpu)) * kMargin) +
-         outside(ranks);
+         outside_bytes(ranks);
 }
 
 }  // namespace mgpu::train

@@ -6,16 +6,13 @@
 
 #include "rendezvous/base/text_table.hpp"
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/planning/memory_model.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/planning/role_memory.hpp"
 
 // Texts about the memory of roles.
 namespace mgpu::train {
 namespace {
-
-double gib(std::int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 30);
-}
 
 std::vector<std::int64_t> gpus_of(const std::vector<RoleMemory>& roles) {
   std::set<std::int64_t> gpus;

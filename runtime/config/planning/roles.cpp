@@ -13,10 +13,6 @@
 namespace mgpu::train {
 namespace {
 
-[[noreturn]] void refuse(std::string what) {
-  throw RecipeError({std::move(what)});
-}
-
 std::vector<std::int64_t> policy_gpus(const GrpoValues& values) {
   if (!values.is_set("policy_gpus")) return {};
   const auto node = values.node("policy_gpus");
@@ -46,7 +42,7 @@ Roles plan_roles(const TrainConfig& config, std::int64_t ranks) {
   roles.named = !roles.policy.empty() || reference || reward;
   if (const auto named = static_cast<std::int64_t>(roles.policy.size());
       named > 0 && named != ranks)
-    refuse(fmt::format(
+    throw_recipe_error(fmt::format(
         "policy_gpus names {} GPU{}, but the job has {} rank{}; start it with --nproc {}", named,
         named == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", named));
   if (roles.policy.empty()) {
@@ -85,9 +81,10 @@ void check_gpus(const Roles& roles, std::int64_t found) {
   require_role("reference_gpu", roles.reference);
   require_role("reward_gpu", roles.reward);
   if (lacking.empty()) return;
-  refuse(fmt::format("{} {} {} GPUs, found {}; set {}", fmt::join(lacking, " and "),
-                     lacking.size() == 1 && !lacking[0].starts_with("policy") ? "needs" : "need",
-                     needed, found, fmt::join(remedies, ", ")));
+  throw_recipe_error(
+      fmt::format("{} {} {} GPUs, found {}; set {}", fmt::join(lacking, " and "),
+                  lacking.size() == 1 && !lacking[0].starts_with("policy") ? "needs" : "need",
+                  needed, found, fmt::join(remedies, ", ")));
 }
 
 }  // namespace mgpu::train

@@ -119,7 +119,7 @@ void split_rule(Reading& reading) {
       std::round((1 - *part) * 1e9) / 1e9;  // 0.05, not 0.05000000000000004
 }
 
-void roles_rule(Reading& reading) {
+void trained_roles_rule(Reading& reading) {
   const auto* setting = reading.find("roles_to_train");
   if (!setting) return;
   const auto roles = reading.read(*setting, to_words);
@@ -141,7 +141,7 @@ void data_rules(Reading& reading) {
   config.eval_dataset = sources(reading, "eval_dataset", folder);
   config.group_by_length = reading.value("group_by_length", group_by_length).value_or(false);
   split_rule(reading);
-  roles_rule(reading);
+  trained_roles_rule(reading);
   if (!reading.find("eval_packing")) config.eval_packing = config.packing;
   if (const auto* strategy = reading.find("packing_strategy"))
     if (strategy->value.text != "bfd" && strategy->value.text != "ffd")

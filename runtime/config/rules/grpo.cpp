@@ -177,7 +177,7 @@ void engine_rule(Reading& reading) {
       "generates, and nothing is corrected");
 }
 
-void roles_rule(Reading& reading) {
+void gpu_roles_rule(Reading& reading) {
   const auto* role = reading.find("reference_gpu");
   if (role && value_or(reading, "beta", to_number, 0.0) <= 0)
     reading.note(*role, "has no effect: beta is 0, so there is no reference model");
@@ -243,7 +243,7 @@ void grpo_rules(Reading& reading) {
   kl_rule(reading);
   ignored_rule(reading);
   engine_rule(reading);
-  roles_rule(reading);
+  gpu_roles_rule(reading);
   unsupported_rule(reading);
   entropy_rule(reading);
   if (const auto* size = reading.find("generation_batch_size"))

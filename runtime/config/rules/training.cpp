@@ -29,7 +29,7 @@ void contradiction(Reading& reading, const Setting& one, const Setting& other) {
 
 const Choices<int> kZeroStages{{"auto", kAutomaticStage}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}};
 
-const Choices<Dtype> kDtypes{
+const Choices<Dtype> kDtypeWords{
     {"auto", Dtype::automatic}, {"bf16", Dtype::bf16},    {"bfloat16", Dtype::bf16},
     {"fp16", Dtype::fp16},      {"float16", Dtype::fp16}, {"half", Dtype::fp16},
     {"fp32", Dtype::fp32},      {"float32", Dtype::fp32}, {"float", Dtype::fp32}};
@@ -37,7 +37,7 @@ const Choices<Dtype> kDtypes{
 Dtype to_dtype(const YamlNode& value) {
   YamlNode word = value;
   if (word.text.starts_with("torch.")) word.text.erase(0, 6);
-  return choose(word, kDtypes);
+  return choose(word, kDtypeWords);
 }
 
 // bf16: auto and fp16: auto have no effect.
@@ -52,7 +52,7 @@ Dtype to_mixed(const YamlNode& value) {
     if (value.text == no) return Dtype::fp32;
   for (const char* yes : {"true", "True", "yes", "on"})
     if (value.text == yes) return Dtype::automatic;
-  return choose(value, kDtypes);
+  return choose(value, kDtypeWords);
 }
 
 const Choices<Recompute> kRecompute{

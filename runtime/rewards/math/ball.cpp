@@ -54,7 +54,7 @@ Value logarithm(const Ball& a) {
   return checked(middle, 2 * a.radius / size);
 }
 
-Value power(const Ball& base, const Ball& exponent) {
+Value ball_power(const Ball& base, const Ball& exponent) {
   const bool real = exponent.middle.imag() == 0 && exponent.radius < 1e-15L;
   const long double e = exponent.middle.real();
   if (std::abs(base.middle) <= base.radius) {
@@ -178,7 +178,7 @@ Value extreme(const std::string& name, const std::vector<Ball>& args) {
   return best;
 }
 
-Value call_value(const std::string& name, const std::vector<Ball>& args) {
+Value ball_of_call(const std::string& name, const std::vector<Ball>& args) {
   if (args.size() == 1) {
     const Ball& a = args[0];
     if (name == "abs") return checked(std::abs(a.middle), a.radius);
@@ -235,11 +235,11 @@ std::optional<Ball> evaluate(const Expr& e, const Point& point) {
       for (const auto& arg : args) result = result ? product(*result, arg) : result;
       return result;
     case Kind::power:
-      return power(args[0], args[1]);
+      return ball_power(args[0], args[1]);
     case Kind::percent:
       return product(args[0], Ball{0.01L, 0});
     case Kind::call:
-      return call_value(e->name, args);
+      return ball_of_call(e->name, args);
     default:
       return std::nullopt;
   }

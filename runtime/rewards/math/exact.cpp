@@ -19,7 +19,7 @@ std::optional<Rational> of_whole_numbers(const std::string& name, const Values& 
   return add(Rational(result), 0);
 }
 
-std::optional<Rational> call_value(const std::string& name, const Values& values) {
+std::optional<Rational> exact_value_of_call(const std::string& name, const Values& values) {
   if (values.empty()) return std::nullopt;
   if (values.size() == 1) {
     if (name == "factorial") return factorial(values[0]);
@@ -53,7 +53,7 @@ std::optional<Rational> exact_value(const Expr& e) {
     if (!value) return std::nullopt;
     values.push_back(std::move(*value));
   }
-  if (e->kind == Kind::call) return call_value(e->name, values);
+  if (e->kind == Kind::call) return exact_value_of_call(e->name, values);
   if (e->kind == Kind::percent) return divide(values[0], 100);
   if (e->kind == Kind::power) return power(values[0], values[1]);
   std::optional<Rational> result(e->kind == Kind::sum ? 0 : 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/rewards/math/character_class.hpp"
 #include "runtime/rewards/math/text_scan.hpp"
 
 namespace mgpu::rewards::math {
@@ -11,15 +12,6 @@ namespace {
 constexpr std::size_t kBehindFinal = 100;
 constexpr std::size_t kBehindAnswer = 50;
 constexpr std::size_t kBehindAnswerEquals = 100;
-
-bool is_blank(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-std::size_t skip_blanks(std::string_view text, std::size_t at) {
-  while (at < text.size() && is_blank(text[at])) ++at;
-  return at;
-}
 
 Statement stated(const Span& span, bool bare = false) {
   return {span.parts, span.percent, bare};

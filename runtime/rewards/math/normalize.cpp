@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "runtime/rewards/math/character_class.hpp"
+
 namespace mgpu::rewards::math {
 namespace {
 
@@ -24,10 +26,6 @@ constexpr std::array kSigns = {
     Spelled{"\u00b1", "\\pm "},    Spelled{"\u2205", "\\emptyset "}, Spelled{"\u00b2", "^{2}"},
     Spelled{"\u00b3", "^{3}"},
 };
-
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   if (text.find(from) == text.npos) return;

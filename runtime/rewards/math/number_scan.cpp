@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "runtime/rewards/math/character_class.hpp"
 #include "runtime/rewards/math/text_scan.hpp"
 
 namespace mgpu::rewards::math {
@@ -7,12 +8,6 @@ namespace {
 
 constexpr std::size_t kLongestSum = 80;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_blank(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 bool is_operator(char c) {
   return c == '+' || c == '-' || c == '*' || c == '/' || c == '^' || c == '(' || c == ')';
 }

@@ -31,7 +31,7 @@ bool is_literal(const Expr& e) {
 }
 
 // x = 1, 2 means that x is one of them.
-Expr list_of(std::vector<Expr> items) {
+Expr list_of_items(std::vector<Expr> items) {
   const auto& first = items.front();
   bool spread =
       first->kind == Kind::relation && first->name == "=" && first->args[0]->kind == Kind::symbol;
@@ -79,7 +79,7 @@ std::vector<Expr> Parser::read_items() {
 Expr Parser::read_list() {
   const Deeper deeper(*this);
   auto items = read_items();
-  return items.size() == 1 ? items[0] : list_of(std::move(items));
+  return items.size() == 1 ? items[0] : list_of_items(std::move(items));
 }
 
 Expr Parser::read_relation() {

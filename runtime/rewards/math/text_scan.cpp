@@ -3,27 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/rewards/math/character_class.hpp"
+
 namespace mgpu::rewards::math {
 namespace {
 
 constexpr std::size_t kMostParts = 6;
 constexpr std::size_t kCloseBoxes = 10;  // bytes between boxes that belong together
 constexpr std::size_t kNearBoxes = 70;   // the same when a comma or word joins them
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_blank(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-std::size_t skip_blanks(std::string_view text, std::size_t at) {
-  while (at < text.size() && is_blank(text[at])) ++at;
-  return at;
-}
 
 bool escaped(std::string_view text, std::size_t at) {
   return at > 0 && text[at - 1] == '\\';

@@ -2,17 +2,12 @@
 
 #include <optional>
 
+#include "runtime/rewards/math/character_class.hpp"
+
 namespace mgpu::rewards::math {
 namespace {
 
 constexpr std::size_t kMostTokens = 2000;
-
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 class Reader {
  public:
@@ -43,7 +38,7 @@ class Reader {
 
   void skip_blanks() {
     blank_ = false;
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) {
+    while (at_ < text_.size() && is_space_or_tab(text_[at_])) {
       blank_ = true;
       ++at_;
     }

@@ -2,6 +2,7 @@
 #include <array>
 #include <string_view>
 
+#include "runtime/rewards/math/character_class.hpp"
 #include "runtime/rewards/math/normalize.hpp"
 
 namespace mgpu::rewards::math {
@@ -28,18 +29,8 @@ constexpr std::array kUnits = {
     "woman",    "women",      "yard",       "year",     "yr",
 };
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_blank(char c) {
-  return c == ' ' || c == '\t';
-}
-
 void trim_end(std::string& text) {
-  while (!text.empty() && is_blank(text.back())) text.pop_back();
+  while (!text.empty() && is_space_or_tab(text.back())) text.pop_back();
 }
 
 bool known(std::string_view word) {
@@ -65,7 +56,7 @@ std::size_t group_begin(std::string_view text) {
 // The text before `\text{ cm}` at the end, which may have a power.
 std::string without_text(const std::string& text) {
   std::string_view rest = text;
-  while (!rest.empty() && is_blank(rest.back())) rest.remove_suffix(1);
+  while (!rest.empty() && is_space_or_tab(rest.back())) rest.remove_suffix(1);
   for (const std::size_t power : {std::size_t{2}, std::size_t{4}}) {
     if (rest.size() <= power) continue;
     const auto tail = rest.substr(rest.size() - power);
@@ -79,7 +70,7 @@ std::string without_text(const std::string& text) {
   const auto begin = group_begin(rest);
   if (begin == rest.npos) return text;
   auto before = rest.substr(0, begin);
-  while (!before.empty() && is_blank(before.back())) before.remove_suffix(1);
+  while (!before.empty() && is_space_or_tab(before.back())) before.remove_suffix(1);
   if (!before.ends_with("\\text")) return text;
   std::string left(before.substr(0, before.size() - 5));
   trim_end(left);
@@ -89,13 +80,13 @@ std::string without_text(const std::string& text) {
 
 std::string without_word(const std::string& text) {
   std::size_t end = text.size();
-  while (end > 0 && is_blank(text[end - 1])) --end;
+  while (end > 0 && is_space_or_tab(text[end - 1])) --end;
   std::size_t begin = end;
   while (begin > 0 && is_letter(text[begin - 1])) --begin;
   if (begin == end || begin == 0) return text;
   if (!is_unit(std::string_view(text).substr(begin, end - begin))) return text;
   std::size_t before = begin;
-  while (before > 0 && is_blank(text[before - 1])) --before;
+  while (before > 0 && is_space_or_tab(text[before - 1])) --before;
   if (before == 0) return text;
   const char last = text[before - 1];
   // A single letter is a unit only after a number: x + m is a sum.

@@ -71,7 +71,7 @@ std::string_view end_of(std::string_view text) {
   return text.size() > kMostText ? text.substr(text.size() - kMostText) : text;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_spaces_around(std::string_view text) {
   const auto begin = text.find_first_not_of(' ');
   if (begin == text.npos) return {};
   return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
@@ -96,7 +96,8 @@ std::optional<Reading> read_answer(std::string_view text) {
 }
 
 Verdict verify(const Reading& gold, const Reading& answer) {
-  if (!blank(gold.raw) && trimmed(gold.raw) == trimmed(answer.raw)) return Verdict::yes;
+  if (!blank(gold.raw) && without_spaces_around(gold.raw) == without_spaces_around(answer.raw))
+    return Verdict::yes;
   if (!gold.value) return Verdict::unknown;
   if (!answer.value) return answer.undecided ? Verdict::unknown : Verdict::no;
   Work work;

@@ -51,7 +51,7 @@ Value list(Interpreter& interpreter, const Value& self, const Arguments& argumen
   return Value::list(*elements(self, interpreter.budget()), interpreter.budget());
 }
 
-Value items(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value items_filter(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("items", arguments, {});
   if (self.undefined()) return generator({}, interpreter);
   if (!self.dict()) throw Failure("Can only get item pairs from a mapping.");
@@ -61,7 +61,7 @@ Value items(Interpreter& interpreter, const Value& self, const Arguments& argume
   return generator(std::move(pairs), interpreter);
 }
 
-Value join(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value join_filter(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("join", arguments, {"d", "attribute"});
   auto& budget = interpreter.budget();
   const std::string separator = given.has(0) ? to_text(given[0], budget) : "";
@@ -162,7 +162,7 @@ Value slices(Interpreter& interpreter, const Value& self, const Arguments& argum
   return generator(std::move(rows), interpreter);
 }
 
-constexpr Entry kFilters[] = {
+constexpr Entry kListFilters[] = {
     {"attr", attribute_filter},
     {"batch", batch},
     {"count", length_of},
@@ -171,8 +171,8 @@ constexpr Entry kFilters[] = {
     {"dictsort", dict_sort},
     {"first", first},
     {"groupby", group_by},
-    {"items", items},
-    {"join", join},
+    {"items", items_filter},
+    {"join", join_filter},
     {"last", last},
     {"length", length_of},
     {"list", list},
@@ -193,7 +193,7 @@ constexpr Entry kFilters[] = {
 }  // namespace
 
 const Entry* find_list_filter(std::string_view name) {
-  return find_entry(kFilters, name);
+  return find_entry(kListFilters, name);
 }
 
 }  // namespace mgpu::text::jinja

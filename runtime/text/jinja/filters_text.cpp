@@ -21,7 +21,7 @@ Text soft(Interpreter& interpreter, const Value& value) {
 }
 
 template <std::string (*change)(std::string_view)>
-Value changed(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value changing_filter(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("the filter", arguments, {});
   const Text text = soft(interpreter, self);
   interpreter.budget().spend_bytes(text.text.size() * 4);
@@ -56,7 +56,7 @@ Value trim(Interpreter& interpreter, const Value& self, const Arguments& argumen
   return {std::string(strip(text.text, given[0].text()->text, true, true)), text.safe};
 }
 
-Value replace(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value replace_filter(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("replace", arguments, {"old", "new", "count"}, 2);
   auto& budget = interpreter.budget();
   const bool all = !given.has(2) || given[2].is_none();
@@ -112,7 +112,7 @@ Value indent(Interpreter& interpreter, const Value& self, const Arguments& argum
   return {std::move(out), text.safe};
 }
 
-Value format(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value format_filter(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   auto& budget = interpreter.budget();
   if (!arguments.named.empty() && !arguments.positional.empty())
     throw Failure("can't handle positional and keyword arguments at the same time");
@@ -172,7 +172,7 @@ std::optional<std::string> json_indent(const Value& value) {
   return std::string(static_cast<std::size_t>(std::max<Integer>(width, 0)), ' ');
 }
 
-Value to_json(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value to_json_filter(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("tojson", arguments,
                          {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style{.ensure_ascii = given.flag(0, false), .sort_keys = given.flag(3, false)};
@@ -188,26 +188,26 @@ Value to_json(Interpreter& interpreter, const Value& self, const Arguments& argu
   return {to_json(self, style, interpreter.budget())};
 }
 
-constexpr Entry kFilters[] = {
-    {"capitalize", changed<capitalize>},
+constexpr Entry kTextFilters[] = {
+    {"capitalize", changing_filter<capitalize>},
     {"center", center},
     {"e", escape},
     {"escape", escape},
     {"float", to_real},
     {"forceescape", force_escape},
-    {"format", format},
+    {"format", format_filter},
     {"indent", indent},
     {"int", to_whole},
-    {"lower", changed<lower>},
-    {"replace", replace},
+    {"lower", changing_filter<lower>},
+    {"replace", replace_filter},
     {"round", rounded},
     {"abs", magnitude},
     {"safe", safe},
     {"string", string},
-    {"title", changed<title_words>},
-    {"tojson", to_json},
+    {"title", changing_filter<title_words>},
+    {"tojson", to_json_filter},
     {"trim", trim},
-    {"upper", changed<upper>},
+    {"upper", changing_filter<upper>},
     {"urlencode", url_encode},
     {"wordcount", word_count},
 };
@@ -215,7 +215,7 @@ constexpr Entry kFilters[] = {
 }  // namespace
 
 const Entry* find_text_filter(std::string_view name) {
-  return find_entry(kFilters, name);
+  return find_entry(kTextFilters, name);
 }
 
 const Entry* find_filter(std::string_view name) {

@@ -56,13 +56,13 @@ Value view(Interpreter& interpreter, const Value& self, const Arguments& argumen
   return Value::sequence(std::move(items), kind, budget);
 }
 
-Value keys(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value dict_keys(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   return view(interpreter, self, arguments, "keys", Sequence::Kind::keys);
 }
-Value values(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value dict_values(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   return view(interpreter, self, arguments, "values", Sequence::Kind::values);
 }
-Value items(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value dict_items(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   return view(interpreter, self, arguments, "items", Sequence::Kind::items);
 }
 
@@ -74,8 +74,11 @@ Value is_whole(Interpreter&, const Value& self, const Arguments& arguments) {
 }
 
 constexpr Method kListMethods[] = {{"copy", same}, {"count", count_of}, {"index", index_of}};
-constexpr Method kDictMethods[] = {
-    {"copy", same}, {"get", get}, {"items", items}, {"keys", keys}, {"values", values}};
+constexpr Method kDictMethods[] = {{"copy", same},
+                                   {"get", get},
+                                   {"items", dict_items},
+                                   {"keys", dict_keys},
+                                   {"values", dict_values}};
 constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
                                              "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int kDeepestExpression = 250;
 
-int depth_of(const ExpressionPtr& expression) {
-  return expression ? expression->depth : 0;
-}
-
 }  // namespace
 
 ExpressionPtr Parser::deepened(int line, int below, Expression expression) {

@@ -6,14 +6,6 @@
 
 namespace mgpu::text::jinja {
 
-namespace {
-
-int depth_of(const ExpressionPtr& expression) {
-  return expression ? expression->depth : 0;
-}
-
-}  // namespace
-
 ExpressionPtr Parser::postfix(ExpressionPtr object) {
   while (true) {
     if (is_sign("."))

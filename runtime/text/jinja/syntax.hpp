@@ -96,6 +96,10 @@ struct Expression {
       node;
 };
 
+inline int depth_of(const ExpressionPtr& expression) {
+  return expression ? expression->depth : 0;
+}
+
 struct Statement;
 using Body = std::vector<std::unique_ptr<const Statement>>;
 

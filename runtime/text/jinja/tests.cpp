@@ -66,7 +66,7 @@ bool is_sequence(const Value& value) {
 }
 
 template <bool (*holds)(std::string_view)>
-Value cased(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value case_test(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("the test", arguments, {});
   return {holds(to_text(self, interpreter.budget()))};
 }
@@ -162,7 +162,7 @@ constexpr Entry kTests[] = {
     {"iterable", plain<is_iterable>},
     {"le", ordered<Order::less_equal>},
     {"lessthan", ordered<Order::less>},
-    {"lower", cased<is_lower>},
+    {"lower", case_test<is_lower>},
     {"lt", ordered<Order::less>},
     {"mapping", plain<is_mapping>},
     {"ne", equals<false>},
@@ -175,7 +175,7 @@ constexpr Entry kTests[] = {
     {"test", is_known<find_test>},
     {"true", plain<is_true>},
     {"undefined", plain<is_undefined>},
-    {"upper", cased<is_upper>},
+    {"upper", case_test<is_upper>},
 };
 
 }  // namespace

@@ -27,18 +27,18 @@ constexpr CodeRange kOtherLower[] = {
     {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}};
 
 template <std::size_t Size>
-bool is_in(char32_t code, const CodeRange (&ranges)[Size]) {
+bool is_in_ranges(char32_t code, const CodeRange (&ranges)[Size]) {
   return std::any_of(ranges, ranges + Size, [code](const CodeRange& range) {
     return code >= range.first && code <= range.last;
   });
 }
 
 bool is_upper_character(char32_t code) {
-  return category(code) == "Lu" || is_in(code, kOtherUpper);
+  return category(code) == "Lu" || is_in_ranges(code, kOtherUpper);
 }
 
 bool is_lower_character(char32_t code) {
-  return category(code) == "Ll" || is_in(code, kOtherLower);
+  return category(code) == "Ll" || is_in_ranges(code, kOtherLower);
 }
 
 bool is_cased(char32_t code) {

@@ -16,7 +16,7 @@ namespace mgpu::text::jinja {
 namespace {
 
 template <std::string (*change)(std::string_view)>
-Value changed(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value changing_method(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("the method", arguments, {});
   interpreter.budget().spend_bytes(self.text()->text.size() * 4);
   return {change(self.text()->text), self.text()->safe};
@@ -33,7 +33,7 @@ Value stripped(Interpreter& interpreter, const Value& self, const Arguments& arg
           self.text()->safe};
 }
 
-Value replace(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value replace_method(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("replace", arguments, {"old", "new", "count"}, 2);
   const Integer count = given.has(2) ? whole_number(given[2], "count") : -1;
   return {replace_all(self.text()->text, text_argument(given[0], "replace"),
@@ -41,7 +41,7 @@ Value replace(Interpreter& interpreter, const Value& self, const Arguments& argu
           self.text()->safe};
 }
 
-Value join(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value join_method(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("join", arguments, {"iterable"}, 1);
   require_defined(given[0]);
   auto& budget = interpreter.budget();
@@ -63,7 +63,7 @@ Value join(Interpreter& interpreter, const Value& self, const Arguments& argumen
   return {std::move(out), self.text()->safe};
 }
 
-Value format(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value format_method(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   return format_braces(*self.text(), arguments, interpreter.budget());
 }
 
@@ -143,7 +143,7 @@ Value is_ascii(Interpreter&, const Value& self, const Arguments& arguments) {
 }
 
 template <bool (*holds)(std::string_view)>
-Value cased(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value case_method(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("the method", arguments, {});
   interpreter.budget().spend_bytes(self.text()->text.size() * 4);
   return {holds(self.text()->text)};
@@ -165,7 +165,7 @@ Value refused(Interpreter&, const Value&, const Arguments&) {
 }
 
 constexpr Method kMethods[] = {
-    {"capitalize", changed<capitalize>},
+    {"capitalize", changing_method<capitalize>},
     {"casefold", refused},
     {"center", padded<'^'>},
     {"count", count_in_text},
@@ -173,7 +173,7 @@ constexpr Method kMethods[] = {
     {"endswith", ends_with},
     {"expandtabs", refused},
     {"find", find_in_text<false, false>},
-    {"format", format},
+    {"format", format_method},
     {"format_map", format_map},
     {"index", find_in_text<false, true>},
     {"isalnum", all_characters<is_letter_or_number>},
@@ -182,21 +182,21 @@ constexpr Method kMethods[] = {
     {"isdecimal", all_characters<is_decimal>},
     {"isdigit", all_characters<is_decimal>},
     {"isidentifier", refused},
-    {"islower", cased<is_lower>},
+    {"islower", case_method<is_lower>},
     {"isnumeric", all_characters<is_numeric>},
     {"isprintable", refused},
     {"isspace", all_characters<is_space>},
     {"istitle", refused},
-    {"isupper", cased<is_upper>},
-    {"join", join},
+    {"isupper", case_method<is_upper>},
+    {"join", join_method},
     {"ljust", padded<'<'>},
-    {"lower", changed<lower>},
+    {"lower", changing_method<lower>},
     {"lstrip", stripped<true, false>},
     {"maketrans", refused},
     {"partition", partition<false>},
     {"removeprefix", without<true>},
     {"removesuffix", without<false>},
-    {"replace", replace},
+    {"replace", replace_method},
     {"rfind", find_in_text<true, false>},
     {"rindex", find_in_text<true, true>},
     {"rjust", padded<'>'>},
@@ -207,10 +207,10 @@ constexpr Method kMethods[] = {
     {"splitlines", split_lines_of},
     {"startswith", starts_with},
     {"strip", stripped<true, true>},
-    {"swapcase", changed<swap_case>},
-    {"title", changed<title>},
+    {"swapcase", changing_method<swap_case>},
+    {"title", changing_method<title>},
     {"translate", refused},
-    {"upper", changed<upper>},
+    {"upper", changing_method<upper>},
     {"zfill", zero_filled},
 };
 

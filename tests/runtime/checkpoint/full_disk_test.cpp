@@ -48,7 +48,7 @@ std::string thrown_elsewhere(const std::function<bool()>& work) {
   return text;
 }
 
-void save(const std::string& output_dir, std::int64_t step, std::size_t bytes) {
+void save_large(const std::string& output_dir, std::int64_t step, std::size_t bytes) {
   CheckpointDraft draft(output_dir, step);
   WeightsWriter writer(draft.path(), {{"a", DType::u8, {static_cast<std::int64_t>(bytes)}}});
   writer.write("a", std::vector<std::byte>(bytes));
@@ -77,9 +77,9 @@ TEST_CASE("a full disk is reported before anything is written, and the older sav
   std::string first;
   const std::string text = thrown_elsewhere([&] {
     if (!mount_small(dir.root())) return false;
-    save(dir.root(), 1, 100'000);
+    save_large(dir.root(), 1, 100'000);
     try {
-      save(dir.root(), 2, 2'000'000);
+      save_large(dir.root(), 2, 2'000'000);
     } catch (const std::exception&) {
       check_only_first(dir.root());
       throw;
@@ -97,7 +97,7 @@ TEST_CASE("a disk that becomes full while small files are written is reported to
   const TempDir dir(TempDir::in_memory());
   const std::string text = thrown_elsewhere([&] {
     if (!mount_small(dir.root())) return false;
-    save(dir.root(), 1, 100'000);
+    save_large(dir.root(), 1, 100'000);
     try {
       CheckpointDraft draft(dir.root(), 2);
       for (int i = 0; i < 100; ++i)
@@ -116,11 +116,11 @@ TEST_CASE("a limit on file sizes is reported", "[checkpoint][fork]") {
   const TempDir dir(TempDir::in_memory());
   const std::string text = thrown_elsewhere([&] {
     ::signal(SIGXFSZ, SIG_IGN);
-    save(dir.root(), 1, 1'000);
+    save_large(dir.root(), 1, 1'000);
     const rlimit limit{50'000, 50'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
-      save(dir.root(), 2, 100'000);
+      save_large(dir.root(), 2, 100'000);
     } catch (const std::exception&) {
       check_only_first(dir.root());
       throw;
@@ -135,7 +135,7 @@ TEST_CASE("a folder without write permission is reported", "[checkpoint][fork]")
   ::chmod(dir.root().c_str(), 0555);
   const std::string text = thrown_elsewhere([&] {
     if (::geteuid() == 0 && ::seteuid(65534) != 0) return false;
-    save(dir.root(), 1, 1'000);
+    save_large(dir.root(), 1, 1'000);
     return true;
   });
   ::chmod(dir.root().c_str(), 0755);
@@ -150,7 +150,7 @@ TEST_CASE("a read-only file system is reported", "[checkpoint][fork]") {
     if (!mount_small(dir.root()) ||
         ::mount("", dir.root().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0)
       return false;
-    save(dir.root(), 1, 1'000);
+    save_large(dir.root(), 1, 1'000);
     return true;
   });
   if (text == "not here") return;

@@ -27,7 +27,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
          "}}";
 }
 
-std::vector<std::byte> counted(std::size_t size) {
+std::vector<std::byte> counted_bytes(std::size_t size) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7);
   return bytes;
@@ -94,7 +94,7 @@ TEST_CASE("a file that does not match its header is rejected with its name", "[s
 TEST_CASE("tensors written in any order and in pieces are read back", "[safetensors]") {
   const TempDir dir(TempDir::in_memory());
   const std::string path = dir.path("m.safetensors");
-  const auto odd = counted(5), wide = counted(24), half = counted(12);
+  const auto odd = counted_bytes(5), wide = counted_bytes(24), half = counted_bytes(12);
   SafetensorsWriter writer(path,
                            {{"odd", DType::u8, {5}},
                             {"half", DType::bf16, {2, 3}},
@@ -137,7 +137,7 @@ TEST_CASE("a writer that does not finish leaves only the older file", "[safetens
   write_file(dir.path("m.safetensors"), "older");
   {
     SafetensorsWriter writer(dir.path("m.safetensors"), {{"a", DType::u8, {4}}});
-    writer.write("a", counted(4));
+    writer.write("a", counted_bytes(4));
   }
   CHECK(read_file(dir.path("m.safetensors"), 100) == "older");
   const std::filesystem::directory_iterator files(dir.root());

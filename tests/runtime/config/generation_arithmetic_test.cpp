@@ -8,15 +8,15 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-TrainConfig with(const std::string& lines) {
+TrainConfig generation_config(const std::string& lines) {
   return parse_recipe("model_name_or_path: m\ndataset_name: d\ntask: grpo\n" + lines, "f");
 }
 
 GenerationSizes sizes(const std::string& lines, std::int64_t ranks) {
-  return plan_generation(with(lines), ranks);
+  return plan_generation(generation_config(lines), ranks);
 }
 
-std::string refusal(const std::string& lines, std::int64_t ranks) {
+std::string generation_refusal(const std::string& lines, std::int64_t ranks) {
   try {
     sizes(lines, ranks);
   } catch (const RecipeError& e) {
@@ -28,7 +28,7 @@ std::string refusal(const std::string& lines, std::int64_t ranks) {
 // The notes about a recipe with these lines.
 std::string notes(const std::string& lines) {
   std::string all;
-  for (const auto& note : with(lines).notes) all += note + "\n";
+  for (const auto& note : generation_config(lines).notes) all += note + "\n";
   return all;
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("without accumulation the smallest one that makes whole groups is used
 TEST_CASE("accumulation that makes no whole groups is refused with values that work",
           "[generation]") {
   const std::string lines = "per_device_train_batch_size: 2\ngradient_accumulation_steps: 6\n";
-  CHECK(refusal(lines, 3) ==
+  CHECK(generation_refusal(lines, 3) ==
         "2 per device x 3 ranks x 6 accumulation = 36 completions are not whole groups of "
         "num_generations 8; possible gradient_accumulation_steps: 4, 8, 12, 16; possible "
         "num_generations: 4, 6, 9, 12; or leave gradient_accumulation_steps out");
@@ -85,17 +85,17 @@ TEST_CASE("a global batch is met at any number of ranks", "[generation]") {
 }
 
 TEST_CASE("unused places are reported", "[generation]") {
-  const auto config = with("per_device_train_batch_size: 2\nglobal_batch_size: 16\n");
+  const auto config = generation_config("per_device_train_batch_size: 2\nglobal_batch_size: 16\n");
   CHECK_THAT(generation_sentence(plan_generation(config, 3)),
              Contains("16 completions per step = 2 per device x 3 ranks x 3 accumulation, 2 places "
                       "unused;"));
   CHECK_THAT(
-      refusal("global_batch_size: 20\n", 1),
+      generation_refusal("global_batch_size: 20\n", 1),
       Contains("not a multiple of num_generations 8; possible global_batch_size: 8, 16, 24, 32; "
                "possible num_generations: 2, 4, 5, 10"));
-  CHECK_THAT(refusal("global_batch_size: 16\nper_device_train_batch_size: "
-                     "2\ngradient_accumulation_steps: 9\n",
-                     3),
+  CHECK_THAT(generation_refusal("global_batch_size: 16\nper_device_train_batch_size: "
+                                "2\ngradient_accumulation_steps: 9\n",
+                                3),
              Contains("needs 3 micro-batches of 6 completions, not gradient_accumulation_steps 9"));
 }
 
@@ -125,14 +125,14 @@ TEST_CASE("generation_batch_size works as in TRL, or is one step", "[generation]
   CHECK(whole.step == 32);
   CHECK(whole.accumulation() == 3);
   REQUIRE(whole.notes.size() == 1);
-  CHECK_THAT(refusal("generation_batch_size: 12\n", 1),
+  CHECK_THAT(generation_refusal("generation_batch_size: 12\n", 1),
              Contains("possible generation_batch_size: 8, 16, 24, 32"));
-  CHECK_THAT(refusal("per_device_train_batch_size: 3\nsteps_per_generation: 5\n", 1),
+  CHECK_THAT(generation_refusal("per_device_train_batch_size: 3\nsteps_per_generation: 5\n", 1),
              Contains("possible steps_per_generation: 8, 16, 24, 32"));
 }
 
 TEST_CASE("contradictory keys of GRPO are refused", "[generation]") {
-  const auto mistake = [](const std::string& lines) { return refusal(lines, 1); };
+  const auto mistake = [](const std::string& lines) { return generation_refusal(lines, 1); };
   CHECK(mistake("loss_type: ppo\n") ==
         "f:4: loss_type: need one of grpo, bnpo, dr_grpo, dapo, cispo, sapo, luspo, vespo, not "
         "ppo");
@@ -189,9 +189,11 @@ TEST_CASE("keys of the generation method that is not used leave a note", "[gener
              Contains("f:5: vllm_server_port: has no effect: the built-in engine generates"));
   CHECK_THAT(notes("vllm_importance_sampling_mode: token_mask\n"),
              Contains("f:4: vllm_importance_sampling_mode: has no effect but on the metric"));
-  CHECK_THAT(refusal("vllm_mode: ray\n", 1), Contains("need one of colocate, server, not ray"));
-  CHECK_THAT(refusal("vllm_server_port: 70000\n", 1), Contains("vllm_server_port: need"));
-  CHECK_THAT(refusal("use_vllm: true\nvllm_structured_outputs_regex: a+\n", 1),
+  CHECK_THAT(generation_refusal("vllm_mode: ray\n", 1),
+             Contains("need one of colocate, server, not ray"));
+  CHECK_THAT(generation_refusal("vllm_server_port: 70000\n", 1),
+             Contains("vllm_server_port: need"));
+  CHECK_THAT(generation_refusal("use_vllm: true\nvllm_structured_outputs_regex: a+\n", 1),
              Contains("vllm_structured_outputs_regex: is not supported"));
 }
 

@@ -10,7 +10,7 @@ using mgpu::model::ModelConfig;
 
 namespace {
 
-constexpr std::int64_t kGiB = 1 << 30;
+constexpr std::int64_t kPlannedGiB = 1 << 30;
 
 ModelConfig qwen25_05b() {
   return {.vocab_size = 151936,
@@ -188,7 +188,7 @@ TEST_CASE("a model in 4 bits takes about a quarter of the memory", "[planner]") 
 }
 
 TEST_CASE("proposals fit, keep the global batch size, and the fastest comes first", "[planner]") {
-  PlanRequest request{qwen25_05b(), config(8, 2048), 4, 24 * kGiB};
+  PlanRequest request{qwen25_05b(), config(8, 2048), 4, 24 * kPlannedGiB};
   request.config.gradient_accumulation_steps = 2;
   const auto proposals = propose(request);
   REQUIRE(!proposals.empty());
@@ -208,7 +208,7 @@ TEST_CASE("proposals fit, keep the global batch size, and the fastest comes firs
 TEST_CASE("more memory never makes the best proposal slower", "[planner]") {
   double last = 1e9;
   for (const std::int64_t size : {24, 32, 40, 48, 80, 141}) {
-    const auto proposals = propose({qwen25_7b(), config(4), 8, size * kGiB});
+    const auto proposals = propose({qwen25_7b(), config(4), 8, size * kPlannedGiB});
     if (proposals.empty()) continue;
     CHECK(proposals.front().cost <= last);
     last = proposals.front().cost;
@@ -217,7 +217,7 @@ TEST_CASE("more memory never makes the best proposal slower", "[planner]") {
 }
 
 TEST_CASE("if nothing fits, the plan names changes that would", "[planner]") {
-  const PlanRequest request{qwen25_7b(), config(1), 1, 24 * kGiB};
+  const PlanRequest request{qwen25_7b(), config(1), 1, 24 * kPlannedGiB};
   CHECK(propose(request).empty());
   const auto text = plan_text(request);
   CHECK_THAT(text, Contains("it does not fit") && Contains("would fit: lora_r: 16 (from "));
@@ -225,26 +225,26 @@ TEST_CASE("if nothing fits, the plan names changes that would", "[planner]") {
 }
 
 TEST_CASE("recomputation is chosen only if it is needed", "[planner]") {
-  PlanRequest request{qwen25_05b(), config(8), 1, 141 * kGiB};
+  PlanRequest request{qwen25_05b(), config(8), 1, 141 * kPlannedGiB};
   request.config.gradient_checkpointing = Recompute::automatic;
   CHECK(choose_recompute(request) == Recompute::no);
-  request.gpu_bytes = 20 * kGiB;
+  request.gpu_bytes = 20 * kPlannedGiB;
   CHECK(choose_recompute(request) == Recompute::full);
-  request.gpu_bytes = 9 * kGiB;
+  request.gpu_bytes = 9 * kPlannedGiB;
   CHECK(choose_recompute(request) == Recompute::offload);
 }
 
 TEST_CASE("presets follow the memory of all GPUs together", "[planner]") {
-  CHECK(preset_for(3 * 16 * kGiB).batch_size == 4);
-  CHECK(preset_for(3 * 16 * kGiB).group_size == 8);
-  CHECK(preset_for(2 * 16 * kGiB).batch_size == 2);
-  CHECK(preset_for(2 * 16 * kGiB).group_size == 4);
-  CHECK(preset_for(3 * 8 * kGiB).batch_size == 1);
-  CHECK(preset_for(3 * 8 * kGiB).group_size == 2);
+  CHECK(preset_for(3 * 16 * kPlannedGiB).batch_size == 4);
+  CHECK(preset_for(3 * 16 * kPlannedGiB).group_size == 8);
+  CHECK(preset_for(2 * 16 * kPlannedGiB).batch_size == 2);
+  CHECK(preset_for(2 * 16 * kPlannedGiB).group_size == 4);
+  CHECK(preset_for(3 * 8 * kPlannedGiB).batch_size == 1);
+  CHECK(preset_for(3 * 8 * kPlannedGiB).group_size == 2);
 }
 
 TEST_CASE("the plan shows every part of the memory", "[planner]") {
-  const auto text = plan_text({qwen25_05b(), config(2), 4, 80 * kGiB});
+  const auto text = plan_text({qwen25_05b(), config(2), 4, 80 * kPlannedGiB});
   CHECK_THAT(text, Contains("494032768 parameters, 494032768 of them trained"));
   CHECK_THAT(text, Contains("8 sequences per step = 2 per device x 4 ranks x 1 accumulation"));
   for (const char* part : {"weights", "gradients", "optimizer", "activations", "logits",
@@ -259,10 +259,10 @@ TEST_CASE("absurd sizes are capped at a number that fits nowhere", "[planner]") 
 }
 
 TEST_CASE("amounts of memory may be written in the usual ways", "[planner]") {
-  CHECK(parse_memory("32GB") == 32 * kGiB);
-  CHECK(parse_memory("80 GiB") == 80 * kGiB);
-  CHECK(parse_memory("81920MiB") == 80 * kGiB);
-  CHECK(parse_memory("1.5g") == 3 * kGiB / 2);
+  CHECK(parse_memory("32GB") == 32 * kPlannedGiB);
+  CHECK(parse_memory("80 GiB") == 80 * kPlannedGiB);
+  CHECK(parse_memory("81920MiB") == 80 * kPlannedGiB);
+  CHECK(parse_memory("1.5g") == 3 * kPlannedGiB / 2);
   for (const char* bad : {"", "GB", "32", "-1GB", "nanGB", "1e30GB", "32 potatoes"})
     CHECK_THROWS_WITH(parse_memory(bad), Contains("need an amount of memory"));
 }

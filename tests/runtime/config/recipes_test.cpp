@@ -12,11 +12,11 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-TrainConfig recipe(const std::string& name) {
+TrainConfig recipe_of_the_sources(const std::string& name) {
   return read_recipe(std::string(RECIPES) + "/" + name);
 }
 
-bool noted(const TrainConfig& config, const std::string& part) {
+bool recipe_noted(const TrainConfig& config, const std::string& part) {
   return std::any_of(config.notes.begin(), config.notes.end(),
                      [&](const auto& note) { return note.find(part) != note.npos; });
 }
@@ -24,7 +24,7 @@ bool noted(const TrainConfig& config, const std::string& part) {
 }  // namespace
 
 TEST_CASE("the GRPO recipe of the README is accepted", "[recipe]") {
-  const auto config = recipe("grpo_open_r1_readme.yaml");
+  const auto config = recipe_of_the_sources("grpo_open_r1_readme.yaml");
   CHECK(config.task == Task::grpo);
   CHECK(config.model_name_or_path == "Qwen/Qwen2.5-32B-Instruct");
   CHECK(config.dataset_name.at(0).path == "data/grpo_data.jsonl");
@@ -33,7 +33,7 @@ TEST_CASE("the GRPO recipe of the README is accepted", "[recipe]") {
   CHECK(config.gradient_checkpointing == Recompute::full);
   CHECK(config.use_peft);
   CHECK(config.lora_r == 16);
-  CHECK(noted(config, "lora_r: turns LoRA on"));
+  CHECK(recipe_noted(config, "lora_r: turns LoRA on"));
   CHECK(config.grpo.at("reward_funcs") ==
         "[accuracy, format, reasoning_steps, cosine, repetition_penalty, length]");
   CHECK(config.grpo.at("num_generations") == "8");
@@ -41,7 +41,7 @@ TEST_CASE("the GRPO recipe of the README is accepted", "[recipe]") {
 }
 
 TEST_CASE("the GRPO recipe of the repository is accepted", "[recipe]") {
-  const auto config = recipe("grpo_open_r1_config.yaml");
+  const auto config = recipe_of_the_sources("grpo_open_r1_config.yaml");
   CHECK(config.task == Task::grpo);
   CHECK(config.dtype == Dtype::bf16);
   CHECK(config.optim == "adamw_8bit");
@@ -59,8 +59,8 @@ TEST_CASE("the GRPO recipe of the repository is accepted", "[recipe]") {
   CHECK(config.grpo.at("vllm_max_model_length") == "8192");
   CHECK(!config.packing);
   CHECK(config.other_task.at("packing") == "true");
-  CHECK(noted(config, "packing: is a key of task sft"));
-  CHECK(noted(config, "use_liger_kernel: has no effect: built-in kernels"));
+  CHECK(recipe_noted(config, "packing: is a key of task sft"));
+  CHECK(recipe_noted(config, "use_liger_kernel: has no effect: built-in kernels"));
 }
 
 TEST_CASE("with task sft the same recipe ignores the keys of GRPO", "[recipe]") {
@@ -70,11 +70,11 @@ TEST_CASE("with task sft the same recipe ignores the keys of GRPO", "[recipe]") 
   CHECK(config.packing);
   CHECK(config.grpo.empty());
   CHECK(config.other_task.at("num_generations") == "8");
-  CHECK(noted(config, "num_generations: is a key of task grpo"));
+  CHECK(recipe_noted(config, "num_generations: is a key of task grpo"));
 }
 
 TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
-  const auto config = recipe("unsloth_sft.yaml");
+  const auto config = recipe_of_the_sources("unsloth_sft.yaml");
   CHECK(config.task == Task::sft);
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.backend == "nccl");
@@ -86,11 +86,11 @@ TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
   CHECK(config.gradient_checkpointing == Recompute::offload);
   CHECK(config.seed == 3407);
   CHECK(config.max_length == 4096);
-  CHECK(noted(config, "num_gpus: is a launcher key: use mgpu-run --nproc N"));
+  CHECK(recipe_noted(config, "num_gpus: is a launcher key: use mgpu-run --nproc N"));
 }
 
 TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
-  const auto config = recipe("unsloth_multigpu_config.yaml");
+  const auto config = recipe_of_the_sources("unsloth_multigpu_config.yaml");
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.max_steps == 1000);
   CHECK(config.weight_decay == .01);
@@ -100,35 +100,35 @@ TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
   CHECK(config.ddp_timeout == 1800);
   CHECK(config.logging_dir == "logs");
   CHECK(config.eval_strategy == When::no);
-  CHECK(noted(config, "eval_steps: has no effect without eval_dataset"));
-  CHECK(noted(config, "max_retries: is a launcher key"));
+  CHECK(recipe_noted(config, "eval_steps: has no effect without eval_dataset"));
+  CHECK(recipe_noted(config, "max_retries: is a launcher key"));
   CHECK(config.wandb_project == "unsloth-multigpu");
   CHECK(config.report_to.empty());
 }
 
 TEST_CASE("the keys of the older prototype are accepted", "[recipe]") {
-  const auto config = recipe("unsloth_prototype.yaml");
+  const auto config = recipe_of_the_sources("unsloth_prototype.yaml");
   CHECK(config.gradient_aggregation == Aggregation::mean);
   CHECK(config.batch_sharding == Sharding::adaptive);
   CHECK(config.per_device_train_batch_size == 8);
 }
 
 TEST_CASE("the arguments of nano_models as keys are accepted", "[recipe]") {
-  const auto config = recipe("nano_models.yaml");
+  const auto config = recipe_of_the_sources("nano_models.yaml");
   CHECK(config.model_size == "tiny");
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.global_batch_size == 0);
   CHECK(config.learning_rate == .001);
   CHECK(config.output_dir == "./qwen3_distributed_checkpoints");
-  CHECK(noted(config, "batch_size: means per_device_train_batch_size, of one rank"));
+  CHECK(recipe_noted(config, "batch_size: means per_device_train_batch_size, of one rank"));
 }
 
 TEST_CASE("MiniOneRec's recipe with its accelerate file is accepted", "[recipe]") {
-  const auto config = recipe("minionerec_sft.yaml");
+  const auto config = recipe_of_the_sources("minionerec_sft.yaml");
   CHECK(config.global_batch_size == 128);
   CHECK(config.per_device_train_batch_size == 4);
   CHECK(!config.gradient_accumulation_given);
-  CHECK(noted(config, "batch_size: means global_batch_size"));
+  CHECK(recipe_noted(config, "batch_size: means global_batch_size"));
   CHECK(config.max_length == 512);
   CHECK(config.eval_steps == .05);
   CHECK(config.save_steps == .05);
@@ -144,7 +144,7 @@ TEST_CASE("MiniOneRec's recipe with its accelerate file is accepted", "[recipe]"
 }
 
 TEST_CASE("an axolotl file is accepted", "[recipe]") {
-  const auto config = recipe("axolotl_qlora.yaml");
+  const auto config = recipe_of_the_sources("axolotl_qlora.yaml");
   CHECK(config.dataset_format == "alpaca");
   CHECK(config.dataset_name.at(0).path == "data/alpaca.jsonl");
   CHECK(config.use_peft);
@@ -161,7 +161,7 @@ TEST_CASE("an axolotl file is accepted", "[recipe]") {
 }
 
 TEST_CASE("a LLaMA-Factory file is accepted", "[recipe]") {
-  const auto config = recipe("llama_factory.yaml");
+  const auto config = recipe_of_the_sources("llama_factory.yaml");
   REQUIRE(config.dataset_name.size() == 2);
   CHECK(config.dataset_name[0].path == "data/identity.jsonl");
   CHECK(config.dataset_name[1].path == "data/alpaca_en.jsonl");
@@ -170,7 +170,7 @@ TEST_CASE("a LLaMA-Factory file is accepted", "[recipe]") {
   CHECK(config.val_set_size == .1);
   CHECK(config.warmup_steps == .1);
   CHECK(config.ddp_timeout == 180000000);
-  CHECK(noted(config, "overwrite_output_dir: has no effect"));
+  CHECK(recipe_noted(config, "overwrite_output_dir: has no effect"));
 }
 
 TEST_CASE("every example has the stated global batch size at its number of ranks", "[recipe]") {
@@ -191,7 +191,7 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"minionerec_sft.yaml", 8, 1024},
   }));
   CAPTURE(name);
-  const auto config = read_recipe(std::string(EXAMPLES) + "/" + name);
+  const auto config = recipe_of_the_sources(std::string(EXAMPLES) + "/" + name);
   CHECK(config.task == Task::sft);
   CHECK(plan_batch(config, ranks).global() == global);
 }

@@ -1,7 +1,6 @@
 #include "runtime/telemetry/log_history.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include "runtime/telemetry/metrics_file.hpp"
 #include "tests/runtime/telemetry/support.hpp"
@@ -14,9 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-LogHistory sample() {
+LogHistory sample_history() {
   LogHistory history;
   history.add({10, 0.5, {{"loss", 1.5}, {"grad_norm", 0.25}, {"learning_rate", 1e-5}}});
   history.add({10, 0.5, {{"eval_loss", 1.25}}});
@@ -27,15 +24,15 @@ LogHistory sample() {
 }  // namespace
 
 TEST_CASE("log_history has transformers' format", "[history]") {
-  CHECK(json::parse(sample().to_json()) == json::parse(R"([
+  CHECK(json::parse(sample_history().to_json()) == json::parse(R"([
     {"epoch": 0.5, "grad_norm": 0.25, "learning_rate": 1e-5, "loss": 1.5, "step": 10},
     {"epoch": 0.5, "eval_loss": 1.25, "step": 10},
     {"epoch": 1.0, "grad_norm": 0.5, "learning_rate": 0.0, "loss": null, "step": 20}])"));
 }
 
 TEST_CASE("log_history survives writing and reading", "[history]") {
-  const auto again = LogHistory::from_json(sample().to_json());
-  CHECK(again.to_json() == sample().to_json());
+  const auto again = LogHistory::from_json(sample_history().to_json());
+  CHECK(again.to_json() == sample_history().to_json());
   CHECK(std::isnan(again.entries()[2].values.at("loss")));
 }
 
@@ -50,7 +47,7 @@ TEST_CASE("invalid entries in another program's log_history are skipped", "[hist
 }
 
 TEST_CASE("a history is cut after the step that a run resumes from", "[history]") {
-  auto history = sample();
+  auto history = sample_history();
   history.cut(10);
   REQUIRE(history.entries().size() == 2);
   CHECK(history.series("loss") == std::vector<std::pair<double, double>>{{10, 1.5}});
@@ -85,7 +82,7 @@ TEST_CASE("trainer_state.json has every key of transformers' TrainerState", "[hi
                                                      .train_batch_size = 8,
                                                      .best_metric = 1.25,
                                                      .best_global_step = 10},
-                                                    sample()));
+                                                    sample_history()));
   CHECK(state["log_history"].size() == 3);
   CHECK(state["logging_steps"].dump() == "10");
   CHECK(state["eval_steps"] == 0.5);

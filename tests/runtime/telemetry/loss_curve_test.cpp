@@ -1,16 +1,15 @@
 #include "runtime/telemetry/loss_curve.hpp"
 
 #include <cmath>
-#include <limits>
 
+#include "tests/runtime/telemetry/support.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::telemetry;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void check_ticks(double low, double high, int most, const std::vector<double>& expected) {
   const auto ticks = round_ticks(low, high, most);

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-Summary sample() {
+Summary sample_summary() {
   return {.step = 400,
           .epoch = 1,
           .train_loss = 0.73456,
@@ -31,7 +31,7 @@ Summary sample() {
 }  // namespace
 
 TEST_CASE("the summary is a table with transformers' names", "[summary]") {
-  CHECK(summary_text(sample()) ==
+  CHECK(summary_text(sample_summary()) ==
         "***** train metrics *****\n"
         "  epoch                         =          1\n"
         "  peak_memory_bytes             =  10.00 GiB\n"
@@ -60,7 +60,7 @@ TEST_CASE("results are written to transformers' files", "[summary]") {
   TempDir dir(TempDir::in_memory());
   write_text(dir.path("all_results.json"), R"({"predict_loss": 4, "train_loss": 9})");
   const auto on_error = [](const std::string& what) { FAIL(what); };
-  write_results(dir.root(), summary_values(sample()), {{"eval_loss", 0.5}}, on_error);
+  write_results(dir.root(), summary_values(sample_summary()), {{"eval_loss", 0.5}}, on_error);
   const auto train = json::parse(read_text(dir.path("train_results.json")));
   CHECK(train["train_runtime"] == 133.42);
   CHECK(train["train_samples_per_second"] == 191.875);

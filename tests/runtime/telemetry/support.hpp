@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "runtime/telemetry/report.hpp"
 
 namespace mgpu::tests {
+
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 inline std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
