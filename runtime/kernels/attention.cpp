@@ -1,5 +1,6 @@
 #include "runtime/kernels/attention.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -42,6 +43,30 @@ Tensor from_dense(const Tensor& x, const Sequences& s) {
   return s.equal ? rows : rows.index_select(0, s.places);
 }
 
+// cuDNN builds a plan for every new shape, which takes tens of milliseconds, so its sequences are
+// padded to one of a few lengths. As above, no real token sees the padding.
+constexpr std::int64_t kCudnnLengths = 64;
+
+std::int64_t cudnn_length(const Sequences& s) {
+  return (s.longest + kCudnnLengths - 1) / kCudnnLengths * kCudnnLengths;
+}
+
+Tensor to_cudnn(const Tensor& x, const Sequences& s) {
+  const auto rows = x.view({s.count, s.longest, x.size(1), x.size(2)});
+  const auto length = cudnn_length(s);
+  if (length == s.longest) return rows.transpose(1, 2);
+  Tensor padded = at::empty({s.count, length, x.size(1), x.size(2)}, x.options());
+  padded.narrow(1, 0, s.longest).copy_(rows);
+  padded.narrow(1, s.longest, length - s.longest).zero_();
+  return padded.transpose(1, 2);
+}
+
+Tensor from_cudnn(const Tensor& x, const Sequences& s) {
+  return x.transpose(1, 2)
+      .narrow(1, 0, s.longest)
+      .reshape({s.count * s.longest, x.size(1), x.size(3)});
+}
+
 Tensor repeat_heads(const Tensor& x, std::int64_t times) {
   return times == 1 ? x : x.repeat_interleave(times, 1);
 }
@@ -63,9 +88,10 @@ Tensor pack(const Tensor& gq, const Tensor& gk, const Tensor& gv, const Tensor& 
 }
 
 // cuDNN's attention is twice as fast as flash attention, but here it supports only sequences of
-// equal length.
+// equal length, and its backward pass adds in varying order.
 bool use_cudnn(const Tensor& qkv, const Sequences& s) {
-  return qkv.is_cuda() && s.equal && s.longest > 1 && qkv.scalar_type() != at::kFloat;
+  return qkv.is_cuda() && s.equal && s.longest > 1 && qkv.scalar_type() != at::kFloat &&
+         !at::globalContext().deterministicAlgorithms();
 }
 
 Attention on_cpu(const Heads& h, const HeadShape& shape, const Sequences& s) {
@@ -123,8 +149,8 @@ Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& 
   if (qkv.scalar_type() == at::kFloat) return in_fp32(h, shape, s);
   if (use_cudnn(qkv, s)) {
     auto result = at::_scaled_dot_product_cudnn_attention(
-        to_dense(h.q, s), to_dense(h.k, s), to_dense(h.v, s), {}, true, 0.0, true, false);
-    return {from_dense(std::get<0>(result), s).view({s.tokens, -1}), std::get<1>(result),
+        to_cudnn(h.q, s), to_cudnn(h.k, s), to_cudnn(h.v, s), {}, true, 0.0, true, false);
+    return {from_cudnn(std::get<0>(result), s).view({s.tokens, -1}), std::get<1>(result),
             std::get<6>(result), std::get<7>(result)};
   }
   auto [out, lse, state, unused, debug] = at::_flash_attention_forward(
@@ -142,10 +168,10 @@ Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& s
   };
   if (use_cudnn(qkv, s)) {
     auto [gq, gk, gv] = at::_scaled_dot_product_cudnn_attention_backward(
-        to_dense(by_head(g), s), to_dense(h.q, s), to_dense(h.k, s), to_dense(h.v, s),
-        to_dense(by_head(saved.out), s), saved.lse, saved.first_state, saved.second_state, {}, {},
-        {}, s.longest, s.longest, 0.0, true);
-    return pack(from_dense(gq, s), from_dense(gk, s), from_dense(gv, s), qkv, shape);
+        to_cudnn(by_head(g), s), to_cudnn(h.q, s), to_cudnn(h.k, s), to_cudnn(h.v, s),
+        to_cudnn(by_head(saved.out), s), saved.lse, saved.first_state, saved.second_state, {}, {},
+        {}, cudnn_length(s), cudnn_length(s), 0.0, true);
+    return pack(from_cudnn(gq, s), from_cudnn(gk, s), from_cudnn(gv, s), qkv, shape);
   }
   auto [gq, gk, gv] = at::_flash_attention_backward(
       by_head(g), h.q, h.k, h.v, by_head(saved.out), saved.lse, s.starts, s.starts, s.longest,

@@ -415,6 +415,10 @@ int main() {
     check_token_scores(17, 151936, type, limit);
     check_token_scores(9, 1003, type, limit);
     check_attention({64, 64, 64}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    // Lengths that are padded for cuDNN.
+    check_attention({70, 70, 70}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    check_attention({193}, {12, 2, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    check_attention({2}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_attention({5, 64, 1, 130}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_attention({128, 128}, {4, 4, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
     check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
