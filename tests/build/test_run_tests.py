@@ -1,4 +1,4 @@
-"""scripts/run_tests.py: what it reads out of the closing lines of the test frameworks."""
+"""scripts/run_tests.py: what it reads out of the closing lines of the test frameworks, and which files\nclang-tidy checks."""
 
 import pathlib
 import subprocess
@@ -11,6 +11,18 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import run_tests  # noqa: E402
+
+
+class ClangTidy(unittest.TestCase):
+    def test_it_checks_the_launcher_and_rendezvous_and_nothing_else(self):
+        for name, wanted in (("launcher/main.cpp", True),
+                             ("build/launcher/CMakeFiles/a.dir/Unity/unity_0_cxx.cxx", True),
+                             ("build/rendezvous/CMakeFiles/a.dir/Unity/unity_3_cxx.cxx", True),
+                             ("build/launcher/CMakeFiles/mgpu_pch.dir/cmake_pch.hxx.cxx", False),
+                             ("build/runtime/text/CMakeFiles/a.dir/Unity/unity_0_cxx.cxx", False),
+                             ("tests/launcher/cli_test.cpp", False)):
+            with self.subTest(file=name):
+                self.assertEqual(run_tests.is_tidied(ROOT / name), wanted)
 
 
 class Catch2(unittest.TestCase):
