@@ -97,7 +97,7 @@ int run(int argc, char** argv, const Inherited& inherited) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Inherited inherited = take_over_process();
+  const Inherited inherited = record_and_adjust_process();
   try {
     return run(argc, argv, inherited);
   } catch (const UsageError& error) {

@@ -147,7 +147,7 @@ void Connections::adopt(UniqueFd socket, std::string_view bytes) {
   remove_dead();
 }
 
-void Connections::poll() {
+void Connections::serve_ready() {
   for (int round = 0; round < kBatches; ++round)
     if (!poll_once()) return;
 }

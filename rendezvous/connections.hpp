@@ -20,8 +20,8 @@
 namespace mgpu::rendezvous {
 
 // The leader's sockets: one authenticated TCP connection per agent, and UDP heartbeats. Passive
-// like the store: the owner's event loop watches fd(), calls poll() when it is readable, and calls
-// tick() every tick_interval(). All calls and callbacks happen in that one thread.
+// like the store: the owner's event loop watches fd(), calls serve_ready() when it is readable, and
+// calls tick() every tick_interval(). All calls and callbacks happen in that one thread.
 class Connections {
  public:
   using PeerId = std::uint64_t;  // increases in the order of arrival
@@ -63,7 +63,7 @@ class Connections {
   // Takes over a connection and the bytes received on it so far.
   void adopt(UniqueFd socket, std::string_view bytes);
   // Handles what is ready, a bounded amount. fd() stays readable if there is more.
-  void poll();
+  void serve_ready();
   // Sends the heartbeats that are due, and reports peers that are silent.
   void tick(Nanoseconds now);
 

@@ -20,39 +20,40 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
       node_(std::move(node)),
       credentials_(std::move(credentials)),
       callbacks_(std::move(callbacks)),
-      agent_(io,
-             {.job = node_.job,
-              .host = plan_.host,
-              .port = plan_.port,
-              .credentials = credentials_,
-              .keep_alive = plan_.rules.keep_alive,
-              .join_timeout = plan_.rules.join_timeout},
-             {.addresses_resolved = [this](auto& endpoints) { add_leader_addresses(endpoints); },
-              .make_join = [this] { return make_join(); },
-              .round_started =
-                  [this](const auto& begin, const auto& address, int port) {
-                    counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
-                    nodes_ = begin.nodes;
-                    callbacks_.round_started(begin, address, port);
-                  },
-              .stop_requested = callbacks_.stop_requested,
-              .leader_lost = callbacks_.leader_lost,
-              .job_ended = [this](int status, const auto& message) { end_job(status, message); },
-              .lease_extended = callbacks_.lease_extended,
-              .connected = callbacks_.connected,
-              .print_note = callbacks_.print_note}),
+      leader_connection_(
+          io,
+          {.job = node_.job,
+           .host = plan_.host,
+           .port = plan_.port,
+           .credentials = credentials_,
+           .keep_alive = plan_.rules.keep_alive,
+           .join_timeout = plan_.rules.join_timeout},
+          {.addresses_resolved = [this](auto& endpoints) { add_leader_addresses(endpoints); },
+           .make_join = [this] { return make_join(); },
+           .round_started =
+               [this](const auto& begin, const auto& address, int port) {
+                 counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
+                 nodes_ = begin.nodes;
+                 callbacks_.round_started(begin, address, port);
+               },
+           .stop_requested = callbacks_.stop_requested,
+           .leader_lost = callbacks_.leader_lost,
+           .job_ended = [this](int status, const auto& message) { end_job(status, message); },
+           .lease_extended = callbacks_.lease_extended,
+           .connected = callbacks_.connected,
+           .print_note = callbacks_.print_note}),
       election_timer_(io) {}
 
 void ClusterMember::start() {
   if (plan_.etcd) join_election();
-  agent_.start();
+  leader_connection_.start();
 }
 
 // The node that owns the address runs the leader. It is recognized by the machine's addresses, and
 // by the port, which only one program can bind.
-void ClusterMember::add_leader_addresses(std::vector<Agent::Endpoint>& endpoints) {
+void ClusterMember::add_leader_addresses(std::vector<LeaderConnection::Endpoint>& endpoints) {
   const auto ours = interfaces();
-  const auto is_ours = [&](const Agent::Endpoint& endpoint) {
+  const auto is_ours = [&](const LeaderConnection::Endpoint& endpoint) {
     // Debian resolves the host's own name to 127.0.1.1, which no interface lists.
     if (endpoint.address().is_loopback()) return true;
     return std::any_of(ours.begin(), ours.end(), [&](const auto& interface) {
@@ -104,7 +105,7 @@ bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
     }
     // Another agent on this machine may have bound the port first.
     if (!plan_.runs_leader.value_or(false)) return true;
-    agent_.close();
+    leader_connection_.close();
     end_job(1, problem.what());
     return false;
   }
@@ -124,18 +125,20 @@ rendezvous::Join ClusterMember::make_join() {
 }
 
 void ClusterMember::report_stopping(int round, int signo) {
-  agent_.send(rendezvous::Failing{
-      .round = round, .when = agent_.by_leader(rendezvous::steady_now()).count(), .signo = signo});
+  leader_connection_.send(
+      rendezvous::Failing{.round = round,
+                          .when = leader_connection_.by_leader(rendezvous::steady_now()).count(),
+                          .signo = signo});
 }
 
 void ClusterMember::report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
-  end.when = agent_.by_leader(when).count();
-  agent_.send(end);
+  end.when = leader_connection_.by_leader(when).count();
+  leader_connection_.send(end);
 }
 
 void ClusterMember::leave(int signo, const std::string& why) {
-  const bool joined = agent_.joined();
-  agent_.leave({.signo = signo, .why = why}, [this, signo, joined] {
+  const bool joined = leader_connection_.joined();
+  leader_connection_.leave({.signo = signo, .why = why}, [this, signo, joined] {
     if (leader_ && election_) return hand_over(128 + signo);
     // A leader in this process that receives the message ends the job itself.
     if (!leader_ || !joined) end_job(128 + signo, "");
@@ -150,14 +153,14 @@ void ClusterMember::end_job(int status, const std::string& message) {
 }
 
 void ClusterMember::finish(std::function<void()> done) {
-  agent_.close();
+  leader_connection_.close();
   end_election(
       [this, done = std::move(done)] { leader_ ? leader_->when_agents_informed(done) : done(); });
 }
 
 std::string ClusterMember::interface() const {
   const std::string reached = reached_address();
-  const std::string& ours = reached.empty() ? agent_.our_address() : reached;
+  const std::string& ours = reached.empty() ? leader_connection_.our_address() : reached;
   for (const auto& interface : interfaces())
     if (interface.address == ours) return interface.name;
   return {};

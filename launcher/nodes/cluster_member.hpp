@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/nodes/agent.hpp"
 #include "launcher/nodes/leader.hpp"
+#include "launcher/nodes/leader_connection.hpp"
 #include "launcher/nodes/rendezvous_plan.hpp"
 #include "rendezvous/etcd/election.hpp"
 
@@ -46,7 +46,7 @@ class ClusterMember {
   void report_stopping(int round, int signo);
   void report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
   void leave(int signo, const std::string& why);
-  void ranks_stopped() { agent_.ranks_stopped(); }
+  void ranks_stopped() { leader_connection_.ranks_stopped(); }
   // Calls `done` when the other nodes have been informed of the job's end.
   void finish(std::function<void()> done);
 
@@ -57,13 +57,13 @@ class ClusterMember {
   std::string reached_address() const {
     return leader_ ? leader_->reached_address() : std::string();
   }
-  const std::string& leader_address() const { return agent_.leader_address(); }
-  int leader_port() const { return agent_.leader_port(); }
+  const std::string& leader_address() const { return leader_connection_.leader_address(); }
+  int leader_port() const { return leader_connection_.leader_port(); }
   // The network interface that connects this node to the leader; empty: not known.
   std::string interface() const;
 
  private:
-  void add_leader_addresses(std::vector<Agent::Endpoint>& endpoints);
+  void add_leader_addresses(std::vector<LeaderConnection::Endpoint>& endpoints);
   Coordinator::Settings local_rules() const;
   bool start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
   rendezvous::Join make_join();
@@ -94,7 +94,7 @@ class ClusterMember {
   rendezvous::Credentials credentials_;
   Callbacks callbacks_;
   std::unique_ptr<Leader> leader_;
-  Agent agent_;
+  LeaderConnection leader_connection_;
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null without etcd
   boost::asio::steady_timer election_timer_;
   std::string our_address_;

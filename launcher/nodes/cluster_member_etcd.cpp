@@ -151,11 +151,12 @@ void ClusterMember::on_election_status(const Election::Status& status) {
     return end_job(1, fmt::format("another job with the id {} is running now", node_.job));
   if (status.is_leader && !leader_ && !take_over(saved, status.term)) return;
   const MasterAddress at = split_endpoint(status.leader.empty() ? ":0" : status.leader);
-  agent_.redirect(
+  leader_connection_.redirect(
       status.leader.empty() ? "" : at.host, at.port,
       status.problem.empty() ? "no node is the leader" : fmt::format("etcd: {}", status.problem));
   // A connected agent gets a more detailed message from the leader.
-  if (saved && saved->ended && !agent_.joined()) end_job(*saved->ended, "the job has ended");
+  if (saved && saved->ended && !leader_connection_.joined())
+    end_job(*saved->ended, "the job has ended");
 }
 
 // Continues from the state that the last leader saved, if any.

@@ -78,8 +78,8 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
   history_.host = settings_.host;
   history_.run_id = settings_.job;
   history_.max_restarts = settings_.rules.limits.max_restarts;
-  serve(store_watch_, [this] { store_.poll(); });
-  serve(connections_watch_, [this] { connections_.poll(); });
+  serve(store_watch_, [this] { store_.serve_ready(); });
+  serve(connections_watch_, [this] { connections_.serve_ready(); });
   arm_timer();
 }
 

@@ -49,7 +49,7 @@ void RendezvousEndpoint::serve() {
   watch_->async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      [this, served = store_.get()](const boost::system::error_code& failed) {
                        if (failed || served != store_.get()) return;
-                       store_->poll();
+                       store_->serve_ready();
                        serve();
                      });
 }

@@ -15,7 +15,7 @@ void fill_missing_stdio() {
 
 }  // namespace
 
-Inherited take_over_process() {
+Inherited record_and_adjust_process() {
   fill_missing_stdio();
   Inherited inherited;
   ::getrlimit(RLIMIT_NOFILE, &inherited.nofile);

@@ -18,6 +18,6 @@ struct Inherited {
 // Records the inherited settings, then changes them: stdin, stdout and stderr are open, the limit
 // of descriptors is the hard limit, no signal is blocked, SIGPIPE is ignored. Must be called once,
 // at the beginning of main.
-Inherited take_over_process();
+Inherited record_and_adjust_process();
 
 }  // namespace mgpu::launcher

@@ -80,7 +80,7 @@ StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
 
 StoreServer::~StoreServer() = default;
 
-void StoreServer::poll() {
+void StoreServer::serve_ready() {
   for (int round = 0; round < kBatches; ++round) {
     std::array<epoll_event, kEvents> events;
     const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);

@@ -37,8 +37,8 @@ struct ServerOptions {
 };
 
 // The key/value store for c10d's TCPStore clients. It is passive: it has no thread and never
-// blocks. The owner's event loop watches fd() and calls poll() when it is readable. All calls must
-// come from one thread.
+// blocks. The owner's event loop watches fd() and calls serve_ready() when it is readable. All
+// calls must come from one thread.
 class StoreServer {
  public:
   // Starts to listen. Throws an error with address and port if it cannot.
@@ -54,7 +54,7 @@ class StoreServer {
   void admit_only(std::function<bool(const sockaddr&)> admit) { options_.admit = std::move(admit); }
 
   // Handles what is ready, a bounded amount. fd() stays readable if there is more.
-  void poll();
+  void serve_ready();
 
   // Closes all connections, including those not accepted yet, and deletes all keys. The port stays
   // open.

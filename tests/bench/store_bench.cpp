@@ -61,7 +61,7 @@ int start_server() {
     for (;;) {
       pollfd wanted{server.fd(), POLLIN, 0};
       ::poll(&wanted, 1, -1);
-      server.poll();
+      server.serve_ready();
     }
   }
   int port = 0;

@@ -66,7 +66,7 @@ TEST_CASE("a peer that does not read is dropped before it costs memory", "[conne
   for (; sent < 2000 && harness.gone.empty(); ++sent) harness.connections->send(agent.id, notice);
   CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::broken}});
   CHECK(sent < 2000);
-  harness.connections->poll();
+  harness.connections->serve_ready();
   CHECK(harness.connections->peers() == 0);
 }
 

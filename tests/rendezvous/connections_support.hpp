@@ -85,7 +85,7 @@ struct Harness {
     while (!condition()) {
       if (std::chrono::steady_clock::now() > end) return false;
       pollfd wanted{connections->fd(), POLLIN, 0};
-      if (::poll(&wanted, 1, 2) > 0) connections->poll();
+      if (::poll(&wanted, 1, 2) > 0) connections->serve_ready();
     }
     return true;
   }

@@ -39,7 +39,7 @@ bool serve_until(StoreServer& server, Condition condition) {
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    if (readable(server.fd(), 10ms)) server.poll();
+    if (readable(server.fd(), 10ms)) server.serve_ready();
   }
   return true;
 }
@@ -223,7 +223,7 @@ TEST_CASE("nothing is read from a client that does not read its replies", "[stor
   const auto request = request::set("/k", value);
   for (std::size_t at = 0; at < request.size();) {
     at += other.send(std::string_view(request).substr(at));
-    server.poll();
+    server.serve_ready();
   }
   REQUIRE(answers(server, other, request::ping(2), request::number<std::uint32_t>(2)));
   std::string gets;
@@ -254,7 +254,7 @@ TEST_CASE("connections that never send VALIDATE are closed", "[store][server]") 
   for (int i = 0; i < 1000; ++i) {
     idle.emplace_back(server);
     if (i % 100 == 0) idle.back().send(request::validate().substr(0, 4));  // an incomplete request
-    server.poll();
+    server.serve_ready();
   }
   Peer late(server);
   CHECK(completes_handshake(server, late));
@@ -377,7 +377,7 @@ TEST_CASE("a connection of another protocol is handed over with the bytes it sen
 
   SECTION("and the store neither reads it nor closes it in a reset") {
     agent.send("\0later");
-    server.poll();
+    server.serve_ready();
     server.reset();
     REQUIRE(serve_until(server, [&] { return client.ended(); }));
     CHECK(::send(handed_over[0].first.get(), "hello", 5, MSG_NOSIGNAL) == 5);

@@ -56,7 +56,7 @@ class ServedStore {
       ::poll(wanted, 2, -1);
       eventfd_t rings;
       ::eventfd_read(wake_.get(), &rings);
-      server_.poll();
+      server_.serve_ready();
       std::vector<std::function<void()>> calls;
       {
         const std::scoped_lock lock(mutex_);

@@ -16,7 +16,7 @@ int main(int argc, char* argv[]) try {
   for (;;) {
     pollfd wanted{server.fd(), POLLIN, 0};
     ::poll(&wanted, 1, -1);
-    server.poll();
+    server.serve_ready();
   }
 } catch (const std::exception& error) {
   std::fprintf(stderr, "store_server: %s\n", error.what());

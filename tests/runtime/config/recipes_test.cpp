@@ -191,7 +191,7 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"minionerec_sft.yaml", 8, 1024},
   }));
   CAPTURE(name);
-  const auto config = recipe_of_the_sources(std::string(EXAMPLES) + "/" + name);
+  const auto config = read_recipe(std::string(EXAMPLES) + "/" + name);
   CHECK(config.task == Task::sft);
   CHECK(plan_batch(config, ranks).global() == global);
 }

@@ -1,6 +1,6 @@
 // How an agent connects to its leader: resolve the name, try its addresses in order, retry.
 
-#include "launcher/nodes/agent.hpp"
+#include "launcher/nodes/leader_connection.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -33,17 +33,17 @@ std::string numeric(const asio::ip::address& address) {
   return text.substr(0, text.find('%'));
 }
 
-std::string Agent::leader_text() const {
+std::string LeaderConnection::leader_text() const {
   const std::string host = numeric(leader_.address());
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, leader_.port())
                                              : fmt::format("[{}]:{}", host, leader_.port());
 }
 
-void Agent::set_close_on_exec(int fd) {
+void LeaderConnection::set_close_on_exec(int fd) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-void Agent::find_leader() {
+void LeaderConnection::find_leader() {
   state_ = State::resolving;
   if (settings_.host.empty()) return retry_later();
   const auto connection_id = ++connection_id_;
@@ -54,8 +54,8 @@ void Agent::find_leader() {
                     });
 }
 
-void Agent::on_resolved(const rendezvous::Resolver::Addresses& addresses,
-                        const std::string& problem) {
+void LeaderConnection::on_resolved(const rendezvous::Resolver::Addresses& addresses,
+                                   const std::string& problem) {
   candidates_.clear();
   next_candidate_ = 0;
   for (const auto& address : addresses)
@@ -66,7 +66,7 @@ void Agent::on_resolved(const rendezvous::Resolver::Addresses& addresses,
   if (state_ == State::resolving) connect_next();
 }
 
-void Agent::connect_next() {
+void LeaderConnection::connect_next() {
   if (next_candidate_ == candidates_.size()) {
     resolver_.forget(settings_.host);
     return retry_later();
@@ -90,7 +90,7 @@ void Agent::connect_next() {
   });
 }
 
-void Agent::on_connected(const error_code& failed) {
+void LeaderConnection::on_connected(const error_code& failed) {
   if (failed) return connect_failed(failed.message());
   error_code ignored;
   stream_.set_option(tcp::no_delay(true), ignored);
@@ -110,7 +110,7 @@ void Agent::on_connected(const error_code& failed) {
   read();
 }
 
-void Agent::connect_failed(const std::string& why) {
+void LeaderConnection::connect_failed(const std::string& why) {
   if (on_flushed_) return std::exchange(on_flushed_, nullptr)();
   last_problem_ = fmt::format("{}: {}", leader_text(), why);
   disconnect();
@@ -118,7 +118,7 @@ void Agent::connect_failed(const std::string& why) {
   connect_next();
 }
 
-void Agent::retry_later() {
+void LeaderConnection::retry_later() {
   const auto now = steady_now();
   if (now >= give_up_at_) return give_up();
   const auto since = now - std::max(noted_at_, search_began_);
@@ -138,12 +138,12 @@ void Agent::retry_later() {
   });
 }
 
-std::string Agent::target_text() const {
+std::string LeaderConnection::target_text() const {
   return settings_.host.empty() ? std::string()
                                 : fmt::format(" at {}:{}", settings_.host, settings_.port);
 }
 
-void Agent::give_up() {
+void LeaderConnection::give_up() {
   close();
   callbacks_.job_ended(
       rendezvous::kRendezvousFailed,

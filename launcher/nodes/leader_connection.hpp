@@ -23,7 +23,7 @@ std::string numeric(const boost::asio::ip::address& address);
 // An agent's connection to the leader. Resolves and connects to the leader, authenticates, joins
 // the job, and exchanges messages and heartbeats. Tracks until when the leader has certainly heard
 // from this agent. Reconnects when the leader is lost.
-class Agent {
+class LeaderConnection {
  public:
   using Endpoint = boost::asio::ip::tcp::endpoint;
 
@@ -56,9 +56,9 @@ class Agent {
     std::function<void(std::string_view)> print_note;
   };
 
-  Agent(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
-  Agent(const Agent&) = delete;
-  Agent& operator=(const Agent&) = delete;
+  LeaderConnection(boost::asio::io_context& io, Settings settings, Callbacks callbacks);
+  LeaderConnection(const LeaderConnection&) = delete;
+  LeaderConnection& operator=(const LeaderConnection&) = delete;
 
   void start();
   // Switches to a leader at another address. If `host` is empty there is none, for the reason

@@ -1,4 +1,4 @@
-#include "launcher/nodes/agent.hpp"
+#include "launcher/nodes/leader_connection.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ using asio::ip::udp;
 using boost::system::error_code;
 using rendezvous::steady_now;
 
-Agent::Agent(asio::io_context& io, Settings settings, Callbacks callbacks)
+LeaderConnection::LeaderConnection(asio::io_context& io, Settings settings, Callbacks callbacks)
     : io_(io),
       settings_(std::move(settings)),
       callbacks_(std::move(callbacks)),
@@ -25,13 +25,13 @@ Agent::Agent(asio::io_context& io, Settings settings, Callbacks callbacks)
       connect_timer_(io),
       heartbeat_timer_(io) {}
 
-void Agent::start() {
+void LeaderConnection::start() {
   search_began_ = steady_now();
   give_up_at_ = search_began_ + settings_.join_timeout;
   find_leader();
 }
 
-void Agent::redirect(const std::string& host, int port, const std::string& problem) {
+void LeaderConnection::redirect(const std::string& host, int port, const std::string& problem) {
   if (host.empty()) last_problem_ = problem;
   if (settings_.host == host && settings_.port == port) return;
   settings_.host = host;
@@ -47,7 +47,7 @@ void Agent::redirect(const std::string& host, int port, const std::string& probl
 
 // --- Messages
 
-void Agent::read() {
+void LeaderConnection::read() {
   const auto connection_id = connection_id_;
   stream_.async_read_some(
       asio::buffer(bytes_), [this, connection_id](const error_code& failed, size_t got) {
@@ -60,7 +60,7 @@ void Agent::read() {
       });
 }
 
-void Agent::on_bytes(std::string_view bytes) {
+void LeaderConnection::on_bytes(std::string_view bytes) {
   if (on_flushed_) return;  // we are leaving: ignore input
   std::vector<rendezvous::AuthenticatedChannel::Received> received;
   const auto connection_id = connection_id_;
@@ -84,7 +84,7 @@ void Agent::on_bytes(std::string_view bytes) {
   if (connection_id == connection_id_) write();
 }
 
-void Agent::on_message(rendezvous::Message&& message) {
+void LeaderConnection::on_message(rendezvous::Message&& message) {
   if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message)) {
     close();
     callbacks_.job_ended(refusal->status, fmt::format("the leader at {} rejected this node: {}",
@@ -105,7 +105,7 @@ void Agent::on_message(rendezvous::Message&& message) {
   }
 }
 
-void Agent::on_welcome(const rendezvous::Welcome& welcome) {
+void LeaderConnection::on_welcome(const rendezvous::Welcome& welcome) {
   connect_timer_.cancel();
   state_ = State::joined;
   retry_pause_ = {};
@@ -134,13 +134,13 @@ void Agent::on_welcome(const rendezvous::Welcome& welcome) {
   arm_heartbeat_timer();
 }
 
-void Agent::send(const rendezvous::Message& message) {
+void LeaderConnection::send(const rendezvous::Message& message) {
   if (state_ != State::joined) return;
   channel_->send(message);
   write();
 }
 
-void Agent::write() {
+void LeaderConnection::write() {
   if (write_active_ || !channel_) return;
   if (channel_->output().empty()) {
     if (on_flushed_) std::exchange(on_flushed_, nullptr)();
@@ -159,7 +159,7 @@ void Agent::write() {
 }
 
 // Ranks must not run without a leader: the leader may start another set of ranks without this node.
-void Agent::leader_lost(const std::string& why) {
+void LeaderConnection::leader_lost(const std::string& why) {
   if (state_ == State::closed || state_ == State::cut_off) return;
   if (on_flushed_) return std::exchange(on_flushed_, nullptr)();
   if (state_ != State::joined) return connect_failed(why);
@@ -171,7 +171,7 @@ void Agent::leader_lost(const std::string& why) {
   callbacks_.leader_lost(why);
 }
 
-void Agent::ranks_stopped() {
+void LeaderConnection::ranks_stopped() {
   if (state_ != State::cut_off) return;
   disconnect();
   state_ = State::resolving;
@@ -179,7 +179,7 @@ void Agent::ranks_stopped() {
 }
 
 // Pending completions see a new connection id and do nothing.
-void Agent::disconnect() {
+void LeaderConnection::disconnect() {
   ++connection_id_;
   write_active_ = false;
   connect_timer_.cancel();
@@ -192,7 +192,7 @@ void Agent::disconnect() {
   channel_.reset();
 }
 
-void Agent::close() {
+void LeaderConnection::close() {
   if (state_ == State::closed) return;
   state_ = State::closed;
   ++connection_id_;
@@ -204,7 +204,7 @@ void Agent::close() {
   datagrams_.close(ignored);
 }
 
-void Agent::leave(const rendezvous::Leave& leave, std::function<void()> done) {
+void LeaderConnection::leave(const rendezvous::Leave& leave, std::function<void()> done) {
   if (state_ != State::joined) {
     close();
     return done();
@@ -214,7 +214,7 @@ void Agent::leave(const rendezvous::Leave& leave, std::function<void()> done) {
 }
 
 // Sends the remaining output, ignoring further input.
-void Agent::flush_then_close(std::function<void()> done) {
+void LeaderConnection::flush_then_close(std::function<void()> done) {
   on_flushed_ = [this, done = std::move(done)] {
     close();
     done();
@@ -222,13 +222,13 @@ void Agent::flush_then_close(std::function<void()> done) {
   write();
 }
 
-Agent::Nanoseconds Agent::by_leader(Nanoseconds time) const {
+LeaderConnection::Nanoseconds LeaderConnection::by_leader(Nanoseconds time) const {
   return time + heartbeats_.offset().value_or(Nanoseconds(0));
 }
 
 // --- Heartbeats
 
-void Agent::arm_heartbeat_timer() {
+void LeaderConnection::arm_heartbeat_timer() {
   const auto lease_over = heartbeats_.confirmed_until() + settings_.keep_alive;
   const auto next = std::min(next_heartbeat_, lease_over);
   heartbeat_timer_.expires_at(std::chrono::steady_clock::time_point(
@@ -241,7 +241,7 @@ void Agent::arm_heartbeat_timer() {
   });
 }
 
-void Agent::on_heartbeat_timer() {
+void LeaderConnection::on_heartbeat_timer() {
   const auto now = steady_now();
   if (now >= heartbeats_.confirmed_until() + settings_.keep_alive)
     return leader_lost(fmt::format("no heartbeat from it for {:g} s",
@@ -251,7 +251,7 @@ void Agent::on_heartbeat_timer() {
   send_heartbeat(now);
 }
 
-void Agent::send_heartbeat(Nanoseconds now) {
+void LeaderConnection::send_heartbeat(Nanoseconds now) {
   const std::string heartbeat = encode(heartbeats_.next(session_, now), channel_->key_out());
   error_code ignored;
   datagrams_.send_to(asio::buffer(heartbeat), udp::endpoint(leader_.address(), leader_.port()), 0,
@@ -264,7 +264,7 @@ void Agent::send_heartbeat(Nanoseconds now) {
   write();
 }
 
-void Agent::receive_datagram() {
+void LeaderConnection::receive_datagram() {
   const auto connection_id = connection_id_;
   datagrams_.async_receive_from(
       asio::buffer(datagram_), from_, [this, connection_id](const error_code& failed, size_t got) {
