@@ -349,6 +349,35 @@ def tidy_command(entry):
     return kept
 
 
+# These look at the main file only, so they run on each source that has a line for them; all others
+# run on the files that the build made of several sources.
+MAIN_FILE_CHECKS = "misc-unused-alias-decls,misc-unused-using-decls,bugprone-suspicious-include"
+MAIN_FILE_LINE = re.compile(
+    r"^\s*(using (?!namespace\b)[\w:]+;|namespace \w+ =|#\s*include .*\.c)", re.M)
+
+
+def is_unity(entry):
+    return "/Unity/" in entry["file"]
+
+
+def checks_for(entry):
+    if entry.get("part"):
+        return "-*," + MAIN_FILE_CHECKS
+    return "-bugprone-suspicious-include" if is_unity(entry) else ""
+
+
+def with_parts(entry):
+    """A file of compile_commands.json, and the sources of which it consists if it is several."""
+    yield entry
+    if is_unity(entry):
+        for name in re.findall(r'^#include "(.+)"', pathlib.Path(entry["file"]).read_text(), re.M):
+            if not MAIN_FILE_LINE.search(pathlib.Path(name).read_text()):
+                continue
+            yield {**entry, "file": name, "part": True,
+                   "arguments": [name if word == entry["file"] else word
+                                 for word in entry["arguments"]]}
+
+
 def tidy_one(entry, version, folder):
     """Runs clang-tidy on a file unless it was clean before with the same text and rules."""
     text = [version, (ROOT / ".clang-tidy").read_text(), " ".join(entry["arguments"]),
@@ -358,7 +387,7 @@ def tidy_one(entry, version, folder):
     if known_clean.exists():
         return 0, ""
     status, output = run(["clang-tidy-19", "-p", folder, "--quiet", "--warnings-as-errors=*",
-                          entry["file"]], 600, nice=19)
+                          f"--checks={checks_for(entry)}", entry["file"]], 600, nice=19)
     if status == 0:
         known_clean.parent.mkdir(parents=True, exist_ok=True)
         known_clean.touch()
@@ -381,6 +410,7 @@ def tidy_all():
                 "arguments": tidy_command(entry)}
                for entry in json.loads((ROOT / "build/compile_commands.json").read_text())
                if is_tidied(entry["file"])]
+    entries = [part for entry in entries for part in with_parts(entry)]
     (folder / "compile_commands.json").write_text(json.dumps(entries))
 
     def one(entry):

@@ -25,6 +25,25 @@ class ClangTidy(unittest.TestCase):
                 self.assertEqual(run_tests.is_tidied(ROOT / name), wanted)
 
 
+    def test_sources_in_a_file_of_several_keep_the_checks_of_main_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "Unity" / "unity_0_cxx.cxx"
+            file.parent.mkdir()
+            texts = {"using": "using std::string;\n", "alias": "  namespace fs = std::filesystem;\n",
+                     "source": '#include "a.cpp"\n', "none": "using namespace std;\nint a;\n"}
+            for name, text in texts.items():
+                (file.parent / f"{name}.cpp").write_text(text)
+            file.write_text("/* made */\n" + "".join(
+                f'#include "{file.parent / name}.cpp"\n\n' for name in texts))
+            entry = {"directory": "/a", "file": str(file), "arguments": ["c++", "-c", str(file)]}
+            whole, *parts = run_tests.with_parts(entry)
+        self.assertEqual(run_tests.checks_for(whole), "-bugprone-suspicious-include")
+        self.assertEqual([pathlib.Path(part["arguments"][2]).stem for part in parts],
+                         ["using", "alias", "source"])
+        for part in parts:
+            self.assertIn("misc-unused-using-decls", run_tests.checks_for(part))
+
+
 class Catch2(unittest.TestCase):
     def counts(self, status, output):
         outcome = run_tests.catch2_outcome(status, output)
