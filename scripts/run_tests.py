@@ -8,23 +8,16 @@ machine up and calls this.
 import argparse
 import concurrent.futures
 import functools
-import hashlib
 import json
-import os
-import pathlib
-import re
-import shlex
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-CORES = os.cpu_count() or 2
-START = time.monotonic()
-DEADLINE = START + 85 * 60  # of the whole run
+from testing.clang_tidy import tidy_all
+from testing.results import catch2_outcome, failed_tests, unittest_outcome
+from testing.steps import CORES, ROOT, START, Background, Outcome, check, run, timed
+
+BOOTED = time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)
 FUZZ_SECONDS = 12
 FOLDERS = {"release": "build", "asan": "build-asan", "tsan": "build-tsan", "fuzz": "build-fuzz"}
 SANITIZERS = {
@@ -32,74 +25,6 @@ SANITIZERS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "second_deadlock_stack=1",
 }
-
-
-class Outcome:
-    """The result of a step: how many cases passed and failed, and what it printed."""
-
-    def __init__(self, passed, failed, output=""):
-        self.passed, self.failed, self.output = passed, failed, output
-        self.seconds = self.cpu = 0.0
-
-    @classmethod
-    def of_check(cls, status, output):
-        return cls(int(status == 0), int(status != 0), output)
-
-
-class Spent(threading.local):
-    """CPU seconds of the processes that this thread has run."""
-    cpu = 0.0
-
-
-SPENT = Spent()
-
-
-def run(command, limit, environment=None, nice=0):
-    """Runs a command in its own session and returns its exit status and its output.
-
-    At the limit the whole process group is killed and the status is -SIGKILL. The output goes to a
-    file: with a pipe, a process that a test leaves behind would block this one.
-    """
-    limit = max(1.0, min(limit, DEADLINE - time.monotonic()))
-    if nice:
-        command = ["nice", "-n", str(nice), *command]
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([str(part) for part in command], cwd=ROOT, stdout=output,
-                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                   env={**os.environ, **(environment or {})},
-                                   start_new_session=True)
-        late = threading.Event()
-
-        def kill():
-            late.set()
-            os.killpg(process.pid, signal.SIGKILL)
-
-        timer = threading.Timer(limit, kill)
-        timer.start()
-        _, status, usage = os.wait4(process.pid, 0)
-        timer.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)  # Popen does not wait again
-        SPENT.cpu += usage.ru_utime + usage.ru_stime
-        output.seek(0)
-        text = output.read().decode(errors="replace")
-        return process.returncode, text + (
-            f"\nkilled: it took longer than {limit:.0f} s\n" if late.is_set() else "")
-
-
-def check(command, limit=600):
-    return Outcome.of_check(*run(command, limit))
-
-
-def timed(step):
-    """Runs a step and notes the seconds and the CPU seconds that it took."""
-    start, SPENT.cpu = time.monotonic(), 0.0
-    try:
-        outcome = step()
-    except Exception as error:  # a step that cannot run has failed; the others still run
-        outcome = Outcome(0, 1, f"{type(error).__name__}: {error}\n")
-    if outcome.seconds == 0:  # else it is that of work in the background, which has its own
-        outcome.seconds, outcome.cpu = time.monotonic() - start, SPENT.cpu
-    return outcome
 
 
 # --- Builds
@@ -111,24 +36,6 @@ def build(preset, nice=0):
             # Ninja prints what it did before; the failure is at the end.
             return Outcome(0, 1, output[-20000:])
     return Outcome(1, 0)
-
-
-class Background:
-    """Work for idle cores: while the tests of a stage wait for timers and for each other, the
-    builds of the stages to come run one after the other at the lowest priority."""
-
-    def __init__(self):
-        self._pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._futures = {}
-
-    def start(self, name, step):
-        if name not in self._futures:
-            self._futures[name] = self._pool.submit(timed, step)
-
-    def take(self, name):
-        """The outcome of work that was started, else None; only the first call gets it."""
-        future = self._futures.get(name)
-        return future.result() if future else None
 
 
 BACKGROUND = Background()
@@ -152,37 +59,6 @@ def program(preset, name):
 
 
 # --- Test programs
-
-def catch2_outcome(status, output):
-    """Reads the closing lines of Catch2, version 2 or 3."""
-    cases = re.search(r"^All tests passed \(.* in (\d+) test cases?\)", output, re.M)
-    if cases:
-        passed, failed = int(cases[1]), 0
-    else:
-        summary = re.search(r"^test cases:.*", output, re.M)
-        numbers = {word: int(n) for n, word in
-                   re.findall(r"(\d+) (passed|failed as expected|failed)", summary[0])
-                   } if summary else {}
-        passed = numbers.get("passed", 0) + numbers.get("failed as expected", 0)
-        failed = numbers.get("failed", 0)
-    if failed == 0 and (status != 0 or passed == 0):
-        failed = 1
-        output += f"\nended with status {status} and no failed case\n"
-    return Outcome(passed, failed, output)
-
-
-def unittest_outcome(status, output):
-    """Reads the closing lines of Python's unittest. Skipped tests are not counted."""
-    ran = sum(int(n) for n in re.findall(r"^Ran (\d+) tests? in ", output, re.M))
-    last = (re.findall(r"^(?:OK|FAILED)(?: \(.*\))?$", output, re.M) or [""])[-1]
-    numbers = {word: int(n) for word, n in re.findall(r"(\w[a-z ]*)=(\d+)", last)}
-    failed = sum(numbers.get(word, 0) for word in ("failures", "errors", "unexpected successes"))
-    skipped = numbers.get("skipped", 0)
-    if failed == 0 and (status != 0 or ran == 0):
-        failed = 1
-        output += f"\nended with status {status} after {ran} tests\n"
-    return Outcome(max(0, ran - failed - skipped), failed, output)
-
 
 def test_environment(preset):
     python = torch_python()
@@ -221,11 +97,6 @@ def python_tests(folder, preset, python=sys.executable):
                    "-p", path.name]
         yield f"{preset} {folder}/{path.name}", lambda command=command: unittest_outcome(
             *run(command, 900, {**test_environment(preset), "PYTHONPATH": ROOT / "tests/support"}))
-
-
-def failed_tests(output):
-    """The full names of the tests that unittest reports as failed, each once."""
-    return list(dict.fromkeys(re.findall(r"^(?:FAIL|ERROR): \w+ \((\w+(?:\.\w+)+)\)", output, re.M)))
 
 
 QUIET = threading.Lock()  # held by second tries: one at a time
@@ -272,13 +143,15 @@ def checks():
     yield from python_tests("build", "release")
 
 
-def with_torch(folder, second_try):
+def with_torch(folder, second_try, wanted=lambda file: True):
     """The Python tests of a folder that need torch."""
     yield from built("release")
     if not torch_python():
         yield folder, lambda: Outcome(0, 1, "no torch; run scripts/setup.sh --torch\n")
         return
     for name, step in python_tests(folder, "release", torch_python()):
+        if not wanted(name.split("/")[-1]):
+            continue
         if second_try:
             yield name, lambda step=step: with_second_try(folder, step, torch_python())
         else:
@@ -301,9 +174,20 @@ def nodes():
     yield from with_torch("nodes", second_try=True)
 
 
+# Files of tests/peers that start many trainings or long ones. They take two thirds of its time.
+TRAINING = {f"test_{name}.py" for name in (
+    "adamw_8bit", "bad_recipes", "chat_template", "end_to_end", "grpo", "grpo_recipes", "invariance",
+    "resume", "reward_models", "rewards", "rollout", "rollout_server")}
+
+
 def peers():
     """The trainer and its files beside Hugging Face's programs."""
-    yield from with_torch("peers", second_try=False)
+    yield from with_torch("peers", second_try=False, wanted=lambda file: file not in TRAINING)
+
+
+def training():
+    """The files of tests/peers that take long."""
+    yield from with_torch("peers", second_try=False, wanted=lambda file: file in TRAINING)
 
 
 def asan():
@@ -317,113 +201,6 @@ def tsan():
 
 
 # --- clang-tidy
-
-def included_text(path, seen):
-    """The text of a file and of all files of this repository that it includes, each once."""
-    if path in seen or not path.is_file():
-        return ""
-    seen.add(path)
-    text = path.read_text()
-    return text + "".join(included_text(ROOT / name, seen)
-                          for name in re.findall(r'^#include "(.+)"', text, re.M))
-
-
-def tidy_cache():
-    """Where results are kept: beside ccache's, so that a fresh clone finds those of the last run."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return pathlib.Path(os.environ.get("CCACHE_DIR") or home) / "mgpu-tidy"
-
-
-def tidy_command(entry):
-    """The compiler's arguments as clang-tidy is to see them: clang cannot read gcc's precompiled
-    headers, and every file includes what it uses."""
-    words = shlex.split(entry["command"])
-    start = next(n for n, word in enumerate(words) if re.search(r"(c|g|clang)\+\+(-\d+)?$", word))
-    words = words[start:]
-    kept = []
-    for word in words:
-        if word.endswith("cmake_pch.hxx") and kept and kept[-1] == "-include":
-            kept.pop()
-        elif word != "-Winvalid-pch":
-            kept.append(word)
-    return kept
-
-
-# These look at the main file only, so they run on each source that has a line for them; all others
-# run on the files that the build made of several sources.
-MAIN_FILE_CHECKS = "misc-unused-alias-decls,misc-unused-using-decls,bugprone-suspicious-include"
-MAIN_FILE_LINE = re.compile(
-    r"^\s*(using (?!namespace\b)[\w:]+;|namespace \w+ =|#\s*include .*\.c)", re.M)
-
-
-def is_unity(entry):
-    return "/Unity/" in entry["file"]
-
-
-def checks_for(entry):
-    if entry.get("part"):
-        return "-*," + MAIN_FILE_CHECKS
-    return "-bugprone-suspicious-include" if is_unity(entry) else ""
-
-
-def with_parts(entry):
-    """A file of compile_commands.json, and the sources of which it consists if it is several."""
-    yield entry
-    if is_unity(entry):
-        for name in re.findall(r'^#include "(.+)"', pathlib.Path(entry["file"]).read_text(), re.M):
-            if not MAIN_FILE_LINE.search(pathlib.Path(name).read_text()):
-                continue
-            yield {**entry, "file": name, "part": True,
-                   "arguments": [name if word == entry["file"] else word
-                                 for word in entry["arguments"]]}
-
-
-def tidy_one(entry, version, folder):
-    """Runs clang-tidy on a file unless it was clean before with the same text and rules."""
-    text = [version, (ROOT / ".clang-tidy").read_text(), " ".join(entry["arguments"]),
-            included_text(pathlib.Path(entry["file"]), set())]
-    key = hashlib.sha256("\0".join(part.replace(str(ROOT), "") for part in text).encode())
-    known_clean = tidy_cache() / key.hexdigest()
-    if known_clean.exists():
-        return 0, ""
-    status, output = run(["clang-tidy-19", "-p", folder, "--quiet", "--warnings-as-errors=*",
-                          f"--checks={checks_for(entry)}", entry["file"]], 600, nice=19)
-    if status == 0:
-        known_clean.parent.mkdir(parents=True, exist_ok=True)
-        known_clean.touch()
-    return status, output
-
-
-def is_tidied(file):
-    """Whether clang-tidy runs on this file of compile_commands.json: sources of the launcher and of
-    rendezvous, which the build compiles some at a time, in files of its own."""
-    parts = pathlib.Path(file).relative_to(ROOT).parts
-    parts = parts[1:] if parts[0] == "build" else parts
-    return parts[0] in ("launcher", "rendezvous") and "cmake_pch" not in parts[-1]
-
-
-def tidy_all():
-    version = run(["clang-tidy-19", "--version"], 60)[1]
-    folder = ROOT / "build" / "tidy"
-    folder.mkdir(exist_ok=True)
-    entries = [{"directory": entry["directory"], "file": entry["file"],
-                "arguments": tidy_command(entry)}
-               for entry in json.loads((ROOT / "build/compile_commands.json").read_text())
-               if is_tidied(entry["file"])]
-    entries = [part for entry in entries for part in with_parts(entry)]
-    (folder / "compile_commands.json").write_text(json.dumps(entries))
-
-    def one(entry):
-        before = SPENT.cpu
-        status, output = tidy_one(entry, version, folder)
-        return status, output, SPENT.cpu - before
-
-    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
-        results = list(pool.map(one, entries))
-    SPENT.cpu += sum(cpu for *_, cpu in results)
-    return Outcome.of_check(max((abs(status) for status, *_ in results), default=1),
-                            "".join(output for status, output, _ in results if status != 0))
-
 
 def tidy():
     yield from built("release")
@@ -455,7 +232,7 @@ def fuzz():
 # Stage: its steps, and how many of them run at a time. Tests of many nodes mostly sleep, each in
 # its own namespaces.
 STAGES = {"unit": (units, CORES), "checks": (checks, CORES), "cli": (command_line, CORES),
-          "clients": (clients, CORES), "nodes": (nodes, 2 * CORES), "peers": (peers, CORES),
+          "clients": (clients, CORES), "nodes": (nodes, 2 * CORES), "peers": (peers, CORES), "training": (training, CORES),
           "asan": (asan, CORES), "tsan": (tsan, CORES), "fuzz": (fuzz, CORES), "tidy": (tidy, 1)}
 QUICK = ["unit", "checks", "cli", "clients", "nodes", "peers"]
 
@@ -553,6 +330,8 @@ def main():
         rows.append((stage, time.monotonic() - start, found))
         outcomes += found
     durations.save()
+    print(f"{CORES} cores; the machine had been up for"
+          f" {(START - BOOTED) / 60:.0f} minutes when this began")
     print("stage           minutes   CPU  cases")
     for name, seconds, found in rows:
         print(f"{name:15} {seconds / 60:7.1f} {sum(one.cpu for one in found) / 60:5.1f}"

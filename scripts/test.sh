@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test and check; ends with "N passed, N failed".
 #   scripts/test.sh         everything
-#   scripts/test.sh quick   without sanitizers, clang-tidy and fuzzing
+#   scripts/test.sh quick   without long trainings, sanitizers, clang-tidy and fuzzing
 #   scripts/test.sh cli     one stage; --help names them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

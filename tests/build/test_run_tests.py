@@ -1,5 +1,7 @@
-"""scripts/run_tests.py: what it reads out of the closing lines of the test frameworks, and which files\nclang-tidy checks."""
+"""The test run itself: what it reads out of the closing lines of the test frameworks, how it ends
+commands, and which files clang-tidy checks."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -11,42 +13,66 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import run_tests  # noqa: E402
+from testing import clang_tidy, results, steps  # noqa: E402
 
 
 class ClangTidy(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file_of_several(self, texts):
+        """An entry of compile_commands.json for a file that includes sources with these texts."""
+        file = self.folder / "unity" / "a_0.cpp"
+        file.parent.mkdir()
+        for name, text in texts.items():
+            (self.folder / name).write_text(text)
+        file.write_text("".join(f'#include "{self.folder / name}"\n' for name in texts))
+        return {"directory": str(self.folder), "file": str(file),
+                "arguments": ["c++", "-c", str(file)]}
+
     def test_it_checks_the_launcher_and_rendezvous_and_nothing_else(self):
         for name, wanted in (("launcher/main.cpp", True),
-                             ("build/launcher/CMakeFiles/a.dir/Unity/unity_0_cxx.cxx", True),
-                             ("build/rendezvous/CMakeFiles/a.dir/Unity/unity_3_cxx.cxx", True),
+                             ("build/launcher/unity/mgpu_launcher_0.cpp", True),
+                             ("build/rendezvous/unity/mgpu_store_3.cpp", True),
                              ("build/launcher/CMakeFiles/mgpu_pch.dir/cmake_pch.hxx.cxx", False),
-                             ("build/runtime/text/CMakeFiles/a.dir/Unity/unity_0_cxx.cxx", False),
+                             ("build/runtime/text/unity/mgpu_text_0.cpp", False),
                              ("tests/launcher/cli_test.cpp", False)):
             with self.subTest(file=name):
-                self.assertEqual(run_tests.is_tidied(ROOT / name), wanted)
-
+                self.assertEqual(clang_tidy.is_tidied(ROOT / name), wanted)
 
     def test_sources_in_a_file_of_several_keep_the_checks_of_main_files(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "Unity" / "unity_0_cxx.cxx"
-            file.parent.mkdir()
-            texts = {"using": "using std::string;\n", "alias": "  namespace fs = std::filesystem;\n",
-                     "source": '#include "a.cpp"\n', "none": "using namespace std;\nint a;\n"}
-            for name, text in texts.items():
-                (file.parent / f"{name}.cpp").write_text(text)
-            file.write_text("/* made */\n" + "".join(
-                f'#include "{file.parent / name}.cpp"\n\n' for name in texts))
-            entry = {"directory": "/a", "file": str(file), "arguments": ["c++", "-c", str(file)]}
-            whole, *parts = run_tests.with_parts(entry)
-        self.assertEqual(run_tests.checks_for(whole), "-bugprone-suspicious-include")
-        self.assertEqual([pathlib.Path(part["arguments"][2]).stem for part in parts],
-                         ["using", "alias", "source"])
-        for part in parts:
-            self.assertIn("misc-unused-using-decls", run_tests.checks_for(part))
+        entry = self.file_of_several({
+            "using.cpp": "using std::string;\n", "alias.cpp": "  namespace fs = std::filesystem;\n",
+            "source.cpp": '#include "a.cpp"\n', "none.cpp": "using namespace std;\nint a;\n"})
+        (whole, checks), *parts = clang_tidy.tidy_runs(entry)
+        self.assertEqual((whole, checks), (entry, "-bugprone-suspicious-include"))
+        self.assertEqual([pathlib.Path(part["arguments"][2]).name for part, _ in parts],
+                         ["using.cpp", "alias.cpp", "source.cpp"])
+        for _, checks in parts:
+            self.assertIn("misc-unused-using-decls", checks)
+
+    def test_clang_tidy_reads_the_commands_that_were_written_for_it(self):
+        # With a member that it does not know it took the parent folder's, which name gcc's
+        # precompiled headers.
+        entry = self.file_of_several({"one.cpp": "#ifndef GIVEN\n#error not this one\n#endif\n"
+                                                 "using std::string;\n"})
+        (self.folder / "compile_commands.json").write_text(json.dumps([entry]))
+        entry = {**entry, "arguments": ["c++", "-DGIVEN", *entry["arguments"][1:]]}
+        entries = [run for run, _ in clang_tidy.tidy_runs(entry)]
+        self.assertEqual(len(entries), 2)
+        clang_tidy.write_database(self.folder / "tidy", entries)
+        for one in entries:
+            status, output = steps.run(["clang-tidy-19", "-p", self.folder / "tidy", "--quiet",
+                                        "--checks=-*,cert-err34-c", one["file"]], 60)
+            self.assertNotIn("not this one", output)
+            self.assertNotIn("database", output)
 
 
 class Catch2(unittest.TestCase):
     def counts(self, status, output):
-        outcome = run_tests.catch2_outcome(status, output)
+        outcome = results.catch2_outcome(status, output)
         return outcome.passed, outcome.failed
 
     def test_cases_are_counted_not_assertions(self):
@@ -75,7 +101,7 @@ class Unittest(unittest.TestCase):
             path.write_text("import unittest\n" + textwrap.dedent(source))
             done = subprocess.run([sys.executable, "-B", "-m", "unittest", "discover", "-s", folder],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        outcome = run_tests.unittest_outcome(done.returncode, done.stdout)
+        outcome = results.unittest_outcome(done.returncode, done.stdout)
         return outcome.passed, outcome.failed
 
     def test_passed_failed_erring_and_skipped_tests_are_told_apart(self):
@@ -106,35 +132,35 @@ class SecondTry(unittest.TestCase):
               "ERROR: test_b (test_loss.Cut.test_b)\nFAIL: test_a (test_loss.Cut.test_a)\n")
 
     def test_each_failed_test_is_named_once(self):
-        self.assertEqual(run_tests.failed_tests(self.OUTPUT),
+        self.assertEqual(results.failed_tests(self.OUTPUT),
                          ["test_loss.Cut.test_a", "test_loss.Cut.test_b"])
 
     def test_what_fails_twice_has_failed(self):
-        first = run_tests.Outcome(4, 1, "FAIL: test_x (nowhere.Nothing.test_x)\n")
+        first = steps.Outcome(4, 1, "FAIL: test_x (nowhere.Nothing.test_x)\n")
         twice = run_tests.with_second_try("nodes", lambda: first, sys.executable)
         self.assertEqual((twice.passed, twice.failed), (4, 1))
 
     def test_what_passes_alone_has_passed(self):
         name = "test_run_tests.Catch2.test_cases_are_counted_not_assertions"
-        first = run_tests.Outcome(4, 1, f"FAIL: test_cases ({name})\n")
+        first = steps.Outcome(4, 1, f"FAIL: test_cases ({name})\n")
         again = run_tests.with_second_try("build", lambda: first, sys.executable)
         self.assertEqual((again.passed, again.failed), (5, 0))
 
 
 class Run(unittest.TestCase):
     def test_the_status_and_all_output_are_given(self):
-        self.assertEqual(run_tests.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 30), (3, "a\nb\n"))
+        self.assertEqual(steps.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 30), (3, "a\nb\n"))
 
     def test_a_command_that_takes_too_long_is_killed_with_its_children(self):
         start = time.monotonic()
-        status, output = run_tests.run(["sh", "-c", "echo before; sleep 60 & wait"], 1)
+        status, output = steps.run(["sh", "-c", "echo before; sleep 60 & wait"], 1)
         self.assertLess(time.monotonic() - start, 30)
         self.assertEqual(status, -9)
         self.assertEqual(output, "before\n\nkilled: it took longer than 1 s\n")
 
     def test_a_process_left_behind_does_not_hold_the_run_up(self):
         start = time.monotonic()
-        self.assertEqual(run_tests.run(["sh", "-c", "sleep 20 & echo done"], 60), (0, "done\n"))
+        self.assertEqual(steps.run(["sh", "-c", "sleep 20 & echo done"], 60), (0, "done\n"))
         self.assertLess(time.monotonic() - start, 15)
 
 
