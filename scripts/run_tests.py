@@ -322,7 +322,7 @@ def main():
             outcome = timed(step)
             report(name, outcome)
             outcomes.append(outcome)
-        rows.append(("build release", time.monotonic() - start, outcomes))
+        rows.append(("build release", time.monotonic() - start, list(outcomes)))
         start_background(names)
     for stage in names:
         start = time.monotonic()

@@ -7,6 +7,7 @@
 #include "launcher/options/option_table.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::launcher;
@@ -165,7 +166,7 @@ TEST_CASE("help and version need no TARGET and read no files", "[cli]") {
 }
 
 TEST_CASE("the help is the golden file", "[cli][golden]") {
-  std::ifstream in(MGPU_GOLDEN_HELP);
+  std::ifstream in(mgpu::tests::in_sources("tests/cli/golden/help.txt"));
   const std::string golden{std::istreambuf_iterator<char>(in), {}};
   CHECK(help_text() == golden);
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 
 namespace mgpu::tests {
 
@@ -13,7 +14,7 @@ namespace mgpu::tests {
 class LoadedNvml {
  public:
   LoadedNvml(const char* gpus, const char* links, const char* faults = "")
-      : handle_(::dlopen(FAKE_NVML, RTLD_NOW)) {
+      : handle_(::dlopen(in_build("fake_nvml/libnvidia-ml.so.1").c_str(), RTLD_NOW)) {
     REQUIRE(handle_);
     if (gpus) ::setenv("FAKE_NVML_GPUS", gpus, 1);
     ::setenv("FAKE_NVML_LINKS", links, 1);

@@ -6,6 +6,7 @@
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 
 using namespace mgpu::train;
 using Catch::Matchers::Contains;
@@ -13,7 +14,7 @@ using Catch::Matchers::Contains;
 namespace {
 
 TrainConfig recipe_of_the_sources(const std::string& name) {
-  return read_recipe(std::string(RECIPES) + "/" + name);
+  return read_recipe(mgpu::tests::in_sources("tests/runtime/config/recipes/" + name));
 }
 
 bool recipe_noted(const TrainConfig& config, const std::string& part) {
@@ -65,7 +66,8 @@ TEST_CASE("the GRPO recipe of the repository is accepted", "[recipe]") {
 
 TEST_CASE("with task sft the same recipe ignores the keys of GRPO", "[recipe]") {
   const auto config =
-      read_recipe(std::string(RECIPES) + "/grpo_open_r1_config.yaml", {.set = {"task=sft"}});
+      read_recipe(mgpu::tests::in_sources("tests/runtime/config/recipes/grpo_open_r1_config.yaml"),
+                  {.set = {"task=sft"}});
   CHECK(config.task == Task::sft);
   CHECK(config.packing);
   CHECK(config.grpo.empty());
@@ -191,7 +193,7 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"minionerec_sft.yaml", 8, 1024},
   }));
   CAPTURE(name);
-  const auto config = read_recipe(std::string(EXAMPLES) + "/" + name);
+  const auto config = read_recipe(mgpu::tests::in_sources("docs/examples/" + name));
   CHECK(config.task == Task::sft);
   CHECK(plan_batch(config, ranks).global() == global);
 }

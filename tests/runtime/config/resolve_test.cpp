@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::train;
@@ -228,7 +229,7 @@ TEST_CASE("overrides win over the file under any alias", "[recipe]") {
 }
 
 TEST_CASE("DeepSpeed and accelerate files set the ZeRO stage and its buckets", "[recipe]") {
-  const auto path = std::string(RECIPES) + "/ds_zero3.json";
+  const auto path = mgpu::tests::in_sources("tests/runtime/config/recipes/ds_zero3.json");
   const auto config = with("deepspeed: " + path + "\n");
   CHECK(config.zero_stage == 3);
   CHECK(config.max_grad_norm == .5);
