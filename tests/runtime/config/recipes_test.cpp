@@ -193,7 +193,7 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"minionerec_sft.yaml", 8, 1024},
   }));
   CAPTURE(name);
-  const auto config = read_recipe(mgpu::tests::in_sources("docs/examples/" + name));
+  const auto config = read_recipe(mgpu::tests::in_sources(std::string("docs/examples/") + name));
   CHECK(config.task == Task::sft);
   CHECK(plan_batch(config, ranks).global() == global);
 }
