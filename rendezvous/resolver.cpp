@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,12 +11,12 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <system_error>
-#include <thread>
+#include <stdexcept>
 #include <utility>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "rendezvous/base/background_thread.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
@@ -73,25 +71,6 @@ void look_up(const std::string& host, LookupAnswer& answer) {
   if (answer.addresses.empty()) answer.problem = "the name has no address";
 }
 
-// Signals belong to the event loop: block them, because a thread inherits its creator's mask.
-void start_thread(std::string host, std::shared_ptr<LookupAnswer> answer) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread([host = std::move(host), answer] {
-      look_up(host, *answer);
-      answer->done.store(true, std::memory_order_release);
-      const std::uint64_t one = 1;
-      [[maybe_unused]] const auto written = ::write(answer->ready.get(), &one, sizeof one);
-    }).detach();
-  } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw std::runtime_error(std::string("cannot start a thread: ") + error.code().message());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
 }  // namespace
 
 struct Resolver::Lookup {
@@ -125,7 +104,12 @@ void Resolver::resolve(const std::string& host, Done done) {
       if (!ours) throw_errno("cannot create an eventfd");
       running = std::make_unique<Lookup>(io_, answer, ours.get());
       ours.release();
-      start_thread(host, std::move(answer));
+      run_in_background([host, answer = std::move(answer)] {
+        look_up(host, *answer);
+        answer->done.store(true, std::memory_order_release);
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto written = ::write(answer->ready.get(), &one, sizeof one);
+      });
     } catch (const std::exception& error) {
       lookups_.erase(host);
       return done({}, error.what());

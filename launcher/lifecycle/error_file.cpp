@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/untrusted_json.hpp"
+
 namespace mgpu::launcher {
 namespace {
 
@@ -65,7 +67,7 @@ bool looks_like_exception(std::string_view line) {
 }  // namespace
 
 std::optional<ErrorFile> parse_error_file(std::string_view text) {
-  const json root = json::parse(text, nullptr, false);
+  const json root = rendezvous::parse_untrusted_json(text);
   if (!root.is_object()) return std::nullopt;
   const auto message = root.find("message");
   if (message == root.end()) return std::nullopt;

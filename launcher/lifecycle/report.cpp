@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/printable.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
+
 namespace mgpu::launcher {
 namespace {
 
@@ -35,7 +38,7 @@ std::string quoted_tail(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    out += fmt::format("    | {}\n", text.substr(0, end));
+    out += fmt::format("    | {}\n", rendezvous::printable_output(text.substr(0, end)));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return out;
@@ -101,7 +104,7 @@ json as_json(const AttemptResult& attempt) {
   object["log_dir"] = attempt.log_dir;
   object["stderr_tail"] = attempt.stderr_tail;
   if (attempt.error_file)
-    object["error_file"] = json::parse(to_json(*attempt.error_file), nullptr, false);
+    object["error_file"] = rendezvous::parse_untrusted_json(to_json(*attempt.error_file));
   return object;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "rendezvous/base/printable.hpp"
+
 namespace mgpu::rendezvous {
 namespace {
 
@@ -33,9 +35,7 @@ std::string shown(std::string_view text, std::size_t limit) {
   std::size_t end = std::min(text.size(), limit);
   if (end < text.size())
     while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-  std::string line(text.substr(0, end));
-  for (char& c : line)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  const std::string line = printable(text.substr(0, end));
   return end < text.size() ? line + "..." : line;
 }
 

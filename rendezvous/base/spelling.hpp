@@ -7,7 +7,7 @@
 
 namespace mgpu::rendezvous {
 
-// User input in a form that is safe in an error message: on one line, without control characters,
+// User input in a form that is safe in an error message: printable(), on one line,
 // cut after `limit` bytes (never inside a UTF-8 character), '' if empty.
 std::string shown(std::string_view text, std::size_t limit = 72);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 #include "rendezvous/etcd/base64.hpp"
 
 namespace mgpu::rendezvous::etcd {
@@ -96,7 +97,7 @@ const json& unwrapped(const json& answer) {
 
 template <class Answer, class Read>
 std::optional<Answer> parse_with(std::string_view body, Read read) {
-  const auto parsed = json::parse(body, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json(body);
   if (!parsed.is_object()) return std::nullopt;
   try {
     return read(parsed);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/checkpoint/file.hpp"
 
 namespace mgpu::checkpoint {
@@ -83,6 +84,9 @@ std::string brief(const Json& value) {
 }
 
 Json parse_json(std::string_view text, const std::string& file) {
+  if (rendezvous::nests_too_deeply(text))
+    throw std::runtime_error(fmt::format("{}: invalid JSON: nested more than {} levels deep", file,
+                                         rendezvous::kDeepestJson));
   try {
     DuplicateKeyCheck guard(file);
     return Json::parse(text, std::ref(guard));

@@ -7,13 +7,14 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/json_text.hpp"
+#include "runtime/text/match_limits.hpp"
 
 namespace mgpu::checkpoint {
 
 namespace {
 
 // Names are short; a pattern that needs more steps than this backtracks without end.
-constexpr std::uint32_t kMostSteps = 1'000'000;
+constexpr text::MatchLimits kLimits{.steps = 1'000'000, .depth = 20'000};
 
 std::string words_of(int error) {
   PCRE2_UCHAR text[200];
@@ -27,12 +28,11 @@ std::string words_of(int error) {
 struct NamePattern::Code {
   pcre2_code* code = nullptr;
   pcre2_match_data* found = nullptr;
-  pcre2_match_context* limits = nullptr;
+  text::MatchContext limits = text::make_match_context(kLimits);
   Code() = default;
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
   ~Code() {
-    pcre2_match_context_free(limits);
     pcre2_match_data_free(found);
     pcre2_code_free(code);
   }
@@ -49,9 +49,7 @@ NamePattern::NamePattern(const std::string& pattern)
     throw std::runtime_error(fmt::format("invalid pattern {} at character {}: {}",
                                          in_quotes(pattern), place + 1, words_of(error)));
   code_->found = pcre2_match_data_create_from_pattern(code_->code, nullptr);
-  code_->limits = pcre2_match_context_create(nullptr);
-  if (!code_->found || !code_->limits) throw std::bad_alloc();
-  pcre2_set_match_limit(code_->limits, kMostSteps);
+  if (!code_->found) throw std::bad_alloc();
 }
 
 NamePattern::NamePattern(NamePattern&&) noexcept = default;
@@ -59,7 +57,7 @@ NamePattern::~NamePattern() = default;
 
 bool NamePattern::matches(std::string_view name) const {
   const int result = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(name.data()),
-                                 name.size(), 0, 0, code_->found, code_->limits);
+                                 name.size(), 0, 0, code_->found, code_->limits.get());
   if (result >= 0) return true;
   if (result == PCRE2_ERROR_NOMATCH) return false;
   throw std::runtime_error(fmt::format("pattern {} cannot be matched against {}: {}",

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/rewards/score_file.hpp"
 
@@ -12,7 +13,7 @@ namespace {
 
 rewards::Settings settings_of(const std::string& text) {
   if (text.empty()) return {};
-  const auto values = nlohmann::json::parse(text, nullptr, false);
+  const auto values = rendezvous::parse_untrusted_json(text);
   if (values.is_discarded())
     throw train::UsageError("--settings must be a JSON object, such as {\"cosine_max_len\": 500}");
   try {

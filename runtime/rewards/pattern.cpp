@@ -8,14 +8,13 @@
 #include <stdexcept>
 
 #include "rendezvous/base/spelling.hpp"
+#include "runtime/text/match_limits.hpp"
 
 namespace mgpu::rewards {
 namespace {
 
 // A search of a whole completion with a reasonable pattern takes thousands of steps.
-constexpr std::uint32_t kMaxSteps = 2'000'000;
-constexpr std::uint32_t kMaxDepth = 20'000;
-constexpr std::uint32_t kMaxKibibytes = 32 * 1024;
+constexpr text::MatchLimits kLimits{.steps = 2'000'000, .depth = 20'000};
 
 std::string pcre_message(int error) {
   PCRE2_UCHAR text[200];
@@ -29,12 +28,11 @@ std::string pcre_message(int error) {
 struct Pattern::Code {
   pcre2_code* code = nullptr;
   pcre2_match_data* found = nullptr;
-  pcre2_match_context* limits = nullptr;
+  text::MatchContext limits = text::make_match_context(kLimits);
   Code() = default;
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
   ~Code() {
-    pcre2_match_context_free(limits);
     pcre2_match_data_free(found);
     pcre2_code_free(code);
   }
@@ -56,11 +54,7 @@ Pattern::Pattern(const std::string& pattern, const Flags& flags)
                                          rendezvous::shown(pattern), place + 1,
                                          pcre_message(error)));
   code_->found = pcre2_match_data_create_from_pattern(code_->code, nullptr);
-  code_->limits = pcre2_match_context_create(nullptr);
-  if (!code_->found || !code_->limits) throw std::bad_alloc();
-  pcre2_set_match_limit(code_->limits, kMaxSteps);
-  pcre2_set_depth_limit(code_->limits, kMaxDepth);
-  pcre2_set_heap_limit(code_->limits, kMaxKibibytes);
+  if (!code_->found) throw std::bad_alloc();
 }
 
 Pattern::Pattern(Pattern&&) noexcept = default;
@@ -68,7 +62,7 @@ Pattern::~Pattern() = default;
 
 std::optional<Pattern::Match> Pattern::find(std::string_view text, std::size_t from) const {
   const int result = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                 text.size(), from, 0, code_->found, code_->limits);
+                                 text.size(), from, 0, code_->found, code_->limits.get());
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0)
     throw std::runtime_error(fmt::format("cannot search for pattern {}: {}",

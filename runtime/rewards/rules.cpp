@@ -6,6 +6,7 @@
 #include <array>
 
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/rewards/json_path.hpp"
 #include "runtime/rewards/pattern.hpp"
 #include "runtime/rewards/text_rewards.hpp"
@@ -128,7 +129,7 @@ bool too_deep(std::string_view text) {
 
 json parsed(std::string_view text) {
   if (too_deep(text)) return json(json::value_t::discarded);
-  return json::parse(text, nullptr, false);
+  return rendezvous::parse_untrusted_json(text);
 }
 
 }  // namespace

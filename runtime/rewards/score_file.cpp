@@ -7,6 +7,7 @@
 #include <ostream>
 #include <stdexcept>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/rewards/catalog.hpp"
 
 namespace mgpu::rewards {
@@ -34,7 +35,7 @@ std::string completion_text(const json& columns) {
 
 Row read_row(const std::string& line) {
   Row row;
-  row.columns = json::parse(line, nullptr, false);
+  row.columns = rendezvous::parse_untrusted_json(line);
   if (!row.columns.is_object()) throw std::runtime_error("the line is not a JSON object");
   row.completion = completion_text(row.columns);
   if (const auto ids = row.columns.find("completion_ids"); ids != row.columns.end()) {

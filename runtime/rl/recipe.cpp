@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
@@ -39,7 +40,7 @@ constexpr const char* kRewardKeys[] = {"cosine_min_value_wrong",
 Json scalar(const YamlNode& node) {
   if (node.quoted) return node.text;
   if (train::is_null(node)) return nullptr;
-  const auto parsed = Json::parse(node.text, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json<Json>(node.text);
   if (parsed.is_number() || parsed.is_boolean()) return parsed;
   return node.text;
 }

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/comm/text.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/rl/recipe.hpp"
@@ -192,7 +193,7 @@ std::unique_ptr<WeightSync> Server::transfer_sync(train::Learner& learner) const
   std::unique_ptr<servers::Transport> transport;
   if (comm_.rank() == 0) {
     const auto port = GrpoValues(config_).whole("vllm_group_port").value_or(51216);
-    const auto answer = json::parse(client_.get("/version", seconds(10)).body, nullptr, false);
+    const auto answer = rendezvous::parse_untrusted_json(client_.get("/version", seconds(10)).body);
     const auto version =
         answer.is_object() ? answer.value("version", std::string()) : std::string();
     options.group = {.address = servers::local_address_for(client_.address().host),

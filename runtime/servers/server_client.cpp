@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::servers {
 namespace {
@@ -25,7 +26,7 @@ http::Deadline after(milliseconds limit) {
 }  // namespace
 
 std::string error_message(const std::string& body) {
-  const auto parsed = json::parse(body, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json(body);
   if (parsed.is_object()) {
     const auto error = parsed.value("error", json());
     for (const auto& where : {error, parsed})
@@ -85,7 +86,7 @@ std::string ServerClient::error_text(const std::string& path, const http::Respon
 
 json ServerClient::json_of(const std::string& path, const http::Response& answer) const {
   if (answer.status != 200) throw std::runtime_error(error_text(path, answer));
-  auto parsed = json::parse(answer.body, nullptr, false);
+  auto parsed = rendezvous::parse_untrusted_json(answer.body);
   if (parsed.is_discarded())
     throw std::runtime_error(fmt::format("{}{} answered with something that is not JSON: {}", url_,
                                          path, rendezvous::shown(answer.body)));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/telemetry/json_number.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
 
@@ -54,7 +55,7 @@ json or_null(const std::optional<Value>& value) {
 }  // namespace
 
 LogHistory LogHistory::from_json(const std::string& text) {
-  const auto all = json::parse(text, nullptr, false);
+  const auto all = rendezvous::parse_untrusted_json(text);
   if (!all.is_array())
     throw std::runtime_error("log_history of trainer_state.json must be an array of objects");
   LogHistory history;
@@ -67,7 +68,7 @@ LogHistory LogHistory::from_metrics(const std::string& path, std::int64_t last_s
   LogHistory history;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    auto object = json::parse(line, nullptr, false);
+    auto object = rendezvous::parse_untrusted_json(line);
     if (!object.is_object()) continue;
     const auto kind = object.find("event");
     if (kind == object.end() || (*kind != event::kTrain && *kind != event::kEval)) continue;

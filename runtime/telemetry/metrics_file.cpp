@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/telemetry/json_number.hpp"
 
 namespace mgpu::telemetry {
@@ -79,7 +80,7 @@ KeptLines lines_to_keep(const std::string& path, std::int64_t last_step, const c
   for (std::string line; std::getline(in, line);) {
     const bool whole = !in.eof();  // the line ends with a newline
     if (keeping && whole) {
-      const auto object = nlohmann::json::parse(line, nullptr, false);
+      const auto object = rendezvous::parse_untrusted_json(line);
       const auto step = object.is_object() ? object.find(step_key) : object.end();
       // Lines of other programs are kept.
       keeping = !object.is_object() || step == object.end() || !step->is_number() ||

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/untrusted_json.hpp"
+
 namespace mgpu::telemetry {
 namespace {
 
@@ -76,7 +78,7 @@ void write_results(const std::string& folder, const Values& train, const Values&
   const auto path = folder + "/all_results.json";
   std::ifstream in(path);
   const std::string before{std::istreambuf_iterator<char>(in), {}};
-  json all = json::parse(before, nullptr, false);
+  json all = rendezvous::parse_untrusted_json(before);
   if (!all.is_object()) all = json::object();
   for (const auto* values : {&last_eval, &train}) all.update(json_of(*values));
   replace_file(path, dump(all), on_error);

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include "runtime/text/match_limits.hpp"
+
 namespace mgpu::text {
 namespace {
 
@@ -16,18 +18,18 @@ constexpr std::uint32_t kOptions =
 // The match data of a thread: created once per thread and shared by all patterns.
 struct Workspace {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
-  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  MatchContext compiled = make_match_context({});
+  MatchContext interpreted = make_match_context({});
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, kJitStack, nullptr);
 
   Workspace() {
-    if (!match || !context || !stack) throw std::bad_alloc();
-    pcre2_jit_stack_assign(context, nullptr, stack);
+    if (!match || !stack) throw std::bad_alloc();
+    pcre2_jit_stack_assign(compiled.get(), nullptr, stack);
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace() {
     pcre2_jit_stack_free(stack);
-    pcre2_match_context_free(context);
     pcre2_match_data_free(match);
   }
 };
@@ -96,10 +98,10 @@ bool Regex::find(std::string_view text, std::size_t from, Match& match) const {
   Workspace& mine = workspace();
   const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data() ? text.data() : "");
   int found = pcre2_match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, mine.match,
-                          mine.context);
+                          mine.compiled.get());
   if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
     found = pcre2_match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                        mine.match, nullptr);
+                        mine.match, mine.interpreted.get());
   }
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {

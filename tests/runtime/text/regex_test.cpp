@@ -1,5 +1,7 @@
 #include "runtime/text/regex.hpp"
 
+#include <sys/resource.h>
+
 #include <string>
 #include <vector>
 
@@ -76,4 +78,18 @@ TEST_CASE("a long run of white space is split quickly", "[regex]") {
   const std::string text = std::string(200000, ' ') + "x";
   const Regex qwen(R"(\s*[\r\n]+|\s+(?!\S)|\s+|\S)");
   CHECK(matches(qwen, text).size() == 3);
+}
+
+TEST_CASE("a small pattern and a long row cannot take gigabytes", "[regex]") {
+  // Each repetition keeps a frame with room for all groups.
+  std::string pattern = "(?:(a)|(b))*[xz]";
+  for (int i = 0; i < 400; ++i) pattern += "()";
+  const Regex regex = Regex::of_pcre2(pattern);
+  const std::string text(60'000, 'a');
+  Match match;
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  CHECK_THROWS_WITH(regex.find(text, 0, match), Catch::Matchers::Contains("limit exceeded"));
+  ::getrusage(RUSAGE_SELF, &after);
+  CHECK(after.ru_maxrss - before.ru_maxrss < 100'000);  // KiB
 }

@@ -1,0 +1,70 @@
+#include "rendezvous/base/contained_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <stdexcept>
+
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::rendezvous {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kShownPath = 400;
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+// Where links of this folder may point to in addition to the folder itself; empty: nowhere.
+fs::path blobs_of(const fs::path& folder) {
+  const fs::path snapshots = folder.parent_path();
+  return snapshots.filename() == "snapshots" ? snapshots.parent_path() / "blobs" : fs::path();
+}
+
+}  // namespace
+
+std::string read_contained_file(const std::string& folder, const std::string& name,
+                                std::size_t limit) {
+  const fs::path path = fs::path(folder) / name;
+  const auto fail = [&](const std::string& why) -> std::runtime_error {
+    return std::runtime_error(
+        fmt::format("cannot read {}: {}", shown(path.string(), kShownPath), why));
+  };
+  std::error_code error;
+  const fs::path home = fs::canonical(folder, error);
+  const fs::path target = error ? fs::path() : fs::canonical(path, error);
+  if (error) throw fail(error.message());
+  const fs::path blobs = blobs_of(home);
+  if (!is_inside(target, home) && (blobs.empty() || !is_inside(target, blobs)))
+    throw fail(fmt::format("it is a link to {}, outside the folder; replace it with a copy",
+                           shown(target.string(), kShownPath)));
+  // Non-blocking: opening a pipe would wait for its writer.
+  const UniqueFd fd(
+      ::open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  struct stat st{};
+  if (!fd || ::fstat(fd.get(), &st) != 0) throw fail(error_text(errno));
+  if (!S_ISREG(st.st_mode)) throw fail("it is not a regular file");
+  std::string content;
+  while (content.size() <= limit) {
+    char buffer[64 << 10];
+    const auto got = ::read(fd.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw fail(error_text(errno));
+    if (got == 0) return content;
+    content.append(buffer, static_cast<std::size_t>(got));
+  }
+  throw fail(fmt::format("it has more than {} bytes", limit));
+}
+
+}  // namespace mgpu::rendezvous
