@@ -140,6 +140,10 @@ void Connections::adopt(UniqueFd socket, std::string_view bytes) {
   const PeerId id = next_id_++;
   auto peer = std::make_unique<Peer>(id, std::move(socket), settings_);
   if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, peer->socket.get(), EPOLLIN, id)) return;
+  peer->channel.on_ready([this, id] {
+    if (Peer* const waiting = find(id)) handle_bytes(*waiting, {});
+    remove_dead();
+  });
   peer->since = steady_now();
   peer->pending = pending_.insert(pending_.end(), id);
   Peer& added = *(by_id_[id] = std::move(peer));
@@ -173,6 +177,8 @@ bool Connections::poll_once() {
 void Connections::read(Peer& peer) {
   const auto got = ::recv(peer.socket.get(), buffer_.data(), buffer_.size(), 0);
   if (got > 0) return handle_bytes(peer, {buffer_.data(), static_cast<std::size_t>(got)});
+  if (got == 0 && !peer.closing && !peer.channel.version_conflict().empty())
+    return reject(peer, peer.channel.version_conflict());
   if (got == 0) return drop(peer, CloseReason::closed);
   if (errno != EAGAIN && errno != EINTR) drop(peer, CloseReason::broken);
 }
@@ -183,7 +189,8 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
   try {
     peer.channel.receive(bytes, received);
   } catch (const std::exception& problem) {
-    return reject(peer, problem.what());
+    const auto conflict = peer.channel.version_conflict();
+    return reject(peer, conflict.empty() ? problem.what() : conflict);
   }
   const auto now = steady_now();
   if (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
@@ -345,7 +352,9 @@ void Connections::tick(Nanoseconds now) {
       if (now - peer->since > kCloseTimeout) drop(*peer, CloseReason::broken);
     } else if (!peer->authenticated) {
       if (now - peer->since > settings_.handshake_timeout)
-        reject(*peer, "it did not complete the handshake in time");
+        reject(*peer, peer->channel.version_conflict().empty()
+                          ? "it did not complete the handshake in time"
+                          : peer->channel.version_conflict());
     } else if (all_were_heard && now - peer->heartbeats.last_heartbeat() > settings_.keep_alive) {
       drop(*peer, CloseReason::silent);
     } else if (now >= peer->next_heartbeat) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/json_field.hpp"
 
@@ -27,11 +28,11 @@ void fields(Challenge& m, Visit&& field) {
 }
 template <class Visit>
 void fields(Proof& m, Visit&& field) {
-  field("proof", m.proof);
+  field("proof", m.proof), field("sealed", m.sealed);
 }
 template <class Visit>
 void fields(Refusal& m, Visit&& field) {
-  field("status", m.status), field("why", m.why);
+  field("status", m.status), field("why", m.why), field("proof", m.proof);
 }
 template <class Visit>
 void fields(Welcome& m, Visit&& field) {
@@ -99,12 +100,21 @@ void read(const json& object, const char* name, Value& value) {
   value = found->template get<Value>();
 }
 
+// JSON, and names that are compared: whoever prints a part of them makes it printable.
+bool is_kept_exactly(std::string_view message, std::string_view field) {
+  return field == "details" || field == "job" || (message == "answer" && field == "text");
+}
+
 template <std::size_t Index = 0>
 Message parse(std::string_view name, const json& object) {
   if constexpr (Index < kNames.size()) {
     if (name != kNames[Index]) return parse<Index + 1>(name, object);
     std::variant_alternative_t<Index, Message> message;
-    fields(message, [&](const char* field, auto& value) { read(object, field, value); });
+    fields(message, [&](const char* field, auto& value) {
+      read(object, field, value);
+      if constexpr (std::is_same_v<decltype(value), std::string&>)
+        if (!is_kept_exactly(name, field)) value = printable(value);
+    });
     return message;
   } else {
     throw ProtocolError(fmt::format("a message of unknown type {}", shown(name, 32)));

@@ -10,7 +10,10 @@ namespace mgpu::rendezvous {
 
 // Messages between agents and the leader. Increase the version when a message changes its meaning:
 // different versions reject each other.
-inline constexpr std::uint8_t kProtocolVersion = 1;
+inline constexpr std::uint8_t kProtocolVersion = 2;
+// From this version on a leader can prove its refusal to an agent of another version. Therefore the
+// hello keeps its fields, and so does the refusal.
+inline constexpr std::uint8_t kFirstProvenVersion = 2;
 
 // A violation of the protocol; the connection is closed.
 struct ProtocolError : std::runtime_error {
@@ -35,12 +38,14 @@ struct Challenge {
   std::string sealed;  // the secret, readable by programs of our user only; may be empty
 };
 struct Proof {
-  std::string proof;  // hex: proves that the agent has the secret too
+  std::string proof;   // hex: proves that the agent has the secret too
+  std::string sealed;  // both nonces, if the leader has sealed its secret
 };
 // Ends a connection at any time. `status` is the exit status of the program that is refused.
 struct Refusal {
   int status = 2;
   std::string why;
+  std::string proof = {};  // hex: in the handshake, proves that the leader has the secret
 };
 
 // --- Leader to agent.
@@ -125,7 +130,7 @@ using Message = std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, 
 
 // Returns the message as one JSON object.
 std::string encode(const Message& message);
-// Throws ProtocolError.
+// All texts in the result that are meant to be read are printable. Throws ProtocolError.
 Message decode(std::string_view text);
 
 }  // namespace mgpu::rendezvous

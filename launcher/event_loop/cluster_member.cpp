@@ -76,7 +76,7 @@ void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& a
   round_port_ = port;
   // With munge the secret belongs to the leader, so it is not stored.
   std::optional<std::string> secret;
-  if (!plan_.credentials.seal) secret = plan_.credentials.secret;
+  if (!plan_.credentials.sealer) secret = plan_.credentials.secret;
   note_job(options_.rdzv_id,
            {member_->leader_address(), member_->leader_port(), std::move(secret)});
   feed(RoundStarted{begin.round});

@@ -1,9 +1,13 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "launcher/lifecycle/report.hpp"
 #include "launcher/options/options.hpp"
+#include "rendezvous/base/printable.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 #include "rendezvous/json_field.hpp"
 
 namespace mgpu::launcher {
@@ -35,6 +39,15 @@ void read(const json& object, const char* name, Value& value) {
   if (rendezvous::fits<Value>(*found)) value = found->template get<Value>();
 }
 
+// Texts come from another node: each is one printable line, only `stderr_tail` is several.
+template <class Value>
+void read_printable(const json& object, const char* name, Value& value) {
+  read(object, name, value);
+  if constexpr (std::is_same_v<Value, std::string>)
+    value = std::string_view(name) == "stderr_tail" ? rendezvous::printable_output(value)
+                                                    : rendezvous::printable(value);
+}
+
 template <class Value>
 json to_object(Value thing) {
   json object = json::object();
@@ -50,7 +63,7 @@ json to_object(const RankResult& end) {
 
 RankResult read_rank(const json& object) {
   RankResult end;
-  fields(end, [&](const char* name, auto& value) { read(object, name, value); });
+  fields(end, [&](const char* name, auto& value) { read_printable(object, name, value); });
   std::int64_t after = 0;
   read(object, "after", after);
   end.after_start = std::chrono::microseconds(after);
@@ -74,9 +87,9 @@ std::string attempt_to_json(const AttemptResult& attempt) {
 
 AttemptResult attempt_from_json(const std::string& text) {
   AttemptResult attempt;
-  const json object = json::parse(text, nullptr, false);
+  const json object = rendezvous::parse_untrusted_json(text);
   if (!object.is_object()) return attempt;
-  fields(attempt, [&](const char* name, auto& value) { read(object, name, value); });
+  fields(attempt, [&](const char* name, auto& value) { read_printable(object, name, value); });
   std::string word;
   read(object, "kind", word);
   attempt.cause.kind = kind_named(word);

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/post.hpp>
+
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "launcher/nodes/free_port.hpp"
@@ -42,7 +45,15 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
            .lease_extended = callbacks_.lease_extended,
            .connected = callbacks_.connected,
            .print_note = callbacks_.print_note}),
-      election_timer_(io) {}
+      election_timer_(io) {
+  if (credentials_.sealer)
+    credentials_.sealer->deliver_through(
+        [&io](std::function<void()> result) { asio::post(io, std::move(result)); });
+}
+
+ClusterMember::~ClusterMember() {
+  if (credentials_.sealer) credentials_.sealer->deliver_through(nullptr);
+}
 
 void ClusterMember::start() {
   if (plan_.etcd) join_election();

@@ -40,6 +40,9 @@ class ClusterMember {
 
   ClusterMember(boost::asio::io_context& io, RendezvousPlan plan, Node node,
                 rendezvous::Credentials credentials, Callbacks callbacks);
+  ~ClusterMember();
+  ClusterMember(const ClusterMember&) = delete;
+  ClusterMember& operator=(const ClusterMember&) = delete;
 
   void start();
   // Report to the leader that this node's ranks in the round are being stopped, or have ended.

@@ -10,6 +10,7 @@
 #include "launcher/nodes/free_port.hpp"
 #include "launcher/nodes/master_address.hpp"
 #include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -78,7 +79,7 @@ std::string ClusterMember::state_json(const Saved& saved) {
 }
 
 std::optional<ClusterMember::Saved> ClusterMember::parse_state(const std::string& text) {
-  const json state = json::parse(text, nullptr, false);
+  const json state = rendezvous::parse_untrusted_json(text);
   if (!state.is_object()) return std::nullopt;
   const auto number = [&](const char* name) -> std::int64_t {
     const auto found = state.find(name);

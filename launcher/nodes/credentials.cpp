@@ -8,27 +8,17 @@
 #include <stdexcept>
 
 #include "launcher/nodes/munge.hpp"
+#include "launcher/nodes/munge_sealer.hpp"
 #include "launcher/nodes/token.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
-// The leader creates a secret and sends it sealed, as a munge credential. munged reports the user
-// of a credential, so that only programs of the same user accept it.
+// The leader creates a secret and sends it sealed, as a munge credential for our own user.
 rendezvous::Credentials munge_credentials() {
   const char* socket = std::getenv(kMungeSocketVariable);
-  const auto munge = std::make_shared<Munge>(socket ? socket : "");
-  munge->decode(munge->encode("is munged there?"));
-  const auto seal = [munge](const std::string& secret) { return munge->encode(secret); };
-  const auto unseal = [munge](const std::string& sealed) {
-    auto opened = munge->decode(sealed);
-    if (opened.uid != ::geteuid())
-      throw std::runtime_error(
-          fmt::format("the leader runs as uid {}, this agent as uid {}", opened.uid, ::geteuid()));
-    return opened.payload;
-  };
-  return {.secret = make_secret(), .seal = seal, .unseal = unseal};
+  return {.secret = make_secret(), .sealer = std::make_shared<MungeSealer>(socket ? socket : "")};
 }
 
 }  // namespace

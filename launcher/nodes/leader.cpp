@@ -49,13 +49,15 @@ std::string text_of(const sockaddr& address) {
 Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbacks)
     : settings_(std::move(settings)),
       callbacks_(std::move(callbacks)),
-      store_(ServerOptions{.reach = ServerOptions::Reach::network,
-                           .port = settings_.port,
-                           .admit = [this](const sockaddr& peer) { return may_use_store(peer); },
-                           .other_protocol =
-                               [this](rendezvous::UniqueFd socket, std::string_view bytes) {
-                                 connections_.adopt(std::move(socket), bytes);
-                               }}),
+      store_(ServerOptions{
+          .reach = ServerOptions::Reach::network,
+          .port = settings_.port,
+          .admit = [this](int connection,
+                          const sockaddr& peer) { return may_use_store(connection, peer); },
+          .other_protocol =
+              [this](rendezvous::UniqueFd socket, std::string_view bytes) {
+                connections_.adopt(std::move(socket), bytes);
+              }}),
       connections_(
           {.job = settings_.job,
            .credentials = settings_.credentials,
@@ -253,9 +255,9 @@ std::string Leader::final_message_for(NodeId node) const {
                      history_.host);
 }
 
-bool Leader::may_use_store(const sockaddr& peer) const {
-  const std::string address = text_of(peer);
-  return address.starts_with("127.") || address == "::1" || members_.contains(address);
+bool Leader::may_use_store(int connection, const sockaddr& peer) {
+  if (local_peers_.is_local(peer)) return local_peers_.is_own_user(connection);
+  return members_.contains(text_of(peer));
 }
 
 std::string Leader::reached_address() const {

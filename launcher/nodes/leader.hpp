@@ -14,6 +14,7 @@
 #include "launcher/lifecycle/report.hpp"
 #include "launcher/nodes/coordinator.hpp"
 #include "rendezvous/connections.hpp"
+#include "rendezvous/store/local_peers.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace mgpu::launcher {
@@ -72,11 +73,12 @@ class Leader {
   AttemptResult merge_results(const RoundEnded& over) const;
   std::string final_message_for(NodeId node) const;
   std::string status() const;
-  bool may_use_store(const sockaddr& peer) const;
+  bool may_use_store(int connection, const sockaddr& peer);
   void check_agents_informed();
 
   Settings settings_;
   Callbacks callbacks_;
+  rendezvous::store::LocalPeers local_peers_;
   rendezvous::store::StoreServer store_;
   Connections connections_;
   Coordinator coordinator_;

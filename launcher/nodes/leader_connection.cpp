@@ -15,6 +15,10 @@ using asio::ip::udp;
 using boost::system::error_code;
 using rendezvous::steady_now;
 
+namespace {
+constexpr int kMaxStatus = 255;  // of a process
+}
+
 LeaderConnection::LeaderConnection(asio::io_context& io, Settings settings, Callbacks callbacks)
     : io_(io),
       settings_(std::move(settings)),
@@ -67,6 +71,8 @@ void LeaderConnection::on_bytes(std::string_view bytes) {
   try {
     channel_->receive(bytes, received);
   } catch (const rendezvous::Mismatch& mismatch) {
+    // Once a leader has proven that it has the secret, another one that has not is a stranger.
+    if (was_joined_) return leader_lost(mismatch.what());
     return flush_then_close(
         [this, why = std::string(mismatch.what())] { callbacks_.job_ended(2, why); });
   } catch (const std::exception& problem) {
@@ -87,8 +93,10 @@ void LeaderConnection::on_bytes(std::string_view bytes) {
 void LeaderConnection::on_message(rendezvous::Message&& message) {
   if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message)) {
     close();
-    callbacks_.job_ended(refusal->status, fmt::format("the leader at {} rejected this node: {}",
-                                                      leader_text(), refusal->why));
+    const bool is_failure = refusal->status >= 1 && refusal->status <= kMaxStatus;
+    callbacks_.job_ended(
+        is_failure ? refusal->status : rendezvous::kRendezvousFailed,
+        fmt::format("the leader at {} rejected this node: {}", leader_text(), refusal->why));
   } else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     on_welcome(*welcome);
   } else if (const auto* notice = std::get_if<rendezvous::Notice>(&message)) {
@@ -101,13 +109,15 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
     callbacks_.stop_requested(*stop);
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     close();
-    callbacks_.job_ended(end->status, end->message);
+    const bool is_status = end->status >= 0 && end->status <= kMaxStatus;
+    callbacks_.job_ended(is_status ? end->status : rendezvous::kRendezvousFailed, end->message);
   }
 }
 
 void LeaderConnection::on_welcome(const rendezvous::Welcome& welcome) {
   connect_timer_.cancel();
   state_ = State::joined;
+  was_joined_ = true;
   retry_pause_ = {};
   noted_at_ = Nanoseconds(0);
   session_ = welcome.session;

@@ -131,6 +131,7 @@ class LeaderConnection {
   std::array<char, 64 << 10> bytes_{};
   std::string write_buffer_;
   bool write_active_ = false;
+  bool was_joined_ = false;
   std::function<void()> on_flushed_;
 
   std::uint64_t session_ = 0;

@@ -106,13 +106,17 @@ void LeaderConnection::on_connected(const error_code& failed) {
   });
   channel_ = std::make_unique<rendezvous::AgentChannel>(settings_.credentials, settings_.job,
                                                         "agent", leader_text());
+  channel_->on_ready([this, connection_id] {
+    if (connection_id == connection_id_) on_bytes({});
+  });
   write();
   read();
 }
 
 void LeaderConnection::connect_failed(const std::string& why) {
   if (on_flushed_) return std::exchange(on_flushed_, nullptr)();
-  last_problem_ = fmt::format("{}: {}", leader_text(), why);
+  const auto conflict = channel_ ? channel_->version_conflict() : std::string();
+  last_problem_ = conflict.empty() ? fmt::format("{}: {}", leader_text(), why) : conflict;
   disconnect();
   state_ = State::resolving;
   connect_next();

@@ -37,6 +37,10 @@ void RendezvousEndpoint::begin_attempt() {
   ServerOptions wanted;
   wanted.reach = reachable_ ? Reach::network : Reach::loopback;
   wanted.port = fixed_port_;
+  // All ranks run here, as our user.
+  wanted.admit = [this](int connection, const sockaddr& peer) {
+    return local_peers_.is_local(peer) && local_peers_.is_own_user(connection);
+  };
   watch_.reset();
   store_ = std::make_unique<rendezvous::store::StoreServer>(std::move(wanted));
   port_ = store_->port();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launcher/options/options.hpp"
+#include "rendezvous/store/local_peers.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace mgpu::launcher {
@@ -32,6 +33,7 @@ class RendezvousEndpoint {
   int fixed_port_ = 0;      // 0: chosen automatically
   std::string address_;
   int port_ = 0;
+  rendezvous::store::LocalPeers local_peers_;
   std::unique_ptr<rendezvous::store::StoreServer> store_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> watch_;
 };

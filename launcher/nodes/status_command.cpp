@@ -5,10 +5,12 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <stdexcept>
@@ -19,8 +21,10 @@
 #include "launcher/nodes/master_address.hpp"
 #include "launcher/options/variables.hpp"
 #include "rendezvous/authenticated_channel.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -30,6 +34,8 @@ using asio::ip::tcp;
 
 constexpr auto kTimeout = std::chrono::seconds(10);
 constexpr int kDefaultPort = 29400;
+constexpr const char* kBadAnswer =
+    "cannot parse the leader's answer; use the same version of mgpu-run";
 
 struct StatusTarget {
   std::string job;  // empty: any job at that address
@@ -70,7 +76,17 @@ class StatusQuery {
   explicit StatusQuery(StatusTarget target)
       : address_(fmt::format("{}:{}", target.at.host, target.at.port)),
         target_(std::move(target)),
-        channel_(target_.credentials, target_.job, "status", address_) {}
+        channel_(target_.credentials, target_.job, "status", address_) {
+    channel_.on_ready([this] { advance({}); });
+    if (target_.credentials.sealer)
+      target_.credentials.sealer->deliver_through(
+          [this](std::function<void()> result) { asio::post(io_, std::move(result)); });
+  }
+  ~StatusQuery() {
+    if (target_.credentials.sealer) target_.credentials.sealer->deliver_through(nullptr);
+  }
+  StatusQuery(const StatusQuery&) = delete;
+  StatusQuery& operator=(const StatusQuery&) = delete;
 
   std::string run() {
     asio::steady_timer deadline(io_, kTimeout);
@@ -107,13 +123,16 @@ class StatusQuery {
   void read() {
     stream_.async_read_some(asio::buffer(bytes_), [this](const auto& failed, std::size_t got) {
       if (failed) return fail("it closed the connection; is it mgpu-run?");
-      try {
-        handle_bytes({bytes_.data(), got});
-      } catch (const std::exception& problem) {
-        return fail(problem.what());
-      }
+      advance({bytes_.data(), got});
       if (!io_.stopped()) read();
     });
+  }
+  void advance(std::string_view bytes) {
+    try {
+      handle_bytes(bytes);
+    } catch (const std::exception& problem) {
+      fail(problem.what());
+    }
   }
   void handle_bytes(std::string_view bytes) {
     std::vector<rendezvous::AuthenticatedChannel::Received> received;
@@ -183,16 +202,23 @@ std::string table_of(const nlohmann::json& status) {
 
 std::string status_text(const std::string& answer) {
   try {
-    return table_of(nlohmann::json::parse(answer));
+    return rendezvous::printable_output(table_of(rendezvous::parse_untrusted_json(answer)));
   } catch (const nlohmann::json::exception&) {
-    throw std::runtime_error("cannot parse the leader's answer; use the same version of mgpu-run");
+    throw std::runtime_error(kBadAnswer);
   }
+}
+
+// In ASCII: another node's text cannot control a terminal.
+std::string json_text(const std::string& answer) {
+  const auto parsed = rendezvous::parse_untrusted_json<nlohmann::ordered_json>(answer);
+  if (!parsed.is_object()) throw std::runtime_error(kBadAnswer);
+  return parsed.dump(2, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 int run_status_command(const Options& options, std::ostream& out) {
   const std::string answer = StatusQuery(find_target(options)).run();
   if (options.json)
-    out << answer << '\n';
+    out << json_text(answer) << '\n';
   else
     out << status_text(answer);
   return 0;

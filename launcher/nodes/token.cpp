@@ -22,6 +22,8 @@ namespace {
 using rendezvous::error_text;
 using rendezvous::UniqueFd;
 
+// The leader proves that it has the secret to anybody who connects, who can then guess offline.
+constexpr std::size_t kMinTokenBytes = 16;
 constexpr std::size_t kMaxTokenBytes = 4096;
 
 std::string checked(std::string bytes, const std::string& from) {
@@ -30,6 +32,10 @@ std::string checked(std::string bytes, const std::string& from) {
   if (bytes.empty())
     throw UsageError(
         fmt::format("{}: the token is empty; make one with: openssl rand -hex 32", from));
+  if (bytes.size() < kMinTokenBytes)
+    throw UsageError(fmt::format(
+        "{}: the token has {} bytes; it needs at least {}. Make one with: openssl rand -hex 32",
+        from, bytes.size(), kMinTokenBytes));
   if (bytes.size() > kMaxTokenBytes)
     throw UsageError(fmt::format("{}: the token is too long; it may have at most {} bytes", from,
                                  kMaxTokenBytes));

@@ -157,7 +157,8 @@ bool StoreServer::admits(int fd) const {
   sockaddr_storage peer{};
   socklen_t size = sizeof peer;
   auto& address = reinterpret_cast<sockaddr&>(peer);
-  return !options_.admit || (::getpeername(fd, &address, &size) == 0 && options_.admit(address));
+  return !options_.admit ||
+         (::getpeername(fd, &address, &size) == 0 && options_.admit(fd, address));
 }
 
 void StoreServer::hand_over(Connection& connection, std::string_view bytes) {
@@ -287,7 +288,8 @@ bool StoreServer::accept_with_reserve() {
 
 void StoreServer::accept_peer(UniqueFd socket, const sockaddr_storage& peer) {
   const bool later = static_cast<bool>(options_.other_protocol);
-  if (later || !options_.admit || options_.admit(reinterpret_cast<const sockaddr&>(peer)))
+  if (later || !options_.admit ||
+      options_.admit(socket.get(), reinterpret_cast<const sockaddr&>(peer)))
     adopt(std::move(socket));
   else
     ++rejected_;

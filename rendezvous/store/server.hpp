@@ -29,7 +29,7 @@ struct ServerOptions {
   std::size_t crowd_size = 256;
 
   // Decides by its peer address whether a connection is served; empty: all are.
-  std::function<bool(const sockaddr&)> admit = {};
+  std::function<bool(int connection, const sockaddr& peer)> admit = {};
 
   // Takes over connections whose first byte is not a store client's, with the bytes received so
   // far. admit() is not called for them. Empty: such connections are closed.
@@ -51,7 +51,9 @@ class StoreServer {
   int fd() const { return epoll_.get(); }
 
   // Replaces ServerOptions::admit for future connections.
-  void admit_only(std::function<bool(const sockaddr&)> admit) { options_.admit = std::move(admit); }
+  void admit_only(std::function<bool(int, const sockaddr&)> admit) {
+    options_.admit = std::move(admit);
+  }
 
   // Handles what is ready, a bounded amount. fd() stays readable if there is more.
   void serve_ready();

@@ -366,6 +366,7 @@ NODES = [
     token_file("of another user", make_file_of_another_user, str(NOBODY)),
     token_file("others may read it", "secret\n", "0644", mode=0o644),
     token_file("empty", ""),
+    token_file("too short to resist guessing", "fifteen letters\n", "15", "16", "openssl rand"),
     token_file("too long", "x" * 5000, "4096"),
     Case("MGPU_RDZV_TOKEN: empty but for a newline", ("--nnodes", "2", *PROGRAM),
          ("MGPU_RDZV_TOKEN",), env={"MGPU_RDZV_TOKEN": "\n"}),

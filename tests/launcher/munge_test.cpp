@@ -65,7 +65,7 @@ class Daemon {
  private:
   bool answers() const {
     try {
-      Munge(socket).encode("");
+      Munge(socket).encode("", ::geteuid());
       return true;
     } catch (const std::exception&) {
       return false;
@@ -89,7 +89,7 @@ TEST_CASE("munge gives the creator of a credential, once", "[munge][fork]") {
   const Daemon daemon(dir, "one", 'k');
   const Munge munge(daemon.socket);
   const std::string payload("a nonce\0and more", 16);
-  const auto credential = munge.encode(payload);
+  const auto credential = munge.encode(payload, ::geteuid());
   CHECK_THAT(credential, Catch::Matchers::StartsWith("MUNGE:"));
   const auto decoded = munge.decode(credential);
   CHECK(decoded.payload == payload);
@@ -97,24 +97,25 @@ TEST_CASE("munge gives the creator of a credential, once", "[munge][fork]") {
   CHECK(decoded.gid == ::getegid());
   CHECK_THROWS_WITH(munge.decode(credential),
                     Contains("munge rejected a credential: ") && Contains("eplayed"));
-  CHECK(munge.decode(munge.encode("")).payload.empty());
+  CHECK(munge.decode(munge.encode("", ::geteuid())).payload.empty());
 
   SECTION("a munged with another key rejects it") {
     const Daemon other(dir, "other", 'x');
-    CHECK_THROWS_WITH(Munge(other.socket).decode(munge.encode(payload)), Contains("nvalid"));
+    CHECK_THROWS_WITH(Munge(other.socket).decode(munge.encode(payload, ::geteuid())),
+                      Contains("nvalid"));
   }
   SECTION("an invalid credential is rejected") {
     for (const std::string bad : {"", "x", "MUNGE:", "MUNGE:AAAA:"})
       CHECK_THROWS_WITH(munge.decode(bad), Contains("munge rejected a credential: "));
     CHECK_THROWS_WITH(munge.decode(std::string(1 << 20, 'x')), Contains("too long"));
-    CHECK_THROWS_WITH(munge.encode(std::string(1 << 20, 'x')), Contains("too long"));
+    CHECK_THROWS_WITH(munge.encode(std::string(1 << 20, 'x'), 0), Contains("too long"));
   }
 }
 
 TEST_CASE("without munged the error is one line", "[munge]") {
   if (!installed()) return;
   TempDir dir;
-  CHECK_THROWS_WITH(Munge(dir.path("none")).encode("x"),
+  CHECK_THROWS_WITH(Munge(dir.path("none")).encode("x", 0),
                     Contains("munge cannot make a credential: ") && Contains("none") &&
                         Contains("is munged running?"));
 }

@@ -44,11 +44,13 @@ std::optional<Secret> secret_from(const Options& options,
 
 TEST_CASE("a token file contains the secret and an optional newline", "[token]") {
   TempDir dir;
-  CHECK(read_secret_file(write_secret(dir, "a", "secret")) == "secret");
-  CHECK(read_secret_file(write_secret(dir, "b", "secret\n")) == "secret");
-  CHECK(read_secret_file(write_secret(dir, "c", "two words\r\n", 0400)) == "two words");
-  CHECK(read_secret_file(write_secret(dir, "d", std::string("\0\x01\n\n", 4))) ==
-        std::string("\0\x01\n", 3));
+  const std::string secret = "sixteen letters!";
+  CHECK(read_secret_file(write_secret(dir, "a", secret)) == secret);
+  CHECK(read_secret_file(write_secret(dir, "b", secret + "\n")) == secret);
+  CHECK(read_secret_file(write_secret(dir, "c", "two words " + secret + "\r\n", 0400)) ==
+        "two words " + secret);
+  CHECK(read_secret_file(write_secret(dir, "d", secret + std::string("\0\x01\n\n", 4))) ==
+        secret + std::string("\0\x01\n", 3));
   CHECK(read_secret_file(write_secret(dir, "e", std::string(4096, 'x') + "\n")).size() == 4096);
 }
 
@@ -79,6 +81,8 @@ TEST_CASE("an invalid secret is a one-line error", "[token]") {
   CHECK_THROWS_WITH(read_secret_file(dir.path(".")), Contains("not a regular file"));
   CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "a", "")), Contains("the token is empty"));
   CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "b", "\n")), Contains("the token is empty"));
+  CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "b", "fifteen letters\n")),
+                    Contains("the token has 15 bytes; it needs at least 16"));
   CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "c", std::string(4097, 'x'))),
                     Contains("at most 4096 bytes"));
   CHECK_THROWS_WITH(read_secret_file(write_secret(dir, "d", std::string(10'000'000, 'x'))),
@@ -92,7 +96,7 @@ TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token
   namespace fs = std::filesystem;
   TempDir dir;
   fs::create_directory(dir.path("..2026_11_21"));
-  write_secret(dir, "..2026_11_21/token", "mounted", 0400);
+  write_secret(dir, "..2026_11_21/token", "mounted by kubelet", 0400);
   fs::create_directory_symlink("..2026_11_21", dir.path("..data"));
   fs::create_symlink("..data/token", dir.path("token"));
   Options options;
@@ -100,7 +104,7 @@ TEST_CASE("a mounted Secret of Kubernetes is read through its symlinks", "[token
   options.scheduler.kind = SchedulerJob::Kind::kubernetes;
   const auto secret = secret_from(options, {}, dir.path("token"));
   REQUIRE(secret);
-  CHECK(secret->bytes == "mounted");
+  CHECK(secret->bytes == "mounted by kubelet");
   CHECK(secret->from == dir.path("token"));
   CHECK_FALSE(secret_from(options, {}, dir.path("none")));
   ::chmod(dir.path("token").c_str(), 0444);  // much like a mount without defaultMode
@@ -112,15 +116,18 @@ TEST_CASE("the file takes precedence over the variable, and stdin over both", "[
   Options options;
   CHECK_FALSE(secret_from(options, {}));
   CHECK_FALSE(secret_from(options, {{"MGPU_RDZV_TOKEN", ""}}));
-  CHECK(secret_from(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "variable");
+  CHECK(secret_from(options, {{"MGPU_RDZV_TOKEN", "of the variable."}})->bytes ==
+        "of the variable.");
   CHECK_THROWS_WITH(secret_from(options, {{"MGPU_RDZV_TOKEN", "\n"}}),
                     Contains("MGPU_RDZV_TOKEN: the token is empty"));
-  options.rdzv_token_file = write_secret(dir, "token", "file");
-  CHECK(secret_from(options, {{"MGPU_RDZV_TOKEN", "variable"}})->bytes == "file");
+  options.rdzv_token_file = write_secret(dir, "token", "that of the file");
+  CHECK(secret_from(options, {{"MGPU_RDZV_TOKEN", "of the variable."}})->bytes ==
+        "that of the file");
 
   options.rdzv_token_stdin = true;
-  const UniqueFd in(::open(write_secret(dir, "stdin", "line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
-  CHECK(secret_from(options, {}, "", in.get())->bytes == "line");
+  const UniqueFd in(
+      ::open(write_secret(dir, "stdin", "that of the line\nmore").c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK(secret_from(options, {}, "", in.get())->bytes == "that of the line");
   char rest[8] = {};
   CHECK(::read(in.get(), rest, sizeof rest) == 4);  // later bytes are left for other readers
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));

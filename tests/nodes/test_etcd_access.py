@@ -101,6 +101,7 @@ class Tls(EtcdTest):
             raise unittest.SkipTest("openssl is not installed")
         cls.certificate("good", "IP:127.0.0.1,DNS:localhost")
         cls.certificate("elsewhere", "IP:10.9.8.7,DNS:elsewhere.example")
+        cls.certificate("localhost", "IP:10.9.8.7")  # the name is its common name only
         cls.certificate("client", "DNS:client.example")
         cls.certificate("old", "IP:127.0.0.1", "-not_before", "20200101000000Z",
                         "-not_after", "20200201000000Z")
@@ -178,6 +179,12 @@ class Tls(EtcdTest):
         cluster = self.server("elsewhere")
         self.assertIn("its certificate is not for 127.0.0.1",
                       self.problem(cluster, ca=self.path("ca.pem")))
+
+    def test_a_common_name_does_not_count(self):
+        cluster = self.server("localhost")
+        by_name = cluster.endpoints.replace("127.0.0.1", "localhost")
+        problem = self.client(by_name, ca=self.path("ca.pem")).ask("get", "/x", what="got")["problem"]
+        self.assertIn("its certificate is not for localhost", problem)
 
     def test_a_client_certificate_is_sent(self):
         cluster = self.server(client_ca=self.path("ca.pem")).wait()

@@ -1,7 +1,10 @@
 #include "rendezvous/authenticated_channel.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/auth.hpp"
 #include "tests/rendezvous/connections_support.hpp"
@@ -177,14 +180,47 @@ TEST_CASE("a status request needs the secret of the job, but not its id", "[chan
   CHECK_THROWS_AS(wrong_secret.exchange(), Mismatch);
 }
 
-TEST_CASE("both sides detect another protocol version from the first bytes", "[channel]") {
+TEST_CASE("an agent of a newer version learns from the leader that the versions differ",
+          "[channel]") {
   Sides sides;
   Received received;
-  const std::string newer = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion + 1);
-  CHECK_THROWS_AS(sides.leader.receive(newer, received), Mismatch);
-  CHECK_THROWS_WITH(sides.agent.receive(newer, received),
-                    Contains("10.0.0.1:29400 speaks version 2") && Contains("this node version 1"));
-  CHECK(sides.leader.output() == kPreamble);
+  sides.agent.output()[kProtocolMagic.size()] = static_cast<char>(kProtocolVersion + 1);
+  CHECK_THROWS_WITH(sides.exchange(), Contains("it speaks version 3") && Contains("version 2"));
+  // What the agent makes of it is up to its version; ours would see a refusal that is proven.
+  sides.agent.receive(std::exchange(sides.leader.output(), {}), received);
+  REQUIRE(received.size() == 1);
+  CHECK(std::get<Refusal>(std::get<Message>(received[0])).status == 2);
+}
+
+TEST_CASE("a leader of another version ends the agent only with a proof", "[channel]") {
+  Sides sides;
+  Received received;
+  std::string newer = std::string(kProtocolMagic) + static_cast<char>(kProtocolVersion + 1);
+  SECTION("proven") {
+    sides.leader.receive(sides.agent.output(), received);
+    sides.leader.output().clear();
+    sides.leader.refuse({.status = 2, .why = "another version"});
+    CHECK_THROWS_AS(sides.agent.receive(newer + sides.leader.output(), received), Mismatch);
+  }
+  SECTION("not proven") {
+    try {
+      sides.agent.receive(newer + frame_of(Refusal{.status = 2, .why = "another version"}),
+                          received);
+      FAIL("no exception");
+    } catch (const Mismatch&) {
+      FAIL("it ended the agent");
+    } catch (const ProtocolError& error) {
+      CHECK_THAT(error.what(), Contains("without proof") && Contains("another version"));
+    }
+  }
+  SECTION("a leader that cannot prove anything, because it is too old") {
+    newer.back() = 1;
+    CHECK_THROWS_WITH(
+        sides.agent.receive(newer, received),
+        Contains("10.0.0.1:29400 speaks version 1") && Contains("this node version 2"));
+    CHECK_THROWS_AS(sides.leader.receive(newer, received), Mismatch);
+  }
+  CHECK(received.empty());
 }
 
 TEST_CASE("another protocol is rejected at its first byte that does not match", "[channel]") {
@@ -257,6 +293,8 @@ TEST_CASE("a changed bit in the handshake opens no channel", "[channel]") {
   Sides pattern;
   pattern.exchange();
   const std::size_t bits = 8 * std::max(pattern.to_leader.size(), pattern.to_agent.size());
+  const std::size_t hello_bytes =
+      frames_of(std::string_view(pattern.to_leader).substr(kPreamble.size())).at(0).size();
   for (std::size_t bit = 0; bit < bits; ++bit) {
     for (const bool upwards : {true, false}) {
       Sides sides;
@@ -277,15 +315,14 @@ TEST_CASE("a changed bit in the handshake opens no channel", "[channel]") {
         refused = true;
       }
       CAPTURE(bit, upwards);
-      // A field that the proof does not cover (the purpose, an unknown field) may change, which
-      // does not help without the secret. A changed length may make a side wait for more bytes.
+      // An unknown field may change in the frames that carry the proofs. A changed length may make
+      // a side wait for more bytes.
       if (!refused && sides.agent.is_open() && sides.leader.is_open()) {
         REQUIRE(sides.agent.key_out() == sides.leader.key_in());
         REQUIRE(sides.agent.key_in() == sides.leader.key_out());
       }
-      const std::size_t nonce_begins = pattern.to_leader.find("\"nonce\":\"") + 9;
-      if (upwards && bit / 8 >= nonce_begins && bit / 8 < nonce_begins + 64)
-        REQUIRE_FALSE(sides.agent.is_open());
+      const std::size_t hello_ends = kPreamble.size() + hello_bytes;
+      if (upwards && bit / 8 < hello_ends) REQUIRE_FALSE(sides.agent.is_open());
     }
   }
 }
@@ -357,9 +394,40 @@ TEST_CASE("a handshake happens once, in a fixed order", "[channel]") {
   }
 }
 
-TEST_CASE("a refusal is received at any time", "[channel]") {
+TEST_CASE("a refusal without a proof of the secret does not count", "[channel]") {
+  Sides sides;
+  Received received;
+  sides.leader.receive(sides.agent.output(), received);
+  sides.leader.output().clear();
+  sides.leader.refuse({.status = 3, .why = "full"});
+  const auto proven = decoded<Refusal>(kPreamble + sides.leader.output());
+  CHECK_FALSE(proven.proof.empty());
+
+  Refusal refusal{.status = 0, .why = "done\x1b[31m \xc2\x9b"};
+  AgentChannel other({.secret = "secret"}, "job", "agent", "10.0.0.1:29400");
+  AgentChannel* agent = &sides.agent;
+  SECTION("none at all") {}
+  SECTION("that of another refusal") {
+    refusal.proof = proven.proof;
+  }
+  SECTION("with another status") {
+    refusal = {0, "full", proven.proof};
+  }
+  SECTION("that of another connection") {
+    refusal = proven;
+    agent = &other;
+  }
+  CHECK_THROWS_WITH(agent->receive(kPreamble + frame_of(refusal), received),
+                    Contains("without proof that it leads the job") && !Contains("\x1b"));
+  CHECK(received.empty());
+}
+
+TEST_CASE("a refusal is received at any time after the agent's hello", "[channel]") {
   Sides sides;
   SECTION("before the channel is open") {
+    Received received;
+    sides.leader.receive(sides.agent.output(), received);
+    sides.leader.output() = kPreamble;
     sides.leader.refuse({.status = 3, .why = "full"});
     Sides::carry(sides.leader, sides.agent, sides.agent_received, sides.to_agent, 1);
   }
@@ -374,32 +442,142 @@ TEST_CASE("a refusal is received at any time", "[channel]") {
   CHECK(refusal.why == "full");
 }
 
-TEST_CASE("the leader sends a sealed secret to agents that can unseal it", "[channel]") {
-  const auto seal = [](const std::string& secret) { return "<" + secret + ">"; };
-  const auto unseal = [](const std::string& sealed) -> std::string {
-    if (sealed != "<made up>") throw std::runtime_error("cannot open it");
-    return "made up";
-  };
-  SECTION("") {
-    Sides sides({.unseal = unseal}, "job", "agent", {.secret = "made up", .seal = seal});
+namespace {
+
+// Seals by putting the user's name in front. Answers at once, or when the test says so.
+class TestSealer : public Sealer {
+ public:
+  explicit TestSealer(std::string user = "me") : user_(std::move(user)) {}
+  void deliver_through(Post) override {}
+  void seal(std::string text, Done done) override {
+    ++calls;
+    answer(
+        [done = std::move(done), sealed = user_ + ">" + auth::to_hex(text)] { done(sealed, {}); });
+  }
+  void unseal(std::string sealed, Done done) override {
+    ++calls;
+    const std::string head = user_ + ">";
+    const bool ours = sealed.starts_with(head);
+    answer([done = std::move(done), text = ours ? auth::from_hex(sealed.substr(head.size())) : "",
+            problem = std::string(ours ? "" : "cannot open it")] { done(text, problem); });
+  }
+
+  bool waits = false;
+  int calls = 0;
+  std::vector<std::function<void()>> waiting;
+
+ private:
+  void answer(std::function<void()> answer) {
+    if (waits)
+      waiting.push_back(std::move(answer));
+    else
+      answer();
+  }
+  std::string user_;
+};
+
+Credentials sealed_by(std::shared_ptr<TestSealer> sealer, std::string secret = {}) {
+  return {.secret = std::move(secret), .sealer = std::move(sealer)};
+}
+
+}  // namespace
+
+TEST_CASE("with a sealer only programs of the same user open a channel", "[channel]") {
+  const auto ours = std::make_shared<TestSealer>();
+  SECTION("the same user") {
+    Sides sides(sealed_by(ours), "job", "agent", sealed_by(ours, "made up"));
     sides.exchange();
     CHECK(sides.agent.is_open());
     CHECK(sides.leader.is_open());
+    CHECK(ours->calls == 4);
   }
-  SECTION("sealed by another service") {
-    Sides sides({.unseal = unseal}, "job", "agent", {.secret = "other", .seal = seal});
+  SECTION("an agent of another user cannot open the leader's secret") {
+    Sides sides(sealed_by(std::make_shared<TestSealer>("other")), "job", "agent",
+                sealed_by(ours, "made up"));
     CHECK_THROWS_WITH(sides.exchange(), "cannot open it");
+    CHECK_FALSE(sides.leader.is_open());
   }
-  SECTION("from a leader that cannot seal") {
-    Sides sides({.unseal = unseal}, "job", "agent", {.secret = "made up"});
-    CHECK_THROWS_AS(sides.exchange(), Mismatch);
-    CHECK_THROWS_WITH(Sides({.unseal = unseal}).exchange(),
-                      Contains("another authentication method"));
+  SECTION("an agent of another user does not get in, even if it has read the secret") {
+    Sides sides({.secret = "made up"}, "job", "agent", sealed_by(ours, "made up"));
+    CHECK_THROWS_AS(sides.exchange(), ProtocolError);
+    CHECK_FALSE(sides.leader.is_open());
   }
-  SECTION("and not to agents that did not request it") {
-    Sides sides({.secret = "made up"}, "job", "agent", {.secret = "made up", .seal = seal});
-    sides.exchange();
+  SECTION("a leader that cannot seal") {
+    CHECK_THROWS_WITH(Sides(sealed_by(ours)).exchange(), Contains("another authentication method"));
+  }
+  SECTION("the secret is not sent to agents that did not request it") {
+    Sides sides({.secret = "made up"}, "job", "agent", sealed_by(ours, "made up"));
+    CHECK_THROWS_AS(sides.exchange(), ProtocolError);
+    CHECK_THAT(sides.to_agent, !Contains(auth::to_hex("made up")) && !Contains("made up"));
+  }
+}
+
+TEST_CASE("a sealed secret or sealed nonces of another connection are useless", "[channel]") {
+  const auto ours = std::make_shared<TestSealer>();
+  Sides one(sealed_by(ours), "job", "agent", sealed_by(ours, "made up"));
+  one.exchange();
+  Received received;
+  SECTION("to an agent") {
+    const auto challenge = decoded<Challenge>(one.to_agent);
+    AgentChannel agent(sealed_by(ours), "job", "agent", "x");
+    CHECK_THROWS_WITH(agent.receive(kPreamble + frame_of(challenge), received),
+                      "it sent a secret that was sealed for another connection");
+  }
+  SECTION("to the leader") {
+    Sides two(sealed_by(ours), "job", "agent", sealed_by(ours, "made up"));
+    Sides::carry(two.agent, two.leader, received, two.to_leader, 1000);
+    Sides::carry(two.leader, two.agent, received, two.to_agent, 1000);
+    auto proof = decoded<Proof>(kPreamble + two.agent.output());
+    proof.sealed = decoded<Proof>(one.to_leader, 1).sealed;
+    CHECK_THROWS_WITH(two.leader.receive(frame_of(proof), received),
+                      "it sent nonces that were sealed for another connection");
+    CHECK_FALSE(two.leader.is_open());
+  }
+}
+
+TEST_CASE("while a sealer works the handshake waits, and goes on afterwards", "[channel]") {
+  const auto slow = std::make_shared<TestSealer>();
+  slow->waits = true;
+  Sides sides(sealed_by(slow), "job", "agent", sealed_by(slow, "made up"));
+  int ready = 0;
+  const auto proceed = [&](AuthenticatedChannel& channel, Received& received) {
+    return [&] {
+      ++ready;
+      channel.receive({}, received);
+    };
+  };
+  sides.agent.on_ready(proceed(sides.agent, sides.agent_received));
+  sides.leader.on_ready(proceed(sides.leader, sides.leader_received));
+  SECTION("all four calls") {
+    for (int call = 1; call <= 4; ++call) {
+      sides.exchange();
+      CHECK_FALSE(sides.leader.is_open());
+      REQUIRE(slow->waiting.size() == 1);
+      std::exchange(slow->waiting, {})[0]();
+      CHECK(ready == call);
+    }
     CHECK(sides.leader.is_open());
-    CHECK_THAT(sides.to_agent, !Contains("made up"));
+    CHECK(sides.agent.is_open());
+    sides.leader.send(Notice{"hello"});
+    sides.exchange();
+    CHECK(text_of(sides.agent_received.at(0)) == "hello");
+  }
+  SECTION("bytes that arrive meanwhile are out of order") {
+    sides.exchange();
+    CHECK_THROWS_WITH(sides.leader.receive(frame_of(Proof{}), sides.leader_received),
+                      "a handshake message out of order");
+  }
+  SECTION("a result for a connection that is gone is dropped") {
+    {
+      LeaderChannel gone(sides.leaders, sides.job);
+      gone.receive(
+          kPreamble +
+              frame_of(Hello{
+                  .job = "job", .nonce = std::string(64, '0'), .purpose = "agent", .sealed = true}),
+          sides.leader_received);
+    }
+    REQUIRE(slow->waiting.size() == 1);
+    slow->waiting[0]();
+    CHECK(ready == 0);
   }
 }

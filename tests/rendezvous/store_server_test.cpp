@@ -297,7 +297,7 @@ TEST_CASE("without free descriptors the store stops accepting and still serves i
 TEST_CASE("a peer that is not admitted is closed without reading", "[store][server]") {
   bool open = true;
   StoreServer server(
-      {.admit = [&](const sockaddr& peer) { return open && peer.sa_family == AF_INET; }});
+      {.admit = [&](int, const sockaddr& peer) { return open && peer.sa_family == AF_INET; }});
   Peer welcome(server);
   CHECK(completes_handshake(server, welcome));
   open = false;
@@ -409,7 +409,7 @@ TEST_CASE("a silent connection to a shared port is closed in time", "[store][ser
 TEST_CASE("on a shared port a client is admitted when it sends its first byte", "[store][server]") {
   bool open = false;
   int handed_over = 0;
-  StoreServer server({.admit = [&](const sockaddr&) { return open; },
+  StoreServer server({.admit = [&](int, const sockaddr&) { return open; },
                       .other_protocol = [&](UniqueFd, std::string_view) { ++handed_over; }});
   Peer early(server), agent(server);
   agent.send("M");  // agents need no admission

@@ -9,9 +9,11 @@ usage: stranger.py WHAT ADDRESS PORT [FILE]. It prints its findings, one word pe
     datagrams  random datagrams of all sizes; prints "sent"
     calls N    begins a handshake as an agent of protocol version N: prints "version N" with that of
                the other side if it has sent one, and "closed" if it closes
-    leads N    does the same as a leader, with the first client; it prints "listening" before
+    leads N    does the same as a leader, to every client until none comes for 5 s; it prints
+               "listening" before, and the rest for the first client only
 """
 
+import io
 import os
 import random
 import socket
@@ -92,7 +94,7 @@ def replay():
             print("closed")
 
 
-def greet(peer):
+def greet(peer, out=sys.stdout):
     """Sends the version and a frame of an unknown kind; prints the other side's version."""
     try:
         peer.sendall(b"MGPU" + bytes([int(sys.argv[4])]) + struct.pack("<I", 5) + b"later")
@@ -100,9 +102,9 @@ def greet(peer):
         pass
     got, closed = receive_all(peer)
     if got[:4] == b"MGPU" and len(got) > 4:
-        print("version", got[4])
+        print("version", got[4], file=out)
     if closed:
-        print("closed")
+        print("closed", file=out)
 
 
 def calls():
@@ -113,9 +115,15 @@ def calls():
 def leads():
     with socket.create_server((ADDRESS, PORT)) as server:
         print("listening", flush=True)
-        peer, _ = server.accept()
-        with peer:
-            greet(peer)
+        server.settimeout(5)
+        out = sys.stdout
+        try:
+            while True:
+                with server.accept()[0] as peer:
+                    greet(peer, out)
+                out = io.StringIO()
+        except TimeoutError:
+            pass
 
 
 def datagrams():
