@@ -32,6 +32,7 @@ using X509_VERIFY_PARAM = void;
   F(SSL_set_bio, void(SSL*, BIO*, BIO*))                                            \
   F(SSL_set_connect_state, void(SSL*))                                              \
   F(SSL_get0_param, X509_VERIFY_PARAM*(SSL*))                                       \
+  F(X509_VERIFY_PARAM_set_hostflags, void(X509_VERIFY_PARAM*, unsigned))            \
   F(X509_VERIFY_PARAM_set1_host, int(X509_VERIFY_PARAM*, const char*, std::size_t)) \
   F(X509_VERIFY_PARAM_set1_ip_asc, int(X509_VERIFY_PARAM*, const char*))            \
   F(SSL_do_handshake, int(SSL*))                                                    \
