@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,8 +54,17 @@ void make_nonblocking(const UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
+// The libraries that we use open descriptors that an exec does not close, such as connections to
+// other ranks.
+void close_from(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+  const long most = ::sysconf(_SC_OPEN_MAX);  // kernels before 5.9
+  for (int fd = first; fd < (most < 0 ? 1024 : most); ++fd) ::close(fd);
+}
+
 // Only async-signal-safe calls are allowed between fork and exec.
-[[noreturn]] void exec_child(char* const* argv, const char* folder, int in, int out, pid_t parent) {
+[[noreturn]] void exec_child(char* const* argv, char* const* environment, const char* folder,
+                             int in, int out, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kNotStarted);  // the parent died before prctl
@@ -67,7 +77,8 @@ void make_nonblocking(const UniqueFd& fd) {
   if (::dup2(in, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 ||
       (*folder != '\0' && ::chdir(folder) != 0))
     ::_exit(kNotStarted);
-  ::execvp(argv[0], argv);
+  close_from(STDERR_FILENO + 1);
+  ::execvpe(argv[0], argv, environment);
   ::_exit(kNotStarted);
 }
 
@@ -97,11 +108,18 @@ void Child::start() {
   std::vector<char*> argv;
   for (auto& word : program_.argv) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::vector<char*> environment;
+  for (auto& variable : program_.environment) environment.push_back(variable.data());
+  for (char** variable = environ; *variable; ++variable) environment.push_back(*variable);
+  environment.push_back(nullptr);
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ < 0) rendezvous::throw_errno("cannot start " + program_.argv[0]);
   if (pid_ == 0)
-    exec_child(argv.data(), program_.folder.c_str(), in.theirs.get(), out.theirs.get(), parent);
+    exec_child(argv.data(), environment.data(), program_.folder.c_str(), in.theirs.get(),
+               out.theirs.get(), parent);
+  in.theirs.reset();  // so that we see the end of its stdout when it exits
+  out.theirs.reset();
   ::setpgid(pid_, pid_);  // parent and child both call it, because either may run first
   to_ = std::move(in.ours);
   from_ = std::move(out.ours);

@@ -11,13 +11,15 @@
 namespace mgpu::rewards {
 
 struct ChildProgram {
-  std::vector<std::string> argv{};  // argv[0] is searched in PATH
-  std::string folder{};             // its working directory; empty: ours
-  bool announces_ready = false;     // its first line reports readiness or an error
+  std::vector<std::string> argv{};         // argv[0] is searched in PATH
+  std::vector<std::string> environment{};  // NAME=VALUE, in addition to ours
+  std::string folder{};                    // its working directory; empty: ours
+  bool announces_ready = false;            // its first line reports readiness or an error
 };
 
-// A child process that answers lines on its stdin with lines on its stdout. The first request
-// starts it, in its own process group. A failure stops it, and the next request starts it again. It
+// A child process that answers lines on its stdin with lines on its stdout. It inherits our
+// environment and stderr, and no other descriptor. The first request starts it, in its own process
+// group. A failure stops it, and the next request starts it again. It
 // does not outlive us: it gets a signal when the thread of the first request ends, otherwise its
 // stdin ends. Destroying the Child kills the group and reaps the process.
 class Child : public ScoringEndpoint {

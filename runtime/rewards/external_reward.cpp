@@ -4,11 +4,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/rewards/child.hpp"
 #include "runtime/rewards/python_program.hpp"
 
@@ -103,9 +105,12 @@ std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
   if (!std::filesystem::is_regular_file(file))
     throw std::runtime_error(
         fmt::format("reward {}: file {} does not exist", rendezvous::shown(name), file.string()));
-  return std::make_unique<Child>(
-      ChildProgram{.argv = {settings.reward_python, "-c", kPythonProgram, file.string(), function},
-                   .announces_ready = true});
+  ChildProgram program{
+      .argv = {settings.reward_python, "-c", kPythonProgram, file.string(), function},
+      .announces_ready = true};
+  // Python would import modules from the current folder first. (The program removes this variable.)
+  if (!std::getenv("PYTHONSAFEPATH")) program.environment = {"PYTHONSAFEPATH=mgpu-train"};
+  return std::make_unique<Child>(std::move(program));
 }
 
 }  // namespace
@@ -133,7 +138,7 @@ std::string request_line(std::span<const CompletionView* const> group) {
 }
 
 std::vector<Score> parse_scores(const std::string& answer, std::size_t count) {
-  const auto parsed = json::parse(answer, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json(answer);
   if (parsed.is_discarded())
     throw std::runtime_error("its answer is not JSON: " + rendezvous::shown(answer, kShown));
   if (parsed.is_object() && parsed.contains("error"))

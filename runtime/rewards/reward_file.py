@@ -3,14 +3,22 @@
 Usage: python3 -c THIS FILE FUNCTION. The function gets TRL's keyword arguments.
 """
 
+import sys
+
+# Before any other import: a file in the current folder must not replace a module. Pythons before 3.11
+# do not know PYTHONSAFEPATH.
+sys.path[:] = [entry for entry in sys.path if entry not in ("", ".")]
+
 import asyncio
 import importlib.util
 import inspect
 import json
 import math
 import os
-import sys
 import traceback
+
+if os.environ.get("PYTHONSAFEPATH") == "mgpu-train":  # set for this program, not for those it starts
+    del os.environ["PYTHONSAFEPATH"]
 
 ANSWERS = os.dup(1)
 os.dup2(2, 1)  # what the function prints must not be read as an answer

@@ -1,7 +1,12 @@
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/runtime/rewards/rewards_support.hpp"
@@ -157,4 +162,70 @@ TEST_CASE("the program of a reward is stopped with the reward", "[rewards][child
   CHECK(::kill(pid, 0) == 0);
   reward.reset();
   CHECK(::kill(pid, 0) != 0);
+}
+
+TEST_CASE("a reward program inherits no descriptor of the trainer", "[rewards][child]") {
+  // As connections of gloo and epoll sets of libraries are: without the flag that closes them.
+  const std::vector<int> open = {::open("/dev/null", O_RDONLY), ::socket(AF_INET, SOCK_STREAM, 0),
+                                 ::epoll_create(1), ::dup2(STDERR_FILENO, 900)};
+  const RewardFile file(
+      "import os\n"
+      "def count(completions, **kwargs):\n"
+      "    fds = [int(fd) for fd in os.listdir('/proc/self/fd')]\n"
+      "    return [sum(os.path.exists(f'/proc/self/fd/{fd}') and fd > 2 for fd in fds)] * len("
+      "completions)\n");
+  const Batch batch({"a"}, {{"prompt", "q"}});
+  // One is the program's own: its copy of stdout.
+  CHECK(batch.scored_by(file.function("count")) == std::vector<Score>{1});
+  for (const int fd : open) ::close(fd);
+}
+
+TEST_CASE("files of the current folder are not imported by a reward program", "[rewards][child]") {
+  const RewardFile file("def fn(completions, **kwargs):\n    return [1.0] * len(completions)\n");
+  const TempDir here;
+  const auto before = std::filesystem::current_path();
+  for (const char* module : {"asyncio", "json", "os", "importlib", "traceback", "inspect"})
+    std::ofstream(here.path(std::string(module) + ".py")) << "raise SystemExit('imported')\n";
+  const char* const safe = GENERATE(static_cast<const char*>(nullptr), "");
+  if (safe) ::setenv("PYTHONSAFEPATH", safe, 1);  // as Pythons before 3.11 behave: not set
+  std::filesystem::current_path(here.root());
+  const Batch batch({"a"}, {{"prompt", "q"}});
+  const auto problem = message_of([&] { batch.scored_by(file.function("fn")); });
+  std::filesystem::current_path(before);
+  ::unsetenv("PYTHONSAFEPATH");
+  CHECK(problem.empty());
+}
+
+TEST_CASE("what a reward file starts has Python's usual environment", "[rewards][child]") {
+  const RewardFile file(
+      "import os\n"
+      "def fn(completions, **kwargs):\n"
+      "    return [float('PYTHONSAFEPATH' in os.environ)] * len(completions)\n");
+  CHECK(Batch({"a"}, {{"prompt", "q"}}).scored_by(file.function("fn")) == std::vector<Score>{0});
+}
+
+TEST_CASE("a Python that dies at its start is noticed at once", "[rewards][child]") {
+  const RewardFile file("def fn(completions, **kwargs):\n    return [1.0]\n");
+  const TempDir dir;
+  const auto python = dir.path("python");
+  std::ofstream(python) << "#!/bin/sh\nexit 7\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const auto start = std::chrono::steady_clock::now();
+  const Batch batch({"a"}, {{"prompt", "q"}});
+  CHECK_THAT(failure(file.function("fn"), batch, {{"reward_python", python}}),
+             Contains("exited with status 7 before it answered"));
+  CHECK(std::chrono::steady_clock::now() - start < 30s);
+}
+
+TEST_CASE("deeply nested answers are refused in one line", "[rewards][child]") {
+  const Batch batch({"a"});
+  const TempDir dir;
+  const auto printing = [&](const char* expression) {
+    std::ofstream(dir.path("program.py")) << "print(" << expression << ")\n";
+    return "cmd: python3 " + dir.path("program.py");
+  };
+  CHECK_THAT(failure(printing(R"('{"scores":' + '[' * 300000 + ']' * 300000 + '}')"), batch),
+             Contains("its answer is not JSON"));
+  CHECK_THAT(failure(printing(R"('{"scores":[' + '[' * 100 + ']' * 100 + ']}')"), batch),
+             Contains("not a finite number"));
 }
