@@ -7,6 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/untrusted_json.hpp"
+#include "runtime/servers/version_folder.hpp"
+
 namespace mgpu::servers {
 namespace {
 
@@ -25,13 +28,17 @@ Adapters::Adapters(const ServerClient& server, std::string folder, std::string c
 
 void Adapters::clean(const ServedModel& served) {
   for (const auto& adapter : served.adapters)
-    if (adapter.folder.starts_with(folder_ + "/")) remove(adapter);
-  fs::remove_all(folder_);
+    if (is_version_name(adapter.name) && adapter.folder == folder_of(adapter.name)) remove(adapter);
+  remove_all_versions(folder_);
+}
+
+std::string Adapters::folder_of(const std::string& name) const {
+  return fmt::format("{}/{}", folder_, name);
 }
 
 LoadedAdapter Adapters::next(std::int64_t step) {
-  auto name = fmt::format("mgpu-train-{}-{}-step-{}", mark_, ++number_, step);
-  auto folder = fmt::format("{}/{}", folder_, name);
+  auto name = version_name(mark_, ++number_, step);
+  auto folder = folder_of(name);
   return {std::move(name), std::move(folder)};
 }
 
@@ -52,7 +59,7 @@ void Adapters::load(const LoadedAdapter& version) {
 // A request whose answer was lost may have loaded it; the server then rejects the retry.
 bool Adapters::is_there(const LoadedAdapter& version) const {
   const auto answer = server_.get("/v1/models", kListLimit);
-  const auto parsed = nlohmann::json::parse(answer.body, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json(answer.body);
   const auto models =
       parsed.is_object() ? parsed.value("data", nlohmann::json()) : nlohmann::json();
   return std::any_of(models.begin(), models.end(), [&](const auto& model) {
@@ -71,7 +78,7 @@ void Adapters::finish() {
 void Adapters::remove(const LoadedAdapter& version) {
   if (version.name.empty()) return;
   server_.post("/v1/unload_lora_adapter", {{"lora_name", version.name}}, kLoadLimit);
-  fs::remove_all(version.folder);
+  remove_version(folder_, version.name);
 }
 
 }  // namespace mgpu::servers

@@ -25,6 +25,7 @@ class Adapters {
   void finish();
 
  private:
+  std::string folder_of(const std::string& name) const;
   bool is_there(const LoadedAdapter& version) const;
   void remove(const LoadedAdapter& version);
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "rendezvous/base/untrusted_json.hpp"
+
 namespace mgpu::servers {
 namespace {
 
@@ -29,7 +31,7 @@ std::optional<std::string> health_problem(const ServerClient& server, millisecon
 
 bool is_old_trl_server(const ServerClient& server) {
   const auto answer = server.get("/get_world_size/", kShort);
-  return answer.status == 200 && json::parse(answer.body, nullptr, false).is_object();
+  return answer.status == 200 && rendezvous::parse_untrusted_json(answer.body).is_object();
 }
 
 }  // namespace
@@ -118,7 +120,7 @@ std::string start_command(const std::string& model, const std::string& port,
 
 ServerInfo read_server_info(const ServerClient& server) {
   const auto answer = server.get("/server_info?config_format=json", kShort);
-  const auto parsed = json::parse(answer.body, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json(answer.body);
   if (answer.status != 200 || !parsed.is_object()) return {};
   const auto config = parsed.value("vllm_config", json::object());
   const auto part = [&](const char* name) {
@@ -140,7 +142,7 @@ ServerInfo read_server_info(const ServerClient& server) {
 std::int64_t workers_of(const ServerClient& server) {
   const auto answer = server.get("/get_world_size", kShort);
   if (answer.status != 200) return 0;
-  const auto parsed = json::parse(answer.body, nullptr, false);
+  const auto parsed = rendezvous::parse_untrusted_json(answer.body);
   const auto size = parsed.is_object() ? parsed.value("world_size", json()) : json();
   return size.is_number_integer() ? size.get<std::int64_t>() : 0;
 }
