@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <limits>
@@ -18,6 +19,7 @@ namespace {
 constexpr std::string_view kMagic = "mgpuTOK1";
 constexpr std::size_t kKeyBytes = 64;
 constexpr std::size_t kMaxNotes = 8;
+constexpr std::size_t kLongestNote = 500;
 
 struct Header {
   std::array<char, 8> magic{};
@@ -69,8 +71,7 @@ Header checked_header(const std::filesystem::path& path, std::string_view bytes,
   if (std::string_view(header.key.data(), kKeyBytes) != key || header.piece != piece)
     refuse("belongs to other data");
   if (header.sum != checksum(bytes.substr(kSummedFrom))) refuse("is damaged");
-  // The checksum matches, so mgpu-train wrote the file; the bounds protect the layout arithmetic
-  // from overflow.
+  // Anybody can compute the checksum, and others may write to a cache folder that is shared.
   if (header.examples > bytes.size() || header.tokens > bytes.size() ||
       header.note_bytes > bytes.size() || Layout(header).end != bytes.size())
     refuse("is damaged");
@@ -104,7 +105,7 @@ void ShardWriter::add_bad(std::uint64_t line, std::string_view what) {
 }
 
 void ShardWriter::note(const char* kind, std::uint64_t line, std::string_view text) {
-  notes_ += fmt::format("{} {} {}\n", kind, line, printable(text, 500));
+  notes_ += fmt::format("{} {} {}\n", kind, line, printable(text, kLongestNote));
 }
 
 std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const {
@@ -155,6 +156,10 @@ Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint6
   ids_ = section<std::int32_t>(bytes, layout.ids);
   if (header.explicit_labels) labels_ = section<std::int32_t>(bytes, layout.labels);
   notes_ = bytes.substr(layout.notes, header.note_bytes);
+  bool in_order = starts_.front() == 0 && starts_.back() == header.tokens;
+  for (std::size_t i = 0; in_order && i < header.examples; ++i)
+    in_order = starts_[i] <= starts_[i + 1] && label_counts_[i] <= starts_[i + 1] - starts_[i];
+  if (!in_order) throw ShardError(path.string() + " is damaged");
 }
 
 Sequence Shard::operator[](std::size_t i) const {
@@ -182,9 +187,9 @@ std::vector<ShardNote> Shard::notes() const {
     const std::string_view line = take_line(rest);
     const std::size_t number = line.find(' ') + 1;
     const std::size_t text = line.find(' ', number) + 1;
-    out.push_back({.bad = line.starts_with("bad"),
-                   .line = std::stoull(std::string(line.substr(number, text - number))),
-                   .text = std::string(line.substr(text))});
+    ShardNote& note = out.emplace_back(ShardNote{
+        .bad = line.starts_with("bad"), .text = printable(line.substr(text), kLongestNote)});
+    std::from_chars(line.data() + number, line.data() + line.size(), note.line);
   }
   return out;
 }

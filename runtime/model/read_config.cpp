@@ -8,7 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "runtime/checkpoint/file.hpp"
+#include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::model {
@@ -244,16 +244,23 @@ std::vector<std::int32_t> parse_generation_eos(std::string_view text, const std:
   return token_ids(Fields(json, file), "eos_token_id");
 }
 
+namespace {
+
+std::string read_beside(const fs::path& file) {
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  return rendezvous::read_contained_file(folder.string(), file.filename().string(), kLongestFile);
+}
+
+}  // namespace
+
 ModelConfig read_model_config(const std::string& path) {
   std::error_code ignored;
   const fs::path file =
       fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
-  ModelConfig config =
-      parse_model_config(checkpoint::read_file(file.string(), kLongestFile), file.string());
+  ModelConfig config = parse_model_config(read_beside(file), file.string());
   const fs::path generation = file.parent_path() / "generation_config.json";
   if (!fs::exists(generation, ignored)) return config;
-  auto ends = parse_generation_eos(checkpoint::read_file(generation.string(), kLongestFile),
-                                   generation.string());
+  auto ends = parse_generation_eos(read_beside(generation), generation.string());
   if (!ends.empty()) config.eos_token_ids = std::move(ends);
   return config;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/tokenizer_file.hpp"
 
@@ -21,6 +22,8 @@ constexpr const char* kTemplate = "chat_template.jinja";
 json parsed(const std::map<std::string, std::string>& files, const std::string& name) {
   const auto file = files.find(name);
   if (file == files.end() || file->second.empty()) return json::object();
+  if (rendezvous::nests_too_deeply(file->second))
+    throw std::runtime_error(fmt::format("{}: nested too deeply", name));
   json content;
   try {
     content = json::parse(file->second);

@@ -1,10 +1,12 @@
 #include <cerrno>
 #include <fstream>
-#include <iterator>
+#include <map>
 #include <stdexcept>
+#include <string>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/contained_file.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "runtime/text/tokenizer.hpp"
 
@@ -23,14 +25,7 @@ constexpr const char* kNames[] = {"tokenizer.json",
                                   "merges.txt",
                                   "tokenizer.model"};
 constexpr const char* kMoreTemplates = "additional_chat_templates";
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) rendezvous::throw_errno("cannot read " + path.string());
-  std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) rendezvous::throw_errno("cannot read " + path.string());
-  return content;
-}
+constexpr std::size_t kLongestFile = 256 << 20, kMostFiles = 100;
 
 void write_file(const fs::path& path, const std::string& content) {
   errno = 0;
@@ -50,14 +45,20 @@ Tokenizer Tokenizer::load(const fs::path& folder) {
                     folder.string()));
   }
   std::map<std::string, std::string> files;
+  const auto read = [&](const std::string& name) {
+    return rendezvous::read_contained_file(folder.string(), name, kLongestFile);
+  };
   for (const char* const name : kNames) {
-    if (fs::exists(folder / name)) files[name] = read_file(folder / name);
+    if (fs::exists(folder / name)) files[name] = read(name);
   }
   if (fs::is_directory(folder / kMoreTemplates)) {
     for (const auto& entry : fs::directory_iterator(folder / kMoreTemplates)) {
       if (entry.path().extension() != ".jinja") continue;
-      files[fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string())] =
-          read_file(entry.path());
+      const auto name = fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string());
+      files[name] = read(name);
+      if (files.size() > kMostFiles)
+        throw std::runtime_error(fmt::format("{} has more than {} files",
+                                             (folder / kMoreTemplates).string(), kMostFiles));
     }
   }
   try {

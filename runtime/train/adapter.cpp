@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/model/model_shape.hpp"
@@ -31,7 +32,8 @@ std::string last_part(const std::string& module) {
 AdapterSource open_adapter(const std::string& adapter) {
   AdapterSource source{checkpoint::resolve_model(adapter), {}};
   const auto file = (std::filesystem::path(source.folder) / "adapter_config.json").string();
-  source.lora = checkpoint::parse_lora_config(checkpoint::read_file(file, 1 << 20), file);
+  source.lora = checkpoint::parse_lora_config(
+      rendezvous::read_contained_file(source.folder, "adapter_config.json", 1 << 20), file);
   return source;
 }
 

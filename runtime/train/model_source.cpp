@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/model/model_shape.hpp"
@@ -54,8 +55,7 @@ ModelSource open_model(const TrainConfig& config) {
     source.config = from_scratch(config, source.tokenizer);
   } else {
     source.config = model::read_model_config(folder);
-    source.config_text =
-        checkpoint::read_file((fs::path(folder) / "config.json").string(), kLongestText);
+    source.config_text = rendezvous::read_contained_file(folder, "config.json", kLongestText);
     source.weights = std::make_unique<checkpoint::Weights>(folder);
   }
   source.vocab_on_disk = source.config.vocab_size;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/peft.hpp"
@@ -175,10 +176,11 @@ void Saver::write_metadata(const std::string& folder) const {
   model.nf4 = false;
   checkpoint::write_file(at("config.json"), model::model_config_text(model, source_.config_text));
   const auto generation = fs::path(source_.folder) / "generation_config.json";
-  checkpoint::write_file(at("generation_config.json"),
-                         !source_.folder.empty() && fs::exists(generation)
-                             ? checkpoint::read_file(generation, 1 << 20)
-                             : model::generation_config_text(model));
+  checkpoint::write_file(
+      at("generation_config.json"),
+      !source_.folder.empty() && fs::exists(generation)
+          ? rendezvous::read_contained_file(source_.folder, "generation_config.json", 1 << 20)
+          : model::generation_config_text(model));
 }
 
 std::string Saver::save(const Progress& progress) {

@@ -1,7 +1,9 @@
+#include <cstring>
 #include <filesystem>
 #include <random>
 #include <string>
 
+#include "runtime/data/digest.hpp"
 #include "runtime/data/shard.hpp"
 #include "tests/runtime/data/support.hpp"
 #include "tests/support/catch.hpp"
@@ -81,6 +83,31 @@ TEST_CASE("a shard that is torn, damaged or of other data is rejected", "[shard]
   write(dir.path("s"), good);
   CHECK_THROWS_WITH(Shard(dir.path("s"), std::string(64, 'j'), 3), Contains("other data"));
   CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 4), Contains("other data"));
+}
+
+TEST_CASE("a shard with a right checksum and wrong offsets is rejected", "[shard]") {
+  const TempDir dir(TempDir::in_memory());
+  const auto examples = some_examples(false);
+  constexpr std::size_t kStarts = 144, kSum = 8, kSummedFrom = 16;
+  const std::size_t counts = kStarts + 8 * (examples.size() + 1);
+  const auto with = [&](std::size_t at, auto value) {
+    std::string bytes = written(examples);
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+    const std::uint64_t sum = checksum(std::string_view(bytes).substr(kSummedFrom));
+    std::memcpy(bytes.data() + kSum, &sum, sizeof sum);
+    write_atomically(dir.path("s"), bytes);
+  };
+  const auto huge = ~std::uint64_t{0} / 8;
+  with(kStarts, std::uint64_t{1});
+  CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 3), Contains("is damaged"));
+  with(kStarts + 8 * 5, huge);
+  CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 3), Contains("is damaged"));
+  with(kStarts + 8 * examples.size(), huge);
+  CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 3), Contains("is damaged"));
+  with(counts + 4 * 3, std::uint32_t{1'000'000});
+  CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 3), Contains("is damaged"));
+  with(kSum, std::uint64_t{0});  // nothing but the checksum, which is computed again
+  CHECK(Shard(dir.path("s"), kKey, 3).size() == examples.size());
 }
 
 TEST_CASE("a file is written completely or not at all", "[shard]") {
