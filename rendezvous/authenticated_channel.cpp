@@ -15,7 +15,8 @@ constexpr std::size_t kHandshakeFrameLimit = 16 << 10;  // a sealed secret is ab
 constexpr std::size_t kOpenFrameLimit = 4 << 20;
 constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kShownReason = 400;  // of a refusal without proof
-constexpr char kHeartbeatMark = 'B';
+constexpr char kHeartbeatMark = 'B';  // a message is JSON and starts with '{'
+constexpr char kStoreMark = 'S';
 
 auth::Digest code_of(std::string_view key, std::uint64_t number, std::string_view body) {
   const std::string_view count(reinterpret_cast<const char*>(&number), sizeof number);
@@ -104,6 +105,10 @@ void AuthenticatedChannel::handle_frame(std::string_view body, std::vector<Recei
       received.emplace_back(*heartbeat);
       return;
     }
+    if (body.front() == kStoreMark) {
+      received.emplace_back(StoreRecords{std::string(body.substr(1))});
+      return;
+    }
   }
   Message message = decode(body);
   const bool is_handshake = message.index() <= Message(Proof{}).index();
@@ -124,14 +129,22 @@ void AuthenticatedChannel::send_plain(const Message& message) {
 }
 
 void AuthenticatedChannel::send(const Message& message) {
-  std::string body = encode(message);
-  const auto code = code_of(key_out_, frames_out_++, body);
-  body.append(code.data(), auth::kCodeBytes);
-  put_frame(output_, body);
+  send_signed(encode(message));
 }
 
 void AuthenticatedChannel::send(const Heartbeat& heartbeat) {
-  std::string body = kHeartbeatMark + encode(heartbeat, key_out_);
+  send_signed(kHeartbeatMark + encode(heartbeat, key_out_));
+}
+
+void AuthenticatedChannel::send_store_records(std::string_view records) {
+  std::string body;
+  body.reserve(1 + records.size() + auth::kCodeBytes);
+  body += kStoreMark;
+  body += records;
+  send_signed(std::move(body));
+}
+
+void AuthenticatedChannel::send_signed(std::string body) {
   const auto code = code_of(key_out_, frames_out_++, body);
   body.append(code.data(), auth::kCodeBytes);
   put_frame(output_, body);

@@ -41,7 +41,11 @@ class AuthenticatedChannel {
   AuthenticatedChannel& operator=(const AuthenticatedChannel&) = delete;
   virtual ~AuthenticatedChannel() = default;
 
-  using Received = std::variant<Message, Heartbeat>;
+  // Bytes of store clients (store/relay_records.hpp).
+  struct StoreRecords {
+    std::string bytes;
+  };
+  using Received = std::variant<Message, Heartbeat, StoreRecords>;
 
   // Called when the handshake can go on after a call of the sealer: call receive(), with no bytes.
   void on_ready(std::function<void()> ready) { ready_ = std::move(ready); }
@@ -49,9 +53,10 @@ class AuthenticatedChannel {
   // Parses received bytes, in pieces of any size, and appends the messages and heartbeats to
   // `received`. Handshake messages are handled here and not appended. Throws ProtocolError.
   void receive(std::string_view bytes, std::vector<Received>& received);
-  // Both require is_open().
+  // These require is_open().
   void send(const Message& message);
   void send(const Heartbeat& heartbeat);
+  void send_store_records(std::string_view records);  // at most 4 MiB
   // Sends the other side the reason before the connection is closed; possible at any time.
   virtual void refuse(const Refusal& refusal);
 
@@ -99,6 +104,7 @@ class AuthenticatedChannel {
  private:
   void check_preamble();
   void handle_frame(std::string_view body, std::vector<Received>& received);
+  void send_signed(std::string body);
 
   std::string peer_name_, preamble_;
   FrameReader frames_;

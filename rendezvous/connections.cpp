@@ -102,6 +102,7 @@ struct Connections::Peer {
   UniqueFd socket;
   LeaderChannel channel;
   bool authenticated = false;
+  bool for_store = false;  // carries store clients' bytes, but no heartbeats
   bool closing = false;   // no more messages are sent to it
   bool all_sent = false;  // the output is written; we only wait for the peer to read it
   bool dead = false;
@@ -193,21 +194,29 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
     return reject(peer, conflict.empty() ? problem.what() : conflict);
   }
   const auto now = steady_now();
-  if (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
-      !peer.messages.take(static_cast<double>(received.size()), now)) {
+  if (peer.channel.is_open() && !peer.authenticated) accept_agent(peer);
+  const bool limited = !peer.for_store;
+  if (limited && (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
+      !peer.messages.take(static_cast<double>(received.size()), now))) {
     const auto why =
         fmt::format("more than {} messages or {} MiB per second", settings_.messages.per_second(),
                     settings_.bytes.per_second() / (1 << 20));
     peer.channel.refuse({.status = 1, .why = why});
     return reject(peer, "it sends " + why);
   }
-  if (peer.channel.is_open() && !peer.authenticated) accept_agent(peer);
   for (auto& item : received) {
     if (peer.dead || peer.closing) return;
     if (auto* heartbeat = std::get_if<Heartbeat>(&item)) {
       // A peer that sends heartbeats over the stream receives no datagrams: answer over the stream.
       peer.heartbeats.receive(*heartbeat, steady_now());
       peer.channel.send(peer.heartbeats.next(peer.session, steady_now()));
+    } else if (auto* records = std::get_if<AuthenticatedChannel::StoreRecords>(&item)) {
+      try {
+        if (!peer.for_store) throw ProtocolError("it sends store records on another connection");
+        callbacks_.store_records(peer.id, records->bytes);
+      } catch (const std::exception& problem) {
+        return reject(peer, problem.what());
+      }
     } else if (auto& message = std::get<Message>(item); std::holds_alternative<Refusal>(message)) {
       return reject(peer, "it refused: " + std::get<Refusal>(message).why);
     } else {
@@ -219,6 +228,7 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
 
 void Connections::accept_agent(Peer& peer) {
   peer.authenticated = true;
+  peer.for_store = peer.channel.purpose() == "store";
   pending_.erase(peer.pending);
   do {
     const std::string random = auth::random_bytes(sizeof peer.session);
@@ -241,6 +251,13 @@ void Connections::send(PeerId id, const Message& message) {
   Peer* const peer = find(id);
   if (!peer || peer->closing || !peer->channel.is_open()) return;
   peer->channel.send(message);
+  flush(*peer);
+}
+
+void Connections::send_store_records(PeerId id, std::string_view records) {
+  Peer* const peer = find(id);
+  if (!peer || peer->closing || !peer->channel.is_open()) return;
+  peer->channel.send_store_records(records);
   flush(*peer);
 }
 
@@ -267,7 +284,7 @@ void Connections::flush(Peer& peer) {
     peer.since = steady_now();
     ::shutdown(peer.socket.get(), SHUT_WR);
   }
-  if (unsent.size() > settings_.max_unsent) return drop(peer, CloseReason::broken);
+  if (unsent.size() > settings_.max_unsent && !peer.for_store) return drop(peer, CloseReason::broken);
   if (unsent.empty()) unsent.shrink_to_fit();
   if (unsent.empty() == !peer.watches_writable) return;
   peer.watches_writable = !unsent.empty();
@@ -355,6 +372,8 @@ void Connections::tick(Nanoseconds now) {
         reject(*peer, peer->channel.version_conflict().empty()
                           ? "it did not complete the handshake in time"
                           : peer->channel.version_conflict());
+    } else if (peer->for_store) {
+      continue;  // the agent's other connection shows whether the node is alive
     } else if (all_were_heard && now - peer->heartbeats.last_heartbeat() > settings_.keep_alive) {
       drop(*peer, CloseReason::silent);
     } else if (now >= peer->next_heartbeat) {

@@ -34,7 +34,8 @@ class Connections {
     std::size_t max_pending = 1024;  // connections that are not authenticated yet
     Nanoseconds handshake_timeout = std::chrono::seconds(10);  // per connection
     std::size_t max_unsent = 16 << 20;                         // bytes that a peer has not read yet
-    // Limits per peer and second. An agent sends a few messages per round; heartbeats over the
+    // Limits per peer and second, except for store clients' bytes, which have a window per client. An
+    // agent sends a few messages per round; heartbeats over the
     // stream are the most frequent, 16 a second at the shortest keep-alive.
     RateLimit messages{100, 2000}, bytes{4 << 20, 32 << 20};
   };
@@ -48,6 +49,8 @@ class Connections {
   struct Callbacks {
     std::function<void(PeerId)> joined;  // the handshake is complete
     std::function<void(PeerId, Message&&)> message;
+    // Of peers with the purpose "store". Throw to reject the peer.
+    std::function<void(PeerId, std::string_view records)> store_records;
     std::function<void(PeerId, CloseReason)> gone;  // not called for connections that we closed
     std::function<void(const std::string& line)> rejected;
   };
@@ -68,6 +71,7 @@ class Connections {
   void tick(Nanoseconds now);
 
   void send(PeerId peer, const Message& message);
+  void send_store_records(PeerId peer, std::string_view records);  // at most 4 MiB
   // Accepts no more messages for this peer and closes the connection once all output is written.
   void close(PeerId peer);
 

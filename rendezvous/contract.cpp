@@ -100,6 +100,7 @@ std::vector<std::pair<std::string, std::string>> Contract::to_environment() cons
       {kUseAgentStore, agent_store ? "True" : "False"},
       {kErrorFile, error_file},
       {kOomCount, std::to_string(oom_count)},
+      {kLeaderAddr, leader_addr},
   };
 }
 
@@ -129,6 +130,7 @@ Contract Contract::from_environment(const Get& get) {
   c.agent_store = read.flag(kUseAgentStore, false);
   c.error_file = read.text(kErrorFile, "");
   c.oom_count = read.number_or(kOomCount, 0, 0);
+  c.leader_addr = read.text(kLeaderAddr, c.master_addr);
   require_below(kRank, c.rank, kWorldSize, c.world_size);
   require_below(kLocalRank, c.local_rank, kLocalWorldSize, c.local_world_size);
   require_below(kGroupRank, c.group_rank, kGroupWorldSize, c.group_world_size);

@@ -27,6 +27,7 @@ inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kOomCount = "MGPU_OOM_COUNT";
+inline constexpr const char* kLeaderAddr = "MGPU_LEADER_ADDR";
 
 // Used by the launcher and by libraries in the worker, not by the worker's own code.
 inline constexpr const char* kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
@@ -56,6 +57,8 @@ struct Contract {
   bool agent_store = true;  // false: rank 0 binds master_port itself
   std::string error_file;   // where a worker writes its failure report; empty: nowhere
   int oom_count = 0;        // attempts before this one that ran out of memory
+  // At which ranks of all nodes reach the leader's machine; master_addr can be a loopback address.
+  std::string leader_addr = "127.0.0.1";
 
   // All variables above with their values, in the order above.
   std::vector<std::pair<std::string, std::string>> to_environment() const;

@@ -48,7 +48,7 @@ void fields(Begin& m, Visit&& field) {
   field("round", m.round), field("restarts", m.restarts), field("oom_count", m.oom_count);
   field("node_rank", m.node_rank), field("nodes", m.nodes), field("base_rank", m.base_rank);
   field("world_size", m.world_size), field("master_addr", m.master_addr);
-  field("master_port", m.master_port);
+  field("master_port", m.master_port), field("direct_store", m.direct_store);
 }
 template <class Visit>
 void fields(Stop& m, Visit&& field) {
@@ -85,11 +85,16 @@ void fields(Leave& m, Visit&& field) {
 }
 template <class Visit>
 void fields(StatusRequest&, Visit&&) {}
+template <class Visit>
+void fields(RelayStore& m, Visit&& field) {
+  field("round", m.round);
+}
 
 // In the order of the variant's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
     "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",   "stop",
-    "end",   "answer",    "join",  "failing", "ended",   "leave",  "question"};
+    "end",   "answer",    "join",  "failing", "ended",   "leave",  "question",
+    "store"};
 
 template <class Value>
 void read(const json& object, const char* name, Value& value) {

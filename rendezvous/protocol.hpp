@@ -29,7 +29,7 @@ struct Mismatch : ProtocolError {
 struct Hello {
   std::string job;
   std::string nonce;    // hex
-  std::string purpose;  // "agent", "status"
+  std::string purpose;  // "agent", "status", "store"
   bool sealed = false;  // requests the secret, sealed for our user
 };
 struct Challenge {
@@ -70,6 +70,7 @@ struct Begin {
   int world_size = 1;
   std::string master_addr;  // empty: the address at which the node reached the leader
   int master_port = 0;      // 0: the port at which the node reached the leader
+  bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
 };
 struct Stop {
   int round = 0;
@@ -124,9 +125,15 @@ struct Leave {
   std::string why;
 };
 struct StatusRequest {};
+// The first message of a connection with the purpose "store": it carries the bytes of store clients
+// on the agent's node, in this round.
+struct RelayStore {
+  int round = 0;
+};
 
 using Message = std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End,
-                             StatusReply, Join, Failing, NodeEnded, Leave, StatusRequest>;
+                             StatusReply, Join, Failing, NodeEnded, Leave, StatusRequest,
+                             RelayStore>;
 
 // Returns the message as one JSON object.
 std::string encode(const Message& message);

@@ -41,5 +41,6 @@ build/bin/nodes_bench || status=1
 echo
 if [ "$(id -u)" = 0 ]; then
   python3 -B tests/bench/nodes_loss_bench.py || [ $? = 77 ] || status=1
+  python3 -B tests/bench/store_relay_bench.py || [ $? = 77 ] || status=1
 fi
 exit "$status"

@@ -70,10 +70,9 @@ void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& a
   history_.nodes = begin.nodes;
   restarts_ = begin.restarts;
   oom_count_ = begin.oom_count;
-  // On the leader's node the address may be a loopback address, which other nodes cannot use.
-  const std::string reached = member_->reached_address();
-  round_address_ = reached.empty() || begin.master_port != 0 ? address : reached;
+  round_address_ = address;
   round_port_ = port;
+  leader_address_ = member_->shared_leader_address();
   // With munge the secret belongs to the leader, so it is not stored.
   std::optional<std::string> secret;
   if (!plan_.credentials.sealer) secret = plan_.credentials.secret;

@@ -103,6 +103,7 @@ void EventLoop::carry_out(const StartRanks& action) {
                      .oom_count = oom_count_,
                      .master_addr = round_address_,
                      .master_port = round_port_,
+                     .leader_addr = member_ ? leader_address_ : round_address_,
                      .log_dir = log_dir};
   specs_ = make_rank_specs(options_, plan_.command, plan_.placement, next, plan_.facts);
   start_ranks();

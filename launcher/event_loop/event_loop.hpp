@@ -116,6 +116,7 @@ class EventLoop {
   int oom_count_ = 0;
   int restarts_ = 0;
   std::string round_address_;  // master address of the current round
+  std::string leader_address_;  // of the same round, for ranks of all nodes
   int round_port_ = 0;
   bool cut_off_ = false;
   rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive

@@ -37,14 +37,19 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
                [this](const auto& begin, const auto& address, int port) {
                  counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
                  nodes_ = begin.nodes;
-                 callbacks_.round_started(begin, address, port);
+                 start_round(begin, address, port);
                },
            .stop_requested = callbacks_.stop_requested,
-           .leader_lost = callbacks_.leader_lost,
+           .leader_lost =
+               [this](const std::string& why) {
+                 relay_note_.cancel();
+                 callbacks_.leader_lost(why);
+               },
            .job_ended = [this](int status, const auto& message) { end_job(status, message); },
            .lease_extended = callbacks_.lease_extended,
            .connected = callbacks_.connected,
            .print_note = callbacks_.print_note}),
+      relay_note_(io),
       election_timer_(io) {
   if (credentials_.sealer)
     credentials_.sealer->deliver_through(
@@ -143,11 +148,18 @@ void ClusterMember::report_stopping(int round, int signo) {
 }
 
 void ClusterMember::report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
+  stop_relay();
   end.when = leader_connection_.by_leader(when).count();
   leader_connection_.send(end);
 }
 
+void ClusterMember::ranks_stopped() {
+  stop_relay();
+  leader_connection_.ranks_stopped();
+}
+
 void ClusterMember::leave(int signo, const std::string& why) {
+  stop_relay();
   const bool joined = leader_connection_.joined();
   leader_connection_.leave({.signo = signo, .why = why}, [this, signo, joined] {
     if (leader_ && election_) return hand_over(128 + signo);
@@ -159,11 +171,13 @@ void ClusterMember::leave(int signo, const std::string& why) {
 void ClusterMember::end_job(int status, const std::string& message) {
   if (ended_) return;
   ended_ = true;
+  relay_note_.cancel();
   // Posted, because the callback destroys the leader and the agent that may be calling.
   asio::post(io_, [this, status, message] { callbacks_.job_ended(status, message); });
 }
 
 void ClusterMember::finish(std::function<void()> done) {
+  stop_relay();
   leader_connection_.close();
   end_election(
       [this, done = std::move(done)] { leader_ ? leader_->when_agents_informed(done) : done(); });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <functional>
@@ -11,6 +12,7 @@
 #include "launcher/nodes/leader.hpp"
 #include "launcher/nodes/leader_connection.hpp"
 #include "launcher/nodes/rendezvous_plan.hpp"
+#include "launcher/nodes/store_relay.hpp"
 #include "rendezvous/etcd/election.hpp"
 
 namespace mgpu::launcher {
@@ -26,6 +28,7 @@ class ClusterMember {
     bool rank0_store = false;
   };
   struct Callbacks {
+    // The ranks of this node reach the store at this address and port.
     std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
         round_started;
     std::function<void(const rendezvous::Stop&)> stop_requested;
@@ -49,7 +52,7 @@ class ClusterMember {
   void report_stopping(int round, int signo);
   void report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
   void leave(int signo, const std::string& why);
-  void ranks_stopped() { leader_connection_.ranks_stopped(); }
+  void ranks_stopped();
   // Calls `done` when the other nodes have been informed of the job's end.
   void finish(std::function<void()> done);
 
@@ -61,6 +64,8 @@ class ClusterMember {
     return leader_ ? leader_->reached_address() : std::string();
   }
   const std::string& leader_address() const { return leader_connection_.leader_address(); }
+  // The leader's address for ranks of all nodes.
+  std::string shared_leader_address() const;
   int leader_port() const { return leader_connection_.leader_port(); }
   // The network interface that connects this node to the leader; empty: not known.
   std::string interface() const;
@@ -71,6 +76,12 @@ class ClusterMember {
   bool start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
   rendezvous::Join make_join();
   void end_job(int status, const std::string& message);
+
+  void start_round(const rendezvous::Begin& begin, const std::string& leader_address, int port);
+  int start_relay(const rendezvous::Begin& begin);
+  void serve_relay();
+  void relay_failed(const std::string& why);
+  void stop_relay();
 
   // Only with etcd:
   struct Saved {  // the value in etcd that a leader must not lose
@@ -98,6 +109,11 @@ class ClusterMember {
   Callbacks callbacks_;
   std::unique_ptr<Leader> leader_;
   LeaderConnection leader_connection_;
+  // Carries the bytes of this node's store clients, while its ranks run and the leader is on another
+  // node.
+  std::unique_ptr<StoreRelay> relay_;
+  std::unique_ptr<boost::asio::posix::stream_descriptor> relay_watch_;
+  boost::asio::steady_timer relay_note_;
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null without etcd
   boost::asio::steady_timer election_timer_;
   std::string our_address_;

@@ -387,7 +387,8 @@ void Coordinator::start_round(LeaderTime now) {
                                                       .nodes = static_cast<int>(order.size()),
                                                       .base_rank = base_rank,
                                                       .world_size = world_size,
-                                                      .master_port = first.rank0_port}});
+                                                      .master_port = first.rank0_port,
+                                                      .direct_store = settings_.direct_store}});
     base_rank += node.join.nproc;
   }
   has_news_ = true;

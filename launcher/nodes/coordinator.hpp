@@ -71,6 +71,7 @@ class Coordinator {
     LeaderTime join_timeout = std::chrono::seconds(600);
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
+    bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
     int nodes_before = 0;  // in the last round of a lost leader that this one replaces
     int left_before = 0;   // of these, nodes that left with none of their ranks running
     // By etcd: the previous leader may have been on another node, and another can follow.

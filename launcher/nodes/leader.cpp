@@ -68,6 +68,10 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
            .message = [this](
                           Connections::PeerId peer,
                           rendezvous::Message&& message) { on_message(peer, std::move(message)); },
+           .store_records =
+               [this](Connections::PeerId peer, std::string_view records) {
+                 on_store_records(peer, records);
+               },
            .gone = [this](Connections::PeerId peer,
                           Connections::CloseReason how) { on_gone(peer, how); },
            .rejected = [this](const std::string& line) { on_rejected(line); }}),
@@ -91,6 +95,7 @@ void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
                     alive = std::weak_ptr(alive_)](const boost::system::error_code& failed) {
                      if (failed || alive.expired()) return;
                      work();
+                     flush_links();
                      check_agents_informed();
                      if (changed_) arm_timer();
                      serve(watch, work);
@@ -113,6 +118,7 @@ void Leader::on_timer() {
   write_trace();
   connections_.tick(steady_now());
   carry_out_all(coordinator_.tick(steady_now()));
+  flush_links();
   check_agents_informed();
 }
 
@@ -142,11 +148,51 @@ void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message)
   } else if (std::holds_alternative<rendezvous::StatusRequest>(message)) {
     connections_.send(peer, rendezvous::StatusReply{status()});
     connections_.close(peer);
+  } else if (const auto* relay = std::get_if<rendezvous::RelayStore>(&message)) {
+    return open_link(peer, *relay);
   }
   changed_ = true;
 }
 
+// --- Store clients on other nodes
+
+void Leader::open_link(Connections::PeerId peer, const rendezvous::RelayStore& request) {
+  if (request.round != round_ || coordinator_.over() ||
+      connections_.facts(peer).purpose != "store") {
+    connections_.send(peer, rendezvous::Refusal{1, "its round is over"});
+    return connections_.close(peer);
+  }
+  links_.try_emplace(peer, std::make_unique<rendezvous::store::RelayLink>(
+                               store_, [this, peer] { links_with_output_.push_back(peer); }));
+}
+
+void Leader::on_store_records(Connections::PeerId peer, std::string_view records) {
+  const auto link = links_.find(peer);
+  if (link == links_.end()) throw rendezvous::ProtocolError("it sends store records too early");
+  link->second->receive(records);
+}
+
+// Sends the replies that have gathered, also those that work for other clients has released.
+void Leader::flush_links() {
+  for (const auto peer : std::exchange(links_with_output_, {})) {
+    const auto link = links_.find(peer);
+    if (link == links_.end()) continue;
+    const std::string records = std::exchange(link->second->output(), {});
+    std::string_view rest = records;
+    while (!rest.empty()) {
+      const auto part = rendezvous::store::records_for_message(rest);
+      connections_.send_store_records(peer, part);
+      rest.remove_prefix(part.size());
+    }
+  }
+}
+
+void Leader::close_links() {
+  for (const auto& [peer, link] : std::exchange(links_, {})) connections_.close(peer);
+}
+
 void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
+  links_.erase(peer);
   if (agents_.erase(peer) == 0) return;
   const bool certainly_ended = how == Connections::CloseReason::closed;
   carry_out_all(coordinator_.gone(peer, connections_.facts(peer).last_heartbeat, certainly_ended,
@@ -191,12 +237,14 @@ void Leader::carry_out(const StartRound& action) {
     // This node's agent may have connected over loopback, while its ranks use the external address.
     members_.insert({facts.address, facts.local_address});
   }
+  round_ = action.round;
   round_nodes_ = action.nodes;
   traced_at_ = {};
   write_trace();
   round_restarts_ = coordinator_.counts().restarts;
   round_results_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
+  close_links();
   store_.reset();
   callbacks_.state_changed(coordinator_.counts(), history_.nodes);
 }
@@ -237,6 +285,7 @@ void Leader::carry_out(const JobEnded& action) {
   if (!action.why.empty()) history_.remark = action.why;
   history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
   inform_until_ = steady_now() + settings_.rules.keep_alive;
+  close_links();
   erase_leader(settings_.job, port());
   callbacks_.job_ended(action.status);
 }
@@ -257,7 +306,7 @@ std::string Leader::final_message_for(NodeId node) const {
 
 bool Leader::may_use_store(int connection, const sockaddr& peer) {
   if (local_peers_.is_local(peer)) return local_peers_.is_own_user(connection);
-  return members_.contains(text_of(peer));
+  return settings_.rules.direct_store && members_.contains(text_of(peer));
 }
 
 std::string Leader::reached_address() const {

@@ -15,6 +15,7 @@
 #include "launcher/nodes/coordinator.hpp"
 #include "rendezvous/connections.hpp"
 #include "rendezvous/store/local_peers.hpp"
+#include "rendezvous/store/relay_link.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace mgpu::launcher {
@@ -61,6 +62,10 @@ class Leader {
   void on_timer();
   void write_trace();
   void on_message(Connections::PeerId peer, rendezvous::Message&& message);
+  void on_store_records(Connections::PeerId peer, std::string_view records);
+  void open_link(Connections::PeerId peer, const rendezvous::RelayStore& request);
+  void close_links();
+  void flush_links();
   void on_gone(Connections::PeerId peer, Connections::CloseReason how);
   void on_rejected(const std::string& line);
   void carry_out_all(Coordinator::Actions actions);
@@ -81,12 +86,16 @@ class Leader {
   rendezvous::store::LocalPeers local_peers_;
   rendezvous::store::StoreServer store_;
   Connections connections_;
+  // Of agents that carry the bytes of their ranks' store clients.
+  std::map<Connections::PeerId, std::unique_ptr<rendezvous::store::RelayLink>> links_;
+  std::vector<Connections::PeerId> links_with_output_;
   Coordinator coordinator_;
   boost::asio::posix::stream_descriptor store_watch_, connections_watch_;
   boost::asio::steady_timer timer_;
   std::set<std::string> members_;  // addresses of the nodes in the round
   std::map<NodeId, bool> agents_;  // agents that have joined; true: on this node
   JobResult history_;
+  int round_ = -1;
   std::vector<NodeId> round_nodes_;
   std::map<NodeId, std::vector<RankResult>> round_results_;
   int round_restarts_ = 0;  // before this round

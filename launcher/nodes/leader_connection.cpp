@@ -83,8 +83,8 @@ void LeaderConnection::on_bytes(std::string_view bytes) {
     if (auto* heartbeat = std::get_if<rendezvous::Heartbeat>(&item)) {
       if (heartbeats_.receive(*heartbeat, steady_now()))
         callbacks_.lease_extended(heartbeats_.confirmed_until() + settings_.keep_alive);
-    } else {
-      on_message(std::move(std::get<rendezvous::Message>(item)));
+    } else if (auto* message = std::get_if<rendezvous::Message>(&item)) {
+      on_message(std::move(*message));
     }
   }
   if (connection_id == connection_id_) write();

@@ -78,6 +78,9 @@ class LeaderConnection {
   const std::string& our_address() const { return our_address_; }
   const std::string& leader_address() const { return leader_address_; }
   int leader_port() const { return leader_.port(); }
+  const Endpoint& leader() const { return leader_; }
+  // The leader's address and port, for messages.
+  std::string leader_text() const;
 
  private:
   using Nanoseconds = rendezvous::Nanoseconds;
@@ -90,7 +93,6 @@ class LeaderConnection {
   void connect_failed(const std::string& why);
   void retry_later();
   std::string target_text() const;
-  std::string leader_text() const;
   // Asio does not set it, and ranks would inherit the sockets.
   static void set_close_on_exec(int fd);
   void give_up();

@@ -133,6 +133,7 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
     conf.fail_together(
         "keep_alive_interval times keep_alive_max_attempt is less than 0.5 s; raise one of them");
   rules.grace = options.grace;
+  rules.direct_store = options.direct_store;
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
   if (rules.static_ranks) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
   rules.last_call = conf.seconds("last_call_timeout").value_or(rules.last_call);

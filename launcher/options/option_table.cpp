@@ -189,6 +189,13 @@ std::vector<OptionSpec> node_options() {
        .torchrun = "local-addr", .variables = {"PET_LOCAL_ADDR"}},
       {.names = {"rank0-store"}, .group = nodes,
        .help = "let rank 0 bind MASTER_PORT itself", .set = flag(&Options::rank0_store)},
+      {.names = {"store"}, .value = "MODE", .group = nodes,
+       .help = "how other nodes' ranks reach the store: relay, direct [relay]",
+       .set = parsed(&Options::direct_store,
+                     [](const std::string& mode) {
+                       return parse_choice(mode, {"relay", "direct"}) == "direct";
+                     }),
+       .completes = Completes::words, .choices = {"relay", "direct"}},
       {.names = {"hostfile"}, .value = "FILE", .group = nodes,
        .help = "start the job over ssh on the hosts in FILE", .set = text(&Options::hostfile),
        .completes = Completes::files},

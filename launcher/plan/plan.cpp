@@ -98,6 +98,7 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   c.agent_store = !options.rank0_store;
   c.error_file = spec.log_dir.empty() ? "" : spec.log_dir + "/error.json";
   c.oom_count = attempt.oom_count;
+  c.leader_addr = attempt.leader_addr;
   return c;
 }
 

@@ -25,6 +25,7 @@ struct Attempt {
   int oom_count = 0;  // MGPU_OOM_COUNT
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
+  std::string leader_addr = "127.0.0.1";
   std::string log_dir;  // of this attempt, empty: none
 };
 

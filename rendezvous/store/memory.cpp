@@ -28,6 +28,9 @@ auto& entry(Map& map, std::string_view key) {
   return found != map.end() ? found->second : map[std::string(key)];
 }
 
+// What a map needs for an entry besides its key and value.
+constexpr std::size_t kEntryBytes = 128;
+
 template <class Map>
 void remove_client(Map& clients_by_key, std::string_view key, ClientId client) {
   const auto found = clients_by_key.find(key);
@@ -52,7 +55,7 @@ void Memory::store(std::string_view key, std::string_view value) {
 bool Memory::key_arrived(ClientId client) {
   const auto wait = waits_.find(client);
   if (--wait->second.missing > 0) return false;
-  waits_.erase(wait);
+  remove_wait(wait);
   return true;
 }
 
@@ -116,6 +119,7 @@ bool Memory::exists(std::string_view key) const {
 
 Released Memory::push(std::string_view key, std::string_view value) {
   entry(queues_, key).emplace_back(value);
+  ++queued_;
   bytes_ += key.size() + value.size();
   Released released;
   const auto found = waiters_.find(key);
@@ -137,6 +141,7 @@ std::optional<std::string> Memory::pop(std::string_view key) {
   std::string value = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) queues_.erase(found);
+  --queued_;
   bytes_ -= key.size() + value.size();
   return value;
 }
@@ -158,7 +163,7 @@ bool Memory::wait(ClientId client, std::span<const std::string_view> keys) {
   }
   if (wait.keys.empty()) return true;
   wait.missing = wait.keys.size();
-  waits_.emplace(client, std::move(wait));
+  add_wait(client, std::move(wait));
   return false;
 }
 
@@ -172,13 +177,13 @@ std::optional<Memory::Arrival> Memory::barrier(ClientId client, std::string_view
     const auto found = at_barrier_.find(key);
     if (found == at_barrier_.end()) return arrival;
     for (const ClientId other : found->second) {
-      waits_.erase(other);
+      remove_wait(waits_.find(other));
       arrival.released.push_back(other);
     }
     at_barrier_.erase(found);
   } else {
     entry(at_barrier_, key).push_back(client);
-    waits_.emplace(client, Wait{{std::string(key)}, 1, true});
+    add_wait(client, Wait{{std::string(key)}, 1, true});
   }
   return arrival;
 }
@@ -189,11 +194,29 @@ void Memory::stop_waiting(ClientId client) {
   if (found == waits_.end()) return;
   for (const auto& key : found->second.keys)
     remove_client(found->second.barrier ? at_barrier_ : waiters_, key, client);
-  waits_.erase(found);
+  remove_wait(found);
+}
+
+void Memory::add_wait(ClientId client, Wait wait) {
+  wait_keys_ += wait.keys.size();
+  for (const auto& key : wait.keys) wait_bytes_ += 2 * key.size();  // also in the map of waiters
+  waits_.emplace(client, std::move(wait));
+}
+
+void Memory::remove_wait(std::unordered_map<ClientId, Wait>::iterator wait) {
+  wait_keys_ -= wait->second.keys.size();
+  for (const auto& key : wait->second.keys) wait_bytes_ -= 2 * key.size();
+  waits_.erase(wait);
+}
+
+std::size_t Memory::footprint() const {
+  return bytes_ + wait_bytes_ + kEntryBytes * (values_.size() + queued_ + wait_keys_);
 }
 
 void Memory::clear() {
+  const auto limit = limit_;
   *this = Memory();
+  limit_ = limit;
 }
 
 }  // namespace mgpu::rendezvous::store

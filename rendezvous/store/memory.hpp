@@ -69,11 +69,18 @@ class Memory {
   // Ends the client's wait, because it canceled it or disconnected.
   void stop_waiting(ClientId client);
 
-  void clear();
+  void clear();  // keeps the limit
+
+  // Whether a request of that many bytes may add to the contents. Estimates what keys, values and
+  // waits take, their entries included.
+  bool has_room(std::size_t request_bytes) const { return footprint() + request_bytes <= limit_; }
+  void limit(std::size_t bytes) { limit_ = bytes; }
+  std::size_t footprint() const;
 
   std::size_t keys() const { return values_.size(); }
   std::size_t bytes() const { return bytes_; }  // of all keys, values and queued values
   std::size_t waiting() const { return waits_.size(); }
+  bool is_waiting(ClientId client) const { return waits_.contains(client); }
 
   template <class Visit>
   void for_each_key(Visit visit) const {
@@ -97,6 +104,8 @@ class Memory {
   };
 
   void store(std::string_view key, std::string_view value);
+  void add_wait(ClientId client, Wait wait);
+  void remove_wait(std::unordered_map<ClientId, Wait>::iterator wait);
   void release_waiters(std::string_view key, Released& released);
   bool key_arrived(ClientId client);
 
@@ -106,6 +115,10 @@ class Memory {
   ByKey<std::vector<ClientId>> at_barrier_;  // likewise
   std::unordered_map<ClientId, Wait> waits_;
   std::size_t bytes_ = 0;
+  std::size_t queued_ = 0;      // values in queues
+  std::size_t wait_keys_ = 0;   // of all waits, with the bytes below
+  std::size_t wait_bytes_ = 0;
+  std::size_t limit_ = static_cast<std::size_t>(-1);
 };
 
 }  // namespace mgpu::rendezvous::store

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/store/listener.hpp"
+#include "rendezvous/store/relay_records.hpp"
 
 namespace mgpu::rendezvous::store {
 namespace {
@@ -49,19 +50,29 @@ bool out_of_resources(int error) {
 }  // namespace
 
 struct StoreServer::Connection {
-  explicit Connection(UniqueFd fd) : socket(std::move(fd)), session(socket.get()) {}
+  explicit Connection(UniqueFd fd)
+      : id(fd.get()), socket(std::move(fd)), session(id) {}
+  Connection(ClientId number, RelayOutput& output)
+      : id(number), relay(&output), identified(true), session(id) {}
 
-  UniqueFd socket;
+  ClientId id;
+  UniqueFd socket;                   // none: a client on another node
+  RelayOutput* relay = nullptr;      // of such a client
+  std::size_t allowed = kRelayWindow;  // bytes of replies that it takes now
+  std::string held;                  // bytes from it that have to wait
   std::uint32_t watched = EPOLLIN;
   bool closing = false;
   bool identified = false;  // its first byte has been checked
   Session session;
   std::string unsent;       // replies that are not written yet; meanwhile nothing is read
   std::size_t written = 0;  // bytes at the start of `unsent` that are written
+  std::size_t counted = 0;  // bytes in `buffered_`
+  steady_clock::time_point served;  // the last time
   std::list<Unvalidated>::iterator unvalidated;
 };
 
-StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
+StoreServer::StoreServer(ServerOptions options)
+    : options_(std::move(options)), now_(steady_clock::now()) {
   const bool loopback = options_.reach == ServerOptions::Reach::loopback;
   auto [socket, port] =
       loopback ? listen_on_loopback(options_.port) : listen_on_network(options_.port);
@@ -84,6 +95,7 @@ void StoreServer::serve_ready() {
   for (int round = 0; round < kBatches; ++round) {
     std::array<epoll_event, kEvents> events;
     const int ready = ::epoll_wait(epoll_.get(), events.data(), kEvents, 0);
+    now_ = steady_clock::now();
     bool incoming = false;
     bool alarmed = false;
     for (int i = 0; i < ready; ++i) {
@@ -107,6 +119,7 @@ void StoreServer::serve_ready() {
 void StoreServer::reset() {
   for (const auto& connection : connections_)
     if (connection) mark_for_close(*connection);
+  for (const auto& [id, connection] : relayed_) mark_for_close(*connection);
   close_marked();
   if (!reserve_) reserve_ = open_reserve();
   reserve_.reset();  // frees a descriptor for accept()
@@ -123,10 +136,19 @@ StoreServer::Statistics StoreServer::statistics() const {
                  .unvalidated = unvalidated_.size(),
                  .rejected = rejected_,
                  .keys = memory_.keys(),
+                 .relayed = relayed_.size(),
                  .bytes = memory_.bytes()};
   for (const auto& connection : connections_)
     if (connection) now.unsent += connection->unsent.size() - connection->written;
+  for (const auto& [id, connection] : relayed_)
+    now.unsent += connection->unsent.size() - connection->written;
   return now;
+}
+
+StoreServer::Connection* StoreServer::find(ClientId client) const {
+  if (client >= 0) return connections_[static_cast<std::size_t>(client)].get();
+  const auto found = relayed_.find(client);
+  return found == relayed_.end() ? nullptr : found->second.get();
 }
 
 void StoreServer::serve(Connection& connection) {
@@ -174,6 +196,8 @@ void StoreServer::hand_over(Connection& connection, std::string_view bytes) {
 
 void StoreServer::process(Connection& connection, std::string_view bytes) {
   const bool was_unvalidated = !connection.session.validated();
+  connection.served = now_;
+  memory_.limit(options_.max_bytes - std::min(buffered_, options_.max_bytes));
   output_.clear();
   const bool good = connection.session.receive(bytes, memory_, output_);
   if (was_unvalidated && connection.session.validated()) {
@@ -183,41 +207,63 @@ void StoreServer::process(Connection& connection, std::string_view bytes) {
   if (!output_.replies.empty()) send(connection, output_.replies);
   for (const ClientId client : output_.released) {
     const char reply = kStopWaiting;
-    send(*connections_[client], {&reply, 1});
+    send(*find(client), {&reply, 1});
   }
   if (output_.replies.capacity() > kKeepBytes) std::string().swap(output_.replies);
-  if (!good) return reject(connection);
+  count_buffers(connection);
+  if (!good || buffered_ + memory_.footprint() > options_.max_bytes) return reject(connection);
   watch(connection);
+}
+
+void StoreServer::count_buffers(Connection& connection) {
+  const std::size_t bytes =
+      connection.session.buffered() + connection.unsent.size() + connection.held.size();
+  buffered_ += bytes - connection.counted;
+  connection.counted = bytes;
 }
 
 // Writes as much as the socket accepts and keeps the rest.
 void StoreServer::send(Connection& connection, std::string_view bytes) {
   if (connection.closing) return;
   if (connection.unsent.empty()) {
-    const auto sent = ::send(connection.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return mark_for_close(connection);
-    if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+    const auto sent = write(connection, bytes);
+    if (!sent) return mark_for_close(connection);
+    bytes.remove_prefix(*sent);
     if (bytes.empty()) return;
   }
   connection.unsent.append(bytes);
+  count_buffers(connection);
   watch(connection);
+}
+
+// Returns how many bytes the client takes now; nullopt: its connection has failed.
+std::optional<std::size_t> StoreServer::write(Connection& connection, std::string_view bytes) {
+  if (connection.relay) {
+    const auto taken = bytes.substr(0, connection.allowed);
+    connection.allowed -= taken.size();
+    if (!taken.empty()) connection.relay->replies(connection.id, taken);
+    return taken.size();
+  }
+  const auto sent = ::send(connection.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) return std::nullopt;
+  return static_cast<std::size_t>(std::max<ssize_t>(sent, 0));
 }
 
 void StoreServer::flush(Connection& connection) {
   auto& unsent = connection.unsent;
   if (unsent.empty()) return;
-  const auto sent = ::send(connection.socket.get(), unsent.data() + connection.written,
-                           unsent.size() - connection.written, MSG_NOSIGNAL);
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) return mark_for_close(connection);
-  if (sent > 0) connection.written += static_cast<std::size_t>(sent);
+  const auto sent = write(connection, std::string_view(unsent).substr(connection.written));
+  if (!sent) return mark_for_close(connection);
+  connection.written += *sent;
   if (connection.written < unsent.size()) return;
   std::string().swap(unsent);  // assigning would keep the memory
   connection.written = 0;
+  count_buffers(connection);
 }
 
 // Nothing is read from a client that does not read its replies, which bounds the memory it can use.
 void StoreServer::watch(Connection& connection) {
-  if (connection.closing) return;
+  if (connection.closing || connection.relay) return;
   const bool behind = !connection.unsent.empty() || connection.session.has_pending();
   const std::uint32_t wanted = behind ? EPOLLOUT : EPOLLIN;
   if (wanted == connection.watched) return;
@@ -229,9 +275,9 @@ void StoreServer::watch(Connection& connection) {
 void StoreServer::mark_for_close(Connection& connection) {
   if (connection.closing) return;
   connection.closing = true;
-  memory_.stop_waiting(connection.socket.get());
+  memory_.stop_waiting(connection.id);
   if (connection.unvalidated != unvalidated_.end()) unvalidated_.erase(connection.unvalidated);
-  closing_.push_back(connection.socket.get());
+  closing_.push_back(connection.id);
 }
 
 void StoreServer::reject(Connection& connection) {
@@ -241,7 +287,16 @@ void StoreServer::reject(Connection& connection) {
 }
 
 void StoreServer::close_marked() {
-  for (const int fd : closing_) {
+  for (const ClientId client : closing_) {
+    buffered_ -= find(client)->counted;
+    if (client < 0) {
+      const auto found = relayed_.find(client);
+      const auto connection = std::move(found->second);
+      relayed_.erase(found);
+      connection->relay->closed(client);
+      continue;
+    }
+    const int fd = client;
     // close() alone has no effect while a child that was just forked holds a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     ::shutdown(fd, SHUT_RDWR);
@@ -262,19 +317,15 @@ bool StoreServer::accept_one() {
 }
 
 // No descriptor is left. Closing the reserve allows one more accept, if only to reject it: a
-// waiting connection that is never accepted would wake the event loop forever. The oldest
-// connection without VALIDATE is closed in favour of the new one; validated clients never are.
+// waiting connection that is never accepted would wake the event loop forever.
 bool StoreServer::accept_with_reserve() {
   reserve_.reset();
   sockaddr_storage peer{};
   UniqueFd socket = accept_from(listener_.get(), peer);
   const int error = socket ? 0 : errno;
-  if (socket && unvalidated_.empty()) {
+  if (socket && !make_room()) {
     ++rejected_;
     socket.reset();
-  } else if (socket) {
-    reject(*connections_[unvalidated_.front().fd]);
-    close_marked();
   }
   reserve_ = open_reserve();
   if (socket) accept_peer(std::move(socket), peer);
@@ -297,17 +348,112 @@ void StoreServer::accept_peer(UniqueFd socket, const sockaddr_storage& peer) {
 
 void StoreServer::adopt(UniqueFd socket) {
   const auto fd = static_cast<std::size_t>(socket.get());
-  if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN)) {
+  if ((open_ >= options_.max_connections && !make_room()) ||
+      !watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN)) {
     ++rejected_;
     return;
   }
   if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
   auto connection = std::make_unique<Connection>(std::move(socket));
-  connection->unvalidated =
-      unvalidated_.insert(unvalidated_.end(), {static_cast<int>(fd), steady_clock::now()});
-  connections_[fd] = std::move(connection);
+  add(*(connections_[fd] = std::move(connection)));
+}
+
+void StoreServer::add(Connection& connection) {
+  connection.served = steady_clock::now();
+  connection.unvalidated =
+      unvalidated_.insert(unvalidated_.end(), {connection.id, connection.served});
   ++open_;
   if (!alarm_set_ || unvalidated_.size() == options_.crowd_size + 1) set_alarm(time_left());
+}
+
+// Closes connections in favour of a new one: the oldest that has not sent VALIDATE, or those that
+// have been idle the longest, several at once, since finding them takes a while. False: there is
+// none.
+bool StoreServer::make_room() {
+  if (!unvalidated_.empty()) {
+    reject(*find(unvalidated_.front().client));
+    close_marked();
+    return true;
+  }
+  const auto now = steady_clock::now();
+  if (now < next_idle_) return false;
+  std::vector<Connection*> idle;
+  next_idle_ = now + options_.idle_timeout;
+  const auto examine = [&](Connection& connection) {
+    if (memory_.is_waiting(connection.id) || !connection.unsent.empty()) return;
+    if (connection.served + options_.idle_timeout <= now)
+      idle.push_back(&connection);
+    else
+      next_idle_ = std::min(next_idle_, connection.served + options_.idle_timeout);
+  };
+  for (const auto& connection : connections_)
+    if (connection && !connection->closing) examine(*connection);
+  for (const auto& [id, connection] : relayed_)
+    if (!connection->closing) examine(*connection);
+  if (idle.empty()) return false;
+  next_idle_ = {};
+  const auto count = static_cast<std::ptrdiff_t>(idle.size() / 16 + 1);
+  std::partial_sort(idle.begin(), idle.begin() + count, idle.end(),
+                    [](const auto* a, const auto* b) { return a->served < b->served; });
+  std::for_each(idle.begin(), idle.begin() + count,
+                [this](Connection* connection) { reject(*connection); });
+  close_marked();
+  return true;
+}
+
+// --- Clients on other nodes
+
+std::optional<ClientId> StoreServer::open_relayed(RelayOutput& output) {
+  if (open_ >= options_.max_connections && !make_room()) {
+    ++rejected_;
+    return std::nullopt;
+  }
+  const ClientId id = next_relayed_--;
+  add(*(relayed_[id] = std::make_unique<Connection>(id, output)));
+  return id;
+}
+
+void StoreServer::receive_relayed(ClientId client, std::string_view bytes) {
+  Connection* const connection = find(client);
+  if (!connection || connection->closing) return;
+  now_ = steady_clock::now();
+  connection->held.append(bytes);
+  if (connection->held.size() > kRelayWindow)
+    reject(*connection);
+  else
+    serve_relayed(*connection);
+  close_marked();
+}
+
+void StoreServer::allow_relayed(ClientId client, std::size_t bytes) {
+  Connection* const connection = find(client);
+  if (!connection || connection->closing) return;
+  now_ = steady_clock::now();
+  connection->allowed += bytes;
+  if (connection->allowed > kRelayWindow) reject(*connection);
+  if (!connection->closing) flush(*connection);
+  if (!connection->closing) serve_relayed(*connection);
+  close_marked();
+}
+
+void StoreServer::close_relayed(ClientId client) {
+  if (Connection* const connection = find(client)) mark_for_close(*connection);
+  close_marked();
+}
+
+// As for sockets, nothing is taken from a client that does not read its replies.
+void StoreServer::serve_relayed(Connection& connection) {
+  while (!connection.closing && connection.unsent.empty()) {
+    if (connection.session.has_pending()) {
+      process(connection, {});
+      continue;
+    }
+    if (connection.held.empty()) return;
+    const std::string bytes = std::exchange(connection.held, {});
+    process(connection, bytes);
+    if (!connection.closing) connection.relay->consumed(connection.id, bytes.size());
+  }
+  if (!connection.closing) count_buffers(connection);
 }
 
 // The time left for the oldest connection without VALIDATE; there must be one.
@@ -336,7 +482,7 @@ void StoreServer::on_alarm() {
   while (!unvalidated_.empty()) {
     const auto left = time_left();
     if (left > left.zero()) return set_alarm(left);
-    reject(*connections_[unvalidated_.front().fd]);
+    reject(*find(unvalidated_.front().client));
   }
 }
 

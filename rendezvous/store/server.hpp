@@ -8,8 +8,10 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "rendezvous/base/unique_fd.hpp"
@@ -28,12 +30,32 @@ struct ServerOptions {
   std::chrono::milliseconds validate_timeout{30'000};
   std::size_t crowd_size = 256;
 
+  // What all keys, values, waits and unfinished requests may take. A client whose request needs
+  // more is closed.
+  std::size_t max_bytes = std::size_t{1} << 30;
+  // When there are more connections, or no descriptor is left, those that have not sent VALIDATE
+  // are closed first, and then those without a request for `idle_timeout` that wait for nothing. If
+  // there is none, the new connection is closed.
+  std::size_t max_connections = 65'536;
+  std::chrono::milliseconds idle_timeout{60'000};
+
   // Decides by its peer address whether a connection is served; empty: all are.
   std::function<bool(int connection, const sockaddr& peer)> admit = {};
 
   // Takes over connections whose first byte is not a store client's, with the bytes received so
   // far. admit() is not called for them. Empty: such connections are closed.
   std::function<void(UniqueFd, std::string_view)> other_protocol = {};
+};
+
+// Where the store writes for clients on other nodes, whose bytes their agent carries.
+class RelayOutput {
+ public:
+  virtual ~RelayOutput() = default;
+  virtual void replies(ClientId client, std::string_view bytes) = 0;
+  // Bytes of receive_relayed() that do not count any more.
+  virtual void consumed(ClientId client, std::size_t bytes) = 0;
+  // The store has closed the client: its number is not valid any more.
+  virtual void closed(ClientId client) = 0;
 };
 
 // The key/value store for c10d's TCPStore clients. It is passive: it has no thread and never
@@ -58,6 +80,15 @@ class StoreServer {
   // Handles what is ready, a bounded amount. fd() stays readable if there is more.
   void serve_ready();
 
+  // Clients on other nodes. The number stays valid until closed() was called for it. Nullopt: there
+  // are too many clients.
+  std::optional<ClientId> open_relayed(RelayOutput& output);
+  // At most kRelayWindow bytes may be under way that consumed() has not reported.
+  void receive_relayed(ClientId client, std::string_view bytes);
+  // The client takes that many more bytes of replies, in addition to the first kRelayWindow.
+  void allow_relayed(ClientId client, std::size_t bytes);
+  void close_relayed(ClientId client);
+
   // Closes all connections, including those not accepted yet, and deletes all keys. The port stays
   // open.
   void reset();
@@ -67,6 +98,7 @@ class StoreServer {
     std::size_t unvalidated = 0;  // connections that have not sent VALIDATE
     std::size_t rejected = 0;     // violated the protocol, were too slow, too many or not admitted
     std::size_t keys = 0;
+    std::size_t relayed = 0;  // of the connections, those of clients on other nodes
     std::size_t bytes = 0;   // of keys and values
     std::size_t unsent = 0;  // bytes of replies that clients have not read
   };
@@ -75,16 +107,20 @@ class StoreServer {
  private:
   struct Connection;
   struct Unvalidated {
-    int fd = -1;
+    ClientId client = -1;
     std::chrono::steady_clock::time_point since;
   };
 
+  Connection* find(ClientId client) const;
   void serve(Connection& connection);
   void identify(Connection& connection, std::string_view bytes);
   void process(Connection& connection, std::string_view bytes);
   bool admits(int fd) const;
   void hand_over(Connection& connection, std::string_view bytes);
+  void serve_relayed(Connection& connection);
+  void count_buffers(Connection& connection);
   void send(Connection& connection, std::string_view bytes);
+  std::optional<std::size_t> write(Connection& connection, std::string_view bytes);
   void flush(Connection& connection);
   void watch(Connection& connection);
   void mark_for_close(Connection& connection);
@@ -95,6 +131,8 @@ class StoreServer {
   bool accept_with_reserve();
   void accept_peer(UniqueFd socket, const sockaddr_storage& peer);
   void adopt(UniqueFd socket);
+  void add(Connection& connection);
+  bool make_room();
   std::chrono::milliseconds time_left() const;
   void set_alarm(std::chrono::milliseconds delay);
   void on_alarm();
@@ -111,9 +149,14 @@ class StoreServer {
   SessionOutput output_;
   std::vector<char> buffer_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by descriptor
-  std::vector<int> closing_;
+  std::unordered_map<ClientId, std::unique_ptr<Connection>> relayed_;  // their numbers are negative
+  ClientId next_relayed_ = -2;
+  std::vector<ClientId> closing_;
   std::list<Unvalidated> unvalidated_;  // the oldest first
   std::size_t open_ = 0;
+  std::size_t buffered_ = 0;  // bytes of unfinished requests and unsent replies
+  std::chrono::steady_clock::time_point now_;  // when the current work began
+  std::chrono::steady_clock::time_point next_idle_{};  // no connection is idle before
   std::size_t rejected_ = 0;
 };
 

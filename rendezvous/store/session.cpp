@@ -12,6 +12,23 @@ std::vector<std::string_view> key_list(FieldReader fields) {
   return keys;
 }
 
+// Whether the request can add to what the store keeps.
+bool adds(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::set:
+    case Opcode::compare_set:
+    case Opcode::add:
+    case Opcode::append:
+    case Opcode::multi_set:
+    case Opcode::queue_push:
+    case Opcode::barrier:
+    case Opcode::wait:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string_view value_or_empty(const std::string* value) {
   return value ? std::string_view(*value) : std::string_view();
 }
@@ -67,6 +84,7 @@ void Session::release(const Released& released, SessionOutput& output) const {
 }
 
 bool Session::execute(const Request& request, Memory& memory, SessionOutput& output) {
+  if (adds(request.opcode) && !memory.has_room(request.size())) return false;
   FieldReader fields(request.fields);
   switch (request.opcode) {
     case Opcode::validate:

@@ -40,6 +40,7 @@ class Session {
   bool has_pending() const { return has_pending_; }
 
   bool validated() const { return scanner_.validated(); }
+  std::size_t buffered() const { return buffer_.size(); }  // bytes of incomplete requests
 
  private:
   bool process(std::string_view bytes, std::size_t& used, Memory& memory, SessionOutput& output);

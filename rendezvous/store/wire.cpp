@@ -53,6 +53,7 @@ RequestScanner::Found RequestScanner::scan(std::string_view bytes, Request& requ
       const auto length = u64_at(bytes.data() + seen_);
       if (length > (field == 'k' ? kMaxKeyBytes : kMaxValueBytes)) return Found::violation;
       size += length;
+      if (seen_ + size > kMaxRequestBytes) return Found::violation;
       if (bytes.size() - seen_ < size) return Found::partial;
     } else if (field == 'n') {
       const auto count = u64_at(bytes.data() + seen_);

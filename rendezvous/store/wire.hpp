@@ -45,6 +45,7 @@ inline constexpr std::uint8_t kWaitCanceled = 1;
 inline constexpr std::uint64_t kMaxKeyBytes = 8 << 10;
 inline constexpr std::uint64_t kMaxValueBytes = 8 << 20;
 inline constexpr std::uint64_t kMaxKeys = 128 << 10;  // in one request
+inline constexpr std::uint64_t kMaxRequestBytes = 64 << 20;
 
 // The protocol's name of the request, such as "WAIT".
 const char* name_of(Opcode opcode);

@@ -34,7 +34,7 @@ servers::milliseconds seconds(double number) {
 http::Address address_of(const train::TrainConfig& config, const rendezvous::Contract& contract) {
   auto address = server_address(config);
   if (address.host == "0.0.0.0" || address.host == "::")
-    address.host = contract.group_world_size > 1 ? contract.master_addr : "127.0.0.1";
+    address.host = contract.group_world_size > 1 ? contract.leader_addr : "127.0.0.1";
   return address;
 }
 

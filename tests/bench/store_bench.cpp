@@ -1,12 +1,14 @@
 // How fast the store is, alone or compared with another server of the same wire format.
 //
 //   store_bench [--against PORT] [--runs N] [--clients N]
+//   store_bench --at HOST PORT [--runs N]
 //
 // get: 16 connections request a value of 32 bytes with plain GET requests (PyTorch's client sends a
 //   WAIT before each), one at a time or with 16 in flight. One thread drives all of them.
 // join: N connections send VALIDATE, PING and ADD, at most 512 of them at the same time; then
 //   all wait at one BARRIER. For our server only.
 //
+// --at measures the store at that address instead: "get" and, for one client, the time of a request.
 // Ours runs in a child process, so both servers are driven across processes. Prints medians.
 
 #include <arpa/inet.h>
@@ -72,7 +74,8 @@ int start_server() {
 // Many connections driven by one thread.
 class Load {
  public:
-  explicit Load(int port) : port_(port), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
+  explicit Load(int port, std::string host = "127.0.0.1")
+      : host_(std::move(host)), port_(port), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
   // Starts to connect; drive() writes to the socket once it is connected.
   int open() {
@@ -83,7 +86,8 @@ class Load {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port_));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::inet_pton(AF_INET, host_.c_str(), &address.sin_addr) != 1)
+      throw std::runtime_error(host_ + ": need an IPv4 address");
     if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 &&
         errno != EINPROGRESS)
       throw_errno("connect");
@@ -144,6 +148,7 @@ class Load {
   int clients() const { return static_cast<int>(sockets_.size()); }
 
  private:
+  std::string host_;
   int port_;
   UniqueFd epoll_;
   std::vector<UniqueFd> sockets_;
@@ -151,9 +156,10 @@ class Load {
 };
 
 // Answers per second to plain GETs with `in_flight` requests on each connection.
-double measure_get(int port, int in_flight) {
-  Load load(port);
-  load.join(kGetClients, {}, 0);
+double measure_get(int port, int in_flight, const std::string& host = "127.0.0.1",
+                   int clients = kGetClients) {
+  Load load(port, host);
+  load.join(clients, {}, 0);
   load.send(0, request::set("/bench", std::string(32, 'x')) + request::get("/bench"));
   std::size_t heard = 0;
   while (heard < kGetReply) load.drive([&](int, std::size_t bytes) { heard += bytes; });
@@ -161,9 +167,9 @@ double measure_get(int port, int in_flight) {
   const auto get = request::get("/bench");
   std::string window;
   for (int i = 0; i < in_flight; ++i) window += get;
-  for (int client = 0; client < kGetClients; ++client) load.send(client, window);
-  std::vector<std::size_t> rest(kGetClients);
-  std::size_t answers = 0, asked = static_cast<std::size_t>(kGetClients) * in_flight, counted = 0;
+  for (int client = 0; client < clients; ++client) load.send(client, window);
+  std::vector<std::size_t> rest(clients);
+  std::size_t answers = 0, asked = static_cast<std::size_t>(clients) * in_flight, counted = 0;
   const auto begin = steady_clock::now();
   Seconds taken{};
   while (answers < asked) {  // to the last answer, so that the server is idle again
@@ -221,9 +227,24 @@ void compare_get(int ours, int theirs, int in_flight, int runs) {
     fmt::print("{:28} {:10.0f}/s\n", name, rate);
 }
 
+void measure_at(const std::string& host, int port, int runs) {
+  const auto rate = [&](int in_flight, int clients) {
+    std::vector<double> rates;
+    for (int run = 0; run < runs; ++run)
+      rates.push_back(measure_get(port, in_flight, host, clients));
+    return median(rates);
+  };
+  const double many = rate(16, kGetClients), one_each = rate(1, kGetClients), single = rate(1, 1);
+  fmt::print("{:.0f} {:.0f} {:.1f}\n", many, one_each, 1e6 / single);
+}
+
 }  // namespace
 
 int main(int argc, char* argv[]) try {
+  if (argc > 3 && std::string_view(argv[1]) == "--at") {
+    measure_at(argv[2], std::atoi(argv[3]), argc > 5 ? std::max(1, std::atoi(argv[5])) : 3);
+    return 0;
+  }
   int theirs = 0, runs = 5, clients = 10'000;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view option = argv[i];

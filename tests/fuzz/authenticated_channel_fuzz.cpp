@@ -19,6 +19,7 @@
 #include "rendezvous/auth.hpp"
 #include "rendezvous/authenticated_channel.hpp"
 #include "rendezvous/heartbeat.hpp"
+#include "rendezvous/store/relay_records.hpp"
 
 using namespace mgpu::rendezvous;
 using mgpu::launcher::Coordinator;
@@ -33,6 +34,17 @@ void require(bool what) {
 const Credentials kCredentials{.secret = "secret"};
 const std::string kJob = "job";
 constexpr std::size_t kCodeBytes = 16;
+
+// Store records are read as a leader and an agent read them.
+void check_records(std::string_view bytes) {
+  std::size_t data = 0;
+  try {
+    store::RelayRecordReader reader(bytes);
+    for (store::RelayRecord record; reader.next(record);) data += record.bytes.size();
+  } catch (const store::RelayError&) {
+  }
+  require(data <= bytes.size());
+}
 
 struct Piece {
   bool is_beat = false;
@@ -168,6 +180,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
       now += std::chrono::seconds(1);
       heartbeats.receive(*heartbeat, now);
       require(heartbeats.confirmed_until() <= now && heartbeats.round_trip().count() >= 0);
+    } else if (const auto* records = std::get_if<AuthenticatedChannel::StoreRecords>(&item)) {
+      require(greeted);
+      check_records(records->bytes);
     } else {
       const auto& message = std::get<Message>(item);
       require(greeted || std::holds_alternative<Refusal>(message));

@@ -33,7 +33,8 @@ class Order(NodesTest):
             self.agent(host, None, "--node-rank", node_rank)
         world = self.world(3)
         self.assertEqual(world.hosts, ["host2", "host1", "host0"])
-        self.assertEqual({life.env["master_addr"] for life in world.lives}, {self.net[0].v4})
+        self.assertEqual({life.env["mgpu_leader_addr"] for life in world.lives},
+                         {self.net[0].v4})
         self.end_well()
 
     def test_the_node_that_owns_the_address_leads_even_when_it_starts_last(self):
@@ -43,7 +44,8 @@ class Order(NodesTest):
         until(slowly(lambda: knocks() >= 4), 20, "attempts to connect")
         self.agent(0)
         world = self.world(3)
-        self.assertEqual({life.env["master_addr"] for life in world.lives}, {self.net[0].v4})
+        self.assertEqual({life.env["mgpu_leader_addr"] for life in world.lives},
+                         {self.net[0].v4})
         self.end_well()
 
     def test_the_minimum_of_nodes_starts_when_the_last_call_ends(self):
@@ -117,8 +119,8 @@ class Addresses(NodesTest):
     def check_rendezvous_at(self, endpoint, address):
         self.all_agents(rdzv=self.rdzv(endpoint))
         world = self.world(2)
-        self.assertEqual({life.env["master_addr"] for life in world.lives}, {address})
-        self.assertEqual({life.env["master_port"] for life in world.lives}, {str(PORT)})
+        self.assertEqual({life.env["mgpu_leader_addr"] for life in world.lives}, {address})
+        self.assertEqual({life.env["master_addr"] for life in world.lives}, {"127.0.0.1"})
         self.end_well()
 
     def test_nodes_join_over_ipv4(self):

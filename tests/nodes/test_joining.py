@@ -267,10 +267,17 @@ class Strangers(Joining):
         idle.communicate(timeout=10)
         self.end_well()
 
-    def test_only_hosts_of_the_job_can_use_the_store(self):
-        world = self.job_of_two()
+    def test_only_hosts_of_the_job_can_use_the_store_directly(self):
+        self.two = [self.agent(host, "2:3", "--store", "direct") for host in range(2)]
+        world = self.world(2)
         self.assertEqual(self.stranger_output("store", host=1), ["served"])
         self.assertEqual(self.stranger_output("store", host=3), ["refused"])
+        self.assert_undisturbed(world)
+
+    def test_no_other_host_can_use_the_store_without_an_agent(self):
+        world = self.job_of_two()
+        for host in (1, 3):
+            self.assertEqual(self.stranger_output("store", host=host), ["refused"])
         self.assert_undisturbed(world)
 
 

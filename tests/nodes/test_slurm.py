@@ -28,7 +28,7 @@ x = ones(1) * (d.get_rank() + 1)
 d.all_reduce(x)
 e = os.environ
 print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on", socket.gethostname(), "at",
-      e["MASTER_ADDR"], e["MASTER_PORT"], "run", e["TORCHELASTIC_RUN_ID"], "sum", int(x),
+      e["MGPU_LEADER_ADDR"], "run", e["TORCHELASTIC_RUN_ID"], "sum", int(x),
       "args", *sys.argv[1:], flush=True)
 if "WAIT" in e:
     while not got:
@@ -130,12 +130,12 @@ class OnSlurm(unittest.TestCase):
     def test_the_sbatch_file_of_the_documentation_runs(self):
         done, job, out = self.sbatch()
         self.assertEqual(done.returncode, 0, out)
-        found = re.findall(r"rank (\d) of 4 on (host\d) at (\S+) (2\d{4}) run (\S+) sum 10 "
+        found = re.findall(r"rank (\d) of 4 on (host\d) at (\S+) run (\S+) sum 10 "
                            r"args train.yaml", out)
         self.assertEqual([(rank, host) for rank, host, *_ in sorted(found)],
                          [("0", "host0"), ("1", "host0"), ("2", "host1"), ("3", "host1")], out)
         self.assertEqual({run for *_, run in found}, {f"slurm-{job}.0"})
-        self.assertEqual(len({(addr, port) for _, _, addr, port, _ in found}), 1)
+        self.assertEqual(len({address for _, _, address, _ in found}), 1)
 
     def test_a_failing_rank_fails_the_batch_job_with_its_status(self):
         (self.dir / "mgpu-train").write_text(

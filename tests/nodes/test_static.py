@@ -20,8 +20,9 @@ class Formation(NodesTest):
                              (str(life.rank // 2), "3"))
             self.assertEqual((env["local_rank"], env["local_world_size"]),
                              (str(life.rank % 2), "2"))
-            self.assertEqual((env["master_addr"], env["master_port"]),
-                             (self.net[0].v4, str(PORT)))
+            self.assertEqual((env["master_addr"], env["mgpu_leader_addr"]),
+                             ("127.0.0.1", self.net[0].v4))
+            self.assertEqual(env["master_port"] == str(PORT), life.rank < 2)
         self.end_well(agents)
         self.assertEqual(len(self.worlds()), 1)
 
@@ -36,7 +37,8 @@ class Formation(NodesTest):
             self.static_agent(host, node_rank=node_rank, master=1)
         world = self.world(3)
         self.assertEqual(world.hosts, ["host1", "host2", "host0"])
-        self.assertEqual({life.env["master_addr"] for life in world.lives}, {self.net[1].v4})
+        self.assertEqual({life.env["mgpu_leader_addr"] for life in world.lives},
+                         {self.net[1].v4})
         self.end_well()
 
     def test_the_command_line_of_kubeflow_works(self):

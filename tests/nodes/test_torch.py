@@ -71,7 +71,8 @@ class Torch(NodesTest):
         last = self.end(agents, 4)
         self.assertEqual({line["attempt"] for line in last}, {1})
         self.assertEqual([line["host"] for line in last], ["host0"] * 2 + ["host1"] * 2)
-        self.assertEqual({line["master"] for line in last}, {self.net[0].v4})
+        self.assertEqual({line["master"] for line in last}, {"127.0.0.1"})
+        self.assertEqual({line["leader"] for line in last}, {self.net[0].v4})
 
     def test_gloo_works_on_four_hosts_when_one_is_killed_and_replaced(self):
         agents = [self.torch_agent(host, "3:4", "--max-restarts", 5) for host in range(4)]

@@ -184,7 +184,7 @@ class Worker:
                   size=self.size,
                   **{name.lower(): os.environ.get(name) for name in (
                       "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                      "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+                      "MASTER_ADDR", "MASTER_PORT", "MGPU_LEADER_ADDR", "TORCHELASTIC_RESTART_COUNT",
                       "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID")})
 
     def note(self, **what):

@@ -34,7 +34,8 @@ def main():
             dist.all_reduce(mine)
             result = {"rank": rank, "world": world, "attempt": attempt, "step": step,
                     "sum": mine[0].item(), "steps": mine[1].item(),
-                    "host": os.uname().nodename, "master": os.environ["MASTER_ADDR"]}
+                    "host": os.uname().nodename, "master": os.environ["MASTER_ADDR"],
+                    "leader": os.environ["MGPU_LEADER_ADDR"]}
             print(json.dumps(result), file=sums, flush=True)
             if mine[2].item() > 0:
                 break
