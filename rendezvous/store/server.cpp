@@ -42,6 +42,18 @@ UniqueFd accept_from(int listener, sockaddr_storage& peer) {
       ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+Listener open_listener(const ServerOptions& options) {
+  switch (options.reach) {
+    case ServerOptions::Reach::loopback:
+      return listen_on_loopback(options.port);
+    case ServerOptions::Reach::network:
+      return listen_on_network(options.port);
+    case ServerOptions::Reach::address:
+      break;
+  }
+  return listen_on_address(options.address, options.port);
+}
+
 bool out_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -49,7 +61,8 @@ bool out_of_resources(int error) {
 }  // namespace
 
 struct StoreServer::Connection {
-  explicit Connection(UniqueFd fd) : socket(std::move(fd)), session(socket.get()) {}
+  Connection(UniqueFd fd, const RequestPolicy& policy)
+      : socket(std::move(fd)), session(socket.get(), &policy) {}
 
   UniqueFd socket;
   std::uint32_t watched = EPOLLIN;
@@ -62,9 +75,7 @@ struct StoreServer::Connection {
 };
 
 StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
-  const bool loopback = options_.reach == ServerOptions::Reach::loopback;
-  auto [socket, port] =
-      loopback ? listen_on_loopback(options_.port) : listen_on_network(options_.port);
+  auto [socket, port] = open_listener(options_);
   listener_ = std::move(socket);
   port_ = port;
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
@@ -79,6 +90,13 @@ StoreServer::StoreServer(ServerOptions options) : options_(std::move(options)) {
 }
 
 StoreServer::~StoreServer() = default;
+
+void StoreServer::set(std::string_view key, std::string_view value) {
+  for (const ClientId client : memory_.set(key, value)) {
+    const char reply = kStopWaiting;
+    send(*connections_[client], {&reply, 1});
+  }
+}
 
 void StoreServer::serve_ready() {
   for (int round = 0; round < kBatches; ++round) {
@@ -302,7 +320,7 @@ void StoreServer::adopt(UniqueFd socket) {
     return;
   }
   if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
-  auto connection = std::make_unique<Connection>(std::move(socket));
+  auto connection = std::make_unique<Connection>(std::move(socket), options_.policy);
   connection->unvalidated =
       unvalidated_.insert(unvalidated_.end(), {static_cast<int>(fd), steady_clock::now()});
   connections_[fd] = std::move(connection);
