@@ -52,7 +52,10 @@ ARROWS = [
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
                           "rendezvous/base/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
-    ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*"]),
+    # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
+    # our store, because c10d's own admits everybody and lets every client overwrite the id.
+    ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*",
+                           "rendezvous/store/local_peers.hpp", "rendezvous/store/server.hpp"]),
     ("runtime/rewards/*", ["runtime/rewards/*", "runtime/http/*", "runtime/text/jinja/text.hpp",
                            "runtime/text/match_limits.hpp", "rendezvous/base/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),

@@ -1,11 +1,13 @@
 #include "rendezvous/store/listener.hpp"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -94,6 +96,26 @@ Listener listen_on_network(int port) {
     if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) fail("[::]", port, error);
   }
   return listen_v4(INADDR_ANY, "0.0.0.0", port);
+}
+
+Listener listen_on_address(const std::string& address, int port) {
+  check_port(port);
+  const std::string shown = address.find(':') == address.npos ? address : "[" + address + "]";
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int problem = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (problem != 0)
+    throw std::runtime_error(
+        fmt::format("cannot listen on {}:{}: {}", shown, port, ::gai_strerror(problem)));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  UniqueFd fd = open_socket(found->ai_family);
+  if (!fd) fail(shown, port, errno);
+  if (const int error = listen_at(fd.get(), *found->ai_addr, found->ai_addrlen))
+    fail(shown, port, error);
+  const int bound = bound_port(fd.get());
+  return {std::move(fd), bound};
 }
 
 }  // namespace mgpu::rendezvous::store

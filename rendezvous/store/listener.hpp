@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::rendezvous::store {
@@ -9,9 +11,11 @@ struct Listener {
   int port = 0;
 };
 
-// Listens on 127.0.0.1, or on [::] for IPv6 and IPv4 (on 0.0.0.0 if there is no IPv6). Port 0 means
-// any free port. Throws an error with address and port if it cannot listen.
+// Listens on 127.0.0.1, on [::] for IPv6 and IPv4 (on 0.0.0.0 if there is no IPv6), or on one
+// numeric address of this machine. Port 0 means any free port. Throws an error with address and
+// port if it cannot listen.
 Listener listen_on_loopback(int port);
 Listener listen_on_network(int port);
+Listener listen_on_address(const std::string& address, int port);
 
 }  // namespace mgpu::rendezvous::store

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -70,11 +71,17 @@ bool LocalPeers::is_local(const sockaddr& address) {
 }
 
 bool LocalPeers::is_own_user(int connection) {
+  const uid_t own = ::geteuid();
+  return runs_as(connection, {&own, 1});
+}
+
+bool LocalPeers::runs_as(int connection, std::span<const uid_t> users) {
   const auto user = user_of(connection);
   // "No such socket" can also mean that the kernel has no answers at all.
   if (kernel_ == Kernel::unknown)
     kernel_ = user || kernel_answers() ? Kernel::answers : Kernel::cannot;
-  return kernel_ == Kernel::cannot || user == ::geteuid();
+  return kernel_ == Kernel::cannot ||
+         (user && std::find(users.begin(), users.end(), *user) != users.end());
 }
 
 // Asks for a connection that certainly exists: one of our own.

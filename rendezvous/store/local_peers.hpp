@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 #include "rendezvous/base/unique_fd.hpp"
@@ -23,8 +24,11 @@ class LocalPeers {
   bool is_local(const sockaddr& address);
 
   // Whether the process at the other end of this connection, which comes from this machine, runs as
-  // our effective user: one question to the kernel (sock_diag). False also if that socket is closed
-  // already. If the kernel cannot answer such questions, every user counts as ours.
+  // one of these users: one question to the kernel (sock_diag). False also if that socket is closed
+  // already. If the kernel cannot answer such questions, true for every process.
+  bool runs_as(int connection, std::span<const uid_t> users);
+
+  // The same for our effective user.
   bool is_own_user(int connection);
 
  private:

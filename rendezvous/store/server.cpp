@@ -43,6 +43,18 @@ UniqueFd accept_from(int listener, sockaddr_storage& peer) {
       ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+Listener open_listener(const ServerOptions& options) {
+  switch (options.reach) {
+    case ServerOptions::Reach::loopback:
+      return listen_on_loopback(options.port);
+    case ServerOptions::Reach::network:
+      return listen_on_network(options.port);
+    case ServerOptions::Reach::address:
+      break;
+  }
+  return listen_on_address(options.address, options.port);
+}
+
 bool out_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -50,10 +62,10 @@ bool out_of_resources(int error) {
 }  // namespace
 
 struct StoreServer::Connection {
-  explicit Connection(UniqueFd fd)
-      : id(fd.get()), socket(std::move(fd)), session(id) {}
-  Connection(ClientId number, RelayOutput& output)
-      : id(number), relay(&output), identified(true), session(id) {}
+  Connection(UniqueFd fd, const RequestPolicy& policy)
+      : id(fd.get()), socket(std::move(fd)), session(id, &policy) {}
+  Connection(ClientId number, RelayOutput& output, const RequestPolicy& policy)
+      : id(number), relay(&output), identified(true), session(id, &policy) {}
 
   ClientId id;
   UniqueFd socket;                   // none: a client on another node
@@ -73,9 +85,7 @@ struct StoreServer::Connection {
 
 StoreServer::StoreServer(ServerOptions options)
     : options_(std::move(options)), now_(steady_clock::now()) {
-  const bool loopback = options_.reach == ServerOptions::Reach::loopback;
-  auto [socket, port] =
-      loopback ? listen_on_loopback(options_.port) : listen_on_network(options_.port);
+  auto [socket, port] = open_listener(options_);
   listener_ = std::move(socket);
   port_ = port;
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
@@ -90,6 +100,13 @@ StoreServer::StoreServer(ServerOptions options)
 }
 
 StoreServer::~StoreServer() = default;
+
+void StoreServer::set(std::string_view key, std::string_view value) {
+  for (const ClientId client : memory_.set(key, value)) {
+    const char reply = kStopWaiting;
+    send(*find(client), {&reply, 1});
+  }
+}
 
 void StoreServer::serve_ready() {
   for (int round = 0; round < kBatches; ++round) {
@@ -354,7 +371,7 @@ void StoreServer::adopt(UniqueFd socket) {
     return;
   }
   if (connections_.size() <= fd) connections_.resize(std::max(fd + 1, connections_.size() * 2));
-  auto connection = std::make_unique<Connection>(std::move(socket));
+  auto connection = std::make_unique<Connection>(std::move(socket), options_.policy);
   add(*(connections_[fd] = std::move(connection)));
 }
 
@@ -409,7 +426,7 @@ std::optional<ClientId> StoreServer::open_relayed(RelayOutput& output) {
     return std::nullopt;
   }
   const ClientId id = next_relayed_--;
-  add(*(relayed_[id] = std::make_unique<Connection>(id, output)));
+  add(*(relayed_[id] = std::make_unique<Connection>(id, output, options_.policy)));
   return id;
 }
 

@@ -16,14 +16,17 @@
 
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/store/memory.hpp"
+#include "rendezvous/store/request_policy.hpp"
 #include "rendezvous/store/session.hpp"
 
 namespace mgpu::rendezvous::store {
 
 struct ServerOptions {
-  enum class Reach { loopback, network };
-  Reach reach = Reach::loopback;  // 127.0.0.1, or all addresses of the machine, IPv6 and IPv4
-  int port = 0;                   // 0: any free one
+  enum class Reach { loopback, network, address };
+  // 127.0.0.1; all addresses of the machine, IPv6 and IPv4; or only `address`.
+  Reach reach = Reach::loopback;
+  std::string address = {};  // numeric
+  int port = 0;              // 0: any free one
 
   // How long a connection may take to send VALIDATE; a tenth of that while more than `crowd_size`
   // connections have not sent it.
@@ -45,6 +48,8 @@ struct ServerOptions {
   // Takes over connections whose first byte is not a store client's, with the bytes received so
   // far. admit() is not called for them. Empty: such connections are closed.
   std::function<void(UniqueFd, std::string_view)> other_protocol = {};
+
+  RequestPolicy policy = {};
 };
 
 // Where the store writes for clients on other nodes, whose bytes their agent carries.
@@ -76,6 +81,9 @@ class StoreServer {
   void admit_only(std::function<bool(int, const sockaddr&)> admit) {
     options_.admit = std::move(admit);
   }
+
+  // Sets a value, which the policy does not restrict.
+  void set(std::string_view key, std::string_view value);
 
   // Handles what is ready, a bounded amount. fd() stays readable if there is more.
   void serve_ready();

@@ -61,12 +61,13 @@ bool Session::process(std::string_view bytes, std::size_t& used, Memory& memory,
     Request request;
     switch (scanner_.scan(bytes.substr(used), request)) {
       case RequestScanner::Found::partial:
-        return true;
+        return !policy_ || bytes.size() - used <= policy_->max_request_bytes;
       case RequestScanner::Found::violation:
         return false;
       case RequestScanner::Found::whole:
         break;
     }
+    if (policy_ && !policy_->permits(request)) return false;
     if (!execute(request, memory, output)) return false;
     if (has_pending_) return true;
     used += request.size();

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "rendezvous/store/memory.hpp"
+#include "rendezvous/store/request_policy.hpp"
 #include "rendezvous/store/wire.hpp"
 
 namespace mgpu::rendezvous::store {
@@ -28,11 +29,12 @@ class Session {
   // receive() stops when the replies have reached this size; the last reply may exceed it.
   static constexpr std::size_t kMaxOutputBytes = 256 << 10;
 
-  explicit Session(ClientId id) : id_(id) {}
+  // `policy` must outlive the session; null: everything is permitted.
+  explicit Session(ClientId id, const RequestPolicy* policy = nullptr) : id_(id), policy_(policy) {}
 
   // Parses received bytes, in pieces of any size, and executes complete requests until the output
-  // is full. False: the client violated the protocol and its connection must be closed; the output
-  // is valid nevertheless.
+  // is full. False: the client violated the protocol or the policy and its connection must be
+  // closed; the output is valid nevertheless.
   bool receive(std::string_view bytes, Memory& memory, SessionOutput& output);
 
   // Whether requests are left because the output was full. Once the replies are written, call
@@ -55,6 +57,7 @@ class Session {
   std::string buffer_;                  // the start of a request, or pending requests
   std::size_t multi_get_position_ = 0;  // bytes of a pending MULTI_GET's fields that are answered
   ClientId id_;
+  const RequestPolicy* policy_;
   bool has_pending_ = false;
 };
 

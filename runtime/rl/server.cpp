@@ -17,6 +17,7 @@
 #include "runtime/rl/recipe.hpp"
 #include "runtime/rl/server_generator.hpp"
 #include "runtime/rl/weight_sync.hpp"
+#include "runtime/servers/addresses.hpp"
 #include "runtime/servers/listeners.hpp"
 #include "runtime/servers/nccl_transport.hpp"
 
@@ -200,7 +201,7 @@ std::unique_ptr<WeightSync> Server::transfer_sync(train::Learner& learner) const
                      .port = static_cast<int>(port),
                      .workers = workers_,
                      .packs_at_init = servers::packs_at_init(version)};
-    transport = servers::make_nccl_transport(options.group, device_);
+    transport = servers::make_nccl_transport(options.group, client_.address(), device_);
   }
   return make_transfer_sync(options, std::move(transport), learner.shards(), comm_);
 }

@@ -1,17 +1,10 @@
 #include "runtime/servers/listeners.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -21,8 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Collects the inodes of the sockets that listen at the port from one of the kernel's tables.
-void sockets_in(const fs::path& table, std::uint16_t port, std::set<std::string>& inodes) {
+struct ListeningSocket {
+  std::string inode, user;
+};
+
+// Collects the sockets that listen at the port from one of the kernel's tables.
+void sockets_in(const fs::path& table, std::uint16_t port, std::vector<ListeningSocket>& sockets) {
   constexpr const char* kListens = "0A";
   std::ifstream lines(table);
   std::string line;
@@ -36,8 +33,14 @@ void sockets_in(const fs::path& table, std::uint16_t port, std::set<std::string>
     unsigned number = 0;
     const auto* end = column[1].data() + column[1].size();
     if (std::from_chars(column[1].data() + colon + 1, end, number, 16).ptr == end && number == port)
-      inodes.insert("socket:[" + column[9] + "]");
+      sockets.push_back({.inode = column[9], .user = column[7]});
   }
+}
+
+std::vector<ListeningSocket> sockets_at(const fs::path& proc, std::uint16_t port) {
+  std::vector<ListeningSocket> sockets;
+  for (const char* table : {"net/tcp", "net/tcp6"}) sockets_in(proc / table, port, sockets);
+  return sockets;
 }
 
 bool has_socket(const fs::path& process, const std::set<std::string>& inodes) {
@@ -87,34 +90,12 @@ std::vector<std::string> list_of(const std::string& text) {
   return list;
 }
 
-std::string numeric(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET)
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
-                sizeof(text));
-  if (address->sa_family == AF_INET6)
-    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
-                sizeof(text));
-  return text;
-}
-
-std::set<std::string> own_addresses() {
-  std::set<std::string> own{"0.0.0.0", "::"};
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return own;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
-  for (const auto* each = first; each != nullptr; each = each->ifa_next)
-    if (each->ifa_addr != nullptr) own.insert(numeric(each->ifa_addr));
-  own.erase("");
-  return own;
-}
-
 }  // namespace
 
 std::vector<Listener> listeners(const std::string& proc, std::uint16_t port) {
   const fs::path root(proc);
   std::set<std::string> inodes;
-  for (const char* table : {"net/tcp", "net/tcp6"}) sockets_in(root / table, port, inodes);
+  for (const auto& socket : sockets_at(root, port)) inodes.insert("socket:[" + socket.inode + "]");
   std::vector<Listener> found;
   std::error_code gone;
   if (inodes.empty()) return found;
@@ -133,6 +114,16 @@ std::vector<Listener> listeners(const std::string& proc, std::uint16_t port) {
   }
   std::ranges::sort(found, {}, &Listener::pid);
   return found;
+}
+
+std::set<uid_t> listening_users(const std::string& proc, std::uint16_t port) {
+  std::set<uid_t> users;
+  for (const auto& socket : sockets_at(proc, port)) {
+    uid_t user = 0;
+    const auto* end = socket.user.data() + socket.user.size();
+    if (std::from_chars(socket.user.data(), end, user).ptr == end) users.insert(user);
+  }
+  return users;
 }
 
 std::vector<std::string> first_gpus(const std::optional<std::string>& visible, std::int64_t count) {
@@ -158,18 +149,6 @@ const Listener* listener_on(const std::vector<Listener>& listeners, std::int64_t
     if (std::ranges::find(gpus, gpu) != gpus.end()) return &listener;
   }
   return nullptr;
-}
-
-bool is_this_host(const std::string& host) {
-  addrinfo* first = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &first) != 0) return false;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(first, &::freeaddrinfo);
-  const auto own = own_addresses();
-  for (const auto* each = first; each != nullptr; each = each->ai_next) {
-    const auto address = numeric(each->ai_addr);
-    if (address.starts_with("127.") || own.contains(address)) return true;
-  }
-  return false;
 }
 
 }  // namespace mgpu::servers

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,9 @@ struct Listener {
 // left out. `proc` is /proc.
 std::vector<Listener> listeners(const std::string& proc, std::uint16_t port);
 
+// The users whose processes listen at a TCP port.
+std::set<uid_t> listening_users(const std::string& proc, std::uint16_t port);
+
 // The first `count` GPUs that CUDA_VISIBLE_DEVICES (`visible`) lists, or 0 to `count` - 1 without
 // it.
 std::vector<std::string> first_gpus(const std::optional<std::string>& visible, std::int64_t count);
@@ -31,8 +37,5 @@ std::string gpu_of_rank(const std::optional<std::string>& visible, int local_ran
 // reported, 0 if it reported none.
 const Listener* listener_on(const std::vector<Listener>& listeners, std::int64_t workers,
                             const std::string& gpu);
-
-// Whether a host name or address belongs to this host.
-bool is_this_host(const std::string& host);
 
 }  // namespace mgpu::servers

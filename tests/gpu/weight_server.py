@@ -10,6 +10,7 @@ import math
 import os
 import pathlib
 import pickle
+import socket
 import sys
 import time
 import types
@@ -43,6 +44,7 @@ class Group:
 
     def __init__(self, address, port, world):
         known_as_vllms()
+        self.address = (address, port)
         store = torch.distributed.TCPStore(address, port, world, False, use_libuv=False)
         unique_id = pickle.loads(store.get("broadcast_from/0/0"))
         assert type(unique_id) is ncclUniqueId
@@ -58,6 +60,13 @@ class Group:
         self.need(self.nccl.ncclAllReduce(at, at, ctypes.c_size_t(1), FLOAT32, SUM, self.comm,
                                           self.stream()))
         torch.cuda.synchronize()
+
+    def port_is_open(self):
+        try:
+            socket.create_connection(self.address, 5).close()
+            return True
+        except OSError:
+            return False
 
     def need(self, result):
         if result != 0:
@@ -102,6 +111,7 @@ class WeightServer(vllm_server.Server):
 
     def begin(self, body):
         assert self.group is not None and not self.updating
+        assert not self.group.port_is_open(), "the trainer still serves the NCCL id"
         self.updating = True
 
     def update(self, body):

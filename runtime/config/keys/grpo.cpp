@@ -164,7 +164,7 @@ std::vector<KeySpec> grpo_keys() {
            "address of the server instead of host and port: http://HOST:PORT"),
       number("vllm_server_timeout", above(0), "240", "seconds to wait for the server to come up"),
       whole("vllm_group_port", between(1, 65535), "51216",
-            "port of rank 0 for sending all weights to the server"),
+            "port that rank 0 opens while the server's workers connect to receive all weights"),
       number("vllm_gpu_memory_utilization", "0.3", "no effect: set it when you start the server"),
       whole("vllm_tensor_parallel_size", "1", "no effect: set it when you start the server"),
       whole("vllm_max_model_length", "", "no effect: set it when you start the server",

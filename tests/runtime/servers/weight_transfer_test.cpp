@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "runtime/servers/nccl_transport.hpp"
 #include "tests/runtime/servers/servers_support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -169,19 +168,4 @@ TEST_CASE("tensors must be added in the announced order", "[servers]") {
   CHECK_THROWS_AS(transfer.add("embed", value_of(1)), std::logic_error);
   transfer.add("embed", value_of(0));
   CHECK_THROWS_AS(transfer.finish(), std::logic_error);
-}
-
-TEST_CASE("the NCCL id is pickled as the type that vLLM's workers expect", "[servers]") {
-  std::array<char, 128> id{};
-  for (std::size_t i = 0; i < id.size(); ++i) id[i] = static_cast<char>(i);
-  const auto pickle = servers::pickled_id(id);
-  CHECK_THAT(pickle, Contains("cvllm.distributed.device_communicators.pynccl_wrapper\n"
-                              "ncclUniqueId\n"));
-  CHECK(pickle.find(std::string(id.begin(), id.end())) != std::string::npos);
-  CHECK(pickle.back() == '.');
-}
-
-TEST_CASE("a server on this host gets an address of this host", "[servers]") {
-  CHECK(servers::local_address_for("127.0.0.1") == "127.0.0.1");
-  CHECK(servers::local_address_for("localhost").find_first_of(".:") != std::string::npos);
 }
