@@ -120,6 +120,8 @@ void ClusterMember::join_election() {
   } catch (const std::exception& problem) {
     throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));
   }
+  if (const auto warning = rendezvous::etcd::plain_password_warning(*plan_.etcd); !warning.empty())
+    callbacks_.print_note(warning);
   any_port_ = plan_.port == 0;
   our_address_ = plan_.local_addr;
   election_->on_change([this](const Election::Status& status) { on_election_status(status); });

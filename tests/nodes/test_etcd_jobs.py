@@ -442,6 +442,16 @@ class Users(OverEtcd):
         self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
         self.end_all()
 
+    def test_a_password_that_is_sent_over_http_is_reported_once(self):
+        self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
+        self.wait_for_steps()
+        for agent in self.agents:
+            (line,) = lines_with(agent.err, "unencrypted")
+            self.assertIn("password of the etcd user job", line)
+            self.assertIn(self.etcd.members[0].url, line)
+            self.assertIn("use https://", line)
+        self.end_all()
+
     def test_the_role_of_a_user_does_not_include_the_keys_of_others(self):
         self.check_refused("permission denied", user="job", password="secret",
                            prefix="/mgpu-run/somebody-else")

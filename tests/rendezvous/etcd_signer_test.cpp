@@ -2,6 +2,7 @@
 
 #include "rendezvous/auth.hpp"
 #include "rendezvous/etcd/job_view.hpp"
+#include "rendezvous/etcd/members.hpp"
 #include "rendezvous/etcd/signer.hpp"
 #include "tests/support/catch.hpp"
 
@@ -156,4 +157,18 @@ TEST_CASE("a key for one purpose differs from that for another and from the secr
   CHECK(key == auth::derived_key("secret", "a purpose"));
   CHECK(key != auth::derived_key("secret", "another purpose"));
   CHECK(key != auth::derived_key("other secret", "a purpose"));
+}
+
+TEST_CASE("a password that goes to etcd over http is worth a warning", "[etcd]") {
+  const auto warning = [](const char* endpoints, const char* user) {
+    return plain_password_warning(
+        {.endpoints = parse_endpoints(endpoints), .user = user, .password = "secret word"});
+  };
+  const auto line = warning("http://a:1,https://b:2,c:3", "alice");
+  CHECK_THAT(line, Contains("the password of the etcd user alice is sent unencrypted to "
+                            "http://a:1, http://c:3"));
+  CHECK_THAT(line, Contains("use https://"));
+  CHECK(line.find("secret word") == std::string::npos);
+  CHECK(warning("https://a:1", "alice").empty());
+  CHECK(warning("http://a:1", "").empty());
 }
