@@ -86,6 +86,10 @@ Digest hmac(std::string_view key, std::initializer_list<std::string_view> parts)
   return mac.finish();
 }
 
+Digest derived_key(std::string_view secret, std::string_view purpose) {
+  return hmac(secret, {"key for", purpose});
+}
+
 bool equal(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

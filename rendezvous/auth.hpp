@@ -24,6 +24,10 @@ Digest hmac(std::string_view key, std::initializer_list<std::string_view> parts)
 // HMAC-SHA256 as defined in RFC 2104.
 Digest hmac_of(std::string_view key, std::string_view text);
 
+// A key for one purpose, named by a label. It reveals nothing about the secret or about the keys of
+// other purposes.
+Digest derived_key(std::string_view secret, std::string_view purpose);
+
 // Compares two texts in a time that depends on their lengths only.
 bool equal(std::string_view a, std::string_view b);
 

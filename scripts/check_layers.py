@@ -22,7 +22,8 @@ LONGEST_FILE = 600
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
-    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/resolver.hpp"]),
+    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/auth.hpp",
+                           "rendezvous/resolver.hpp"]),
     ("rendezvous/*", ["rendezvous/*"]),
     ("launcher/options/*", ["launcher/options/*", "rendezvous/*"]),
     ("launcher/lifecycle/*", ["launcher/lifecycle/*", "rendezvous/*"]),

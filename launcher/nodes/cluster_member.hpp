@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "launcher/nodes/leader.hpp"
@@ -96,7 +97,10 @@ class ClusterMember {
   void join_election();
   void stand_for_election();
   void on_election_status(const rendezvous::etcd::Election::Status& status);
-  bool take_over(const std::optional<Saved>& saved, std::int64_t term);
+  void redirect_to_leader(const rendezvous::etcd::Election::Status& status);
+  void note_rejected(const std::string& line);
+  bool take_over(const std::optional<Saved>& saved,
+                 const rendezvous::etcd::Election::Status& status);
   void save(const JobCounts& counts, int nodes);
   void hand_over(int status);
   void end_election(std::function<void()> done);
@@ -118,6 +122,7 @@ class ClusterMember {
   boost::asio::steady_timer election_timer_;
   std::string our_address_;
   std::string lead_problem_;
+  std::set<std::string> rejections_;  // printed, of values in etcd
   bool any_port_ = false;
   bool backing_off_ = false;  // pauses before it is a candidate again
   bool leaving_ = false;

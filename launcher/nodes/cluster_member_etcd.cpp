@@ -65,6 +65,12 @@ std::string as_endpoint(const std::string& address, int port) {
                                                 : fmt::format("[{}]:{}", address, port);
 }
 
+// With munge each agent has a secret of its own, with which the others cannot check anything.
+rendezvous::etcd::Signer signer_for(const rendezvous::Credentials& credentials,
+                                    bool accept_unsigned) {
+  return {credentials.sealer ? std::string() : credentials.secret, accept_unsigned};
+}
+
 }  // namespace
 
 std::string ClusterMember::state_json(const Saved& saved) {
@@ -104,7 +110,9 @@ void ClusterMember::join_election() {
   try {
     election_ = std::make_unique<Election>(
         io_, Election::Settings{.access = *plan_.etcd,
+                                .prefix = plan_.etcd_prefix,
                                 .job = node_.job,
+                                .signer = signer_for(credentials_, plan_.accept_unsigned_state),
                                 .lease = std::max(lease, std::chrono::seconds(2)),
                                 .keep_state = state_lifetime(plan_.rules)});
   } catch (const rendezvous::etcd::TlsFileError& problem) {
@@ -112,6 +120,8 @@ void ClusterMember::join_election() {
   } catch (const std::exception& problem) {
     throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));
   }
+  if (const auto warning = rendezvous::etcd::plain_password_warning(*plan_.etcd); !warning.empty())
+    callbacks_.print_note(warning);
   any_port_ = plan_.port == 0;
   our_address_ = plan_.local_addr;
   election_->on_change([this](const Election::Status& status) { on_election_status(status); });
@@ -150,18 +160,34 @@ void ClusterMember::on_election_status(const Election::Status& status) {
   if (saved && incarnation_ == 0) incarnation_ = saved->incarnation;
   if (saved && saved->incarnation != incarnation_)
     return end_job(1, fmt::format("another job with the id {} is running now", node_.job));
-  if (status.is_leader && !leader_ && !take_over(saved, status.term)) return;
-  const MasterAddress at = split_endpoint(status.leader.empty() ? ":0" : status.leader);
-  leader_connection_.redirect(
-      status.leader.empty() ? "" : at.host, at.port,
-      status.problem.empty() ? "no node is the leader" : fmt::format("etcd: {}", status.problem));
+  note_rejected(status.state_rejected);
+  if (status.is_leader && !leader_ && !take_over(saved, status)) return;
+  redirect_to_leader(status);
   // A connected agent gets a more detailed message from the leader.
   if (saved && saved->ended && !leader_connection_.joined())
     end_job(*saved->ended, "the job has ended");
 }
 
+void ClusterMember::redirect_to_leader(const Election::Status& status) {
+  // The leader that this agent is connected to has proven that it has the secret, and closes the
+  // connection itself when it no longer leads.
+  if (!status.leader_rejected.empty() && (leader_ || leader_connection_.joined()))
+    note_rejected(status.leader_rejected);
+  if (!status.leader_rejected.empty() && leader_connection_.joined()) return;
+  std::string problem = "no node is the leader";
+  if (!status.leader_rejected.empty()) problem = status.leader_rejected;
+  if (!status.problem.empty()) problem = fmt::format("etcd: {}", status.problem);
+  const MasterAddress at = split_endpoint(status.leader.empty() ? ":0" : status.leader);
+  leader_connection_.redirect(status.leader.empty() ? "" : at.host, at.port, problem);
+}
+
+// Others may write to etcd again and again: each line is printed once.
+void ClusterMember::note_rejected(const std::string& line) {
+  if (!line.empty() && rejections_.insert(line).second) callbacks_.print_note(line);
+}
+
 // Continues from the state that the last leader saved, if any.
-bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t term) {
+bool ClusterMember::take_over(const std::optional<Saved>& saved, const Election::Status& status) {
   Coordinator::Settings rules = plan_.rules;
   rules.elected = true;
   JobCounts counts = counts_;
@@ -176,6 +202,8 @@ bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t te
     rules.nodes_before = saved->nodes;
     rules.left_before = saved->left;
   }
+  // It may have replaced our job's state, so any number of nodes may still run.
+  if (!status.state_rejected.empty() && incarnation_ != 0) rules.nodes_before = rules.max_nodes;
   if (!start_leader(rules, counts)) {
     backing_off_ = true;  // meanwhile a node whose port is free can lead
     election_->resign();
@@ -187,7 +215,7 @@ bool ClusterMember::take_over(const std::optional<Saved>& saved, std::int64_t te
     });
     return false;
   }
-  if (incarnation_ == 0) incarnation_ = term;
+  if (incarnation_ == 0) incarnation_ = status.term;
   return true;
 }
 

@@ -51,4 +51,15 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
                   nodes, munge_problem));
 }
 
+// With munge only the leader has a secret, so nobody else could check what it signs.
+void check_signing(const Options& options, const RendezvousPlan& plan,
+                   const rendezvous::Credentials& credentials) {
+  if (!plan.etcd || !credentials.sealer || plan.accept_unsigned_state) return;
+  throw UsageError(fmt::format(
+      "{}: with munge alone the job's values in etcd cannot be signed; give all nodes the same "
+      "secret with --rdzv-token-file FILE or MGPU_RDZV_TOKEN, or, if nobody else can write to this "
+      "etcd, set --rdzv-conf accept_unsigned_state=true",
+      options.origin("rdzv-backend", options.rdzv_backend).text()));
+}
+
 }  // namespace mgpu::launcher

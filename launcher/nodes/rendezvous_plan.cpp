@@ -18,8 +18,10 @@ using rendezvous::shown;
 constexpr int kStaticPort = 29500;  // torchrun's
 constexpr int kDynamicPort = 29400;
 constexpr double kYear = 365.0 * 86400;
+constexpr std::size_t kMaxPrefixBytes = 512;
 
-// torchrun's keys of --rdzv-conf, including those without effect here, to detect misspelt keys.
+// torchrun's keys of --rdzv-conf, including those without effect here, to detect misspelt keys. The
+// last two are ours.
 constexpr std::string_view kKeys[] = {"join_timeout",
                                       "last_call_timeout",
                                       "keep_alive_interval",
@@ -38,7 +40,9 @@ constexpr std::string_view kKeys[] = {"join_timeout",
                                       "cert",
                                       "key",
                                       "protocol",
-                                      "api_version"};
+                                      "api_version",
+                                      "prefix",
+                                      "accept_unsigned_state"};
 
 class Conf {
  public:
@@ -155,6 +159,20 @@ rendezvous::etcd::Access etcd_access(const Options& options, const Conf& conf) {
   }
 }
 
+// The given prefix of the keys in etcd, without the slash at its end.
+std::string etcd_prefix(const Conf& conf) {
+  std::string prefix = conf.text("prefix");
+  if (prefix.empty()) return prefix;
+  const auto is_usable = [](char c) { return c > ' ' && c <= '~'; };
+  if (prefix.ends_with('/')) prefix.pop_back();
+  if (!prefix.starts_with('/') || prefix.size() > kMaxPrefixBytes ||
+      !std::all_of(prefix.begin(), prefix.end(), is_usable))
+    conf.fail(
+        fmt::format("prefix={}: need a path of at most {} characters, such as /mgpu-run/alice",
+                    shown(conf.text("prefix")), kMaxPrefixBytes));
+  return prefix;
+}
+
 }  // namespace
 
 std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
@@ -199,6 +217,8 @@ std::optional<RendezvousPlan> plan_rendezvous(const Options& options) {
   plan.local_addr = options.local_addr;
   if (options.rdzv_backend.starts_with("etcd")) {
     plan.etcd = etcd_access(options, conf);
+    plan.etcd_prefix = etcd_prefix(conf);
+    plan.accept_unsigned_state = conf.flag("accept_unsigned_state").value_or(false);
     const auto origin = options.origin("rdzv-conf");
     plan.conf_origin = origin.name + origin.joint;
     plan.port = options.master_port.value_or(0);

@@ -20,6 +20,11 @@ struct RendezvousPlan {
   // Set if the leader is elected over etcd. Then host is empty, and port is the port of a leader on
   // this node; 0: any free one.
   std::optional<rendezvous::etcd::Access> etcd;
+  // With etcd: where the keys of the job are, without a slash at the end. Empty: not given, so the
+  // caller sets default_etcd_prefix().
+  std::string etcd_prefix;
+  // With etcd: accept values there that are not signed, although the job has a secret.
+  bool accept_unsigned_state = false;
   std::string conf_origin;  // of the settings in `etcd`: the beginning of a message about one
   std::string
       local_addr;  // at which other nodes reach this one; empty: the local address towards etcd

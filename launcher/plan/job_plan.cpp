@@ -1,6 +1,7 @@
 #include "launcher/plan/job_plan.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "launcher/nodes/credentials.hpp"
+#include "launcher/nodes/etcd_prefix.hpp"
 #include "launcher/plan/look_up.hpp"
 #include "launcher/plan/target.hpp"
 #include "rendezvous/base/errors.hpp"
@@ -30,11 +32,15 @@ JobPlan plan_job(const Options& options) {
   check_workdir(options);
   JobPlan plan;
   plan.rendezvous_plan = plan_rendezvous(options);
-  if (plan.rendezvous_plan)
+  if (plan.rendezvous_plan) {
     plan.credentials = find_credentials(options, [](const std::string& name) {
       const char* value = std::getenv(name.c_str());
       return value ? std::optional<std::string>(value) : std::nullopt;
     });
+    check_signing(options, *plan.rendezvous_plan, plan.credentials);
+    if (plan.rendezvous_plan->etcd && plan.rendezvous_plan->etcd_prefix.empty())
+      plan.rendezvous_plan->etcd_prefix = default_etcd_prefix(::geteuid());
+  }
   plan.command = resolve_target(options);
   NodeFacts node =
       look_up_node(options, Roots{}, [](const char* name) { return std::getenv(name); });

@@ -36,6 +36,22 @@ void check(const Options& o, std::size_t hosts) {
                                  hosts, hosts == 1 ? "" : "s"));
 }
 
+// The default prefix of a job's keys in etcd has the name of the user that runs the agent. Agents
+// with different prefixes would never find each other.
+void check_users(const Options& o, const std::vector<AgentStart>& agents,
+                 const SshLaunchFacts& facts) {
+  if (!o.rdzv_backend.starts_with("etcd") || o.rdzv_conf.contains("prefix")) return;
+  const auto user_of = [&](const AgentStart& agent) {
+    return agent.host.user.empty() ? facts.user : agent.host.user;
+  };
+  for (const auto& agent : agents)
+    if (user_of(agent) != user_of(agents.front()))
+      throw UsageError(
+          fmt::format("{} and {} have different users, so the agents would use different keys in "
+                      "etcd; set the same ones with --rdzv-conf prefix=/mgpu-run/NAME",
+                      agents.front().host.address(), agent.host.address()));
+}
+
 bool is_local(const Host& host, const SshLaunchFacts& facts) {
   if (!host.user.empty() && host.user != facts.user) return false;
   const auto& name = host.name;
@@ -96,6 +112,7 @@ std::vector<AgentStart> plan_ssh_launch(const Options& o, const std::vector<Host
   for (int i = 0; i < most; ++i)
     agents.push_back({.host = hosts[static_cast<std::size_t>(i)], .local = false, .arguments = {}});
   for (auto& agent : agents) agent.local = is_local(agent.host, facts);
+  check_users(o, agents, facts);
 
   const auto nodes =
       least == most ? fmt::format("--nnodes={}", most) : fmt::format("--nnodes={}:{}", least, most);

@@ -68,10 +68,14 @@ Header header_of(const json& answer) {
 }
 
 KeyValue key_of(const json& fields) {
+  const auto version = number<std::int64_t>(fields, "version");
+  // Cannot be real; a writer adds 1.
+  if (version < 0 || version == INT64_MAX) throw Malformed();
   return {.key = bytes(fields, "key"),
           .value = bytes(fields, "value"),
           .create_revision = number<std::int64_t>(fields, "create_revision"),
           .mod_revision = number<std::int64_t>(fields, "mod_revision"),
+          .version = version,
           .lease = number<std::int64_t>(fields, "lease")};
 }
 

@@ -16,6 +16,7 @@ struct KeyValue {
   std::string value;
   std::int64_t create_revision = 0;
   std::int64_t mod_revision = 0;
+  std::int64_t version = 0;  // how often the key was written since it was created
   std::int64_t lease = 0;
 
   friend bool operator==(const KeyValue&, const KeyValue&) = default;

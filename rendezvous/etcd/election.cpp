@@ -24,7 +24,7 @@ Access with_limits(Access access, std::chrono::seconds lease) {
 Election::Election(boost::asio::io_context& io, Settings settings)
     : io_(io),
       settings_(std::move(settings)),
-      keys_(JobKeys::of(settings_.job)),
+      keys_(JobKeys::of(settings_.prefix, settings_.job)),
       client_(io, with_limits(settings_.access, settings_.lease)),
       view_(keys_),
       answered_at_(BootClock::now()),
@@ -120,8 +120,18 @@ void Election::on_view_changed() {
 
 // Whether a leader key has no living leader: we have given it up, or it is left by a previous
 // process with our address.
-bool Election::is_abandoned(const KeyValue& leader) const {
-  return (abandoned_lease_ != 0 && leader.lease == abandoned_lease_) || leader.value == address_;
+bool Election::is_abandoned(const KeyValue& leader, const Signer::Checked& checked) const {
+  return (abandoned_lease_ != 0 && leader.lease == abandoned_lease_) ||
+         (checked.verdict == Signer::Verdict::accepted && checked.value == address_);
+}
+
+// An empty value is what a leader creates the key with.
+std::optional<std::string> Election::accepted_state() const {
+  const auto& state = view_.state();
+  if (!state || state->value.empty()) return std::nullopt;
+  auto checked = settings_.signer.check(*state);
+  if (checked.verdict != Signer::Verdict::accepted) return std::nullopt;
+  return std::move(checked.value);
 }
 
 void Election::report() {
@@ -130,11 +140,17 @@ void Election::report() {
                 .problem = problem_,
                 .permanent = permanent_,
                 .answered_at = problem_.empty() ? BootClock::time_point() : answered_at_};
-  if (const auto& leader = view_.leader(); leader && (status.is_leader || !is_abandoned(*leader))) {
-    status.leader = leader->value;
-    status.term = leader->create_revision;
+  if (const auto& leader = view_.leader()) {
+    const auto checked = settings_.signer.check(*leader);
+    if (status.is_leader || !is_abandoned(*leader, checked)) {
+      status.leader = status.is_leader ? address_ : checked.value;
+      status.term = leader->create_revision;
+      status.leader_rejected = rejection_text(keys_.leader, checked.verdict);
+    }
   }
-  if (view_.state()) status.state = view_.state()->value;
+  status.state = accepted_state();
+  if (const auto& state = view_.state(); state && !state->value.empty())
+    status.state_rejected = rejection_text(keys_.state, settings_.signer.check(*state).verdict);
   if (reported_ == status) return;
   reported_ = status;
   post_later([this, status = std::move(status)] {

@@ -13,6 +13,7 @@
 
 #include "rendezvous/etcd/client.hpp"
 #include "rendezvous/etcd/job_view.hpp"
+#include "rendezvous/etcd/signer.hpp"
 
 namespace mgpu::rendezvous::etcd {
 
@@ -36,8 +37,12 @@ struct PendingSave {
 class Election {
  public:
   struct Settings {
-    Access access;  // attempt_limit is overwritten
+    Access access;            // attempt_limit is overwritten
+    std::string prefix = {};  // of the keys of all jobs, such as "/mgpu-run/alice"
     std::string job;
+    // Signs what is written, and decides what is accepted: a state that it rejects counts as not
+    // there, and a leader that it rejects as one whose address is not known.
+    Signer signer = {};
     // How long after its last renewal a leader is replaced. etcd enforces a minimum (2 s by
     // default); lease() returns the effective value.
     std::chrono::seconds lease{5};
@@ -47,9 +52,12 @@ class Election {
 
   struct Status {
     bool is_leader = false;  // at the time of the report; check leading() before acting
-    std::string leader;      // the leader's address; empty: there is none
+    std::string leader;      // the leader's address; empty: there is none, or it is rejected
     std::int64_t term = 0;   // of this leader; larger than the term of every earlier leader
     std::optional<std::string> state;  // the last saved state
+    // One line each: why the value in etcd is rejected; or empty.
+    std::string leader_rejected = {};
+    std::string state_rejected = {};
     std::string problem;     // why etcd is unreachable and the rest may be outdated; or empty
     bool permanent = false;  // the problem is the user, password or permissions
     BootClock::time_point answered_at;  // if there is a problem: when etcd last answered
@@ -132,7 +140,9 @@ class Election {
 
   Milliseconds time_left() const;  // until our lease expires; never 0
   Milliseconds reading_period() const;
-  bool is_abandoned(const KeyValue& leader) const;
+  bool is_abandoned(const KeyValue& leader, const Signer::Checked& checked) const;
+  // The saved state; nothing if there is none, or if it is rejected.
+  std::optional<std::string> accepted_state() const;
   // Wrappers for timers and posts, which may already be queued when this object is destroyed.
   void start_timer(boost::asio::steady_timer& timer, Milliseconds when, void (Election::*what)());
   void post_later(std::function<void()> function);

@@ -44,7 +44,8 @@ void Election::request_leadership() {
 }
 
 void Election::write_leader_key(std::int64_t lease) {
-  client_.transact(leader_transaction(keys_, address_, lease), time_left(),
+  const auto value = settings_.signer.sign({.key = keys_.leader, .value = address_, .version = 1});
+  client_.transact(leader_transaction(keys_, value, lease), time_left(),
                    [this, lease](const auto& outcome) {
                      if (role_ == Role::requesting && lease == lease_)
                        on_leadership_answer(outcome);
@@ -81,7 +82,8 @@ void Election::become_leader(std::int64_t term) {
   problem_.clear();
   permanent_ = false;
   keep_state_ = settings_.keep_state;
-  state_lease_ = view_.state() ? view_.state()->lease : 0;
+  // The lease of a rejected state may be another client's.
+  state_lease_ = accepted_state() ? view_.state()->lease : 0;
   check_lease();
   if (role_ != Role::leading) return;
   schedule_renewal();

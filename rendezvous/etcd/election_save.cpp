@@ -46,16 +46,28 @@ void Election::start_next_save() {
 void Election::send_save() {
   if (!leading()) return;
   if (state_lease_ == 0) return grant_state_lease();
+  const auto& before = view_.state();
+  // A state is signed with the revision that created its key. If there is no key yet, an empty
+  // value creates it, and the state follows.
+  const bool creates = !before && settings_.signer.has_secret();
+  KeyValue write{.key = keys_.state,
+                 .value = creates ? std::string() : current_->state,
+                 .create_revision = before ? before->create_revision : 0,
+                 .version = before ? before->version + 1 : 1,
+                 .lease = state_lease_};
+  if (!creates) write.value = settings_.signer.sign(write);
   client_.transact(
-      save_transaction(keys_, term_, view_.state_revision(), current_->state, state_lease_),
-      time_left(), [this, term = term_, lease = state_lease_](const auto& outcome) {
+      save_transaction(keys_, term_, view_.state_revision(), write.value, state_lease_),
+      time_left(), [this, term = term_, write, creates](const auto& outcome) {
         if (!leading() || term != term_ || !current_) return;
         if (outcome.problem.code == Problem::kNotFound) state_lease_ = 0;
-        if (!outcome.problem && outcome.answer.succeeded)
-          view_.apply({.key = {.key = keys_.state,
-                               .value = current_->state,
-                               .mod_revision = outcome.answer.header.revision,
-                               .lease = lease}});
+        if (!outcome.problem && outcome.answer.succeeded) {
+          KeyValue written = write;
+          written.mod_revision = outcome.answer.header.revision;
+          if (written.version == 1) written.create_revision = written.mod_revision;
+          view_.apply({.key = std::move(written)});
+          if (creates) return retry_save();
+        }
         on_saved(outcome);
       });
 }
@@ -77,7 +89,7 @@ void Election::on_saved(const Client::Outcome<TransactionAnswer>& outcome) {
     if (!leading()) return;
     // An earlier copy of the request may have succeeded, or an earlier save that was considered
     // failed.
-    if (!view_.state() || view_.state()->value != current_->state) return retry_save();
+    if (accepted_state() != current_->state) return retry_save();
   }
   report();
   finish_save(true);
@@ -124,7 +136,7 @@ void Election::renew_state_lease() {
     if (!outcome.problem && outcome.answer.ttl == 0) {
       // It expired before we took over, or was revoked: save the state again.
       state_lease_ = 0;
-      if (view_.state() && !current_ && !next_) save(view_.state()->value, {});
+      if (auto state = accepted_state(); state && !current_ && !next_) save(std::move(*state), {});
       return;
     }
     const auto ttl = outcome.problem ? keep_state_ : std::chrono::seconds(outcome.answer.ttl);

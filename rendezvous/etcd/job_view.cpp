@@ -6,14 +6,18 @@
 
 namespace mgpu::rendezvous::etcd {
 
-JobKeys JobKeys::of(std::string_view job) {
-  std::string name;
-  for (const char c : job) {
+std::string key_part(std::string_view name) {
+  std::string part;
+  for (const char c : name) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        c == '.' || c == '_' || c == '-';
-    name += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    part += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
-  const auto folder = "/mgpu-run/" + name + "/";
+  return part;
+}
+
+JobKeys JobKeys::of(std::string_view prefix, std::string_view job) {
+  const auto folder = fmt::format("{}/{}/", prefix, key_part(job));
   return {.folder = folder, .leader = folder + "leader", .state = folder + "state"};
 }
 
@@ -50,11 +54,10 @@ void LeaseTimes::confirmed(BootClock::time_point sent, std::chrono::seconds ttl)
   renew_at_ = sent + length / 3;
 }
 
-Transaction leader_transaction(const JobKeys& keys, const std::string& address,
-                               std::int64_t lease) {
+Transaction leader_transaction(const JobKeys& keys, const std::string& value, std::int64_t lease) {
   using enum Operation::What;
   return {.if_all = {{.key = keys.leader, .what = Compare::What::create_revision, .is = 0}},
-          .then = {{.what = put, .key = keys.leader, .value = address, .lease = lease},
+          .then = {{.what = put, .key = keys.leader, .value = value, .lease = lease},
                    {.what = range, .key = keys.leader},
                    {.what = range, .key = keys.state}},
           .otherwise = {{.what = range, .key = keys.leader}, {.what = range, .key = keys.state}}};

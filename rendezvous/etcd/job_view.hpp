@@ -20,19 +20,24 @@ inline constexpr int kMaxJobKeys = 1000;
 
 // The keys of a job. Both have leases, so that nothing of a job stays in etcd forever.
 //
-//   /mgpu-run/<job>/leader   "host:port" of the leader, on the leader's lease
-//   /mgpu-run/<job>/state    the value that a leader must not lose, on a separate lease that the
-//                            leader keeps alive and that outlasts the leader for a while
+//   <prefix>/<job>/leader   "host:port" of the leader, on the leader's lease
+//   <prefix>/<job>/state    the value that a leader must not lose, on a separate lease that the
+//                           leader keeps alive and that outlasts the leader for a while
 //
-// <job> is the job's id, with every byte but letters, digits, '.', '_' and '-' written as %XX, so
-// that no job's folder is a prefix of another's.
+// <job> is the job's id as one part of a key. Both values are signed if the job has a secret (see
+// Signer).
 struct JobKeys {
   std::string folder;
   std::string leader;
   std::string state;
 
-  static JobKeys of(std::string_view job);
+  // `prefix` has no slash at its end: "/mgpu-run/alice".
+  static JobKeys of(std::string_view prefix, std::string_view job);
 };
+
+// A name as one part of a key: every byte but letters, digits, '.', '_' and '-' is written as %XX,
+// so that no name's folder is a prefix of another's.
+std::string key_part(std::string_view name);
 
 // The newest known values of a job's keys. Responses and events may arrive in any order: values
 // that are older than the known ones are ignored.
@@ -79,8 +84,8 @@ class LeaseTimes {
   std::chrono::seconds ttl_{0};
 };
 
-// Makes `address` the leader if there is none. Returns leader and state in either case.
-Transaction leader_transaction(const JobKeys& keys, const std::string& address, std::int64_t lease);
+// Writes the leader's key if there is none. Returns leader and state in either case.
+Transaction leader_transaction(const JobKeys& keys, const std::string& value, std::int64_t lease);
 
 // Saves the state if the leader's key still has the create revision `term` and the state still has
 // `state_revision`. A request of a former leader, or one that was delayed for long, thus has no

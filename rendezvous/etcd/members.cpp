@@ -5,7 +5,21 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/spelling.hpp"
+
 namespace mgpu::rendezvous::etcd {
+
+std::string plain_password_warning(const Access& access) {
+  if (access.user.empty()) return {};
+  std::string urls;
+  for (const auto& endpoint : access.endpoints)
+    if (!endpoint.tls) urls += (urls.empty() ? "" : ", ") + endpoint.url();
+  if (urls.empty()) return {};
+  return fmt::format(
+      "warning: the password of the etcd user {} is sent unencrypted to {}, so others on the "
+      "network can read it; use https:// endpoints",
+      shown(access.user), urls);
+}
 
 Members::Members(boost::asio::io_context& loop, Access access)
     : io(loop), resolver(loop), access_(std::move(access)) {

@@ -26,6 +26,9 @@ struct Access {
   std::chrono::milliseconds attempt_limit{2000};
 };
 
+// One line for the user if the password is sent to an endpoint without TLS; else empty.
+std::string plain_password_warning(const Access& access);
+
 // The longest pause before a call or watch that no member answered is tried again.
 inline constexpr std::chrono::milliseconds kLongestPause{1000};
 

@@ -14,6 +14,7 @@
 #include "rendezvous/etcd/base64.hpp"
 #include "rendezvous/etcd/http.hpp"
 #include "rendezvous/etcd/job_view.hpp"
+#include "rendezvous/etcd/signer.hpp"
 
 using namespace mgpu::rendezvous::etcd;
 
@@ -21,6 +22,27 @@ namespace {
 
 void require(bool what) {
   if (!what) std::abort();
+}
+
+// The corpus has values that are signed with this secret.
+const Signer kSigner("a secret of this test, 32 bytes or more", false);
+
+// Only the value that was signed is accepted, and only as the write that it was signed for.
+void check_value(const KeyValue& key) {
+  const auto checked = kSigner.check(key);
+  const bool accepted = checked.verdict == Signer::Verdict::accepted;
+  require(accepted || checked.value.empty());
+  require(accepted == rejection_text(key.key, checked.verdict).empty());
+  KeyValue write = key;
+  if (accepted) {
+    write.value = checked.value;
+    require(kSigner.sign(write) == key.value);
+  }
+  require(Signer().check(key).verdict != Signer::Verdict::accepted || !accepted);
+  write.value = kSigner.sign(write);
+  require(kSigner.check(write).verdict == Signer::Verdict::accepted);
+  ++write.version;
+  require(kSigner.check(write).verdict == Signer::Verdict::wrong_code);
 }
 
 void read_answers(int status, std::string_view body) {
@@ -37,10 +59,13 @@ void read_answers(int status, std::string_view body) {
   }
   if (const auto in = SignInAnswer::parse(body))
     require(in->token.find_first_of(" \r\n") == std::string::npos && !in->token.empty());
-  JobView view(JobKeys::of("j"));
+  JobView view(JobKeys::of("/mgpu-run", "j"));
   if (const auto range = RangeAnswer::parse(body)) {
     view.replace(range->keys, range->header.revision);
-    for (const auto& key : range->keys) require(from_base64(to_base64(key.value)) == key.value);
+    for (const auto& key : range->keys) {
+      require(from_base64(to_base64(key.value)) == key.value);
+      check_value(key);
+    }
   }
   if (const auto watch = WatchAnswer::parse(body))
     for (const auto& event : watch->events) view.apply(event);

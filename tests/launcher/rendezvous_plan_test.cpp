@@ -1,5 +1,9 @@
 #include "launcher/nodes/rendezvous_plan.hpp"
 
+#include <pwd.h>
+
+#include "launcher/nodes/credentials.hpp"
+#include "launcher/nodes/etcd_prefix.hpp"
 #include "tests/launcher/cli_support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -22,6 +26,12 @@ RendezvousPlan planned(std::vector<std::string> words) {
 }
 
 using Words = std::vector<std::string>;
+
+struct Munge : mgpu::rendezvous::Sealer {
+  void deliver_through(Post) override {}
+  void seal(std::string, Done) override {}
+  void unseal(std::string, Done) override {}
+};
 
 }  // namespace
 
@@ -103,6 +113,52 @@ TEST_CASE("with the etcd backend the leader is elected over etcd", "[team]") {
   CHECK(team.etcd->user == "u");
   CHECK(team.etcd->password == "p");
   CHECK(team.etcd->tls.ca == "/ca");
+  CHECK(team.etcd_prefix.empty());
+  CHECK_FALSE(team.accept_unsigned_state);
+}
+
+TEST_CASE("the prefix of the keys in etcd and unsigned values there can be chosen", "[team]") {
+  const auto of = [](const std::string& conf) {
+    return planned(
+        {"--nnodes=1:2", "--rdzv-backend=etcd", "--rdzv-endpoint=a", "--rdzv-conf", conf});
+  };
+  CHECK(of("prefix=/mgpu-run/alice").etcd_prefix == "/mgpu-run/alice");
+  CHECK(of("prefix=/mgpu-run/").etcd_prefix == "/mgpu-run");
+  CHECK(of("accept_unsigned_state=true").accept_unsigned_state);
+  CHECK_FALSE(of("accept_unsigned_state=false").accept_unsigned_state);
+  for (const std::string prefix : {"mgpu-run", "/", "/a b", "/\xc3\xa4"}) {
+    CAPTURE(prefix);
+    CHECK_THROWS_WITH(of("prefix=" + prefix), Contains("need a path of at most 512 characters"));
+  }
+  CHECK_THROWS_WITH(of("prefix=/" + std::string(512, 'x')), Contains("need a path of at most"));
+  CHECK_THROWS_WITH(of("accept_unsigned_state=perhaps"), Contains("need true or false"));
+}
+
+TEST_CASE("munge alone cannot sign what a job has in etcd", "[team]") {
+  const mgpu::rendezvous::Credentials munge{.secret = "of this node",
+                                            .sealer = std::make_shared<Munge>()};
+  const auto check = [&](const Words& words, const mgpu::rendezvous::Credentials& credentials) {
+    const auto options = parse(words);
+    check_signing(options, *plan_rendezvous(options), credentials);
+  };
+  Words etcd{"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=a", "x"};
+  CHECK_THROWS_AS(check(etcd, munge), UsageError);
+  CHECK_THROWS_WITH(check(etcd, munge), Contains("--rdzv-backend etcd: with munge alone") &&
+                                            Contains("--rdzv-token-file FILE") &&
+                                            Contains("accept_unsigned_state=true"));
+  CHECK_NOTHROW(check(etcd, {.secret = "a secret of all nodes"}));
+  CHECK_NOTHROW(check({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a", "x"}, munge));
+  etcd.insert(etcd.begin(), "--rdzv-conf=accept_unsigned_state=true");
+  CHECK_NOTHROW(check(etcd, munge));
+}
+
+TEST_CASE("users have different prefixes in etcd", "[team]") {
+  CHECK(default_etcd_prefix(0) == "/mgpu-run/root");
+  const passwd* daemon = ::getpwnam("daemon");
+  if (daemon) CHECK(default_etcd_prefix(daemon->pw_uid) == "/mgpu-run/daemon");
+  CHECK_THROWS_AS(default_etcd_prefix(3'999'999'999), UsageError);
+  CHECK_THROWS_WITH(default_etcd_prefix(3'999'999'999),
+                    Contains("uid 3999999999") && Contains("--rdzv-conf prefix=/mgpu-run/NAME"));
 }
 
 TEST_CASE("contradicting options are one-line errors", "[team]") {

@@ -77,7 +77,8 @@ TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch
 TEST_CASE("a given master address or rendezvous endpoint is kept", "[ssh_launch]") {
   CHECK_THAT(agents_for({"--master-addr", "10.0.0.1", "x"})[1].arguments,
              Catch::Matchers::VectorContains(std::string("--master-addr=10.0.0.1")));
-  const auto etcd = agents_for({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"});
+  const auto etcd = agents_for({"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379", "x"},
+                               {{"", "a", 4, 1}, {"me", "b", std::nullopt, 2}, {"", "c", 2, 3}});
   CHECK(etcd[0].arguments == Words{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379",
                                    "--nnodes=3", "--node-rank=0", "--nproc=4", "--rdzv-token-stdin",
                                    "--", "x"});
@@ -85,6 +86,17 @@ TEST_CASE("a given master address or rendezvous endpoint is kept", "[ssh_launch]
   const auto report = agents_for({"--report", "r.json", "x"});
   CHECK_THAT(report[0].arguments, Catch::Matchers::VectorContains(std::string("--report=r.json")));
   for (const auto& word : report[1].arguments) CHECK_FALSE(word.starts_with("--report"));
+}
+
+TEST_CASE("hosts with different users would have different keys in etcd", "[ssh_launch]") {
+  const Words etcd{"--rdzv-backend=etcd", "--rdzv-endpoint=http://e:2379"};
+  auto line = etcd;
+  line.emplace_back("x");
+  CHECK_THROWS_WITH(agents_for(line), Contains("a and you@b have different users") &&
+                                          Contains("--rdzv-conf prefix=/mgpu-run/NAME"));
+  line = etcd;
+  line.insert(line.end(), {"--rdzv-conf=prefix=/mgpu-run/team", "x"});
+  CHECK(agents_for(line).size() == 3);
 }
 
 TEST_CASE("a host that is this machine needs no ssh", "[ssh_launch]") {

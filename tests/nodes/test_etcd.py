@@ -237,6 +237,158 @@ class OneMember(EtcdTest):
         self.assertIsNone(a.process.poll())
 
 
+SECRET = "a secret of this test, 32 bytes or more"
+
+
+class Signed(EtcdTest):
+    """Jobs with a secret, in an etcd where other clients write to their keys."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = Cluster().wait()
+        cls.endpoints = cls.shared.endpoints
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.close()
+
+    def begin(self, job, state="one"):
+        """A leader that has saved a state, and an observer that has seen it."""
+        a = self.candidate(self.endpoints, "a:1", job=job, lease=60, secret=SECRET)
+        a.change(us=True)
+        self.assertTrue(a.ask("save", state, what="saved")["good"])
+        return a, self.observer(job, state=state)
+
+    def observer(self, job, secret=SECRET, accept_unsigned=False, **fields):
+        b = self.client(self.endpoints, job=job, lease=60, secret=secret,
+                        accept_unsigned=str(accept_unsigned).lower())
+        b.say("observe")
+        b.change(**fields)
+        return b
+
+    def raw(self, job, name):
+        return self.shared.ctl("get", "--print-value-only",
+                               f"/mgpu-run/{job}/{name}").stdout.rstrip("\n")
+
+    def put(self, job, name, value):
+        self.shared.ctl("put", f"/mgpu-run/{job}/{name}", value)
+
+    @staticmethod
+    def rejected(job, name, why):
+        """Whether a line names that key and that reason."""
+        return lambda text: f"etcd key /mgpu-run/{job}/{name} is ignored" in text and why in text
+
+    def test_all_that_have_the_secret_accept_what_the_leader_writes(self):
+        a, b = self.begin("signed")
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        b.change(leader="a:1", state="two")
+        self.assertRegex(self.raw("signed", "leader"), "^a:1 hmac-sha256:[0-9a-f]{64}$")
+        self.assertRegex(self.raw("signed", "state"), "^two hmac-sha256:[0-9a-f]{64}$")
+        b.say("campaign", "b:2")
+        a.ask("resign", what="resigned")
+        self.assertEqual(b.change(us=True)["state"], "two")
+        self.assertTrue(b.ask("save", "three", what="saved")["good"])
+        b.sees(state="three")
+        for client in (a, b):
+            lines = [line for line in client.lines if line["what"] == "change"]
+            self.assertFalse([line for line in lines
+                              if line["leader_rejected"] or line["state_rejected"]])
+
+    def test_a_signed_state_whose_lease_is_gone_is_saved_again(self):
+        a, b = self.begin("signed_lease")
+        got = a.ask("get", "/mgpu-run/signed_lease/state", what="got")
+        self.shared.ctl("lease", "revoke", f"{got['lease']:x}")
+        b.change(state=None)
+        a.sees(state=None)
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        self.assertEqual(b.change(state="two")["state_rejected"], "")
+
+    def test_a_state_ended_with_0_that_another_client_wrote_is_not_accepted(self):
+        a, b = self.begin("ended_by_another")
+        self.put("ended_by_another", "state", "ended with 0")
+        no_code = self.rejected("ended_by_another", "state", "it has no authentication code")
+        b.change(state=None, state_rejected=no_code)
+        a.change(state=None, state_rejected=no_code)
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        b.change(state="two", state_rejected="")
+
+    def test_a_stranger_s_leader_address_is_not_accepted(self):
+        a, b = self.begin("strange_leader")
+        self.put("strange_leader", "leader", "evil:666")
+        no_code = self.rejected("strange_leader", "leader", "it has no authentication code")
+        b.change(leader="", leader_rejected=no_code)
+        a.change(leader="a:1", us=True, leader_rejected=no_code)
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        b.change(state="two")
+
+    def test_a_candidate_waits_until_a_stranger_s_leader_key_is_deleted(self):
+        self.put("blocked", "leader", "evil:666")
+        a = self.candidate(self.endpoints, "a:1", job="blocked", secret=SECRET)
+        a.change(us=False, leader="", leader_rejected=lambda text: "etcdctl del" in text)
+        self.shared.ctl("del", "/mgpu-run/blocked/leader")
+        a.change(us=True, leader_rejected="")
+
+    def test_a_replayed_old_state_is_not_accepted(self):
+        a, b = self.begin("replayed")
+        old = self.raw("replayed", "state")
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        b.change(state="two")
+        wrong = self.rejected("replayed", "state", "its authentication code is wrong")
+        self.put("replayed", "state", old)
+        b.change(state=None, state_rejected=wrong)
+        self.shared.ctl("del", "/mgpu-run/replayed/state")
+        b.change(state=None, state_rejected="")
+        self.put("replayed", "state", old)
+        b.change(state=None, state_rejected=wrong)
+        self.put("replayed", "state", old)  # now it has the version that it was signed for
+        self.observer("replayed", leader="a:1", state=None, state_rejected=wrong)
+
+    def test_a_replayed_leader_address_is_not_accepted_over_another(self):
+        a, b = self.begin("replayed_leader")
+        old = self.raw("replayed_leader", "leader")
+        a.ask("resign", what="resigned")
+        b.change(leader="")
+        c = self.candidate(self.endpoints, "c:3", job="replayed_leader", lease=60, secret=SECRET)
+        c.change(us=True)
+        b.change(leader="c:3")
+        self.put("replayed_leader", "leader", old)
+        b.change(leader="", leader_rejected=self.rejected("replayed_leader", "leader", "is wrong"))
+
+    def test_the_state_of_another_job_with_the_same_secret_is_not_accepted(self):
+        self.begin("first_job")
+        _, b = self.begin("second_job", "two")
+        self.put("second_job", "state", self.raw("first_job", "state"))
+        b.change(state=None, state_rejected=self.rejected("second_job", "state", "is wrong"))
+
+    def test_a_state_whose_code_was_stripped_is_not_accepted(self):
+        _, b = self.begin("stripped")
+        self.put("stripped", "state", "one")
+        b.change(state=None, state_rejected=self.rejected(
+            "stripped", "state", "accept_unsigned_state=true"))
+        self.observer("stripped", accept_unsigned=True, state="one", state_rejected="")
+
+    def test_values_of_another_secret_are_not_accepted(self):
+        self.begin("two_secrets")
+        self.observer("two_secrets", secret="another secret of this test", leader="", state=None,
+                      leader_rejected=self.rejected("two_secrets", "leader", "is wrong"),
+                      state_rejected=self.rejected("two_secrets", "state", "is wrong"))
+
+    def test_signed_values_are_not_accepted_without_a_secret(self):
+        self.begin("no_secret")
+        self.observer("no_secret", secret="", leader="", state=None,
+                      leader_rejected=self.rejected("no_secret", "leader", "has no secret"),
+                      state_rejected=self.rejected("no_secret", "state", "has no secret"))
+
+    def test_a_leader_continues_from_an_unsigned_state_on_request_and_signs_it(self):
+        self.put("old_version", "state", "one")
+        a = self.candidate(self.endpoints, "a:1", job="old_version", secret=SECRET,
+                           accept_unsigned="true")
+        self.assertEqual(a.change(us=True)["state"], "one")
+        self.assertTrue(a.ask("save", "two", what="saved")["good"])
+        self.assertRegex(self.raw("old_version", "state"), "^two hmac-sha256:[0-9a-f]{64}$")
+        self.observer("old_version", state="two", state_rejected="")
+
+
 class ThreeMembers(EtcdTest):
     """One of three members is lost, always the one that our client is connected to."""
 

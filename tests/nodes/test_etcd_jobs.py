@@ -2,18 +2,27 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
 import sys
 import time
 import unittest
+import urllib.parse
 
 from etcd_cluster import Cluster, reason_for_no_etcd
 from nodes_job import (COULD_NOT_JOIN, USAGE_ERROR, NodesTest, alive, lines_with, send, slowly,
                        until)
 
 SLACK = 6  # seconds that a busy machine may add
+CODE = " hmac-sha256:"  # between a value and its authentication code
+
+
+def user_prefix():
+    """Where the jobs of this user have their keys."""
+    name = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "root"
+    return "/mgpu-run/" + urllib.parse.quote(name, safe="")
 
 
 @unittest.skipIf(reason_for_no_etcd(), reason_for_no_etcd())
@@ -22,6 +31,7 @@ class OverEtcd(NodesTest):
 
     def setUp(self):
         super().setUp()
+        self.prefix = user_prefix()
         self.etcd = self.start_etcd()
 
     def start_etcd(self, **options):
@@ -40,8 +50,23 @@ class OverEtcd(NodesTest):
     def lease(self):
         return max(self.keep_alive, 2)  # the shortest that etcd grants
 
+    def path(self, name):
+        return f"{self.prefix}/job/{name}"
+
+    def signed(self, name):
+        """The value of a key, with its authentication code."""
+        return self.etcd.ctl("get", "--print-value-only", self.path(name)).stdout.strip()
+
     def key(self, name):
-        return self.etcd.ctl("get", "--print-value-only", f"/mgpu-run/job/{name}").stdout.strip()
+        return self.signed(name).partition(CODE)[0]
+
+    def saved(self, **fields):
+        """The saved state, once it has these fields."""
+        def found():
+            text = self.key("state")
+            state = json.loads(text) if text else {}
+            return state if state and fields.items() <= state.items() else None
+        return until(slowly(found), 20, f"a saved state with {fields}")
 
     def leader(self, but=None):
         """The index of the leader's host, once it is not the host `but`."""
@@ -75,14 +100,23 @@ class OverEtcd(NodesTest):
 
 
 class OldState(OverEtcd):
-    """What commit 263596c left in etcd: the format does not change."""
+    """What commit 263596c left in etcd: without a code, and under one prefix for all users."""
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = "/mgpu-run"
+
+    def rdzv(self, endpoint=None, backend="etcd", **conf):
+        conf = {"prefix": self.prefix, "accept_unsigned_state": "true", **conf}
+        return super().rdzv(endpoint, backend, **conf)
 
     STATE = '{"job":7,"left":0,"nodes":3,"oom_count":0,"restarts":1,"rounds":4}'
 
     def test_a_job_continues_from_the_state_that_an_agent_of_263596c_left(self):
         self.etcd.ctl("put", "/mgpu-run/job/state", self.STATE)
         self.job()
-        saved = json.loads(self.key("state"))
+        saved = self.saved(rounds=5)
+        self.assertIn(CODE, self.signed("state"))
         self.assertEqual((saved["job"], saved["rounds"]), (7, 5))
         # Agents that have not seen the job before count restarts anew.
         self.assertEqual(saved, {"job": 7, "left": 0, "nodes": 3, "oom_count": 0, "restarts": 0,
@@ -93,7 +127,17 @@ class OldState(OverEtcd):
         self.etcd.ctl("put", "/mgpu-run/job/state", self.STATE.replace("}", ',"ended":3}'))
         world = self.job()
         self.assertEqual(world.restarts, 0)
-        self.assertNotEqual(json.loads(self.key("state"))["job"], 7)
+        self.assertNotEqual(self.saved()["job"], 7)
+        self.end_all()
+
+    def test_without_the_option_the_old_state_is_ignored_and_a_line_names_the_option(self):
+        self.etcd.ctl("put", "/mgpu-run/job/state", self.STATE)
+        self.job(rdzv=self.rdzv(accept_unsigned_state="false"))
+        saved = self.saved(rounds=1)
+        self.assertNotEqual(saved["job"], 7)
+        for agent in self.agents:
+            (line,) = lines_with(agent.err, "/mgpu-run/job/state")
+            self.assertIn("accept_unsigned_state=true", line)
         self.end_all()
 
 
@@ -102,6 +146,9 @@ class Formation(OverEtcd):
         world = self.job(nnodes=3, workers=2)
         self.assertEqual(sorted(world.hosts), ["host0"] * 2 + ["host1"] * 2 + ["host2"] * 2)
         self.assertEqual({life.env["torchelastic_run_id"] for life in world.lives}, {"job"})
+        names = self.etcd.ctl("get", "--prefix", "--keys-only", "/").stdout.split()
+        self.assertEqual([name for name in names if not name.startswith(user_prefix() + "/job/")],
+                         [])
         self.end_all()
         self.assertEqual(len(self.worlds()), 1)
 
@@ -387,13 +434,27 @@ class Users(OverEtcd):
         for words in (["user", "add", "root:rootpw"], ["user", "grant-role", "root", "root"],
                       ["user", "add", "job:secret"], ["role", "add", "jobs"],
                       ["role", "grant-permission", "jobs", "--prefix=true", "readwrite",
-                       "/mgpu-run/"],
+                       user_prefix() + "/"],
                       ["user", "grant-role", "job", "jobs"], ["auth", "enable"]):
             self.etcd.ctl(*words)
 
     def test_a_user_with_a_password_is_accepted(self):
         self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
         self.end_all()
+
+    def test_a_password_that_is_sent_over_http_is_reported_once(self):
+        self.job(nnodes=2, rdzv=self.rdzv(user="job", password="secret"))
+        self.wait_for_steps()
+        for agent in self.agents:
+            (line,) = lines_with(agent.err, "unencrypted")
+            self.assertIn("password of the etcd user job", line)
+            self.assertIn(self.etcd.members[0].url, line)
+            self.assertIn("use https://", line)
+        self.end_all()
+
+    def test_the_role_of_a_user_does_not_include_the_keys_of_others(self):
+        self.check_refused("permission denied", user="job", password="secret",
+                           prefix="/mgpu-run/somebody-else")
 
     def check_refused(self, *words, **conf):
         started = time.monotonic()

@@ -19,9 +19,12 @@ TEST_CASE("a range response of etcd 3.4 is parsed", "[etcd]") {
   CHECK(answer->header.cluster == 14841639068965178418u);
   CHECK(answer->header.revision == 7);
   CHECK(answer->more);
-  CHECK(answer->keys ==
-        std::vector<KeyValue>{
-            {.key = "a", .value = "b", .create_revision = 2, .mod_revision = 7, .lease = 77}});
+  CHECK(answer->keys == std::vector<KeyValue>{{.key = "a",
+                                               .value = "b",
+                                               .create_revision = 2,
+                                               .mod_revision = 7,
+                                               .version = 1,
+                                               .lease = 77}});
 }
 
 TEST_CASE("a range response without keys and with plain numbers is parsed", "[etcd]") {
@@ -78,14 +81,27 @@ TEST_CASE("a line of a watch is parsed", "[etcd]") {
 }
 
 TEST_CASE("a malformed response is rejected", "[etcd]") {
-  for (const std::string_view body :
-       {"", "{", "[]", "null", "7", "\"header\"", "{}", R"({"header":7})",
-        R"({"header":{},"kvs":7})", R"({"header":{},"kvs":[7]})",
-        R"({"header":{},"kvs":[{"key":"%"}]})", R"({"header":{},"kvs":[{"key":7}]})",
-        R"({"header":{"revision":"x"}})", R"({"header":{"revision":""}})",
-        R"({"header":{"revision":"9223372036854775808"}})", R"({"header":{"revision":1.5}})",
-        R"({"header":{"revision":18446744073709551615}})", R"({"header":{"cluster_id":-1}})",
-        R"({"header":{},"more":"yes"})"}) {
+  for (const std::string_view body : {"",
+                                      "{",
+                                      "[]",
+                                      "null",
+                                      "7",
+                                      "\"header\"",
+                                      "{}",
+                                      R"({"header":7})",
+                                      R"({"header":{},"kvs":7})",
+                                      R"({"header":{},"kvs":[7]})",
+                                      R"({"header":{},"kvs":[{"version":"-1"}]})",
+                                      R"({"header":{},"kvs":[{"version":"9223372036854775807"}]})",
+                                      R"({"header":{},"kvs":[{"key":"%"}]})",
+                                      R"({"header":{},"kvs":[{"key":7}]})",
+                                      R"({"header":{"revision":"x"}})",
+                                      R"({"header":{"revision":""}})",
+                                      R"({"header":{"revision":"9223372036854775808"}})",
+                                      R"({"header":{"revision":1.5}})",
+                                      R"({"header":{"revision":18446744073709551615}})",
+                                      R"({"header":{"cluster_id":-1}})",
+                                      R"({"header":{},"more":"yes"})"}) {
     CAPTURE(body);
     CHECK_FALSE(RangeAnswer::parse(body));
     CHECK_FALSE(WatchAnswer::parse(body));

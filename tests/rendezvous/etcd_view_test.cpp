@@ -8,7 +8,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const JobKeys kKeys = JobKeys::of("j");
+const JobKeys kKeys = JobKeys::of("/mgpu-run", "j");
 
 KeyValue leader(const char* address, std::int64_t revision) {
   return {.key = "/mgpu-run/j/leader",
@@ -21,10 +21,11 @@ KeyValue leader(const char* address, std::int64_t revision) {
 }  // namespace
 
 TEST_CASE("no job's folder is a prefix of another's", "[etcd]") {
-  CHECK(JobKeys::of("a-b_c.9").leader == "/mgpu-run/a-b_c.9/leader");
-  CHECK(JobKeys::of("a/b").folder == "/mgpu-run/a%2Fb/");
-  CHECK(JobKeys::of("a%2Fb").folder == "/mgpu-run/a%252Fb/");
-  CHECK(JobKeys::of("\xc3\xa4").folder == "/mgpu-run/%C3%A4/");
+  const auto folder = [](const char* job) { return JobKeys::of("/mgpu-run/alice", job).folder; };
+  CHECK(JobKeys::of("/mgpu-run", "a-b_c.9").leader == "/mgpu-run/a-b_c.9/leader");
+  CHECK(folder("a/b") == "/mgpu-run/alice/a%2Fb/");
+  CHECK(folder("a%2Fb") == "/mgpu-run/alice/a%252Fb/");
+  CHECK(folder("\xc3\xa4") == "/mgpu-run/alice/%C3%A4/");
 }
 
 TEST_CASE("values older than the known ones are ignored", "[etcd]") {

@@ -45,7 +45,9 @@ etcd::Election::Settings settings_of(Options options) {
                  .tls = {.ca = options["ca"],
                          .certificate = options["cert"],
                          .key = options["key"]}},
-      .job = options["job"]};
+      .prefix = options.contains("prefix") ? options["prefix"] : "/mgpu-run",
+      .job = options["job"],
+      .signer = etcd::Signer(options["secret"], options["accept_unsigned"] == "true")};
   if (options.contains("lease")) settings.lease = std::chrono::seconds(std::stoi(options["lease"]));
   if (options.contains("keep"))
     settings.keep_state = std::chrono::seconds(std::stoi(options["keep"]));
@@ -66,6 +68,8 @@ class Program {
            {"leader", status.leader},
            {"term", status.term},
            {"state", status.state ? json(*status.state) : json()},
+           {"leader_rejected", status.leader_rejected},
+           {"state_rejected", status.state_rejected},
            {"problem", status.problem},
            {"lasting", status.permanent},
            {"good_until", seconds(status.answered_at)}});
