@@ -15,7 +15,7 @@ constexpr std::size_t kHandshakeFrameLimit = 16 << 10;  // a sealed secret is ab
 constexpr std::size_t kOpenFrameLimit = 4 << 20;
 constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kShownReason = 400;  // of a refusal without proof
-constexpr char kHeartbeatMark = 'B';  // a message is JSON and starts with '{'
+constexpr char kHeartbeatMark = 'B';       // a message is JSON and starts with '{'
 constexpr char kStoreMark = 'S';
 
 auth::Digest code_of(std::string_view key, std::uint64_t number, std::string_view body) {

@@ -103,8 +103,8 @@ struct Connections::Peer {
   LeaderChannel channel;
   bool authenticated = false;
   bool for_store = false;  // carries store clients' bytes, but no heartbeats
-  bool closing = false;   // no more messages are sent to it
-  bool all_sent = false;  // the output is written; we only wait for the peer to read it
+  bool closing = false;    // no more messages are sent to it
+  bool all_sent = false;   // the output is written; we only wait for the peer to read it
   bool dead = false;
   bool watches_writable = false;
   RateLimit messages, bytes;
@@ -197,7 +197,7 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
   if (peer.channel.is_open() && !peer.authenticated) accept_agent(peer);
   const bool limited = !peer.for_store;
   if (limited && (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
-      !peer.messages.take(static_cast<double>(received.size()), now))) {
+                  !peer.messages.take(static_cast<double>(received.size()), now))) {
     const auto why =
         fmt::format("more than {} messages or {} MiB per second", settings_.messages.per_second(),
                     settings_.bytes.per_second() / (1 << 20));
@@ -284,7 +284,8 @@ void Connections::flush(Peer& peer) {
     peer.since = steady_now();
     ::shutdown(peer.socket.get(), SHUT_WR);
   }
-  if (unsent.size() > settings_.max_unsent && !peer.for_store) return drop(peer, CloseReason::broken);
+  if (unsent.size() > settings_.max_unsent && !peer.for_store)
+    return drop(peer, CloseReason::broken);
   if (unsent.empty()) unsent.shrink_to_fit();
   if (unsent.empty() == !peer.watches_writable) return;
   peer.watches_writable = !unsent.empty();

@@ -34,9 +34,9 @@ class Connections {
     std::size_t max_pending = 1024;  // connections that are not authenticated yet
     Nanoseconds handshake_timeout = std::chrono::seconds(10);  // per connection
     std::size_t max_unsent = 16 << 20;                         // bytes that a peer has not read yet
-    // Limits per peer and second, except for store clients' bytes, which have a window per client. An
-    // agent sends a few messages per round; heartbeats over the
-    // stream are the most frequent, 16 a second at the shortest keep-alive.
+    // Limits per peer and second, except for store clients' bytes, which have a window per client.
+    // An agent sends a few messages per round; heartbeats over the stream are the most frequent, 16
+    // a second at the shortest keep-alive.
     RateLimit messages{100, 2000}, bytes{4 << 20, 32 << 20};
   };
 

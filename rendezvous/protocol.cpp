@@ -92,9 +92,8 @@ void fields(RelayStore& m, Visit&& field) {
 
 // In the order of the variant's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",   "stop",
-    "end",   "answer",    "join",  "failing", "ended",   "leave",  "question",
-    "store"};
+    "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",    "stop",
+    "end",   "answer",    "join",  "failing", "ended",   "leave",  "question", "store"};
 
 template <class Value>
 void read(const json& object, const char* name, Value& value) {

@@ -68,8 +68,8 @@ struct Begin {
   int nodes = 1;
   int base_rank = 0;
   int world_size = 1;
-  std::string master_addr;  // empty: the address at which the node reached the leader
-  int master_port = 0;      // 0: the port at which the node reached the leader
+  std::string master_addr;    // empty: the address at which the node reached the leader
+  int master_port = 0;        // 0: the port at which the node reached the leader
   bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
 };
 struct Stop {
@@ -131,9 +131,9 @@ struct RelayStore {
   int round = 0;
 };
 
-using Message = std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End,
-                             StatusReply, Join, Failing, NodeEnded, Leave, StatusRequest,
-                             RelayStore>;
+using Message =
+    std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End, StatusReply,
+                 Join, Failing, NodeEnded, Leave, StatusRequest, RelayStore>;
 
 // Returns the message as one JSON object.
 std::string encode(const Message& message);

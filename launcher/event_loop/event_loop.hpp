@@ -115,7 +115,7 @@ class EventLoop {
   std::vector<std::uint64_t> peaks_;
   int oom_count_ = 0;
   int restarts_ = 0;
-  std::string round_address_;  // master address of the current round
+  std::string round_address_;   // master address of the current round
   std::string leader_address_;  // of the same round, for ranks of all nodes
   int round_port_ = 0;
   bool cut_off_ = false;

@@ -113,8 +113,8 @@ class ClusterMember {
   Callbacks callbacks_;
   std::unique_ptr<Leader> leader_;
   LeaderConnection leader_connection_;
-  // Carries the bytes of this node's store clients, while its ranks run and the leader is on another
-  // node.
+  // Carries the bytes of this node's store clients, while its ranks run and the leader is on
+  // another node.
   std::unique_ptr<StoreRelay> relay_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> relay_watch_;
   boost::asio::steady_timer relay_note_;

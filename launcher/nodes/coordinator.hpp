@@ -72,8 +72,8 @@ class Coordinator {
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
     bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
-    int nodes_before = 0;  // in the last round of a lost leader that this one replaces
-    int left_before = 0;   // of these, nodes that left with none of their ranks running
+    int nodes_before = 0;       // in the last round of a lost leader that this one replaces
+    int left_before = 0;        // of these, nodes that left with none of their ranks running
     // By etcd: the previous leader may have been on another node, and another can follow.
     bool elected = false;
   };

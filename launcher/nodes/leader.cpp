@@ -68,10 +68,8 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
            .message = [this](
                           Connections::PeerId peer,
                           rendezvous::Message&& message) { on_message(peer, std::move(message)); },
-           .store_records =
-               [this](Connections::PeerId peer, std::string_view records) {
-                 on_store_records(peer, records);
-               },
+           .store_records = [this](Connections::PeerId peer,
+                                   std::string_view records) { on_store_records(peer, records); },
            .gone = [this](Connections::PeerId peer,
                           Connections::CloseReason how) { on_gone(peer, how); },
            .rejected = [this](const std::string& line) { on_rejected(line); }}),

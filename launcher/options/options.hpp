@@ -95,7 +95,7 @@ struct Options {
   std::optional<int> master_port;
   std::string local_addr;
   bool rank0_store = false;
-  bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
+  bool direct_store = false;       // ranks of other nodes connect to the leader's store themselves
   Milliseconds keep_alive{5'000};  // a node that is silent this long is lost
   std::string rdzv_token_file;     // holds the secret that agents prove to each other
   // The secret is the first line of stdin; mgpu-run stops when stdin ends.

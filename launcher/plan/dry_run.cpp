@@ -131,8 +131,7 @@ Attempt planned_attempt(const Options& options) {
   Attempt attempt{
       .master_addr = master.host, .master_port = master.port, .leader_addr = master.host};
   // Which node leads, and the port of the others' relays, are known at the start.
-  if (options.max_nodes > 1 && !options.standalone && !options.direct_store &&
-      !options.rank0_store)
+  if (options.max_nodes > 1 && !options.standalone && !options.direct_store && !options.rank0_store)
     attempt.master_addr = "127.0.0.1", attempt.master_port = 0;
   if (options.log_dir == "/dev/null") return attempt;
   std::error_code failed;

@@ -115,8 +115,8 @@ class Memory {
   ByKey<std::vector<ClientId>> at_barrier_;  // likewise
   std::unordered_map<ClientId, Wait> waits_;
   std::size_t bytes_ = 0;
-  std::size_t queued_ = 0;      // values in queues
-  std::size_t wait_keys_ = 0;   // of all waits, with the bytes below
+  std::size_t queued_ = 0;     // values in queues
+  std::size_t wait_keys_ = 0;  // of all waits, with the bytes below
   std::size_t wait_bytes_ = 0;
   std::size_t limit_ = static_cast<std::size_t>(-1);
 };

@@ -56,8 +56,8 @@ void RelayLink::consumed(ClientId client, std::size_t bytes) {
   waiting += bytes;
   if (waiting < kRelayCreditStep) return;
   put({.client = number,
-                       .kind = Kind::credit,
-                       .number = static_cast<std::uint32_t>(std::exchange(waiting, 0))});
+       .kind = Kind::credit,
+       .number = static_cast<std::uint32_t>(std::exchange(waiting, 0))});
 }
 
 void RelayLink::closed(ClientId client) {

@@ -68,17 +68,17 @@ struct StoreServer::Connection {
       : id(number), relay(&output), identified(true), session(id, &policy) {}
 
   ClientId id;
-  UniqueFd socket;                   // none: a client on another node
-  RelayOutput* relay = nullptr;      // of such a client
+  UniqueFd socket;                     // none: a client on another node
+  RelayOutput* relay = nullptr;        // of such a client
   std::size_t allowed = kRelayWindow;  // bytes of replies that it takes now
-  std::string held;                  // bytes from it that have to wait
+  std::string held;                    // bytes from it that have to wait
   std::uint32_t watched = EPOLLIN;
   bool closing = false;
   bool identified = false;  // its first byte has been checked
   Session session;
-  std::string unsent;       // replies that are not written yet; meanwhile nothing is read
-  std::size_t written = 0;  // bytes at the start of `unsent` that are written
-  std::size_t counted = 0;  // bytes in `buffered_`
+  std::string unsent;               // replies that are not written yet; meanwhile nothing is read
+  std::size_t written = 0;          // bytes at the start of `unsent` that are written
+  std::size_t counted = 0;          // bytes in `buffered_`
   steady_clock::time_point served;  // the last time
   std::list<Unvalidated>::iterator unvalidated;
 };

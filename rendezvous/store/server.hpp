@@ -107,8 +107,8 @@ class StoreServer {
     std::size_t rejected = 0;     // violated the protocol, were too slow, too many or not admitted
     std::size_t keys = 0;
     std::size_t relayed = 0;  // of the connections, those of clients on other nodes
-    std::size_t bytes = 0;   // of keys and values
-    std::size_t unsent = 0;  // bytes of replies that clients have not read
+    std::size_t bytes = 0;    // of keys and values
+    std::size_t unsent = 0;   // bytes of replies that clients have not read
   };
   Statistics statistics() const;
 
@@ -156,13 +156,13 @@ class StoreServer {
   Memory memory_;
   SessionOutput output_;
   std::vector<char> buffer_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // by descriptor
+  std::vector<std::unique_ptr<Connection>> connections_;               // by descriptor
   std::unordered_map<ClientId, std::unique_ptr<Connection>> relayed_;  // their numbers are negative
   ClientId next_relayed_ = -2;
   std::vector<ClientId> closing_;
   std::list<Unvalidated> unvalidated_;  // the oldest first
   std::size_t open_ = 0;
-  std::size_t buffered_ = 0;  // bytes of unfinished requests and unsent replies
+  std::size_t buffered_ = 0;                   // bytes of unfinished requests and unsent replies
   std::chrono::steady_clock::time_point now_;  // when the current work began
   std::chrono::steady_clock::time_point next_idle_{};  // no connection is idle before
   std::size_t rejected_ = 0;

@@ -8,8 +8,9 @@
 // join: N connections send VALIDATE, PING and ADD, at most 512 of them at the same time; then
 //   all wait at one BARRIER. For our server only.
 //
-// --at measures the store at that address instead: "get" and, for one client, the time of a request.
-// Ours runs in a child process, so both servers are driven across processes. Prints medians.
+// --at measures the store at that address instead: "get" and, for one client, the time of a
+// request. Ours runs in a child process, so both servers are driven across processes. Prints
+// medians.
 
 #include <arpa/inet.h>
 #include <fcntl.h>

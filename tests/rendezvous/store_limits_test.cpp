@@ -84,9 +84,11 @@ TEST_CASE("two hundred MiB cannot be parked in the store", "[store][limits]") {
   }
   SECTION("as queues and appended parts") {
     const auto pusher = clients.open(), appender = clients.open();
-    for (int i = 0; i < 5; ++i) clients.say(pusher, request::of_pair(Opcode::queue_push, "/q", value));
+    for (int i = 0; i < 5; ++i)
+      clients.say(pusher, request::of_pair(Opcode::queue_push, "/q", value));
     CHECK(clients.is_open(pusher));
-    for (int i = 0; i < 5; ++i) clients.say(appender, request::of_pair(Opcode::append, "/a", value));
+    for (int i = 0; i < 5; ++i)
+      clients.say(appender, request::of_pair(Opcode::append, "/a", value));
     CHECK(clients.is_closed(appender));
   }
   SECTION("as requests that never end") {
