@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 TOP_FOLDERS = ["launcher", "runtime", "rendezvous", "tests", "docs", "scripts"]
-TOP_FILES = ["README.md", "CONTRIBUTING.md", "LICENSE", "CMakeLists.txt", "CMakePresets.json"]
+TOP_FILES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "CMakeLists.txt", "CMakePresets.json"]
 # Dotfiles and folders whose names begin with a dot are also allowed.
 
 LONGEST_FILE = 600
