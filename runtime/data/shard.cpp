@@ -183,7 +183,7 @@ std::uint32_t Shard::label_count(std::size_t i, std::size_t length) const {
 std::vector<ShardNote> Shard::notes() const {
   std::vector<ShardNote> out;
   std::string_view rest = notes_;
-  while (!rest.empty()) {
+  while (!rest.empty() && out.size() < 2 * kMaxNotes) {  // of either kind
     const std::string_view line = take_line(rest);
     const std::size_t number = line.find(' ') + 1;
     const std::size_t text = line.find(' ', number) + 1;

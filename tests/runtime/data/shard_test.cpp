@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -62,6 +63,20 @@ TEST_CASE("a shard returns the examples that were written", "[shard]") {
   CHECK(shard.notes()[0].line == 81);
   CHECK(shard.notes()[0].text == "no \\x0a good");
   CHECK(std::filesystem::file_size(dir.path("s")) == written(examples).size());
+}
+
+TEST_CASE("a shard cannot have more notes than are ever written", "[shard]") {
+  const TempDir dir(TempDir::in_memory());
+  ShardWriter writer;
+  writer.add({.ids = {1, 2}, .labels = {1, 2}}, 0);
+  writer.add_bad(1, std::string(400, 'x'));
+  std::string bytes = writer.finish(kKey, 3);
+  // As another user of a shared cache folder could: one byte for each line.
+  std::fill(bytes.end() - 400, bytes.end(), '\n');
+  const std::uint64_t sum = checksum(std::string_view(bytes).substr(16));
+  std::memcpy(bytes.data() + 8, &sum, sizeof sum);
+  write_atomically(dir.path("s"), bytes);
+  CHECK(Shard(dir.path("s"), kKey, 3).notes().size() == 16);
 }
 
 TEST_CASE("a shard that is torn, damaged or of other data is rejected", "[shard]") {
