@@ -125,6 +125,20 @@ TEST_CASE("a shard with a right checksum and wrong offsets is rejected", "[shard
   CHECK(Shard(dir.path("s"), kKey, 3).size() == examples.size());
 }
 
+TEST_CASE("token ids of a cache no longer reach the kernels unchecked", "[shard]") {
+  const TempDir dir(TempDir::in_memory());
+  const auto open_with = [&](const Example& example, std::int64_t vocabulary) {
+    write_atomically(dir.path("s"), written({example}));
+    return Shard(dir.path("s"), kKey, 3, vocabulary);
+  };
+  CHECK(open_with({.ids = {1, 9}, .labels = {kNoTarget, 9}}, 10).size() == 1);
+  CHECK(open_with({.ids = {1, 9}, .labels = {kNoTarget, 9}}, 0).size() == 1);
+  const auto why = Contains("has token ids that the model does not have");
+  CHECK_THROWS_WITH(open_with({.ids = {1, 9}, .labels = {kNoTarget, 9}}, 9), why);
+  CHECK_THROWS_WITH(open_with({.ids = {1, 2}, .labels = {kNoTarget, 9}}, 9), why);
+  CHECK_THROWS_WITH(open_with({.ids = {-1, 2}, .labels = {kNoTarget, 2}}, 0), why);
+}
+
 TEST_CASE("a file is written completely or not at all", "[shard]") {
   const TempDir dir(TempDir::in_memory());
   write_atomically(dir.path("s"), "old");
