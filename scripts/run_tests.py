@@ -19,6 +19,11 @@ from testing.steps import CORES, ROOT, START, Background, Outcome, check, run, t
 
 BOOTED = time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)
 FUZZ_SECONDS = 12
+# The longest inputs. With 64 KiB, deep nesting and growing output are noticed; large files may be
+# longer. A pattern of a tokenizer may take a time quadratic in the text, and answers of more than
+# 4,000 bytes are not read.
+FUZZ_BYTES = {"host_files": 1 << 18, "model_config": 1 << 18, "safetensors": 1 << 20,
+              "training_files": 1 << 20, "tokenizer": 1 << 14, "result": 1 << 14}
 FOLDERS = {"release": "build", "asan": "build-asan", "tsan": "build-tsan", "fuzz": "build-fuzz"}
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
@@ -216,7 +221,8 @@ def fuzz_one(path):
     corpus = ROOT / "tests" / "fuzz" / "corpus" / name
     dictionary = ROOT / "tests" / "fuzz" / f"{name}.dict"
     return Outcome.of_check(*run(
-        [path, f"-max_total_time={FUZZ_SECONDS}", "-timeout=10", "-rss_limit_mb=2048",
+        [path, f"-max_total_time={FUZZ_SECONDS}", "-timeout=10", "-rss_limit_mb=1536",
+         "-malloc_limit_mb=512", f"-max_len={FUZZ_BYTES.get(name, 1 << 16)}", "-len_control=0",
          f"-artifact_prefix={ROOT / 'build-fuzz'}/{name}-", "-print_final_stats=1",
          *([f"-dict={dictionary}"] if dictionary.exists() else []),
          found, *([corpus] if corpus.is_dir() else [])],

@@ -47,30 +47,35 @@ class Expansion {
 
   void add_item(std::string_view item) {
     if (item.empty()) fail("empty host name");
-    std::vector<std::string> names{""};
+    std::vector<std::vector<std::string>> parts;  // a name has one word of each
+    std::size_t count = 1;
     while (!item.empty()) {
       const auto open = std::min(item.find('['), item.size());
-      append(names, {std::string(item.substr(0, open))});
+      if (open > 0) parts.push_back({std::string(item.substr(0, open))});
       item.remove_prefix(open);
       if (item.empty()) break;
       const auto close = item.find(']');
-      append(names, numbers(item.substr(1, close - 1)));
+      parts.push_back(numbers(item.substr(1, close - 1)));
+      count *= parts.back().size();
+      check_count(hosts_.size() + count);
       item.remove_prefix(close + 1);
+      if (parts.size() > kLongestName) fail("host name too long");
     }
-    check_count(hosts_.size() + names.size());
-    std::move(names.begin(), names.end(), std::back_inserter(hosts_));
+    check_count(hosts_.size() + count);
+    for (std::size_t i = 0; i < count; ++i) hosts_.push_back(name_of(parts, i));
   }
 
-  // Combines every name so far with every ending.
-  void append(std::vector<std::string>& names, const std::vector<std::string>& endings) const {
-    check_count(names.size() * endings.size());
-    std::vector<std::string> longer;
-    for (const auto& name : names)
-      for (const auto& ending : endings) {
-        if (name.size() + ending.size() > kLongestName) fail("host name too long");
-        longer.push_back(name + ending);
-      }
-    names = std::move(longer);
+  // Combines the words; the last part changes first.
+  std::string name_of(const std::vector<std::vector<std::string>>& parts, std::size_t index) const {
+    std::vector<const std::string*> words(parts.size());
+    for (std::size_t i = parts.size(); i-- > 0; index /= parts[i].size())
+      words[i] = &parts[i][index % parts[i].size()];
+    std::string name;
+    for (const std::string* word : words) {
+      name += *word;
+      if (name.size() > kLongestName) fail("host name too long");
+    }
+    return name;
   }
 
   std::vector<std::string> numbers(std::string_view ranges) const {

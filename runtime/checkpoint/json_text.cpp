@@ -18,6 +18,14 @@ namespace {
 constexpr std::size_t kLongestFile = 100'000'000;
 constexpr std::size_t kLongestQuote = 120;
 
+bool is_deeper(const Json& json, int limit) {
+  if (!json.is_structured()) return false;
+  if (limit == 0) return true;
+  for (const Json& item : json)
+    if (is_deeper(item, limit - 1)) return true;
+  return false;
+}
+
 // "LINE:COLUMN" of the byte at which the parser stopped.
 std::string line_and_column(std::string_view text, std::size_t byte) {
   std::size_t line = 1, column = 1;
@@ -100,6 +108,12 @@ Json parse_json(std::string_view text, const std::string& file) {
 
 Json read_json(const std::string& path) {
   return parse_json(read_file(path, kLongestFile), path);
+}
+
+void check_kept(const Json& json, const std::string& file) {
+  if (is_deeper(json, kDeepestKept))
+    throw std::runtime_error(
+        fmt::format("{}: nested more than {} levels deep", file, kDeepestKept));
 }
 
 Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {

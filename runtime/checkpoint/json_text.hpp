@@ -15,6 +15,13 @@ using Json = nlohmann::json;
 Json parse_json(std::string_view text, const std::string& file);
 Json read_json(const std::string& path);
 
+// JSON from outside that we keep and write again, such as unknown keys of a config.json, may nest
+// this deep: written with indentation, each line is longer by its depth.
+inline constexpr int kDeepestKept = 16;
+// Throws if the value is nested more deeply. To be called when the value is read: when it is
+// written, the training is over.
+void check_kept(const Json& json, const std::string& file);
+
 // Untrusted text in quotes, safe for a one-line message: without control characters, cut if it is
 // long.
 std::string in_quotes(std::string_view text);

@@ -14,6 +14,7 @@ namespace mgpu::checkpoint {
 namespace {
 
 constexpr std::int64_t kMostRank = 1 << 20;
+constexpr std::size_t kMostPatterns = 4096;  // each is matched against every linear layer
 
 // Keys that never affect what is computed.
 const std::set<std::string, std::less<>> kIgnoredKeys = {
@@ -71,6 +72,8 @@ std::map<std::string, Value> read_pattern(const Fields& top, const char* key, Re
   std::map<std::string, Value> values;
   if (!top.has(key)) return values;
   const Fields fields(top.at(key), fmt::format("{}: {}", top.where(), key));
+  if (top.at(key).size() > kMostPatterns)
+    top.fail(key, fmt::format("at most {} patterns", kMostPatterns));
   for (const auto& item : top.at(key).items())
     values.emplace(item.key(), read(fields, item.key().c_str()));
   return values;

@@ -82,20 +82,36 @@ class Targets {
   std::set<std::string> used_;
 };
 
-// The value for a module in rank_pattern or alpha_pattern. PEFT uses the first matching pattern in
-// the file, but the order of an object's keys is not reliable.
+// The value of each target in rank_pattern or alpha_pattern. PEFT uses the first matching pattern
+// in the file, but the order of an object's keys is not reliable. Each pattern is compiled once.
 template <class Value>
-Value in_pattern(const std::map<std::string, Value>& patterns, const std::string& module,
-                 Value otherwise, const char* key) {
-  std::optional<Value> found;
-  for (const auto& [pattern, value] : patterns) {
-    if (!NamePattern("(.*\\.)?(" + pattern + ")").matches(module)) continue;
-    if (found && *found != value)
-      throw std::runtime_error(
-          fmt::format("{}: several patterns with different values match {}", key, module));
-    found = value;
+std::vector<Value> in_patterns(const std::map<std::string, Value>& patterns,
+                               const std::vector<LoraTarget>& targets, Value otherwise,
+                               const char* key) {
+  std::vector<std::optional<Value>> found(targets.size());
+  for (const auto& [text, value] : patterns) {
+    const NamePattern pattern("(.*\\.)?(" + text + ")");
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (!pattern.matches(targets[i].module)) continue;
+      if (found[i] && *found[i] != value)
+        throw std::runtime_error(fmt::format("{}: several patterns with different values match {}",
+                                             key, targets[i].module));
+      found[i] = value;
+    }
   }
-  return found.value_or(otherwise);
+  std::vector<Value> values;
+  for (const auto& one : found) values.push_back(one.value_or(otherwise));
+  return values;
+}
+
+void set_ranks(std::vector<LoraTarget>& targets, const LoraConfig& config) {
+  const auto ranks = in_patterns(config.rank_pattern, targets, config.r, "rank_pattern");
+  const auto alphas = in_patterns(config.alpha_pattern, targets, config.alpha, "alpha_pattern");
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const auto divisor = static_cast<double>(ranks[i]);
+    targets[i].rank = ranks[i];
+    targets[i].scale = alphas[i] / (config.use_rslora ? std::sqrt(divisor) : divisor);
+  }
 }
 
 bool is_saved_whole(const LoraConfig& config, std::string_view module) {
@@ -120,15 +136,9 @@ std::vector<LoraTarget> lora_targets(const LoraConfig& config,
       continue;
     }
     if (!targets.contain(module) || is_saved_whole(config, module)) continue;
-    const auto rank = in_pattern(config.rank_pattern, module, config.r, "rank_pattern");
-    const auto alpha = in_pattern(config.alpha_pattern, module, config.alpha, "alpha_pattern");
-    const auto divisor = static_cast<double>(rank);
-    all.push_back({.module = module,
-                   .out = tensor.shape[0],
-                   .in = tensor.shape[1],
-                   .rank = rank,
-                   .scale = alpha / (config.use_rslora ? std::sqrt(divisor) : divisor)});
+    all.push_back({.module = module, .out = tensor.shape[0], .in = tensor.shape[1]});
   }
+  set_ranks(all, config);
   if (const std::string* unused = targets.unused())
     throw std::runtime_error(
         fmt::format("target_modules: {} is not a linear layer of this model; it has {}",

@@ -32,6 +32,7 @@ struct SourcePlan {
   RowReader reader;
   std::string key;
   fs::path folder;
+  std::int64_t vocabulary;  // 0: unknown
 
   fs::path path_of(std::size_t piece) const { return folder / fmt::format("{:05}.tokens", piece); }
 };
@@ -95,7 +96,8 @@ SourcePlan plan_source(const Source& source, const PrepareOptions& options,
             .format = format,
             .reader = std::move(reader),
             .key = std::move(key),
-            .folder = std::move(folder)};
+            .folder = std::move(folder),
+            .vocabulary = options.rows.vocabulary};
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(fmt::format("{}: {}", source.path, e.what()));
   }
@@ -134,11 +136,15 @@ void write_shard(const fs::path& path, const std::string& bytes) {
   }
 }
 
+Shard shard_at(const fs::path& path, const Work& work) {
+  return Shard(path, work.plan->key, work.piece, work.plan->vocabulary);
+}
+
 std::optional<Shard> usable_shard(const Work& work) {
   const fs::path path = work.plan->path_of(work.piece);
   if (!fs::exists(path)) return std::nullopt;
   try {
-    return Shard(path, work.plan->key, work.piece);
+    return shard_at(path, work);
   } catch (const ShardError&) {
     return std::nullopt;  // tokenized again and replaced
   }
@@ -149,7 +155,7 @@ Shard load_or_tokenize(const Work& work, const PrepareOptions& options) {
   const fs::path path = work.plan->path_of(work.piece);
   const std::string bytes = tokenize(work, options.skip_bad_rows);
   write_shard(path, bytes);
-  return Shard(path, work.plan->key, work.piece);
+  return shard_at(path, work);
 }
 
 // Waits for a shard that another part has written.
@@ -169,7 +175,7 @@ Shard wait_for_shard(const Work& work, const PrepareOptions& options) {
          it.increment(ignored)) {
     }
   }
-  return Shard(path, work.plan->key, work.piece);
+  return shard_at(path, work);
 }
 
 // Removes files that a process left behind when it was killed while writing.

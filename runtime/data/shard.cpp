@@ -141,7 +141,8 @@ std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const
   return out;
 }
 
-Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint64_t piece)
+Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint64_t piece,
+             std::int64_t vocabulary)
     : file_(path) {
   const std::string_view bytes = file_.bytes();
   const Header header = checked_header(path, bytes, key, piece);
@@ -160,6 +161,17 @@ Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint6
   for (std::size_t i = 0; in_order && i < header.examples; ++i)
     in_order = starts_[i] <= starts_[i + 1] && label_counts_[i] <= starts_[i + 1] - starts_[i];
   if (!in_order) throw ShardError(path.string() + " is damaged");
+  if (!has_only_ids_below(vocabulary > 0 ? vocabulary : std::int64_t{1} << 31))
+    throw ShardError(path.string() + " has token ids that the model does not have");
+}
+
+bool Shard::has_only_ids_below(std::int64_t limit) const {
+  const auto is_valid = [limit](std::int32_t id) { return id >= 0 && id < limit; };
+  for (std::uint64_t i = 0; i < starts_.back(); ++i) {
+    if (!is_valid(ids_[i])) return false;
+    if (labels_ && (mask_[i / 8] >> (i % 8) & 1U) != 0 && !is_valid(labels_[i])) return false;
+  }
+  return true;
 }
 
 Sequence Shard::operator[](std::size_t i) const {
@@ -183,7 +195,7 @@ std::uint32_t Shard::label_count(std::size_t i, std::size_t length) const {
 std::vector<ShardNote> Shard::notes() const {
   std::vector<ShardNote> out;
   std::string_view rest = notes_;
-  while (!rest.empty()) {
+  while (!rest.empty() && out.size() < 2 * kMaxNotes) {  // of either kind
     const std::string_view line = take_line(rest);
     const std::size_t number = line.find(' ') + 1;
     const std::size_t text = line.find(' ', number) + 1;

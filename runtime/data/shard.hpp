@@ -76,10 +76,12 @@ struct Sequence {
   }
 };
 
-// A mapped shard file. Opening it reads the whole file once to verify the checksum.
+// A mapped shard file. Opening it reads the whole file once to verify the checksum and all ids,
+// which must be below `vocabulary` (0: unknown): the kernels do not check them.
 class Shard {
  public:
-  Shard(const std::filesystem::path& path, std::string_view key, std::uint64_t piece);
+  Shard(const std::filesystem::path& path, std::string_view key, std::uint64_t piece,
+        std::int64_t vocabulary = 0);
 
   std::size_t size() const { return label_counts_.size(); }
   Sequence operator[](std::size_t i) const;
@@ -95,6 +97,8 @@ class Shard {
   std::vector<ShardNote> notes() const;  // the first few
 
  private:
+  bool has_only_ids_below(std::int64_t limit) const;
+
   MappedFile file_;
   std::uint64_t rows_ = 0, bad_ = 0, lost_ = 0;
   std::span<const std::uint64_t> starts_;

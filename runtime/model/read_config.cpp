@@ -21,7 +21,9 @@ using checkpoint::Json;
 
 namespace {
 
-constexpr std::size_t kLongestFile = 10'000'000;
+// A save copies these files; what is too long must be rejected before the training.
+constexpr std::size_t kLongestFile = 1 << 20;
+constexpr std::size_t kMostEnds = 1000;  // tokens that end a text; each new token is compared
 
 [[noreturn]] void refuse(const Fields& fields, const std::string& what) {
   throw std::runtime_error(fields.where() + ": " + what);
@@ -145,6 +147,8 @@ std::vector<std::int32_t> token_ids(const Fields& fields, const char* key) {
   std::vector<std::int32_t> ids;
   if (!fields.has(key)) return ids;
   const Json& value = fields.at(key);
+  if (value.is_array() && value.size() > kMostEnds)
+    fields.fail(key, fmt::format("at most {} tokens", kMostEnds));
   const Json list = value.is_array() ? value : Json::array({value});
   for (const Json& item : list) {
     const Json one = {{key, item}};
@@ -218,6 +222,7 @@ std::string dtype_of(const Fields& top) {
 
 ModelConfig parse_model_config(std::string_view text, const std::string& file) {
   const Json json = checkpoint::parse_json(text, file);
+  checkpoint::check_kept(json, file);
   const Fields top(json, file);
   ModelConfig config{.family = family_of(top)};
   if (const auto act = top.string("hidden_act", "silu"); act != "silu" && act != "swish")

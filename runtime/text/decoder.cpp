@@ -126,6 +126,7 @@ Decoder::Decoder(const nlohmann::json& description) {
 void Decoder::read(const nlohmann::json& description) {
   joins_with_spaces_ = false;
   const std::string type = type_of(description, "decoder");
+  check_step_count(steps_.size(), "decoder");
   if (type == "Sequence") {
     for (const auto& each : list_field(description, "decoders")) read(each);
   } else if (type == "ByteLevel") {
@@ -156,7 +157,7 @@ Decoder::Step Decoder::read_strip(const nlohmann::json& description) {
   return step;
 }
 
-void Decoder::apply(const Step& step, std::vector<std::string>& tokens) {
+void Decoder::apply(const Step& step, std::size_t given, std::vector<std::string>& tokens) {
   switch (step.kind) {
     case Kind::byte_level: {
       std::string bytes;
@@ -164,9 +165,14 @@ void Decoder::apply(const Step& step, std::vector<std::string>& tokens) {
       tokens = {first_invalid_utf8(bytes) ? to_valid_utf8(bytes) : std::move(bytes)};
       return;
     }
-    case Kind::replace:
-      for (std::string& token : tokens) token = step.replacement.apply(token);
+    case Kind::replace: {
+      std::size_t left = longest_result(given);
+      for (std::string& token : tokens) {
+        token = step.replacement.apply(token, left);
+        left -= token.size();
+      }
       return;
+    }
     case Kind::byte_fallback:
       tokens = with_bytes_as_text(std::move(tokens));
       return;
@@ -184,7 +190,9 @@ void Decoder::apply(const Step& step, std::vector<std::string>& tokens) {
 
 std::string Decoder::decode(std::vector<std::string> tokens) const {
   if (joins_with_spaces_) return joined(tokens, " ");
-  for (const Step& step : steps_) apply(step, tokens);
+  std::size_t given = 0;
+  for (const std::string& token : tokens) given += token.size();
+  for (const Step& step : steps_) apply(step, given, tokens);
   return joined(tokens, "");
 }
 

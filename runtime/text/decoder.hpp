@@ -32,7 +32,8 @@ class Decoder {
   };
   void read(const nlohmann::json& description);
   static Step read_strip(const nlohmann::json& description);
-  static void apply(const Step& step, std::vector<std::string>& tokens);
+  // `given`: the bytes of the tokens before the first step.
+  static void apply(const Step& step, std::size_t given, std::vector<std::string>& tokens);
 
   bool joins_with_spaces_ = true;
   std::vector<Step> steps_;

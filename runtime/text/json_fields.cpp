@@ -48,6 +48,16 @@ std::string type_of(const nlohmann::json& object, std::string_view what) {
   }
 }
 
+void check_step_count(std::size_t steps, std::string_view what) {
+  if (steps >= kMostSteps)
+    throw std::runtime_error(fmt::format("{} has more than {} steps", what, kMostSteps));
+}
+
+void refuse_growth() {
+  throw std::runtime_error(
+      fmt::format("the tokenizer makes a text more than {} times as long", kMostGrowth));
+}
+
 void refuse_type(std::string_view what, std::string_view name) {
   throw std::runtime_error(fmt::format("{} type {} is not supported", what, name));
 }

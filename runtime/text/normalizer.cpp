@@ -15,6 +15,7 @@ Normalizer::Normalizer(const nlohmann::json& description) {
 
 void Normalizer::read(const nlohmann::json& description) {
   const std::string type = type_of(description, "normalizer");
+  check_step_count(steps_.size(), "normalizer");
   if (type == "Sequence") {
     for (const auto& each : list_field(description, "normalizers")) read(each);
   } else if (type == "NFC") {
@@ -29,6 +30,7 @@ void Normalizer::read(const nlohmann::json& description) {
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::string& buffer) const {
+  const std::size_t given = text.size();
   for (const Step& step : steps_) {
     switch (step.kind) {
       case Kind::nfc:
@@ -40,9 +42,10 @@ std::string_view Normalizer::apply(std::string_view text, std::string& buffer) c
         buffer = step.prefix + std::string(text);
         break;
       case Kind::replace:
-        buffer = step.replacement.apply(text);
+        buffer = step.replacement.apply(text, longest_result(given));
         break;
     }
+    if (buffer.size() > longest_result(given)) refuse_growth();
     text = buffer;
   }
   return text;

@@ -12,6 +12,10 @@
 namespace mgpu::text {
 namespace {
 
+// A template may repeat a token, and a token may have many ids: together, a file of 100 KB could
+// add a billion of them to each text.
+constexpr std::size_t kMostSpecialTokens = 1000;
+
 const nlohmann::json& ids_of(const nlohmann::json& special_tokens, const std::string& name) {
   if (special_tokens.is_object()) {
     const auto found = special_tokens.find(name);
@@ -28,6 +32,7 @@ PostProcessor::PostProcessor(const nlohmann::json& description) {
 }
 
 void PostProcessor::read(const nlohmann::json& description) {
+  check_step_count(steps_.size(), "post_processor");
   const std::string type = type_of(description, "post_processor");
   if (type == "Sequence") {
     for (const auto& each : list_field(description, "processors")) read(each);
@@ -57,6 +62,9 @@ void PostProcessor::read_template(const nlohmann::json& description) {
       throw std::runtime_error("TemplateProcessing must consist of Sequence and SpecialToken");
     }
     auto& ids = past_text ? around.after : around.before;
+    if (around.before.size() + around.after.size() > kMostSpecialTokens)
+      throw std::runtime_error(
+          fmt::format("TemplateProcessing adds more than {} tokens", kMostSpecialTokens));
     for (const auto& id : ids_of(*special_tokens, string_field(piece["SpecialToken"], "id"))) {
       if (!id.is_number_unsigned() || id > Vocabulary::kHighestId) {
         throw std::runtime_error("TemplateProcessing has an invalid id");

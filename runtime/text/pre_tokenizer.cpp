@@ -40,6 +40,22 @@ void for_each_part(const Pattern& pattern, std::string_view text, Each part) {
   if (done < text.size()) part(done, text.size(), false);
 }
 
+// Passes words on until they are longer than a text of this length may become: stages that add a
+// mark to every word and split the result again would double the text each time.
+class GrowthCheck final : public WordSink {
+ public:
+  GrowthCheck(WordSink& sink, std::size_t bytes) : sink_(sink), bytes_(bytes) {}
+  void word(std::string_view text) override {
+    passed_ += text.size();
+    if (passed_ > longest_result(bytes_)) refuse_growth();
+    sink_.word(text);
+  }
+
+ private:
+  WordSink& sink_;
+  std::size_t bytes_, passed_ = 0;
+};
+
 std::string marked(const Metaspace& metaspace, std::string_view text, bool at_start) {
   const std::string& mark = metaspace.mark;
   std::string changed;
@@ -65,6 +81,7 @@ PreTokenizer::PreTokenizer(const nlohmann::json& description) {
 
 void PreTokenizer::read(const nlohmann::json& description) {
   const std::string type = type_of(description, "pre_tokenizer");
+  check_step_count(stages_.size(), "pre_tokenizer");
   if (byte_level_) {
     throw std::runtime_error(
         fmt::format("pre_tokenizer {} after ByteLevel is not supported", type));
@@ -130,7 +147,9 @@ void PreTokenizer::add_metaspace(const nlohmann::json& description) {
 }
 
 void PreTokenizer::split(std::string_view text, bool at_start, WordSink& sink) const {
-  if (!text.empty()) run(0, text, at_start, sink);
+  if (text.empty()) return;
+  GrowthCheck checked(sink, text.size());
+  run(0, text, at_start, checked);
 }
 
 void PreTokenizer::run(std::size_t index, std::string_view text, bool at_start,

@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include "rendezvous/base/spelling.hpp"
 #include "runtime/text/match_limits.hpp"
 
 namespace mgpu::text {
 namespace {
 
 constexpr std::size_t kJitStack = 1 << 20;
+constexpr std::size_t kShownPattern = 500;
 constexpr std::uint32_t kOptions =
     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
 
@@ -55,7 +57,8 @@ Regex::Regex(std::string_view pattern) {
   try {
     compile(to_pcre2(pattern));
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("cannot use the pattern {}: {}", pattern, error.what()));
+    throw std::runtime_error(fmt::format("cannot use the pattern {}: {}",
+                                         rendezvous::shown(pattern, kShownPattern), error.what()));
   }
 }
 

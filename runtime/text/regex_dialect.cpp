@@ -35,6 +35,9 @@ std::string pattern_word_class() {
          additions("L") + additions("M") + additions("Nd");
 }
 
+// \b alone becomes several kilobytes.
+constexpr std::size_t kLongestPattern = 1 << 20;
+
 // Translates a pattern in one pass from left to right.
 class Translation {
  public:
@@ -42,6 +45,7 @@ class Translation {
 
   std::string run() {
     while (at_ < in_.size()) {
+      if (out_.size() > kLongestPattern) refuse("a pattern of this length");
       const char c = in_[at_];
       if (c == '\\') {
         escape();

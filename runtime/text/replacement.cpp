@@ -26,7 +26,7 @@ Pattern read_pattern(const nlohmann::json& description) {
 Replacement::Replacement(const nlohmann::json& description)
     : pattern_(read_pattern(description)), content_(string_field(description, "content")) {}
 
-std::string Replacement::apply(std::string_view text) const {
+std::string Replacement::apply(std::string_view text, std::size_t longest) const {
   std::string replaced;
   replaced.reserve(text.size() + text.size() / 4);
   std::size_t copied = 0;
@@ -34,6 +34,7 @@ std::string Replacement::apply(std::string_view text) const {
     replaced.append(text, copied, match.begin - copied);
     replaced += content_;
     copied = match.end;
+    if (replaced.size() > longest) refuse_growth();
   };
   if (pattern_.regex) {
     for_each_match(*pattern_.regex, text, replace);
@@ -45,6 +46,7 @@ std::string Replacement::apply(std::string_view text) const {
     }
   }
   replaced.append(text, copied);
+  if (replaced.size() > longest) refuse_growth();
   return replaced;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,8 @@ class Replacement {
   Replacement() = default;
   explicit Replacement(const nlohmann::json& description);  // an object with pattern and content
 
-  std::string apply(std::string_view text) const;
+  // Throws if the result has more than `longest` bytes.
+  std::string apply(std::string_view text, std::size_t longest) const;
 
  private:
   Pattern pattern_;

@@ -160,6 +160,7 @@ class TokenizerFileReader {
 };
 
 TokenizerFile::TokenizerFile(std::string_view json) {
+  vocabulary_.limit_ids(json.size());
   TokenizerFileReader reader(*this);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   if (!rest_.is_object()) throw std::runtime_error("must be an object");
@@ -205,6 +206,9 @@ BpeOptions read_bpe_options(const nlohmann::json& model) {
   return options;
 }
 
+// Where the text has such a token's beginning, the whole beginning is compared.
+constexpr std::size_t kLongestAddedToken = 4096;
+
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list) {
   std::vector<AddedToken> tokens;
   if (list.is_null()) return tokens;
@@ -212,6 +216,9 @@ std::vector<AddedToken> read_added_tokens(const nlohmann::json& list) {
   for (const auto& each : list) {
     if (!each.is_object()) throw std::runtime_error("an added token must be an object");
     const std::string content = string_field(each, "content");
+    if (content.size() > kLongestAddedToken)
+      throw std::runtime_error(fmt::format("an added token has {} bytes, more than {}",
+                                           content.size(), kLongestAddedToken));
     const auto id = each.find("id");
     if (id == each.end() || !id->is_number_unsigned() || *id > Vocabulary::kHighestId) {
       throw std::runtime_error(fmt::format("added token \"{}\" must have an id from 0 to {}",

@@ -11,6 +11,13 @@
 
 namespace mgpu::text {
 
+void Vocabulary::limit_ids(std::size_t bytes) {
+  // Small files may have a few ids far above the others.
+  constexpr std::size_t kSparse = 1 << 19;
+  highest_ =
+      static_cast<std::int32_t>(std::min<std::size_t>(kHighestId, std::max(kSparse, bytes / 4)));
+}
+
 void Vocabulary::reserve(std::size_t tokens) {
   tokens_.reserve(tokens);
   taken_.reserve(tokens);
@@ -18,9 +25,9 @@ void Vocabulary::reserve(std::size_t tokens) {
 }
 
 void Vocabulary::add(std::string token, std::int64_t id) {
-  if (id < 0 || id > kHighestId) {
+  if (id < 0 || id > highest_) {
     throw std::runtime_error(
-        fmt::format("token \"{}\" has id {}; ids must be from 0 to {}", token, id, kHighestId));
+        fmt::format("token \"{}\" has id {}; ids must be from 0 to {}", token, id, highest_));
   }
   const auto at = static_cast<std::size_t>(id);
   if (at < taken_.size() && taken_[at]) {

@@ -14,6 +14,8 @@ class Vocabulary {
   static constexpr std::int32_t kHighestId =
       (1 << 22) - 1;  // limits the memory that a file can make us allocate
 
+  // Limits the ids to those that a vocabulary of this many bytes of JSON can need.
+  void limit_ids(std::size_t bytes);
   void reserve(std::size_t tokens);
   // Throws if the token or the id exists already, or if the id is out of range.
   void add(std::string token, std::int64_t id);
@@ -37,6 +39,7 @@ class Vocabulary {
   std::vector<bool> taken_;
   std::vector<Slot> slots_ = std::vector<Slot>(16);
   std::size_t count_ = 0;
+  std::int32_t highest_ = kHighestId;
 };
 
 }  // namespace mgpu::text

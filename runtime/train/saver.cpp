@@ -55,43 +55,6 @@ checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::Lo
 
 }  // namespace
 
-nlohmann::json to_json(const Progress& p) {
-  nlohmann::json json{{"global_step", p.step},
-                      {"epoch", p.epoch},
-                      {"global_batch", p.global_batch},
-                      {"data_seed", p.data_seed},
-                      {"num_input_tokens_seen", p.tokens},
-                      {"updates", p.updates},
-                      {"evaluations_without_gain", p.evaluations_without_gain},
-                      {"best_metric", nullptr},
-                      {"best_global_step", nullptr},
-                      {"log_history", p.log_history}};
-  if (p.best_metric) json["best_metric"] = *p.best_metric;
-  if (p.best_step) json["best_global_step"] = *p.best_step;
-  if (!p.task_state.is_null()) json["task_state"] = p.task_state;
-  return json;
-}
-
-Progress progress_from(const nlohmann::json& json, const std::string& file) {
-  try {
-    Progress p;
-    p.step = json.at("global_step");
-    p.epoch = json.at("epoch");
-    p.global_batch = json.at("global_batch");
-    p.data_seed = json.at("data_seed");
-    p.tokens = json.at("num_input_tokens_seen");
-    p.task_state = json.value("task_state", nlohmann::json());
-    p.updates = json.at("updates");
-    p.evaluations_without_gain = json.at("evaluations_without_gain");
-    if (!json.at("best_metric").is_null()) p.best_metric = json.at("best_metric");
-    if (!json.at("best_global_step").is_null()) p.best_step = json.at("best_global_step");
-    p.log_history = json.at("log_history");
-    return p;
-  } catch (const nlohmann::json::exception& e) {
-    throw std::runtime_error(fmt::format("{}: {}", file, e.what()));
-  }
-}
-
 Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
     : config_(config), source_(source), learner_(learner) {}
 
@@ -204,8 +167,7 @@ std::string Saver::save(const Progress& progress) {
   std::string path;
   if (first) {
     write_metadata(folder);
-    checkpoint::write_file((fs::path(folder) / kProgressFile).string(),
-                           to_json(progress).dump(1) + "\n");
+    checkpoint::write_file((fs::path(folder) / kProgressFile).string(), progress_text(progress));
     path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
     std::vector<std::int64_t> kept{
         progress.step};  // an earlier run may have saved later steps, which must not displace these
@@ -236,8 +198,7 @@ std::string Saver::find() {
 
 Progress Saver::load(const std::string& folder) {
   const auto file = (fs::path(folder) / kProgressFile).string();
-  const auto progress =
-      progress_from(nlohmann::json::parse(checkpoint::read_file(file, kLongestState)), file);
+  const auto progress = parse_progress(checkpoint::read_file(file, kLongestState), file);
   auto& shards = learner_.shards();
   if (config_.use_peft) {
     // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model

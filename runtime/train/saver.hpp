@@ -2,32 +2,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
+#include "runtime/train/progress.hpp"
 
 namespace mgpu::train {
-
-// The progress of a run as trainer_state.json stores it: what a resumed run needs besides tensors.
-struct Progress {
-  std::int64_t step = 0;  // steps done
-  double epoch = 0;
-  std::int64_t global_batch = 0;  // items per step
-  std::uint64_t data_seed = 0;
-  std::int64_t tokens = 0;   // trained on so far
-  std::int64_t updates = 0;  // steps that were not skipped
-  std::optional<double> best_metric;
-  std::optional<std::int64_t> best_step;
-  std::int64_t evaluations_without_gain = 0;
-  nlohmann::json log_history = nlohmann::json::array();
-  nlohmann::json task_state;  // state of the task besides; null: none
-};
-
-nlohmann::json to_json(const Progress& progress);
-Progress progress_from(const nlohmann::json& json, const std::string& file);
 
 // Writes and reads checkpoints. OUTPUT/checkpoint-STEP holds the model in Hugging Face's layout or
 // the adapter in PEFT's, the tokenizer, trainer_state.json and, unless save_only_model is set, the

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <stdexcept>
 
+#include "runtime/train/state_pieces.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::train {
@@ -23,7 +23,6 @@ using ops::Moment;
 using optim::AdamW;
 
 constexpr const char* kFolder = "training_state";
-constexpr const char* kScales = "_scales";
 
 // The parts of an optimizer state that are saved. The master weights are treated as a moment in
 // fp32.
@@ -38,10 +37,6 @@ constexpr Kind kKinds[] = {
 
 std::string values_name(const Kind& kind, const std::string& key) {
   return fmt::format("{}/{}", kind.name, key);
-}
-
-std::string scales_name(std::string_view values_name) {
-  return std::string(values_name).insert(values_name.find('/'), kScales);
 }
 
 // A piece that this rank saves: part of what it would own if the states were sharded, even if every
@@ -71,32 +66,6 @@ std::vector<Piece> pieces_of(parallel::Shards& shards, AdamW& optimizer, int ran
   return pieces;
 }
 
-// A saved piece: which elements of its tensor it has, and where it is stored.
-struct SavedPiece {
-  std::int64_t begin, size;
-  const checkpoint::SafetensorsFile* file;
-  const checkpoint::TensorEntry* entry;
-};
-using Index = std::map<std::string, std::vector<SavedPiece>>;  // "kind/NAME" -> pieces
-
-Index index_of(const std::vector<std::unique_ptr<checkpoint::SafetensorsFile>>& files) {
-  Index index;
-  for (const auto& file : files) {
-    for (const auto& entry : file->entries()) {
-      const auto at = entry.name.rfind('@');
-      std::int64_t begin = 0;
-      const auto* end = entry.name.data() + entry.name.size();
-      if (at == std::string::npos || entry.shape.size() != 1 ||
-          std::from_chars(entry.name.data() + at + 1, end, begin).ptr != end) {
-        throw std::runtime_error(
-            fmt::format("{}: {} is not a piece of a training state", file->path(), entry.name));
-      }
-      index[entry.name.substr(0, at)].push_back({begin, entry.shape[0], file.get(), &entry});
-    }
-  }
-  return index;
-}
-
 at::Tensor tensor_of(const SavedPiece& saved, const checkpoint::TensorEntry& entry) {
   return tensor_over({entry.dtype, entry.shape, saved.file->bytes(entry), saved.file->path()});
 }
@@ -121,7 +90,7 @@ Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
 // becomes the largest of the scales that the block had in the pieces. If the block had only one
 // scale, its codes are restored as written; elements with a smaller scale are rounded to the new
 // levels.
-void fill(const Kind& kind, const AdamW::State& state, const Index& index,
+void fill(const Kind& kind, const AdamW::State& state, const PieceIndex& index,
           const at::Tensor& table) {
   const auto& f = state.owned->fragment;
   const Moment to = kind.of(state);
@@ -201,7 +170,7 @@ void read_training_state(const std::string& checkpoint_folder, AdamW& optimizer)
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors")
       files.push_back(std::make_unique<checkpoint::SafetensorsFile>(entry.path()));
-  const auto index = index_of(files);
+  const auto index = index_pieces(files);
   const auto first = optim::first_moment_table(at::kCPU);
   const auto second = optim::second_moment_table(at::kCPU);
   for (auto& state : optimizer.states()) {

@@ -27,12 +27,21 @@ void allow_refusal(Work work) {
   }
 }
 
+// What was accepted can be written after the training, and does not grow much.
+void write_again(const model::ModelConfig& config, const std::string& text) {
+  try {
+    if (model::model_config_text(config, text).size() > 32 * text.size() + 4096) std::abort();
+  } catch (const std::runtime_error&) {
+    std::abort();
+  }
+}
+
 void read_config(const std::string& text) {
   const model::ModelConfig config = model::parse_model_config(text, "f");
   if (model::parameter_count(config) <= 0 || model::non_embedding_count(config) <= 0) std::abort();
   // Written again, alone or into the same file, it is the same model.
   if (model::parse_model_config(model::model_config_text(config), "g") != config) std::abort();
-  model::model_config_text(config, text);
+  write_again(config, text);
 }
 
 void read_lora(const std::string& text) {

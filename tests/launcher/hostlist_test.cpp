@@ -48,3 +48,13 @@ TEST_CASE("a short list cannot expand to more names than a job can have", "[host
   CHECK_THROWS_WITH(expand_hostlist(std::string(300, 'a')), Contains("too long"));
   CHECK_THROWS_WITH(expand_hostlist(std::string(10'000'000, '[')), Contains("nested brackets"));
 }
+
+TEST_CASE("many brackets no longer copy all names once per bracket", "[hostlist]") {
+  std::string list = "a[0-65535]";
+  for (int i = 0; i < 200; ++i) list += "[1]";
+  const auto names = expand_hostlist(list);
+  REQUIRE(names.size() == 65536);
+  CHECK(names.back() == "a65535" + std::string(200, '1'));
+  for (int i = 0; i < 100; ++i) list += "[1]";
+  CHECK_THROWS_WITH(expand_hostlist(list), Contains("host name too long"));
+}

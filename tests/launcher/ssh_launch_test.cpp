@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <fstream>
+#include <random>
 #include <sstream>
+
+#include <fmt/format.h>
 
 #include "launcher/ssh_launch/forwarded_environment.hpp"
 #include "launcher/ssh_launch/plan.hpp"
@@ -184,6 +187,38 @@ TEST_CASE("folder, environment and arguments arrive unchanged", "[ssh_launch][fo
   CHECK(text_of(dir.path("pwd")) == folder + "\n");
   CHECK(text_of(dir.path("count")) == "3\n");
   CHECK(text_of(dir.path("stdin")) == rest);
+}
+
+TEST_CASE("any arguments pass through a real shell unchanged", "[ssh_launch][fork]") {
+  const TempDir dir;
+  std::mt19937 random(7);
+  const std::vector<std::string> odd{
+      "",  "'", "''", "\\", "%s",  "%%",   "\n", "\n\n",    "$HOME", "`id`", "$(", "-n", "--",
+      "*", "~", "#",  "x",  "\\'", "\xff", "é",  "a\tb \"", "; :",   "|",    "&&", "!",  "${x%x}"};
+  std::string expected;
+  const auto word = [&] {
+    std::string text;
+    for (std::size_t parts = random() % 6; parts > 0; --parts)
+      text += random() % 2 == 0 ? odd[random() % odd.size()]
+                                : std::string(1, static_cast<char>(1 + random() % 255));
+    return text;
+  };
+  const auto* shell = GENERATE("/bin/sh", "/bin/bash");
+  CAPTURE(shell);
+  ::setenv("OBEY", kRunStdinScript, 1);
+  for (int list = 0; list < 10; ++list) {
+    Words words{"%s\\0"};
+    expected.clear();
+    for (std::size_t count = 1 + random() % 40; count > 0; --count) {
+      words.push_back(word());
+      expected += words.back() + '\0';
+    }
+    std::ofstream(dir.path("script")) << script_of({"", {}, "/usr/bin/printf", words});
+    const auto command =
+        fmt::format("{} -c \"$OBEY\" < '{}' > '{}'", shell, dir.path("script"), dir.path("out"));
+    CHECK(::system(command.c_str()) == 0);
+    CHECK(text_of(dir.path("out")) == expected);
+  }
 }
 
 TEST_CASE("a program that is missing at its path is looked up on PATH", "[ssh_launch][fork]") {

@@ -28,7 +28,7 @@ namespace {
 using rendezvous::shown;
 
 constexpr std::size_t kMostBytes = 1 << 20;
-constexpr std::size_t kMostNodes = 100'000;  // including expanded aliases
+constexpr std::size_t kMostNodes = 100'000;  // including anchored copies and expanded aliases
 constexpr std::size_t kMostText = 4 << 20;   // bytes, likewise
 constexpr std::size_t kDeepest = 32;
 constexpr const char* kCoreTags = "tag:yaml.org,2002:";
@@ -119,7 +119,10 @@ class TreeBuilder : public YAML::EventHandler {
 
   void add(YamlNode value, YAML::anchor_t anchor) {
     if (value.items.empty()) count(value);
-    if (anchor != 0) anchors_[anchor] = value;
+    if (anchor != 0) {
+      count(value);  // nested anchors would keep a copy of the same values for each level
+      anchors_[anchor] = value;
+    }
     if (open_.empty())
       top_ = std::move(value);
     else

@@ -56,8 +56,8 @@ const Span* behind_final_answer(std::string_view text, const std::vector<Span>& 
   std::vector<const Span*> found;
   for (const auto at : find_words(text, "final answer")) {
     const auto begin = at + 12;
-    for (auto is = text.find("is", begin); is != text.npos && is <= begin + kBehindFinal + 1;
-         is = text.find("is", is + 1)) {
+    const auto near = text.substr(0, begin + kBehindFinal + 3);  // not to the end, each time
+    for (auto is = near.find("is", begin); is != near.npos; is = near.find("is", is + 1)) {
       if (!is_blank(text[is - 1])) continue;
       auto behind = is + 2;
       if (behind < text.size() && text[behind] == ':') ++behind;

@@ -11,10 +11,11 @@
 
 namespace mgpu::text::jinja {
 
-// The limits of a rendering. Exceeding one is an error.
+// The limits of a rendering. Exceeding one is an error. As a step may keep 16 bytes, the work also
+// limits the memory, to 320 MB for each thread that renders.
 struct Limits {
-  std::size_t work = 50'000'000;  // steps: see Budget
-  std::size_t output = std::size_t{256} << 20;
+  std::size_t work = 20'000'000;  // steps: see Budget
+  std::size_t output = std::size_t{64} << 20;
   int depth = 600;  // of calls and nested expressions
 };
 

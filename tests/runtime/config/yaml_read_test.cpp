@@ -140,6 +140,13 @@ TEST_CASE("aliases that expand without limit are refused", "[yaml]") {
   CHECK_THROWS_WITH(parse_yaml(deep, "f"), Contains("nested deeper than 32 levels"));
 }
 
+TEST_CASE("nested anchors no longer copy the same values once per level", "[yaml]") {
+  std::string list;
+  for (int i = 0; i < 30; ++i) list += fmt::format("&a{} [", i);
+  for (int i = 0; i < 20'000; ++i) list += "x,";
+  CHECK_THROWS_WITH(parse_yaml(list + std::string(30, ']'), "f"), Contains("too many aliases"));
+}
+
 TEST_CASE("files that are not recipes are refused with a line", "[yaml]") {
   CHECK_THROWS_WITH(parse_yaml(std::string(100, '['), "f"), Contains("nested deeper"));
   CHECK_THROWS_WITH(parse_yaml(std::string((1 << 20) + 1, 'x'), "f"),

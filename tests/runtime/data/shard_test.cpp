@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -64,6 +65,20 @@ TEST_CASE("a shard returns the examples that were written", "[shard]") {
   CHECK(std::filesystem::file_size(dir.path("s")) == written(examples).size());
 }
 
+TEST_CASE("a shard cannot have more notes than are ever written", "[shard]") {
+  const TempDir dir(TempDir::in_memory());
+  ShardWriter writer;
+  writer.add({.ids = {1, 2}, .labels = {1, 2}}, 0);
+  writer.add_bad(1, std::string(400, 'x'));
+  std::string bytes = writer.finish(kKey, 3);
+  // As another user of a shared cache folder could: one byte for each line.
+  std::fill(bytes.end() - 400, bytes.end(), '\n');
+  const std::uint64_t sum = checksum(std::string_view(bytes).substr(16));
+  std::memcpy(bytes.data() + 8, &sum, sizeof sum);
+  write_atomically(dir.path("s"), bytes);
+  CHECK(Shard(dir.path("s"), kKey, 3).notes().size() == 16);
+}
+
 TEST_CASE("a shard that is torn, damaged or of other data is rejected", "[shard]") {
   const TempDir dir(TempDir::in_memory());
   const std::string good = written(some_examples(true));
@@ -108,6 +123,20 @@ TEST_CASE("a shard with a right checksum and wrong offsets is rejected", "[shard
   CHECK_THROWS_WITH(Shard(dir.path("s"), kKey, 3), Contains("is damaged"));
   with(kSum, std::uint64_t{0});  // nothing but the checksum, which is computed again
   CHECK(Shard(dir.path("s"), kKey, 3).size() == examples.size());
+}
+
+TEST_CASE("token ids of a cache no longer reach the kernels unchecked", "[shard]") {
+  const TempDir dir(TempDir::in_memory());
+  const auto open_with = [&](const Example& example, std::int64_t vocabulary) {
+    write_atomically(dir.path("s"), written({example}));
+    return Shard(dir.path("s"), kKey, 3, vocabulary);
+  };
+  CHECK(open_with({.ids = {1, 9}, .labels = {kNoTarget, 9}}, 10).size() == 1);
+  CHECK(open_with({.ids = {1, 9}, .labels = {kNoTarget, 9}}, 0).size() == 1);
+  const auto why = Contains("has token ids that the model does not have");
+  CHECK_THROWS_WITH(open_with({.ids = {1, 9}, .labels = {kNoTarget, 9}}, 9), why);
+  CHECK_THROWS_WITH(open_with({.ids = {1, 2}, .labels = {kNoTarget, 9}}, 9), why);
+  CHECK_THROWS_WITH(open_with({.ids = {-1, 2}, .labels = {kNoTarget, 2}}, 0), why);
 }
 
 TEST_CASE("a file is written completely or not at all", "[shard]") {

@@ -56,6 +56,21 @@ TEST_CASE("the formats of transformers 4 and 5 are read the same", "[config]") {
                                 .original_max_position = 8192});
 }
 
+TEST_CASE("files that a save could not copy are rejected before the training", "[config]") {
+  const TempDir dir;
+  const auto write = [&](const std::string& name, Json json, std::size_t bytes) {
+    json["unknown"] = std::string(bytes, 'x');
+    mgpu::checkpoint::write_file(dir.path(name), json.dump());
+  };
+  write("config.json", small(), 1000);
+  write("generation_config.json", {{"eos_token_id", 3}}, 1 << 20);
+  CHECK_THROWS_WITH(read_model_config(dir.root()), Contains("has more than 1048576 bytes"));
+  write("generation_config.json", {{"eos_token_id", 3}}, 1000);
+  CHECK(read_model_config(dir.root()).eos_token_ids == std::vector<std::int32_t>{3});
+  write("config.json", small(), 1 << 20);
+  CHECK_THROWS_WITH(read_model_config(dir.root()), Contains("has more than 1048576 bytes"));
+}
+
 TEST_CASE("rope keys that contradict each other are rejected", "[config]") {
   Json json = small();
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};

@@ -25,6 +25,19 @@ TEST_CASE("a written config is read back as the same model", "[config]") {
   CHECK(parse_generation_eos(generation_config_text(config), "g") == config.eos_token_ids);
 }
 
+TEST_CASE("unknown keys that would be written as gigabytes are refused when they are read",
+          "[config]") {
+  Json base = Json::parse(model_config_text(preset("tiny", 274)));
+  Json nested = 1;
+  for (int i = 0; i < 15; ++i) nested = Json::array({nested, 2});
+  base["unknown"] = nested;
+  const auto text = base.dump();
+  CHECK(model_config_text(parse_model_config(text, "c"), text).size() < 32 * text.size());
+
+  base["unknown"] = Json::array({nested});
+  CHECK_THROWS_WITH(parse_model_config(base.dump(), "c"), "c: nested more than 16 levels deep");
+}
+
 TEST_CASE("other keys of the model's own config.json are kept", "[config]") {
   Json base = Json::parse(model_config_text(preset("tiny", 274)));
   base["max_window_layers"] = 28;

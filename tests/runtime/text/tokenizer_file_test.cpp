@@ -59,6 +59,75 @@ TEST_CASE("an unsupported feature of a tokenizer file is rejected by name", "[to
   CHECK_THROWS_WITH(tokenizer(file), Contains(why));
 }
 
+TEST_CASE("a short tokenizer file can no longer exhaust the memory", "[tokenizer]") {
+  const auto replace = [](const char* from, const std::string& to) -> json {
+    return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+  };
+  json file = byte_level_file();
+  SECTION("by replacements that double a text thirty times") {
+    file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
+    for (int i = 0; i < 30; ++i) file["normalizer"]["normalizers"].push_back(replace("a", "aa"));
+    CHECK(tokenizer(file).encode("b", false) == Ids{'b'});
+    CHECK_THROWS_WITH(tokenizer(file).encode("aaaa", false),
+                      "the tokenizer makes a text more than 32 times as long");
+    file["added_tokens"].push_back(added_token(259, "<a>", {{"normalized", true}}));
+    CHECK_THROWS_WITH(tokenizer(file), Contains("more than 32 times as long"));
+  }
+  SECTION("by a long replacement of every byte") {
+    file["normalizer"] = replace("a", std::string(100'000, 'b'));
+    CHECK_THROWS_WITH(tokenizer(file).encode(std::string(100'000, 'a'), false),
+                      Contains("more than 32 times as long"));
+  }
+  SECTION("by replacements of decoded tokens") {
+    file["decoder"] = {{"type", "Sequence"}, {"decoders", json::array()}};
+    for (int i = 0; i < 30; ++i) file["decoder"]["decoders"].push_back(replace("a", "aa"));
+    CHECK_THROWS_WITH(tokenizer(file).decode(Ids{'a', 'a'}, false),
+                      Contains("more than 32 times as long"));
+  }
+  SECTION("by marks that are split off and marked again") {
+    json steps = json::array();
+    for (int i = 0; i < 30; ++i) {
+      steps.push_back({{"type", "Metaspace"},
+                       {"replacement", i % 2 == 0 ? "-" : "+"},
+                       {"prepend_scheme", "always"},
+                       {"split", false}});
+      steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"}});
+    }
+    file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+    CHECK_THROWS_WITH(tokenizer(file).encode("ab", false), Contains("more than 32 times as long"));
+  }
+  SECTION("by a template that repeats a token of many ids") {
+    const json piece = {{"SpecialToken", {{"id", "x"}, {"type_id", 0}}}};
+    json single = json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}});
+    for (int i = 0; i < 500; ++i) single.push_back(piece);
+    file["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", single},
+                              {"special_tokens", {{"x", {{"id", "x"}, {"ids", Ids(1000, 258)}}}}}};
+    CHECK_THROWS_WITH(tokenizer(file), Contains("adds more than 1000 tokens"));
+  }
+  SECTION("by one token with a huge id") {
+    file["model"]["vocab"]["far"] = 4'000'000;
+    CHECK_THROWS_WITH(tokenizer(file), Contains("ids must be from 0 to 524288"));
+  }
+  SECTION("by a pattern that is short only before it is translated") {
+    std::string pattern;
+    for (int i = 0; i < 50'000; ++i) pattern += "\\b";
+    file["pre_tokenizer"] = {
+        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    CHECK_THROWS_WITH(tokenizer(file), Contains("a pattern of this length is not supported"));
+  }
+  SECTION("by thousands of steps, each with its own pattern or stack frame") {
+    json steps = json::array();
+    for (int i = 0; i < 5000; ++i) steps.push_back({{"type", "Digits"}});
+    file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+    CHECK_THROWS_WITH(tokenizer(file), Contains("pre_tokenizer has more than 100 steps"));
+  }
+  SECTION("by a token whose beginning is everywhere in a text") {
+    file["added_tokens"].push_back(added_token(259, std::string(10'000, 'a') + "b"));
+    CHECK_THROWS_WITH(tokenizer(file), Contains("an added token has 10001 bytes"));
+  }
+}
+
 TEST_CASE("invalid JSON is rejected with its position", "[tokenizer]") {
   CHECK_THROWS_WITH(Tokenizer::parse("{\"model\": "),
                     Contains("tokenizer.json: invalid JSON at byte"));

@@ -1,0 +1,67 @@
+#include "runtime/train/progress.hpp"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "runtime/checkpoint/json_text.hpp"
+
+namespace mgpu::train {
+namespace {
+
+using checkpoint::Fields;
+using checkpoint::Json;
+
+constexpr std::int64_t kMostSteps = INT64_MAX;
+
+double finite_number(const Fields& fields, const char* key) {
+  const double value = fields.number(key);
+  if (!std::isfinite(value)) fields.fail(key, "a finite number");
+  return value;
+}
+
+std::uint64_t seed_in(const Fields& fields, const char* key) {
+  if (!fields.has(key) || !fields.at(key).is_number_unsigned())
+    fields.fail(key, "a whole number from 0");
+  return fields.at(key).get<std::uint64_t>();
+}
+
+}  // namespace
+
+std::string progress_text(const Progress& p) {
+  Json json{{"global_step", p.step},
+            {"epoch", p.epoch},
+            {"global_batch", p.global_batch},
+            {"data_seed", p.data_seed},
+            {"num_input_tokens_seen", p.tokens},
+            {"updates", p.updates},
+            {"evaluations_without_gain", p.evaluations_without_gain},
+            {"best_metric", nullptr},
+            {"best_global_step", nullptr},
+            {"log_history", p.log_history}};
+  if (p.best_metric) json["best_metric"] = *p.best_metric;
+  if (p.best_step) json["best_global_step"] = *p.best_step;
+  if (!p.task_state.is_null()) json["task_state"] = p.task_state;
+  return json.dump(1) + "\n";
+}
+
+Progress parse_progress(std::string_view text, const std::string& file) {
+  const Json json = checkpoint::parse_json(text, file);
+  checkpoint::check_kept(json, file);
+  const Fields top(json, file);
+  Progress p;
+  p.step = top.integer("global_step", 0, kMostSteps);
+  p.epoch = finite_number(top, "epoch");
+  p.global_batch = top.integer("global_batch", 0, kMostSteps);
+  p.data_seed = seed_in(top, "data_seed");
+  p.tokens = top.integer("num_input_tokens_seen", 0, kMostSteps);
+  p.updates = top.integer("updates", 0, kMostSteps);
+  p.evaluations_without_gain = top.integer("evaluations_without_gain", 0, kMostSteps);
+  if (top.has("best_metric")) p.best_metric = finite_number(top, "best_metric");
+  if (top.has("best_global_step")) p.best_step = top.integer("best_global_step", 0, kMostSteps);
+  p.log_history = top.at("log_history");
+  if (!p.log_history.is_array()) top.fail("log_history", "a list");
+  if (top.has("task_state")) p.task_state = top.at("task_state");
+  return p;
+}
+
+}  // namespace mgpu::train

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace mgpu::train {
+
+// The progress of a run as trainer_state.json stores it: what a resumed run needs besides tensors.
+struct Progress {
+  std::int64_t step = 0;  // steps done
+  double epoch = 0;
+  std::int64_t global_batch = 0;  // items per step
+  std::uint64_t data_seed = 0;
+  std::int64_t tokens = 0;   // trained on so far
+  std::int64_t updates = 0;  // steps that were not skipped
+  std::optional<double> best_metric;
+  std::optional<std::int64_t> best_step;
+  std::int64_t evaluations_without_gain = 0;
+  nlohmann::json log_history = nlohmann::json::array();
+  nlohmann::json task_state;  // state of the task besides; null: none
+
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
+// The content of a trainer_state.json.
+std::string progress_text(const Progress& progress);
+
+// Throws with the file and the key if something is missing, has the wrong type or is out of range.
+Progress parse_progress(std::string_view text, const std::string& file);
+
+}  // namespace mgpu::train
