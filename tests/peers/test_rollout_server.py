@@ -108,10 +108,11 @@ class Rollouts(ServerTest):
         server = self.serve()
         keys = dict(out="again", save_strategy="steps", save_steps=1)
         first = self.train_by(server, max_steps=2, **keys)
-        left = first.folder / "server_adapters" / "of-a-run-that-was-killed"
+        name = "mgpu-train-0a1b2c3d-1-step-1"  # of a run that was killed
+        left = first.folder / "server_adapters" / name
         peft.PeftModel.from_pretrained(vllm_server.Model(self.model, "").base,
                                        first.folder / "checkpoint-1").save_pretrained(left)
-        server.model.load("left", str(left))
+        server.model.load(name, str(left))
         second = self.train_by(server, nproc=2, **keys)
         self.assertIn("checkpoint-2 at step 2", second.notes)
         self.assert_same_weights(second.weights("adapter_model"), whole.weights("adapter_model"),
