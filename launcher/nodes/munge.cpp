@@ -31,7 +31,7 @@ struct Munge::Library {
   Context encoding = nullptr, decoding = nullptr;
 
   ~Library() {
-    for (const Context context : {encoding, decoding})
+    for (Context context : {encoding, decoding})
       if (context) find<void (*)(Context)>("munge_ctx_destroy")(context);
     if (handle) ::dlclose(handle);
   }
