@@ -313,7 +313,8 @@ class RealSsh(SshLaunch):
             "d.init_process_group('gloo')\n"
             "x = ones(1) * (d.get_rank() + 1)\n"
             "d.all_reduce(x)\n"
-            "print('sum', int(x), 'of', d.get_world_size(), flush=True)\n")
+            "print('sum', int(x), 'of', d.get_world_size(), flush=True)\n"
+            "d.destroy_process_group()\n")  # its threads may otherwise abort an ending process
         hosts = self.write("hosts", "127.0.0.2 slots=2\n127.0.0.3 slots=2\n")
         job = self.run_job("--hostfile", hosts, worker, limit=120,
                            env={"MGPU_SSH": self.ssh_command, "PYTHON_EXEC": TORCH_PYTHON,
