@@ -115,7 +115,8 @@ STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
 PROCESS_STARTERS = ["launcher/ranks/worker.cpp", "launcher/ranks/spawn.cpp", "launcher/ranks/guard.cpp",
-                    "runtime/rewards/child.cpp"]
+                    "runtime/rewards/child.cpp", "runtime/rewards/sandbox.cpp",
+                    "runtime/rewards/sandbox/enter.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

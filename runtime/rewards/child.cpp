@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +18,8 @@
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
+#include "runtime/rewards/exec_steps.hpp"
+#include "runtime/rewards/sandbox.hpp"
 
 namespace mgpu::rewards {
 namespace {
@@ -29,7 +30,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMaxAnswer = 64 << 20;
 constexpr auto kStart = 120s;  // for a program that announces readiness: imports can take long
 constexpr auto kEnd = 2s;      // from the end of its stdout to its exit
-constexpr int kNotStarted = 127;
 
 struct Pair {
   UniqueFd ours;
@@ -54,32 +54,26 @@ void make_nonblocking(const UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
-// The libraries that we use open descriptors that an exec does not close, such as connections to
-// other ranks.
-void close_from(int first) {
-  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
-  const long most = ::sysconf(_SC_OPEN_MAX);  // kernels before 5.9
-  for (int fd = first; fd < (most < 0 ? 1024 : most); ++fd) ::close(fd);
-}
-
 // Only async-signal-safe calls are allowed between fork and exec.
 [[noreturn]] void exec_child(char* const* argv, char* const* environment, const char* folder,
                              int in, int out, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kNotStarted);  // the parent died before prctl
-  struct sigaction fresh{};
-  fresh.sa_handler = SIG_DFL;
-  for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &fresh, nullptr);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  reset_signals();
   if (::dup2(in, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 ||
       (*folder != '\0' && ::chdir(folder) != 0))
     ::_exit(kNotStarted);
   close_from(STDERR_FILENO + 1);
   ::execvpe(argv[0], argv, environment);
   ::_exit(kNotStarted);
+}
+
+// The signal that has killed the program, 0 if none has. The shell of a sandbox exits with the
+// status of its program, and reports signal N as 128 + N.
+int signal_of(int status, bool sandboxed) {
+  if (WIFSIGNALED(status)) return WTERMSIG(status);
+  return sandboxed && WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128 : 0;
 }
 
 // The wait status of a process that has closed its stdout; nothing if it does not exit in time.
@@ -102,9 +96,7 @@ Child::~Child() {
   stop();
 }
 
-void Child::start() {
-  auto in = input();
-  auto out = output();
+pid_t Child::fork_program(int in, int out) {
   std::vector<char*> argv;
   for (auto& word : program_.argv) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -113,14 +105,33 @@ void Child::start() {
   for (char** variable = environ; *variable; ++variable) environment.push_back(*variable);
   environment.push_back(nullptr);
   const pid_t parent = ::getpid();
-  pid_ = ::fork();
-  if (pid_ < 0) rendezvous::throw_errno("cannot start " + program_.argv[0]);
-  if (pid_ == 0)
-    exec_child(argv.data(), environment.data(), program_.folder.c_str(), in.theirs.get(),
-               out.theirs.get(), parent);
+  const pid_t pid = ::fork();
+  if (pid < 0) rendezvous::throw_errno("cannot start " + program_.argv[0]);
+  if (pid == 0)
+    exec_child(argv.data(), environment.data(), program_.folder.c_str(), in, out, parent);
+  ::setpgid(pid, pid);  // parent and child both call it, because either may run first
+  return pid;
+}
+
+void Child::start() {
+  auto in = input();
+  auto out = output();
+  if (program_.sandboxed) {
+    auto err = output();
+    pid_ = start_in_sandbox({.argv = program_.argv,
+                             .environment = program_.environment,
+                             .folder = program_.folder,
+                             .readable = program_.readable,
+                             .in = in.theirs.get(),
+                             .out = out.theirs.get(),
+                             .err = err.theirs.get()});
+    err_ = std::move(err.ours);
+    make_nonblocking(err_);
+  } else {
+    pid_ = fork_program(in.theirs.get(), out.theirs.get());
+  }
   in.theirs.reset();  // so that we see the end of its stdout when it exits
   out.theirs.reset();
-  ::setpgid(pid_, pid_);  // parent and child both call it, because either may run first
   to_ = std::move(in.ours);
   from_ = std::move(out.ours);
   make_nonblocking(to_);
@@ -140,6 +151,9 @@ void Child::stop() {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
+  while (pass_on_stderr()) {
+  }
+  err_.reset();
 }
 
 void Child::throw_exit() {
@@ -150,9 +164,12 @@ void Child::throw_exit() {
   pid_ = -1;
   to_.reset();
   from_.reset();
-  if (WIFSIGNALED(*status))
-    throw std::runtime_error(fmt::format("{} was killed by signal {} before it answered",
-                                         program_.argv[0], WTERMSIG(*status)));
+  while (pass_on_stderr()) {
+  }
+  err_.reset();
+  if (const int signal = signal_of(*status, program_.sandboxed); signal != 0)
+    throw std::runtime_error(
+        fmt::format("{} was killed by signal {} before it answered", program_.argv[0], signal));
   if (WEXITSTATUS(*status) == kNotStarted)
     throw std::runtime_error(
         fmt::format("cannot run {}; check that it exists and is executable",
@@ -185,17 +202,38 @@ bool Child::read_some() {
   return true;
 }
 
+bool Child::pass_on_stderr() {
+  if (!err_) return false;
+  std::array<char, 65536> buffer;
+  const auto n = ::read(err_.get(), buffer.data(), buffer.size());
+  if (n < 0 && errno == EINTR) return true;
+  if (n < 0 && errno == EAGAIN) return false;
+  if (n <= 0) {
+    err_.reset();
+    return false;
+  }
+  for (ssize_t written = 0; written < n;) {
+    const auto more =
+        ::write(STDERR_FILENO, buffer.data() + written, static_cast<std::size_t>(n - written));
+    if (more < 0 && errno != EINTR) break;  // nobody reads our stderr
+    written += std::max<ssize_t>(more, 0);
+  }
+  return true;
+}
+
 std::string Child::exchange(std::string out, Deadline deadline) {
   std::size_t sent = 0;
   for (;;) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left <= 0ms) throw std::runtime_error("it did not answer in time (reward_timeout)");
-    std::array<pollfd, 2> fds = {pollfd{from_.get(), POLLIN, 0},
-                                 pollfd{sent < out.size() ? to_.get() : -1, POLLOUT, 0}};
+    std::array<pollfd, 3> fds = {pollfd{from_.get(), POLLIN, 0},
+                                 pollfd{sent < out.size() ? to_.get() : -1, POLLOUT, 0},
+                                 pollfd{err_.get(), POLLIN, 0}};
     const auto wait = static_cast<int>(std::min<long long>(left.count(), 60'000));
     if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR)
       rendezvous::throw_errno("cannot wait for its answer");
+    if (fds[2].revents != 0) pass_on_stderr();
     if (fds[1].revents != 0) write_some(out, sent);
     if (fds[0].revents == 0) continue;
     if (!read_some()) throw_exit();

@@ -15,6 +15,8 @@ struct ChildProgram {
   std::vector<std::string> environment{};  // NAME=VALUE, in addition to ours
   std::string folder{};                    // its working directory; empty: ours
   bool announces_ready = false;            // its first line reports readiness or an error
+  bool sandboxed = false;                  // see sandbox.hpp
+  std::vector<std::string> readable{};     // in a sandbox: what it needs of /tmp, if it is there
 };
 
 // A child process that answers lines on its stdin with lines on its stdout. It inherits our
@@ -22,6 +24,9 @@ struct ChildProgram {
 // group. A failure stops it, and the next request starts it again. It
 // does not outlive us: it gets a signal when the thread of the first request ends, otherwise its
 // stdin ends. Destroying the Child kills the group and reaps the process.
+//
+// A sandboxed child gets a pipe as its stderr, because a file could be opened again through /proc
+// and be overwritten. What it writes there appears on our stderr while a request waits for it.
 class Child : public ScoringEndpoint {
  public:
   explicit Child(ChildProgram program);
@@ -31,16 +36,19 @@ class Child : public ScoringEndpoint {
 
  private:
   void start();
+  pid_t fork_program(int in, int out);
   void stop();
   std::string exchange(std::string out, Deadline deadline);
   void write_some(const std::string& out, std::size_t& sent);
-  bool read_some();  // false at the end of its stdout
+  bool read_some();       // false at the end of its stdout
+  bool pass_on_stderr();  // false if there is nothing to read now
   [[noreturn]] void throw_exit();
 
   ChildProgram program_;
   pid_t pid_ = -1;
   rendezvous::UniqueFd to_;
   rendezvous::UniqueFd from_;
+  rendezvous::UniqueFd err_;  // of a sandboxed child
   std::string received_;
 };
 

@@ -10,6 +10,7 @@
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/rewards/child.hpp"
 #include "runtime/rewards/python_program.hpp"
+#include "runtime/rewards/sandbox.hpp"
 
 namespace mgpu::rewards {
 namespace {
@@ -45,6 +46,8 @@ class EndpointReward : public Reward {
       const auto answer =
           endpoint_->request(request_line(group), std::chrono::steady_clock::now() + limit);
       return parse_scores(answer, group.size());
+    } catch (const SandboxError& e) {
+      throw RewardError(name_, e.what());  // about this machine, not about these completions
     } catch (const std::runtime_error& e) {
       const RewardError error(name_, e.what());
       if (on_error_ == OnError::stop) throw error;
@@ -65,6 +68,14 @@ class EndpointReward : public Reward {
   bool warned_ = false;
 };
 
+// A sandbox is started once now, so that a machine that cannot make one is noticed before the model
+// is loaded and not after the first completions.
+std::unique_ptr<ScoringEndpoint> make_child(ChildProgram program, const Settings& settings) {
+  program.sandboxed = settings.reward_sandbox;
+  if (program.sandboxed) check_sandbox(program.readable, program.folder);
+  return std::make_unique<Child>(std::move(program));
+}
+
 // ./my_rewards.py:fn
 std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
                                                       const Settings& settings) {
@@ -83,7 +94,10 @@ std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
       .announces_ready = true};
   // Python would import modules from the current folder first. (The program removes this variable.)
   if (!std::getenv("PYTHONSAFEPATH")) program.environment = {"PYTHONSAFEPATH=mgpu-train"};
-  return std::make_unique<Child>(std::move(program));
+  program.readable = program_paths(settings.reward_python);
+  program.readable.push_back(file.string());
+  program.readable.push_back(std::filesystem::absolute(file).parent_path().string());
+  return make_child(std::move(program), settings);
 }
 
 }  // namespace
@@ -94,16 +108,21 @@ std::unique_ptr<Reward> make_endpoint_reward(std::string name,
   return std::make_unique<EndpointReward>(std::move(name), std::move(endpoint), settings);
 }
 
+bool runs_program(const std::string& name) {
+  const bool is_address = name.starts_with("http://") || name.starts_with("https://");
+  return name.starts_with("cmd:") || (!is_address && name.find(".py:") != name.npos);
+}
+
 std::unique_ptr<Reward> make_external_reward(const std::string& name, const Settings& settings) {
   if (name.starts_with("cmd:")) {
     const auto program = name.substr(
         name.find_first_not_of(' ', 4) == name.npos ? name.size() : name.find_first_not_of(' ', 4));
     if (program.empty()) throw std::runtime_error("reward cmd: has no program after the colon");
     return make_endpoint_reward(name,
-                                std::make_unique<Child>(ChildProgram{
-                                    .argv = {"/bin/sh", "-c", "exec " + program},
-                                    .folder = settings.folder,
-                                }),
+                                make_child({.argv = {"/bin/sh", "-c", "exec " + program},
+                                            .folder = settings.folder,
+                                            .readable = program_paths(program)},
+                                           settings),
                                 settings);
   }
   if (name.starts_with("http://"))

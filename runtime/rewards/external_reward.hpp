@@ -39,6 +39,9 @@ std::vector<Score> parse_scores(const std::string& answer, std::size_t count);
 // FILE.py:FUNCTION, cmd: PROGRAM, http://HOST:PORT/PATH; null for any other name.
 std::unique_ptr<Reward> make_external_reward(const std::string& name, const Settings& settings);
 
+// Whether a name that no rule has is that of a Python function or a program.
+bool runs_program(const std::string& name);
+
 // A reward that requests the scores of one group after the other. After a failure it throws or,
 // with reward_on_error none, gives that group no scores and warns once on stderr.
 std::unique_ptr<Reward> make_endpoint_reward(std::string name,

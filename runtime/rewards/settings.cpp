@@ -64,6 +64,11 @@ void set_timeout(Settings& s, const json& value) {
   s.reward_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
+void set_sandbox(Settings& s, const json& value) {
+  if (!value.is_boolean()) refuse_setting("reward_sandbox", "true or false");
+  s.reward_sandbox = value.get<bool>();
+}
+
 void set_rules(Settings& s, const json& value) {
   if (!value.is_object()) refuse_setting("reward_rules", "a mapping of names to rules");
   s.reward_rules = value;
@@ -95,6 +100,7 @@ const std::map<std::string, Set>& keys() {
     t["length_scope"] = set_scope;
     t["reward_on_error"] = set_on_error;
     t["reward_timeout"] = set_timeout;
+    t["reward_sandbox"] = set_sandbox;
     t["reward_rules"] = set_rules;
     t["reasoning_delimiters"] = set_delimiters;
     t["reward_python"] = [](Settings& s, const json& v) {

@@ -27,6 +27,7 @@ struct Settings {
   std::chrono::milliseconds reward_timeout{10'000};  // per completion, for external rewards
   std::vector<std::string> reasoning_delimiters = {"</think>"};
   std::string reward_python = "python3";  // runs Python reward files
+  bool reward_sandbox = false;            // Python functions and programs run in a sandbox
   std::string folder;  // base of relative file paths; empty: the working directory
   nlohmann::json reward_rules = nlohmann::json::object();  // rules by name
 };

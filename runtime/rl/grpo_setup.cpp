@@ -10,6 +10,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rewards/catalog.hpp"
+#include "runtime/rewards/external_reward.hpp"
 #include "runtime/rl/engine_generator.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
@@ -114,6 +115,8 @@ void GrpoTrainer::open_rewards() {
     throw std::runtime_error(fmt::format("reward_funcs names {} twice", *twice));
   reward_weights_ = reward_weights(config_);
   if (!functions.empty()) rewards_ = rewards::make_rewards(functions, settings);
+  if (settings.reward_sandbox && std::ranges::none_of(functions, rewards::runs_program))
+    notes_.push_back("reward_sandbox has no effect: no reward is a Python function or a program");
   if (GrpoValues(config_).is_set("reward_gpu") && reward_sources_.empty())
     notes_.push_back(
         "reward_gpu has no effect: no reward is a model, and reward functions need no GPU");

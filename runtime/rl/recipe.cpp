@@ -167,6 +167,7 @@ rewards::Settings reward_settings(const train::TrainConfig& config) {
   nlohmann::json given = nlohmann::json::object();
   for (const char* key : kRewardKeys)
     if (values.is_set(key)) given[key] = nlohmann::json(json_of(values.node(key)));
+  given["reward_sandbox"] = values.flag("reward_sandbox");  // also yes and on
   return rewards::read_settings(given);
 }
 

@@ -241,6 +241,9 @@ std::vector<KeySpec> grpo_keys() {
            "what a failing reward does: stop the run, or count as none (does not apply)"),
       number("reward_timeout", "10", "seconds per completion for rewards outside of this program"),
       text("reward_python", "python3", "Python interpreter that runs reward files"),
+      flag("reward_sandbox", "false",
+           "runs Python functions and programs of rewards in a sandbox: no network, read-only "
+           "files, see [rewards.md](rewards.md#sandbox)"),
       key("policy_gpus", typed("LIST", to_gpus), "0, 1, ...",
           "GPUs that train the policy; rank i uses the i-th", {"policy_gpu_ids"}),
       whole("reference_gpu", between(0, 1023), "sharded over all ranks",
