@@ -90,7 +90,7 @@ class Sandbox(GrpoTest):
         self.assertIn("creating namespaces: No space left on device; run sysctl "
                       "user.max_user_namespaces=10000 as root", run.err)
         self.assertEqual(self.error_lines(run), 1, run.err)
-        self.assertNotIn("missing", run.err)
+        self.assertNotIn(str(self.dir / "missing"), run.err)
 
 
 if __name__ == "__main__":
