@@ -13,6 +13,9 @@ import unittest
 
 from harness import MGPU_RUN, SLOWER, JobTest, alive, environment, until
 
+# A user of these tests only: the kernel counts all processes of a user against RLIMIT_NPROC.
+LIMITED = 65533
+
 
 class BadCommandLines(JobTest):
     def refused(self, *args, **kwargs):
@@ -166,8 +169,8 @@ class BadEnvironments(JobTest):
 
         def prepare():
             if os.getuid() == 0:
-                os.setgid(65534)
-                os.setuid(65534)
+                os.setgid(LIMITED)
+                os.setuid(LIMITED)
             resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
         os.chmod(self.dir, 0o777)
         program = self.dir / "mgpu-run"
@@ -202,7 +205,7 @@ class BadEnvironments(JobTest):
         self.assertFalse(any(map(alive, pids)))
 
     def can_be_nobody(self):
-        return subprocess.run(["/bin/true"], user=65534, capture_output=True).returncode == 0
+        return subprocess.run(["/bin/true"], user=LIMITED, capture_output=True).returncode == 0
 
 
 class StrangersAtTheStore(JobTest):
@@ -261,7 +264,8 @@ class StrangersAtTheStore(JobTest):
         for _ in range(1000):
             self.connect()
         time.sleep(0.2)
-        self.assertLess(self.memory() - before, 4 << 20)
+        # AddressSanitizer keeps what was freed.
+        self.assertLess(self.memory() - before, (4 if SLOWER == 1 else 8) << 20)
         self.assert_still_serving()
 
 
