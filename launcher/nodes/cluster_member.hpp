@@ -82,6 +82,7 @@ class ClusterMember {
   int start_relay(const rendezvous::Begin& begin);
   void serve_relay();
   void relay_failed(const std::string& why);
+  void tell_relay_problem();
   void stop_relay();
 
   // Only with etcd:
@@ -117,6 +118,7 @@ class ClusterMember {
   // another node.
   std::unique_ptr<StoreRelay> relay_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> relay_watch_;
+  std::string relay_problem_;  // not told yet: when a job ends, connections close anyway
   boost::asio::steady_timer relay_note_;
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null without etcd
   boost::asio::steady_timer election_timer_;

@@ -65,18 +65,24 @@ void ClusterMember::serve_relay() {
 }
 
 void ClusterMember::relay_failed(const std::string& why) {
+  relay_problem_ = why;
   relay_note_.expires_after(kNoteDelay);
-  relay_note_.async_wait([this, why](const boost::system::error_code& cancelled) {
-    if (cancelled || !relay_ || !leader_connection_.joined()) return;
-    callbacks_.print_note(
-        fmt::format("lost the connection to the leader's store, and with it the ranks of this node "
-                    "theirs: {}",
-                    why));
+  relay_note_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled && leader_connection_.joined()) tell_relay_problem();
   });
+}
+
+void ClusterMember::tell_relay_problem() {
+  const auto why = std::exchange(relay_problem_, {});
+  if (why.empty()) return;
+  callbacks_.print_note(fmt::format(
+      "lost the connection to the leader's store, and with it the ranks of this node theirs: {}",
+      why));
 }
 
 void ClusterMember::stop_relay() {
   relay_note_.cancel();
+  relay_problem_.clear();
   relay_watch_.reset();
   relay_.reset();
 }

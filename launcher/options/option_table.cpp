@@ -190,7 +190,7 @@ std::vector<OptionSpec> node_options() {
       {.names = {"rank0-store"}, .group = nodes,
        .help = "let rank 0 bind MASTER_PORT itself", .set = flag(&Options::rank0_store)},
       {.names = {"store"}, .value = "MODE", .group = nodes,
-       .help = "how other nodes' ranks reach the store: relay, direct [relay]",
+       .help = "how ranks of other nodes reach the store: relay, direct [relay]",
        .set = parsed(&Options::direct_store,
                      [](const std::string& mode) {
                        return parse_choice(mode, {"relay", "direct"}) == "direct";

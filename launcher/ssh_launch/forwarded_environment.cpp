@@ -104,7 +104,7 @@ std::string sh_value(std::string_view value) {
     else
       text += fmt::format("\\{:03o}", static_cast<unsigned char>(c));
   }
-  return plain ? fmt::format("'{}'", text) : fmt::format("\"$(printf '{}x')\"", text);
+  return plain ? fmt::format("'{}'", text) : fmt::format("\"$(printf -- '{}x')\"", text);
 }
 
 std::string script_of(const RemoteProgram& program) {

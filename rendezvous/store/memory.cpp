@@ -48,7 +48,11 @@ void Memory::store(std::string_view key, std::string_view value) {
     bytes_ += key.size() + value.size();
   } else {
     bytes_ += value.size() - found->second.size();
-    found->second.assign(value);
+    // Assigning would keep the memory of a larger value, which the footprint does not count.
+    if (found->second.capacity() > 2 * value.size() + kEntryBytes)
+      std::string(value).swap(found->second);
+    else
+      found->second.assign(value);
   }
 }
 

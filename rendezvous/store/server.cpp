@@ -214,7 +214,9 @@ void StoreServer::hand_over(Connection& connection, std::string_view bytes) {
 void StoreServer::process(Connection& connection, std::string_view bytes) {
   const bool was_unvalidated = !connection.session.validated();
   connection.served = now_;
-  memory_.limit(options_.max_bytes - std::min(buffered_, options_.max_bytes));
+  // What this client has sent moves into the memory, or is answered.
+  const std::size_t others = buffered_ - connection.counted;
+  memory_.limit(options_.max_bytes - std::min(others, options_.max_bytes));
   output_.clear();
   const bool good = connection.session.receive(bytes, memory_, output_);
   if (was_unvalidated && connection.session.validated()) {

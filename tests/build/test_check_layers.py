@@ -76,7 +76,8 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(
             self.findings({"launcher/plan/plan.cpp": call}),
             ["launcher/plan/plan.cpp:1: fork: only launcher/ranks/worker.cpp launcher/ranks/spawn.cpp "
-             "launcher/ranks/guard.cpp runtime/rewards/child.cpp start processes"])
+             "launcher/ranks/guard.cpp runtime/rewards/child.cpp runtime/rewards/sandbox.cpp "
+             "runtime/rewards/sandbox/enter.cpp start processes"])
         for call in ["posix_spawn(&pid, p)", "::execve(a, b, c)", "syscall(SYS_clone3, &a, n)",
                      "popen(c, m)", "std::system(c)"]:
             with self.subTest(call):

@@ -2,7 +2,7 @@
 
 Deliberate differences: MASTER_PORT is a free port unless one is given (torchrun: 29500);
 --standalone sets MASTER_ADDR to 127.0.0.1 (torchrun: the host name, which may not resolve);
-and only mgpu-run sets MGPU_JOB_COOKIE and MGPU_OOM_COUNT.
+and only mgpu-run sets MGPU_JOB_COOKIE, MGPU_LEADER_ADDR and MGPU_OOM_COUNT.
 """
 
 import glob
@@ -14,7 +14,7 @@ import unittest
 
 from torch_job import LIMIT, TORCH_PYTHON, TorchJobTest, environment
 
-OURS = {"MGPU_JOB_COOKIE", "MGPU_OOM_COUNT"}
+OURS = {"MGPU_JOB_COOKIE", "MGPU_LEADER_ADDR", "MGPU_OOM_COUNT"}
 DUMP = 'env -0 > "$DUMPS.$RANK"'
 ANY = "<any>"
 

@@ -116,6 +116,7 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", "/logs/attempt_2/0/error.json"},
         {"MGPU_OOM_COUNT", "1"},
+        {"MGPU_LEADER_ADDR", "127.0.0.1"},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
         {"OMP_NUM_THREADS", "1"},

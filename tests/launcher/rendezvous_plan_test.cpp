@@ -27,7 +27,7 @@ RendezvousPlan planned(std::vector<std::string> words) {
 
 using Words = std::vector<std::string>;
 
-struct Munge : mgpu::rendezvous::Sealer {
+struct OnlySealer : mgpu::rendezvous::Sealer {
   void deliver_through(Post) override {}
   void seal(std::string, Done) override {}
   void unseal(std::string, Done) override {}
@@ -136,7 +136,7 @@ TEST_CASE("the prefix of the keys in etcd and unsigned values there can be chose
 
 TEST_CASE("munge alone cannot sign what a job has in etcd", "[team]") {
   const mgpu::rendezvous::Credentials munge{.secret = "of this node",
-                                            .sealer = std::make_shared<Munge>()};
+                                            .sealer = std::make_shared<OnlySealer>()};
   const auto check = [&](const Words& words, const mgpu::rendezvous::Credentials& credentials) {
     const auto options = parse(words);
     check_signing(options, *plan_rendezvous(options), credentials);

@@ -51,7 +51,7 @@ Contract some_contract() {
 TEST_CASE("a worker reads what a launcher set", "[contract]") {
   const auto contract = some_contract();
   const auto variables = variables_of(contract);
-  CHECK(variables.size() == 17);
+  CHECK(variables.size() == 18);
   CHECK(contract_from(variables) == contract);
   CHECK(variables.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
   CHECK(variables.at("GROUP_WORLD_SIZE") == "2");

@@ -202,7 +202,7 @@ TEST_CASE("an agent learns how much of a client's bytes was taken", "[store][rel
   Agent agent(server);
   agent.open(1);
   const std::string bytes = request::set("/big", std::string(3 << 20, 'x'));
-  std::size_t sent = 0, credit = 0;
+  std::size_t sent = request::validate().size(), credit = 0;
   for (std::string_view rest = bytes; !rest.empty();) {
     const auto room = kRelayWindow - (sent - credit);
     REQUIRE(room > 0);
@@ -222,7 +222,7 @@ TEST_CASE("an agent that sends more than the window loses the client", "[store][
   agent.open(1);
   const std::string value(300'000, 'v');
   agent.data(1, request::set("/big", value));
-  for (int i = 0; i < 4; ++i) agent.data(1, request::get("/big"));  // behind with its replies
+  for (int i = 0; i < 2; ++i) agent.data(1, request::get("/big"));  // behind with its replies
   agent.data(1, std::string(kRelayWindow, 'x'));
   CHECK_FALSE(agent.clients[1].closed);
   agent.data(1, "x");

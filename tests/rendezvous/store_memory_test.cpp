@@ -205,3 +205,12 @@ TEST_CASE("the store reports its size", "[store][memory]") {
   CHECK(memory.waiting() == 0);
   CHECK(memory.set("never", "").empty());
 }
+
+TEST_CASE("a small value does not keep the memory of a large one", "[store][memory]") {
+  Memory memory;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(memory.set("k", std::string(1 << 20, 'x')).empty());
+    CHECK(memory.set("k", "small").empty());
+    CHECK(memory.get("k")->capacity() < 1000);
+  }
+}
