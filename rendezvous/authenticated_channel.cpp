@@ -172,11 +172,14 @@ std::string AuthenticatedChannel::proof(std::string_view secret, std::string_vie
       secret, {{&version, 1}, side, transcript.hello, transcript.nonce, transcript.sealed})));
 }
 
-// The hello contains the agent's nonce, so that a refusal counts for one connection only.
-std::string AuthenticatedChannel::refusal_proof(std::string_view secret, std::string_view hello,
-                                                const Refusal& refusal) {
-  return auth::to_hex(auth::view(
-      auth::hmac(secret, {"refusal", hello, std::to_string(refusal.status), refusal.why})));
+// The hello contains the agent's nonce, so that a refusal counts for one connection only. The
+// versions precede it on the connection, where others could have changed them.
+std::string AuthenticatedChannel::refusal_proof(std::string_view secret, const Versions& versions,
+                                                std::string_view hello, const Refusal& refusal) {
+  const char both[] = {static_cast<char>(versions.leader), static_cast<char>(versions.agent)};
+  return auth::to_hex(auth::view(auth::hmac(
+      secret,
+      {"refusal", {both, sizeof both}, hello, std::to_string(refusal.status), refusal.why})));
 }
 
 // --- The agent's end
@@ -206,8 +209,10 @@ std::string AgentChannel::version_conflict() const {
 }
 
 void AgentChannel::check_refusal(const Refusal& refusal) {
-  if (credentials_.sealer ||
-      !auth::equal(refusal.proof, refusal_proof(credentials_.secret, transcript_.hello, refusal)))
+  if (credentials_.sealer || !auth::equal(refusal.proof, refusal_proof(credentials_.secret,
+                                                                       {.leader = leader_version_,
+                                                                        .agent = kProtocolVersion},
+                                                                       transcript_.hello, refusal)))
     throw ProtocolError(
         fmt::format("it rejected this node, without proof that it leads the job: {}",
                     shown(refusal.why, kShownReason)));
@@ -277,7 +282,9 @@ void LeaderChannel::check_refusal(const Refusal&) {}
 void LeaderChannel::refuse(const Refusal& refusal) {
   Refusal proven = refusal;
   if (!is_open() && !credentials_.sealer && !transcript_.hello.empty())
-    proven.proof = refusal_proof(credentials_.secret, transcript_.hello, refusal);
+    proven.proof =
+        refusal_proof(credentials_.secret, {.leader = kProtocolVersion, .agent = agent_version_},
+                      transcript_.hello, refusal);
   AuthenticatedChannel::refuse(proven);
 }
 

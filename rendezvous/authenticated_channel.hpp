@@ -96,8 +96,11 @@ class AuthenticatedChannel {
   void open(std::string_view secret, const Transcript& transcript, bool agent);
   static std::string proof(std::string_view secret, std::string_view side,
                            const Transcript& transcript);
-  static std::string refusal_proof(std::string_view secret, std::string_view hello,
-                                   const Refusal& refusal);
+  struct Versions {
+    std::uint8_t leader = 0, agent = 0;  // of the protocol
+  };
+  static std::string refusal_proof(std::string_view secret, const Versions& versions,
+                                   std::string_view hello, const Refusal& refusal);
   // For a call of the sealer: `next` continues the handshake with the text, in receive().
   Sealer::Done when_done(std::function<void(std::string text)> next);
 

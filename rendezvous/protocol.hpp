@@ -10,10 +10,10 @@ namespace mgpu::rendezvous {
 
 // Messages between agents and the leader. Increase the version when a message changes its meaning:
 // different versions reject each other.
-inline constexpr std::uint8_t kProtocolVersion = 2;
+inline constexpr std::uint8_t kProtocolVersion = 3;
 // From this version on a leader can prove its refusal to an agent of another version. Therefore the
 // hello keeps its fields, and so does the refusal.
-inline constexpr std::uint8_t kFirstProvenVersion = 2;
+inline constexpr std::uint8_t kFirstProvenVersion = 3;
 
 // A violation of the protocol; the connection is closed.
 struct ProtocolError : std::runtime_error {

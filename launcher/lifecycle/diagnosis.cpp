@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/printable.hpp"
+
 namespace mgpu::launcher {
 namespace {
 
@@ -171,7 +173,9 @@ bool is_oom(Cause::Kind kind) {
          kind == Cause::Kind::gpu_oom;
 }
 
-Cause diagnose(const FailureEvidence& evidence) {
+namespace {
+
+Cause find_cause(const FailureEvidence& evidence) {
   const ExitReport& report = evidence.report;
   if (report.exec_error != 0) return {Cause::Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
@@ -183,6 +187,16 @@ Cause diagnose(const FailureEvidence& evidence) {
   // The kernel killed one of the rank's children, or a rank that it communicated with.
   Cause cause = host_oom(evidence, "a process of this attempt");
   cause.text += "; after that this rank failed: " + own.text;
+  return cause;
+}
+
+}  // namespace
+
+// Ranks wrote parts of both texts.
+Cause diagnose(const FailureEvidence& evidence) {
+  Cause cause = find_cause(evidence);
+  cause.text = rendezvous::printable(cause.text);
+  cause.advice = rendezvous::printable(cause.advice);
   return cause;
 }
 

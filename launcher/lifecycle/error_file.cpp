@@ -1,12 +1,16 @@
 #include "launcher/lifecycle/error_file.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
@@ -103,11 +107,16 @@ std::string to_json(const ErrorFile& error) {
 }
 
 std::optional<ErrorFile> read_error_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
+  // The rank can have put anything there: a FIFO would block, also when it is opened.
+  const rendezvous::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info{};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   std::string text(kMaxFileBytes, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
+  std::size_t size = 0;
+  for (ssize_t got; size < text.size() &&
+                    (got = ::read(file.get(), text.data() + size, text.size() - size)) > 0;)
+    size += static_cast<std::size_t>(got);
+  text.resize(size);
   return parse_error_file(text);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -18,6 +19,14 @@ using rendezvous::store::ServerOptions;
 constexpr auto kRejectionNoteInterval = std::chrono::seconds(10);
 // In addition to all nodes of the job, which may connect at once.
 constexpr std::size_t kMaxPending = 1024;
+
+// Strangers can cause handshakes, which must not use up the descriptors.
+std::size_t most_handshakes(int nodes) {
+  rlimit descriptors{};
+  ::getrlimit(RLIMIT_NOFILE, &descriptors);
+  return std::min<std::size_t>(kMaxPending + static_cast<std::size_t>(nodes),
+                               descriptors.rlim_cur / 2);
+}
 
 std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
   return std::chrono::steady_clock::time_point(
@@ -63,7 +72,7 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
            .credentials = settings_.credentials,
            .keep_alive = settings_.rules.keep_alive,
            .port = store_.port(),
-           .max_pending = kMaxPending + static_cast<std::size_t>(settings_.rules.max_nodes)},
+           .max_pending = most_handshakes(settings_.rules.max_nodes)},
           {.joined = [](Connections::PeerId) {},
            .message = [this](
                           Connections::PeerId peer,

@@ -78,14 +78,17 @@ bool LocalPeers::is_own_user(int connection) {
 bool LocalPeers::runs_as(int connection, std::span<const uid_t> users) {
   const auto user = user_of(connection);
   // "No such socket" can also mean that the kernel has no answers at all.
+  if (kernel_ == Kernel::unknown && user) kernel_ = Kernel::answers;
   if (kernel_ == Kernel::unknown)
-    kernel_ = user || kernel_answers() ? Kernel::answers : Kernel::cannot;
+    if (const auto answers = kernel_answers())
+      kernel_ = *answers ? Kernel::answers : Kernel::cannot;
   return kernel_ == Kernel::cannot ||
          (user && std::find(users.begin(), users.end(), *user) != users.end());
 }
 
-// Asks for a connection that certainly exists: one of our own.
-bool LocalPeers::kernel_answers() const {
+// Asks for a connection that certainly exists: one of our own. Nullopt: there is none, because
+// descriptors or ports have run out, which another user may have caused.
+std::optional<bool> LocalPeers::kernel_answers() const {
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
   loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -93,10 +96,13 @@ bool LocalPeers::kernel_answers() const {
   socklen_t size = sizeof loopback;
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return ::bind(listener.get(), &address, size) == 0 && ::listen(listener.get(), 1) == 0 &&
-         ::getsockname(listener.get(), &address, &size) == 0 &&
-         ::connect(client.get(), &address, size) == 0 &&
-         user_of(UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)).get());
+  if (::bind(listener.get(), &address, size) != 0 || ::listen(listener.get(), 1) != 0 ||
+      ::getsockname(listener.get(), &address, &size) != 0 ||
+      ::connect(client.get(), &address, size) != 0)
+    return {};
+  const UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!accepted) return {};
+  return user_of(accepted.get()).has_value();
 }
 
 // The user of the socket at the other end of a connection within this machine.
@@ -130,6 +136,8 @@ std::optional<uid_t> LocalPeers::user_of(int connection) const {
   std::memcpy(&header, answer.data(), sizeof header);
   if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY) return {};
   std::memcpy(&socket, answer.data() + NLMSG_HDRLEN, sizeof socket);
+  // A socket that is closed already has no owner; the kernel reports root.
+  if (socket.idiag_inode == 0) return {};
   return socket.idiag_uid;
 }
 

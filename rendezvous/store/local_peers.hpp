@@ -35,7 +35,7 @@ class LocalPeers {
   enum class Kernel { unknown, answers, cannot };
 
   std::optional<uid_t> user_of(int connection) const;
-  bool kernel_answers() const;
+  std::optional<bool> kernel_answers() const;
 
   UniqueFd diag_;
   Kernel kernel_ = Kernel::unknown;

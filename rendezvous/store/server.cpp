@@ -342,7 +342,7 @@ bool StoreServer::accept_with_reserve() {
   sockaddr_storage peer{};
   UniqueFd socket = accept_from(listener_.get(), peer);
   const int error = socket ? 0 : errno;
-  if (socket && !make_room()) {
+  if (socket && !(admits_at_once(peer, socket.get()) && make_room(!options_.other_protocol))) {
     ++rejected_;
     socket.reset();
   }
@@ -357,17 +357,21 @@ bool StoreServer::accept_with_reserve() {
 }
 
 void StoreServer::accept_peer(UniqueFd socket, const sockaddr_storage& peer) {
-  const bool later = static_cast<bool>(options_.other_protocol);
-  if (later || !options_.admit ||
-      options_.admit(socket.get(), reinterpret_cast<const sockaddr&>(peer)))
+  if (admits_at_once(peer, socket.get()))
     adopt(std::move(socket));
   else
     ++rejected_;
 }
 
+// With two protocols on the port it is not known yet what the connection is.
+bool StoreServer::admits_at_once(const sockaddr_storage& peer, int socket) const {
+  return options_.other_protocol || !options_.admit ||
+         options_.admit(socket, reinterpret_cast<const sockaddr&>(peer));
+}
+
 void StoreServer::adopt(UniqueFd socket) {
   const auto fd = static_cast<std::size_t>(socket.get());
-  if ((open_ >= options_.max_connections && !make_room()) ||
+  if ((open_ >= options_.max_connections && !make_room(!options_.other_protocol)) ||
       !watch_fd(epoll_.get(), EPOLL_CTL_ADD, socket.get(), EPOLLIN)) {
     ++rejected_;
     return;
@@ -388,12 +392,13 @@ void StoreServer::add(Connection& connection) {
 // Closes connections in favour of a new one: the oldest that has not sent VALIDATE, or those that
 // have been idle the longest, several at once, since finding them takes a while. False: there is
 // none.
-bool StoreServer::make_room() {
+bool StoreServer::make_room(bool for_client) {
   if (!unvalidated_.empty()) {
     reject(*find(unvalidated_.front().client));
     close_marked();
     return true;
   }
+  if (!for_client) return false;  // a stranger does not displace a client
   const auto now = steady_clock::now();
   if (now < next_idle_) return false;
   std::vector<Connection*> idle;
@@ -423,7 +428,7 @@ bool StoreServer::make_room() {
 // --- Clients on other nodes
 
 std::optional<ClientId> StoreServer::open_relayed(RelayOutput& output) {
-  if (open_ >= options_.max_connections && !make_room()) {
+  if (open_ >= options_.max_connections && !make_room(true)) {
     ++rejected_;
     return std::nullopt;
   }

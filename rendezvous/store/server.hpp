@@ -37,8 +37,8 @@ struct ServerOptions {
   // more is closed.
   std::size_t max_bytes = std::size_t{1} << 30;
   // When there are more connections, or no descriptor is left, those that have not sent VALIDATE
-  // are closed first, and then those without a request for `idle_timeout` that wait for nothing. If
-  // there is none, the new connection is closed.
+  // are closed first, and then, in favour of an admitted client, those without a request for
+  // `idle_timeout` that wait for nothing. If there is none, the new connection is closed.
   std::size_t max_connections = 65'536;
   std::chrono::milliseconds idle_timeout{60'000};
 
@@ -140,7 +140,8 @@ class StoreServer {
   void accept_peer(UniqueFd socket, const sockaddr_storage& peer);
   void adopt(UniqueFd socket);
   void add(Connection& connection);
-  bool make_room();
+  bool admits_at_once(const sockaddr_storage& peer, int socket) const;
+  bool make_room(bool for_client);
   std::chrono::milliseconds time_left() const;
   void set_alarm(std::chrono::milliseconds delay);
   void on_alarm();

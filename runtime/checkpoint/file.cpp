@@ -98,11 +98,11 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_errno("cannot open " + path);
   struct stat info{};
   if (::fstat(fd.get(), &info) != 0) throw_errno("cannot stat " + path);
-  if (!S_ISREG(info.st_mode)) throw std::runtime_error(path + " is not a file");
+  if (!S_ISREG(info.st_mode)) throw std::runtime_error(path + " is not a regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size == 0) return;  // mmap rejects an empty mapping
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);

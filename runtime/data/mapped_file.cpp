@@ -17,7 +17,7 @@ namespace mgpu::data {
 using rendezvous::throw_errno;
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_errno(fmt::format("cannot open {}", path.string()));
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) throw_errno(fmt::format("cannot stat {}", path.string()));

@@ -39,6 +39,8 @@ std::string datasets_command(std::string_view kind, const std::string& path) {
 }
 
 std::string beginning_of(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return {};  // to open a FIFO would block
   std::ifstream in(path, std::ios::binary);
   std::string head(4096, '\0');
   in.read(head.data(), static_cast<std::streamsize>(head.size()));

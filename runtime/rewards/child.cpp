@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,19 +35,40 @@ struct Pair {
   UniqueFd theirs;
 };
 
-// A socket, not a pipe: writing to a process that has exited must not raise SIGPIPE.
-Pair input() {
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
-    rendezvous::throw_errno("cannot make a socket");
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
-}
-
+// Pipes, not sockets: a socket would belong to our network namespace, also in a sandbox.
 Pair output() {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) rendezvous::throw_errno("cannot make a pipe");
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
+
+Pair input() {
+  Pair pair = output();
+  std::swap(pair.ours, pair.theirs);
+  return pair;
+}
+
+// Blocks the signal that writing to a program that has exited would send to this thread.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    ::sigemptyset(&sigpipe_);
+    ::sigaddset(&sigpipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~WithoutSigpipe() {
+    if (::sigismember(&before_, SIGPIPE) == 1) return;
+    const timespec now{};
+    while (::sigtimedwait(&sigpipe_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t sigpipe_, before_;
+};
 
 void make_nonblocking(const UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
@@ -182,12 +202,19 @@ void Child::throw_exit() {
 }
 
 void Child::write_some(const std::string& out, std::size_t& sent) {
-  const auto n = ::send(to_.get(), out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
+  ssize_t n = 0;
+  int error = 0;
+  {
+    const WithoutSigpipe guard;
+    n = ::write(to_.get(), out.data() + sent, out.size() - sent);
+    error = errno;
+  }
   if (n >= 0) {
     sent += static_cast<std::size_t>(n);
-  } else if (errno == EPIPE || errno == ECONNRESET) {
+  } else if (error == EPIPE) {
     sent = out.size();  // the reason is found when its stdout is read
-  } else if (errno != EAGAIN && errno != EINTR) {
+  } else if (error != EAGAIN && error != EINTR) {
+    errno = error;
     rendezvous::throw_errno("cannot write to its stdin");
   }
 }

@@ -125,6 +125,19 @@ TEST_CASE("the error file takes precedence over stderr", "[diagnosis]") {
   CHECK(diagnose(words).text == "RuntimeError: in the file");
 }
 
+TEST_CASE("what a rank wrote cannot change the terminal", "[diagnosis]") {
+  const std::string hostile = "x\x1b]0;t\x07\x1b[2K\rmgpu-run: all ranks succeeded";
+  ErrorFile file{.message = "RuntimeError: " + hostile};
+  const std::string stderr_tail = "Traceback (most recent call last):\n  File \"a\"\nE: " + hostile;
+  for (const auto& cause : {diagnose({.report = {.code = 1}, .error_file = file}),
+                            diagnose({.report = {.code = 1}, .stderr_tail = stderr_tail}),
+                            diagnose({.report = {.code = 1}, .stderr_tail = hostile})}) {
+    CAPTURE(cause.text);
+    CHECK(cause.text.find_first_of("\x1b\x07\r") == std::string::npos);
+    CHECK_THAT(cause.text, Contains("all ranks succeeded"));
+  }
+}
+
 TEST_CASE("after another signal the last line of output is kept", "[diagnosis]") {
   const auto cause = from_stderr("terminate called\n  what():  bad\n", {.signo = SIGABRT});
   CHECK(cause.kind == Cause::Kind::signal);

@@ -1,5 +1,7 @@
 #include "launcher/lifecycle/error_file.hpp"
 
+#include <sys/stat.h>
+
 #include <fstream>
 
 #include "tests/support/catch.hpp"
@@ -28,6 +30,12 @@ TEST_CASE("a file that is no error file is ignored", "[error_file]") {
       GENERATE(as<std::string>(), "", "{", "[]", "null", "{}", R"({"message": 3})",
                R"({"message": {}})", R"({"message": {"message": 3}})", std::string(100'000, '['));
   CHECK_FALSE(parse_error_file(text).has_value());
+}
+
+TEST_CASE("a FIFO in place of an error file does not block", "[error_file]") {
+  const mgpu::tests::TempDir dir;
+  REQUIRE(::mkfifo(dir.path("error.json").c_str(), 0600) == 0);
+  CHECK_FALSE(read_error_file(dir.path("error.json")));
 }
 
 TEST_CASE("an error file is read up to 1 MiB and a missing one is ignored", "[error_file]") {

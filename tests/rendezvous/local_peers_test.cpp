@@ -118,12 +118,50 @@ TEST_CASE("what was sent over a closed connection counts as nobody's", "[store][
   const Listener listener;
   LocalPeers peers;
   auto gone = connected(AF_INET, listener.port);
-  ::send(gone.get(), "x", 1, 0);
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(gone.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  const auto connection = listener.accept();
-  gone.reset();
-  CHECK_FALSE(peers.is_own_user(connection.get()));
+  SECTION("reset") {
+    ::send(gone.get(), "x", 1, 0);
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(gone.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    const auto connection = listener.accept();
+    gone.reset();
+    CHECK_FALSE(peers.is_own_user(connection.get()));
+  }
+  // The kernel keeps such a socket without an owner for a while, and reports root as its user.
+  SECTION("read to its end") {
+    const std::string request(4000, 'x');
+    ::send(gone.get(), request.data(), request.size(), MSG_MORE);
+    const auto connection = listener.accept();
+    gone.reset();
+    std::string got(request.size() + 1, '\0');
+    while (::recv(connection.get(), got.data(), got.size(), 0) > 0) {
+    }
+    const uid_t users[] = {0, ::geteuid()};
+    CHECK_FALSE(peers.runs_as(connection.get(), users));
+  }
+}
+
+TEST_CASE("lack of descriptors does not let everybody in", "[store][users][fork]") {
+  const Listener listener;
+  const auto gone_in = [&](bool few) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto gone = connected(AF_INET, listener.port);
+      const auto connection = listener.accept();
+      gone.reset();
+      LocalPeers peers;
+      const rlimit none{3, 3};
+      if (few) ::setrlimit(RLIMIT_NOFILE, &none);
+      char byte;
+      while (::recv(connection.get(), &byte, 1, 0) > 0) {
+      }
+      ::_exit(peers.is_own_user(connection.get()) ? 1 : 0);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return status;
+  };
+  CHECK(gone_in(false) == 0);
+  CHECK(gone_in(true) == 0);
 }
 
 TEST_CASE("addresses of this machine are known", "[store][users]") {

@@ -397,6 +397,19 @@ TEST_CASE("a connection of another protocol is handed over with the bytes it sen
   }
 }
 
+TEST_CASE("strangers do not displace idle clients from a shared port", "[store][server]") {
+  int handed_over = 0;
+  StoreServer server({.max_connections = 1,
+                      .idle_timeout = 0ms,
+                      .other_protocol = [&](UniqueFd, std::string_view) { ++handed_over; }});
+  Peer client(server);
+  REQUIRE(completes_handshake(server, client));
+  Peer stranger(server);
+  REQUIRE(serve_until(server, [&] { return stranger.ended(); }));
+  CHECK_FALSE(client.ended());
+  CHECK(handed_over == 0);
+}
+
 TEST_CASE("a silent connection to a shared port is closed in time", "[store][server]") {
   int handed_over = 0;
   StoreServer server({.validate_timeout = 50ms,

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,11 +25,11 @@ constexpr std::size_t kDeviceCount = sizeof kDevices / sizeof *kDevices;
 struct MountAttributes {
   std::uint64_t set, clear, propagation, user_namespace;
 };
-constexpr std::uint64_t kReadOnlyAndNoSuid = 0x1 | 0x2;  // MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID
-constexpr int kWholeTree = 0x8000;                       // AT_RECURSIVE
+constexpr std::uint64_t kReadOnly = 0x1, kNoSuid = 0x2, kNoDevices = 0x4;  // MOUNT_ATTR_*
+constexpr int kWholeTree = 0x8000;                                         // AT_RECURSIVE
 
 bool set_whole_tree_read_only() {
-  MountAttributes attributes{kReadOnlyAndNoSuid, 0, 0, 0};
+  MountAttributes attributes{kReadOnly | kNoSuid | kNoDevices, 0, 0, 0};
   return ::syscall(SYS_mount_setattr, AT_FDCWD, "/", kWholeTree, &attributes, sizeof attributes) ==
          0;
 }
@@ -89,8 +90,7 @@ bool remount_read_only(char* line) {
   char* const options = next_field(path);
   next_field(options);
   decode_octal(path);
-  unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID;
-  if (has_option(options, "nodev")) flags |= MS_NODEV;
+  unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV;
   if (has_option(options, "noexec")) flags |= MS_NOEXEC;
   if (::mount("none", path, nullptr, flags, nullptr) == 0) return true;
   // Below another mount, or in another user's folder. The program cannot reach it either.
@@ -126,6 +126,18 @@ bool bind_descriptor(int fd, const char* path) {
   char from[32];
   path_of_descriptor(fd, from);
   return ::mount(from, path, nullptr, MS_BIND | MS_REC, nullptr) == 0;
+}
+
+// A mounted device file has the flags of the file system that it is from.
+bool make_device_usable(const char* path) {
+  MountAttributes attributes{0, kNoDevices, 0, 0};
+  if (::syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes, sizeof attributes) == 0)
+    return true;
+  struct statvfs now{};
+  if (::statvfs(path, &now) != 0) return false;
+  unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID;
+  if ((now.f_flag & ST_NOEXEC) != 0) flags |= MS_NOEXEC;
+  return ::mount("none", path, nullptr, flags, nullptr) == 0;
 }
 
 bool make_file(const char* path) {
@@ -179,7 +191,9 @@ bool mount_small_dev(const char* shm_options) {
     return false;
   for (std::size_t i = 0; i < kDeviceCount; ++i) {
     if (devices[i] < 0) continue;
-    if (!make_file(kDevices[i]) || !bind_descriptor(devices[i], kDevices[i])) return false;
+    if (!make_file(kDevices[i]) || !bind_descriptor(devices[i], kDevices[i]) ||
+        !make_device_usable(kDevices[i]))
+      return false;
     ::close(devices[i]);
   }
   return ::symlink("/proc/self/fd", "/dev/fd") == 0 &&

@@ -27,8 +27,10 @@ TEST_CASE("an output file appears when it is committed and not before", "[file]"
 
 TEST_CASE("only regular files can be opened", "[file]") {
   const TempDir dir(TempDir::in_memory());
-  CHECK_THROWS_WITH(MappedFile(dir.root()), Contains("is not a file"));
+  CHECK_THROWS_WITH(MappedFile(dir.root()), Contains("is not a regular file"));
   CHECK_THROWS_WITH(MappedFile(dir.path("gone")), Contains("gone: No such file"));
+  REQUIRE(::mkfifo(dir.path("fifo").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(MappedFile(dir.path("fifo")), Contains("fifo is not a regular file"));
   std::ofstream(dir.path("empty")).flush();
   CHECK(MappedFile(dir.path("empty")).bytes().empty());
 }

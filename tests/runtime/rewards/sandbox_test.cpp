@@ -138,6 +138,9 @@ def debug(row):
 def new_namespace(row):
     CLONE_NEWUSER = 0x10000000
     return in_child(lambda: libc.unshare(CLONE_NEWUSER))
+
+def write_device(row):
+    return tried(lambda: open(row["device"], "w").close())
 )") + kDispatch);
   const TempDir home("/var/tmp"), other("/tmp");
   std::filesystem::permissions(home.root(), std::filesystem::perms::all);
@@ -149,10 +152,17 @@ def new_namespace(row):
   const auto datagram = listening_at(home.path("datagram"), SOCK_DGRAM);
   std::ifstream comm("/proc/self/comm");
   const std::string name{std::istreambuf_iterator<char>(comm), {}};
-  const std::vector<std::string> attacks = {
+  std::vector<std::string> attacks = {
       "connect",     "connect_unix", "send_unix",      "write_beside", "write_own_file",
       "write_home",  "delete_home",  "read_other_tmp", "read_secrets", "signal_trainer",
       "see_trainer", "debug",        "new_namespace"};
+  const auto device = home.path("null");
+  if (::mknod(device.c_str(), S_IFCHR | 0666, ::makedev(1, 3)) == 0) {
+    ::chmod(device.c_str(), 0666);
+    attacks.emplace_back("write_device");
+  } else {
+    WARN("device nodes cannot be made here");
+  }
   const auto successes = [&](uid_t user, const json& settings) {
     std::filesystem::create_directory(home.path("folder"));
     for (const auto* folder : {&home, &file.dir}) std::filesystem::remove(folder->path("new"));
@@ -165,6 +175,7 @@ def new_namespace(row):
                                   {"stream", home.path("stream")},
                                   {"datagram", home.path("datagram")},
                                   {"other", other.path("file")},
+                                  {"device", device},
                                   {"trainer", ::getpid()},
                                   {"name", name}});
       const auto scores = batch.scored_by(file.function("each"), settings);
@@ -184,6 +195,27 @@ def new_namespace(row):
     CHECK(successes(user, kOut) == all);  // else the next line proves nothing
     CHECK(successes(user, kIn).empty());
   }
+}
+
+// A socket belongs to the network namespace in which it was made, wherever it is used: a program
+// could bind it to a name that everybody sees.
+TEST_CASE("a reward program has no socket of its trainer", "[rewards][sandbox]") {
+  const OpenFile file(std::string(R"(
+import os, stat
+
+def sockets(row):
+    return sum(stat.S_ISSOCK(os.fstat(fd).st_mode) for fd in (0, 1, 2))
+)") + kDispatch);
+  for (const uid_t user : sandbox_users())
+    for (const auto& settings : {kOut, kIn}) {
+      const auto ended = run_as(user, [&] {
+        const Batch batch({"sockets"}, {{"prompt", "q"}});
+        const auto scores = batch.scored_by(file.function("each"), settings);
+        return std::string(scores[0] == Score(0) ? "none" : "some");
+      });
+      CAPTURE(user);
+      CHECK(ended.text == "none");
+    }
 }
 
 TEST_CASE("a fork bomb in a sandbox is limited", "[rewards][sandbox]") {
