@@ -56,7 +56,7 @@ void ResponseParser::feed(std::string_view bytes) {
     }
     const auto newline = bytes.find('\n');
     const auto piece = bytes.substr(0, newline);
-    head_bytes_ += piece.size() + 1;
+    head_bytes_ += piece.size() + (newline == std::string_view::npos ? 0 : 1);
     if (state_ != State::chunk_size && state_ != State::chunk_end && head_bytes_ > kMaxHeadBytes)
       throw_bad_response(status_ == 0 ? kNotHttp : "the header of its HTTP response is too long");
     line_.append(piece);

@@ -75,6 +75,7 @@ std::vector<std::string> parts_of(std::string_view text) {
 }
 
 void start(std::string_view text) {
+  text = text.substr(0, 16 << 10);  // a shell's time grows with the square of its words
   RemoteProgram program;
   std::map<std::string, std::string> variables;
   std::size_t index = 0;

@@ -126,7 +126,7 @@ class Shell {
     require(!text_.empty());
     if (take("$(")) {
       const Words command = read_word();
-      require(command == Words{"printf"} && take(" "));
+      require(command == Words{"printf"} && take(" -- "));
       auto output = printed(read_word().at(0));
       require(take(")"));
       while (output.ends_with('\n')) output.pop_back();

@@ -225,7 +225,7 @@ TEST_CASE("a leader of another version ends the agent only with a proof", "[chan
     newer.back() = 1;
     CHECK_THROWS_WITH(
         sides.agent.receive(newer, received),
-        Contains("10.0.0.1:29400 speaks version 1") && Contains("this node version 2"));
+        Contains("10.0.0.1:29400 speaks version 1") && Contains("this node version 3"));
     CHECK_THROWS_AS(sides.leader.receive(newer, received), Mismatch);
   }
   CHECK(received.empty());

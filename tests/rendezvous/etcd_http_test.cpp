@@ -46,6 +46,9 @@ TEST_CASE("an HTTP response is parsed however it is cut", "[etcd]") {
   CHECK(response_in("HTTP/1.0 200 OK\r\n\r\nhello", true) == good);
   CHECK(response_in("HTTP/1.1 204 No Content\r\n\r\n") == Read{204, "", true});
   CHECK(response_in("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == Read{404, "", true});
+  // Up to the limit of the header.
+  CHECK(response_in("HTTP/1.1 200 OK\r\nX: " + std::string(12'000, 'x') +
+                    "\r\nContent-Length: 5\r\n\r\nhello") == good);
 }
 
 TEST_CASE("chunks are available before the response ends", "[etcd]") {
