@@ -5,6 +5,7 @@ import hmac
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -15,7 +16,8 @@ import threading
 from harness import until
 
 NOBODY = 65534
-PREAMBLE = b"MGPU\x02"
+PROTOCOL = pathlib.Path(__file__).parents[2] / "rendezvous/protocol.hpp"
+PREAMBLE = b"MGPU" + bytes([int(re.search(r"kProtocolVersion = (\d+);", PROTOCOL.read_text())[1])])
 ESCAPES = "\x1b]0;pwned\x07\x1b[31mall done\x9b0m\nmgpu-run: forged"  # must never reach a terminal
 
 
