@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -124,7 +125,8 @@ void StoreRelay::accept_all() {
     if (!socket && (errno == EMFILE || errno == ENFILE)) {
       // A connection that is never accepted would wake the event loop forever.
       reserve_.reset();
-      UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const int refused = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
+      if (refused >= 0) ::close(refused);
       reserve_ = open_reserve();
       continue;
     }
