@@ -1,5 +1,6 @@
 """Errors of users: one clear line, the right exit status, quickly, and no partial output."""
 
+import json
 import os
 import signal
 import subprocess
@@ -246,13 +247,12 @@ class LostRanks(trainer.TrainerTest):
 
     def test_sigterm_before_the_first_step_ends_the_job(self):
         """While rows are read there is nothing to save, so a rank must not wait for a step."""
-        fifo = self.dir / "rows-to-come.jsonl"
-        os.mkfifo(fifo)
-        job = self.start_training(2, dataset_name=str(fifo))
+        rows = self.dir / "many-rows.jsonl"
+        row = json.dumps({"text": "12+34=46 " * 400}) + "\n"
+        rows.write_text(row * 60_000)  # more than 200 MB
+        job = self.start_training(2, dataset_name=str(rows))
         self.addCleanup(lambda: job.poll() is None and job.kill())
-        until(lambda: [pid for pid in children(job.pid) if comm(pid) == "mgpu-train"],
-              trainer.LIMIT, "ranks")
-        time.sleep(1)
+        until(lambda: list((self.dir / "tokens").rglob("*")), trainer.LIMIT, "the first tokens")
         job.send_signal(signal.SIGTERM)
         begin = time.monotonic()
         run = self.end(job)
