@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
 #include "runtime/commands/collect_rows.hpp"
@@ -18,7 +19,6 @@
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rollout/engine.hpp"
-#include "runtime/rollout/seeds.hpp"
 #include "runtime/text/unicode.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
@@ -246,8 +246,8 @@ void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
     for (auto i = first + rank; i < first + count; i += world) {
       rollout::Request request{rows[i].tokens, {}};
       for (std::int64_t n = 0; n < command.samples; ++n)
-        request.seeds.push_back(rollout::derive_seed(rollout::derive_seed(command.seed, i),
-                                                     static_cast<std::uint64_t>(n)));
+        request.seeds.push_back(rendezvous::derive_seed(rendezvous::derive_seed(command.seed, i),
+                                                        static_cast<std::uint64_t>(n)));
       requests.push_back(std::move(request));
     }
     const auto completions = engine.generate(requests, settings);

@@ -4,25 +4,19 @@
 #include <cstddef>
 #include <utility>
 
+#include "rendezvous/base/seeds.hpp"
+
 namespace mgpu::data {
 
-namespace {
-
-// SplitMix64's finalizer: every input bit affects every output bit.
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
+using rendezvous::kGoldenStep;
+using rendezvous::mix_bits;
 
 Random::Random(std::initializer_list<std::uint64_t> name) {
-  for (const std::uint64_t part : name) state_ = mix(state_ + 0x9E3779B97F4A7C15 + mix(part));
+  for (const std::uint64_t part : name) state_ = mix_bits(state_ + kGoldenStep + mix_bits(part));
 }
 
 std::uint64_t Random::next() {
-  return mix(state_ += 0x9E3779B97F4A7C15);
+  return mix_bits(state_ += kGoldenStep);
 }
 
 std::uint64_t Random::below(std::uint64_t limit) {

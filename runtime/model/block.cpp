@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "rendezvous/base/seeds.hpp"
 #include "runtime/kernels/ops.hpp"
 
 namespace mgpu::model {
@@ -13,16 +14,9 @@ namespace {
 // A block's linear layers. The numbers go into the seeds of dropout.
 enum class Projection : std::uint64_t { qkv, o, gate_up, down };
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 AdapterUse adapter_use(const Context& c, int layer, Projection projection) {
-  const auto which =
-      static_cast<std::uint64_t>(layer) * 4 + static_cast<std::uint64_t>(projection) + 1;
-  return {c.adapter_scale, c.adapter_dropout, mix(c.seed + which * 0x9e3779b97f4a7c15ULL) >> 1};
+  const auto which = static_cast<std::uint64_t>(layer) * 4 + static_cast<std::uint64_t>(projection);
+  return {c.adapter_scale, c.adapter_dropout, rendezvous::derive_seed(c.seed, which) >> 1};
 }
 
 std::int64_t qk_heads(const ModelConfig& c) {

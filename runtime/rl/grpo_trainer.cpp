@@ -8,6 +8,7 @@
 #include <cmath>
 #include <span>
 
+#include "rendezvous/base/seeds.hpp"
 #include "runtime/grpo/advantages.hpp"
 #include "runtime/train/consistency.hpp"
 #include "runtime/train/to_device.hpp"
@@ -22,12 +23,7 @@ bool has_advantage(const BatchEntry& entry) {
 
 // Mixes the numbers that a random stream depends on into one seed.
 std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
-  std::uint64_t x = 0x243f6a8885a308d3ULL;
-  for (const auto part : parts) {
-    x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
-    x ^= x >> 29;
-  }
-  return x;
+  return rendezvous::mix_seed(0x243f6a8885a308d3ULL, parts);
 }
 
 }  // namespace

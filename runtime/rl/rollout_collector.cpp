@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "runtime/rollout/seeds.hpp"
+#include "rendezvous/base/seeds.hpp"
 
 namespace mgpu::rl {
 RolloutCollector::RolloutCollector(const train::ModelSource& source, Generator& generator,
@@ -17,8 +17,8 @@ std::vector<ScoredCompletion> RolloutCollector::collect(const GenerationRequest&
     rollout::Request rollout_request{prompts[request.prompts[q]].tokens, {}};
     const auto number = static_cast<std::uint64_t>(request.numbers[q]);
     for (std::int64_t i = 0; i < request.group; ++i)
-      rollout_request.seeds.push_back(rollout::derive_seed(
-          rollout::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
+      rollout_request.seeds.push_back(rendezvous::derive_seed(
+          rendezvous::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
     requests.push_back(std::move(rollout_request));
   }
   auto generated = generator_.complete(requests);

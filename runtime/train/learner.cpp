@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "rendezvous/base/seeds.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/to_device.hpp"
 
@@ -18,13 +19,8 @@ using Clock = std::chrono::steady_clock;
 // The seed of a micro-batch's dropout: it differs by step, rank and micro-batch.
 std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t step, int rank,
                            std::size_t micro_batch) {
-  std::uint64_t x = seed;
-  for (const auto part : {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank),
-                          static_cast<std::uint64_t>(micro_batch)}) {
-    x = (x ^ part) * 0x9e3779b97f4a7c15ULL;
-    x ^= x >> 29;
-  }
-  return x;
+  return rendezvous::mix_seed(
+      seed, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank), micro_batch});
 }
 
 std::int64_t own_target_tokens(const data::StepBatches& batches) {
