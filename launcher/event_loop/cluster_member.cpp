@@ -11,6 +11,7 @@
 
 #include "launcher/event_loop/event_loop.hpp"
 #include "launcher/nodes/job_registry.hpp"
+#include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -102,7 +103,7 @@ void EventLoop::report_to_leader() {
   containment_.kill_by(Guard::kNever);
   const bool was_cut_off = std::exchange(cut_off_, false);
   if (const int signo = supervisor_.stop_signal(); signo != 0)
-    return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
+    return member_->leave(signo, fmt::format("was stopped by {}", rendezvous::signal_name(signo)));
   if (was_cut_off) return member_->ranks_stopped();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
   auto when = Clock::now();

@@ -2,11 +2,10 @@
 
 #include <sys/wait.h>
 
-#include <cstring>
-
 #include <fmt/format.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/signal_names.hpp"
 
 namespace mgpu::launcher {
 
@@ -16,17 +15,12 @@ ExitReport decode_wait_status(int status) {
   return {.code = WEXITSTATUS(status)};
 }
 
-std::string signal_name(int signo) {
-  const char* name = ::sigabbrev_np(signo);
-  return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", signo);
-}
-
 std::string describe(const ExitReport& report) {
   if (report.exec_error != 0)
     return fmt::format("could not be started: {}", rendezvous::error_text(report.exec_error));
   if (report.signo != 0)
-    return fmt::format("was killed by {} (signal {}){}", signal_name(report.signo), report.signo,
-                       report.core_dumped ? ", core dumped" : "");
+    return fmt::format("was killed by {} (signal {}){}", rendezvous::signal_name(report.signo),
+                       report.signo, report.core_dumped ? ", core dumped" : "");
   if (report.code == 0) return "exited normally";
   return fmt::format("exited with status {}", report.code);
 }

@@ -22,7 +22,4 @@ ExitReport decode_wait_status(int status);
 // "exited with status 3", "was killed by SIGKILL (signal 9)", "could not be started: ...".
 std::string describe(const ExitReport& report);
 
-// "SIGTERM"; "signal 40" for a signal without a name.
-std::string signal_name(int signo);
-
 }  // namespace mgpu::launcher

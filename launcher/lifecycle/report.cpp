@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/printable.hpp"
+#include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 using nlohmann::json;
+using rendezvous::signal_name;
 
 constexpr size_t kShownLines = 20;
 

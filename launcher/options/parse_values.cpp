@@ -1,7 +1,6 @@
 #include "launcher/options/parse_values.hpp"
 
 #include <signal.h>
-#include <string.h>
 #include <strings.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
@@ -50,17 +50,6 @@ std::vector<std::string_view> split_trimmed(std::string_view text, char at) {
     if (end == text.npos) return parts;
     text.remove_prefix(end + 1);
   }
-}
-
-int signal_number(std::string_view name) {
-  const auto trimmed_name = std::string(trimmed(name));
-  const char* short_name = trimmed_name.c_str();
-  if (::strncasecmp(short_name, "SIG", 3) == 0) short_name += 3;
-  for (int number = 1; number < NSIG; ++number)
-    if (const char* known = ::sigabbrev_np(number); known && ::strcasecmp(known, short_name) == 0)
-      return number;
-  throw UsageError(fmt::format("{} is not a signal; need names such as SIGTERM,SIGINT",
-                               shown(trimmed_name, 24)));
 }
 
 bool is_gpu_name(std::string_view name) {
@@ -180,10 +169,13 @@ std::vector<int> parse_rank_list(const std::string& text) {
 std::vector<int> parse_signals(const std::string& text) {
   std::vector<int> signals;
   for (const auto part : split_trimmed(text, ',')) {
-    const int number = signal_number(part);
+    const int number = rendezvous::signal_number(part);
+    if (number == 0)
+      throw UsageError(
+          fmt::format("{} is not a signal; need names such as SIGTERM,SIGINT", shown(part, 24)));
     if (number == SIGKILL || number == SIGSTOP)
       throw UsageError(
-          fmt::format("no program can handle SIG{}; leave it out", ::sigabbrev_np(number)));
+          fmt::format("no program can handle {}; leave it out", rendezvous::signal_name(number)));
     if (number == SIGCHLD) throw UsageError("SIGCHLD is sent whenever a rank exits; leave it out");
     if (std::find(signals.begin(), signals.end(), number) == signals.end())
       signals.push_back(number);

@@ -1,11 +1,11 @@
 #include "launcher/plan/plan.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -39,11 +39,6 @@ std::optional<Macro> macro_at(std::string_view text, const Placement& placement,
       (text.size() == kBare.size() || !is_word_character(text[kBare.size()])))
     return Macro{kBare, local_rank};
   return std::nullopt;
-}
-
-std::string signal_name_or_number(int signo) {
-  const char* name = ::sigabbrev_np(signo);
-  return name ? std::string("SIG") + name : std::to_string(signo);
 }
 
 std::vector<std::string> split_at_commas(std::string_view list) {
@@ -108,7 +103,8 @@ Environment rank_environment(const Options& options, const Placement& placement,
   for (auto& [name, value] : contract.to_environment()) env.emplace_back(name, std::move(value));
 
   std::vector<std::string> signals;
-  for (const int signo : options.signals_to_handle) signals.push_back(signal_name_or_number(signo));
+  for (const int signo : options.signals_to_handle)
+    signals.push_back(rendezvous::signal_name(signo));
   set(env, variable::kSignalsToHandle, fmt::format("{}", fmt::join(signals, ",")));
   if (!facts.nccl_async_error_handling_set) set(env, variable::kNcclAsyncErrorHandling, "1");
   if (!facts.socket_interface.empty()) set(env, variable::kGlooInterface, facts.socket_interface);

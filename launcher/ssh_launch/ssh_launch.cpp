@@ -26,6 +26,7 @@
 #include "launcher/ssh_launch/forwarded_environment.hpp"
 #include "launcher/ssh_launch/plan.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/signal_names.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -219,7 +220,7 @@ class SshLaunch {
   void stop_requested(int signo) {
     policy_.stop_requested(signo);
     if (!options_.quiet)
-      print_line(fmt::format("received {}: stopping the agents", signal_name(signo)));
+      print_line(fmt::format("received {}: stopping the agents", rendezvous::signal_name(signo)));
     stop();
   }
 
