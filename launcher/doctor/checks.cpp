@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "launcher/lifecycle/text_lines.hpp"
+
 namespace mgpu::launcher {
 namespace {
 
@@ -64,11 +66,6 @@ Finding nccl_finding(const DoctorFacts& facts) {
           "CUDA version"};
 }
 
-std::string last_output_line(std::string text) {
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
-}
-
 Finding trainer_finding(const DoctorFacts& facts) {
   const auto& trainer = facts.trainer;
   if (trainer.path.empty())
@@ -78,7 +75,8 @@ Finding trainer_finding(const DoctorFacts& facts) {
   if (trainer.timed_out)
     return {"mgpu-train", Verdict::fail, trainer.path + " --version did not exit in time",
             "its libraries may be on a file system that does not respond: run it by hand"};
-  const auto last_output = last_output_line(trainer.output);
+  const std::string last_output(
+      last_line(trainer.output.substr(0, trainer.output.find_last_not_of(" \t\r\n") + 1)));
   if (trainer.status != 0)
     return {"mgpu-train", Verdict::fail,
             fmt::format("{} --version exited with status {}{}{}", trainer.path, trainer.status,

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/lifecycle/text_lines.hpp"
 #include "rendezvous/base/printable.hpp"
 
 namespace mgpu::launcher {
@@ -16,10 +17,6 @@ constexpr std::array<std::string_view, 7> kGpuOom = {
     "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
     "c10::OutOfMemoryError",
 };
-
-std::string_view first_line(std::string_view text) {
-  return text.substr(0, text.find('\n'));
-}
 
 // The line that contains position `at`.
 std::string_view line_around(std::string_view text, size_t at) {
@@ -121,12 +118,6 @@ Cause from_rank_output(const FailureEvidence& evidence) {
 std::string size_text(std::uint64_t bytes) {
   const double mib = double(bytes) / (1024 * 1024);
   return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
-
-std::string_view last_line(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
-  const size_t begin = text.rfind('\n');
-  return begin == std::string_view::npos ? text : text.substr(begin + 1);
 }
 
 std::string_view name_of(Cause::Kind kind) {

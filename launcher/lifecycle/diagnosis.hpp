@@ -53,9 +53,6 @@ struct MemoryFacts {
 // "61.2 GiB", "64.0 MiB".
 std::string size_text(std::uint64_t bytes);
 
-// The last line of a text that may end with line breaks.
-std::string_view last_line(std::string_view text);
-
 // Everything that a failed rank left for the diagnosis.
 struct FailureEvidence {
   ExitReport report;

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/lifecycle/text_lines.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
@@ -35,17 +36,6 @@ std::int64_t timestamp_of(const json& value) {
 std::string text_at(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    lines.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
-  }
-  return lines;
 }
 
 // torch puts "[rank1]: " before every line of an uncaught exception.

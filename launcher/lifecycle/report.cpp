@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/lifecycle/text_lines.hpp"
 #include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
@@ -30,19 +31,9 @@ std::string describe_result(const RankResult& result) {
 
 // The last lines of a text, at most kShownLines, each after a vertical bar.
 std::string quoted_tail(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
-  size_t begin = text.size();
-  for (size_t lines = 0; lines < kShownLines && begin != 0; ++lines) {
-    const size_t before = text.rfind('\n', begin - 1);
-    begin = before == std::string_view::npos ? 0 : before;
-  }
-  if (begin != 0) text.remove_prefix(begin + 1);
   std::string out;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    out += fmt::format("    | {}\n", rendezvous::printable_output(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  for (const auto line : lines_of(last_lines(text, kShownLines)))
+    out += fmt::format("    | {}\n", rendezvous::printable_output(line));
   return out;
 }
 

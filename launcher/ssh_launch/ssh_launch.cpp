@@ -19,7 +19,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/lifecycle/diagnosis.hpp"
+#include "launcher/lifecycle/text_lines.hpp"
 #include "launcher/nodes/token.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/ranks/worker.hpp"
