@@ -23,13 +23,13 @@
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/ranks/inherited.hpp"
 #include "launcher/ssh_launch/ssh_launch.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace {
 
 using namespace mgpu::launcher;
 
-constexpr int kOurFailure = 1;
-constexpr int kUsage = 2;
+namespace exit_status = mgpu::exit_status;
 
 void print(std::FILE* stream, const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream);
@@ -91,7 +91,7 @@ int run(int argc, char** argv, const Inherited& inherited) {
         return run_on_hosts(options, inherited, argv[0]);
       return run_job(options, inherited, argv);
   }
-  return kOurFailure;
+  return exit_status::kFailure;
 }
 
 }  // namespace
@@ -102,9 +102,9 @@ int main(int argc, char** argv) {
     return run(argc, argv, inherited);
   } catch (const UsageError& error) {
     print(stderr, fmt::format("mgpu-run: {}\n", error.what()));
-    return kUsage;
+    return exit_status::kUsage;
   } catch (const std::exception& failure) {
     print(stderr, fmt::format("mgpu-run: {}\n", failure.what()));
-    return kOurFailure;
+    return exit_status::kFailure;
   }
 }

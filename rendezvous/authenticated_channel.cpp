@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/auth.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::rendezvous {
@@ -246,7 +247,7 @@ std::string AgentChannel::nonces(std::string_view side) const {
 
 void AgentChannel::handle_challenge(const Challenge& challenge, const std::string& secret) {
   if (!auth::equal(challenge.proof, proof(secret, "leader", transcript_))) {
-    refuse({.status = 2, .why = "the leader's token differs from the agent's"});
+    refuse({.status = exit_status::kUsage, .why = "the leader's token differs from the agent's"});
     throw Mismatch(
         fmt::format("the token of {} differs from this node's; give all nodes the same "
                     "--rdzv-token-file or MGPU_RDZV_TOKEN",
@@ -303,12 +304,12 @@ void LeaderChannel::handle_handshake(Message&& message, std::string_view body) {
 void LeaderChannel::handle_hello() {
   if (agent_version_ != kProtocolVersion) {
     const std::string why = version_problem(agent_version_);
-    refuse({.status = 2, .why = why});
+    refuse({.status = exit_status::kUsage, .why = why});
     throw ProtocolError(why);
   }
   const bool any_job = hello_.purpose == "status" && hello_.job.empty();
   if (hello_.job != job_ && !any_job) {
-    refuse({.status = 2,
+    refuse({.status = exit_status::kUsage,
             .why = fmt::format("this is job {}, not {}; use the same --rdzv-id on all nodes, "
                                "or another port for each job",
                                shown(job_), shown(hello_.job))});
@@ -333,7 +334,7 @@ void LeaderChannel::challenge(const std::string& sealed) {
 
 void LeaderChannel::handle_proof(const Proof& claim) {
   if (!auth::equal(claim.proof, proof(credentials_.secret, "agent", transcript_))) {
-    refuse({.status = 2,
+    refuse({.status = exit_status::kUsage,
             .why =
                 "the token differs from this job's; give all nodes the same --rdzv-token-file or "
                 "MGPU_RDZV_TOKEN"});

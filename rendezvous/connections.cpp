@@ -14,6 +14,7 @@
 
 #include "rendezvous/auth.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace mgpu::rendezvous {
 namespace {
@@ -201,7 +202,7 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
     const auto why =
         fmt::format("more than {} messages or {} MiB per second", settings_.messages.per_second(),
                     settings_.bytes.per_second() / (1 << 20));
-    peer.channel.refuse({.status = 1, .why = why});
+    peer.channel.refuse({.status = exit_status::kFailure, .why = why});
     return reject(peer, "it sends " + why);
   }
   for (auto& item : received) {

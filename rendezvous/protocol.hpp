@@ -6,6 +6,8 @@
 #include <string_view>
 #include <variant>
 
+#include "rendezvous/base/exit_status.hpp"
+
 namespace mgpu::rendezvous {
 
 // Messages between agents and the leader. Increase the version when a message changes its meaning:
@@ -43,7 +45,7 @@ struct Proof {
 };
 // Ends a connection at any time. `status` is the exit status of the program that is refused.
 struct Refusal {
-  int status = 2;
+  int status = exit_status::kUsage;
   std::string why;
   std::string proof = {};  // hex: in the handshake, proves that the leader has the secret
 };
@@ -77,8 +79,6 @@ struct Stop {
   std::string why;
   int signo = 15;
 };
-// The exit status if the nodes could not form or keep a job.
-inline constexpr int kRendezvousFailed = 75;
 // The job has ended.
 struct End {
   int status = 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/doctor/look_up.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -95,7 +96,7 @@ std::string doctor_json(const std::vector<Finding>& findings) {
 int run_doctor_command(const Options& options, const Inherited& inherited, std::ostream& out) {
   const auto findings = examine(look_up_doctor_facts(options, inherited));
   out << (options.json ? doctor_json(findings) : doctor_text(findings)) << std::flush;
-  return count(findings, Verdict::fail) > 0 ? 1 : 0;
+  return count(findings, Verdict::fail) > 0 ? exit_status::kFailure : 0;
 }
 
 }  // namespace mgpu::launcher

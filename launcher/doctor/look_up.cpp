@@ -20,6 +20,7 @@
 #include "launcher/options/variables.hpp"
 #include "launcher/plan/target.hpp"
 #include "launcher/ranks/run_briefly.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -148,7 +149,7 @@ ProgramFacts try_trainer(const Inherited& inherited, Milliseconds limit) {
   } catch (const std::exception&
                failure) {  // MGPU_TRAIN is not a program, or the process could not be created
     if (facts.path.empty()) facts.path = set_variable("MGPU_TRAIN");
-    facts.status = 127;
+    facts.status = exit_status::kCannotExecute;
     facts.output = failure.what();
   }
   return facts;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "launcher/ranks/process_tree.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -125,7 +126,7 @@ void EventLoop::start_ranks() {
 
 void EventLoop::not_started(int local_rank, int error) {
   ranks_.clear(local_rank);
-  const ExitReport report{.code = 127, .exec_error = error};
+  const ExitReport report{.code = exit_status::kCannotExecute, .exec_error = error};
   record_exit(local_rank, report, Clock::now()).ended_by_us = error == 0;
   feed(RankExited{local_rank, report});
 }

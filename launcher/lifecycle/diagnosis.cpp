@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "launcher/lifecycle/text_lines.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/printable.hpp"
 
 namespace mgpu::launcher {
@@ -105,7 +106,7 @@ Cause from_rank_output(const FailureEvidence& evidence) {
             fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last),
             {}};
   }
-  if (report.code == 2 && is_usage_message(evidence.stderr_tail))
+  if (report.code == exit_status::kUsage && is_usage_message(evidence.stderr_tail))
     return {Cause::Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
   const auto last = last_line(evidence.stderr_tail);
   return {Cause::Kind::exit_status,

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "rendezvous/base/exit_status.hpp"
+
 namespace mgpu::launcher {
 
 // How a process exited, as reported by the kernel.
@@ -12,7 +14,7 @@ struct ExitReport {
   int exec_error = 0;  // errno when the program could not be started
 
   bool clean() const { return code == 0 && signo == 0; }
-  int shell_status() const { return signo != 0 ? 128 + signo : code; }
+  int shell_status() const { return signo != 0 ? exit_status::of_signal(signo) : code; }
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 

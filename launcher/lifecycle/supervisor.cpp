@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "rendezvous/base/exit_status.hpp"
+
 namespace mgpu::launcher {
 
 std::vector<Action> Supervisor::start() {
@@ -51,7 +53,7 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
       return stop_ranks(event.signo);
     case State::waiting:
       if (multi_node_) return leave_cluster();
-      return finish(128 + stop_signal_);
+      return finish(exit_status::of_signal(stop_signal_));
     case State::assessing:
       if (multi_node_ && first) return leave_cluster();
       break;
@@ -65,7 +67,7 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
 
 Supervisor::Actions Supervisor::on(const KillRequested&) {
   if (state_ == State::waiting || (multi_node_ && state_ == State::assessing))
-    return finish(128 + stop_signal_);
+    return finish(exit_status::of_signal(stop_signal_));
   return {KillAll{}};
 }
 
@@ -77,7 +79,8 @@ Supervisor::Actions Supervisor::on(const GraceExpired&) {
 Supervisor::Actions Supervisor::on(const TreeEmpty&) {
   if (state_ != State::sweeping) return {};
   if (final_status_ >= 0) return finish(final_status_);
-  if (first_failed_ < 0 && !multi_node_) return finish(stop_signal_ != 0 ? 128 + stop_signal_ : 0);
+  if (first_failed_ < 0 && !multi_node_)
+    return finish(stop_signal_ != 0 ? exit_status::of_signal(stop_signal_) : 0);
   state_ = State::assessing;
   return {AssessFailure{}};
 }
@@ -109,7 +112,7 @@ Supervisor::Actions Supervisor::on(const JobFinished& event) {
 Supervisor::Actions Supervisor::on(const FailureAssessed& event) {
   if (state_ != State::assessing) return {};
   if (!event.decision.restart) return finish(first_report_.shell_status());
-  if (stop_signal_ != 0) return finish(128 + stop_signal_);
+  if (stop_signal_ != 0) return finish(exit_status::of_signal(stop_signal_));
   if (event.decision.delay.count() == 0) return begin_attempt();
   state_ = State::waiting;
   return {StartDelay{event.decision.delay}};

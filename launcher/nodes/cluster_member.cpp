@@ -11,6 +11,7 @@
 #include "launcher/nodes/free_port.hpp"
 #include "launcher/nodes/interfaces.hpp"
 #include "launcher/nodes/job_registry.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace mgpu::launcher {
 
@@ -122,7 +123,7 @@ bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
     // Another agent on this machine may have bound the port first.
     if (!plan_.runs_leader.value_or(false)) return true;
     leader_connection_.close();
-    end_job(1, problem.what());
+    end_job(exit_status::kFailure, problem.what());
     return false;
   }
 }
@@ -163,9 +164,9 @@ void ClusterMember::leave(int signo, const std::string& why) {
   stop_relay();
   const bool joined = leader_connection_.joined();
   leader_connection_.leave({.signo = signo, .why = why}, [this, signo, joined] {
-    if (leader_ && election_) return hand_over(128 + signo);
+    if (leader_ && election_) return hand_over(exit_status::of_signal(signo));
     // A leader in this process that receives the message ends the job itself.
-    if (!leader_ || !joined) end_job(128 + signo, "");
+    if (!leader_ || !joined) end_job(exit_status::of_signal(signo), "");
   });
 }
 

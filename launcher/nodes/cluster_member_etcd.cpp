@@ -9,6 +9,7 @@
 #include "launcher/nodes/cluster_member.hpp"
 #include "launcher/nodes/free_port.hpp"
 #include "launcher/nodes/master_address.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
@@ -139,11 +140,11 @@ void ClusterMember::on_election_status(const Election::Status& status) {
   if (ended_ || leaving_) return;
   // A running job survives changes of etcd's users: only a new one ends here.
   if (status.permanent && incarnation_ == 0)
-    return end_job(2, fmt::format("etcd: {}", status.problem));
+    return end_job(exit_status::kUsage, fmt::format("etcd: {}", status.problem));
   if (our_address_.empty() && status.problem.empty()) {
     our_address_ = address_towards(plan_.etcd->endpoints);
     if (our_address_.empty())
-      return end_job(2,
+      return end_job(exit_status::kUsage,
                      "cannot determine the address at which other nodes reach this one; set it "
                      "with --local-addr");
   }
@@ -159,7 +160,8 @@ void ClusterMember::on_election_status(const Election::Status& status) {
     saved.reset();  // of an older job with this id
   if (saved && incarnation_ == 0) incarnation_ = saved->incarnation;
   if (saved && saved->incarnation != incarnation_)
-    return end_job(1, fmt::format("another job with the id {} is running now", node_.job));
+    return end_job(exit_status::kFailure,
+                   fmt::format("another job with the id {} is running now", node_.job));
   note_rejected(status.state_rejected);
   if (status.is_leader && !leader_ && !take_over(saved, status)) return;
   redirect_to_leader(status);

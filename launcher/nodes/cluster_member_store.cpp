@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/nodes/cluster_member.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -28,7 +29,7 @@ void ClusterMember::start_round(const rendezvous::Begin& begin, const std::strin
     port = start_relay(begin);
   } catch (const std::exception& problem) {
     leader_connection_.close();
-    return end_job(1, problem.what());
+    return end_job(exit_status::kFailure, problem.what());
   }
   callbacks_.round_started(begin, "127.0.0.1", port);
 }

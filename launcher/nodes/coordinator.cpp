@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/options/options.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/membership.hpp"
 
@@ -60,20 +61,21 @@ Coordinator::Actions Coordinator::take_actions() {
 
 Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join, LeaderTime now) {
   if (phase_ == Phase::over) {
-    actions_.emplace_back(SendMessage{id, Refusal{1, "the job has ended"}});
+    actions_.emplace_back(SendMessage{id, Refusal{exit_status::kFailure, "the job has ended"}});
     actions_.emplace_back(Dismiss{id});
     return take_actions();
   }
   if (join.node_rank >= settings_.max_nodes) {
     actions_.emplace_back(SendMessage{
-        id, Refusal{2, fmt::format(
-                           "node rank {} is out of range: --nnodes is {}, so it must be 0 to {}",
-                           join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
+        id,
+        Refusal{exit_status::kUsage,
+                fmt::format("node rank {} is out of range: --nnodes is {}, so it must be 0 to {}",
+                            join.node_rank, settings_.max_nodes, settings_.max_nodes - 1)}});
     actions_.emplace_back(Dismiss{id});
     return take_actions();
   }
   if (!is_valid(join)) {
-    actions_.emplace_back(SendMessage{id, Refusal{2,
+    actions_.emplace_back(SendMessage{id, Refusal{exit_status::kUsage,
                                                   "invalid join request: a number of ranks, rounds "
                                                   "or restarts, or a port, is out of range"}});
     actions_.emplace_back(Dismiss{id});
@@ -156,7 +158,8 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
     stop_signal_ = signo;
     stop_why_ = why;
     if (phase_ == Phase::running) stop_round(why, 0, now, signo);
-    if (phase_ == Phase::gathering || phase_ == Phase::resting) finish(128 + stop_signal_, why);
+    if (phase_ == Phase::gathering || phase_ == Phase::resting)
+      finish(exit_status::of_signal(stop_signal_), why);
   } else if (mattered && phase_ == Phase::running) {
     actions_.emplace_back(PrintLine{fmt::format("{}; the others form a new round", why)});
     stop_round(why, 0, now);
@@ -211,7 +214,7 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
     maybe_start_round(now);
     if (phase_ == Phase::gathering && now >= join_deadline_ &&
         available_nodes() < settings_.min_nodes)
-      finish(rendezvous::kRendezvousFailed,
+      finish(exit_status::kRendezvousFailed,
              fmt::format("not enough nodes joined within {:g} s: {}",
                          in_seconds(settings_.join_timeout), missing()));
   }
@@ -320,10 +323,11 @@ void Coordinator::resolve_disputes(LeaderTime now) {
       rank_holders_[wanted] = id;
     } else if (now >= node.since + settings_.keep_alive) {
       const std::string& taker = nodes_.at(*holder).join.host;
-      actions_.emplace_back(SendMessage{
-          id, Refusal{2, fmt::format("node rank {} is taken by {}; give each node its own "
-                                     "--node-rank",
-                                     wanted, taker)}});
+      actions_.emplace_back(
+          SendMessage{id, Refusal{exit_status::kUsage,
+                                  fmt::format("node rank {} is taken by {}; give each node its own "
+                                              "--node-rank",
+                                              wanted, taker)}});
       actions_.emplace_back(Dismiss{id});
       actions_.emplace_back(PrintLine{
           fmt::format("rejected {}: node rank {} is taken by {}", node.join.host, wanted, taker)});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "launcher/nodes/coordinator.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 namespace mgpu::launcher {
 
@@ -87,7 +88,7 @@ void Coordinator::assess_round(LeaderTime now) {
     actions_.emplace_back(std::move(over));
     return finish(0, "");
   }
-  int status = 128 + stop_signal_;
+  int status = exit_status::of_signal(stop_signal_);
   if (failed && stop_signal_ == 0) {
     over.decision = decide(over.failures.front().second);
     const int reported = over.failures.front().second.status;
@@ -96,7 +97,7 @@ void Coordinator::assess_round(LeaderTime now) {
   const auto decision = over.decision;
   const std::string why = stop_why_;
   actions_.emplace_back(std::move(over));
-  if (stop_signal_ != 0) return finish(128 + stop_signal_, why);
+  if (stop_signal_ != 0) return finish(exit_status::of_signal(stop_signal_), why);
   if (decision && !decision->restart) return finish(status, "");
   reset_round();
   if (decision) ++counts_.restarts;

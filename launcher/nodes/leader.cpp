@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "launcher/nodes/job_registry.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/heartbeat.hpp"
 
 namespace mgpu::launcher {
@@ -166,7 +167,7 @@ void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message)
 void Leader::open_link(Connections::PeerId peer, const rendezvous::RelayStore& request) {
   if (request.round != round_ || coordinator_.over() ||
       connections_.facts(peer).purpose != "store") {
-    connections_.send(peer, rendezvous::Refusal{1, "its round is over"});
+    connections_.send(peer, rendezvous::Refusal{exit_status::kFailure, "its round is over"});
     return connections_.close(peer);
   }
   links_.try_emplace(peer, std::make_unique<rendezvous::store::RelayLink>(

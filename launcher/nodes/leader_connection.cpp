@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/exit_status.hpp"
+
 namespace mgpu::launcher {
 
 namespace asio = boost::asio;
@@ -14,10 +16,6 @@ using asio::ip::tcp;
 using asio::ip::udp;
 using boost::system::error_code;
 using rendezvous::steady_now;
-
-namespace {
-constexpr int kMaxStatus = 255;  // of a process
-}
 
 LeaderConnection::LeaderConnection(asio::io_context& io, Settings settings, Callbacks callbacks)
     : io_(io),
@@ -93,9 +91,9 @@ void LeaderConnection::on_bytes(std::string_view bytes) {
 void LeaderConnection::on_message(rendezvous::Message&& message) {
   if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message)) {
     close();
-    const bool is_failure = refusal->status >= 1 && refusal->status <= kMaxStatus;
+    const bool is_failure = refusal->status >= 1 && refusal->status <= exit_status::kLargest;
     callbacks_.job_ended(
-        is_failure ? refusal->status : rendezvous::kRendezvousFailed,
+        is_failure ? refusal->status : exit_status::kRendezvousFailed,
         fmt::format("the leader at {} rejected this node: {}", leader_text(), refusal->why));
   } else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     on_welcome(*welcome);
@@ -109,8 +107,8 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
     callbacks_.stop_requested(*stop);
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     close();
-    const bool is_status = end->status >= 0 && end->status <= kMaxStatus;
-    callbacks_.job_ended(is_status ? end->status : rendezvous::kRendezvousFailed, end->message);
+    const bool is_status = end->status >= 0 && end->status <= exit_status::kLargest;
+    callbacks_.job_ended(is_status ? end->status : exit_status::kRendezvousFailed, end->message);
   }
 }
 

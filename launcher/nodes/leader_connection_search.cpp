@@ -1,6 +1,7 @@
 // How an agent connects to its leader: resolve the name, try its addresses in order, retry.
 
 #include "launcher/nodes/leader_connection.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -150,7 +151,7 @@ std::string LeaderConnection::target_text() const {
 void LeaderConnection::give_up() {
   close();
   callbacks_.job_ended(
-      rendezvous::kRendezvousFailed,
+      exit_status::kRendezvousFailed,
       fmt::format("could not reach the leader{} within {:g} s: {}", target_text(),
                   std::chrono::duration<double>(settings_.join_timeout).count(), last_problem_));
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/exit_status.hpp"
 
 // Boost.Process is not used: after a failed exec it leaves a zombie and runs our exit handlers in
 // the child; it waits for every exec in turn and cannot start a child in a cgroup. See
@@ -67,14 +68,14 @@ bool place(int fd, int target) {
 
 [[noreturn]] void give_up(const ChildSetup& setup, int error) {
   if (setup.exec_error) *setup.exec_error = error;
-  ::_exit(127);
+  ::_exit(exit_status::kCannotExecute);
 }
 
 [[noreturn]] void run_child(const ChildSetup& setup, const Inherited& inherited, char* const* argv,
                             char* const* envp, pid_t parent) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // the parent died before prctl
+  if (::getppid() != parent) ::_exit(exit_status::kCannotExecute);  // the parent died before prctl
   reset_signals(inherited);
   if (!place(setup.stdin_fd, STDIN_FILENO) || !place(setup.stdout_fd, STDOUT_FILENO) ||
       !place(setup.stderr_fd, STDERR_FILENO))

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/exit_status.hpp"
+
 namespace mgpu::launcher {
 namespace {
 
@@ -79,6 +81,7 @@ bool is_plain(char c) {
 
 }  // namespace
 
+static_assert(exit_status::kCannotEnter == 126);
 const char* const kRunStdinScript =
     "exec /bin/sh -c 'while IFS= read -r mgpu_l; do eval \"$mgpu_l\"; done; exit 126'";
 
@@ -116,7 +119,8 @@ std::string script_of(const RemoteProgram& program) {
   };
   std::string script;
   if (!program.workdir.empty())
-    script += assign("mgpu_d", program.workdir) + "cd \"$mgpu_d\" || exit 126\n";
+    script += assign("mgpu_d", program.workdir) +
+              fmt::format("cd \"$mgpu_d\" || exit {}\n", exit_status::kCannotEnter);
   for (const auto& entry : program.environment) {
     const auto name = entry.substr(0, entry.find('='));
     script +=

@@ -7,9 +7,9 @@
 
 #include "launcher/options/option_table.hpp"
 #include "launcher/plan/dry_run.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
-#include "rendezvous/protocol.hpp"
 
 namespace mgpu::launcher {
 
@@ -17,7 +17,6 @@ using rendezvous::text_table;
 namespace {
 
 constexpr int kSshFailed = 255;
-constexpr int kUsage = 2, kCannotEnter = 126, kCannotExecute = 127;
 
 // Options that are set for each agent separately, or not passed on.
 const std::set<std::string> kNotPassedOn{
@@ -152,17 +151,18 @@ SshLaunchPolicy::Step SshLaunchPolicy::agent_exited(const ExitReport& report, bo
   if (report.clean()) return Step::wait;
   if (lost(report, over_ssh)) {
     if (--reachable_ >= least_) return Step::wait;
-    decide(rendezvous::kRendezvousFailed);
+    decide(exit_status::kRendezvousFailed);
     return Step::stop_at_once;
   }
   decide(report.shell_status());
-  const bool may_not_have_started =
-      report.code == kUsage || report.code == kCannotEnter || report.code == kCannotExecute;
+  const bool may_not_have_started = report.code == exit_status::kUsage ||
+                                    report.code == exit_status::kCannotEnter ||
+                                    report.code == exit_status::kCannotExecute;
   return may_not_have_started ? Step::stop_at_once : Step::stop_in_time;
 }
 
 void SshLaunchPolicy::stop_requested(int signo) {
-  decide(128 + signo);
+  decide(exit_status::of_signal(signo));
 }
 
 void SshLaunchPolicy::decide(int status) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
@@ -273,7 +274,7 @@ std::unique_ptr<comm::Comm> join(const rendezvous::Contract& contract) {
   options.timeout = std::chrono::hours(24 * 7);
   options.fatal = [](const std::string& text) {
     train::write_failure_report(text);
-    _Exit(1);
+    _Exit(exit_status::kFailure);
   };
   return comm::join(contract, options);
 }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <variant>
 
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/grpo.hpp"
@@ -101,17 +102,17 @@ int main(int argc, char** argv) {
   } catch (const train::UsageError& e) {
     let_rank_0_report_first();
     fprintf(stderr, "mgpu-train: %s\n", e.what());
-    return 2;
+    return exit_status::kUsage;
   } catch (const train::RecipeError& e) {
     let_rank_0_report_first();
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
-    return 2;
+    return exit_status::kUsage;
   } catch (const std::exception& e) {
     // LibTorch appends a stack trace to its messages.
     const std::string text = e.what();
     train::write_failure_report(text.substr(0, text.find("\nException raised from")));
     // No destructors: connections break at once, so that other ranks do not wait for this one.
     std::fflush(nullptr);
-    _Exit(1);
+    _Exit(exit_status::kFailure);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "rendezvous/base/exit_status.hpp"
 #include "runtime/config/planning/memory_advice.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/session.hpp"
@@ -32,7 +33,7 @@ int run_training(Trainer& trainer, int ranks, Advance advance) {
   // A stopped run has saved a checkpoint and returns the status of a process killed by the signal.
   // The signal may have reached another rank only.
   const int signo = signals.signal() != 0 ? signals.signal() : SIGTERM;
-  return trainer.end_reason() == train::EndReason::stopped ? 128 + signo : 0;
+  return trainer.end_reason() == train::EndReason::stopped ? exit_status::of_signal(signo) : 0;
 }
 
 }  // namespace mgpu::recipes

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/rewards/exec_steps.hpp"
 #include "runtime/rewards/sandbox.hpp"
@@ -79,21 +80,22 @@ void make_nonblocking(const UniqueFd& fd) {
                              int in, int out, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(kNotStarted);  // the parent died before prctl
+  if (::getppid() != parent) ::_exit(exit_status::kCannotExecute);  // the parent died before prctl
   reset_signals();
   if (::dup2(in, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 ||
       (*folder != '\0' && ::chdir(folder) != 0))
-    ::_exit(kNotStarted);
+    ::_exit(exit_status::kCannotExecute);
   close_from(STDERR_FILENO + 1);
   ::execvpe(argv[0], argv, environment);
-  ::_exit(kNotStarted);
+  ::_exit(exit_status::kCannotExecute);
 }
 
 // The signal that has killed the program, 0 if none has. The shell of a sandbox exits with the
 // status of its program, and reports signal N as 128 + N.
 int signal_of(int status, bool sandboxed) {
+  constexpr int kSignals = exit_status::of_signal(0);
   if (WIFSIGNALED(status)) return WTERMSIG(status);
-  return sandboxed && WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128 : 0;
+  return sandboxed && WEXITSTATUS(status) > kSignals ? WEXITSTATUS(status) - kSignals : 0;
 }
 
 // The wait status of a process that has closed its stdout; nothing if it does not exit in time.
@@ -190,7 +192,7 @@ void Child::throw_exit() {
   if (const int signal = signal_of(*status, program_.sandboxed); signal != 0)
     throw std::runtime_error(
         fmt::format("{} was killed by signal {} before it answered", program_.argv[0], signal));
-  if (WEXITSTATUS(*status) == kNotStarted)
+  if (WEXITSTATUS(*status) == exit_status::kCannotExecute)
     throw std::runtime_error(
         fmt::format("cannot run {}; check that it exists and is executable",
                     rendezvous::shown(program_.argv.size() > 2 && program_.argv[1] == "-c" &&

@@ -11,6 +11,4 @@ void reset_signals();
 // does not close, such as connections to other ranks.
 void close_from(int first);
 
-constexpr int kNotStarted = 127;  // the exit status if exec fails, as a shell's
-
 }  // namespace mgpu::rewards

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "rendezvous/base/exit_status.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/model/model_shape.hpp"
@@ -32,7 +33,7 @@ comm::Backend backend_of(const std::string& name) {
 
 [[noreturn]] void die(const std::string& text) {
   write_failure_report(text);
-  _Exit(1);
+  _Exit(exit_status::kFailure);
 }
 
 parallel::ShardOptions shard_options(const TrainConfig& config, at::Device device) {

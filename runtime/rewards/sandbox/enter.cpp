@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "rendezvous/base/exit_status.hpp"
 #include "runtime/rewards/exec_steps.hpp"
 #include "runtime/rewards/sandbox/limits.hpp"
 #include "runtime/rewards/sandbox/mounts.hpp"
@@ -28,8 +29,8 @@ constexpr int kReadAll = CAP_DAC_READ_SEARCH;
 
 [[noreturn]] void report_failure(const SandboxEntry& entry, SandboxStep step, int item = -1) {
   const SandboxFailure failure{step, errno, item};
-  if (::write(entry.report, &failure, sizeof failure) < 0) ::_exit(kNotStarted);
-  ::_exit(kNotStarted);
+  if (::write(entry.report, &failure, sizeof failure) < 0) ::_exit(exit_status::kCannotExecute);
+  ::_exit(exit_status::kCannotExecute);
 }
 
 bool wait_for_go(int go) {
@@ -151,7 +152,7 @@ void enter_sandbox(const SandboxEntry& prepared) {
     if (!done) report_failure(entry, step);
   };
   reset_signals();
-  if (!move_up(entry.report)) ::_exit(kNotStarted);
+  if (!move_up(entry.report)) ::_exit(exit_status::kCannotExecute);
   require(move_up(entry.in) && move_up(entry.out) && move_up(entry.err) && move_up(entry.go),
           descriptors);
   require(wait_for_go(entry.go), map_users);
