@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/limits.hpp"
+
 namespace mgpu::rendezvous {
 namespace {
 
@@ -118,7 +120,7 @@ Contract Contract::from_environment(const Get& get) {
   c.world_size = read.number(kWorldSize, 1);
   c.local_world_size = read.number(kLocalWorldSize, 1);
   c.master_addr = read.text(kMasterAddr);
-  c.master_port = read.number(kMasterPort, 1, 65535);
+  c.master_port = read.number(kMasterPort, 1, kLastPort);
   c.group_rank = read.number_or(kGroupRank, 0, 0);
   c.group_world_size = read.number_or(kGroupWorldSize, c.group_rank + 1, 1);
   c.role_rank = read.number_or(kRoleRank, c.rank, 0);

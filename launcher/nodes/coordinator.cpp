@@ -18,10 +18,8 @@ using rendezvous::Refusal;
 
 namespace {
 
-// Limits for join requests, besides kMostRanks: per job, and for ports. A request beyond them is an
-// error or an attack.
+// A limit for the counts of join requests. A request beyond it is an error or an attack.
 constexpr int kMaxJoinCount = 1'000'000;
-constexpr int kLastPort = 65'535;
 constexpr std::size_t kMaxNameBytes = 255;
 
 bool is_valid(const rendezvous::Join& join) {

@@ -165,7 +165,7 @@ void read_status_arguments(Options& options) {
 
 int doctor_port(const std::string& text) {
   try {
-    return parse_whole(text, 1, 65535);
+    return parse_whole(text, 1, kLastPort);
   } catch (const UsageError& e) {
     throw UsageError(fmt::format("doctor --port {}: {}", shown(text), e.what()));
   }

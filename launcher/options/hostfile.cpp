@@ -24,7 +24,6 @@ namespace {
 constexpr std::size_t kMostHostfileBytes = 1 << 20;
 constexpr std::size_t kMostHostsInFile = 4096;
 constexpr std::size_t kLongestLine = 1024;
-constexpr int kMostSlots = kMostRanks;
 
 std::vector<std::string_view> split_words(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
@@ -103,7 +102,7 @@ class HostfileReader {
     if (key != "slots" && !limit)
       fail(fmt::format("{} is not a known field; need slots=N", shown(word, 40)));
     try {
-      (limit ? most : host.slots) = parse_whole(std::string(value), 1, kMostSlots);
+      (limit ? most : host.slots) = parse_whole(std::string(value), 1, kMostRanks);
     } catch (const UsageError& e) {
       fail(fmt::format("{}: {}", shown(word, 40), e.what()));
     }
@@ -121,8 +120,8 @@ class HostfileReader {
       fail(fmt::format("{} is already listed on line {}; list it once with all its slots",
                        host.name, first.line));
     first.slots = first.slots.value_or(1) + 1;
-    if (*first.slots > kMostSlots)
-      fail(fmt::format("{} has more than {} slots, the limit", first.name, kMostSlots));
+    if (*first.slots > kMostRanks)
+      fail(fmt::format("{} has more than {} slots, the limit", first.name, kMostRanks));
   }
 
   struct Seen {

@@ -13,7 +13,6 @@ namespace mgpu::launcher {
 using rendezvous::shown;
 namespace {
 
-constexpr std::size_t kMostHostsInList = 65536;
 constexpr std::size_t kLongestName = 255;
 constexpr std::size_t kMostDigits = 9;
 
@@ -102,8 +101,7 @@ class Expansion {
   }
 
   void check_count(std::size_t hosts) const {
-    if (hosts > kMostHostsInList)
-      fail(fmt::format("it expands to more than {} hosts", kMostHostsInList));
+    if (hosts > kMostNodes) fail(fmt::format("it expands to more than {} hosts", kMostNodes));
   }
 
   std::string_view list_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/options/scheduler.hpp"
+#include "rendezvous/base/limits.hpp"
 
 namespace mgpu::launcher {
 
@@ -30,8 +31,9 @@ struct Origin {
   std::string text() const;
 };
 
-inline constexpr int kMostRanks = 4096;   // of one node
-inline constexpr int kMostNodes = 65536;  // of one job
+using rendezvous::kLastPort;
+using rendezvous::kMostNodes;
+using rendezvous::kMostRanks;
 
 // How many ranks: a number, or a word that is resolved from the devices.
 struct RankCount {

@@ -70,7 +70,7 @@ bool is_endpoint(std::string_view text) {
     if (port.size() == text.size()) return false;
   }
   if (port.empty()) return true;
-  return port.front() == ':' && whole_in(port.substr(1), 0, 65535).has_value();
+  return port.front() == ':' && whole_in(port.substr(1), 0, kLastPort).has_value();
 }
 
 }  // namespace
@@ -214,7 +214,8 @@ std::string parse_endpoint(const std::string& text) {
     const std::string_view word = part;
     if (word.starts_with("http://") || word.starts_with("https://")) continue;
     if (!is_endpoint(part))
-      throw UsageError("need HOST, HOST:PORT or [IPV6]:PORT with a port from 0 to 65535");
+      throw UsageError(
+          fmt::format("need HOST, HOST:PORT or [IPV6]:PORT with a port from 0 to {}", kLastPort));
   }
   return text;
 }

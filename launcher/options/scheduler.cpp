@@ -74,10 +74,11 @@ std::optional<int> gpu_count(std::string_view text) {
     text.remove_prefix(std::min(part.size() + 1, text.size()));
     if (const auto colon = part.rfind(':'); colon != part.npos) part.remove_prefix(colon + 1);
     const auto count = number_in(part);
-    if (!count || *count > 4096) return std::nullopt;
+    if (!count || *count > kMostRanks) return std::nullopt;
     total += *count;
   }
-  return total > 0 && total <= 4096 ? std::optional<int>(static_cast<int>(total)) : std::nullopt;
+  return total > 0 && total <= kMostRanks ? std::optional<int>(static_cast<int>(total))
+                                          : std::nullopt;
 }
 
 void read_slurm_gpus(SchedulerReader& read, SchedulerJob& c) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/limits.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::rendezvous::etcd {
@@ -19,7 +20,7 @@ std::uint16_t parse_port(std::string_view piece, std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0)
-    throw_bad_endpoint(piece, "the port must be a number from 1 to 65535");
+    throw_bad_endpoint(piece, fmt::format("the port must be a number from 1 to {}", kLastPort));
   return port;
 }
 

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/limits.hpp"
 
 namespace mgpu::rendezvous::store {
 namespace {
@@ -55,8 +56,9 @@ int bound_port(int fd) {
 }
 
 void check_port(int port) {
-  if (port < 0 || port > 65535)
-    throw std::runtime_error(fmt::format("cannot listen on port {}: it must be 0 to 65535", port));
+  if (port < 0 || port > kLastPort)
+    throw std::runtime_error(
+        fmt::format("cannot listen on port {}: it must be 0 to {}", port, kLastPort));
 }
 
 Listener listen_v4(in_addr_t host, const char* name, int port) {

@@ -19,6 +19,8 @@ namespace {
 
 using rendezvous::shown;
 
+constexpr std::uint64_t kMostRanksOfJob = 65536;
+
 // The arguments from index `first` on, in the order that CLI11 requires: last first.
 std::vector<std::string> reversed(int argc, const char* const* argv, int first) {
   return {std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first)};
@@ -97,7 +99,7 @@ void add_recipe(CLI::App& app, RecipeArguments& recipe) {
 }
 
 CLI::Option* add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
-  return app.add_option("--gpus,--nproc", ranks)->check(whole(1, 65536));
+  return app.add_option("--gpus,--nproc", ranks)->check(whole(1, kMostRanksOfJob));
 }
 
 void require_file(const RecipeArguments& recipe) {
@@ -136,7 +138,7 @@ Command parse_plan(std::vector<std::string> words) {
   CLI::App app;
   add_recipe(app, plan.recipe);
   app.add_option("--gpu-memory", memory);
-  app.add_option("--gpus", plan.gpus)->check(whole(1, 65536));
+  app.add_option("--gpus", plan.gpus)->check(whole(1, kMostRanksOfJob));
   parse_all(app, std::move(words));
   try {
     if (!memory.empty()) plan.gpu_bytes = parse_memory(memory);

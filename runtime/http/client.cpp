@@ -8,6 +8,8 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
+#include "rendezvous/base/limits.hpp"
+
 namespace mgpu::http {
 namespace {
 
@@ -59,7 +61,7 @@ class Connection {
 
 bool is_port(const std::string& text) {
   return !text.empty() && text.size() <= 5 && text.find_first_not_of("0123456789") == text.npos &&
-         std::stoi(text) <= 65535;
+         std::stoi(text) <= rendezvous::kLastPort;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 
+#include "rendezvous/base/limits.hpp"
 #include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
@@ -159,11 +160,11 @@ std::vector<KeySpec> grpo_keys() {
              "what generates with use_vllm: true: the built-in engine (colocate) or a server that "
              "you start"),
       text("vllm_server_host", "0.0.0.0", "host of the server; 0.0.0.0: this host"),
-      whole("vllm_server_port", between(1, 65535), "8000", "port of the server"),
+      whole("vllm_server_port", between(1, rendezvous::kLastPort), "8000", "port of the server"),
       text("vllm_server_base_url", "",
            "address of the server instead of host and port: http://HOST:PORT"),
       number("vllm_server_timeout", above(0), "240", "seconds to wait for the server to come up"),
-      whole("vllm_group_port", between(1, 65535), "51216",
+      whole("vllm_group_port", between(1, rendezvous::kLastPort), "51216",
             "port that rank 0 opens while the server's workers connect to receive all weights"),
       number("vllm_gpu_memory_utilization", "0.3", "no effect: set it when you start the server"),
       whole("vllm_tensor_parallel_size", "1", "no effect: set it when you start the server"),

@@ -16,7 +16,7 @@ namespace mgpu::train {
 namespace {
 
 constexpr std::size_t kMostListed = 8;
-constexpr std::int64_t kMostRanks = 64;  // largest number of ranks that is proposed
+constexpr std::int64_t kMostProposed = 64;  // largest number of ranks that is proposed
 
 // Divisors in ascending order; if there are many, those nearest to `wanted`.
 std::vector<std::int64_t> divisors_near(std::int64_t number, std::int64_t wanted) {
@@ -41,7 +41,7 @@ std::string alternatives(std::int64_t global, std::int64_t per_device, std::int6
     text += fmt::format("; possible per_device_train_batch_size: {}",
                         fmt::join(divisors_near(global / ranks, per_device), ", "));
   std::vector<std::int64_t> counts;
-  for (std::int64_t n = 1; n <= kMostRanks; ++n)
+  for (std::int64_t n = 1; n <= kMostProposed; ++n)
     if (n != ranks && global % (n * per_device) == 0) counts.push_back(n);
   if (counts.size() > kMostListed) counts.resize(kMostListed);
   if (!counts.empty())
@@ -55,13 +55,18 @@ std::string alternatives(std::int64_t global, std::int64_t per_device, std::int6
 
 }  // namespace
 
+void check_number_of_ranks(std::int64_t ranks) {
+  constexpr std::int64_t kMost = 1'000'000;
+  if (ranks < 1 || ranks > kMost)
+    throw_recipe_error(fmt::format("need 1 to {} ranks, not {}", kMost, ranks));
+}
+
 BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks) {
   constexpr std::int64_t kMost = 1'000'000'000;
   const auto per_device = config.per_device_train_batch_size;
   const auto accumulation = config.gradient_accumulation_steps;
   const auto global = config.global_batch_size;
-  if (ranks < 1 || ranks > 1'000'000)
-    throw_recipe_error(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
+  check_number_of_ranks(ranks);
   if (per_device < 1 || accumulation < 1 || per_device > kMost / ranks ||
       accumulation > kMost / (per_device * ranks))
     throw_recipe_error(

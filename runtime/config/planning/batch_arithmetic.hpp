@@ -17,6 +17,9 @@ struct BatchPlan {
   friend bool operator==(const BatchPlan&, const BatchPlan&) = default;
 };
 
+// Throws RecipeError unless a job can have this number of ranks.
+void check_number_of_ranks(std::int64_t ranks);
+
 // The step of a configuration on `ranks` ranks. A global_batch_size is met exactly; if that is
 // impossible, it throws RecipeError with values that work.
 BatchPlan plan_batch(const TrainConfig& config, std::int64_t ranks);

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 
 namespace mgpu::train {
@@ -150,8 +151,7 @@ std::int64_t GenerationSizes::accumulation() const {
 }
 
 GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
-  if (ranks < 1 || ranks > 1'000'000)
-    throw_recipe_error(fmt::format("need 1 to 1000000 ranks, not {}", ranks));
+  check_number_of_ranks(ranks);
   const GrpoValues values(config);
   GenerationSizes sizes;
   sizes.per_device = config.per_device_train_batch_size;
