@@ -104,17 +104,18 @@ void EventLoop::report_to_leader() {
   if (const int signo = supervisor_.stop_signal(); signo != 0)
     return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
   if (was_cut_off) return member_->ranks_stopped();
-  rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
+  using rendezvous::Outcome;
+  rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = Outcome::done};
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {
     describe_first_failure();
     when = attempt_began_ + attempt().first_failure->after_start;
-    end.outcome = "failed";
+    end.outcome = Outcome::failed;
     end.cause = name_of(attempt().cause.kind);
     end.status = attempt().first_failure->report.shell_status();
     end.lasted = between(attempt_began_, when).count() * 1000;
   } else if (supervisor_.was_stopped()) {
-    end.outcome = "stopped";
+    end.outcome = Outcome::stopped;
   }
   end.details = attempt_to_json(attempt());
   member_->report_ended(

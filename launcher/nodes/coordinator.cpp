@@ -13,6 +13,7 @@ namespace mgpu::launcher {
 
 using rendezvous::Begin;
 using rendezvous::NodeEnded;
+using rendezvous::Outcome;
 using rendezvous::Refusal;
 
 namespace {
@@ -132,10 +133,8 @@ Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderT
   --working_;
   found->second.since = now;
   found->second.end = end;
-  if (phase_ == Phase::running && end.outcome != "done")
-    stop_round(fmt::format("the ranks on {} {}", host_of(id),
-                           end.outcome == "failed" ? "failed" : "stopped"),
-               id, now);
+  if (phase_ == Phase::running && end.outcome != Outcome::done)
+    stop_round(fmt::format("the ranks on {} {}", host_of(id), name_of(end.outcome)), id, now);
   check_round_over(now);
   return take_actions();
 }

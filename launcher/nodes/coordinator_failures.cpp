@@ -10,6 +10,7 @@ namespace mgpu::launcher {
 
 using rendezvous::End;
 using rendezvous::NodeEnded;
+using rendezvous::Outcome;
 using rendezvous::Stop;
 
 bool Coordinator::in_this_round(const Node& node) const {
@@ -41,7 +42,7 @@ void Coordinator::check_round_over(LeaderTime now) {
 std::vector<std::pair<NodeId, NodeEnded>> Coordinator::failures() const {
   std::vector<std::pair<NodeId, NodeEnded>> found;
   for (const auto& [id, node] : nodes_)
-    if (node.part == Part::ended && node.end->outcome == "failed")
+    if (node.part == Part::ended && node.end->outcome == Outcome::failed)
       found.emplace_back(id, *node.end);
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.second.when < b.second.when; });
@@ -81,7 +82,7 @@ void Coordinator::assess_round(LeaderTime now) {
   const bool failed = !over.failures.empty() && !has_external_cause(over.failures.front().second);
   const bool all_done = std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return !in_this_round(entry.second) ||
-           (entry.second.end && entry.second.end->outcome == "done");
+           (entry.second.end && entry.second.end->outcome == Outcome::done);
   });
   if (!failed && !has_lost_node() && stop_signal_ == 0 && all_done && stop_why_.empty()) {
     actions_.emplace_back(std::move(over));
