@@ -100,10 +100,7 @@ void EventLoop::cut_off(const std::string& why) {
 // Called when this node's part of the round is over and none of its processes is left.
 void EventLoop::report_to_leader() {
   containment_.kill_by(Guard::kNever);
-  const bool was_cut_off = std::exchange(cut_off_, false);
-  if (const int signo = supervisor_.stop_signal(); signo != 0)
-    return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
-  if (was_cut_off) return member_->ranks_stopped();
+  if (std::exchange(cut_off_, false)) return member_->ranks_stopped();
   using rendezvous::Outcome;
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = Outcome::done};
   auto when = Clock::now();
@@ -120,6 +117,13 @@ void EventLoop::report_to_leader() {
   end.details = attempt_to_json(attempt());
   member_->report_ended(
       std::move(end), std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
+}
+
+void EventLoop::carry_out(const LeaveJob& action) {
+  output_.end_attempt();
+  containment_.kill_by(Guard::kNever);
+  cut_off_ = false;
+  member_->leave(action.signo, fmt::format("was stopped by {}", signal_name(action.signo)));
 }
 
 // The leader prints the failure report; the other agents print where to find it.
