@@ -104,6 +104,20 @@ void read(const json& object, const char* name, Value& value) {
   value = found->template get<Value>();
 }
 
+void read(const json& object, const char* name, Outcome& outcome) {
+  std::string word;
+  read(object, name, word);
+  outcome = outcome_named(word);
+}
+
+template <class Value>
+const Value& as_json(const Value& value) {
+  return value;
+}
+std::string_view as_json(Outcome outcome) {
+  return name_of(outcome);
+}
+
 // JSON, and names that are compared: whoever prints a part of them makes it printable.
 bool is_kept_exactly(std::string_view message, std::string_view field) {
   return field == "details" || field == "job" || (message == "answer" && field == "text");
@@ -127,11 +141,29 @@ Message parse(std::string_view name, const json& object) {
 
 }  // namespace
 
+std::string_view name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::done:
+      return "done";
+    case Outcome::failed:
+      return "failed";
+    case Outcome::stopped:
+      break;
+  }
+  return "stopped";
+}
+
+Outcome outcome_named(std::string_view word) {
+  for (const auto outcome : {Outcome::done, Outcome::failed})
+    if (word == name_of(outcome)) return outcome;
+  return Outcome::stopped;
+}
+
 std::string encode(const Message& message) {
   json object = {{"is", kNames[message.index()]}};
   std::visit(
       [&](auto copy) {
-        fields(copy, [&](const char* name, const auto& value) { object[name] = value; });
+        fields(copy, [&](const char* name, const auto& value) { object[name] = as_json(value); });
       },
       message);
   return object.dump(-1, ' ', false, json::error_handler_t::replace);

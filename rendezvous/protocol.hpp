@@ -109,10 +109,17 @@ struct Failing {
   std::int64_t when = 0;
   int signo = 0;  // the signal that asked the node to stop; 0: a rank has failed
 };
+// How a node's part of a round ended: every rank exited with 0; the ranks were stopped before one
+// failed; or a rank failed.
+enum class Outcome { done, stopped, failed };
+// The word for it in messages, and back. Any word that is not known counts as stopped.
+std::string_view name_of(Outcome outcome);
+Outcome outcome_named(std::string_view word);
+
 // All ranks of this node in this round have ended, and no orphan process is left.
 struct NodeEnded {
   int round = 0;
-  std::string outcome;    // "done", "stopped", "failed"
+  Outcome outcome = Outcome::stopped;
   std::int64_t when = 0;  // of the first failure, by the leader's clock
   std::string cause;      // its name, such as "host_oom"
   int status = 0;

@@ -101,25 +101,30 @@ void EventLoop::cut_off(const std::string& why) {
 // Called when this node's part of the round is over and none of its processes is left.
 void EventLoop::report_to_leader() {
   containment_.kill_by(Guard::kNever);
-  const bool was_cut_off = std::exchange(cut_off_, false);
-  if (const int signo = supervisor_.stop_signal(); signo != 0)
-    return member_->leave(signo, fmt::format("was stopped by {}", rendezvous::signal_name(signo)));
-  if (was_cut_off) return member_->ranks_stopped();
-  rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
+  if (std::exchange(cut_off_, false)) return member_->ranks_stopped();
+  using rendezvous::Outcome;
+  rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = Outcome::done};
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {
     describe_first_failure();
     when = attempt_began_ + attempt().first_failure->after_start;
-    end.outcome = "failed";
+    end.outcome = Outcome::failed;
     end.cause = name_of(attempt().cause.kind);
     end.status = attempt().first_failure->report.shell_status();
     end.lasted = between(attempt_began_, when).count() * 1000;
   } else if (supervisor_.was_stopped()) {
-    end.outcome = "stopped";
+    end.outcome = Outcome::stopped;
   }
   end.details = attempt_to_json(attempt());
   member_->report_ended(
       std::move(end), std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
+}
+
+void EventLoop::carry_out(const LeaveJob& action) {
+  output_.end_attempt();
+  containment_.kill_by(Guard::kNever);
+  cut_off_ = false;
+  member_->leave(action.signo, fmt::format("was stopped by {}", rendezvous::signal_name(action.signo)));
 }
 
 // The leader prints the failure report; the other agents print where to find it.

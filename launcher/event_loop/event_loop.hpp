@@ -46,6 +46,7 @@ class EventLoop {
   void carry_out(const KillAll&);
   void carry_out(const Sweep&);
   void carry_out(const AssessFailure&);
+  void carry_out(const LeaveJob& action);
   void carry_out(const StartDelay& action);
   void carry_out(const Finish& action);
 

@@ -46,19 +46,19 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
 
 Supervisor::Actions Supervisor::on(const StopRequested& event) {
   if (state_ == State::done) return {};
-  const bool first = stop_signal_ == 0;
-  if (first) stop_signal_ = event.signo;
+  if (stop_signal_ == 0) stop_signal_ = event.signo;
   switch (state_) {
     case State::running:
       return stop_ranks(event.signo);
     case State::waiting:
-      if (multi_node_) return leave_cluster();
+      if (multi_node_) return leave_job();
       return finish(exit_status::of_signal(stop_signal_));
     case State::assessing:
-      if (multi_node_ && first) return leave_cluster();
+      if (multi_node_) return leave_job();
       break;
     case State::stopping:  // the ranks were signalled already
     case State::sweeping:
+    case State::leaving:  // the leader has been informed
     case State::done:
       break;
   }
@@ -66,7 +66,8 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
 }
 
 Supervisor::Actions Supervisor::on(const KillRequested&) {
-  if (state_ == State::waiting || (multi_node_ && state_ == State::assessing))
+  if (state_ == State::waiting || state_ == State::leaving ||
+      (multi_node_ && state_ == State::assessing))
     return finish(exit_status::of_signal(stop_signal_));
   return {KillAll{}};
 }
@@ -81,14 +82,14 @@ Supervisor::Actions Supervisor::on(const TreeEmpty&) {
   if (final_status_ >= 0) return finish(final_status_);
   if (first_failed_ < 0 && !multi_node_)
     return finish(stop_signal_ != 0 ? exit_status::of_signal(stop_signal_) : 0);
+  if (multi_node_ && stop_signal_ != 0) return leave_job();
   state_ = State::assessing;
   return {AssessFailure{}};
 }
 
-// Informs the leader through AssessFailure; the leader may answer.
-Supervisor::Actions Supervisor::leave_cluster() {
-  state_ = State::assessing;
-  return {AssessFailure{}};
+Supervisor::Actions Supervisor::leave_job() {
+  state_ = State::leaving;
+  return {LeaveJob{stop_signal_}};
 }
 
 Supervisor::Actions Supervisor::on(const RoundStarted& event) {

@@ -66,6 +66,12 @@ struct Sweep {  // end the orphan processes; answer with TreeEmpty
 struct AssessFailure {
   friend bool operator==(const AssessFailure&, const AssessFailure&) = default;
 };
+// Only in a multi-node job: no process of it is left on this node, which was asked to stop by this
+// signal. Inform the leader that the node leaves; the answer is JobFinished.
+struct LeaveJob {
+  int signo;
+  friend bool operator==(const LeaveJob&, const LeaveJob&) = default;
+};
 struct StartDelay {
   std::chrono::milliseconds delay;
   friend bool operator==(const StartDelay&, const StartDelay&) = default;
@@ -75,7 +81,7 @@ struct Finish {
   friend bool operator==(const Finish&, const Finish&) = default;
 };
 using Action = std::variant<StartRanks, SignalRank, StartGrace, KillAll, Sweep, AssessFailure,
-                            StartDelay, Finish>;
+                            LeaveJob, StartDelay, Finish>;
 
 // Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
 // feeds it events and carries out the actions it returns.
@@ -93,6 +99,8 @@ using Action = std::variant<StartRanks, SignalRank, StartGrace, KillAll, Sweep, 
 //   waiting --(RoundStarted)--> running
 //   running --(as above, or RoundStopRequested)--> stopping --> sweeping --> assessing
 //   assessing, waiting --(RoundStarted)--> running; --(JobFinished)--> done
+//   assessing, waiting --(a stop is requested)--> leaving; so does sweeping after such a stop
+//   leaving --(JobFinished)--> done
 class Supervisor {
  public:
   explicit Supervisor(int ranks, bool multi_node = false)
@@ -115,7 +123,7 @@ class Supervisor {
   }
 
  private:
-  enum class State { running, stopping, sweeping, assessing, waiting, done };
+  enum class State { running, stopping, sweeping, assessing, leaving, waiting, done };
   using Actions = std::vector<Action>;
 
   Actions on(const RankExited& event);
@@ -131,7 +139,7 @@ class Supervisor {
 
   Actions begin_attempt();
   Actions stop_ranks(int signo);
-  Actions leave_cluster();
+  Actions leave_job();
   Actions finish(int status);
   bool none_running() const;
 

@@ -149,7 +149,7 @@ void ClusterMember::report_stopping(int round, int signo) {
 }
 
 void ClusterMember::report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when) {
-  if (end.outcome == "failed") tell_relay_problem();
+  if (end.outcome == rendezvous::Outcome::failed) tell_relay_problem();
   stop_relay();
   end.when = leader_connection_.by_leader(when).count();
   leader_connection_.send(end);

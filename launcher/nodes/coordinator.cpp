@@ -14,6 +14,7 @@ namespace mgpu::launcher {
 
 using rendezvous::Begin;
 using rendezvous::NodeEnded;
+using rendezvous::Outcome;
 using rendezvous::Refusal;
 
 namespace {
@@ -82,12 +83,12 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
   counts_.rounds = std::max(counts_.rounds, join.rounds);
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
-  if (round_ < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
+  if (round_.number() < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
   Node& node = nodes_[id] = {.join = join, .since = now};
   node.join.host = rendezvous::shown(join.host, kMaxNameBytes);
   rejoined_ += has_rejoined(node);
   if (holder_of(join.node_rank, id)) {
-    node.part = Part::disputing;
+    node.disputing = true;
     recount();
   } else if (join.node_rank >= 0) {
     rank_holders_[join.node_rank] = id;
@@ -99,15 +100,12 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
 
 Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& failing,
                                           LeaderTime now) {
-  const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.part != Part::in_round || found->second.lost ||
-      failing.round != round_)
-    return take_actions();
-  const Node& node = found->second;
+  if (!round_.is_working(id) || failing.round != round_.number()) return take_actions();
+  const Node& node = nodes_.at(id);
   const int signo = signal_of(failing.signo);
   if (signo != 0) {
     const auto when = std::clamp(LeaderTime(failing.when), now - settings_.keep_alive, now);
-    disturbed_at_ = std::min(disturbed_at_, when);
+    round_.disturb(when);
     if (ends_the_job(node)) stop_signal_ = signo;
   }
   if (phase_ != Phase::running) return take_actions();
@@ -124,18 +122,11 @@ bool Coordinator::ends_the_job(const Node& node) const {
 }
 
 Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderTime now) {
-  const auto found = nodes_.find(id);
-  if (found == nodes_.end() || found->second.part != Part::in_round || found->second.lost ||
-      end.round != round_)
-    return take_actions();
-  found->second.part = Part::ended;
-  --working_;
-  found->second.since = now;
-  found->second.end = end;
-  if (phase_ == Phase::running && end.outcome != "done")
-    stop_round(fmt::format("the ranks on {} {}", host_of(id),
-                           end.outcome == "failed" ? "failed" : "stopped"),
-               id, now);
+  if (!round_.is_working(id) || end.round != round_.number()) return take_actions();
+  round_.end(id, end);
+  nodes_.at(id).since = now;
+  if (phase_ == Phase::running && end.outcome != Outcome::done)
+    stop_round(fmt::format("the ranks on {} {}", host_of(id), name_of(end.outcome)), id, now);
   check_round_over(now);
   return take_actions();
 }
@@ -146,15 +137,15 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
   if (found == nodes_.end()) return take_actions();
   const Node node = found->second;
   const int signo = signal_of(leave.signo);
+  const bool mattered = round_.has(id) && !round_.has_ended(id);
   remove_node(id);
-  const bool mattered = in_this_round(node) && !node.end;
-  if (mattered) disturbed_at_ = std::min(disturbed_at_, now);
+  if (mattered) round_.disturb(now);
   const std::string why =
       fmt::format("{} {}", node.join.host, rendezvous::shown(leave.why, kMaxNameBytes));
   if (phase_ == Phase::over) return take_actions();
   if (signo != 0 && ends_the_job(node)) {
     stop_signal_ = signo;
-    stop_why_ = why;
+    round_.replace_stop_reason(why);
     if (phase_ == Phase::running) stop_round(why, 0, now, signo);
     if (phase_ == Phase::gathering || phase_ == Phase::resting)
       finish(exit_status::of_signal(stop_signal_), why);
@@ -172,19 +163,20 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, boo
   if (found == nodes_.end()) return take_actions();
   Node& node = found->second;
   const std::string host = node.join.host;
-  if (!in_this_round(node) || node.end) {
+  if (!round_.has(id) || round_.has_ended(id)) {
     remove_node(id);
     return take_actions();
   }
-  node.lost = true;
+  node.gone = true;
   recount();
   node.since = now;
-  node.last_heartbeat = last_heartbeat;
-  node.dead_by = certainly_ended ? now : last_heartbeat + settings_.keep_alive + settings_.grace;
+  const LeaderTime dead_by =
+      certainly_ended ? now : last_heartbeat + settings_.keep_alive + settings_.grace;
+  round_.lose(id, last_heartbeat, dead_by);
   std::string wait;
-  if (node.dead_by > now)
+  if (dead_by > now)
     wait = fmt::format(" within {:.1f} s, when its ranks have certainly ended",
-                       in_seconds(node.dead_by - now));
+                       in_seconds(dead_by - now));
   actions_.emplace_back(
       PrintLine{fmt::format("node {} ({}) is lost: {}; the other nodes stop and continue{}",
                             node.node_rank, host, how, wait)});
@@ -195,11 +187,12 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, boo
 
 // The result that a node has reported counts until the round is assessed, even if the node is gone.
 void Coordinator::remove_node(NodeId id) {
-  const auto found = nodes_.find(id);
-  if (found->second.end && (phase_ == Phase::running || phase_ == Phase::stopping))
-    found->second.lost = true;
-  else
-    nodes_.erase(found);
+  if (round_.has_ended(id) && (phase_ == Phase::running || phase_ == Phase::stopping)) {
+    nodes_.at(id).gone = true;
+  } else {
+    nodes_.erase(id);
+    round_.remove(id);
+  }
   recount();
 }
 
@@ -232,10 +225,10 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
   if (has_news_) at(noticed_at_ + kNoticeInterval);
   if (phase_ == Phase::resting) at(rest_until_);
   if (unavailable_ == 0) return next;
-  for (const auto& [id, node] : nodes_) {
-    if (node.part == Part::disputing) at(node.since + settings_.keep_alive);
-    if (phase_ == Phase::stopping && node.lost) at(node.dead_by);
-  }
+  for (const auto& [id, node] : nodes_)
+    if (node.disputing) at(node.since + settings_.keep_alive);
+  if (phase_ == Phase::stopping)
+    for (const LeaderTime dead_by : round_.dead_by()) at(dead_by);
   return next;
 }
 
@@ -244,24 +237,21 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
 std::vector<NodeId> Coordinator::candidates() const {
   std::vector<NodeId> ids;
   for (const auto& [id, node] : nodes_)
-    if (!node.lost && node.part != Part::disputing) ids.push_back(id);
+    if (!node.gone && !node.disputing) ids.push_back(id);
   return ids;
 }
 
 // Starts a round if one is possible now, or stops the running one so that a new node can take part.
 void Coordinator::maybe_start_round(LeaderTime now) {
   if (phase_ == Phase::running) {
-    int members = 0;
-    bool all_running = true;
-    std::string new_node;
-    for (const auto& [id, node] : nodes_) {
-      members += in_this_round(node);
-      all_running = all_running && node.part != Part::ended;
-      if (node.part == Part::waiting) new_node = node.join.host;
-    }
+    const bool is_full = round_.size() >= static_cast<std::size_t>(settings_.max_nodes);
     // If some nodes have finished, the job is about to end: no new round for a new node.
-    if (new_node.empty() || members >= settings_.max_nodes || !all_running) return;
-    disturbed_at_ = std::min(disturbed_at_, now);
+    if (is_full || round_.some_have_ended()) return;
+    std::string new_node;
+    for (const auto& [id, node] : nodes_)
+      if (!round_.has(id) && !node.disputing) new_node = node.join.host;
+    if (new_node.empty()) return;
+    round_.disturb(now);
     actions_.emplace_back(
         PrintLine{fmt::format("{} joins; all nodes stop and form a new round", new_node)});
     return stop_round(fmt::format("{} joins", new_node), 0, now);
@@ -291,11 +281,10 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
 }
 
 void Coordinator::recount() {
-  unavailable_ = rejoined_ = working_ = 0;
+  unavailable_ = rejoined_ = 0;
   for (const auto& [id, node] : nodes_) {
-    unavailable_ += node.lost || node.part == Part::disputing;
+    unavailable_ += node.gone || node.disputing;
     rejoined_ += has_rejoined(node);
-    working_ += node.part == Part::in_round && !node.lost;
   }
   has_news_ = true;
 }
@@ -304,7 +293,7 @@ std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const
   const auto holder = rank_holders_.find(node_rank);
   if (node_rank < 0 || holder == rank_holders_.end() || holder->second == except) return {};
   const auto node = nodes_.find(holder->second);
-  if (node == nodes_.end() || node->second.lost) return {};
+  if (node == nodes_.end() || node->second.gone) return {};
   return holder->second;
 }
 
@@ -313,11 +302,11 @@ std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const
 void Coordinator::resolve_disputes(LeaderTime now) {
   std::vector<NodeId> refused;
   for (auto& [id, node] : nodes_) {
-    if (node.part != Part::disputing) continue;
+    if (!node.disputing) continue;
     const int wanted = node.join.node_rank;
     const auto holder = holder_of(wanted, id);
     if (!holder) {
-      node.part = Part::waiting;
+      node.disputing = false;
       rank_holders_[wanted] = id;
     } else if (now >= node.since + settings_.keep_alive) {
       const std::string& taker = nodes_.at(*holder).join.host;
@@ -346,7 +335,7 @@ void Coordinator::resolve_disputes(LeaderTime now) {
 void Coordinator::reset_counts_if_all_new() {
   const bool somebody_was_in_it = std::any_of(
       nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.join.rounds > 0; });
-  if (round_ < 0 && settings_.elected && !somebody_was_in_it)
+  if (round_.number() < 0 && settings_.elected && !somebody_was_in_it)
     counts_.restarts = counts_.oom_count = 0;
 }
 
@@ -362,7 +351,8 @@ void Coordinator::start_round(LeaderTime now) {
                     .leads = node.join.leads});
   }
   const auto order = rendezvous::assign_node_ranks(std::move(here), settings_.max_nodes);
-  const int round = round_ = counts_.rounds++;
+  const int round = counts_.rounds++;
+  round_ = NodeRound(round, order);
   int world_size = 0;
   for (auto& [id, node] : nodes_) node.node_rank = -1;
   for (const NodeId id : order) world_size += nodes_[id].join.nproc;
@@ -370,7 +360,6 @@ void Coordinator::start_round(LeaderTime now) {
   nodes_before_ = 0;
   last_call_.reset();
   phase_ = Phase::running;
-  working_ = static_cast<int>(order.size());
   actions_.emplace_back(StartRound{round, order});
   actions_.emplace_back(PrintLine{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
                                               order.size() == 1 ? "" : "s", world_size)});
@@ -378,10 +367,8 @@ void Coordinator::start_round(LeaderTime now) {
   int base_rank = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     Node& node = nodes_[order[i]];
-    node.part = Part::in_round;
     node.node_rank = static_cast<int>(i);
     node.since = now;
-    node.end.reset();
     actions_.emplace_back(SendMessage{order[i], Begin{.round = round,
                                                       .restarts = counts_.restarts,
                                                       .oom_count = counts_.oom_count,

@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "launcher/lifecycle/restart_policy.hpp"
+#include "launcher/nodes/node_round.hpp"
 #include "rendezvous/protocol.hpp"
 
 namespace mgpu::launcher {
-
-using NodeId = std::uint64_t;                 // increases in the order of arrival
-using LeaderTime = std::chrono::nanoseconds;  // the leader's steady clock
 
 // Counters of the whole job; a new leader continues from them.
 struct JobCounts {
@@ -38,9 +36,9 @@ struct StartRound {  // clear the store and serve it to these nodes, before they
 };
 struct RoundEnded {
   int round;
-  std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures;  // in order of time
-  std::string why;                                                 // if no failure ended it
-  std::optional<Decision> decision;                                // on the first failure
+  NodeRound::Failures failures;      // in order of time
+  std::string why;                   // if no failure ended it
+  std::optional<Decision> decision;  // on the first failure
 };
 struct PrintLine {
   std::string line;
@@ -93,7 +91,7 @@ class Coordinator {
   std::optional<LeaderTime> next_deadline() const;
 
   const JobCounts& counts() const { return counts_; }
-  int round() const { return round_; }
+  int round() const { return round_.number(); }
   bool over() const { return phase_ == Phase::over; }
 
   // For messages and for `mgpu-run status`.
@@ -115,15 +113,12 @@ class Coordinator {
   static constexpr LeaderTime kNoticeInterval = std::chrono::seconds(1);  // to waiting nodes
 
   enum class Phase { gathering, running, stopping, resting, over };
-  enum class Part { waiting, disputing, in_round, ended };
   struct Node {
     rendezvous::Join join;
-    Part part = Part::waiting;
     LeaderTime since{0};
-    int node_rank = -1;  // in the current or last round; -1: in none
-    bool lost = false;
-    LeaderTime last_heartbeat{0}, dead_by{0};
-    std::optional<rendezvous::NodeEnded> end;
+    int node_rank = -1;      // in the current or last round; -1: in none
+    bool disputing = false;  // about the node rank that it requested
+    bool gone = false;       // kept until its round is assessed
   };
 
   void maybe_start_round(LeaderTime now);
@@ -133,21 +128,16 @@ class Coordinator {
   void start_round(LeaderTime now);
   void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
   void check_round_over(LeaderTime now);
-  bool round_is_over(LeaderTime now) const;
   void assess_round(LeaderTime now);
   void start_gathering(LeaderTime now);
   void finish(int status, const std::string& why);
-  void reset_round();
+  void free_nodes();
   void notify_waiting(LeaderTime now);
   void recount();
   int available_nodes() const { return static_cast<int>(nodes_.size()) - unavailable_; }
   std::vector<NodeId> candidates() const;
-  std::vector<std::pair<NodeId, rendezvous::NodeEnded>> failures() const;
-  bool has_external_cause(const rendezvous::NodeEnded& failure) const;
   Decision decide(const rendezvous::NodeEnded& failure);
   void remove_node(NodeId id);
-  bool has_lost_node() const;
-  bool in_this_round(const Node& node) const;
   bool old_round_may_run(LeaderTime now) const;
   bool has_rejoined(const Node& node) const;
   bool ends_the_job(const Node& node) const;
@@ -156,12 +146,14 @@ class Coordinator {
   Settings settings_;
   JobCounts counts_;
   Phase phase_ = Phase::gathering;
-  int round_ = -1;  // current or last; counts_ may include later ones, of other leaders
+  // The current one; before the next begins, the last one's number without nodes. counts_ may
+  // include later rounds, of other leaders.
+  NodeRound round_;
   std::map<NodeId, Node> nodes_;
   std::map<int, NodeId> rank_holders_;  // the first node that requested it; may be gone by now
   // Counters, so that ten thousand nodes that join one by one are not counted each time: nodes that
-  // are lost or in dispute; that were in a lost leader's round; whose ranks of this round run.
-  int unavailable_ = 0, rejoined_ = 0, working_ = 0;
+  // are gone or in dispute; that were in a lost leader's round.
+  int unavailable_ = 0, rejoined_ = 0;
   Actions actions_;
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;
@@ -175,9 +167,6 @@ class Coordinator {
   int nodes_before_ = 0;
   bool had_round_ = false;  // a round has started before
   int stop_signal_ = 0;
-  std::string stop_why_;
-  // When a node first left this round or joined it. Later failures are attributed to that.
-  LeaderTime disturbed_at_{LeaderTime::max()};
   std::vector<FailedAttempt> history_;
 };
 

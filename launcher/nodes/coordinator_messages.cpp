@@ -19,7 +19,7 @@ void Coordinator::notify_waiting(LeaderTime now) {
       runs ? "the job has all its nodes; this node is a spare and replaces the next lost node"
            : missing();
   for (const auto& [id, node] : nodes_)
-    if (node.part == Part::waiting) actions_.emplace_back(SendMessage{id, Notice{text}});
+    if (!round_.has(id) && !node.disputing) actions_.emplace_back(SendMessage{id, Notice{text}});
 }
 
 std::string Coordinator::missing() const {
@@ -65,12 +65,10 @@ std::string Coordinator::phase() const {
 std::vector<Coordinator::NodeView> Coordinator::view() const {
   std::vector<NodeView> views;
   for (const auto& [id, node] : nodes_) {
-    std::string state = node.part == Part::ended ? "ended"
-                        : node.part == Part::in_round
-                            ? (phase_ == Phase::stopping ? "stopping" : "running")
-                        : phase_ == Phase::running ? "spare"
-                                                   : "waiting";
-    if (node.lost && node.part == Part::in_round) state = "lost";
+    std::string state = phase_ == Phase::running ? "spare" : "waiting";
+    if (round_.is_working(id)) state = phase_ == Phase::stopping ? "stopping" : "running";
+    if (round_.has_ended(id)) state = "ended";
+    if (round_.is_lost(id)) state = "lost";
     views.push_back({.id = id,
                      .host = node.join.host,
                      .nproc = node.join.nproc,

@@ -9,6 +9,7 @@ using namespace mgpu::launcher;
 using namespace std::chrono_literals;
 using mgpu::rendezvous::Begin;
 using mgpu::rendezvous::Join;
+using mgpu::rendezvous::Outcome;
 
 namespace {
 
@@ -50,7 +51,7 @@ TEST_CASE("a stop signal to the node of an elected leader does not end the job",
   coordinator.joined(1, {.host = "a", .leads = true}, 0s);
   CHECK(begun(coordinator.joined(2, {.host = "b"}, 0s)).size() == 2);
   coordinator.leaves(1, {.signo = SIGTERM, .why = "was stopped by SIGTERM"}, 1s);
-  const auto actions = coordinator.ended(2, {.round = 0, .outcome = "stopped"}, 1s);
+  const auto actions = coordinator.ended(2, {.round = 0, .outcome = Outcome::stopped}, 1s);
   CHECK(is_over(actions) == !elected);
   CHECK(begun(actions).size() == (elected ? 1 : 0));
 }

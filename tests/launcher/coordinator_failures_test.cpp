@@ -24,17 +24,17 @@ Job::Settings with_restarts(Job::Settings settings, int restarts,
 TEST_CASE("a multi-node job succeeds when all nodes have succeeded", "[coordinator]") {
   Job job(Job::fixed(2));
   job.join_all(2);
-  job.end(1, "done");
+  job.end(1, Outcome::done);
   CHECK(job.status() == -1);
   CHECK(job.phase() == "running");
   job.forget();
   SECTION("") {
-    job.end(2, "done");
+    job.end(2, Outcome::done);
   }
   SECTION("although one was disconnected before the other") {
     job.lose(1, job.now, true);
     CHECK(job.sent<Stop>().empty());
-    job.end(2, "done");
+    job.end(2, Outcome::done);
   }
   CHECK(job.status() == 0);
   CHECK(job.all<RoundEnded>().size() == 1);
@@ -52,9 +52,9 @@ TEST_CASE("a failure stops all nodes and sets the status of the job", "[coordina
   CHECK(job.sent<Stop>()[0].second.signo == SIGTERM);
   CHECK(job.sent<Stop>()[0].second.round == 0);
   job.fail(2, job.now, 7);
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   CHECK(job.status() == -1);
-  job.end(3, "stopped");
+  job.end(3, Outcome::stopped);
   CHECK(job.status() == 7);
   CHECK(job.recipients<End>() == Nodes{1, 2, 3});
   for (const auto& [node, end] : job.sent<End>()) CHECK(end.status == 7);
@@ -66,7 +66,7 @@ TEST_CASE("a failure that is first reported with the end of the node's ranks cou
   job.join_all(2);
   job.fail(2, job.now, 9);
   CHECK(job.recipients<Stop>() == Nodes{1});
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   CHECK(job.status() == 9);
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a failure with restarts left starts the next round and is counted", "
   job.failing(1);
   job.fail(1, job.now);
   job.forget();
-  job.end(2, "stopped");
+  job.end(2, Outcome::stopped);
   CHECK(job.started_round() == Nodes{1, 2});
   CHECK(job.sent<Begin>()[0].second.restarts == 1);
   CHECK(job.sent<Begin>()[0].second.round == 1);
@@ -101,7 +101,7 @@ TEST_CASE("a failure with restarts left starts the next round and is counted", "
 
   SECTION("and the one after the last restart ends the job") {
     job.fail(2, job.now, 5);
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
     CHECK(job.status() == 5);
     CHECK(job.coordinator.counts().restarts == 1);
   }
@@ -172,8 +172,8 @@ TEST_CASE("a lost node stops the others, which continue when its ranks must have
   CHECK(job.recipients<Stop>() == Nodes{1, 2});
   CHECK_THAT(job.all<PrintLine>().at(0).line,
              Contains("node 2 (host3) is lost: it is silent") && Contains("within 10.0 s"));
-  job.end(1, "stopped");
-  job.end(2, "stopped");
+  job.end(1, Outcome::stopped);
+  job.end(2, Outcome::stopped);
   CHECK(job.coordinator.next_deadline() == last_heartbeat + 15s);  // keep-alive and grace
   job.tick(9900ms);
   CHECK(job.started_round().empty());
@@ -187,7 +187,7 @@ TEST_CASE("a node whose end was reported is not waited for", "[coordinator]") {
   Job job(Job::elastic(1, 2));
   job.join_all(2);
   job.lose(2, job.now, true);
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   CHECK(job.started_round() == Nodes{1});
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("a job that has lost too many nodes waits for others", "[coordinator]"
   job.join_all(2);
   job.lose(2, job.now, true);
   job.forget();
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   CHECK(job.phase() == "gathering");
   CHECK(job.started_round().empty());
   SECTION("and continues when they join") {
@@ -248,7 +248,7 @@ TEST_CASE("a failure counts although its node is gone right after the report", "
   SECTION("or because it left") {
     job.leave(2, SIGTERM);
   }
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   REQUIRE(job.all<RoundEnded>().size() == 1);
   CHECK(job.all<RoundEnded>()[0].failures.size() == 1);
   CHECK(job.coordinator.counts().restarts == 1);
@@ -270,7 +270,7 @@ TEST_CASE("ranks that fail while others are stopped for a new node have not fail
   job.tick(30s);
   job.forget();
   job.join(3);
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   job.fail(2, job.now + 100ms, 1);
   CHECK(job.status() == -1);
   CHECK(job.started_round() == Nodes{1, 2, 3});
@@ -283,7 +283,7 @@ TEST_CASE("impossible times do no harm", "[coordinator]") {
       GENERATE(std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min());
   job.fail(1, Job::Time(when), 1, "no such cause", Job::Time(when));
   job.lose(2, job.now, true);
-  job.end(3, "stopped");
+  job.end(3, Outcome::stopped);
   CHECK(job.all<RoundEnded>().size() == 1);
 }
 
@@ -295,9 +295,9 @@ TEST_CASE("a node may leave an elastic job", "[coordinator]") {
   CHECK(job.recipients<Stop>() == Nodes{1, 3});
   CHECK(job.sent<Stop>()[0].second.why == "host2 was asked to stop");
   job.leave(2, SIGTERM);
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   SECTION("") {
-    job.end(3, "stopped");
+    job.end(3, Outcome::stopped);
   }
   SECTION("although ranks of other nodes failed because of it") {
     job.fail(3, job.now + 10ms, 1);
@@ -314,7 +314,7 @@ TEST_CASE("a node may leave an elastic job without notice", "[coordinator]") {
   job.leave(2);
   CHECK(job.recipients<Stop>() == Nodes{1});
   SECTION("") {
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
   }
   SECTION("although ranks of others failed because of it") {
     job.fail(1, job.now + 10ms, 1);
@@ -341,9 +341,9 @@ TEST_CASE("a stop signal to the leader ends the job on all nodes", "[coordinator
   CHECK(job.recipients<Stop>() == Nodes{2, 3});
   CHECK(job.sent<Stop>()[0].second.signo == SIGINT);
   job.leave(1, SIGINT);
-  job.end(2, "stopped");
+  job.end(2, Outcome::stopped);
   CHECK(job.status() == -1);
-  job.end(3, "stopped");
+  job.end(3, Outcome::stopped);
   CHECK(job.status() == 130);
   CHECK(job.all<JobEnded>()[0].stop_signal == SIGINT);
   CHECK(job.recipients<End>() == Nodes{2, 3});
@@ -356,9 +356,9 @@ TEST_CASE("a stop signal to any node of a static job ends the job", "[coordinato
   SECTION("while it runs") {
     job.failing(2, SIGTERM);
     job.leave(2, SIGTERM);
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
     SECTION("") {
-      job.end(3, "stopped");
+      job.end(3, Outcome::stopped);
     }
     SECTION("although ranks elsewhere failed because of it, and no restart is announced") {
       job.fail(3, job.now + 10ms, 1);
@@ -369,15 +369,15 @@ TEST_CASE("a stop signal to any node of a static job ends the job", "[coordinato
   SECTION("while it runs, without notice") {
     job.leave(3, SIGTERM);
     CHECK(job.recipients<Stop>() == Nodes{1, 2});
-    job.end(1, "stopped");
-    job.end(2, "stopped");
+    job.end(1, Outcome::stopped);
+    job.end(2, Outcome::stopped);
   }
   SECTION("while it stops for a failure") {
     job.failing(1);
     job.fail(1, job.now);
     job.failing(3, SIGTERM);
     job.leave(3, SIGTERM);
-    job.end(2, "stopped");
+    job.end(2, Outcome::stopped);
   }
   CHECK(job.status() == 143);
 }
@@ -406,20 +406,20 @@ TEST_CASE("messages about another round, or from unknown nodes, change nothing",
   job.forget();
   job.note(job.coordinator.failing(1, {.round = 7}, job.now));
   job.note(job.coordinator.failing(1, {.round = -1, .signo = 15}, job.now));
-  job.note(job.coordinator.ended(1, {.round = 1, .outcome = "failed"}, job.now));
+  job.note(job.coordinator.ended(1, {.round = 1, .outcome = Outcome::failed}, job.now));
   job.failing(99, SIGTERM);
-  job.end(99, "failed");
-  job.end(3, "failed");     // a spare has no ranks
-  job.failing(3, SIGTERM);  // so none can fail
+  job.end(99, Outcome::failed);
+  job.end(3, Outcome::failed);  // a spare has no ranks
+  job.failing(3, SIGTERM);      // so none can fail
   job.leave(99, SIGTERM);
   job.lose(99, job.now);
   CHECK(job.actions.empty());
   CHECK(job.phase() == "running");
 
   SECTION("nor does a repeated message") {
-    job.end(1, "done");
-    job.end(1, "failed");
-    job.end(2, "done");
+    job.end(1, Outcome::done);
+    job.end(1, Outcome::failed);
+    job.end(2, Outcome::done);
     CHECK(job.status() == 0);
   }
 }
@@ -430,7 +430,7 @@ TEST_CASE("an invalid signal number does not produce an invalid status", "[coord
   const int signo = GENERATE(-1, 65, 1'000'000, std::numeric_limits<int>::max());
   job.failing(2, signo);
   job.leave(2, signo);
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   for (const auto& over : job.all<JobEnded>()) {
     CHECK(over.status > 0);
     CHECK(over.status < 256);

@@ -126,7 +126,7 @@ TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coor
   CHECK(job.recipients<Stop>() == Nodes{1});
   job.join(3);  // one more while the others stop
   CHECK(job.started_round().empty());
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   CHECK(job.started_round() == Nodes{1, 2, 3});
   CHECK(job.coordinator.counts().restarts == 0);
   CHECK(job.sent<Begin>()[0].second.round == 1);
@@ -138,7 +138,7 @@ TEST_CASE("a new node does not disturb a job in which some nodes have finished",
   job.join(1, {.leads = true});
   job.join(2);
   job.tick(30s);
-  job.end(2, "done");
+  job.end(2, Outcome::done);
   job.forget();
   SECTION("and wait for the others") {
     job.join(3);
@@ -154,7 +154,7 @@ TEST_CASE("a new node does not disturb a job in which some nodes have finished",
     job.join(3);
     CHECK(job.sent<Stop>().empty());
   }
-  job.end(1, "done");
+  job.end(1, Outcome::done);
   CHECK(job.status() == 0);
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("a full job keeps a late node as a spare", "[coordinator]") {
   SECTION("which replaces a lost node") {
     job.lose(2, job.now, true);
     CHECK(job.started_round().empty());
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
     CHECK(job.started_round() == Nodes{1, 3});
   }
   SECTION("which may leave without effect") {
@@ -241,7 +241,7 @@ TEST_CASE("the second of two nodes with one node rank waits for the keep-alive",
   SECTION("and replaces the first when that is lost") {
     job.tick(3s);
     job.lose(2, job.now - 3s, true);
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
     CHECK(job.phase() == "gathering");
     job.tick(50ms);
     CHECK(job.started_round() == Nodes{1, 3});
@@ -250,7 +250,7 @@ TEST_CASE("the second of two nodes with one node rank waits for the keep-alive",
   SECTION("and of several that wait the first one replaces it") {
     job.join(4, {.host = "third", .node_rank = 1});
     job.lose(2, job.now, true);
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
     job.tick();
     CHECK(job.started_round() == Nodes{1, 3});
     job.tick(5s);
@@ -259,7 +259,7 @@ TEST_CASE("the second of two nodes with one node rank waits for the keep-alive",
   SECTION("and does not keep the rank when it leaves again") {
     job.lose(3, job.now);
     job.lose(2, job.now, true);
-    job.end(1, "stopped");
+    job.end(1, Outcome::stopped);
     job.join(5, {.node_rank = 1});
     CHECK(job.started_round() == Nodes{1, 5});
   }
@@ -270,7 +270,7 @@ TEST_CASE("a node that was cut off and returns is in the next round", "[coordina
   job.join(1, {.leads = true});
   job.join(2);
   job.lose(2, job.now - 5s);
-  job.end(1, "stopped");
+  job.end(1, Outcome::stopped);
   CHECK(job.phase() == "stopping");  // its ranks may still run
   job.forget();
   job.join(7, {.host = "host2", .nodes = 2, .rounds = 1});
@@ -362,7 +362,7 @@ TEST_CASE("the next deadline is never in the past", "[coordinator]") {
     if (i == 50) job.join(3, {.node_rank = 1});
     if (i == 51) job.fail(1, job.now);
     if (i == 51 && lost) job.lose(2, job.now - 6s);
-    if (i == 51 && !lost) job.end(2, "stopped");
+    if (i == 51 && !lost) job.end(2, Outcome::stopped);
     if (i == 70) job.join(4, {.node_rank = 1});
     job.tick();
   }
@@ -375,7 +375,7 @@ TEST_CASE("ten thousand nodes join in well under a second", "[coordinator]") {
     Job job(Job::elastic(kNodes, kNodes));
     for (int i = 0; i < kNodes; ++i) job.join(static_cast<NodeId>(i + 1));
     CHECK(job.started_round().size() == kNodes);
-    for (int i = 0; i < kNodes; ++i) job.end(static_cast<NodeId>(i + 1), "done");
+    for (int i = 0; i < kNodes; ++i) job.end(static_cast<NodeId>(i + 1), Outcome::done);
     CHECK(job.status() == 0);
   }
   SECTION("and again at a new leader") {

@@ -14,6 +14,7 @@ struct CoordinatedJob {
   using Settings = launcher::Coordinator::Settings;
   using NodeId = launcher::NodeId;
   using Time = launcher::LeaderTime;
+  using Outcome = rendezvous::Outcome;
 
   Time now = std::chrono::hours(1);
   launcher::Coordinator coordinator;
@@ -45,14 +46,14 @@ struct CoordinatedJob {
   void failing(NodeId id, int signo = 0) {
     note(coordinator.failing(id, {.round = round(), .when = now.count(), .signo = signo}, now));
   }
-  void end(NodeId id, const std::string& outcome) {
+  void end(NodeId id, Outcome outcome) {
     note(coordinator.ended(id, {.round = round(), .outcome = outcome}, now));
   }
   void fail(NodeId id, Time when, int status = 1, const std::string& cause = "exit_status",
             Time lasted = std::chrono::hours(1)) {
     note(coordinator.ended(id,
                            {.round = round(),
-                            .outcome = "failed",
+                            .outcome = Outcome::failed,
                             .when = when.count(),
                             .cause = cause,
                             .status = status,

@@ -222,9 +222,9 @@ TEST_CASE(
   if (when == When::in_a_round) {
     CHECK(s.handle(StopRequested{SIGTERM}) == Actions{SignalRank{0, SIGTERM}, StartGrace{}});
     s.handle(RankExited{0, kKilled});
-    CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{LeaveJob{SIGTERM}});
   } else {
-    CHECK(s.handle(StopRequested{SIGTERM}) == Actions{AssessFailure{}});
+    CHECK(s.handle(StopRequested{SIGTERM}) == Actions{LeaveJob{SIGTERM}});
   }
   CHECK(s.stop_signal() == SIGTERM);
   CHECK(s.handle(RoundStarted{1}).empty());
@@ -234,5 +234,9 @@ TEST_CASE(
   }
   SECTION("the answer of the leader ends it") {
     CHECK(s.handle(JobFinished{143}) == Actions{Finish{143}});
+  }
+  SECTION("and a second signal does not make it leave twice") {
+    CHECK(s.handle(StopRequested{SIGINT}).empty());
+    CHECK(s.stop_signal() == SIGTERM);
   }
 }

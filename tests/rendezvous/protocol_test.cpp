@@ -56,12 +56,31 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   const auto failing = through(Failing{1, std::numeric_limits<std::int64_t>::max(), 15});
   CHECK(std::tuple(failing.round, failing.when, failing.signo) ==
         std::tuple(1, std::numeric_limits<std::int64_t>::max(), 15));
-  const auto ended = through(NodeEnded{1, "failed", 2, "signal", 3, 4, "{}"});
+  const auto ended = through(NodeEnded{1, Outcome::failed, 2, "signal", 3, 4, "{}"});
   CHECK(std::tuple(ended.round, ended.outcome, ended.when, ended.cause, ended.status, ended.lasted,
-                   ended.details) == std::tuple(1, "failed", 2, "signal", 3, 4, "{}"));
+                   ended.details) == std::tuple(1, Outcome::failed, 2, "signal", 3, 4, "{}"));
   const auto leave = through(Leave{15, "why"});
   CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
   through(StatusRequest{});
+}
+
+TEST_CASE("an outcome has one word in a message", "[protocol]") {
+  struct Case {
+    Outcome outcome;
+    std::string word;
+  };
+  const auto [outcome, word] = GENERATE(values<Case>(
+      {{Outcome::done, "done"}, {Outcome::stopped, "stopped"}, {Outcome::failed, "failed"}}));
+  CHECK(name_of(outcome) == word);
+  CHECK(outcome_named(word) == outcome);
+  CHECK_THAT(encode(NodeEnded{.outcome = outcome}), Contains("\"outcome\":\"" + word + "\""));
+}
+
+TEST_CASE("an unknown outcome counts as stopped", "[protocol]") {
+  const auto* text = GENERATE(R"({"is":"ended","outcome":"Done"})",
+                              R"({"is":"ended","outcome":""})", R"({"is":"ended"})");
+  CAPTURE(text);
+  CHECK(std::get<NodeEnded>(decode(text)).outcome == Outcome::stopped);
 }
 
 TEST_CASE("missing fields have defaults, and unknown fields are ignored", "[protocol]") {
@@ -98,6 +117,7 @@ TEST_CASE("an invalid message is rejected with a reason", "[protocol]") {
       {R"({"is":"join","nproc":1.0})", "\"nproc\" has the wrong type"},
       {R"({"is":"join","nproc":null})", "\"nproc\" has the wrong type"},
       {R"({"is":"join","leads":1})", "\"leads\" has the wrong type"},
+      {R"({"is":"ended","outcome":1})", "\"outcome\" has the wrong type"},
       {R"({"is":"notice","text":{}})", "\"text\" has the wrong type"},
       {R"({"is":"notice","text":["a"]})", "\"text\" has the wrong type"},
   }));
