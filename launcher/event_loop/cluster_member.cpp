@@ -24,17 +24,17 @@ void EventLoop::join_cluster() {
       .leader_lost = [this](const std::string& why) { cut_off(why); },
       .job_ended =
           [this](int status, const std::string& remark) {
-            history_.remark = remark;
+            journal_.set_remark(remark);
             feed(JobFinished{status});
           },
       .lease_extended = [this](rendezvous::Nanoseconds until) { renew_lease(until); },
       .connected = [this](int socket) { containment_.hold(socket); },
-      .print_note = [this](std::string_view line) { note(line); }};
+      .print_note = [this](std::string_view line) { journal_.note(line); }};
   member_ =
       std::make_unique<ClusterMember>(io_, *plan_.rendezvous_plan,
                                       ClusterMember::Node{.job = options_.rdzv_id,
                                                           .target = options_.target,
-                                                          .host = history_.host,
+                                                          .host = journal_.host(),
                                                           .nproc = plan_.placement.nproc,
                                                           .rank0_store = options_.rank0_store},
                                       plan_.credentials, std::move(callbacks));
@@ -53,7 +53,7 @@ void EventLoop::watch_stdin() {
     char bytes[256];
     const auto got = ::read(stdin_.native_handle(), bytes, sizeof bytes);
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return watch_stdin();
-    note("stdin was closed: the process that started this agent has exited");
+    journal_.note("stdin was closed: the process that started this agent has exited");
     on_stop_signal(SIGTERM);
   });
 }
@@ -66,13 +66,13 @@ void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& a
   // gloo would use the host name, which may not resolve or may belong to another network.
   if (!std::getenv(rendezvous::variable::kGlooInterface))
     plan_.facts.socket_interface = member_->interface();
-  history_.node_rank = begin.node_rank;
-  history_.nodes = begin.nodes;
-  restarts_ = begin.restarts;
-  oom_count_ = begin.oom_count;
-  round_address_ = address;
-  round_port_ = port;
-  leader_address_ = member_->shared_leader_address();
+  journal_.round_started();
+  attempt_ = {.number = begin.restarts,
+              .oom_count = begin.oom_count,
+              .master_addr = address,
+              .master_port = port,
+              .leader_addr = member_->shared_leader_address(),
+              .log_dir = {}};
   // With munge the secret belongs to the leader, so it is not stored.
   std::optional<std::string> secret;
   if (!plan_.credentials.sealer) secret = plan_.credentials.secret;
@@ -85,13 +85,13 @@ void EventLoop::start_round(const rendezvous::Begin& begin, const std::string& a
 // If this process is suspended while its ranks run, the guard kills them when the lease is over.
 void EventLoop::renew_lease(rendezvous::Nanoseconds until) {
   lease_ = until;
-  if (!finished_)
+  if (!supervisor_.done())
     containment_.kill_by(supervisor_.active() ? lease_ + options_.grace : Guard::kNever);
 }
 
 void EventLoop::cut_off(const std::string& why) {
   if (!supervisor_.active()) return member_->ranks_stopped();
-  note(
+  journal_.note(
       fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
   cut_off_ = true;
   feed(RoundStopRequested{SIGTERM});
@@ -105,47 +105,21 @@ void EventLoop::report_to_leader() {
     return member_->leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
   if (was_cut_off) return member_->ranks_stopped();
   rendezvous::NodeEnded end{.round = supervisor_.attempt(), .outcome = "done"};
+  const auto began = journal_.attempt_began();
   auto when = Clock::now();
   if (supervisor_.first_failed() >= 0) {
-    describe_first_failure();
-    when = attempt_began_ + attempt().first_failure->after_start;
+    assess_first_failure();
+    when = began + journal_.attempt().first_failure->after_start;
     end.outcome = "failed";
-    end.cause = name_of(attempt().cause.kind);
-    end.status = attempt().first_failure->report.shell_status();
-    end.lasted = between(attempt_began_, when).count() * 1000;
+    end.cause = name_of(journal_.attempt().cause.kind);
+    end.status = journal_.attempt().first_failure->report.shell_status();
+    end.lasted = between(began, when).count() * 1000;
   } else if (supervisor_.was_stopped()) {
     end.outcome = "stopped";
   }
-  end.details = attempt_to_json(attempt());
+  end.details = attempt_to_json(journal_.attempt());
   member_->report_ended(
       std::move(end), std::chrono::duration_cast<rendezvous::Nanoseconds>(when.time_since_epoch()));
-}
-
-// The leader prints the failure report; the other agents print where to find it.
-void EventLoop::finish_in_cluster() {
-  output_.end_attempt();
-  const JobResult* const whole = member_->history();
-  if (whole && whole->status == status_) {
-    const int node_rank = history_.node_rank;
-    history_ = *whole;
-    history_.node_rank = node_rank;
-  } else {
-    history_.lasted = between(job_began_, Clock::now());
-    history_.stop_signal = supervisor_.stop_signal();
-  }
-  history_.status = status_;
-  if (status_ == 0) {
-    logs_.job_succeeded();
-  } else {
-    const bool elsewhere = !whole && !history_.remark.empty();
-    output_.print_line(elsewhere ? fmt::format("mgpu-run: {}", history_.remark)
-                                 : failure_report(history_));
-    if (!history_.attempts.empty()) write_error_file();
-  }
-  write_report();
-  forget_job(options_.rdzv_id);
-  containment_.release();
-  member_->finish([this] { output_.when_flushed([this] { io_.stop(); }); });
 }
 
 }  // namespace mgpu::launcher

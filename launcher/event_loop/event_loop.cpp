@@ -7,6 +7,9 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "launcher/event_loop/first_failure.hpp"
+#include "launcher/event_loop/rank_prefix.hpp"
+#include "launcher/nodes/job_registry.hpp"
 #include "launcher/ranks/process_tree.hpp"
 
 namespace mgpu::launcher {
@@ -34,6 +37,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       memory_(containment_.our_cgroups(), containment_.cgroup()),
       logs_(options.log_dir, options.rdzv_id),
       output_(io_, options, plan_.placement.nproc),
+      journal_(options, plan_, host_name(), [this](auto line) { output_.print_line(line); }),
       ranks_(io_, output_, plan_.placement.nproc,
              {.inherited = inherited,
               .workdir = options.workdir,
@@ -45,18 +49,10 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       signals_(io_),
       grace_(io_),
       delay_(io_),
-      unkillable_(io_),
-      job_began_(Clock::now()),
-      peaks_(static_cast<size_t>(plan_.placement.nproc)) {
+      unkillable_(io_) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
-  if (!logs_.problem().empty()) note(logs_.problem());
-
-  history_.target = options_.target;
-  history_.host = host_name();
-  history_.run_id = plan_.facts.run_id;
-  history_.node_rank = plan_.placement.node_rank;
-  history_.max_restarts = options_.max_restarts;
+  if (!logs_.problem().empty()) journal_.note(logs_.problem());
 }
 
 int EventLoop::run() {
@@ -64,7 +60,7 @@ int EventLoop::run() {
   if (plan_.rendezvous_plan) join_cluster();
   pump(supervisor_.start());
   io_.run();
-  return status_;
+  return journal_.status();
 }
 
 // Carrying out an action may cause further events; they are queued.
@@ -86,26 +82,19 @@ void EventLoop::pump(const std::vector<Action>& first) {
 }
 
 void EventLoop::carry_out(const StartRanks& action) {
-  attempt_began_ = Clock::now();
+  journal_.attempt_started(action.attempt);
   killing_ = false;
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
   if (!member_) {
     rendezvous_endpoint_.begin_attempt();
-    round_address_ = rendezvous_endpoint_.address();
-    round_port_ = rendezvous_endpoint_.port();
-    restarts_ = action.attempt;
+    attempt_.number = action.attempt;
+    attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
+    attempt_.master_port = rendezvous_endpoint_.port();
   }
-  history_.attempts.push_back({.number = action.attempt, .started_at = time_of_day()});
-  const auto log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
-  if (!logs_.problem().empty()) note(logs_.problem());
-  const Attempt next{.number = restarts_,
-                     .oom_count = oom_count_,
-                     .master_addr = round_address_,
-                     .master_port = round_port_,
-                     .leader_addr = member_ ? leader_address_ : round_address_,
-                     .log_dir = log_dir};
-  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, next, plan_.facts);
+  attempt_.log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
+  if (!logs_.problem().empty()) journal_.note(logs_.problem());
+  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
   start_ranks();
 }
 
@@ -115,9 +104,10 @@ void EventLoop::start_ranks() {
   for (const auto& spec : specs_) {
     if (!all_started) {
       not_started(spec.local_rank, 0);
-    } else if (const auto problem = ranks_.start(spec, prefix_of(spec))) {
+    } else if (const auto problem = ranks_.start(
+                   spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
       all_started = false;
-      note(*problem);
+      journal_.note(*problem);
       not_started(spec.local_rank, EAGAIN);
     }
   }
@@ -126,21 +116,17 @@ void EventLoop::start_ranks() {
 void EventLoop::not_started(int local_rank, int error) {
   ranks_.clear(local_rank);
   const ExitReport report{.code = 127, .exec_error = error};
-  record_exit(local_rank, report, Clock::now()).ended_by_us = error == 0;
+  record_exit(local_rank, {report, Clock::now()}, error == 0);
   feed(RankExited{local_rank, report});
 }
 
-RankResult& EventLoop::record_exit(int local_rank, const ExitReport& report,
-                                   Clock::time_point when) {
-  attempt().ranks.push_back({.rank = plan_.placement.base_rank + local_rank,
-                             .local_rank = local_rank,
-                             .pid = ranks_.pid_of(local_rank),
-                             .report = report,
-                             .ended_by_us = supervisor_.stopping(),
-                             .after_start = between(attempt_began_, when),
-                             .node_rank = plan_.placement.node_rank,
-                             .host = member_ ? history_.host : std::string()});
-  return attempt().ranks.back();
+void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by_us) {
+  journal_.rank_exited({.local_rank = local_rank,
+                        .pid = ranks_.pid_of(local_rank),
+                        .report = end.report,
+                        .ended_by_us = ended_by_us,
+                        .peak_bytes = end.peak_bytes},
+                       end.when);
 }
 
 // Collects the exit that woke the loop, then all others that are already available: a rank that
@@ -158,8 +144,7 @@ void EventLoop::collect_exits(int first) {
 void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
   const auto end = ranks_.collect(local_rank);
   if (!end) return;
-  peaks_[static_cast<size_t>(local_rank)] = end->peak_bytes;
-  record_exit(local_rank, end->report, end->when);
+  record_exit(local_rank, *end, supervisor_.stopping());
   ended.push_back({local_rank, end->report});
 }
 
@@ -181,13 +166,13 @@ void EventLoop::carry_out(const KillAll&) {
 // A process in an uninterruptible call cannot be killed. It is reported and left behind.
 void EventLoop::abandon_unkillable() {
   for (const pid_t pid : containment_.orphan_processes())
-    note(fmt::format(
+    journal_.note(fmt::format(
         "process {} did not exit after SIGKILL (stuck in the kernel); leaving it behind", pid));
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_.running(rank)) continue;
     ranks_.abandon(rank);
     const ExitReport killed{.signo = SIGKILL};
-    record_exit(rank, killed, Clock::now());
+    record_exit(rank, {killed, Clock::now()}, supervisor_.stopping());
     feed(RankExited{rank, killed});
   }
   sweeping_ = false;
@@ -214,8 +199,9 @@ void EventLoop::sweep() {
 // SIGCHLD: an orphan process exited, a rank was suspended, or the guard died.
 void EventLoop::child_changed() {
   for (const int rank : ranks_.newly_stopped())
-    note(fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
-                     plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
+    journal_.note(
+        fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
+                    plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
   containment_.child_changed();
   sweep();
 }
@@ -223,16 +209,24 @@ void EventLoop::child_changed() {
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
   if (member_) return report_to_leader();
-  describe_first_failure();
-  const auto& end = attempt();
-  const auto lasted = std::chrono::duration_cast<Milliseconds>(end.first_failure->after_start);
-  failures_.push_back({end.cause.kind, lasted});
-  if (is_oom(end.cause.kind)) ++oom_count_;
-  auto decision = decide_restart(failures_, {options_.max_restarts, options_.retry_delay});
-  history_.remark = decision.why;
+  assess_first_failure();
+  const auto& end = journal_.attempt();
+  if (is_oom(end.cause.kind)) ++attempt_.oom_count;
+  auto decision =
+      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay});
+  journal_.set_remark(decision.why);
   if (decision.restart && supervisor_.stop_signal() == 0)
-    note(restart_line(end, options_.max_restarts));
+    journal_.note(restart_line(end, options_.max_restarts));
   feed(FailureAssessed{std::move(decision)});
+}
+
+void EventLoop::assess_first_failure() {
+  const int failed = supervisor_.first_failed();
+  describe_first_failure(journal_.attempt(), failed,
+                         {.log_dir = specs_[static_cast<size_t>(failed)].log_dir,
+                          .stderr_tail = output_.stderr_tail(failed),
+                          .memory = memory_.facts(),
+                          .python = plan_.command.python});
 }
 
 void EventLoop::carry_out(const StartDelay& action) {
@@ -240,22 +234,15 @@ void EventLoop::carry_out(const StartDelay& action) {
 }
 
 void EventLoop::carry_out(const Finish& action) {
-  finished_ = true;
-  status_ = action.status;
-  if (member_) return finish_in_cluster();
   output_.end_attempt();
-  history_.status = status_;
-  history_.stop_signal = supervisor_.stop_signal();
-  history_.lasted = between(job_began_, Clock::now());
-  if (status_ != 0) {
-    output_.print_line(failure_report(history_));
-    write_error_file();
-  } else {
-    logs_.job_succeeded();
-  }
-  write_report();
+  const int stop_signal = supervisor_.stop_signal();
+  member_ ? journal_.finish_in_cluster(action.status, stop_signal, member_->history())
+          : journal_.finish(action.status, stop_signal);
+  if (action.status == 0) logs_.job_succeeded();
+  if (member_) forget_job(options_.rdzv_id);
   containment_.release();
-  output_.when_flushed([this] { io_.stop(); });
+  const auto stop = [this] { output_.when_flushed([this] { io_.stop(); }); };
+  member_ ? member_->finish(stop) : stop();
 }
 
 }  // namespace mgpu::launcher

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/lifecycle/report.hpp"
+#include "launcher/event_loop/journal.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
 #include "launcher/nodes/cluster_member.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
@@ -52,14 +52,15 @@ class EventLoop {
   // Starting.
   void start_ranks();
   void not_started(int local_rank, int error);
-  RankResult& record_exit(int local_rank, const ExitReport& report, Clock::time_point when);
 
   // Process exits.
+  void record_exit(int local_rank, const WorkerExit& end, bool ended_by_us);
   void collect_exits(int first);
   void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
   void sweep();
   void abandon_unkillable();
+  void assess_first_failure();
 
   // Signals to this process.
   void watch_signals();
@@ -75,17 +76,6 @@ class EventLoop {
   void renew_lease(rendezvous::Nanoseconds until);
   void cut_off(const std::string& why);
   void report_to_leader();
-  void finish_in_cluster();
-
-  // Messages and reports.
-  void print_line(std::string_view line);
-  void note(std::string_view line);
-  static std::string time_of_day();
-  std::string prefix_of(const RankSpec& spec) const;
-  AttemptResult& attempt() { return history_.attempts.back(); }
-  void describe_first_failure();
-  void write_report();
-  void write_error_file();
 
   const Options& options_;
   JobPlan plan_;
@@ -95,6 +85,7 @@ class EventLoop {
   MemoryWatch memory_;
   LogFolder logs_;
   Output output_;
+  Journal journal_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
   RendezvousEndpoint rendezvous_endpoint_;
   boost::asio::posix::stream_descriptor stdin_;
@@ -105,23 +96,13 @@ class EventLoop {
 
   std::deque<Event> events_;
   bool pumping_ = false;
+  Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
   bool sweeping_ = false;
   bool killing_ = false;
-  bool finished_ = false;
   int interrupts_ = 0;
-  Clock::time_point job_began_, attempt_began_;
-  std::vector<FailedAttempt> failures_;
-  std::vector<std::uint64_t> peaks_;
-  int oom_count_ = 0;
-  int restarts_ = 0;
-  std::string round_address_;   // master address of the current round
-  std::string leader_address_;  // of the same round, for ranks of all nodes
-  int round_port_ = 0;
   bool cut_off_ = false;
   rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive
-  JobResult history_;
-  int status_ = 0;
 };
 
 }  // namespace mgpu::launcher

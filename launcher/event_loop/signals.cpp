@@ -31,7 +31,7 @@ void EventLoop::on_signal(int signo) {
   if (signo == SIGCHLD) return child_changed();
   if (std::find(stops.begin(), stops.end(), signo) != stops.end()) {
     // The job has finished and only output to a slow reader is pending; do not wait for it.
-    if (finished_) return io_.stop();
+    if (supervisor_.done()) return io_.stop();
     if (signo == SIGINT && ++interrupts_ == 2) return feed(KillRequested{});
     return on_stop_signal(signo);
   }
