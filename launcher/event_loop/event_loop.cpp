@@ -9,8 +9,8 @@
 
 #include "launcher/event_loop/first_failure.hpp"
 #include "launcher/event_loop/rank_prefix.hpp"
-#include "launcher/nodes/job_registry.hpp"
 #include "launcher/ranks/process_tree.hpp"
+#include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -44,7 +44,6 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
       rendezvous_endpoint_(io_, options),
-      stdin_(io_),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       signals_(io_),
       grace_(io_),
@@ -61,6 +60,34 @@ int EventLoop::run() {
   pump(supervisor_.start());
   io_.run();
   return journal_.status();
+}
+
+void EventLoop::join_cluster() {
+  session_ = std::make_unique<ClusterSession>(
+      io_, options_, plan_, journal_.host(), supervisor_,
+      ClusterSession::Callbacks{
+          .round_started = [this](const auto& round) { start_round(round); },
+          .stop_requested = [this](int signo) { feed(RoundStopRequested{signo}); },
+          .job_ended =
+              [this](int status, const std::string& remark) {
+                journal_.set_remark(remark);
+                feed(JobFinished{status});
+              },
+          .parent_exited = [this] { on_stop_signal(SIGTERM); },
+          .connected = [this](int socket) { containment_.hold(socket); },
+          .kill_by = [this](auto when) { containment_.kill_by(when); },
+          .print_note = [this](auto line) { journal_.note(line); }});
+  session_->start();
+}
+
+void EventLoop::start_round(const ClusterSession::Round& round) {
+  plan_.placement = round.placement;
+  // gloo would use the host name, which may not resolve or may belong to another network.
+  if (!std::getenv(rendezvous::variable::kGlooInterface))
+    plan_.facts.socket_interface = round.interface;
+  journal_.round_started();
+  attempt_ = round.attempt;
+  feed(RoundStarted{round.number});
 }
 
 // Carrying out an action may cause further events; they are queued.
@@ -86,7 +113,7 @@ void EventLoop::carry_out(const StartRanks& action) {
   killing_ = false;
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
-  if (!member_) {
+  if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
     attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
@@ -137,8 +164,7 @@ void EventLoop::collect_exits(int first) {
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
   for (const auto& event : ended) feed(event);
-  if (member_ && failed_before < 0 && supervisor_.first_failed() >= 0)
-    member_->report_stopping(supervisor_.attempt(), 0);
+  if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
 }
 
 void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
@@ -208,7 +234,7 @@ void EventLoop::child_changed() {
 
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
-  if (member_) return report_to_leader();
+  if (session_) return report_to_leader();
   assess_first_failure();
   const auto& end = journal_.attempt();
   if (is_oom(end.cause.kind)) ++attempt_.oom_count;
@@ -218,6 +244,13 @@ void EventLoop::carry_out(const AssessFailure&) {
   if (decision.restart && supervisor_.stop_signal() == 0)
     journal_.note(restart_line(end, options_.max_restarts));
   feed(FailureAssessed{std::move(decision)});
+}
+
+// This node's part of the round is over.
+void EventLoop::report_to_leader() {
+  if (!session_->ranks_ended()) return;
+  if (supervisor_.first_failed() >= 0) assess_first_failure();
+  session_->report_result(journal_.attempt(), journal_.attempt_began());
 }
 
 void EventLoop::assess_first_failure() {
@@ -236,13 +269,12 @@ void EventLoop::carry_out(const StartDelay& action) {
 void EventLoop::carry_out(const Finish& action) {
   output_.end_attempt();
   const int stop_signal = supervisor_.stop_signal();
-  member_ ? journal_.finish_in_cluster(action.status, stop_signal, member_->history())
-          : journal_.finish(action.status, stop_signal);
+  session_ ? journal_.finish_in_cluster(action.status, stop_signal, session_->history())
+           : journal_.finish(action.status, stop_signal);
   if (action.status == 0) logs_.job_succeeded();
-  if (member_) forget_job(options_.rdzv_id);
   containment_.release();
   const auto stop = [this] { output_.when_flushed([this] { io_.stop(); }); };
-  member_ ? member_->finish(stop) : stop();
+  session_ ? session_->finish(stop) : stop();
 }
 
 }  // namespace mgpu::launcher

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include <deque>
@@ -9,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/event_loop/cluster_session.hpp"
 #include "launcher/event_loop/journal.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
-#include "launcher/nodes/cluster_member.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/log_folder.hpp"
@@ -71,10 +70,7 @@ class EventLoop {
 
   // Multi-node jobs.
   void join_cluster();
-  void watch_stdin();
-  void start_round(const rendezvous::Begin& begin, const std::string& address, int port);
-  void renew_lease(rendezvous::Nanoseconds until);
-  void cut_off(const std::string& why);
+  void start_round(const ClusterSession::Round& round);
   void report_to_leader();
 
   const Options& options_;
@@ -88,9 +84,8 @@ class EventLoop {
   Journal journal_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
   RendezvousEndpoint rendezvous_endpoint_;
-  boost::asio::posix::stream_descriptor stdin_;
-  std::unique_ptr<ClusterMember> member_;  // null: single-node job
   Supervisor supervisor_;
+  std::unique_ptr<ClusterSession> session_;  // null: single-node job
   boost::asio::signal_set signals_;
   PausableTimer grace_, delay_, unkillable_;
 
@@ -101,8 +96,6 @@ class EventLoop {
   bool sweeping_ = false;
   bool killing_ = false;
   int interrupts_ = 0;
-  bool cut_off_ = false;
-  rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive
 };
 
 }  // namespace mgpu::launcher

@@ -42,7 +42,7 @@ void EventLoop::on_signal(int signo) {
 
 void EventLoop::on_stop_signal(int signo) {
   // The ranks of the other nodes get the signal at the same time, not after ours have exited.
-  if (member_ && supervisor_.active()) member_->report_stopping(supervisor_.attempt(), signo);
+  if (session_) session_->report_stop(signo);
   feed(StopRequested{signo});
 }
 
