@@ -32,7 +32,6 @@ std::string get_env(const char* name) {
 EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv)
     : options_(options),
       plan_(std::move(plan)),
-      inherited_(inherited),
       containment_([this](pid_t pid) { return ranks_.owns(pid); }, argv),
       memory_(containment_.our_cgroups(), containment_.cgroup()),
       logs_(options.log_dir, options.rdzv_id),
@@ -45,21 +44,54 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .whole_group = options.signal_group || !plan_.command.python}),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
-      signals_(io_),
       grace_(io_),
       delay_(io_),
-      unkillable_(io_) {
+      unkillable_(io_),
+      signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
   if (!logs_.problem().empty()) journal_.note(logs_.problem());
 }
 
 int EventLoop::run() {
-  watch_signals();
   if (plan_.rendezvous_plan) join_cluster();
   pump(supervisor_.start());
   io_.run();
   return journal_.status();
+}
+
+SignalWatch::Callbacks EventLoop::signal_callbacks() {
+  // Once the job has finished, only output to a slow reader is pending; a signal ends the wait.
+  return {
+      .child_changed = [this] { child_changed(); },
+      .stop_requested = [this](int signo) { supervisor_.done() ? io_.stop() : stop_job(signo); },
+      .kill_requested = [this] { supervisor_.done() ? io_.stop() : feed(KillRequested{}); },
+      .suspending = [this] { suspend(); },
+      .resumed = [this] { resume(); },
+      .passed_on =
+          [this](int signo) {
+            if (signo == SIGWINCH) output_.resize_terminals();
+            ranks_.signal_leaders(signo);
+          }};
+}
+
+// The ranks of the other nodes get the signal at the same time, not after ours have exited.
+void EventLoop::stop_job(int signo) {
+  if (session_) session_->report_stop(signo);
+  feed(StopRequested{signo});
+}
+
+// The ranks are in their own sessions, where the terminal's ^Z does not reach them and the kernel
+// discards SIGTSTP, so they get SIGSTOP.
+void EventLoop::suspend() {
+  for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->pause();
+  ranks_.signal_groups(SIGSTOP);
+}
+
+void EventLoop::resume() {
+  ranks_.signal_groups(SIGCONT);
+  ranks_.newly_stopped();  // caused by suspend(), not to be reported
+  for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->resume();
 }
 
 void EventLoop::join_cluster() {
@@ -73,7 +105,7 @@ void EventLoop::join_cluster() {
                 journal_.set_remark(remark);
                 feed(JobFinished{status});
               },
-          .parent_exited = [this] { on_stop_signal(SIGTERM); },
+          .parent_exited = [this] { stop_job(SIGTERM); },
           .connected = [this](int socket) { containment_.hold(socket); },
           .kill_by = [this](auto when) { containment_.kill_by(when); },
           .print_note = [this](auto line) { journal_.note(line); }});

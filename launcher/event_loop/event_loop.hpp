@@ -1,7 +1,6 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 
 #include <deque>
 #include <memory>
@@ -10,6 +9,7 @@
 
 #include "launcher/event_loop/cluster_session.hpp"
 #include "launcher/event_loop/journal.hpp"
+#include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
 #include "launcher/options/options.hpp"
@@ -62,11 +62,10 @@ class EventLoop {
   void assess_first_failure();
 
   // Signals to this process.
-  void watch_signals();
-  void await_signal();
-  void on_signal(int signo);
-  void on_stop_signal(int signo);
+  SignalWatch::Callbacks signal_callbacks();
+  void stop_job(int signo);
   void suspend();
+  void resume();
 
   // Multi-node jobs.
   void join_cluster();
@@ -75,7 +74,6 @@ class EventLoop {
 
   const Options& options_;
   JobPlan plan_;
-  const Inherited& inherited_;
   boost::asio::io_context io_{1};
   Containment containment_;
   MemoryWatch memory_;
@@ -86,7 +84,6 @@ class EventLoop {
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
-  boost::asio::signal_set signals_;
   PausableTimer grace_, delay_, unkillable_;
 
   std::deque<Event> events_;
@@ -95,7 +92,7 @@ class EventLoop {
   std::vector<RankSpec> specs_;
   bool sweeping_ = false;
   bool killing_ = false;
-  int interrupts_ = 0;
+  SignalWatch signals_;
 };
 
 }  // namespace mgpu::launcher
