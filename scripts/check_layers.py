@@ -74,8 +74,9 @@ PACKAGES = {
     "CLI11": (["CLI/*"], ["launcher/options/cli.cpp", "runtime/config/command_line.cpp"]),
     # Asio: the event loop itself and everything that waits in it.
     "Boost": (["boost/*"], [
-        "launcher/event_loop/event_loop*", "launcher/ssh_launch/ssh_launch.*", "launcher/nodes/leader_connection*",
-        "launcher/nodes/leader.*", "launcher/nodes/leader_call.*",
+        "launcher/event_loop/event_loop*", "launcher/event_loop/cluster_session.*",
+        "launcher/event_loop/signal_watch.*", "launcher/ssh_launch/ssh_launch.*",
+        "launcher/nodes/leader_connection*", "launcher/nodes/leader.*", "launcher/nodes/leader_call.*",
         "launcher/nodes/rendezvous_endpoint.*", "launcher/nodes/status_command.cpp",
         "launcher/nodes/cluster_member*", "launcher/output/output.*",
         "launcher/output/rank_stream.*", "launcher/output/sink.*",

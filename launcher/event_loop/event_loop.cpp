@@ -7,8 +7,11 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "launcher/event_loop/first_failure.hpp"
+#include "launcher/event_loop/rank_prefix.hpp"
 #include "launcher/ranks/process_tree.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -30,42 +33,94 @@ std::string get_env(const char* name) {
 EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv)
     : options_(options),
       plan_(std::move(plan)),
-      inherited_(inherited),
       containment_([this](pid_t pid) { return ranks_.owns(pid); }, argv),
       memory_(containment_.our_cgroups(), containment_.cgroup()),
       logs_(options.log_dir, options.rdzv_id),
       output_(io_, options, plan_.placement.nproc),
+      journal_(options, plan_, host_name(), [this](auto line) { output_.print_line(line); }),
       ranks_(io_, output_, plan_.placement.nproc,
              {.inherited = inherited,
               .workdir = options.workdir,
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
       rendezvous_endpoint_(io_, options),
-      stdin_(io_),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
-      signals_(io_),
       grace_(io_),
       delay_(io_),
       unkillable_(io_),
-      job_began_(Clock::now()),
-      peaks_(static_cast<size_t>(plan_.placement.nproc)) {
+      signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
-  if (!logs_.problem().empty()) note(logs_.problem());
-
-  history_.target = options_.target;
-  history_.host = host_name();
-  history_.run_id = plan_.facts.run_id;
-  history_.node_rank = plan_.placement.node_rank;
-  history_.max_restarts = options_.max_restarts;
+  if (!logs_.problem().empty()) journal_.note(logs_.problem());
 }
 
 int EventLoop::run() {
-  watch_signals();
   if (plan_.rendezvous_plan) join_cluster();
   pump(supervisor_.start());
   io_.run();
-  return status_;
+  return journal_.status();
+}
+
+SignalWatch::Callbacks EventLoop::signal_callbacks() {
+  // Once the job has finished, only output to a slow reader is pending; a signal ends the wait.
+  return {
+      .child_changed = [this] { child_changed(); },
+      .stop_requested = [this](int signo) { supervisor_.done() ? io_.stop() : stop_job(signo); },
+      .kill_requested = [this] { supervisor_.done() ? io_.stop() : feed(KillRequested{}); },
+      .suspending = [this] { suspend(); },
+      .resumed = [this] { resume(); },
+      .passed_on =
+          [this](int signo) {
+            if (signo == SIGWINCH) output_.resize_terminals();
+            ranks_.signal_leaders(signo);
+          }};
+}
+
+// The ranks of the other nodes get the signal at the same time, not after ours have exited.
+void EventLoop::stop_job(int signo) {
+  if (session_) session_->report_stop(signo);
+  feed(StopRequested{signo});
+}
+
+// The ranks are in their own sessions, where the terminal's ^Z does not reach them and the kernel
+// discards SIGTSTP, so they get SIGSTOP.
+void EventLoop::suspend() {
+  for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->pause();
+  ranks_.signal_groups(SIGSTOP);
+}
+
+void EventLoop::resume() {
+  ranks_.signal_groups(SIGCONT);
+  ranks_.newly_stopped();  // caused by suspend(), not to be reported
+  for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->resume();
+}
+
+void EventLoop::join_cluster() {
+  session_ = std::make_unique<ClusterSession>(
+      io_, options_, plan_, journal_.host(), supervisor_,
+      ClusterSession::Callbacks{
+          .round_started = [this](const auto& round) { start_round(round); },
+          .stop_requested = [this](int signo) { feed(RoundStopRequested{signo}); },
+          .job_ended =
+              [this](int status, const std::string& remark) {
+                journal_.set_remark(remark);
+                feed(JobFinished{status});
+              },
+          .parent_exited = [this] { stop_job(SIGTERM); },
+          .connected = [this](int socket) { containment_.hold(socket); },
+          .kill_by = [this](auto when) { containment_.kill_by(when); },
+          .print_note = [this](auto line) { journal_.note(line); }});
+  session_->start();
+}
+
+void EventLoop::start_round(const ClusterSession::Round& round) {
+  plan_.placement = round.placement;
+  // gloo would use the host name, which may not resolve or may belong to another network.
+  if (!std::getenv(rendezvous::variable::kGlooInterface))
+    plan_.facts.socket_interface = round.interface;
+  journal_.round_started();
+  attempt_ = round.attempt;
+  feed(RoundStarted{round.number});
 }
 
 // Carrying out an action may cause further events; they are queued.
@@ -87,26 +142,19 @@ void EventLoop::pump(const std::vector<Action>& first) {
 }
 
 void EventLoop::carry_out(const StartRanks& action) {
-  attempt_began_ = Clock::now();
+  journal_.attempt_started(action.attempt);
   killing_ = false;
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
-  if (!member_) {
+  if (!session_) {
     rendezvous_endpoint_.begin_attempt();
-    round_address_ = rendezvous_endpoint_.address();
-    round_port_ = rendezvous_endpoint_.port();
-    restarts_ = action.attempt;
+    attempt_.number = action.attempt;
+    attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
+    attempt_.master_port = rendezvous_endpoint_.port();
   }
-  history_.attempts.push_back({.number = action.attempt, .started_at = time_of_day()});
-  const auto log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
-  if (!logs_.problem().empty()) note(logs_.problem());
-  const Attempt next{.number = restarts_,
-                     .oom_count = oom_count_,
-                     .master_addr = round_address_,
-                     .master_port = round_port_,
-                     .leader_addr = member_ ? leader_address_ : round_address_,
-                     .log_dir = log_dir};
-  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, next, plan_.facts);
+  attempt_.log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
+  if (!logs_.problem().empty()) journal_.note(logs_.problem());
+  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
   start_ranks();
 }
 
@@ -116,9 +164,10 @@ void EventLoop::start_ranks() {
   for (const auto& spec : specs_) {
     if (!all_started) {
       not_started(spec.local_rank, 0);
-    } else if (const auto problem = ranks_.start(spec, prefix_of(spec))) {
+    } else if (const auto problem = ranks_.start(
+                   spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
       all_started = false;
-      note(*problem);
+      journal_.note(*problem);
       not_started(spec.local_rank, EAGAIN);
     }
   }
@@ -127,21 +176,17 @@ void EventLoop::start_ranks() {
 void EventLoop::not_started(int local_rank, int error) {
   ranks_.clear(local_rank);
   const ExitReport report{.code = exit_status::kCannotExecute, .exec_error = error};
-  record_exit(local_rank, report, Clock::now()).ended_by_us = error == 0;
+  record_exit(local_rank, {report, Clock::now()}, error == 0);
   feed(RankExited{local_rank, report});
 }
 
-RankResult& EventLoop::record_exit(int local_rank, const ExitReport& report,
-                                   Clock::time_point when) {
-  attempt().ranks.push_back({.rank = plan_.placement.base_rank + local_rank,
-                             .local_rank = local_rank,
-                             .pid = ranks_.pid_of(local_rank),
-                             .report = report,
-                             .ended_by_us = supervisor_.stopping(),
-                             .after_start = between(attempt_began_, when),
-                             .node_rank = plan_.placement.node_rank,
-                             .host = member_ ? history_.host : std::string()});
-  return attempt().ranks.back();
+void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by_us) {
+  journal_.rank_exited({.local_rank = local_rank,
+                        .pid = ranks_.pid_of(local_rank),
+                        .report = end.report,
+                        .ended_by_us = ended_by_us,
+                        .peak_bytes = end.peak_bytes},
+                       end.when);
 }
 
 // Collects the exit that woke the loop, then all others that are already available: a rank that
@@ -152,15 +197,13 @@ void EventLoop::collect_exits(int first) {
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
   for (const auto& event : ended) feed(event);
-  if (member_ && failed_before < 0 && supervisor_.first_failed() >= 0)
-    member_->report_stopping(supervisor_.attempt(), 0);
+  if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
 }
 
 void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
   const auto end = ranks_.collect(local_rank);
   if (!end) return;
-  peaks_[static_cast<size_t>(local_rank)] = end->peak_bytes;
-  record_exit(local_rank, end->report, end->when);
+  record_exit(local_rank, *end, supervisor_.stopping());
   ended.push_back({local_rank, end->report});
 }
 
@@ -182,13 +225,13 @@ void EventLoop::carry_out(const KillAll&) {
 // A process in an uninterruptible call cannot be killed. It is reported and left behind.
 void EventLoop::abandon_unkillable() {
   for (const pid_t pid : containment_.orphan_processes())
-    note(fmt::format(
+    journal_.note(fmt::format(
         "process {} did not exit after SIGKILL (stuck in the kernel); leaving it behind", pid));
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_.running(rank)) continue;
     ranks_.abandon(rank);
     const ExitReport killed{.signo = SIGKILL};
-    record_exit(rank, killed, Clock::now());
+    record_exit(rank, {killed, Clock::now()}, supervisor_.stopping());
     feed(RankExited{rank, killed});
   }
   sweeping_ = false;
@@ -215,25 +258,46 @@ void EventLoop::sweep() {
 // SIGCHLD: an orphan process exited, a rank was suspended, or the guard died.
 void EventLoop::child_changed() {
   for (const int rank : ranks_.newly_stopped())
-    note(fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
-                     plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
+    journal_.note(
+        fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
+                    plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
   containment_.child_changed();
   sweep();
 }
 
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
-  if (member_) return report_to_leader();
-  describe_first_failure();
-  const auto& end = attempt();
-  const auto lasted = std::chrono::duration_cast<Milliseconds>(end.first_failure->after_start);
-  failures_.push_back({end.cause.kind, lasted});
-  if (is_oom(end.cause.kind)) ++oom_count_;
-  auto decision = decide_restart(failures_, {options_.max_restarts, options_.retry_delay});
-  history_.remark = decision.why;
+  if (session_) return report_to_leader();
+  assess_first_failure();
+  const auto& end = journal_.attempt();
+  if (is_oom(end.cause.kind)) ++attempt_.oom_count;
+  auto decision =
+      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay});
+  journal_.set_remark(decision.why);
   if (decision.restart && supervisor_.stop_signal() == 0)
-    note(restart_line(end, options_.max_restarts));
+    journal_.note(restart_line(end, options_.max_restarts));
   feed(FailureAssessed{std::move(decision)});
+}
+
+// This node's part of the round is over.
+void EventLoop::report_to_leader() {
+  if (!session_->ranks_ended()) return;
+  if (supervisor_.first_failed() >= 0) assess_first_failure();
+  session_->report_result(journal_.attempt(), journal_.attempt_began());
+}
+
+void EventLoop::carry_out(const LeaveJob& action) {
+  output_.end_attempt();
+  session_->leave(action.signo);
+}
+
+void EventLoop::assess_first_failure() {
+  const int failed = supervisor_.first_failed();
+  describe_first_failure(journal_.attempt(), failed,
+                         {.log_dir = specs_[static_cast<size_t>(failed)].log_dir,
+                          .stderr_tail = output_.stderr_tail(failed),
+                          .memory = memory_.facts(),
+                          .python = plan_.command.python});
 }
 
 void EventLoop::carry_out(const StartDelay& action) {
@@ -241,22 +305,14 @@ void EventLoop::carry_out(const StartDelay& action) {
 }
 
 void EventLoop::carry_out(const Finish& action) {
-  finished_ = true;
-  status_ = action.status;
-  if (member_) return finish_in_cluster();
   output_.end_attempt();
-  history_.status = status_;
-  history_.stop_signal = supervisor_.stop_signal();
-  history_.lasted = between(job_began_, Clock::now());
-  if (status_ != 0) {
-    output_.print_line(failure_report(history_));
-    write_error_file();
-  } else {
-    logs_.job_succeeded();
-  }
-  write_report();
+  const int stop_signal = supervisor_.stop_signal();
+  session_ ? journal_.finish_in_cluster(action.status, stop_signal, session_->history())
+           : journal_.finish(action.status, stop_signal);
+  if (action.status == 0) logs_.job_succeeded();
   containment_.release();
-  output_.when_flushed([this] { io_.stop(); });
+  const auto stop = [this] { output_.when_flushed([this] { io_.stop(); }); };
+  session_ ? session_->finish(stop) : stop();
 }
 
 }  // namespace mgpu::launcher

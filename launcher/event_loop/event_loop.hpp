@@ -1,17 +1,16 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/signal_set.hpp>
 
 #include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "launcher/lifecycle/report.hpp"
+#include "launcher/event_loop/cluster_session.hpp"
+#include "launcher/event_loop/journal.hpp"
+#include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
-#include "launcher/nodes/cluster_member.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/log_folder.hpp"
@@ -53,76 +52,48 @@ class EventLoop {
   // Starting.
   void start_ranks();
   void not_started(int local_rank, int error);
-  RankResult& record_exit(int local_rank, const ExitReport& report, Clock::time_point when);
 
   // Process exits.
+  void record_exit(int local_rank, const WorkerExit& end, bool ended_by_us);
   void collect_exits(int first);
   void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
   void sweep();
   void abandon_unkillable();
+  void assess_first_failure();
 
   // Signals to this process.
-  void watch_signals();
-  void await_signal();
-  void on_signal(int signo);
-  void on_stop_signal(int signo);
+  SignalWatch::Callbacks signal_callbacks();
+  void stop_job(int signo);
   void suspend();
+  void resume();
 
   // Multi-node jobs.
   void join_cluster();
-  void watch_stdin();
-  void start_round(const rendezvous::Begin& begin, const std::string& address, int port);
-  void renew_lease(rendezvous::Nanoseconds until);
-  void cut_off(const std::string& why);
+  void start_round(const ClusterSession::Round& round);
   void report_to_leader();
-  void finish_in_cluster();
-
-  // Messages and reports.
-  void print_line(std::string_view line);
-  void note(std::string_view line);
-  static std::string time_of_day();
-  std::string prefix_of(const RankSpec& spec) const;
-  AttemptResult& attempt() { return history_.attempts.back(); }
-  void describe_first_failure();
-  void write_report();
-  void write_error_file();
 
   const Options& options_;
   JobPlan plan_;
-  const Inherited& inherited_;
   boost::asio::io_context io_{1};
   Containment containment_;
   MemoryWatch memory_;
   LogFolder logs_;
   Output output_;
+  Journal journal_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
   RendezvousEndpoint rendezvous_endpoint_;
-  boost::asio::posix::stream_descriptor stdin_;
-  std::unique_ptr<ClusterMember> member_;  // null: single-node job
   Supervisor supervisor_;
-  boost::asio::signal_set signals_;
+  std::unique_ptr<ClusterSession> session_;  // null: single-node job
   PausableTimer grace_, delay_, unkillable_;
 
   std::deque<Event> events_;
   bool pumping_ = false;
+  Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
   bool sweeping_ = false;
   bool killing_ = false;
-  bool finished_ = false;
-  int interrupts_ = 0;
-  Clock::time_point job_began_, attempt_began_;
-  std::vector<FailedAttempt> failures_;
-  std::vector<std::uint64_t> peaks_;
-  int oom_count_ = 0;
-  int restarts_ = 0;
-  std::string round_address_;   // master address of the current round
-  std::string leader_address_;  // of the same round, for ranks of all nodes
-  int round_port_ = 0;
-  bool cut_off_ = false;
-  rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive
-  JobResult history_;
-  int status_ = 0;
+  SignalWatch signals_;
 };
 
 }  // namespace mgpu::launcher

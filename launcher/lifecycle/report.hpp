@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct RankResult {
   bool ended_by_us = false;  // it exited after mgpu-run stopped it
   std::chrono::microseconds after_start{0};
   int node_rank = 0;
-  std::string host;  // empty: the job has one node
+  std::string host;              // empty: the job has one node
+  std::uint64_t peak_bytes = 0;  // largest resident size of its process; 0: unknown
 };
 
 struct AttemptResult {

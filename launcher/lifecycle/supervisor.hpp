@@ -117,6 +117,7 @@ class Supervisor {
   int attempt() const { return attempt_; }
   // Whether the ranks of this attempt were signalled to stop.
   bool was_stopped() const { return stopped_; }
+  bool done() const { return state_ == State::done; }
   // Whether ranks may be alive.
   bool active() const {
     return state_ == State::running || state_ == State::stopping || state_ == State::sweeping;

@@ -3,51 +3,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "tests/launcher/runtime_folder.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::launcher;
+using mgpu::tests::RuntimeFolder;
 namespace fs = std::filesystem;
-
-namespace {
-
-// A separate runtime folder for the duration of the test.
-class RuntimeFolder {
- public:
-  RuntimeFolder() {
-    if (const char* before = std::getenv("XDG_RUNTIME_DIR")) before_ = before;
-    ::setenv("XDG_RUNTIME_DIR", folder_.root().c_str(), 1);
-  }
-  ~RuntimeFolder() {
-    if (before_)
-      ::setenv("XDG_RUNTIME_DIR", before_->c_str(), 1);
-    else
-      ::unsetenv("XDG_RUNTIME_DIR");
-  }
-  RuntimeFolder(const RuntimeFolder&) = delete;
-  RuntimeFolder& operator=(const RuntimeFolder&) = delete;
-
-  std::string ours() const { return folder_.path("mgpu-run"); }
-  std::string only_file() const {
-    std::string found;
-    for (const auto& entry : fs::directory_iterator(ours())) {
-      REQUIRE(found.empty());
-      found = entry.path();
-    }
-    return found;
-  }
-
- private:
-  mgpu::tests::TempDir folder_;
-  std::optional<std::string> before_;
-};
-
-}  // namespace
 
 TEST_CASE("a registered job is found with its secret or without", "[registry]") {
   const RuntimeFolder folder;

@@ -1,0 +1,154 @@
+#include "launcher/event_loop/cluster_session.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+#include "launcher/nodes/job_registry.hpp"
+#include "launcher/ranks/guard.hpp"
+#include "rendezvous/base/signal_names.hpp"
+
+namespace mgpu::launcher {
+
+using rendezvous::Nanoseconds;
+
+ClusterSession::ClusterSession(boost::asio::io_context& io, const Options& options,
+                               const JobPlan& plan, const std::string& host,
+                               const Supervisor& supervisor, Callbacks callbacks)
+    : options_(options),
+      credentials_(plan.credentials),
+      nproc_(plan.placement.nproc),
+      supervisor_(supervisor),
+      callbacks_(std::move(callbacks)),
+      member_(io, *plan.rendezvous_plan,
+              {.job = options.rdzv_id,
+               .target = options.target,
+               .host = host,
+               .nproc = nproc_,
+               .rank0_store = options.rank0_store},
+              credentials_, member_callbacks()),
+      stdin_(io) {}
+
+void ClusterSession::start() {
+  member_.start();
+  if (options_.rdzv_token_stdin) {
+    stdin_.assign(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+    watch_stdin();
+  }
+}
+
+ClusterMember::Callbacks ClusterSession::member_callbacks() {
+  return {.round_started = [this](const auto& begin, const auto& address,
+                                  int port) { start_round(begin, address, port); },
+          .stop_requested =
+              [this](const rendezvous::Stop& stop) { callbacks_.stop_requested(stop.signo); },
+          .leader_lost = [this](const std::string& why) { lose_leader(why); },
+          .job_ended = callbacks_.job_ended,
+          .lease_extended = [this](Nanoseconds until) { renew_lease(until); },
+          .connected = callbacks_.connected,
+          .print_note = callbacks_.print_note};
+}
+
+// The process that started this agent over ssh holds the other end; when it closes, the agent
+// stops.
+void ClusterSession::watch_stdin() {
+  stdin_.async_wait(stdin_.wait_read, [this](const boost::system::error_code& failed) {
+    if (failed) return;
+    char bytes[256];
+    const auto got = ::read(stdin_.native_handle(), bytes, sizeof bytes);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return watch_stdin();
+    callbacks_.print_note("stdin was closed: the process that started this agent has exited");
+    callbacks_.parent_exited();
+  });
+}
+
+void ClusterSession::start_round(const rendezvous::Begin& begin, const std::string& address,
+                                 int port) {
+  // With munge the secret belongs to the leader, so it is not stored.
+  std::optional<std::string> secret;
+  if (!credentials_.sealer) secret = credentials_.secret;
+  note_job(options_.rdzv_id, {member_.leader_address(), member_.leader_port(), std::move(secret)});
+  callbacks_.round_started({.number = begin.round,
+                            .placement = {.nproc = nproc_,
+                                          .node_rank = begin.node_rank,
+                                          .nodes = begin.nodes,
+                                          .base_rank = begin.base_rank,
+                                          .world_size = begin.world_size},
+                            .attempt = {.number = begin.restarts,
+                                        .oom_count = begin.oom_count,
+                                        .master_addr = address,
+                                        .master_port = port,
+                                        .leader_addr = member_.shared_leader_address(),
+                                        .log_dir = {}},
+                            .interface = member_.interface()});
+  renew_lease(lease_);
+}
+
+// If this process is suspended while its ranks run, the guard kills them when the lease is over.
+void ClusterSession::renew_lease(Nanoseconds until) {
+  lease_ = until;
+  if (!supervisor_.done())
+    callbacks_.kill_by(supervisor_.active() ? lease_ + options_.grace : Guard::kNever);
+}
+
+void ClusterSession::lose_leader(const std::string& why) {
+  if (!supervisor_.active()) return member_.ranks_stopped();
+  callbacks_.print_note(
+      fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
+  lost_leader_ = true;
+  callbacks_.stop_requested(SIGTERM);
+}
+
+void ClusterSession::report_failure() {
+  member_.report_stopping(supervisor_.attempt(), 0);
+}
+
+void ClusterSession::report_stop(int signo) {
+  if (supervisor_.active()) member_.report_stopping(supervisor_.attempt(), signo);
+}
+
+bool ClusterSession::ranks_ended() {
+  callbacks_.kill_by(Guard::kNever);
+  const bool lost_leader = std::exchange(lost_leader_, false);
+  if (lost_leader) member_.ranks_stopped();
+  return !lost_leader;
+}
+
+void ClusterSession::leave(int signo) {
+  callbacks_.kill_by(Guard::kNever);
+  lost_leader_ = false;
+  member_.leave(signo, fmt::format("was stopped by {}", rendezvous::signal_name(signo)));
+}
+
+void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_point began) {
+  const auto when =
+      attempt.first_failure ? began + attempt.first_failure->after_start : Clock::now();
+  member_.report_ended(node_ended(supervisor_.attempt(), attempt, supervisor_.was_stopped()),
+                       std::chrono::duration_cast<Nanoseconds>(when.time_since_epoch()));
+}
+
+void ClusterSession::finish(std::function<void()> done) {
+  forget_job(options_.rdzv_id);
+  member_.finish(std::move(done));
+}
+
+rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool stopped) {
+  using rendezvous::Outcome;
+  rendezvous::NodeEnded end{.round = round,
+                            .outcome = stopped ? Outcome::stopped : Outcome::done,
+                            .details = attempt_to_json(attempt)};
+  if (attempt.first_failure) {
+    end.outcome = Outcome::failed;
+    end.cause = name_of(attempt.cause.kind);
+    end.status = attempt.first_failure->report.shell_status();
+    end.lasted = Nanoseconds(attempt.first_failure->after_start).count();
+  }
+  return end;
+}
+
+}  // namespace mgpu::launcher

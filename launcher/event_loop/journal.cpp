@@ -1,0 +1,118 @@
+#include "launcher/event_loop/journal.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/event_loop/write_file.hpp"
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/spelling.hpp"
+#include "rendezvous/contract.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+std::string time_of_day() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%F %T", &local)};
+}
+
+}  // namespace
+
+Journal::Journal(const Options& options, const JobPlan& plan, std::string host, Print print)
+    : options_(options), plan_(plan), print_(std::move(print)), job_began_(Clock::now()) {
+  job_.target = options.target;
+  job_.host = std::move(host);
+  job_.run_id = plan.facts.run_id;
+  job_.node_rank = plan.placement.node_rank;
+  job_.max_restarts = options.max_restarts;
+}
+
+void Journal::note(std::string_view line) {
+  if (!options_.quiet) print_(fmt::format("mgpu-run: {}", line));
+}
+
+void Journal::round_started() {
+  job_.node_rank = plan_.placement.node_rank;
+  job_.nodes = plan_.placement.nodes;
+}
+
+void Journal::attempt_started(int number) {
+  attempt_began_ = Clock::now();
+  job_.attempts.push_back({.number = number, .started_at = time_of_day()});
+}
+
+void Journal::rank_exited(RankResult result, Clock::time_point when) {
+  result.rank = plan_.placement.base_rank + result.local_rank;
+  result.after_start = between(attempt_began_, when);
+  result.node_rank = plan_.placement.node_rank;
+  if (plan_.rendezvous_plan) result.host = job_.host;
+  attempt().ranks.push_back(std::move(result));
+}
+
+std::vector<FailedAttempt> Journal::failed_attempts() const {
+  std::vector<FailedAttempt> failed;
+  for (const auto& attempt : job_.attempts)
+    if (attempt.first_failure)
+      failed.push_back({attempt.cause.kind, std::chrono::duration_cast<Milliseconds>(
+                                                attempt.first_failure->after_start)});
+  return failed;
+}
+
+void Journal::end_job(int status, int stop_signal) {
+  job_.status = status;
+  job_.stop_signal = stop_signal;
+  job_.lasted = between(job_began_, Clock::now());
+}
+
+void Journal::finish(int status, int stop_signal) {
+  end_job(status, stop_signal);
+  if (status != 0) {
+    print_(failure_report(job_));
+    write_error_file();
+  }
+  write_report();
+}
+
+// The leader prints the failure report; the other agents print where to find it.
+void Journal::finish_in_cluster(int status, int stop_signal, const JobResult* whole) {
+  if (whole && whole->status == status) {
+    const int node_rank = std::exchange(job_, *whole).node_rank;
+    job_.node_rank = node_rank;
+  } else {
+    end_job(status, stop_signal);
+  }
+  if (status != 0) {
+    const bool elsewhere = !whole && !job_.remark.empty();
+    print_(elsewhere ? fmt::format("mgpu-run: {}", job_.remark) : failure_report(job_));
+    write_error_file();
+  }
+  write_report();
+}
+
+// Under another launcher, the first failure is also reported as the failure of its worker.
+void Journal::write_error_file() {
+  const char* path = std::getenv(rendezvous::variable::kErrorFile);
+  if (!path || !*path || job_.attempts.empty() || !attempt().first_failure) return;
+  ErrorFile error = attempt().error_file.value_or(ErrorFile{.message = attempt().cause.text});
+  error.error_code = attempt().first_failure->report.shell_status();
+  if (error.timestamp == 0) error.timestamp = std::time(nullptr);
+  if (!write_file(path, to_json(error)))
+    note(fmt::format("cannot write {}: {}", rendezvous::shown(path, 300),
+                     rendezvous::error_text(errno)));
+}
+
+void Journal::write_report() {
+  if (options_.report.empty()) return;
+  if (!write_file(options_.report, report_json(job_)))
+    note(fmt::format("cannot write the report {}: {}", rendezvous::shown(options_.report, 300),
+                     rendezvous::error_text(errno)));
+}
+
+}  // namespace mgpu::launcher

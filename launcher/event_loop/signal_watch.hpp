@@ -1,0 +1,43 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <functional>
+#include <vector>
+
+#include "launcher/ranks/inherited.hpp"
+
+namespace mgpu::launcher {
+
+// Waits for signals to this process and decides what each one means. A signal that was ignored when
+// the process started stays ignored, except SIGCHLD. All other signals that are watched reach the
+// process only through this class, from its constructor to its destructor.
+class SignalWatch {
+ public:
+  struct Callbacks {
+    std::function<void()> child_changed;  // SIGCHLD
+    std::function<void(int signo)> stop_requested;
+    std::function<void()> kill_requested;  // by a second SIGINT
+    // Called before and after the time in which SIGTSTP has suspended this process.
+    std::function<void()> suspending, resumed;
+    std::function<void(int signo)> passed_on;  // to the ranks: SIGUSR1, SIGUSR2, SIGWINCH
+  };
+
+  SignalWatch(boost::asio::io_context& io, std::vector<int> stop_signals,
+              const Inherited& inherited, Callbacks callbacks);
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+ private:
+  void await_signal();
+  void on_signal(int signo);
+  bool is_stop(int signo) const;
+
+  boost::asio::signal_set signals_;
+  std::vector<int> stop_signals_;
+  Callbacks callbacks_;
+  int interrupts_ = 0;
+};
+
+}  // namespace mgpu::launcher

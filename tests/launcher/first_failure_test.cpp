@@ -1,0 +1,87 @@
+#include "launcher/event_loop/first_failure.hpp"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace mgpu::launcher;
+using mgpu::tests::TempDir;
+
+namespace {
+
+const std::string kTraceback =
+    "Traceback (most recent call last):\n"
+    "  File \"train.py\", line 3, in <module>\n"
+    "    raise ValueError(\"boom\")\n"
+    "ValueError: boom\n";
+
+// Two ranks; the second failed first.
+AttemptResult attempt(const ExitReport& report = {.code = 1}) {
+  AttemptResult attempt;
+  attempt.ranks.push_back({.rank = 5, .local_rank = 1, .pid = 11, .report = report});
+  attempt.ranks.back().peak_bytes = 3 << 20;
+  attempt.ranks.push_back({.rank = 4, .local_rank = 0, .pid = 10, .ended_by_us = true});
+  return attempt;
+}
+
+}  // namespace
+
+TEST_CASE("the first failure is found by its local rank", "[causes]") {
+  AttemptResult result = attempt({.code = 3});
+  describe_first_failure(result, 1, {.stderr_tail = "bad input\n"});
+  REQUIRE(result.first_failure);
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.first_failure->pid == 11);
+  CHECK(result.cause.kind == Cause::Kind::exit_status);
+  CHECK(result.cause.text == "exited with status 3: bad input");
+  CHECK(result.stderr_tail == "bad input\n");
+}
+
+TEST_CASE("the memory that a killed rank used is part of the cause", "[causes]") {
+  AttemptResult result = attempt({.signo = SIGKILL});
+  describe_first_failure(result, 1, {.memory = {.oom_kills = 1}});
+  CHECK(result.cause.kind == Cause::Kind::host_oom);
+  CHECK(result.cause.text.find("this rank used up to 3.0 MiB") != std::string::npos);
+}
+
+TEST_CASE("an exception on stderr becomes the error file that the rank did not write", "[causes]") {
+  const TempDir dir;
+  const auto error_path = dir.path("error.json");
+  AttemptResult result = attempt();
+  FailureTraces traces{
+      .log_dir = dir.root().string(), .stderr_tail = kTraceback, .memory = {}, .python = true};
+
+  SECTION("for a Python program") {
+    describe_first_failure(result, 1, traces);
+    REQUIRE(result.error_file);
+    CHECK(result.error_file->message == "ValueError: boom");
+    CHECK(result.error_file->timestamp > 0);
+    CHECK(read_error_file(error_path) == result.error_file);
+    CHECK(result.log_dir == dir.root());
+  }
+  SECTION("not for another program") {
+    traces.python = false;
+    describe_first_failure(result, 1, traces);
+    CHECK_FALSE(result.error_file);
+    CHECK_FALSE(std::filesystem::exists(error_path));
+  }
+  SECTION("not if the rank wrote one") {
+    const ErrorFile written{
+        .message = "KeyError: 'x'", .callstack = "", .timestamp = 7, .error_code = {}};
+    std::ofstream(error_path) << to_json(written);
+    describe_first_failure(result, 1, traces);
+    REQUIRE(result.error_file);
+    CHECK(result.error_file->message == "KeyError: 'x'");
+    CHECK(result.cause.text == "KeyError: 'x'");
+    CHECK(read_error_file(error_path)->timestamp == 7);
+  }
+  SECTION("not without a log folder") {
+    traces.log_dir.clear();
+    describe_first_failure(result, 1, traces);
+    CHECK_FALSE(result.error_file);
+    CHECK(result.cause.text == "ValueError: boom");
+  }
+}
