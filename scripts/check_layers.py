@@ -101,6 +101,7 @@ PACKAGES = {
     "PCRE2": (["pcre2.h"], ["runtime/text/*", "runtime/checkpoint/name_pattern.cpp",
                          "runtime/rewards/pattern.cpp"]),
     "utf8proc": (["utf8proc.h"], ["runtime/text/*"]),
+    "xxHash": (["xxhash.h"], ["runtime/checkpoint/digest.cpp"]),
     "gloo": (["gloo/*"], ["runtime/comm/*"]),
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
     "CUDA": (["cuda*.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
