@@ -39,7 +39,8 @@ install_packages() {
   local boost package missing=() as_root=()
   boost=$(boost_package)
   local wanted=(cmake ninja-build g++ ccache "$boost" libcli11-dev nlohmann-json3-dev
-    libyaml-cpp-dev libfmt-dev libssl-dev libpcre2-dev libutf8proc-dev libgloo-dev catch2 python3-venv)
+    libyaml-cpp-dev libfmt-dev libssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgloo-dev
+    catch2 python3-venv)
   if [ "$tests" = 1 ]; then
     wanted+=(clang-19 libclang-rt-19-dev clang-format-19 clang-tidy-19 iproute2 nftables
       procps munge slurm-wlm openssh-client openssh-server etcd-server etcd-client openssl)

@@ -1,10 +1,12 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+
+struct XXH64_state_s;
 
 namespace mgpu::checkpoint {
 
@@ -12,16 +14,16 @@ namespace mgpu::checkpoint {
 // detects flipped bits and torn writes at memory speed. It does not protect against forgery.
 class Digest {
  public:
+  Digest();
   void update(std::span<const std::byte> bytes);
   std::uint64_t value() const;
   std::string hex() const;  // 16 digits, lower case
 
  private:
-  static constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87, kPrime2 = 0xC2B2AE3D27D4EB4F;
-
-  std::array<std::uint64_t, 4> lanes_{kPrime1 + kPrime2, kPrime2, 0, std::uint64_t{0} - kPrime1};
-  std::array<std::byte, 32> pending_{};  // bytes that do not fill a stripe yet
-  std::uint64_t length_ = 0;
+  struct Free {
+    void operator()(XXH64_state_s* state) const;
+  };
+  std::unique_ptr<XXH64_state_s, Free> state_;
 };
 
 std::string digest_of(std::span<const std::byte> bytes);

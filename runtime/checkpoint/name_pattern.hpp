@@ -1,8 +1,9 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
+
+#include "runtime/text/compiled_pattern.hpp"
 
 namespace mgpu::checkpoint {
 
@@ -10,15 +11,12 @@ namespace mgpu::checkpoint {
 class NamePattern {
  public:
   explicit NamePattern(const std::string& pattern);  // throws with the pattern and the position
-  NamePattern(NamePattern&&) noexcept;
-  ~NamePattern();
 
   bool matches(std::string_view name) const;
 
  private:
-  struct Code;
   std::string pattern_;
-  std::unique_ptr<Code> code_;
+  text::CompiledPattern compiled_;
 };
 
 }  // namespace mgpu::checkpoint

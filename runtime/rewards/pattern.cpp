@@ -1,14 +1,11 @@
 #include "runtime/rewards/pattern.hpp"
 
 #include <fmt/format.h>
-#include <pcre2.h>
 
-#include <cstdint>
-#include <new>
+#include <algorithm>
 #include <stdexcept>
 
 #include "rendezvous/base/spelling.hpp"
-#include "runtime/text/match_limits.hpp"
 
 namespace mgpu::rewards {
 namespace {
@@ -16,62 +13,39 @@ namespace {
 // A search of a whole completion with a reasonable pattern takes thousands of steps.
 constexpr text::MatchLimits kLimits{.steps = 2'000'000, .depth = 20'000};
 
-std::string pcre_message(int error) {
-  PCRE2_UCHAR text[200];
-  return pcre2_get_error_message(error, text, sizeof text) >= 0
-             ? reinterpret_cast<const char*>(text)
-             : fmt::format("error {}", error);
+text::CompiledPattern compiled(const std::string& pattern, const Pattern::Flags& flags) {
+  try {
+    return {pattern,
+            {.texts = text::PatternOptions::Texts::any_bytes,
+             .unicode_classes = true,
+             .any_case = flags.any_case,
+             .many_lines = flags.many_lines,
+             .dot_all = flags.dot_all,
+             .verbose = flags.verbose,
+             .no_single_bytes = true}};
+  } catch (const text::PatternError& error) {
+    throw std::runtime_error(fmt::format("pattern {} is invalid at character {}: {}",
+                                         rendezvous::shown(pattern), error.place() + 1,
+                                         error.what()));
+  }
 }
 
 }  // namespace
 
-struct Pattern::Code {
-  pcre2_code* code = nullptr;
-  pcre2_match_data* found = nullptr;
-  text::MatchContext limits = text::make_match_context(kLimits);
-  Code() = default;
-  Code(const Code&) = delete;
-  Code& operator=(const Code&) = delete;
-  ~Code() {
-    pcre2_match_data_free(found);
-    pcre2_code_free(code);
-  }
-};
-
 Pattern::Pattern(const std::string& pattern, const Flags& flags)
-    : pattern_(pattern), code_(std::make_unique<Code>()) {
-  std::uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
-  if (flags.any_case) options |= PCRE2_CASELESS;
-  if (flags.many_lines) options |= PCRE2_MULTILINE;
-  if (flags.dot_all) options |= PCRE2_DOTALL;
-  if (flags.verbose) options |= PCRE2_EXTENDED;
-  int error = 0;
-  PCRE2_SIZE place = 0;
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options,
-                              &error, &place, nullptr);
-  if (!code_->code)
-    throw std::runtime_error(fmt::format("pattern {} is invalid at character {}: {}",
-                                         rendezvous::shown(pattern), place + 1,
-                                         pcre_message(error)));
-  code_->found = pcre2_match_data_create_from_pattern(code_->code, nullptr);
-  if (!code_->found) throw std::bad_alloc();
-}
-
-Pattern::Pattern(Pattern&&) noexcept = default;
-Pattern::~Pattern() = default;
+    : pattern_(pattern), compiled_(compiled(pattern, flags)) {}
 
 std::optional<Pattern::Match> Pattern::find(std::string_view text, std::size_t from) const {
-  const int result = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                 text.size(), from, 0, code_->found, code_->limits.get());
-  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  if (result < 0)
-    throw std::runtime_error(fmt::format("cannot search for pattern {}: {}",
-                                         rendezvous::shown(pattern_), pcre_message(result)));
-  const auto* ends = pcre2_get_ovector_pointer(code_->found);
-  Match match{ends[0], std::max(ends[0], ends[1]), std::nullopt};
-  if (result > 1 && ends[2] != PCRE2_UNSET)
-    match.group = std::string(text.substr(ends[2], ends[3] - ends[2]));
-  return match;
+  try {
+    const auto found = compiled_.find(text, from, kLimits);
+    if (!found) return std::nullopt;
+    Match match{found->begin, std::max(found->begin, found->end), std::nullopt};
+    if (found->group) match.group = std::string(*found->group);
+    return match;
+  } catch (const text::PatternError& error) {
+    throw std::runtime_error(
+        fmt::format("cannot search for pattern {}: {}", rendezvous::shown(pattern_), error.what()));
+  }
 }
 
 std::size_t Pattern::count(std::string_view text) const {

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "runtime/text/compiled_pattern.hpp"
 
 namespace mgpu::rewards {
 
@@ -25,8 +26,6 @@ class Pattern {
 
   Pattern(const std::string& pattern,
           const Flags& flags);  // throws with the pattern and the position
-  Pattern(Pattern&&) noexcept;
-  ~Pattern();
 
   // The first match at or after `from`. Throws if the search needs too much work.
   std::optional<Match> find(std::string_view text, std::size_t from = 0) const;
@@ -36,9 +35,8 @@ class Pattern {
   static Flags flags_of(const std::string& letters);
 
  private:
-  struct Code;
   std::string pattern_;
-  std::unique_ptr<Code> code_;
+  text::CompiledPattern compiled_;
 };
 
 }  // namespace mgpu::rewards

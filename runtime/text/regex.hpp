@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "runtime/text/compiled_pattern.hpp"
 #include "runtime/text/unicode.hpp"
-
-struct pcre2_real_code_8;
 
 namespace mgpu::text {
 
@@ -37,13 +36,9 @@ class Regex {
   bool find(std::string_view text, std::size_t from, Match& match) const;
 
  private:
-  struct Free {
-    void operator()(pcre2_real_code_8* code) const;
-  };
-  Regex() = default;
-  void compile(const std::string& pattern);
+  explicit Regex(CompiledPattern pattern) : pattern_(std::move(pattern)) {}
 
-  std::unique_ptr<pcre2_real_code_8, Free> code_;
+  CompiledPattern pattern_;
 };
 
 // Calls each(match) for all matches, left to right. Ignores an empty match at the end of the

@@ -33,6 +33,12 @@ if(MGPU_RUNTIME)
   target_include_directories(mgpu_utf8proc SYSTEM INTERFACE ${UTF8PROC_INCLUDE})
   target_link_libraries(mgpu_utf8proc INTERFACE ${UTF8PROC_LIBRARY})
 
+  find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
+  find_library(XXHASH_LIBRARY NAMES libxxhash.a xxhash REQUIRED)
+  add_library(mgpu_xxhash INTERFACE)
+  target_include_directories(mgpu_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
+  target_link_libraries(mgpu_xxhash INTERFACE ${XXHASH_LIBRARY})
+
   find_path(OPENSSL_INCLUDE openssl/evp.h REQUIRED)
   find_library(CRYPTO_STATIC libcrypto.a REQUIRED)
   add_library(mgpu_crypto INTERFACE)

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/digest.hpp"
 
+#include <cstdint>
 #include <vector>
 
 #include "runtime/checkpoint/file.hpp"
@@ -15,6 +16,17 @@ std::vector<std::byte> counted(std::size_t size) {
   return bytes;
 }
 
+// The buffer of xxHash's own self-test.
+std::vector<std::byte> self_test_buffer(std::size_t size) {
+  std::uint64_t generator = 2654435761;
+  std::vector<std::byte> bytes(size);
+  for (auto& byte : bytes) {
+    byte = static_cast<std::byte>(generator >> 56);
+    generator *= 11400714785074694797u;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 TEST_CASE("the checksum is XXH64 with seed 0", "[digest]") {
@@ -22,6 +34,22 @@ TEST_CASE("the checksum is XXH64 with seed 0", "[digest]") {
   CHECK(digest_of(bytes_of("a")) == "d24ec4f1a98c6e5b");
   CHECK(digest_of(bytes_of("abc")) == "44bc2cf5ad770999");
   CHECK(digest_of(bytes_of("Nobody inspects the spammish repetition")) == "fbcea83c8a378bf1");
+}
+
+TEST_CASE("the checksums of xxHash's self-test are reproduced", "[digest]") {
+  struct Case {
+    std::size_t size;
+    std::uint64_t expected;
+  };
+  const auto [size, expected] = GENERATE(values<Case>({{0, 0xEF46DB3751D8E999},
+                                                       {1, 0xE934A84ADB052768},
+                                                       {4, 0x9136A0DCA57457EE},
+                                                       {14, 0x8282DCC4994E35C8},
+                                                       {222, 0xB641AE8CB691C174}}));
+  CAPTURE(size);
+  Digest digest;
+  digest.update(self_test_buffer(size));
+  CHECK(digest.value() == expected);
 }
 
 TEST_CASE("the checksum does not depend on how the bytes are split", "[digest]") {
