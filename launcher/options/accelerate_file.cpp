@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -45,6 +46,13 @@ bool is_unset(const YamlNode& value) {
           is_one_of(value.text, {"", "false", "False", "no", "NO", "'no'", "null"}));
 }
 
+// A YAML string, whatever characters the text has.
+std::string quoted(const std::string& text) {
+  std::string all = "'";
+  for (const char c : text) all += c == '\'' ? std::string("''") : std::string(1, c);
+  return all + "'";
+}
+
 std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
@@ -58,7 +66,7 @@ bool is_accelerate_file(const YamlNode& top) {
   return false;
 }
 
-LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
+LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path, bool for_recipe) {
   LaunchFile file;
   std::vector<std::string> ignored, workers;
   const auto set = [&](const char* option, const YamlNode& key, std::string value) {
@@ -87,6 +95,11 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path) {
     } else {
       ignored.push_back(shown(key.text, 32));
     }
+  }
+  if (for_recipe) {
+    file.settings.push_back({find_option("set"), Source::config, path,
+                             "deepspeed=" + quoted(std::filesystem::absolute(path).string())});
+    return file;
   }
   if (!workers.empty())
     file.notes.push_back(

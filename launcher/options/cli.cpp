@@ -110,11 +110,6 @@ Options defaults_for(const std::string& program) {
   return options;
 }
 
-bool is_recipe(const Options& options) {
-  return !options.module && !options.no_python &&
-         (options.target.ends_with(".yaml") || options.target.ends_with(".yml"));
-}
-
 void append_settings(LaunchFile&& file, Settings& all, std::vector<std::string>& notes) {
   std::move(file.settings.begin(), file.settings.end(), std::back_inserter(all));
   std::move(file.notes.begin(), file.notes.end(), std::back_inserter(notes));
@@ -123,7 +118,8 @@ void append_settings(LaunchFile&& file, Settings& all, std::vector<std::string>&
 // --num-processes counts the ranks of all nodes, as in accelerate; converts it to one node's.
 void divide_processes_by_nodes(Options& options, const Settings& all) {
   const auto* count = strongest(all, *find_option("nproc"));
-  const bool total = count && with_dashes(count->name).ends_with("num-processes");
+  const auto name = count ? with_dashes(count->name) : std::string();
+  const bool total = name.ends_with("num-processes") || name.ends_with("world-size");
   if (!total || options.nproc.kind != RankCount::Kind::number || options.max_nodes == 1) return;
   if (options.nproc.number % options.max_nodes != 0)
     throw UsageError(
@@ -239,8 +235,9 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
 
   Options options = defaults_for(program);
   if (const auto* config = strongest(all, *find_option("config")))
-    append_settings(read_config(config->value, config->origin()), all, options.notes);
-  if (is_recipe(first)) append_settings(read_recipe(first.target), all, options.notes);
+    append_settings(read_config(config->value, first.is_recipe(), config->origin()), all,
+                    options.notes);
+  if (first.is_recipe()) append_settings(read_recipe(first.target), all, options.notes);
   apply_all(options, all);
   options.target = std::move(first.target);
   options.args = std::move(arguments.rest);

@@ -1,8 +1,11 @@
 #include "launcher/options/launch_file.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -20,6 +23,40 @@ namespace {
 const std::string kSection = "launch";
 constexpr const char* kFaultTolerance = "enable_fault_tolerance";  // a key of older recipes
 constexpr char kRestartsWhenTolerant = '3';
+
+// What recipes set outside launch:, under the names that other projects use, and the option that
+// each is. A value that means "not set" there is skipped.
+struct RecipeKey {
+  std::string_view key;
+  const char* option;
+  std::string_view unset = "";
+};
+constexpr std::array kRecipeKeys{
+    RecipeKey{"nproc", "nproc"},
+    RecipeKey{"nproc_per_node", "nproc"},
+    RecipeKey{"num_gpus", "nproc", "0"},
+    RecipeKey{"n_gpus", "nproc", "0"},
+    RecipeKey{"gpus", "nproc", "0"},
+    RecipeKey{"num_processes", "num-processes"},
+    RecipeKey{"world_size", "num-processes"},
+    RecipeKey{"gpu_ids", "gpus", "all"},
+    RecipeKey{"device_ids", "gpus"},
+    RecipeKey{"cuda_visible_devices", "gpus"},
+    RecipeKey{"nnodes", "nnodes"},
+    RecipeKey{"num_machines", "nnodes"},
+    RecipeKey{"num_nodes", "nnodes"},
+    RecipeKey{"node_rank", "node-rank"},
+    RecipeKey{"machine_rank", "node-rank"},
+    RecipeKey{"master_addr", "master-addr"},
+    RecipeKey{"main_process_ip", "master-addr"},
+    RecipeKey{"master_port", "master-port"},
+    RecipeKey{"main_process_port", "master-port"},
+    RecipeKey{"rdzv_backend", "rdzv-backend"},
+    RecipeKey{"max_restarts", "max-restarts"},
+    RecipeKey{"max_retries", "max-restarts"},
+    RecipeKey{"retry_delay", "retry-delay"},
+    RecipeKey{kFaultTolerance, "max-restarts"},
+};
 
 const OptionSpec* option_of_key(const std::string& key) {
   const auto name = with_dashes(key);
@@ -50,7 +87,8 @@ const OptionSpec* option_of_key(const std::string& key) {
                                shown(key.text), hint));
 }
 
-// Reads one launch: section and rejects options that are set twice.
+// Reads one launch: section, or the same options outside it, and rejects options that are set
+// twice.
 class Section {
  public:
   Section(const std::string& path, Source source) : path_(path), source_(source) {}
@@ -62,7 +100,33 @@ class Section {
     return std::move(file_);
   }
 
+  // Reads the keys of a recipe's top map that are in kRecipeKeys, and no others.
+  LaunchFile read_recipe_keys(const YamlNode& top) {
+    for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {
+      const auto found = std::find_if(
+          kRecipeKeys.begin(), kRecipeKeys.end(),
+          [&](const RecipeKey& key) { return key.key == with_underscores(top.items[i].text); });
+      if (found != kRecipeKeys.end()) read_recipe_key(*found, top.items[i], top.items[i + 1]);
+    }
+    apply_fault_tolerance();
+    return std::move(file_);
+  }
+
  private:
+  void read_recipe_key(const RecipeKey& known, const YamlNode& key, const YamlNode& value) {
+    const bool collection = value.kind == YamlNode::Kind::list || value.kind == YamlNode::Kind::map;
+    if (value.kind == YamlNode::Kind::null || (collection && value.items.empty())) return;
+    if (value.kind == YamlNode::Kind::scalar && (value.text.empty() || value.text == known.unset))
+      return;
+    const auto name = fmt::format("{}: {}", at_line(path_, key.line), shown(key.text));
+    if (collection)  // such values are read in launch: only
+      throw UsageError(
+          fmt::format("{}: need a single value, not a {}; a list can be set in launch:", name,
+                      value.kind == YamlNode::Kind::map ? "map" : "list"));
+    if (with_underscores(key.text) == kFaultTolerance) return read_pair(key, value);
+    take(find_option(known.option), key, value, name);
+  }
+
   void read_pair(const YamlNode& key, const YamlNode& value) {
     if (key.kind != YamlNode::Kind::scalar)
       throw UsageError(fmt::format("{}: a key in launch: must be a word, such as nproc",
@@ -74,6 +138,11 @@ class Section {
     }
     const auto* spec = option_of_key(key.text);
     if (!spec) throw_unknown_key(key, path_);
+    take(spec, key, value, name);
+  }
+
+  void take(const OptionSpec* spec, const YamlNode& key, const YamlNode& value,
+            const std::string& name) {
     const auto [first, fresh] = seen_.emplace(spec, key);
     if (!fresh)
       throw UsageError(fmt::format("{}: \"{}\" sets the same option as \"{}\" on line {}; keep one",
@@ -122,13 +191,21 @@ std::optional<LaunchFile> read_section(const YamlNode& top, const std::string& p
   return {};
 }
 
+// An option that launch: sets is not taken from outside it.
 LaunchFile recipe_of(const YamlNode& top, const std::string& path) {
-  return read_section(top, path, Source::recipe).value_or(LaunchFile{});
+  auto file = read_section(top, path, Source::recipe).value_or(LaunchFile{});
+  auto outside = Section(path, Source::recipe).read_recipe_keys(top);
+  std::erase_if(outside.settings, [&](const Setting& setting) {
+    return std::any_of(file.settings.begin(), file.settings.end(),
+                       [&](const Setting& inside) { return inside.spec == setting.spec; });
+  });
+  std::move(outside.settings.begin(), outside.settings.end(), std::back_inserter(file.settings));
+  return file;
 }
 
-LaunchFile config_of(const YamlNode& top, const std::string& path) {
+LaunchFile config_of(const YamlNode& top, const std::string& path, bool for_recipe) {
   if (auto file = read_section(top, path, Source::config)) return std::move(*file);
-  if (is_accelerate_file(top)) return read_accelerate_file(top, path);
+  if (is_accelerate_file(top)) return read_accelerate_file(top, path, for_recipe);
   throw UsageError(
       fmt::format("{}: neither a launch: section nor an accelerate config; put options "
                   "under launch:",
@@ -141,16 +218,16 @@ LaunchFile read_recipe(const std::string& path) {
   return recipe_of(read_yaml(path, kSection), path);
 }
 
-LaunchFile read_config(const std::string& path, const Origin& origin) {
-  return config_of(read_yaml(path, kSection, origin), path);
+LaunchFile read_config(const std::string& path, bool for_recipe, const Origin& origin) {
+  return config_of(read_yaml(path, kSection, origin), path, for_recipe);
 }
 
 LaunchFile parse_recipe(const std::string& text, const std::string& path) {
   return recipe_of(parse_yaml(text, path, kSection), path);
 }
 
-LaunchFile parse_config(const std::string& text, const std::string& path) {
-  return config_of(parse_yaml(text, path, kSection), path);
+LaunchFile parse_config(const std::string& text, const std::string& path, bool for_recipe) {
+  return config_of(parse_yaml(text, path, kSection), path, for_recipe);
 }
 
 }  // namespace mgpu::launcher

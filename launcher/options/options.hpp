@@ -71,6 +71,8 @@ struct Options {
   bool module = false;
   bool no_python = false;
   bool run_path = false;
+  // Whether TARGET is a recipe: YAML, of which JSON is a part.
+  bool is_recipe() const;
   bool append_local_rank = false;  // torch.distributed.launch without --use-env
   std::vector<std::pair<std::string, std::string>> env;
   std::string workdir;

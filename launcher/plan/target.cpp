@@ -169,10 +169,9 @@ std::string find_on_path(const std::string& name) {
 CommandLine resolve_target(const Options& options) {
   if (options.module) return python_line({"-m", options.target}, options);
   if (options.no_python && !options.run_path) return program_line(options);
-  const std::string_view target = options.target;
-  if (target.ends_with(".yaml") || target.ends_with(".yml")) return yaml_line(options);
+  if (options.is_recipe()) return yaml_line(options);
   const auto head = head_of(options.target, "script");
-  const bool python = target.ends_with(".py") || has_python_shebang(head) ||
+  const bool python = options.target.ends_with(".py") || has_python_shebang(head) ||
                       ::access(options.target.c_str(), X_OK) != 0;
   if (python) return python_line({options.target}, options);
   Options program = options;

@@ -11,6 +11,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/commands/validation.hpp"
 #include "runtime/config/check.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
@@ -87,8 +88,9 @@ std::string plan_of_roles(train::PlanRequest request) {
 int check(const train::CheckCommand& command) {
   const auto config = read(command.recipe);
   const auto ranks = command.ranks ? command.ranks : ranks_from_environment();
-  const auto text =
-      train::check_text(config, command.recipe.path, ranks.value_or(train::intended_ranks(config)));
+  const auto intended = ranks.value_or(train::intended_ranks(config));
+  validate(config, intended);
+  const auto text = train::check_text(config, command.recipe.path, intended);
   const char* rank = getenv(rendezvous::variable::kRank);
   if (rank == nullptr || std::string_view(rank) == "0") print(text);
   return 0;

@@ -15,8 +15,8 @@
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/grpo.hpp"
 #include "runtime/commands/sft.hpp"
+#include "runtime/commands/validation.hpp"
 #include "runtime/config/keys/reference_page.hpp"
-#include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
@@ -47,7 +47,7 @@ int run(const train::RunCommand& command) {
         "{} {} to use all, or add --single to use one",
         gpus, gpus, command.recipe.path));
   }
-  train::check_ranks(config, contract.world_size);
+  recipes::validate(config, contract.world_size);
   if (contract.rank == 0) {
     for (const auto& note : config.notes) fmt::print("note: {}\n", note);
     std::fflush(stdout);

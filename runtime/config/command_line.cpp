@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "rendezvous/base/spelling.hpp"
+#include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/templates.hpp"
 
@@ -76,6 +78,14 @@ void parse(CLI::App& app, std::vector<std::string> words) {
   }
 }
 
+// The recipe key that an argument such as --batch-size or --lr=1e-4 names; "" if it names none.
+std::string recipe_key_in(std::string_view argument) {
+  if (!argument.starts_with("--")) return {};
+  std::string name(argument.substr(2, argument.find('=') - 2));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return find_key(name) ? name : std::string();
+}
+
 // Rejects arguments that no option took, and suggests the nearest option.
 void parse_all(CLI::App& app, std::vector<std::string> words) {
   app.allow_extras();
@@ -83,9 +93,16 @@ void parse_all(CLI::App& app, std::vector<std::string> words) {
   const auto extras = app.remaining();
   if (extras.empty()) return;
   std::vector<std::string> known;
+  bool takes_recipe = false;
   for (const auto* option : app.get_options())
-    if (!option->get_lnames().empty()) known.push_back("--" + option->get_lnames().front());
+    if (!option->get_lnames().empty()) {
+      known.push_back("--" + option->get_lnames().front());
+      takes_recipe = takes_recipe || option->get_lnames().front() == "set";
+    }
   const auto& extra = extras.front();
+  if (const auto key = recipe_key_in(extra); takes_recipe && !key.empty())
+    throw UsageError(fmt::format(
+        "unknown option {}; to set a key of the recipe write --set {}=VALUE", shown(extra), key));
   const auto near = extra.starts_with("-") ? rendezvous::nearest(extra, known) : std::string();
   throw UsageError(near.empty()
                        ? fmt::format("unexpected argument {}; see mgpu-train --help", shown(extra))

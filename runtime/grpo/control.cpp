@@ -6,17 +6,16 @@
 namespace mgpu::grpo {
 namespace {
 
-constexpr double kMinBeta = .01, kMaxBeta = 1;
+constexpr double kLowBeta = .01, kHighBeta = 1;
 
 }  // namespace
 
 void AdaptiveKl::step(double kl) {
   if (!target_ || !std::isfinite(kl)) return;
   if (kl > 2 * *target_)
-    beta_ *= 1.5;
+    beta_ = std::min(beta_ * 1.5, std::max(beta_, kHighBeta));
   else if (kl < .5 * *target_)
-    beta_ *= .5;
-  beta_ = std::clamp(beta_, kMinBeta, kMaxBeta);
+    beta_ = std::max(beta_ * .5, std::min(beta_, kLowBeta));
 }
 
 double AdaptiveEntropy::applied() const {

@@ -5,8 +5,9 @@
 namespace mgpu::grpo {
 
 // Adapts beta so that the divergence from the reference model stays near a target: beta * 1.5 if it
-// is above twice the target, beta / 2 if it is below half the target, clamped to 0.01 to 1. Without
-// a target beta is constant. beta() is the whole state.
+// is above twice the target, beta / 2 if it is below half the target. It is raised up to 1 and
+// lowered down to 0.01; a beta that begins outside this range only moves towards it. Without a
+// target beta is constant. beta() is the whole state.
 class AdaptiveKl {
  public:
   AdaptiveKl(double beta, std::optional<double> target) : beta_(beta), target_(target) {}

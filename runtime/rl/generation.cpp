@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace mgpu::rl {
@@ -25,7 +26,9 @@ ScoredCompletion completion_from(const json& j) {
   ScoredCompletion s;
   s.prompt = j.at("question");
   s.tokens = j.at("tokens").get<std::vector<std::int32_t>>();
-  s.sampler_log_probs = j.at("sampler").get<std::vector<float>>();
+  for (const auto& value : j.at("sampler"))  // JSON text has no NaN, which means "unknown"
+    s.sampler_log_probs.push_back(value.is_null() ? std::numeric_limits<float>::quiet_NaN()
+                                                  : value.get<float>());
   s.old_log_probs = j.at("old").get<std::vector<float>>();
   s.ref_log_probs = j.at("ref").get<std::vector<float>>();
   s.text = j.at("text");

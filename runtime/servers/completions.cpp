@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -49,6 +50,10 @@ std::vector<float> log_probs_in(const json& choice, std::size_t index, std::size
     reject(index, fmt::format("it has {} tokens and {} logprobs", count, values.size()));
   std::vector<float> log_probs;
   for (const auto& value : values) {
+    if (value.is_null()) {  // vLLM does not know it
+      log_probs.push_back(std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
     if (!value.is_number() || !std::isfinite(value.get<float>()))
       reject(index, fmt::format("{} is not a valid log-prob", rendezvous::shown(value.dump())));
     log_probs.push_back(value);

@@ -20,8 +20,8 @@ struct CompletionRequest {
 
 struct ServerCompletion {
   std::vector<std::int32_t> tokens;  // including the stop token
-  std::vector<float> log_probs;      // of each token, as the server reports them
-  bool ended = false;                // it ended by itself; false: truncated at the maximum length
+  std::vector<float> log_probs;  // of each token, as the server reports them; NaN if it has none
+  bool ended = false;            // it ended by itself; false: truncated at the maximum length
 };
 
 // Sampling parameters of all requests.

@@ -13,6 +13,7 @@
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::launcher;
+using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using mgpu::tests::parse;
 using mgpu::tests::TempDir;
@@ -95,6 +96,48 @@ TEST_CASE("the keys of older recipes still set the restarts", "[launch_file]") {
   }));
   CAPTURE(c.text);
   CHECK(of_recipe("launch:\n" + c.text).max_restarts == c.restarts);
+}
+
+TEST_CASE("options that a recipe sets outside launch: are not lost", "[launch_file]") {
+  const auto o = of_recipe("num_gpus: 2\nmax_retries: 3\nretry_delay: 1.5\ndevice_ids: 4,5\n");
+  CHECK(o.nproc.number == 2);
+  CHECK(o.max_restarts == 3);
+  CHECK(o.retry_delay == 1500ms);
+  CHECK(o.gpus == std::vector<std::string>{"4", "5"});
+  CHECK(o.origin("nproc").text().ends_with("job.yaml:1: num_gpus: 2"));
+  CHECK(of_recipe("max_retries: 3\nenable_fault_tolerance: False\n").max_restarts == 0);
+  CHECK(of_recipe("enable_fault_tolerance: True\n").max_restarts == 3);
+  CHECK(of_recipe("num_machines: 2\nworld_size: 8\n").nproc.number == 4);
+}
+
+TEST_CASE("launch: is stronger than the same option outside it", "[launch_file]") {
+  const auto o = of_recipe("num_gpus: 2\nmax_retries: 3\nlaunch:\n  nproc: 4\n");
+  CHECK(o.nproc.number == 4);
+  CHECK(o.max_restarts == 3);
+}
+
+TEST_CASE("a value outside launch: that means \"not set\" is skipped", "[launch_file]") {
+  const std::string text =
+      GENERATE("num_gpus: null\n", "gpus: 0\n", "device_ids: []\n", "gpu_ids: all\n");
+  CAPTURE(text);
+  CHECK(parse_recipe(text, "job.yaml").settings.empty());
+}
+
+TEST_CASE("an option outside launch: is checked like any other", "[launch_file]") {
+  CHECK_THROWS_WITH(parse_recipe("num_gpus: 2\nnproc: 3\n", "j"),
+                    "j:2: \"nproc\" sets the same option as \"num_gpus\" on line 1; keep one");
+  CHECK_THROWS_WITH(
+      parse_recipe("device_ids: [0, 1]\n", "j"),
+      "j:1: device_ids: need a single value, not a list; a list can be set in launch:");
+  CHECK_THROWS_WITH(of_recipe("num_gpus: two\n"), Contains("job.yaml:1: num_gpus: two: need "));
+}
+
+TEST_CASE("a JSON file is a recipe", "[launch_file]") {
+  TempDir dir;
+  std::ofstream(dir.path("job.json")) << "{\"task\": \"sft\", \"launch\": {\"nproc\": 2}}";
+  const auto o = parse({dir.path("job.json")});
+  CHECK(o.is_recipe());
+  CHECK(o.nproc.number == 2);
 }
 
 TEST_CASE("a recipe without a launch: section is valid", "[launch_file]") {
@@ -241,6 +284,21 @@ TEST_CASE("--config accepts a file of accelerate config", "[launch_file][acceler
   CHECK(o.numa_binding == NumaBinding::node);
   CHECK(o.env ==
         std::vector<std::pair<std::string, std::string>>{{"ACCELERATE_MIXED_PRECISION", "bf16"}});
+  CHECK(o.notes.empty());
+}
+
+TEST_CASE("a recipe gets the accelerate config with its ZeRO stage", "[launch_file][accelerate]") {
+  TempDir dir;
+  const auto config = dir.path("it's zero2.yaml");
+  std::ofstream(config) << "distributed_type: DEEPSPEED\n"
+                           "deepspeed_config: {zero_stage: 2}\n"
+                           "num_processes: 2\n"
+                           "tpu_name: t\n";
+  std::ofstream(dir.path("job.yaml")) << "task: sft\n";
+  const auto o = parse({"--config_file", config, "--set", "lr=1", dir.path("job.yaml")});
+  CHECK(o.nproc.number == 2);
+  CHECK(o.set ==
+        std::vector<std::string>{"deepspeed='" + dir.path("it''s zero2.yaml") + "'", "lr=1"});
   CHECK(o.notes.empty());
 }
 

@@ -50,7 +50,7 @@ class BadRecipes(trainer.TrainerTest):
                      learning_rate="abc", lora_r=0)
 
     def test_a_missing_dataset_is_reported(self):
-        self.refused(1, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
+        self.refused(2, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
 
     def test_an_empty_dataset_is_reported(self):
         self.refused(1, "empty.jsonl has no rows",
@@ -163,6 +163,28 @@ class BadRecipes(trainer.TrainerTest):
                              gradient_accumulation_steps=2)
         self.assertIn("16 sequences per step = 4 per device x 2 ranks x 2 accumulation",
                       self.check(0, recipe))
+
+    def test_check_rejects_what_a_run_rejects(self):
+        grpo = {"task": "grpo", "reward_funcs": ["format"]}
+        for line, keys in (
+                ("dtype: fp16 is not supported; use bf16", {"fp16": True}),
+                ("cannot open some/dataset: no such file; if it is a dataset of the Hugging Face Hub",
+                 {"dataset_name": "some/dataset"}),
+                ("unknown reward formt (did you mean format?)", {**grpo, "reward_funcs": ["formt"]}),
+                ("reward_weights: 2 weights for 1 reward_funcs", {**grpo, "reward_weights": [1, 2]}),
+                ("temperature: must be above 0", {**grpo, "temperature": 0}),
+                ("generation_kwargs: num_beams is not supported without a server",
+                 {**grpo, "generation_kwargs": {"num_beams": 4}})):
+            with self.subTest(line):
+                recipe = self.recipe(**keys)
+                self.assertIn(line, self.check(2, recipe))
+                self.refused(2, line, nproc=1, recipe=recipe)
+
+    def test_check_reports_all_errors(self):
+        said = self.check(2, self.recipe(task="grpo", reward_funcs=["formt"], temperature=0,
+                                         dataset_name="nowhere.jsonl"))
+        for part in ("nowhere.jsonl: No such file", "formt", "temperature: must be above 0"):
+            self.assertIn(part, said)
 
     def check(self, status, recipe, *options, **env):
         """Runs mgpu-train without the launcher; returns its output."""

@@ -91,6 +91,11 @@ bool is_auto(const YamlNode& value) {
   return is_null(value) || (value.kind == YamlNode::Kind::scalar && value.text == "auto");
 }
 
+// Whether a distributed_type means plain data parallelism or one process.
+bool is_without_deepspeed(const YamlNode& type) {
+  return type.text == "MULTI_GPU" || type.text == "MULTI_CPU" || type.text == "NO";
+}
+
 // Whether every parameter of a section is "auto"; its type does not matter.
 bool all_auto(const YamlNode& value) {
   const auto* params = inner(value, "params");
@@ -105,6 +110,7 @@ class DeepSpeedReader {
   DeepSpeedReader(Reading& reading, const Source& source) : reading_(reading), source_(source) {}
 
   void map(const YamlNode& map) {
+    reject_unused_deepspeed(map);
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) pair(map.items[i], map.items[i + 1]);
   }
 
@@ -145,12 +151,25 @@ class DeepSpeedReader {
                "is not read from this file; set optim, learning_rate, lr_scheduler_type and "
                "warmup_steps in the recipe");
     } else if (name == "distributed_type") {
-      if (value.text != "DEEPSPEED" && value.text != "MULTI_GPU" && value.text != "NO")
+      if (value.text != "DEEPSPEED" && !is_without_deepspeed(value))
         refuse(key, fmt::format("{} is not supported; use zero_stage: 3", shown(value.text, 32)));
     } else if (name == "fsdp_config" || name == "megatron_lm_config") {
       if (!value.items.empty()) refuse(key, "is not supported; use zero_stage: 3");
     } else {
       unknown(key);
+    }
+  }
+
+  // accelerate would ignore the DeepSpeed settings of such a file.
+  void reject_unused_deepspeed(const YamlNode& map) {
+    for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
+      const auto &key = map.items[i], &value = map.items[i + 1];
+      if (key.text != "distributed_type" || !is_without_deepspeed(value)) continue;
+      for (const auto* section : {"deepspeed_config", "zero_optimization"})
+        if (const auto* other = inner(map, section); other && !other->items.empty())
+          refuse(key, fmt::format("{0} contradicts {1}, which accelerate ignores then; write "
+                                  "DEEPSPEED, or remove {1}",
+                                  value.text, section));
     }
   }
 

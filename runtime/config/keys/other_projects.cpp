@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include <fmt/format.h>
+
 #include "runtime/config/keys/key_table.hpp"
 
 namespace mgpu::train {
@@ -25,23 +27,25 @@ std::vector<KeySpec> marked(std::vector<KeySpec> keys, KeyUse use) {
 }  // namespace
 
 std::vector<KeySpec> launcher_keys() {
-  const std::string section = "set it under launch: or as an option of mgpu-run";
+  const auto option = [](const char* name) {
+    return fmt::format("mgpu-run reads it as its option --{}", name);
+  };
   return {
       key("launch", "section with the options of mgpu-run"),
-      key("nproc", "use mgpu-run --nproc N",
-          {"num_gpus", "nproc_per_node", "num_processes", "gpus", "n_gpus", "world_size"}),
-      key("gpu_ids", "use mgpu-run --gpus 0,1", {"device_ids", "cuda_visible_devices"}),
-      key("nnodes", section, {"num_machines", "num_nodes"}),
-      key("node_rank", section, {"machine_rank"}),
+      key("nproc", option("nproc"), {"num_gpus", "nproc_per_node", "gpus", "n_gpus"}),
+      key("num_processes", option("num-processes"), {"world_size"}),
+      key("gpu_ids", option("gpus"), {"device_ids", "cuda_visible_devices"}),
+      key("nnodes", option("nnodes"), {"num_machines", "num_nodes"}),
+      key("node_rank", option("node-rank"), {"machine_rank"}),
       key("local_rank", "mgpu-run sets it for each rank"),
-      key("master_addr", section, {"main_process_ip"}),
-      key("master_port", section, {"main_process_port"}),
-      key("max_restarts", "use mgpu-run --max-restarts N", {"max_retries"}),
-      key("retry_delay", "use mgpu-run --retry-delay SECONDS"),
-      key("enable_fault_tolerance", "use mgpu-run --max-restarts N"),
+      key("master_addr", option("master-addr"), {"main_process_ip"}),
+      key("master_port", option("master-port"), {"main_process_port"}),
+      key("max_restarts", option("max-restarts"), {"max_retries"}),
+      key("retry_delay", option("retry-delay")),
+      key("enable_fault_tolerance", option("max-restarts")),
       key("enabled", "mgpu-run decides how many ranks to start", {"use_ddp", "multi_gpu"}),
-      key("rdzv_backend", section),
-      key("same_network", section),
+      key("rdzv_backend", option("rdzv-backend")),
+      key("same_network", "nodes find each other in either case"),
   };
 }
 

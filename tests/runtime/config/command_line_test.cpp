@@ -31,6 +31,14 @@ TEST_CASE("a file without a command starts training", "[command]") {
   CHECK(as<RunCommand>({"./plan"}).recipe.path == "./plan");
 }
 
+TEST_CASE("a recipe key that is written as an option names --set", "[command]") {
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--batch_size", "4"}),
+                    "unknown option --batch_size; to set a key of the recipe write --set "
+                    "batch_size=VALUE");
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--learning-rate=1"}), Contains("--set learning_rate=VALUE"));
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--singel"}), Contains("did you mean --single?"));
+}
+
 TEST_CASE("check is a command and a flag", "[command]") {
   CHECK(as<CheckCommand>({"a.yaml", "--check", "--allow-unknown"}).recipe.allow_unknown);
   CHECK(as<CheckCommand>({"check", "a.yaml", "--gpus", "4"}).ranks == 4);

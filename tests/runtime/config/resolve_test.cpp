@@ -246,6 +246,14 @@ TEST_CASE("DeepSpeed and accelerate files set the ZeRO stage and its buckets", "
   CHECK_THAT(mistake("fsdp: full_shard auto_wrap\n"), Contains("use zero_stage: 3"));
 }
 
+TEST_CASE("a DeepSpeed section that accelerate would ignore is an error", "[recipe]") {
+  const std::string section = "deepspeed_config: {zero_optimization: {stage: 2}}";
+  CHECK_THAT(mistake("deepspeed: {distributed_type: MULTI_GPU, " + section + "}\n"),
+             Contains("f:3: distributed_type: MULTI_GPU contradicts deepspeed_config"));
+  CHECK(with("deepspeed: {distributed_type: DEEPSPEED, " + section + "}\n").zero_stage == 2);
+  CHECK(mistakes("deepspeed: {distributed_type: MULTI_CPU}\n").empty());
+}
+
 TEST_CASE("refused keys have a reason, and are accepted with a harmless value", "[recipe]") {
   struct Case {
     const char* asks;

@@ -23,6 +23,21 @@ TEST_CASE("beta rises above twice the target and falls below half of it", "[cont
   CHECK(kl.beta() == 1);
 }
 
+TEST_CASE("a beta below the range is not raised by a divergence of 0", "[control]") {
+  AdaptiveKl low(.001, .01);
+  low.step(0);
+  CHECK(low.beta() == .001);
+  low.step(.01);
+  CHECK(low.beta() == .001);
+  low.step(.03);
+  CHECK(low.beta() == Approx(.0015));
+  AdaptiveKl high(2, .01);
+  high.step(1);
+  CHECK(high.beta() == 2);
+  high.step(0);
+  CHECK(high.beta() == 1);
+}
+
 TEST_CASE("beta without a target is constant", "[control]") {
   AdaptiveKl kl(.002, {});
   kl.step(100);

@@ -1,6 +1,7 @@
 #include "runtime/servers/completions.hpp"
 
 #include <atomic>
+#include <cmath>
 
 #include "tests/runtime/servers/servers_support.hpp"
 #include "tests/support/catch.hpp"
@@ -31,6 +32,15 @@ json good() {
 }
 
 }  // namespace
+
+TEST_CASE("a log-prob of null is unknown and keeps the completion", "[servers]") {
+  auto answer = good();
+  answer["choices"][0]["logprobs"]["token_logprobs"][1] = nullptr;
+  const auto completions = parse_completions(answer, kRequest, kSampling);
+  CHECK(completions[1].log_probs[0] == -1);
+  CHECK(std::isnan(completions[1].log_probs[1]));
+  CHECK(completions[1].log_probs[2] == -3);
+}
 
 TEST_CASE("a request has all sampling parameters and the seed", "[servers]") {
   auto sampling = kSampling;
@@ -95,8 +105,6 @@ TEST_CASE("an invalid answer is reported with the reason", "[servers]") {
       {R"([{"op":"replace","path":"/choices/0/logprobs","value":null}])", "it has no logprobs"},
       {R"([{"op":"remove","path":"/choices/0/logprobs/token_logprobs/0"}])",
        "3 tokens and 2 logprobs"},
-      {R"([{"op":"replace","path":"/choices/0/logprobs/token_logprobs/0","value":null}])",
-       "null is not a valid log-prob"},
       {R"([{"op":"replace","path":"/choices/0/logprobs/token_logprobs/0","value":1e99}])",
        "is not a valid log-prob"},
       {R"([{"op":"replace","path":"/choices/0/finish_reason","value":"abort"}])",

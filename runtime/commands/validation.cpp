@@ -1,0 +1,74 @@
+#include "runtime/commands/validation.hpp"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/config/grpo_values.hpp"
+#include "runtime/config/planning/batch_arithmetic.hpp"
+#include "runtime/config/resolve.hpp"
+#include "runtime/data/source_file.hpp"
+#include "runtime/grpo/loss_settings.hpp"
+#include "runtime/rewards/catalog.hpp"
+#include "runtime/rl/recipe.hpp"
+#include "runtime/rl/reward_model.hpp"
+#include "runtime/train/device.hpp"
+
+namespace mgpu::recipes {
+namespace {
+
+class Errors {
+ public:
+  // Runs a check and records what it throws.
+  template <class Check>
+  void collect(const Check& check) {
+    try {
+      check();
+    } catch (const train::RecipeError& e) {
+      lines_.insert(lines_.end(), e.lines().begin(), e.lines().end());
+    } catch (const std::runtime_error& e) {
+      lines_.emplace_back(e.what());
+    }
+  }
+
+  void throw_if_any() && {
+    if (!lines_.empty()) throw train::RecipeError(std::move(lines_));
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+void check_rewards(const train::TrainConfig& config) {
+  const auto settings = rl::reward_settings(config);
+  std::vector<std::string> functions;
+  for (const auto& entry : rl::reward_names(config))
+    if (!rl::is_reward_model(entry, settings)) functions.push_back(entry);
+  if (!functions.empty()) rewards::make_rewards(functions, settings);
+}
+
+void validate_grpo(const train::TrainConfig& config, Errors& errors) {
+  errors.collect([&] { rl::generation_settings(config); });
+  errors.collect([&] { grpo::loss_settings(config); });
+  errors.collect([&] { check_rewards(config); });
+  errors.collect([&] { rl::reward_weights(config); });
+  if (!train::GrpoValues(config).uses_server()) return;
+  errors.collect([&] { rl::server_address(config); });
+  errors.collect([&] { rl::server_request(config); });
+}
+
+}  // namespace
+
+void validate(const train::TrainConfig& config, std::int64_t ranks) {
+  Errors errors;
+  errors.collect([&] { train::check_ranks(config, ranks); });
+  errors.collect([&] { train::compute_dtype(config.dtype, at::kCPU); });
+  for (const auto* sources : {&config.dataset_name, &config.eval_dataset})
+    for (const auto& source : *sources)
+      errors.collect([&] { data::refuse_other_formats(source.path); });
+  if (config.task == train::Task::grpo) validate_grpo(config, errors);
+  std::move(errors).throw_if_any();
+}
+
+}  // namespace mgpu::recipes
