@@ -58,19 +58,6 @@ constexpr Size kSizes[] = {
 
 }  // namespace
 
-std::string_view name_of(Family family) {
-  switch (family) {
-    using enum Family;
-    case llama:
-      return "llama";
-    case qwen2:
-      return "qwen2";
-    case qwen3:
-      return "qwen3";
-  }
-  return "";
-}
-
 std::vector<TensorShape> tensor_plan(const ModelConfig& config) {
   Plan plan;
   plan.add("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
