@@ -15,7 +15,7 @@ int merge(const train::MergeCommand& command) {
   auto& shards = *model.shards;
   for (std::int64_t layer = 0; layer < model.source.config.layers; ++layer) {
     const auto& block = shards.weights(model::block_unit(layer)).block;
-    for (const auto* linear : {&block.qkv, &block.o, &block.gate_up, &block.down}) {
+    for (const auto* linear : block.linears()) {
       for (const auto& adapter : linear->adapters) {
         auto rows = linear->weight.narrow(0, adapter.begin, adapter.size);
         rows.addmm_(adapter.b, adapter.a, 1, model.adapter_scale);

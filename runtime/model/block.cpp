@@ -11,11 +11,9 @@
 namespace mgpu::model {
 namespace {
 
-// A block's linear layers. The numbers go into the seeds of dropout.
-enum class Projection : std::uint64_t { qkv, o, gate_up, down };
-
-AdapterUse adapter_use(const Context& c, int layer, Projection projection) {
-  const auto which = static_cast<std::uint64_t>(layer) * 4 + static_cast<std::uint64_t>(projection);
+AdapterUse adapter_use(const Context& c, int layer, Product product) {
+  const auto which =
+      static_cast<std::uint64_t>(layer) * kProducts + static_cast<std::uint64_t>(product);
   return {c.adapter_scale, c.adapter_dropout, rendezvous::derive_seed(c.seed, which) >> 1};
 }
 
@@ -69,22 +67,22 @@ Tensor block_forward(const Tensor& x, const Block& weights, const Context& conte
   const auto& c = *context.config;
   // h = x + o(attention(rotate(qkv(norm(x)))))
   std::tie(saved.normed, saved.normed_rstd) = ops::rms_norm(x, weights.input_norm, c.norm_eps);
-  saved.qkv = linear(saved.normed, weights.qkv, adapter_use(context, layer, Projection::qkv),
-                     saved.qkv_low);
+  saved.qkv =
+      linear(saved.normed, weights.qkv, adapter_use(context, layer, Product::qkv), saved.qkv_low);
   if (c.qk_norm) norm_heads(saved.qkv, weights, c, &saved);
   ops::rotate_(saved.qkv, qk_heads(c), c.head_dim, context.cos, context.sin, context.positions,
                false);
   saved.attention = ops::attention(saved.qkv, head_shape(c), context.sequences);
-  const Tensor o = linear(saved.attention.out, weights.o,
-                          adapter_use(context, layer, Projection::o), saved.o_low);
+  const Tensor o =
+      linear(saved.attention.out, weights.o, adapter_use(context, layer, Product::o), saved.o_low);
   // add_rms_norm computes h and norm(h) together.
   std::tie(saved.after_attention, saved.post_normed, saved.post_rstd) =
       ops::add_rms_norm(o, x, weights.post_norm, c.norm_eps);
   // y = h + down(swiglu(gate_up(norm(h))))
   saved.gate_up = linear(saved.post_normed, weights.gate_up,
-                         adapter_use(context, layer, Projection::gate_up), saved.gate_up_low);
+                         adapter_use(context, layer, Product::gate_up), saved.gate_up_low);
   Tensor y = linear(ops::swiglu(saved.gate_up), weights.down,
-                    adapter_use(context, layer, Projection::down), saved.down_low);
+                    adapter_use(context, layer, Product::down), saved.down_low);
   return y.add_(saved.after_attention);
 }
 
@@ -97,24 +95,24 @@ Tensor block_backward(const Tensor& gy, const Tensor& x, const Block& weights,
   {
     const Tensor g_act =
         linear_backward(gy, ops::swiglu(saved.gate_up), weights.down, gradients.down,
-                        adapter_use(context, layer, Projection::down), saved.down_low);
+                        adapter_use(context, layer, Product::down), saved.down_low);
     g = ops::swiglu_backward(g_act, std::exchange(saved.gate_up, {}));
   }
   g = linear_backward(g, saved.post_normed, weights.gate_up, gradients.gate_up,
-                      adapter_use(context, layer, Projection::gate_up), saved.gate_up_low);
+                      adapter_use(context, layer, Product::gate_up), saved.gate_up_low);
   // Both residual branches meet here: gy goes past the MLP.
   const Tensor g_after_attention =
       ops::rms_norm_backward(g, std::exchange(saved.after_attention, {}), weights.post_norm,
                              saved.post_rstd, gy, gradients.post_norm);
   saved.post_normed = Tensor();
   g = linear_backward(g_after_attention, saved.attention.out, weights.o, gradients.o,
-                      adapter_use(context, layer, Projection::o), saved.o_low);
+                      adapter_use(context, layer, Product::o), saved.o_low);
   g = ops::attention_backward(g, std::exchange(saved.qkv, {}), std::exchange(saved.attention, {}),
                               head_shape(c), context.sequences);
   ops::rotate_(g, qk_heads(c), c.head_dim, context.cos, context.sin, context.positions, true);
   if (c.qk_norm) norm_heads_backward(g, weights, gradients, c, saved);
   g = linear_backward(g, saved.normed, weights.qkv, gradients.qkv,
-                      adapter_use(context, layer, Projection::qkv), saved.qkv_low);
+                      adapter_use(context, layer, Product::qkv), saved.qkv_low);
   return ops::rms_norm_backward(g, x, weights.input_norm, saved.normed_rstd, g_after_attention,
                                 gradients.input_norm);
 }

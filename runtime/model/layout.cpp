@@ -7,16 +7,12 @@
 #include <stdexcept>
 
 #include "runtime/kernels/nf4_layout.hpp"
+#include "runtime/model/linear_layers.hpp"
 
 namespace mgpu::model {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
-
-struct Part {
-  const char* module;
-  std::int64_t out;
-};
 
 // Fills one unit's layout. Groups of tensors are aligned, tensors within a group are not.
 class UnitBuilder {
@@ -27,29 +23,29 @@ class UnitBuilder {
   }
 
   // `module` is the name without the layer prefix; it decides whether the tensor is trained.
-  void add(const std::string& prefix, const std::string& module, const std::string& kind,
-           Shape shape, bool decay) {
+  void add(const std::string& prefix, std::string_view module, const std::string& kind, Shape shape,
+           bool decay) {
     place(is_trained(module) ? unit_.trained : unit_.frozen,
           Slot{fmt::format("{}{}.{}", prefix, module, kind), std::move(shape), 0, 0, decay});
   }
 
-  // Layers that read the same input are multiplied as one matrix, so either all or none of them may
-  // be in 4 bits.
-  void require_same_precision(const std::string& prefix, std::initializer_list<Part> parts) const {
-    const auto excepted = [&](const Part& part) {
-      return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, part.module));
+  // Joined layers are multiplied as one matrix, so either all or none of them may be in 4 bits.
+  void require_same_precision(const std::string& prefix,
+                              const std::vector<LinearLayer>& joined) const {
+    const auto excepted = [&](const LinearLayer& layer) {
+      return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, layer.module));
     };
-    for (const auto& part : parts) {
-      if (excepted(part) == excepted(*parts.begin())) continue;
+    for (const auto& layer : joined) {
+      if (excepted(layer) == excepted(joined.front())) continue;
       throw std::runtime_error(
           fmt::format("{0}{1} and {0}{2} must both be in 4 bits or both not: "
                       "mixing them is not supported",
-                      prefix, parts.begin()->module, part.module));
+                      prefix, joined.front().module, layer.module));
     }
   }
 
   // The weight of a linear layer.
-  void matrix(const std::string& prefix, const std::string& module, Shape shape) {
+  void matrix(const std::string& prefix, std::string_view module, Shape shape) {
     auto name = fmt::format("{}{}.weight", prefix, module);
     if (!four_bit_.on || is_trained(module) || four_bit_.excepted.contains(name)) {
       add(prefix, module, "weight", std::move(shape), true);
@@ -67,11 +63,11 @@ class UnitBuilder {
     unit_.packed.size += bytes;
   }
 
-  void adapter(const std::string& prefix, const std::string& module, const std::string& kind,
+  void adapter(const std::string& prefix, const LinearLayer& layer, const std::string& kind,
                Shape shape) {
-    if (!has_adapter(module)) return;
-    place(unit_.trained,
-          Slot{fmt::format("{}{}.{}.weight", prefix, module, kind), std::move(shape), 0, 0, true});
+    if (!has_adapter(layer)) return;
+    place(unit_.trained, Slot{fmt::format("{}{}.{}.weight", prefix, layer.module, kind),
+                              std::move(shape), 0, 0, true});
   }
 
   void end_group() {
@@ -80,16 +76,13 @@ class UnitBuilder {
   }
 
  private:
-  static std::string last_part(const std::string& module) {
-    return module.substr(module.rfind('.') + 1);
+  bool is_trained(std::string_view module) const {
+    return lora_.rank == 0 ||
+           lora_.whole.contains(std::string(module.substr(module.rfind('.') + 1)));
   }
 
-  bool is_trained(const std::string& module) const {
-    return lora_.rank == 0 || lora_.whole.contains(last_part(module));
-  }
-
-  bool has_adapter(const std::string& module) const {
-    return lora_.rank > 0 && lora_.targets.contains(last_part(module));
+  bool has_adapter(const LinearLayer& layer) const {
+    return lora_.rank > 0 && layer.adapters && lora_.targets.contains(std::string(layer.name()));
   }
 
   static void place(FlatLayout& flat, Slot slot) {
@@ -105,20 +98,19 @@ class UnitBuilder {
   const FourBit& four_bit_;
 };
 
-// Linear layers that read the same input: weights together, then biases, then adapters.
-void add_linear(UnitBuilder& builder, const std::string& prefix, std::initializer_list<Part> parts,
-                std::int64_t in, bool bias, std::int64_t rank) {
-  builder.require_same_precision(prefix, parts);
-  for (const auto& part : parts) builder.matrix(prefix, part.module, {part.out, in});
+// Joined linear layers: weights together, then biases, then adapters.
+void add_linear(UnitBuilder& builder, const std::string& prefix,
+                const std::vector<LinearLayer>& joined, std::int64_t rank) {
+  builder.require_same_precision(prefix, joined);
+  for (const auto& layer : joined) builder.matrix(prefix, layer.module, {layer.out, layer.in});
   builder.end_group();
-  if (bias) {
-    for (const auto& part : parts) builder.add(prefix, part.module, "bias", {part.out}, false);
-    builder.end_group();
-  }
-  for (const auto& part : parts) builder.adapter(prefix, part.module, "lora_A", {rank, in});
+  for (const auto& layer : joined)
+    if (layer.bias) builder.add(prefix, layer.module, "bias", {layer.out}, false);
   builder.end_group();
-  for (const auto& part : parts) {
-    builder.adapter(prefix, part.module, "lora_B", {part.out, rank});
+  for (const auto& layer : joined) builder.adapter(prefix, layer, "lora_A", {rank, layer.in});
+  builder.end_group();
+  for (const auto& layer : joined) {
+    builder.adapter(prefix, layer, "lora_B", {layer.out, rank});
     builder.end_group();
   }
 }
@@ -134,23 +126,19 @@ UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora
   UnitLayout unit;
   UnitBuilder builder(unit, lora, four_bit);
   const auto prefix = block_prefix(layer);
-  const auto q = c.heads * c.head_dim;
-  const auto kv = c.kv_heads * c.head_dim;
+  const auto add = [&](Product product) {
+    add_linear(builder, prefix, linear_layers(c, product), lora.rank);
+  };
   add_norm(builder, prefix, "input_layernorm", c.hidden_size);
-  add_linear(builder, prefix,
-             {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}},
-             c.hidden_size, c.qkv_bias, lora.rank);
+  add(Product::qkv);
   if (c.qk_norm) {
     add_norm(builder, prefix, "self_attn.q_norm", c.head_dim);
     add_norm(builder, prefix, "self_attn.k_norm", c.head_dim);
   }
-  add_linear(builder, prefix, {{"self_attn.o_proj", c.hidden_size}}, q, c.o_bias, lora.rank);
+  add(Product::o);
   add_norm(builder, prefix, "post_attention_layernorm", c.hidden_size);
-  add_linear(builder, prefix,
-             {{"mlp.gate_proj", c.intermediate_size}, {"mlp.up_proj", c.intermediate_size}},
-             c.hidden_size, c.mlp_bias, lora.rank);
-  add_linear(builder, prefix, {{"mlp.down_proj", c.hidden_size}}, c.intermediate_size, c.mlp_bias,
-             lora.rank);
+  add(Product::gate_up);
+  add(Product::down);
   return unit;
 }
 

@@ -15,13 +15,18 @@
 namespace mgpu::model {
 namespace {
 
+std::int64_t outputs(const Linear& weights) {
+  if (weights.weight.defined()) return weights.weight.size(0);
+  std::int64_t rows = 0;
+  for (const auto& part : weights.packed) rows += part.rows;
+  return rows;
+}
+
 // The weight in x's type. A 4-bit weight is dequantized into a temporary tensor.
 Tensor whole_weight(const Linear& weights, const Tensor& x) {
   if (weights.weight.defined()) return weights.weight;
+  Tensor whole = at::empty({outputs(weights), weights.packed.front().columns}, x.options());
   std::int64_t rows = 0;
-  for (const auto& part : weights.packed) rows += part.rows;
-  Tensor whole = at::empty({rows, weights.packed.front().columns}, x.options());
-  rows = 0;
   for (const auto& part : weights.packed) {
     ops::dequantize(part, whole.narrow(0, rows, part.rows));
     rows += part.rows;
@@ -84,9 +89,9 @@ void add_adapters_backward(const Tensor& gx, const Tensor& gy, const Tensor& x,
 
 }  // namespace
 
-Tensor adapters_side_by_side(const Linear& weights, std::int64_t outputs) {
+Tensor adapters_side_by_side(const Linear& weights) {
   if (weights.adapters.empty()) return {};
-  const Tensor all = at::zeros({outputs, weights.all_a.size(0)}, weights.all_a.options());
+  const Tensor all = at::zeros({outputs(weights), weights.all_a.size(0)}, weights.all_a.options());
   std::int64_t column = 0;
   for (const auto& adapter : weights.adapters) {
     const auto rank = adapter.a.size(0);

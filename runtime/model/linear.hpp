@@ -21,7 +21,7 @@ struct LinearSaved {
 
 // Builds Linear::all_b, which replaces one product per adapter by a single one. Worthwhile if many
 // small batches use the same weights.
-Tensor adapters_side_by_side(const Linear& weights, std::int64_t outputs);
+Tensor adapters_side_by_side(const Linear& weights);
 
 // y = x W^T + bias + adapters.
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);

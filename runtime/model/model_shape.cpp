@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "runtime/model/linear_layers.hpp"
+
 namespace mgpu::model {
 
 namespace {
@@ -15,9 +17,10 @@ using Shape = std::vector<std::int64_t>;
 class Plan {
  public:
   void add(const std::string& name, Shape shape) { all_.push_back({name, std::move(shape)}); }
-  void linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
-    add(name + ".weight", {out, in});
-    if (bias) add(name + ".bias", {out});
+  void linear(const std::string& prefix, const LinearLayer& layer) {
+    const auto name = fmt::format("{}{}", prefix, layer.module);
+    add(name + ".weight", {layer.out, layer.in});
+    if (layer.bias) add(name + ".bias", {layer.out});
   }
   std::vector<TensorShape> take() { return std::move(all_); }
 
@@ -27,18 +30,17 @@ class Plan {
 
 void add_layer(Plan& plan, const ModelConfig& c, std::int64_t layer) {
   const std::string at = fmt::format("model.layers.{}.", layer);
-  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  plan.linear(at + "self_attn.q_proj", q, c.hidden_size, c.qkv_bias);
-  plan.linear(at + "self_attn.k_proj", kv, c.hidden_size, c.qkv_bias);
-  plan.linear(at + "self_attn.v_proj", kv, c.hidden_size, c.qkv_bias);
-  plan.linear(at + "self_attn.o_proj", c.hidden_size, q, c.o_bias);
+  const auto add = [&](Product product) {
+    for (const auto& linear : linear_layers(c, product)) plan.linear(at, linear);
+  };
+  add(Product::qkv);
+  add(Product::o);
   if (c.qk_norm) {
     plan.add(at + "self_attn.q_norm.weight", {c.head_dim});
     plan.add(at + "self_attn.k_norm.weight", {c.head_dim});
   }
-  plan.linear(at + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-  plan.linear(at + "mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-  plan.linear(at + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+  add(Product::gate_up);
+  add(Product::down);
   plan.add(at + "input_layernorm.weight", {c.hidden_size});
   plan.add(at + "post_attention_layernorm.weight", {c.hidden_size});
 }
@@ -55,19 +57,6 @@ constexpr Size kSizes[] = {
 };
 
 }  // namespace
-
-std::string_view name_of(Family family) {
-  switch (family) {
-    using enum Family;
-    case llama:
-      return "llama";
-    case qwen2:
-      return "qwen2";
-    case qwen3:
-      return "qwen3";
-  }
-  return "";
-}
 
 std::vector<TensorShape> tensor_plan(const ModelConfig& config) {
   Plan plan;

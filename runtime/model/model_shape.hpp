@@ -9,8 +9,6 @@
 
 namespace mgpu::model {
 
-std::string_view name_of(Family family);  // config.json's model_type
-
 // All parameters with the names Hugging Face uses, in the order in which transformers saves them. A
 // tied head is not listed: it is the embedding.
 std::vector<checkpoint::TensorShape> tensor_plan(const ModelConfig& config);

@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/json_text.hpp"
+#include "runtime/model/families.hpp"
 
 namespace mgpu::model {
 
@@ -29,7 +30,7 @@ constexpr std::size_t kMostEnds = 1000;  // tokens that end a text; each new tok
   throw std::runtime_error(fields.where() + ": " + what);
 }
 
-Family family_of(const Fields& top) {
+const FamilyRow& family_of(const Fields& top) {
   const std::string type = top.string("model_type");
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
     if (top.has(key)) refuse(top, fmt::format("{}: mixtures of experts are not supported", key));
@@ -38,11 +39,9 @@ Family family_of(const Fields& top) {
            fmt::format("model_type {}: mixtures of experts are not supported", in_quotes(type)));
   if (top.boolean("is_encoder_decoder", false))
     refuse(top, "is_encoder_decoder: only decoder-only models are supported");
-  if (type == "llama") return Family::llama;
-  if (type == "qwen2") return Family::qwen2;
-  if (type == "qwen3") return Family::qwen3;
-  refuse(top, fmt::format("model_type {} is not supported; llama, qwen2 and qwen3 are",
-                          in_quotes(type)));
+  if (const auto* row = find_family(type)) return *row;
+  refuse(top,
+         fmt::format("model_type {} is not supported; {} are", in_quotes(type), family_names()));
 }
 
 double positive(const Fields& fields, const char* key, double otherwise) {
@@ -166,7 +165,7 @@ std::optional<std::int32_t> token_id(const Fields& fields, const char* key) {
   return ids[0];
 }
 
-void read_sizes(ModelConfig& config, const Fields& top) {
+void read_sizes(ModelConfig& config, const FamilyRow& family, const Fields& top) {
   config.vocab_size = top.integer("vocab_size", 1, kMostVocabulary);
   config.hidden_size = top.integer("hidden_size", 1, kMostWidth);
   config.intermediate_size = top.integer("intermediate_size", 1, kMostMlp);
@@ -179,8 +178,8 @@ void read_sizes(ModelConfig& config, const Fields& top) {
   config.max_position = top.integer("max_position_embeddings", 1, std::int64_t{1} << 40);
   if (top.has("head_dim")) {
     config.head_dim = top.integer("head_dim", 1, kMostHeads);
-  } else if (config.family == Family::qwen3) {
-    config.head_dim = 128;  // transformers' default, whatever the width
+  } else if (family.head_dim > 0) {
+    config.head_dim = family.head_dim;
   } else {
     if (config.hidden_size % config.heads != 0)
       top.fail("hidden_size",
@@ -189,24 +188,6 @@ void read_sizes(ModelConfig& config, const Fields& top) {
   }
   if (config.head_dim % 2 != 0)
     refuse(top, fmt::format("head_dim {} is odd, which is not supported", config.head_dim));
-}
-
-void read_biases(ModelConfig& config, const Fields& top) {
-  const bool attention = top.boolean("attention_bias", false);
-  const bool mlp = top.boolean("mlp_bias", false);
-  switch (config.family) {
-    case Family::qwen2:  // always has it; transformers ignores these keys
-      config.qkv_bias = true;
-      break;
-    case Family::qwen3:
-      config.qkv_bias = config.o_bias = attention;
-      config.qk_norm = true;
-      break;
-    case Family::llama:
-      config.qkv_bias = config.o_bias = attention;
-      config.mlp_bias = mlp;
-      break;
-  }
 }
 
 std::string dtype_of(const Fields& top) {
@@ -224,13 +205,15 @@ ModelConfig parse_model_config(std::string_view text, const std::string& file) {
   const Json json = checkpoint::parse_json(text, file);
   checkpoint::check_kept(json, file);
   const Fields top(json, file);
-  ModelConfig config{.family = family_of(top)};
+  const auto& family = family_of(top);
+  ModelConfig config{
+      .family = family.family, .qkv_bias = family.qkv_bias, .qk_norm = family.qk_norm};
   if (const auto act = top.string("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse(top, fmt::format("hidden_act {} is not supported; 'silu' is", in_quotes(act)));
   if (top.number("attention_dropout", 0) != 0)
     top.fail("attention_dropout", "0: attention dropout is not supported");
-  read_sizes(config, top);
-  read_biases(config, top);
+  read_sizes(config, family, top);
+  family.read(config, top);
   refuse_sliding_windows(top, config.layers);
   read_quantization(config, top);
   config.norm_eps = positive(top, "rms_norm_eps", 1e-6);

@@ -24,11 +24,6 @@ class Binder {
     return view(*flat, *first, rows);
   }
 
-  std::int64_t rows(const std::string& name) const {
-    if (const auto* slot = layout_.packed.find(name)) return slot->shape[0];
-    return find(name).first->shape[0];
-  }
-
   // Those of the named matrices that are in 4 bits; empty for gradients.
   std::vector<ops::Nf4> packed(const std::vector<std::string>& names) const {
     std::vector<ops::Nf4> result;
@@ -59,11 +54,11 @@ class Binder {
 };
 
 Linear linear(const Binder& binder, const std::string& prefix,
-              const std::vector<std::string>& modules) {
+              const std::vector<LinearLayer>& joined) {
   const auto names = [&](const char* kind) {
     std::vector<std::string> result;
-    for (const auto& module : modules)
-      result.push_back(fmt::format("{}{}.{}", prefix, module, kind));
+    for (const auto& layer : joined)
+      result.push_back(fmt::format("{}{}.{}", prefix, layer.module, kind));
     return result;
   };
   Linear result;
@@ -72,14 +67,13 @@ Linear linear(const Binder& binder, const std::string& prefix,
   result.bias = binder.joined(names("bias"));
   std::vector<std::string> with_adapter;
   std::int64_t begin = 0;
-  for (const auto& module : modules) {
-    const auto stem = prefix + module;
-    const auto size = binder.rows(stem + ".weight");
+  for (const auto& layer : joined) {
+    const auto stem = fmt::format("{}{}", prefix, layer.module);
     if (auto a = binder.tensor(stem + ".lora_A.weight"); a.defined()) {
-      result.adapters.push_back({a, binder.tensor(stem + ".lora_B.weight"), begin, size});
+      result.adapters.push_back({a, binder.tensor(stem + ".lora_B.weight"), begin, layer.out});
       with_adapter.push_back(stem + ".lora_A.weight");
     }
-    begin += size;
+    begin += layer.out;
   }
   if (!with_adapter.empty()) result.all_a = binder.joined(with_adapter);
   return result;
@@ -102,11 +96,10 @@ Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const U
     block.post_norm = binder.tensor(prefix + "post_attention_layernorm.weight");
     block.q_norm = binder.tensor(prefix + "self_attn.q_norm.weight");
     block.k_norm = binder.tensor(prefix + "self_attn.k_norm.weight");
-    block.qkv =
-        linear(binder, prefix, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
-    block.o = linear(binder, prefix, {"self_attn.o_proj"});
-    block.gate_up = linear(binder, prefix, {"mlp.gate_proj", "mlp.up_proj"});
-    block.down = linear(binder, prefix, {"mlp.down_proj"});
+    block.qkv = linear(binder, prefix, linear_layers(config, Product::qkv));
+    block.o = linear(binder, prefix, linear_layers(config, Product::o));
+    block.gate_up = linear(binder, prefix, linear_layers(config, Product::gate_up));
+    block.down = linear(binder, prefix, linear_layers(config, Product::down));
   }
   return result;
 }

@@ -2,10 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <vector>
 
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/model/layout.hpp"
+#include "runtime/model/linear_layers.hpp"
 
 namespace mgpu::model {
 
@@ -32,8 +34,11 @@ struct Linear {
 
 struct Block {
   Tensor input_norm, post_norm;
-  Tensor q_norm, k_norm;  // undefined in most families
-  Linear qkv, o, gate_up, down;
+  Tensor q_norm, k_norm;         // undefined in most families
+  Linear qkv, o, gate_up, down;  // one per Product
+
+  std::array<Linear*, kProducts> linears() { return {&qkv, &o, &gate_up, &down}; }
+  std::array<const Linear*, kProducts> linears() const { return {&qkv, &o, &gate_up, &down}; }
 };
 
 // The tensors of one unit (see UnitLayout) by their role; those of other units are undefined. The

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/json_text.hpp"
-#include "runtime/model/model_shape.hpp"
+#include "runtime/model/families.hpp"
 #include "runtime/model/read_config.hpp"
 
 namespace mgpu::model {
@@ -16,19 +16,6 @@ using checkpoint::Json;
 namespace {
 
 constexpr const char* kBaseName = "the model's config.json";
-
-const char* architecture_of(Family family) {
-  switch (family) {
-    using enum Family;
-    case llama:
-      return "LlamaForCausalLM";
-    case qwen2:
-      return "Qwen2ForCausalLM";
-    case qwen3:
-      return "Qwen3ForCausalLM";
-  }
-  return "";
-}
 
 // In the format of transformers 4, which transformers 5 also reads.
 Json rope_scaling_of(const Rope& rope) {
@@ -57,7 +44,8 @@ Json ids(const std::vector<std::int32_t>& all) {
 }
 
 Json whole_config(const ModelConfig& c) {
-  Json json = {{"architectures", {architecture_of(c.family)}},
+  const auto& family = row_of(c.family);
+  Json json = {{"architectures", {family.architecture}},
                {"attention_dropout", 0.0},
                {"bos_token_id", optional_id(c.bos_token_id)},
                {"eos_token_id", ids(c.eos_token_ids)},
@@ -67,16 +55,14 @@ Json whole_config(const ModelConfig& c) {
                {"initializer_range", c.initializer_range},
                {"intermediate_size", c.intermediate_size},
                {"max_position_embeddings", c.max_position},
-               {"model_type", name_of(c.family)},
+               {"model_type", family.model_type},
                {"num_attention_heads", c.heads},
                {"num_hidden_layers", c.layers},
                {"num_key_value_heads", c.kv_heads},
                {"pad_token_id", optional_id(c.pad_token_id)},
                {"rms_norm_eps", c.norm_eps},
                {"use_cache", true}};
-  if (c.family != Family::qwen2) json["attention_bias"] = c.qkv_bias;
-  if (c.family == Family::llama) json["mlp_bias"] = c.mlp_bias;
-  if (c.family != Family::llama) json["use_sliding_window"] = false;
+  family.write(c, json);
   return json;
 }
 

@@ -72,16 +72,9 @@ std::int64_t PagedModel::page_bytes(const model::ModelConfig& config, at::Scalar
 PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& options,
                        model::WeightProvider& provider, std::int64_t pages, std::int64_t max_length)
     : config_(config), options_(options), weights_(config, provider) {
-  const auto heads = this->shape();
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     auto block = unit(model::block_unit(static_cast<int>(layer))).block;
-    const auto pack = [](model::Linear& linear, std::int64_t outputs) {
-      linear.all_b = model::adapters_side_by_side(linear, outputs);
-    };
-    pack(block.qkv, (heads.heads + 2 * heads.kv_heads) * heads.head_dim);
-    pack(block.o, config.hidden_size);
-    pack(block.gate_up, 2 * config.intermediate_size);
-    pack(block.down, config.hidden_size);
+    for (auto* linear : block.linears()) linear->all_b = model::adapters_side_by_side(*linear);
     blocks_.push_back(std::move(block));
   }
   const std::vector<std::int64_t> shape{config.layers, pages, ops::kPageTokens, config.kv_heads,

@@ -11,6 +11,7 @@
 #include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
+#include "runtime/model/linear_layers.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/model/read_config.hpp"
 
@@ -21,9 +22,11 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestText = 64 << 20;
 
-const std::set<std::string>& linear_layers() {
-  static const std::set<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                           "gate_proj", "up_proj", "down_proj"};
+// The linear layers that can have adapters.
+std::set<std::string> adaptable_layers(const model::ModelConfig& model) {
+  std::set<std::string> names;
+  for (const auto& layer : model::linear_layers(model))
+    if (layer.adapters) names.emplace(layer.name());
   return names;
 }
 
@@ -80,22 +83,23 @@ void check_vocabulary(const ModelSource& source) {
       source.tokenizer.token_of(static_cast<std::int32_t>(tokens - 1))));
 }
 
-model::LoraShape lora_shape(const TrainConfig& config) {
+model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model) {
   model::LoraShape shape;
   if (!config.use_peft) return shape;
+  const auto supported = adaptable_layers(model);
   shape.rank = config.lora_r;
   for (const auto& name : config.lora_target_modules) {
     if (name == "all-linear" || name == "all") {
-      shape.targets = linear_layers();
-    } else if (linear_layers().contains(name)) {
+      shape.targets = supported;
+    } else if (supported.contains(name)) {
       shape.targets.insert(name);
     } else {
       throw std::runtime_error(
           fmt::format("lora_target_modules: {} is not supported; supported are {} and all-linear",
-                      name, fmt::join(linear_layers(), ", ")));
+                      name, fmt::join(supported, ", ")));
     }
   }
-  if (shape.targets.empty()) shape.targets = linear_layers();
+  if (shape.targets.empty()) shape.targets = supported;
   static const std::set<std::string> whole{"embed_tokens", "lm_head"};
   for (const auto& name : config.lora_modules_to_save) {
     if (!whole.contains(name)) {

@@ -32,8 +32,8 @@ ModelSource open_model(const TrainConfig& config);
 // such an id.
 void check_vocabulary(const ModelSource& source);
 
-// The adapters that a configuration requests; rank 0 means none.
-model::LoraShape lora_shape(const TrainConfig& config);
+// The adapters that a configuration requests for this model; rank 0 means none.
+model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model);
 double lora_scale(const TrainConfig& config);
 
 }  // namespace mgpu::train

@@ -118,7 +118,7 @@ std::vector<FileRecord> Saver::write_model(const std::string& folder) {
 void Saver::write_adapter_config(const std::string& folder) const {
   checkpoint::write_file(
       (fs::path(folder) / "adapter_config.json").string(),
-      checkpoint::lora_config_text(adapter_config(config_, lora_shape(config_))));
+      checkpoint::lora_config_text(adapter_config(config_, lora_shape(config_, source_.config))));
 }
 
 void Saver::write_adapter(const std::string& folder) {

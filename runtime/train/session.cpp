@@ -192,8 +192,9 @@ void Session::build() {
   options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = std::make_unique<Learner>(
       source_->config,
-      model::lay_out(source_->config, lora_shape(config_), four_bit_of(config_, *source_)), options,
-      *comm_);
+      model::lay_out(source_->config, lora_shape(config_, source_->config),
+                     four_bit_of(config_, *source_)),
+      options, *comm_);
   saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
 

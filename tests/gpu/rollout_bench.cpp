@@ -67,8 +67,7 @@ class Pieces {
     std::vector<model::Block> blocks;
     for (std::int64_t layer = 0; layer < c_.layers; ++layer) {
       auto block = weights_.unit(model::block_unit(static_cast<int>(layer))).block;
-      for (auto* linear : {&block.qkv, &block.o, &block.gate_up, &block.down})
-        linear->all_b = model::adapters_side_by_side(*linear, linear->weight.size(0));
+      for (auto* linear : block.linears()) linear->all_b = model::adapters_side_by_side(*linear);
       blocks.push_back(block);
     }
     const ops::HeadShape heads{c_.heads, c_.kv_heads, c_.head_dim};

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "runtime/model/linear_layers.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/parallel/shards.hpp"
 
@@ -45,7 +46,7 @@ inline model::LoraShape lora_of_rank(long rank) {
   model::LoraShape lora;
   if (rank == 0) return lora;
   lora.rank = rank;
-  lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  for (const auto& layer : model::linear_layers({})) lora.targets.emplace(layer.name());
   return lora;
 }
 

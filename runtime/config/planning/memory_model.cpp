@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "runtime/model/linear_layers.hpp"
+
 namespace mgpu::train {
 namespace {
 
@@ -126,19 +128,6 @@ constexpr Formula kFormulas[] = {
     {outside, "NCCL", "512 MiB", [](const Shape& s) { return s.R > 1 ? kNccl : 0; }},
 };
 
-struct Matrix {
-  const char* name;
-  double in, out;
-};
-
-std::vector<Matrix> layer_matrices(const model::ModelConfig& m) {
-  const auto H = static_cast<double>(m.hidden_size), I = static_cast<double>(m.intermediate_size);
-  const double q = static_cast<double>(m.heads) * static_cast<double>(m.head_dim);
-  const double kv = static_cast<double>(m.kv_heads) * static_cast<double>(m.head_dim);
-  return {{"q_proj", H, q},    {"k_proj", H, kv}, {"v_proj", H, kv},  {"o_proj", q, H},
-          {"gate_proj", H, I}, {"up_proj", H, I}, {"down_proj", I, H}};
-}
-
 bool named(const std::vector<std::string>& names, std::string_view name) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& given) {
     return given == name || given.ends_with("." + std::string(name));
@@ -147,21 +136,21 @@ bool named(const std::vector<std::string>& names, std::string_view name) {
 
 Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   Shape s;
-  const auto matrices = layer_matrices(m);
   s.L = static_cast<double>(m.layers);
   s.H = static_cast<double>(m.hidden_size);
   s.E = static_cast<double>(m.vocab_size) * s.H;
-  double in_matrices = 0, adapted = 0, adapters = 0;
-  for (const auto& [name, in, out] : matrices) {
+  double in_matrices = 0, biases = 0, adapted = 0, adapters = 0;
+  for (const auto& layer : model::linear_layers(m)) {
+    const auto in = static_cast<double>(layer.in), out = static_cast<double>(layer.out);
     in_matrices += in * out;
-    if (!config.lora_target_modules.empty() && !named(config.lora_target_modules, name)) continue;
+    if (layer.bias) biases += out;
+    if (!layer.adapters ||
+        (!config.lora_target_modules.empty() && !named(config.lora_target_modules, layer.name())))
+      continue;
     adapted += 1;
     adapters += in + out;
   }
   const double norms = 2 * s.H + (m.qk_norm ? 2 * static_cast<double>(m.head_dim) : 0);
-  const double biases = (m.qkv_bias ? matrices[0].out + matrices[1].out + matrices[2].out : 0) +
-                        (m.o_bias ? s.H : 0) +
-                        (m.mlp_bias ? 2 * static_cast<double>(m.intermediate_size) + s.H : 0);
   s.M = s.L * in_matrices;
   s.B = in_matrices + norms + biases;
   s.P = s.L * s.B + s.E + s.H + (m.tied ? 0 : s.E);

@@ -7,6 +7,7 @@
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/memory_model.hpp"
 #include "runtime/config/planning/rollout_memory.hpp"
+#include "runtime/model/linear_layers.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -133,9 +134,12 @@ class RoleAccounting {
   std::int64_t adapters() const {
     if (!request_.config.use_peft) return 0;
     const auto& m = request_.model;
-    const auto qkv = (m.heads + 2 * m.kv_heads) * m.head_dim;
-    return m.layers * request_.config.lora_r * number_ *
-           (3 * qkv + 2 * m.hidden_size + 4 * m.intermediate_size);
+    const auto layers = model::linear_layers(m);
+    std::int64_t outputs = 0;  // each adapter has a column for all outputs of its product
+    for (const auto& adapted : layers)
+      for (const auto& layer : layers)
+        if (adapted.adapters && layer.product == adapted.product) outputs += layer.out;
+    return m.layers * request_.config.lora_r * number_ * outputs;
   }
 
   // What is left on a GPU for the active role, beside what all roles hold there.

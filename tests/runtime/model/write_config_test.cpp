@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/model/families.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/model/read_config.hpp"
 #include "tests/support/catch.hpp"
@@ -12,9 +13,11 @@ using Json = nlohmann::json;
 
 TEST_CASE("a written config is read back as the same model", "[config]") {
   ModelConfig config = preset("tiny", 274);
-  config.family = GENERATE(Family::qwen2, Family::qwen3, Family::llama);
-  config.qkv_bias = config.family == Family::qwen2;
-  config.qk_norm = config.family == Family::qwen3;
+  const auto& family = families()[GENERATE(range(std::size_t{0}, families().size()))];
+  CAPTURE(family.model_type);
+  config.family = family.family;
+  config.qkv_bias = family.qkv_bias;
+  config.qk_norm = family.qk_norm;
   config.rope = GENERATE(
       Rope{}, Rope{.kind = Rope::Kind::linear, .theta = 1e6, .factor = 2},
       Rope{.kind = Rope::Kind::llama3, .theta = 5e5, .factor = 32, .original_max_position = 8192});
