@@ -1,5 +1,7 @@
 #include "runtime/config/planning/memory_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -75,13 +77,13 @@ double layer_work(const Shape& s) {
 // During the backward pass of the head: the logits of a chunk, which become their gradient in
 // place, and the last hidden states with their gradient.
 double head_work(const Shape& s) {
-  return std::min<double>(s.T, kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
+  return std::min<double>(s.T, model::kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
 }
 
 struct Formula {
   MemoryPart part;
   const char* name;
-  const char* formula;
+  const char* formula;  // {} stands for model::kHeadRows
   double (*bytes)(const Shape&);
 };
 
@@ -114,7 +116,7 @@ constexpr Formula kFormulas[] = {
     {activations, "backward pass of a layer",
      "T w (3I + 2H), recomputed: + T (w (4H + Q + A + 2I) + 4h + 8), in 4 bits: + a matrix",
      layer_work},
-    {head, "head, beyond that", "max(0, min(T, 4096) V w + 2 T H w - that)",
+    {head, "head, beyond that", "max(0, min(T, {}) V w + 2 T H w - that)",
      [](const Shape& s) { return std::max(0.0, head_work(s) - layer_work(s)); }},
     {communication, "gradient buckets", "2 min(bucket, t) g",
      [](const Shape& s) { return s.R > 1 ? 2 * std::min(s.bucket, s.t) * s.g : 0; }},
@@ -240,7 +242,9 @@ MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfi
   MemoryEstimate estimate;
   for (const auto& formula : kFormulas)
     if (const double bytes = formula.bytes(s); bytes > 0)
-      estimate.lines.push_back({formula.part, formula.name, formula.formula, to_bytes(bytes)});
+      estimate.lines.push_back({formula.part, formula.name,
+                                fmt::format(fmt::runtime(formula.formula), model::kHeadRows),
+                                to_bytes(bytes)});
   return estimate;
 }
 
