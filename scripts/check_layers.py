@@ -50,8 +50,9 @@ ARROWS = [
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "rendezvous/base/*"]),
+    # The memory model computes with the values that describe a model and an optimizer's state.
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
-                          "rendezvous/base/*"]),
+                          "runtime/optim/state_tensors.hpp", "rendezvous/base/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
     # our store, because c10d's own admits everybody and lets every client overwrite the id.

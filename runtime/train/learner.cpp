@@ -44,7 +44,7 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
 
 void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
-  optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
+  optimizer_ = options_.optimizer(shards_.owned(), owned);
 }
 
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss

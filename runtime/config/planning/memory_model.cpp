@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "runtime/config/optimizer_choice.hpp"
+
 namespace mgpu::train {
 namespace {
 
@@ -35,7 +37,7 @@ struct Shape {
   double ra = 0;                  // rank of the adapter x matrices with an adapter
   double w = 2;                   // bytes of a weight, and of an activation
   double g = 4;                   // of a gradient
-  double m = 8;                   // of the two moments
+  double m = 0;                   // of the optimizer's state without the master weight
   double master = 4;              // of the master weight
   double bucket = 0, gather = 0;  // elements
   int zero = 0;
@@ -90,7 +92,7 @@ struct Formula {
 // All items of the estimate. P: parameters, M: those in matrices of layers, t: trained, B: per
 // layer, E: in the embedding. H, A, Q, I, V: widths of the residual stream, heads, q+k+v, MLP,
 // vocabulary. L: layers, h: heads, T: tokens in a rank's batch, R: ranks. w, g, m: bytes of a
-// weight, a gradient, both moments. Z(n): R from zero_stage n on, else 1.
+// weight, a gradient, the optimizer's state. Z(n): R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
     // The weights used for computation. In 4 bits a matrix takes half a byte per weight plus
     // scales.
@@ -191,8 +193,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.w = fp32 ? 4 : 2;
   s.master = fp32 ? 0 : 4;  // fp32 weights are their own master weights
   s.g = config.grad_dtype == "bf16" ? 2 : 4;
-  // 8-bit moments: one byte each, and a scale of 4 bytes per 256 of them.
-  s.m = config.optim == "adamw_8bit" ? 2 + 8 / kNested : config.optim_dtype == "bf16" ? 4 : 8;
+  for (const auto& tensor : optimizer_state(config)) s.m += optim::bytes_per_weight(tensor);
   s.bucket =
       config.reduce_bucket_size > 0 ? static_cast<double>(config.reduce_bucket_size) : kBucket;
   s.gather = config.allgather_bucket_size > 0 ? static_cast<double>(config.allgather_bucket_size)
