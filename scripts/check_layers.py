@@ -46,10 +46,11 @@ ARROWS = [
     # The worker's side of the rendezvous: its environment variables, and a client of the store.
     ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
     ("runtime/kernels/*", ["runtime/kernels/*"]),
-    ("runtime/comm/*", ["runtime/comm/*", "rendezvous/contract.hpp"]),
+    ("runtime/profiling/*", ["runtime/profiling/*"]),
+    ("runtime/comm/*", ["runtime/comm/*", "runtime/profiling/*", "rendezvous/contract.hpp"]),
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
-                         "rendezvous/base/*"]),
+                         "runtime/profiling/*", "rendezvous/base/*"]),
     # The memory model computes with the values that describe a model and an optimizer's state.
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
                           "runtime/optim/state_tensors.hpp", "rendezvous/base/*"]),
@@ -106,6 +107,7 @@ PACKAGES = {
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
     "CUDA": (["cuda*.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
              ["runtime/*"]),
+    "NVTX": (["nvtx3/*"], ["runtime/profiling/range.cpp"]),
     "Catch2": (["catch2/*"], []),
 }
 # Folders of system headers. <x/y.h> from any other folder is a package without a rule.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/kernels/ops.hpp"
+#include "runtime/profiling/range.hpp"
 
 namespace mgpu::model {
 namespace {
@@ -137,6 +138,7 @@ SavedActivations Transformer::saved_activations_of(std::int64_t layer) const {
 
 Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context,
                                    WeightProvider& provider, std::vector<Layer>* layers) {
+  const profiling::Range range("forward");
   Tensor x;
   {
     const ScopedUnit first(provider, kEmbeddingUnit);
@@ -191,6 +193,7 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
   Tensor x = forward_blocks(batch, context, provider, &layers);
   Tensor g;
   {
+    const profiling::Range range("head");
     const ScopedUnit end(provider, last);
     provider.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
@@ -207,6 +210,7 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
     g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
                                provider.gradients(last).last_norm);
   }
+  const profiling::Range range("backward");
   provider.gradients_done(last);
   x = Tensor();
   g = backward_blocks(std::move(g), context, provider, layers);
@@ -220,6 +224,7 @@ template <class Head>
 auto Transformer::evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head) {
   const auto context = context_of(batch, 0, 0);
   const Tensor x = forward_blocks(batch, context, provider, nullptr);
+  const profiling::Range range("head");
   const ScopedUnit end(provider, end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
   if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});
