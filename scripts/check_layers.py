@@ -46,13 +46,16 @@ ARROWS = [
     # The worker's side of the rendezvous: its environment variables, and a client of the store.
     ("runtime/text/*", ["runtime/text/*", "rendezvous/base/*"]),
     ("runtime/kernels/*", ["runtime/kernels/*"]),
-    ("runtime/comm/*", ["runtime/comm/*", "rendezvous/contract.hpp"]),
+    ("runtime/profiling/*", ["runtime/profiling/*"]),
+    ("runtime/comm/*", ["runtime/comm/*", "runtime/profiling/*", "rendezvous/contract.hpp"]),
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
-                         "rendezvous/base/*"]),
-    # The memory model counts the linear layers of a block from the table that the model uses.
+                         "runtime/profiling/*", "rendezvous/base/*"]),
+    # The memory model computes with the values that describe a model, the linear layers of a block
+    # and an optimizer's state.
     ("runtime/config/*", ["runtime/config/*", "runtime/model/linear_layers.hpp",
-                          "runtime/model/model_config.hpp", "rendezvous/base/*"]),
+                          "runtime/model/model_config.hpp", "runtime/optim/state_tensors.hpp",
+                          "rendezvous/base/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
     # our store, because c10d's own admits everybody and lets every client overwrite the id.
@@ -107,6 +110,7 @@ PACKAGES = {
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
     "CUDA": (["cuda*.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
              ["runtime/*"]),
+    "NVTX": (["nvtx3/*"], ["runtime/profiling/range.cpp"]),
     "Catch2": (["catch2/*"], []),
 }
 # Folders of system headers. <x/y.h> from any other folder is a package without a rule.

@@ -15,13 +15,7 @@ namespace {
 
 constexpr float kLeastScale = 1e-38f;  // avoids division by zero for a block of zeros
 
-constexpr std::array<float, 15> midpoints() {
-  std::array<float, 15> between{};
-  for (std::size_t i = 0; i < between.size(); ++i)
-    between[i] = (kNf4Levels[i] + kNf4Levels[i + 1]) / 2;
-  return between;
-}
-constexpr std::array<float, 15> kMidpoints = midpoints();
+constexpr std::array<float, 15> kMidpoints = ops::nf4_midpoints();
 
 float largest_magnitude(std::span<const float> values) {
   float largest = 0;

@@ -9,32 +9,17 @@
 #include <vector>
 
 #include "runtime/checkpoint/weights.hpp"
-
-namespace mgpu::checkpoint {
+#include "runtime/kernels/nf4_layout.hpp"
 
 // bitsandbytes' NF4, computed on the CPU: the reference for testing the kernels, and the reader and
 // writer of its tensors. A tensor is flat. Every `kNf4Block` elements share a scale, which is the
 // largest of their magnitudes. An element is the 4-bit index of a level; two elements share a byte,
 // the first in the high half.
-inline constexpr std::int64_t kNf4Block = 64;
-inline constexpr std::int64_t kNestedBlock = 256;
+namespace mgpu::checkpoint {
 
-inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
-                                                     -0.6961928009986877f,
-                                                     -0.5250730514526367f,
-                                                     -0.39491748809814453f,
-                                                     -0.28444138169288635f,
-                                                     -0.18477343022823334f,
-                                                     -0.09105003625154495f,
-                                                     0.0f,
-                                                     0.07958029955625534f,
-                                                     0.16093020141124725f,
-                                                     0.24611230194568634f,
-                                                     0.33791524171829224f,
-                                                     0.44070982933044434f,
-                                                     0.5626170039176941f,
-                                                     0.7229568362236023f,
-                                                     1.0f};
+using ops::kNestedBlock;
+using ops::kNf4Block;
+using ops::kNf4Levels;
 
 // The index of the level for an element divided by its block's scale: the number of midpoints
 // between adjacent levels that are below it.

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "runtime/comm/watchdog.hpp"
+#include "runtime/profiling/range.hpp"
 
 static_assert(NCCL_VERSION_CODE == 22809, "nccl.h must be the one LibTorch was built with");
 
@@ -135,6 +136,7 @@ class C10dComm : public Comm {
  private:
   template <class Call>
   Pending start(const char* what, const Call& call) {
+    const profiling::Range range(what);
     c10::intrusive_ptr<c10d::Work> work;
     try {
       work = call();
@@ -144,6 +146,7 @@ class C10dComm : public Comm {
     if (nccl_) watch_work(what, work);
     const auto begun = std::chrono::steady_clock::now();
     return Pending([this, what = std::string(what), work, begun] {
+      const profiling::Range waiting(what.c_str());
       try {
         work->wait();
       } catch (const std::exception& e) {

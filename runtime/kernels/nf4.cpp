@@ -23,32 +23,12 @@
 #include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "runtime/kernels/on_gpu.hpp"
 
 namespace mgpu::ops {
 namespace {
-
-constexpr std::array<float, 16> kLevels = {
-    -1.0F,
-    -0.6961928009986877F,
-    -0.5250730514526367F,
-    -0.39491748809814453F,
-    -0.28444138169288635F,
-    -0.18477343022823334F,
-    -0.09105003625154495F,
-    0.0F,
-    0.07958029955625534F,
-    0.16093020141124725F,
-    0.24611230194568634F,
-    0.33791524171829224F,
-    0.44070982933044434F,
-    0.5626170039176941F,
-    0.7229568362236023F,
-    1.0F,
-};
 
 constexpr float kLeastBlockScale = 1e-38F;    // avoids dividing by 0 in a block of zeros
 constexpr std::int64_t kAtOnce = 64LL << 16;  // elements quantized at a time
@@ -58,9 +38,7 @@ Tensor on(const Tensor& like, const float* values, std::int64_t count) {
 }
 
 Tensor midpoints(const Tensor& like) {
-  std::array<float, 15> between{};
-  for (std::size_t i = 0; i < between.size(); ++i) between[i] = (kLevels[i] + kLevels[i + 1]) / 2;
-  return on(like, between.data(), 15);
+  return on(like, nf4_midpoints().data(), 15);
 }
 
 Tensor block_scales(const Nf4& m) {
@@ -123,7 +101,7 @@ void dequantize(const Nf4& m, const Tensor& out) {
   const auto high = at::bitwise_right_shift(m.codes, 4);
   const auto low = at::bitwise_and(m.codes, 15);
   const auto indices = at::stack({high, low}, 1).flatten().to(at::kInt);
-  const auto values = on(out, kLevels.data(), 16).index_select(0, indices).view({-1, kNf4Block});
+  const auto values = on(out, kNf4Levels.data(), 16).index_select(0, indices).view({-1, kNf4Block});
   out.view({-1, kNf4Block}).copy_(values.mul(block_scales(m).unsqueeze(1)));
 }
 

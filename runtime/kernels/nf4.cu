@@ -1,3 +1,6 @@
+#include <array>
+
+#include "runtime/kernels/nf4_layout.hpp"
 #include "runtime/kernels/vector.cuh"
 
 namespace mgpu::kernels {
@@ -6,29 +9,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWords = 4;  // words of eight elements that a thread dequantizes
 
-__constant__ float kLevels[16] = {
-    -1.0F,
-    -0.6961928009986877F,
-    -0.5250730514526367F,
-    -0.39491748809814453F,
-    -0.28444138169288635F,
-    -0.18477343022823334F,
-    -0.09105003625154495F,
-    0.0F,
-    0.07958029955625534F,
-    0.16093020141124725F,
-    0.24611230194568634F,
-    0.33791524171829224F,
-    0.44070982933044434F,
-    0.5626170039176941F,
-    0.7229568362236023F,
-    1.0F,
-};
+__constant__ std::array<float, 16> kLevels = ops::kNf4Levels;
 
 __device__ float scale_of(const Nf4Scales& s, std::int64_t block) {
   if (s.plain != nullptr) return s.plain[block];
   // Rounded twice, as in bitsandbytes: no fused multiply-add.
-  return __fadd_rn(__fmul_rn(s.levels[s.indices[block]], s.outer[block / 256]), *s.offset);
+  return __fadd_rn(__fmul_rn(s.levels[s.indices[block]], s.outer[block / ops::kNestedBlock]),
+                   *s.offset);
 }
 
 template <class T>

@@ -9,6 +9,9 @@ namespace mgpu::model {
 
 enum class Family { llama, qwen2, qwen3 };
 
+// Rows of logits that the head computes at a time.
+inline constexpr std::int64_t kHeadRows = 4096;
+
 // How the rotary embedding turns positions into angles. `plain` uses theta alone; the others scale
 // the frequencies to reach longer contexts.
 struct Rope {

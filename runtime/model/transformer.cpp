@@ -1,15 +1,10 @@
 #include "runtime/model/transformer.hpp"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_copy.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/outer.h>
-#include <ATen/ops/sin.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -18,7 +13,7 @@
 #include <utility>
 
 #include "runtime/kernels/ops.hpp"
-#include "runtime/model/rope.hpp"
+#include "runtime/profiling/range.hpp"
 
 namespace mgpu::model {
 namespace {
@@ -116,23 +111,18 @@ ops::TokenScores scores_of(const HeadRows& rows, double temperature) {
 Transformer::Transformer(ModelConfig config, TransformerOptions options)
     : config_(std::move(config)), options_(std::move(options)) {}
 
-void Transformer::grow_tables(std::int64_t positions) {
-  if (cos_.defined() && cos_.size(0) >= positions) return;
-  auto frequencies = rope_frequencies(config_.rope, config_.head_dim);
-  const auto f = at::from_blob(frequencies.data(), {static_cast<std::int64_t>(frequencies.size())},
-                               at::kFloat);
-  const auto angles = at::outer(at::arange(positions, at::kFloat), f);
-  cos_ = at::cos(angles).to(options_.device);
-  sin_ = at::sin(angles).to(options_.device);
+void Transformer::grow_table(std::int64_t positions) {
+  if (rope_.cos.defined() && rope_.cos.size(0) >= positions) return;
+  rope_ = rope_table(config_, positions, options_.device);
 }
 
 Context Transformer::context_of(const DeviceBatch& batch, double dropout, std::uint64_t seed) {
-  grow_tables(std::max<std::int64_t>(batch.sequences.longest, 64));
+  grow_table(std::max<std::int64_t>(batch.sequences.longest, 64));
   Context context;
   context.config = &config_;
   context.positions = batch.positions;
-  context.cos = cos_;
-  context.sin = sin_;
+  context.cos = rope_.cos;
+  context.sin = rope_.sin;
   context.sequences = batch.sequences;
   context.adapter_scale = options_.adapter_scale;
   context.adapter_dropout = dropout;
@@ -148,6 +138,7 @@ SavedActivations Transformer::saved_activations_of(std::int64_t layer) const {
 
 Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& context,
                                    WeightProvider& provider, std::vector<Layer>* layers) {
+  const profiling::Range range("forward");
   Tensor x;
   {
     const ScopedUnit first(provider, kEmbeddingUnit);
@@ -202,6 +193,7 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
   Tensor x = forward_blocks(batch, context, provider, &layers);
   Tensor g;
   {
+    const profiling::Range range("head");
     const ScopedUnit end(provider, last);
     provider.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
@@ -218,6 +210,7 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
     g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
                                provider.gradients(last).last_norm);
   }
+  const profiling::Range range("backward");
   provider.gradients_done(last);
   x = Tensor();
   g = backward_blocks(std::move(g), context, provider, layers);
@@ -231,6 +224,7 @@ template <class Head>
 auto Transformer::evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head) {
   const auto context = context_of(batch, 0, 0);
   const Tensor x = forward_blocks(batch, context, provider, nullptr);
+  const profiling::Range range("head");
   const ScopedUnit end(provider, end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
   if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});

@@ -8,6 +8,7 @@
 #include "runtime/kernels/ops.hpp"
 #include "runtime/model/block.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/rope_table.hpp"
 #include "runtime/model/unit.hpp"
 
 namespace mgpu::model {
@@ -32,7 +33,7 @@ struct TransformerOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
   std::vector<SavedActivations> saved_activations;  // per layer; `all` for layers past its end
-  std::int64_t head_rows = 4096;                    // rows of logits computed at a time
+  std::int64_t head_rows = kHeadRows;               // rows of logits computed at a time
   double adapter_scale = 1;
   double adapter_dropout = 0;
 };
@@ -104,11 +105,11 @@ class Transformer {
                   Head head);
   template <class Head>
   auto evaluate_with(const DeviceBatch& batch, WeightProvider& provider, Head head);
-  void grow_tables(std::int64_t positions);
+  void grow_table(std::int64_t positions);
 
   ModelConfig config_;
   TransformerOptions options_;
-  Tensor cos_, sin_;
+  RopeTable rope_;
 };
 
 }  // namespace mgpu::model

@@ -11,6 +11,8 @@
 namespace mgpu::optim {
 namespace {
 
+static_assert(kCodedBlock == ops::kMomentBlock);
+
 // The tensors of a span that join() extends together.
 std::vector<Tensor*> vectors_of(Span& span) {
   std::vector<Tensor*> vectors{&span.master, &span.grad, &span.first.values, &span.second.values};
@@ -78,10 +80,12 @@ AdamW::AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_siz
   moment_bytes_ = first.bytes() + second.bytes();
   for (std::size_t i = 0; i < owned.size(); ++i) {
     const auto& f = owned[i].fragment;
-    State state{&owned[i], own_master ? master.narrow(0, f.owned, f.size) : owned[i].value,
-                first[i], second[i]};
-    if (own_master) state.master.copy_(owned[i].value);
-    states_.push_back(std::move(state));
+    const Tensor weights = own_master ? master.narrow(0, f.owned, f.size) : owned[i].value;
+    if (own_master) weights.copy_(owned[i].value);
+    states_.push_back({&owned[i],
+                       {{"master", Moment{weights, {}, {}, 0}},
+                        {"first", first[i], first_moment_table},
+                        {"second", second[i], second_moment_table}}});
   }
   merge_spans();
 }
@@ -90,9 +94,12 @@ void AdamW::merge_spans() {
   for (const auto& state : states_) {
     const auto& owned = *state.owned;
     const bool own_master = owned.value.scalar_type() != at::kFloat;
-    Span span{state.master, own_master ? owned.value : Tensor(),
-              owned.grad,   state.first,
-              state.second, owned.fragment.decay};
+    Span span{state.at("master").values,
+              own_master ? owned.value : Tensor(),
+              owned.grad,
+              state.at("first"),
+              state.at("second"),
+              owned.fragment.decay};
     if (spans_.empty() || !join(spans_.back(), span)) spans_.push_back(std::move(span));
   }
 }
@@ -123,9 +130,15 @@ void AdamW::step(double learning_rate, const Tensor& clip, const Tensor& skip) {
   }
 }
 
-void AdamW::copy_master_to_weights() {
+void AdamW::use_loaded_state() {
   for (auto& span : spans_)
     if (span.value.defined()) span.value.copy_(span.master);
+}
+
+MakeOptimizer make_adamw(const AdamWOptions& options) {
+  return [options](std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_size) {
+    return std::make_unique<AdamW>(owned, owned_size, options);
+  };
 }
 
 }  // namespace mgpu::optim

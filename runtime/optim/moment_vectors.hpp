@@ -6,17 +6,13 @@
 #include <vector>
 
 #include "runtime/kernels/moment.hpp"
+#include "runtime/optim/state_tensors.hpp"
 #include "runtime/parallel/shards.hpp"
 
 namespace mgpu::optim {
 
 using at::Tensor;
 using ops::Moment;
-
-// How moments are stored. With eight_bit, tensors with fewer than kFewestCoded elements keep fp32
-// moments.
-enum class Moments { fp32, bf16, eight_bit };
-inline constexpr std::int64_t kFewestCoded = 4096;
 
 // The tables that decode the 8-bit codes of the two moments.
 Tensor first_moment_table(at::Device device);

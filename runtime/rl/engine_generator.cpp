@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/config/planning/rollout_memory.hpp"
+#include "runtime/profiling/range.hpp"
 
 namespace mgpu::rl {
 
@@ -13,6 +14,7 @@ EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options optio
 
 std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
     const std::vector<rollout::Request>& requests) {
+  const profiling::Range range("rollout");
   std::size_t longest = 1, completions = 0;
   for (const auto& request : requests) {
     longest = std::max(longest, request.tokens.size());

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "runtime/checkpoint/json_text.hpp"
+#include "runtime/profiling/range.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rollout/paged_model.hpp"
 #include "runtime/train/to_device.hpp"
@@ -155,6 +156,7 @@ RewardModel::Tokens RewardModel::encode(const ScoredCompletion& completion,
 
 std::vector<rewards::Score> RewardModel::score(std::span<const ScoredCompletion> completions,
                                                const std::vector<Prompt>& prompts) {
+  const profiling::Range range("reward");
   const c10::OptionalDeviceGuard guard(placement_.device());
   const rollout::GatheredWeights whole(source_.model.config, *shards_);
   std::vector<Tokens> texts;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/seeds.hpp"
+#include "runtime/profiling/range.hpp"
 
 namespace mgpu::rl {
 RolloutCollector::RolloutCollector(const train::ModelSource& source, Generator& generator,
@@ -40,6 +41,7 @@ std::vector<ScoredCompletion> RolloutCollector::collect(const GenerationRequest&
 void RolloutCollector::score(std::vector<ScoredCompletion>& completions, std::int64_t group,
                              const std::vector<Prompt>& prompts) {
   if (completions.empty()) return;
+  const profiling::Range range("reward");
   std::vector<nlohmann::json> rows;
   for (std::size_t i = 0; i < completions.size(); i += static_cast<std::size_t>(group))
     rows.push_back(nlohmann::json::parse(prompts[completions[i].prompt].row));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/profiling/range.hpp"
+
 namespace mgpu::rl {
 namespace {
 
@@ -34,6 +36,7 @@ void ServerGenerator::sync_weights(std::int64_t step) {
 
 std::vector<std::vector<rollout::Completion>> ServerGenerator::complete(
     const std::vector<rollout::Request>& requests) {
+  const profiling::Range range("rollout");
   std::vector<servers::CompletionRequest> server_requests;
   for (const auto& request : requests)
     server_requests.push_back({.prompt = request.tokens,

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/profiling/range.hpp"
 #include "runtime/rollout/engine_work.hpp"
 
 namespace mgpu::rollout {
@@ -123,6 +124,7 @@ void Engine::admit(Work& work) {
 // Prefills prompts whose pages are allocated.
 void Engine::prefill_groups(Work& work, const std::vector<std::size_t>& prompts) {
   if (prompts.empty()) return;
+  const profiling::Range range("prefill");
   std::vector<Prefill> prefills;
   for (const auto prompt : prompts)
     prefills.push_back({work.requests[prompt].tokens, work.groups.at(prompt).pages});

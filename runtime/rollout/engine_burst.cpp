@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runtime/kernels/ops.hpp"
+#include "runtime/profiling/range.hpp"
 #include "runtime/rollout/engine_work.hpp"
 #include "runtime/rollout/to_tensor.hpp"
 
@@ -105,6 +106,7 @@ Engine::Bucket& Engine::bucket(Work& work) {
 }
 
 void Engine::run_burst(Work& work) {
+  const profiling::Range range("decode");
   auto& [rows, step] = bucket(work);
   std::vector<Rows::Row> now;
   for (const auto& sequence : work.running)

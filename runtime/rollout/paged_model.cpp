@@ -1,17 +1,13 @@
 #include "runtime/rollout/paged_model.hpp"
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_copy.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/outer.h>
 #include <ATen/ops/remainder.h>
-#include <ATen/ops/sin.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -19,7 +15,6 @@
 
 #include "runtime/data/batch.hpp"
 #include "runtime/kernels/ops.hpp"
-#include "runtime/model/rope.hpp"
 #include "runtime/rollout/to_tensor.hpp"
 #include "runtime/train/to_device.hpp"
 
@@ -82,13 +77,7 @@ PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& opt
   // Zeros: unwritten values may be read with weight 0, and NaN times 0 is NaN.
   keys_ = at::zeros(shape, at::TensorOptions(options.device).dtype(options.dtype));
   values_ = at::zeros(shape, keys_.options());
-  auto frequencies = model::rope_frequencies(config.rope, config.head_dim);
-  const auto angles =
-      at::outer(at::arange(max_length, at::kFloat),
-                at::from_blob(frequencies.data(), {static_cast<std::int64_t>(frequencies.size())},
-                              at::kFloat));
-  cos_ = at::cos(angles).to(options.device);
-  sin_ = at::sin(angles).to(options.device);
+  rope_ = model::rope_table(config, max_length, options.device);
 }
 
 ops::Pages PagedModel::pages_of(std::int64_t layer) const {
@@ -101,8 +90,8 @@ Tensor PagedModel::prefill(const std::vector<Prefill>& prompts) {
   model::Context context;
   context.config = &config_;
   context.positions = batch.positions;
-  context.cos = cos_;
-  context.sin = sin_;
+  context.cos = rope_.cos;
+  context.sin = rope_.sin;
   context.sequences = batch.sequences;
   context.adapter_scale = options_.adapter_scale;
   Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, batch.tokens);
@@ -141,7 +130,7 @@ Tensor PagedModel::block(const Tensor& x, const model::Block& weights, std::int6
   const auto normed = std::get<0>(ops::rms_norm(x, weights.input_norm, c.norm_eps));
   Tensor qkv = model::linear(normed, weights.qkv, use, unused);
   if (c.qk_norm) model::norm_heads(qkv, weights, c, nullptr);
-  ops::rotate_(qkv, c.heads + c.kv_heads, c.head_dim, cos_, sin_, input.positions, false);
+  ops::rotate_(qkv, c.heads + c.kv_heads, c.head_dim, rope_.cos, rope_.sin, input.positions, false);
   const auto pages = pages_of(layer);
   ops::put_in_pages(qkv, shape(), slots, pages);
   const Tensor seen = at::empty({x.size(0), c.heads * c.head_dim}, x.options());

@@ -8,6 +8,7 @@
 #include "runtime/kernels/paged.hpp"
 #include "runtime/model/block.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/rope_table.hpp"
 #include "runtime/model/unit.hpp"
 
 namespace mgpu::rollout {
@@ -80,7 +81,7 @@ class PagedModel {
   GatheredWeights weights_;
   std::vector<model::Block> blocks_;  // from weights_, one per layer
   Tensor keys_, values_;              // [layers, pages, kPageTokens, kv heads, head_dim]
-  Tensor cos_, sin_;
+  model::RopeTable rope_;
 };
 
 }  // namespace mgpu::rollout

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "rendezvous/base/seeds.hpp"
+#include "runtime/profiling/range.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/to_device.hpp"
 
@@ -40,7 +41,7 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
 
 void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
-  optimizer_ = std::make_unique<optim::AdamW>(shards_.owned(), owned, options_.optimizer);
+  optimizer_ = options_.optimizer(shards_.owned(), owned);
 }
 
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
@@ -77,6 +78,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
 
 StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
                          double learning_rate, const Requests& requests) {
+  const profiling::Range range("step");
   const auto device = options_.shards.device;
   if (options_.times_device) {  // exclude the device's remaining work of the previous step
     wait_for(device);
@@ -111,11 +113,15 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
   const auto clip = options_.max_grad_norm > 0
                         ? norm.add(1e-6).reciprocal().mul_(options_.max_grad_norm).clamp_max_(1)
                         : at::full({}, 1.0, norm.options());
-  optimizer_->step(learning_rate, clip, at::isfinite(norm).logical_not().to(at::kFloat));
+  {
+    const profiling::Range range("optimizer");
+    optimizer_->step(learning_rate, clip, at::isfinite(norm).logical_not().to(at::kFloat));
+  }
   shards_.gather_updated();
 }
 
 void Learner::evaluate(const data::Batch& batch, StepRecord& record) {
+  const profiling::Range range("evaluate");
   const auto sums = transformer_.evaluate(to_device(batch, options_.shards.device), shards_);
   record.add(StepRecord::kLoss, sums.loss);
   record.add(StepRecord::kCorrect, sums.correct);

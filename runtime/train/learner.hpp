@@ -8,7 +8,7 @@
 #include "runtime/comm/comm.hpp"
 #include "runtime/data/loader.hpp"
 #include "runtime/model/transformer.hpp"
-#include "runtime/optim/adamw.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/shards.hpp"
 #include "runtime/train/step_record.hpp"
 
@@ -17,7 +17,7 @@ namespace mgpu::train {
 struct LearnerOptions {
   model::TransformerOptions model;
   parallel::ShardOptions shards;
-  optim::AdamWOptions optimizer;
+  optim::MakeOptimizer optimizer;
   // How the ranks' losses become one: the mean over all target tokens of the step, else the mean
   // over ranks of each rank's own mean.
   bool weigh_by_target_tokens = true;
@@ -35,7 +35,7 @@ struct Requests {
 };
 
 // Trains one model on all ranks of a job: it owns the weights (Shards), the arithmetic
-// (Transformer) and the optimizer (AdamW), and takes one optimizer step at a time. Every rank makes
+// (Transformer) and the optimizer, and takes one optimizer step at a time. Every rank makes
 // the same calls in the same order.
 class Learner {
  public:
@@ -62,7 +62,7 @@ class Learner {
   void evaluate(const data::Batch& batch, StepRecord& record);
 
   parallel::Shards& shards() { return shards_; }
-  optim::AdamW& optimizer() { return *optimizer_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
   model::Transformer& transformer() { return transformer_; }
   comm::Comm& comm() { return comm_; }
   const LearnerOptions& options() const { return options_; }
@@ -75,7 +75,7 @@ class Learner {
   comm::Comm& comm_;
   parallel::Shards shards_;
   model::Transformer transformer_;
-  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };
 

@@ -31,7 +31,7 @@ class Saver {
   // complete one. Rank 0 searches and all ranks get its answer. Empty: there is none, or
   // resume_from_checkpoint is `no`.
   std::string find();
-  // Loads weights and optimizer moments from a checkpoint and returns its progress.
+  // Loads weights and the optimizer's state from a checkpoint and returns its progress.
   Progress load(const std::string& checkpoint);
 
   // Copies the model's files from a checkpoint to OUTPUT. They are copies and not links, so that

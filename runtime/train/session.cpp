@@ -13,8 +13,10 @@
 
 #include "rendezvous/base/exit_status.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/model/model_shape.hpp"
+#include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
 #include "runtime/train/four_bit.hpp"
@@ -53,9 +55,9 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   return options;
 }
 
-optim::Moments moments_of(const TrainConfig& config) {
-  if (config.optim == "adamw_8bit") return optim::Moments::eight_bit;
-  return config.optim_dtype == "bf16" ? optim::Moments::bf16 : optim::Moments::fp32;
+optim::MakeOptimizer optimizer_of(const TrainConfig& config) {
+  return optim::make_adamw({config.adam_beta1, config.adam_beta2, config.adam_epsilon,
+                            config.weight_decay, moments_of(config)});
 }
 
 // What each layer's forward saves for its backward.
@@ -183,8 +185,7 @@ void Session::build() {
       saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
-  options.optimizer = {config_.adam_beta1, config_.adam_beta2, config_.adam_epsilon,
-                       config_.weight_decay, moments_of(config_)};
+  options.optimizer = optimizer_of(config_);
   options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;

@@ -20,40 +20,32 @@ namespace {
 
 namespace fs = std::filesystem;
 using ops::Moment;
-using optim::AdamW;
+using optim::FragmentState;
+using optim::Optimizer;
+using optim::StateVector;
 
 constexpr const char* kFolder = "training_state";
 
-// The parts of an optimizer state that are saved. The master weights are treated as a moment in
-// fp32.
-struct Kind {
-  const char* name;
-  Moment (*of)(const AdamW::State&);
-};
-constexpr Kind kKinds[] = {
-    {"master", [](const AdamW::State& state) { return Moment{state.master, {}, {}, 0}; }},
-    {"first", [](const AdamW::State& state) { return state.first; }},
-    {"second", [](const AdamW::State& state) { return state.second; }}};
-
-std::string values_name(const Kind& kind, const std::string& key) {
-  return fmt::format("{}/{}", kind.name, key);
+std::string key_of(std::string_view vector, std::string_view tensor) {
+  return fmt::format("{}/{}", vector, tensor);
 }
 
 // A piece that this rank saves: part of what it would own if the states were sharded, even if every
 // rank holds all of them.
 struct Piece {
-  std::string key;  // NAME@BEGIN, without the kind
-  AdamW::State* state;
+  std::string key;  // NAME@BEGIN
+  const FragmentState* state;
   std::int64_t from, size;  // within the state's tensors
 };
 
-std::vector<Piece> pieces_of(parallel::Shards& shards, AdamW& optimizer, int rank, int world) {
-  std::map<std::string, std::vector<AdamW::State*>> states;
-  for (auto& state : optimizer.states()) states[state.owned->fragment.name].push_back(&state);
+std::vector<Piece> pieces_of(parallel::Shards& shards, const Optimizer& optimizer, int rank,
+                             int world) {
+  std::map<std::string, std::vector<const FragmentState*>> states;
+  for (const auto& state : optimizer.states()) states[state.owned->fragment.name].push_back(&state);
   std::vector<Piece> pieces;
   for (const auto& part :
        parallel::owned_fragments(shards.layout(), shards.buckets(), rank, world, true)) {
-    for (auto* state : states[part.name]) {
+    for (const auto* state : states[part.name]) {
       const auto& f = state->owned->fragment;
       if (part.tensor_begin < f.tensor_begin ||
           part.tensor_begin + part.size > f.tensor_begin + f.size) {
@@ -86,19 +78,18 @@ Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
   return moment;
 }
 
-// Fills one kind of a state from all saved pieces that overlap it. With codes, a block's scale
-// becomes the largest of the scales that the block had in the pieces. If the block had only one
-// scale, its codes are restored as written; elements with a smaller scale are rounded to the new
-// levels.
-void fill(const Kind& kind, const AdamW::State& state, const PieceIndex& index,
-          const at::Tensor& table) {
-  const auto& f = state.owned->fragment;
-  const Moment to = kind.of(state);
+// Fills one vector of a fragment's state from all saved pieces that overlap it. With codes, a
+// block's scale becomes the largest of the scales that the block had in the pieces. If the block
+// had only one scale, its codes are restored as written; elements with a smaller scale are rounded
+// to the new levels.
+void fill(const StateVector& vector, const parallel::Fragment& f, const PieceIndex& index) {
+  const Moment& to = vector.stored;
+  const auto table = vector.levels != nullptr ? vector.levels(at::kCPU) : at::Tensor();
   const auto lead = f.tensor_begin % ops::kMomentBlock;
   const auto values = at::empty({f.size}, at::kFloat);
   const auto scales = at::zeros({to.coded() ? to.scales.numel() : 0}, at::kFloat);
   std::int64_t filled = 0;
-  const auto found = index.find(fmt::format("{}/{}", kind.name, f.name));
+  const auto found = index.find(key_of(vector.name, f.name));
   if (found != index.end()) {
     for (const auto& saved : found->second) {
       const auto from = std::max(saved.begin, f.tensor_begin);
@@ -119,7 +110,7 @@ void fill(const Kind& kind, const AdamW::State& state, const PieceIndex& index,
   if (filled != f.size) {
     throw std::runtime_error(fmt::format(
         "the training state is incomplete: {} of {} has {} of the {} elements from {} on",
-        kind.name, f.name, filled, f.size, f.tensor_begin));
+        vector.name, f.name, filled, f.size, f.tensor_begin));
   }
   if (!to.coded()) {
     to.values.copy_(values);
@@ -135,16 +126,16 @@ void fill(const Kind& kind, const AdamW::State& state, const PieceIndex& index,
 }  // namespace
 
 checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder,
-                                            parallel::Shards& shards, AdamW& optimizer, int rank,
-                                            int world) {
+                                            parallel::Shards& shards, Optimizer& optimizer,
+                                            int rank, int world) {
   const auto folder = fs::path(checkpoint_folder) / kFolder;
   fs::create_directories(folder);
   const auto pieces = pieces_of(shards, optimizer, rank, world);
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const auto& piece : pieces) {
-    for (const auto& kind : kKinds) {
-      const auto name = values_name(kind, piece.key);
-      const auto part = part_of(kind.of(*piece.state), piece.from, piece.size);
+    for (const auto& vector : piece.state->vectors) {
+      const auto name = key_of(vector.name, piece.key);
+      const auto part = part_of(vector.stored, piece.from, piece.size);
       tensors.emplace_back(name, part.values);
       if (part.coded()) tensors.emplace_back(scales_name(name), part.scales);
     }
@@ -164,21 +155,16 @@ checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder
   return record;
 }
 
-void read_training_state(const std::string& checkpoint_folder, AdamW& optimizer) {
+void read_training_state(const std::string& checkpoint_folder, Optimizer& optimizer) {
   std::vector<std::unique_ptr<checkpoint::SafetensorsFile>> files;
   const auto folder = fs::path(checkpoint_folder) / kFolder;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors")
       files.push_back(std::make_unique<checkpoint::SafetensorsFile>(entry.path()));
   const auto index = index_pieces(files);
-  const auto first = optim::first_moment_table(at::kCPU);
-  const auto second = optim::second_moment_table(at::kCPU);
-  for (auto& state : optimizer.states()) {
-    fill(kKinds[0], state, index, {});
-    fill(kKinds[1], state, index, first);
-    fill(kKinds[2], state, index, second);
-  }
-  optimizer.copy_master_to_weights();
+  for (const auto& state : optimizer.states())
+    for (const auto& vector : state.vectors) fill(vector, state.owned->fragment, index);
+  optimizer.use_loaded_state();
 }
 
 }  // namespace mgpu::train

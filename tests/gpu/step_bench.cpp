@@ -3,12 +3,6 @@
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 check=0 overlap=1
 #include <ATen/Context.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/sqrt.h>
-#include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -18,11 +12,9 @@
 #include <string>
 
 #include "runtime/comm/comm.hpp"
-#include "runtime/model/transformer.hpp"
 #include "runtime/optim/adamw.hpp"
-#include "runtime/parallel/shards.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/to_device.hpp"
+#include "runtime/train/learner.hpp"
 #include "tests/gpu/shapes.hpp"
 
 namespace {
@@ -54,9 +46,11 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o{{"mb", "8"},     {"seq", "2048"},  {"steps", "20"}, {"warm", "5"},  {"zero", "0"},
-            {"keep", "all"}, {"micros", "1"},  {"lora", "0"},   {"check", "0"}, {"overlap", "1"},
-            {"ragged", "0"}, {"rows", "4096"}, {"layers", "0"}};
+  Options o{{"mb", "8"},      {"seq", "2048"}, {"steps", "20"},
+            {"warm", "5"},    {"zero", "0"},   {"keep", "all"},
+            {"micros", "1"},  {"lora", "0"},   {"check", "0"},
+            {"overlap", "1"}, {"ragged", "0"}, {"rows", std::to_string(model::kHeadRows)},
+            {"layers", "0"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -77,59 +71,44 @@ int main(int argc, char** argv) {
   auto config = shape(argv[1]);
   if (number("layers") > 0) config.layers = number("layers");
   const auto lora = bench::lora_of_rank(number("lora"));
-  parallel::ShardOptions shard_options;
-  shard_options.device = device;
-  shard_options.dtype = gpu ? at::kBFloat16 : at::kFloat;
-  shard_options.zero_stage = static_cast<int>(number("zero"));
-  shard_options.overlap = number("overlap") != 0;
-  at::manual_seed(1);
-  parallel::Shards shards(config, model::lay_out(config, lora), shard_options, *comm);
-  fill(shards, device);
-  const auto owned = parallel::owned_size(shards.buckets(), comm->world(), shards.sharded());
-  optim::AdamW optimizer(shards.owned(), owned, {});
-  model::TransformerOptions options;
-  options.device = device;
-  options.dtype = shard_options.dtype;
-  options.head_rows = number("rows");
-  options.adapter_scale = 2;
+  train::LearnerOptions options;
+  options.shards.device = options.model.device = device;
+  options.shards.dtype = options.model.dtype = gpu ? at::kBFloat16 : at::kFloat;
+  options.shards.zero_stage = static_cast<int>(number("zero"));
+  options.shards.overlap = number("overlap") != 0;
+  options.model.head_rows = number("rows");
+  options.model.adapter_scale = 2;
   if (o["keep"] != "all") {
-    options.saved_activations.assign(
+    options.model.saved_activations.assign(
         static_cast<std::size_t>(config.layers),
         o["keep"] == "input" ? model::SavedActivations::input : model::SavedActivations::on_host);
   }
-  model::Transformer transformer(config, options);
+  options.optimizer = optim::make_adamw({});
+  at::manual_seed(1);
+  train::Learner learner(config, model::lay_out(config, lora), options, *comm);
+  fill(learner.shards(), device);
+  learner.create_optimizer();
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
-  const auto sent = train::to_device(host, device);
-  const double target_tokens =
-      static_cast<double>(host.target_tokens * number("micros") * comm->world());
+  const long warm = number("warm"), steps = number("steps"), micro_batches = number("micros");
+  data::StepBatches batches;
+  batches.micro_batches.assign(static_cast<std::size_t>(micro_batches), host);
+  batches.rank_target_tokens.assign(static_cast<std::size_t>(comm->world()),
+                                    host.target_tokens * micro_batches);
+  batches.target_tokens = host.target_tokens * micro_batches * comm->world();
 
   double begin = 0;
-  at::Tensor loss;
-  const long warm = number("warm"), steps = number("steps"), micro_batches = number("micros");
-  for (long step = 0; step < warm + steps; ++step) {
-    if (step == warm) {
+  for (; batches.step < warm + steps; ++batches.step) {
+    if (batches.step == warm) {
       train::wait_for(device);
       comm->barrier("start");
       begin = seconds();
     }
-    loss = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
-    for (long micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-      shards.begin_micro_batch(micro_batch == 0, micro_batch + 1 == micro_batches);
-      loss.add_(transformer.train(sent, 1 / target_tokens, 1, shards).loss);
-    }
-    shards.finish_gradients();
-    auto square = optimizer.squared_gradient_norm();
-    if (shards.sharded()) comm->all_reduce(square, "norm").wait();
-    const auto norm = square.sqrt();
-    const auto clip = norm.add(1e-6).reciprocal().clamp_max(1);
-    optimizer.step(1e-5, clip, norm.isfinite().logical_not().to(at::kFloat));
-    shards.gather_updated();
-    if (step < 3 || step + 1 == warm + steps) {
-      if (comm->rank() == 0)
-        printf("step %ld loss %.5f norm %.5f\n", step,
-               loss.item<float>() / static_cast<double>(host.target_tokens * micro_batches),
-               norm.item<float>());
-    }
+    const auto record = learner.step(batches, 1e-5, {});
+    if (batches.step >= 3 && batches.step + 1 < warm + steps) continue;
+    const auto outcome = record.outcome(batches.step);
+    if (comm->rank() == 0)
+      printf("step %ld loss %.5f norm %.5f\n", static_cast<long>(outcome.step),
+             outcome.loss_sum / static_cast<double>(batches.target_tokens), outcome.grad_norm);
   }
   train::wait_for(device);
   const double took = seconds() - begin;
@@ -137,8 +116,8 @@ int main(int argc, char** argv) {
   if (comm->rank() == 0) {
     const double per_gpu =
         static_cast<double>(static_cast<long>(host.tokens.size()) * micro_batches * steps) / took;
-    const double parameters =
-        static_cast<double>(shards.layout().trained() + shards.layout().frozen());
+    const double parameters = static_cast<double>(learner.shards().layout().trained() +
+                                                  learner.shards().layout().frozen());
     const double flops = (lora.rank > 0 ? 4 : 6) * parameters +
                          12.0 *
                              static_cast<double>(config.layers * config.heads * config.head_dim) *

@@ -1,10 +1,13 @@
 #include "runtime/config/planning/memory_model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 
 #include "runtime/model/linear_layers.hpp"
+#include "runtime/config/optimizer_choice.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -35,7 +38,7 @@ struct Shape {
   double ra = 0;                  // rank of the adapter x matrices with an adapter
   double w = 2;                   // bytes of a weight, and of an activation
   double g = 4;                   // of a gradient
-  double m = 8;                   // of the two moments
+  double m = 0;                   // of the optimizer's state without the master weight
   double master = 4;              // of the master weight
   double bucket = 0, gather = 0;  // elements
   int zero = 0;
@@ -77,20 +80,20 @@ double layer_work(const Shape& s) {
 // During the backward pass of the head: the logits of a chunk, which become their gradient in
 // place, and the last hidden states with their gradient.
 double head_work(const Shape& s) {
-  return std::min<double>(s.T, kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
+  return std::min<double>(s.T, model::kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
 }
 
 struct Formula {
   MemoryPart part;
   const char* name;
-  const char* formula;
+  const char* formula;  // {} stands for model::kHeadRows
   double (*bytes)(const Shape&);
 };
 
 // All items of the estimate. P: parameters, M: those in matrices of layers, t: trained, B: per
 // layer, E: in the embedding. H, A, Q, I, V: widths of the residual stream, heads, q+k+v, MLP,
 // vocabulary. L: layers, h: heads, T: tokens in a rank's batch, R: ranks. w, g, m: bytes of a
-// weight, a gradient, both moments. Z(n): R from zero_stage n on, else 1.
+// weight, a gradient, the optimizer's state. Z(n): R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
     // The weights used for computation. In 4 bits a matrix takes half a byte per weight plus
     // scales.
@@ -116,7 +119,7 @@ constexpr Formula kFormulas[] = {
     {activations, "backward pass of a layer",
      "T w (3I + 2H), recomputed: + T (w (4H + Q + A + 2I) + 4h + 8), in 4 bits: + a matrix",
      layer_work},
-    {head, "head, beyond that", "max(0, min(T, 4096) V w + 2 T H w - that)",
+    {head, "head, beyond that", "max(0, min(T, {}) V w + 2 T H w - that)",
      [](const Shape& s) { return std::max(0.0, head_work(s) - layer_work(s)); }},
     {communication, "gradient buckets", "2 min(bucket, t) g",
      [](const Shape& s) { return s.R > 1 ? 2 * std::min(s.bucket, s.t) * s.g : 0; }},
@@ -178,8 +181,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.w = fp32 ? 4 : 2;
   s.master = fp32 ? 0 : 4;  // fp32 weights are their own master weights
   s.g = config.grad_dtype == "bf16" ? 2 : 4;
-  // 8-bit moments: one byte each, and a scale of 4 bytes per 256 of them.
-  s.m = config.optim == "adamw_8bit" ? 2 + 8 / kNested : config.optim_dtype == "bf16" ? 4 : 8;
+  for (const auto& tensor : optimizer_state(config)) s.m += optim::bytes_per_weight(tensor);
   s.bucket =
       config.reduce_bucket_size > 0 ? static_cast<double>(config.reduce_bucket_size) : kBucket;
   s.gather = config.allgather_bucket_size > 0 ? static_cast<double>(config.allgather_bucket_size)
@@ -229,7 +231,9 @@ MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfi
   MemoryEstimate estimate;
   for (const auto& formula : kFormulas)
     if (const double bytes = formula.bytes(s); bytes > 0)
-      estimate.lines.push_back({formula.part, formula.name, formula.formula, to_bytes(bytes)});
+      estimate.lines.push_back({formula.part, formula.name,
+                                fmt::format(fmt::runtime(formula.formula), model::kHeadRows),
+                                to_bytes(bytes)});
   return estimate;
 }
 

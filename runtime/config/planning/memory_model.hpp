@@ -9,7 +9,6 @@
 
 namespace mgpu::train {
 
-inline constexpr std::int64_t kHeadRows = 4096;           // rows of logits that exist at a time
 inline constexpr std::int64_t kContextBytes = 512 << 20;  // CUDA's and its libraries' workspaces
 inline constexpr double kMargin = 1.05;  // of the allocator's peak, for fragmentation
 

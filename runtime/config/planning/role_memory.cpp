@@ -34,7 +34,7 @@ std::int64_t forward_bytes(const model::ModelConfig& m, std::int64_t tokens, std
                            bool logits) {
   const auto heads = m.heads * m.head_dim, all = heads + 2 * m.kv_heads * m.head_dim;
   const auto layer = tokens * number * (4 * m.hidden_size + all + heads + 3 * m.intermediate_size);
-  const auto head = logits ? std::min(tokens, kHeadRows) * m.vocab_size * (number + 4) : 0;
+  const auto head = logits ? std::min(tokens, model::kHeadRows) * m.vocab_size * (number + 4) : 0;
   return std::max(layer, head);
 }
 

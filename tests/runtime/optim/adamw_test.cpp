@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -135,7 +136,8 @@ TEST_CASE("8-bit steps match a plain loop over blocks", "[adamw]") {
   }
   // An element halfway between two levels may round either way. Few do, and they stay close.
   const auto& state = optimizer.states().front();
-  const auto first = mgpu::ops::decode(state.first), second = mgpu::ops::decode(state.second);
+  const auto first = mgpu::ops::decode(state.at("first"));
+  const auto second = mgpu::ops::decode(state.at("second"));
   int apart = 0;
   for (std::int64_t i = 0; i < owned.size; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -159,9 +161,9 @@ TEST_CASE("a skipped step changes no bit", "[adamw]") {
   const auto bits = [&] {
     std::vector<Tensor> all{owned.values.clone()};
     for (const auto& s : optimizer.states()) {
-      all.push_back(s.master.clone());
-      for (const auto* moment : {&s.first, &s.second})
-        for (const auto& tensor : {moment->values, moment->scales})
+      REQUIRE(s.vectors.size() == 3);
+      for (const auto& vector : s.vectors)
+        for (const auto& tensor : {vector.stored.values, vector.stored.scales})
           if (tensor.defined()) all.push_back(tensor.clone());
     }
     return all;
@@ -180,20 +182,20 @@ TEST_CASE("8-bit moments take 2 bytes per element and 8 per block; small tensors
   Owned owned({{0, 25600, 25600}, {0, 4096, 4096}, {0, 4095, 4095, false}});
   const AdamW optimizer(owned.fragments, owned.size, kEightBit);
   // The vector of codes has unused elements for the small tensor too.
-  CHECK(optimizer.moment_bytes() == 2 * owned.size + 8 * (25600 + 4096) / 256 + 8 * 4095 +
-                                        8 * (owned.fragments[2].fragment.owned % 64));
-  CHECK(AdamW(owned.fragments, owned.size, {}).moment_bytes() == 8 * owned.size);
-  CHECK(AdamW(owned.fragments, owned.size, {.moments = Moments::bf16}).moment_bytes() ==
+  CHECK(optimizer.state_bytes() == 2 * owned.size + 8 * (25600 + 4096) / 256 + 8 * 4095 +
+                                       8 * (owned.fragments[2].fragment.owned % 64));
+  CHECK(AdamW(owned.fragments, owned.size, {}).state_bytes() == 8 * owned.size);
+  CHECK(AdamW(owned.fragments, owned.size, {.moments = Moments::bf16}).state_bytes() ==
         4 * owned.size);
 }
 
 TEST_CASE("a part of a large tensor is in 8 bits however small the part is", "[adamw]") {
   Owned owned({{4032, 64, 8192}});
   AdamW optimizer(owned.fragments, owned.size, kEightBit);
-  CHECK(optimizer.states().front().first.coded());
+  CHECK(optimizer.states().front().at("first").coded());
   Owned small({{0, 64, 64}});
   AdamW exact(small.fragments, small.size, kEightBit);
-  CHECK_FALSE(exact.states().front().first.coded());
+  CHECK_FALSE(exact.states().front().at("first").coded());
 }
 
 TEST_CASE("small tensors are updated by exact AdamW", "[adamw]") {
@@ -222,7 +224,7 @@ TEST_CASE("fragments updated together get the same values as each alone", "[adam
   Owned alone(pieces, type);
   std::vector<std::vector<OwnedFragment>> singles;
   for (const auto& o : alone.fragments) singles.push_back({o});
-  std::vector<AdamW> optimizers;
+  std::deque<AdamW> optimizers;
   for (auto& single : singles) optimizers.emplace_back(single, alone.size, kEightBit);
   for (int step = 0; step < 3; ++step) {
     alone.draw_gradients(step);
@@ -230,8 +232,8 @@ TEST_CASE("fragments updated together get the same values as each alone", "[adam
   }
   CHECK(at::equal(together.values, alone.values));
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto& ours = optimizer.states()[i].second;
-    const auto& theirs = optimizers[i].states().front().second;
+    const auto& ours = optimizer.states()[i].at("second");
+    const auto& theirs = optimizers[i].states().front().at("second");
     CHECK(at::equal(ours.values, theirs.values));
     if (ours.coded()) CHECK(at::equal(ours.scales, theirs.scales));
   }
@@ -255,12 +257,44 @@ TEST_CASE("bf16 weights follow fp32 master weights with 8-bit moments too", "[ad
   Owned exact({{0, 8192, 8192}}, at::kFloat);
   exact.values.copy_(owned.values);
   AdamW optimizer(owned.fragments, owned.size, kEightBit);
-  const auto before = optimizer.states().front().master.clone();
+  const auto before = optimizer.states().front().at("master").values.clone();
   for (int step = 0; step < 10; ++step) {
     owned.draw_gradients(step);
     optimizer.step(1e-5, scalar(1), scalar(0));
   }
-  const auto& master = optimizer.states().front().master;
+  const auto& master = optimizer.states().front().at("master").values;
   CHECK(at::equal(owned.values, master.to(at::kBFloat16)));
   CHECK((master - before).abs().max().item<float>() > 2e-5F);
+}
+
+TEST_CASE("what memory planning knows of AdamW's state is what AdamW keeps", "[adamw]") {
+  const auto moments = GENERATE(Moments::fp32, Moments::bf16, Moments::eight_bit);
+  Owned owned({{0, 25600, 25600}}, GENERATE(at::kFloat, at::kBFloat16));
+  const AdamW optimizer(owned.fragments, owned.size, {.moments = moments});
+  std::vector<StateTensor> kept;
+  const auto add = [&](std::string_view name, const Tensor& tensor) {
+    const auto type = tensor.scalar_type() == at::kFloat      ? StateType::f32
+                      : tensor.scalar_type() == at::kBFloat16 ? StateType::bf16
+                                                              : StateType::u8;
+    kept.push_back({name, type, owned.size / tensor.numel()});
+  };
+  for (const auto& vector : optimizer.states().front().vectors) {
+    if (vector.name == "master") continue;
+    add(vector.name, vector.stored.values);
+    if (vector.stored.coded())
+      add(vector.name == "first" ? "first_scales" : "second_scales", vector.stored.scales);
+  }
+  CHECK((kept == adamw_state(moments)));
+  double bytes = 0;
+  for (const auto& tensor : kept) bytes += bytes_per_weight(tensor);
+  CHECK(static_cast<double>(optimizer.state_bytes()) == bytes * static_cast<double>(owned.size));
+}
+
+TEST_CASE("a state is found by its name, and an unknown name is an error", "[adamw]") {
+  Owned owned({{0, 64, 64}});
+  const auto optimizer = make_adamw({})(owned.fragments, owned.size);
+  const auto& state = optimizer->states().front();
+  CHECK(state.owned == &owned.fragments.front());
+  CHECK(state.at("master").values.is_same(owned.fragments.front().value));
+  CHECK_THROWS_WITH(state.at("third"), "the optimizer has no state named third");
 }

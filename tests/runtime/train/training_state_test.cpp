@@ -9,6 +9,7 @@
 
 #include <filesystem>
 
+#include "runtime/optim/adamw.hpp"
 #include "runtime/train/weights_io.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -62,8 +63,8 @@ struct Rank {
         owned{{{.name = "w", .tensor_begin = begin, .size = size, .whole = kWhole}, value, grad}},
         optimizer(owned, size, {.moments = moments}) {}
 
-  const Moment& first() { return optimizer.states().front().first; }
-  const Moment& second() { return optimizer.states().front().second; }
+  const Moment& first() { return optimizer.states().front().at("first"); }
+  const Moment& second() { return optimizer.states().front().at("second"); }
 };
 
 struct Drawn {
