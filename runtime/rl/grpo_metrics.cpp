@@ -13,7 +13,8 @@ namespace mgpu::rl {
 
 // Records the results of a step.
 void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                                 const std::vector<MicroBatch>& micro_batches, double rate) {
+                                 const std::vector<MicroBatch>& micro_batches,
+                                 const grpo::LossSettings& loss, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
   const auto every = at::empty({comm_->world(), metrics.maxima.numel()}, metrics.maxima.options());
   comm_->all_gather(every.view({-1}), metrics.maxima, "extremes of the loss").wait();
@@ -21,15 +22,11 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
   const auto span = [](const at::Tensor& t) {
     return std::span(t.const_data_ptr<double>(), static_cast<std::size_t>(t.numel()));
   };
-  auto values = grpo::metric_values(loss_, span(sums), span(maxima));
+  auto values = grpo::metric_values(loss, span(sums), span(maxima));
   const auto outcome = record.outcome(progress_.step);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
-  if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
-  if (const auto entropy = values.find("entropy"); entropy != values.end())
-    entropy_.step(entropy->second);
-  if (loss_.beta != 0) values["beta"] = loss_.beta;
-  if (entropy_.enabled()) values["entropy_coef"] = entropy_.coefficient();
+  control_.adapt(values);
   const auto& by = micro_batches.front().denominators;
   for (auto* sum : {&interval_, &whole_run_}) {
     sum->step = progress_.step + 1;

@@ -30,13 +30,7 @@ std::int64_t longest_of(const std::vector<Prompt>& prompts) {
 }  // namespace
 
 GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contract)
-    : Session(std::move(config), std::move(contract)),
-      loss_(grpo::loss_settings(config_)),
-      kl_(adaptive_kl(config_)),
-      entropy_(adaptive_entropy(config_)) {
-  // The log-probs of the built-in sampler are measured but do not correct the loss.
-  loss_.correct_sampler = loss_.correct_sampler && GrpoValues(config_).uses_server();
-}
+    : Session(std::move(config), std::move(contract)), control_(loss_control(config_)) {}
 
 GrpoTrainer::~GrpoTrainer() = default;
 
@@ -191,9 +185,8 @@ void GrpoTrainer::plan() {
   max_tokens_ = generation_settings(config_).max_tokens;
   eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
   masks_truncated_ = values.flag("mask_truncated_completions");
-  const bool only_advantages_matter =
-      kl_.beta() == 0 && !entropy_.enabled() && loss_.top_entropy_quantile == 1;
-  skips_zero_advantage_ = values.flag("skip_zero_advantage_batches") && only_advantages_matter;
+  skips_zero_advantage_ =
+      values.flag("skip_zero_advantage_batches") && control_.only_advantages_matter();
   if (values.flag("skip_zero_advantage_batches") && !skips_zero_advantage_)
     notes_.push_back(
         "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
@@ -213,7 +206,7 @@ void GrpoTrainer::plan() {
 void GrpoTrainer::place_models() {
   const GrpoValues values(config_);
   const auto& model = learner_->options().model;
-  if (kl_.beta() != 0) {
+  if (control_.has_reference()) {
     reference_ = std::make_unique<Reference>(config_, *source_, adapter_, model, roles_.reference,
                                              learner_->shards(), *comm_);
     if (values.flag("sync_ref_model")) {
@@ -246,11 +239,11 @@ void GrpoTrainer::restore(const std::string& checkpoint) {
                               generation_settings(config_).max_tokens));
   const auto& state = progress_.task_state;
   if (state.is_null()) return;
-  const GrpoValues values(config_);
-  if (values.number("target_kl") && state.at("beta") > 0) kl_.restore(state.at("beta"));
-  grpo::AdaptiveEntropy::State entropy{.coefficient = state.at("entropy_coef")};
-  if (!state.at("last_entropy").is_null()) entropy.last = state.at("last_entropy").get<double>();
-  if (values.flag("use_adaptive_entropy")) entropy_.restore(entropy);
+  grpo::LossControl::State control{
+      .beta = state.at("beta"), .entropy = {.coefficient = state.at("entropy_coef"), .last = {}}};
+  if (!state.at("last_entropy").is_null())
+    control.entropy.last = state.at("last_entropy").get<double>();
+  control_.restore(control);
   for (const auto& pending : state.at("generations"))
     restore_generation(generation_from(pending), checkpoint);
 }
@@ -281,7 +274,8 @@ void GrpoTrainer::restore_generation(Generation generation, const std::string& c
                   [](const ScoredCompletion& completion) {
                     return completion.ref_log_probs.size() != completion.tokens.size();
                   });
-  if (kl_.beta() != 0 && no_reference) refuse("without reference log-probs: beta has changed");
+  if (control_.has_reference() && no_reference)
+    refuse("without reference log-probs: beta has changed");
   generations_.emplace(generation.number, std::move(generation));
 }
 

@@ -67,7 +67,7 @@ std::vector<ScoredCompletion> GrpoTrainer::complete(std::uint64_t seed,
     std::optional<rollout::GatheredWeights> gathered;
     if (!server_) gathered.emplace(source_->config, learner_->shards());
     own = collector_->collect(request, prompts);
-    if (for_training && (!sizes_.on_policy() || loss_.correct_sampler)) {
+    if (for_training && (!sizes_.on_policy() || control_.settings().correct_sampler)) {
       if (server_) gathered.emplace(source_->config, learner_->shards());
       add_log_probs(own, false);
     }
@@ -227,19 +227,19 @@ bool GrpoTrainer::is_skipped(const MicroBatch& micro_batch) const {
 
 void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
-  loss_.beta = kl_.beta();
-  loss_.entropy_coef = entropy_.applied();
+  const auto loss = control_.settings();
   const double rate = rates_->at(step);
   auto metrics = grpo::no_metrics(device_);
   const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
     const auto& one = micro_batches[number];
     if (is_skipped(one)) return learner_->shards().skip_micro_batch();
     PolicyLoss::Threshold threshold;
-    if (loss_.top_entropy_quantile < 1)
+    if (loss.top_entropy_quantile < 1)
       threshold = [&](const at::Tensor& entropies) {
-        return this->threshold(entropies, sizes_.per_device * max_tokens_);
+        return this->threshold(entropies, sizes_.per_device * max_tokens_,
+                               loss.top_entropy_quantile);
       };
-    PolicyLoss objective(one.entries, loss_, one.denominators, threshold, device_);
+    PolicyLoss objective(one.entries, loss, one.denominators, threshold, device_);
     const auto dropout_seed = mix_seed({config_.seed, static_cast<std::uint64_t>(step),
                                         static_cast<std::uint64_t>(comm_->rank()), one.number});
     learner_->transformer().train(train::to_device(batch_of(one.entries, prompts_.all), device_),
@@ -248,19 +248,20 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
   };
   auto record = learner_->step(micro_batches.size(), run_micro_batch, rate,
                                requests_ ? requests_() : train::Requests{});
-  consume_record(record, metrics, micro_batches, rate);
+  consume_record(record, metrics, micro_batches, loss, rate);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   add_metrics({{"update_time", seconds.count()}});
 }
 
 // The lowest entropy, over all ranks, of the tokens that are trained on. Ranks have different
 // numbers of tokens, at most `max_tokens`.
-at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t max_tokens) {
+at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t max_tokens,
+                                  double quantile) {
   auto own = at::full({max_tokens}, std::nan(""), entropies.options());
   own.narrow(0, 0, entropies.numel()).copy_(entropies);
   const auto all = at::empty({max_tokens * comm_->world()}, own.options());
   comm_->all_gather(all, own, "entropies").wait();
-  return grpo::entropy_threshold(all, loss_.top_entropy_quantile);
+  return grpo::entropy_threshold(all, quantile);
 }
 
 void GrpoTrainer::evaluate_now() {
@@ -283,12 +284,12 @@ void GrpoTrainer::evaluate_now() {
 }
 
 void GrpoTrainer::save() {
-  const auto entropy = entropy_.state();
-  progress_.task_state = {{"beta", kl_.beta()},
-                          {"entropy_coef", entropy.coefficient},
+  const auto control = control_.state();
+  progress_.task_state = {{"beta", control.beta},
+                          {"entropy_coef", control.entropy.coefficient},
                           {"last_entropy", nullptr},
                           {"generations", nlohmann::json::array()}};
-  if (entropy.last) progress_.task_state["last_entropy"] = *entropy.last;
+  if (control.entropy.last) progress_.task_state["last_entropy"] = *control.entropy.last;
   for (const auto& [number, generation] : generations_)
     progress_.task_state["generations"].push_back(to_json(generation));
   save_now();

@@ -10,9 +10,9 @@
 #include "runtime/config/planning/generation_arithmetic.hpp"
 #include "runtime/config/planning/role_memory.hpp"
 #include "runtime/config/planning/roles.hpp"
-#include "runtime/grpo/control.hpp"
 #include "runtime/grpo/generation_plan.hpp"
 #include "runtime/grpo/loss.hpp"
+#include "runtime/grpo/loss_control.hpp"
 #include "runtime/optim/schedule.hpp"
 #include "runtime/rewards/reward.hpp"
 #include "runtime/rl/completions_log.hpp"
@@ -85,12 +85,13 @@ class GrpoTrainer : public train::Session {
 
   std::vector<MicroBatch> micro_batches_of(const grpo::GrpoStep& step);
   BatchEntry entry(const ScoredCompletion& completion, bool in_loss) const;
-  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens);
+  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens, double quantile);
   void skip_without_advantage(std::vector<MicroBatch>& micro_batches);
   bool is_skipped(const MicroBatch& micro_batch) const;
   void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
   void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                      const std::vector<MicroBatch>& micro_batches, double rate);
+                      const std::vector<MicroBatch>& micro_batches, const grpo::LossSettings& loss,
+                      double rate);
   void add_metrics(std::map<std::string, double> metrics);
   void log_interval();
   void evaluate_now();
@@ -105,9 +106,7 @@ class GrpoTrainer : public train::Session {
   train::GenerationSizes sizes_;
   std::optional<grpo::GenerationPlan> plan_;
   std::optional<optim::Schedule> rates_;
-  grpo::LossSettings loss_;
-  grpo::AdaptiveKl kl_;
-  grpo::AdaptiveEntropy entropy_;
+  grpo::LossControl control_;
   double temperature_ = 1;
   std::int64_t max_tokens_ = 0;  // of a completion, at most
   std::int64_t eval_group_ = 1;
