@@ -184,10 +184,16 @@ void GrpoTrainer::plan() {
   temperature_ = values.number("temperature").value_or(1);
   max_tokens_ = generation_settings(config_).max_tokens;
   eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
-  masks_truncated_ = values.flag("mask_truncated_completions");
-  skips_zero_advantage_ =
-      values.flag("skip_zero_advantage_batches") && control_.only_advantages_matter();
-  if (values.flag("skip_zero_advantage_batches") && !skips_zero_advantage_)
+  const bool skips = values.flag("skip_zero_advantage_batches");
+  dealer_.emplace(
+      *plan_, Dealer::Options{.rank = comm_->rank(),
+                              .world = comm_->world(),
+                              .per_device = sizes_.per_device,
+                              .max_completion_length = max_tokens_,
+                              .masks_truncated = values.flag("mask_truncated_completions"),
+                              .skips_without_advantage = skips && control_.only_advantages_matter(),
+                              .skips_together = learner_->options().shards.zero_stage == 3});
+  if (skips && !control_.only_advantages_matter())
     notes_.push_back(
         "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
         "top_entropy_quantile: with these, completions without an advantage also contribute to the "

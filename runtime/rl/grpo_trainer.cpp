@@ -15,11 +15,6 @@
 namespace mgpu::rl {
 namespace {
 
-// Whether a completion contributes a gradient when the loss has only the advantage term.
-bool has_advantage(const BatchEntry& entry) {
-  return entry.in_loss && entry.completion->advantage != 0;
-}
-
 // Mixes the numbers that a random stream depends on into one seed.
 std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
   std::uint64_t x = 0x243f6a8885a308d3ULL;
@@ -32,15 +27,17 @@ std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
 
 }  // namespace
 
-const Generation& GrpoTrainer::generation(std::int64_t number) {
-  const auto found = generations_.find(number);
-  if (found != generations_.end()) return found->second;
-  auto generated = generate(number);
-  log_->write(progress_.step + 1, generated, prompts_.all);
-  if (const auto table = log_->table(generated, prompts_.all); !table.empty())
-    reporter_->note("completions of step " + std::to_string(progress_.step + 1) + "\n" + table);
-  add_metrics(generated.metrics);
-  return generations_.emplace(number, std::move(generated)).first->second;
+// Generates what the step needs and no earlier step has generated.
+void GrpoTrainer::generate_for(const grpo::GrpoStep& step) {
+  for (const auto& part : step.parts) {
+    if (generations_.contains(part.generation)) continue;
+    auto generated = generate(part.generation);
+    log_->write(progress_.step + 1, generated, prompts_.all);
+    if (const auto table = log_->table(generated, prompts_.all); !table.empty())
+      reporter_->note("completions of step " + std::to_string(progress_.step + 1) + "\n" + table);
+    add_metrics(generated.metrics);
+    generations_.emplace(part.generation, std::move(generated));
+  }
 }
 
 // All ranks generate and score completions of the selected prompts; the result is in prompt order.
@@ -106,72 +103,15 @@ void GrpoTrainer::compute_advantages(Generation& generation, std::int64_t group)
   generation.metrics.merge(length_metrics(generation.completions));
 }
 
-BatchEntry GrpoTrainer::entry(const ScoredCompletion& completion, bool in_loss) const {
-  return {&completion, in_loss && (completion.terminated || !masks_truncated_)};
-}
-
-// This rank's micro-batches of a step.
-std::vector<GrpoTrainer::MicroBatch> GrpoTrainer::micro_batches_of(const grpo::GrpoStep& step) {
-  struct Part {
-    std::vector<const ScoredCompletion*> completions;
-    std::vector<std::vector<std::vector<grpo::Assignment>>> assignments;
-    std::int64_t generation_tokens = 0;
-  };
-  std::vector<Part> parts;
-  grpo::Denominators all{.completions = step.completions(),
-                         .micro_batches = 0,
-                         .generation_completions = sizes_.generation,
-                         .max_completion_length = max_tokens_};
-  const auto tokens_of = [&](const ScoredCompletion& completion) {
-    return entry(completion, true).in_loss ? static_cast<std::int64_t>(completion.tokens.size())
-                                           : 0;
-  };
-  for (const auto& step_part : step.parts) {
-    const auto& source = generation(step_part.generation);
-    const auto order = plan_->order(step_part.generation);
-    Part part;
-    std::vector<double> costs;
-    for (auto i = step_part.first; i < step_part.first + step_part.count; ++i) {
-      const auto& completion = source.completions[order[static_cast<std::size_t>(i)]];
-      part.completions.push_back(&completion);
-      costs.push_back(static_cast<double>(completion.tokens.size() +
-                                          prompts_.all[completion.prompt].tokens.size()));
-      all.tokens += tokens_of(completion);
-    }
-    for (const auto& completion : source.completions)
-      part.generation_tokens += tokens_of(completion);
-    part.assignments = grpo::assign_to_ranks(costs, comm_->world(), sizes_.per_device);
-    all.micro_batches +=
-        static_cast<std::int64_t>(part.assignments.front().size()) * comm_->world();
-    parts.push_back(std::move(part));
-  }
-  std::vector<MicroBatch> micro_batches;
-  const auto rank = static_cast<std::size_t>(comm_->rank());
-  for (const auto& part : parts)
-    for (std::size_t number = 0; number < part.assignments[rank].size(); ++number) {
-      MicroBatch micro_batch{.number = micro_batches.size(), .denominators = all};
-      micro_batch.denominators.generation_tokens = part.generation_tokens;
-      for (std::size_t other = 0; other < part.assignments.size(); ++other) {
-        std::vector<BatchEntry> entries;
-        for (const auto& assignment : part.assignments[other][number])
-          entries.push_back(entry(*part.completions[assignment.completion], assignment.in_loss));
-        micro_batch.ranks_without_advantage +=
-            std::none_of(entries.begin(), entries.end(), has_advantage) ? 1 : 0;
-        if (other == rank) micro_batch.entries = std::move(entries);
-      }
-      micro_batches.push_back(std::move(micro_batch));
-    }
-  return micro_batches;
-}
-
 bool GrpoTrainer::train_step() {
   if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
   if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
-  auto micro_batches = micro_batches_of(step);
-  skip_without_advantage(micro_batches);
-  learn(micro_batches, progress_.step);
+  generate_for(step);
+  const auto deal = dealer_->deal(step, generations_, prompts_.all);
+  if (deal.skipped) add_metrics({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
+  learn(deal.micro_batches, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   add_metrics({{"step_time", seconds.count()}});
   const auto next = plan_->pending(progress_.step + 1);
@@ -196,35 +136,6 @@ bool GrpoTrainer::train_step() {
   return !last && !stop_requested_ && !ends_early_;
 }
 
-// Removes the micro-batches in which no rank has a completion with an advantage, but keeps at least
-// one.
-void GrpoTrainer::skip_without_advantage(std::vector<MicroBatch>& micro_batches) {
-  if (!skips_zero_advantage_) return;
-  const auto no_rank_has_advantage = [&](const MicroBatch& micro_batch) {
-    return micro_batch.ranks_without_advantage == comm_->world();
-  };
-  const bool together = learner_->options().shards.zero_stage == 3;
-  std::int64_t skipped = 0;
-  for (const auto& micro_batch : micro_batches)
-    if (!together || no_rank_has_advantage(micro_batch))
-      skipped += micro_batch.ranks_without_advantage;
-  add_metrics({{"skipped_micro_batches", static_cast<double>(skipped)}});
-  // The optimizer still takes its step, if necessary with a gradient of 0.
-  if (std::all_of(micro_batches.begin(), micro_batches.end(), no_rank_has_advantage))
-    micro_batches.resize(1);
-  else
-    std::erase_if(micro_batches, no_rank_has_advantage);
-}
-
-// Whether this rank skips its part of a micro-batch. With ZeRO stage 3 the other ranks need it to
-// gather weights, so a part is skipped only if all ranks skip theirs.
-bool GrpoTrainer::is_skipped(const MicroBatch& micro_batch) const {
-  if (!skips_zero_advantage_ || micro_batch.ranks_without_advantage == 0) return false;
-  if (learner_->options().shards.zero_stage == 3)
-    return micro_batch.ranks_without_advantage == comm_->world();
-  return std::none_of(micro_batch.entries.begin(), micro_batch.entries.end(), has_advantage);
-}
-
 void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   const auto loss = control_.settings();
@@ -232,7 +143,7 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
   auto metrics = grpo::no_metrics(device_);
   const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
     const auto& one = micro_batches[number];
-    if (is_skipped(one)) return learner_->shards().skip_micro_batch();
+    if (one.skipped) return learner_->shards().skip_micro_batch();
     PolicyLoss::Threshold threshold;
     if (loss.top_entropy_quantile < 1)
       threshold = [&](const at::Tensor& entropies) {

@@ -16,6 +16,7 @@
 #include "runtime/optim/schedule.hpp"
 #include "runtime/rewards/reward.hpp"
 #include "runtime/rl/completions_log.hpp"
+#include "runtime/rl/dealer.hpp"
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/rl/prompts.hpp"
@@ -44,12 +45,6 @@ class GrpoTrainer : public train::Session {
   void finish();
 
  private:
-  struct MicroBatch {
-    std::size_t number = 0;  // within the step
-    std::vector<BatchEntry> entries;
-    grpo::Denominators denominators;
-    int ranks_without_advantage = 0;  // ranks whose part has no completion with an advantage
-  };
   enum class ModelPlacement { sharded, resident };  // of reference and reward models
 
   void read_recipe();
@@ -66,7 +61,7 @@ class GrpoTrainer : public train::Session {
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 
-  const Generation& generation(std::int64_t number);
+  void generate_for(const grpo::GrpoStep& step);
   Generation generate(std::int64_t number);
   void add_log_probs(std::vector<ScoredCompletion>& completions, bool reference);
   void score_with_models(std::vector<ScoredCompletion>& completions,
@@ -83,11 +78,7 @@ class GrpoTrainer : public train::Session {
                                          bool for_training);
   void compute_advantages(Generation& generation, std::int64_t group) const;
 
-  std::vector<MicroBatch> micro_batches_of(const grpo::GrpoStep& step);
-  BatchEntry entry(const ScoredCompletion& completion, bool in_loss) const;
   at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens, double quantile);
-  void skip_without_advantage(std::vector<MicroBatch>& micro_batches);
-  bool is_skipped(const MicroBatch& micro_batch) const;
   void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
   void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
                       const std::vector<MicroBatch>& micro_batches, const grpo::LossSettings& loss,
@@ -105,12 +96,12 @@ class GrpoTrainer : public train::Session {
   std::vector<std::unique_ptr<rewards::Reward>> rewards_;
   train::GenerationSizes sizes_;
   std::optional<grpo::GenerationPlan> plan_;
+  std::optional<Dealer> dealer_;
   std::optional<optim::Schedule> rates_;
   grpo::LossControl control_;
   double temperature_ = 1;
   std::int64_t max_tokens_ = 0;  // of a completion, at most
   std::int64_t eval_group_ = 1;
-  bool masks_truncated_ = false;
   std::int64_t sequences_ = 1;      // generated at a time, by the memory plan
   std::unique_ptr<Server> server_;  // the external server that generates; null: the built-in engine
   std::unique_ptr<Generator> generator_;
@@ -123,10 +114,9 @@ class GrpoTrainer : public train::Session {
   std::vector<std::unique_ptr<RewardModel>> reward_models_;
   std::map<std::size_t, std::int64_t>
       unscored_;  // completions without a score, by index in reward_funcs
-  bool skips_zero_advantage_ = false;
   std::unique_ptr<CompletionsLog> log_;
   HealthWatch health_;
-  std::map<std::int64_t, Generation> generations_;  // those that further steps use
+  Dealer::Generations generations_;  // those that this step and further steps use
 
   train::Interval interval_, whole_run_;
   std::map<std::string, std::pair<double, std::int64_t>>
