@@ -35,7 +35,7 @@ void GrpoTrainer::generate_for(const grpo::GrpoStep& step) {
     log_->write(progress_.step + 1, generated, prompts_.all);
     if (const auto table = log_->table(generated, prompts_.all); !table.empty())
       reporter_->note("completions of step " + std::to_string(progress_.step + 1) + "\n" + table);
-    add_metrics(generated.metrics);
+    meter_.add(generated.metrics);
     generations_.emplace(part.generation, std::move(generated));
   }
 }
@@ -110,10 +110,10 @@ bool GrpoTrainer::train_step() {
   const auto step = plan_->at(progress_.step);
   generate_for(step);
   const auto deal = dealer_->deal(step, generations_, prompts_.all);
-  if (deal.skipped) add_metrics({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
+  if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
   learn(deal.micro_batches, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  add_metrics({{"step_time", seconds.count()}});
+  meter_.add({{"step_time", seconds.count()}});
   const auto next = plan_->pending(progress_.step + 1);
   std::erase_if(generations_, [&](const auto& item) { return !next || item.first < *next; });
   ++progress_.step;
@@ -121,10 +121,7 @@ bool GrpoTrainer::train_step() {
     train::check_consistency(learner_->shards(), *comm_, progress_.step);
   if (reference_ && sync_every_ > 0 && progress_.step % sync_every_ == 0)
     reference_->move(learner_->shards(), sync_share_);
-  const auto in_epoch = static_cast<double>(plan_->steps_in_epoch());
-  progress_.epoch =
-      static_cast<double>(step.epoch) + static_cast<double>(step.index + 1) / in_epoch;
-  interval_.epoch = whole_run_.epoch = progress_.epoch;
+  progress_.epoch = plan_->epochs_after(step.step);
   const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
   const bool last = progress_.step == total_steps_;
   if (log_due() || last) log_interval();
@@ -161,7 +158,7 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
                                requests_ ? requests_() : train::Requests{});
   consume_record(record, metrics, micro_batches, loss, rate);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  add_metrics({{"update_time", seconds.count()}});
+  meter_.add({{"update_time", seconds.count()}});
 }
 
 // The lowest entropy, over all ranks, of the tokens that are trained on. Ranks have different
@@ -185,7 +182,6 @@ void GrpoTrainer::evaluate_now() {
   std::map<std::string, double> metrics{{"eval_runtime", seconds.count()}};
   for (const auto& [name, value] : evaluation.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
-  last_evaluated_ = progress_.step;
   const auto decision = evaluate_best_model(metrics);
   if (decision.keep) {
     save();
@@ -209,13 +205,12 @@ void GrpoTrainer::save() {
 
 void GrpoTrainer::finish() {
   log_interval();
-  whole_run_.loss = loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0;
   const bool saves =
       config_.save_strategy != train::When::no || end_reason_ == train::EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
   generator_->finish();
-  reporter_->summary(whole_run_);
+  reporter_->summary(meter_.whole_run());
   comm_->close();
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/rl/completions_log.hpp"
 #include "runtime/rl/dealer.hpp"
 #include "runtime/rl/generation.hpp"
+#include "runtime/rl/meter.hpp"
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/reference.hpp"
@@ -83,7 +84,6 @@ class GrpoTrainer : public train::Session {
   void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
                       const std::vector<MicroBatch>& micro_batches, const grpo::LossSettings& loss,
                       double rate);
-  void add_metrics(std::map<std::string, double> metrics);
   void log_interval();
   void evaluate_now();
   void save();
@@ -115,15 +115,9 @@ class GrpoTrainer : public train::Session {
   std::map<std::size_t, std::int64_t>
       unscored_;  // completions without a score, by index in reward_funcs
   std::unique_ptr<CompletionsLog> log_;
-  HealthWatch health_;
   Dealer::Generations generations_;  // those that this step and further steps use
 
-  train::Interval interval_, whole_run_;
-  std::map<std::string, std::pair<double, std::int64_t>>
-      means_;  // sum and number since the last log
-  double loss_sum_ = 0;
-  std::int64_t loss_steps_ = 0;  // the steps in loss_sum_
-  std::int64_t last_evaluated_ = -1;
+  Meter meter_;
   bool stop_requested_ = false, ends_early_ = false;
 };
 
