@@ -54,7 +54,7 @@ void GrpoTrainer::log_interval() {
   if (!report) return;
   reporter_->interval(report->interval);
   for (const auto& warning : report->warnings) reporter_->note(warning);
-  report_unscored();
+  for (const auto& warning : frozen_models_->take_warnings()) reporter_->note(warning);
 }
 
 }  // namespace mgpu::rl

@@ -181,7 +181,6 @@ void GrpoTrainer::plan() {
       config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
-  temperature_ = values.number("temperature").value_or(1);
   max_tokens_ = generation_settings(config_).max_tokens;
   eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
   const bool skips = values.flag("skip_zero_advantage_batches");
@@ -201,40 +200,23 @@ void GrpoTrainer::plan() {
 
   open_generator();
   collector_ = std::make_unique<RolloutCollector>(*source_, *generator_, rewards_);
-  place_models();
+  policy_.emplace(Policy{*source_, *learner_, *comm_, device_,
+                         values.number("temperature").value_or(1), sizes_.per_device});
+  frozen_models_ = std::make_unique<FrozenModels>(
+      config_, *policy_, roles_,
+      FrozenModels::Sources{control_.has_reference(), adapter_, std::move(reward_sources_)});
+  if (control_.has_reference())
+    saver_->set_state_part(
+        [this](const std::string& folder) { return frozen_models_->write(folder); });
   const bool logs = values.flag("log_completions") && contract_.rank == 0;
   log_ = std::make_unique<CompletionsLog>(
       logs ? config_.output_dir + "/completions" : "",
       logs ? values.whole("num_completions_to_print").value_or(4) : 0, reward_names_);
 }
 
-// Loads the models that are not trained, each at its placement.
-void GrpoTrainer::place_models() {
-  const GrpoValues values(config_);
-  const auto& model = learner_->options().model;
-  if (control_.has_reference()) {
-    reference_ = std::make_unique<Reference>(config_, *source_, adapter_, model, roles_.reference,
-                                             learner_->shards(), *comm_);
-    if (values.flag("sync_ref_model")) {
-      sync_every_ = values.whole("ref_model_sync_steps").value_or(512);
-      sync_share_ = values.number("ref_model_mixup_alpha").value_or(.6);
-    }
-    saver_->set_state_part([this](const std::string& folder) {
-      return reference_->moved() ? std::optional(reference_->write(folder)) : std::nullopt;
-    });
-  }
-  for (auto& source : reward_sources_)
-    reward_models_.push_back(
-        std::make_unique<RewardModel>(std::move(source),
-                                      RewardModel::Options{roles_.reward, device_, model.dtype,
-                                                           prompt_options(config_).template_extra},
-                                      *comm_));
-  reward_sources_.clear();
-}
-
 void GrpoTrainer::restore(const std::string& checkpoint) {
   begin_report(checkpoint);
-  if (reference_ && !checkpoint.empty()) reference_->read(checkpoint);
+  if (!checkpoint.empty()) frozen_models_->read(checkpoint);
   for (const auto* prompts : {&prompts_, &eval_prompts_})
     for (const auto& note : prompts->notes) reporter_->note(note);
   for (const auto& note : notes_) reporter_->note(note);

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "runtime/grpo/advantages.hpp"
+#include "runtime/rl/log_probs.hpp"
 #include "runtime/train/consistency.hpp"
 #include "runtime/train/to_device.hpp"
 
@@ -66,13 +67,26 @@ std::vector<ScoredCompletion> GrpoTrainer::complete(std::uint64_t seed,
     own = collector_->collect(request, prompts);
     if (for_training && (!sizes_.on_policy() || control_.settings().correct_sampler)) {
       if (server_) gathered.emplace(source_->config, learner_->shards());
-      add_log_probs(own, false);
+      add_old_log_probs(own);
     }
   }
-  score_with_models(own, prompts, ModelPlacement::sharded, for_training);
+  frozen_models_->score_own(own, prompts, for_training);
   auto completions = in_prompt_order(gather_completions(own, *comm_, device_), spread, group);
-  score_with_models(completions, prompts, ModelPlacement::resident, for_training);
+  frozen_models_->score_gathered(completions, prompts, for_training);
   return completions;
+}
+
+// Under the policy before this step.
+void GrpoTrainer::add_old_log_probs(std::vector<ScoredCompletion>& completions) {
+  set_log_probs(completions, prompts_.all,
+                {.list = &ScoredCompletion::old_log_probs,
+                 .at_once = policy_->per_device,
+                 .device = device_,
+                 .score = [this](const model::DeviceBatch& batch) {
+                   return learner_->transformer()
+                       .score(batch, policy_->temperature, learner_->shards())
+                       .log_probs;
+                 }});
 }
 
 Generation GrpoTrainer::generate(std::int64_t number) {
@@ -81,7 +95,7 @@ Generation GrpoTrainer::generate(std::int64_t number) {
   generation.completions =
       complete(mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
                {selected.begin(), selected.end()}, sizes_.group, prompts_.all, true);
-  count_unscored(generation.completions);
+  frozen_models_->count_unscored(generation.completions);
   compute_advantages(generation, sizes_.group);
   for (const auto& completion : generation.completions)
     progress_.tokens += static_cast<std::int64_t>(completion.tokens.size() +
@@ -119,8 +133,7 @@ bool GrpoTrainer::train_step() {
   ++progress_.step;
   if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
     train::check_consistency(learner_->shards(), *comm_, progress_.step);
-  if (reference_ && sync_every_ > 0 && progress_.step % sync_every_ == 0)
-    reference_->move(learner_->shards(), sync_share_);
+  frozen_models_->move_reference(progress_.step);
   progress_.epoch = plan_->epochs_after(step.step);
   const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
   const bool last = progress_.step == total_steps_;
@@ -151,7 +164,8 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
     const auto dropout_seed = mix_seed({config_.seed, static_cast<std::uint64_t>(step),
                                         static_cast<std::uint64_t>(comm_->rank()), one.number});
     learner_->transformer().train(train::to_device(batch_of(one.entries, prompts_.all), device_),
-                                  objective, temperature_, dropout_seed, learner_->shards());
+                                  objective, policy_->temperature, dropout_seed,
+                                  learner_->shards());
     metrics.add(objective.loss().metrics);
   };
   auto record = learner_->step(micro_batches.size(), run_micro_batch, rate,

@@ -17,12 +17,12 @@
 #include "runtime/rewards/reward.hpp"
 #include "runtime/rl/completions_log.hpp"
 #include "runtime/rl/dealer.hpp"
+#include "runtime/rl/frozen_models.hpp"
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/meter.hpp"
+#include "runtime/rl/policy.hpp"
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/rl/prompts.hpp"
-#include "runtime/rl/reference.hpp"
-#include "runtime/rl/reward_model.hpp"
 #include "runtime/rl/rollout_collector.hpp"
 #include "runtime/rl/server.hpp"
 #include "runtime/train/session.hpp"
@@ -46,8 +46,6 @@ class GrpoTrainer : public train::Session {
   void finish();
 
  private:
-  enum class ModelPlacement { sharded, resident };  // of reference and reward models
-
   void read_recipe();
   void assign_roles();
   void open_rewards();
@@ -58,21 +56,12 @@ class GrpoTrainer : public train::Session {
   void open_server();
   void open_generator();
   void plan();
-  void place_models();
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 
   void generate_for(const grpo::GrpoStep& step);
   Generation generate(std::int64_t number);
-  void add_log_probs(std::vector<ScoredCompletion>& completions, bool reference);
-  void score_with_models(std::vector<ScoredCompletion>& completions,
-                         const std::vector<Prompt>& prompts, ModelPlacement where,
-                         bool for_training);
-  void add_reference_log_probs(std::vector<ScoredCompletion>& completions);
-  void score_with_reward_model(RewardModel& model, std::vector<ScoredCompletion>& completions,
-                               const std::vector<Prompt>& prompts);
-  void count_unscored(const std::vector<ScoredCompletion>& completions);
-  void report_unscored();
+  void add_old_log_probs(std::vector<ScoredCompletion>& completions);
   std::vector<ScoredCompletion> complete(std::uint64_t seed,
                                          const std::vector<std::uint32_t>& selected,
                                          std::int64_t group, const std::vector<Prompt>& prompts,
@@ -99,7 +88,6 @@ class GrpoTrainer : public train::Session {
   std::optional<Dealer> dealer_;
   std::optional<optim::Schedule> rates_;
   grpo::LossControl control_;
-  double temperature_ = 1;
   std::int64_t max_tokens_ = 0;  // of a completion, at most
   std::int64_t eval_group_ = 1;
   std::int64_t sequences_ = 1;      // generated at a time, by the memory plan
@@ -107,13 +95,9 @@ class GrpoTrainer : public train::Session {
   std::unique_ptr<Generator> generator_;
   std::unique_ptr<RolloutCollector> collector_;
   train::Roles roles_;
-  std::unique_ptr<Reference> reference_;
-  std::int64_t sync_every_ = 0;  // the reference model moves every so many steps; 0: never
-  double sync_share_ = 0;
+  std::optional<Policy> policy_;
   std::vector<RewardModelSource> reward_sources_;
-  std::vector<std::unique_ptr<RewardModel>> reward_models_;
-  std::map<std::size_t, std::int64_t>
-      unscored_;  // completions without a score, by index in reward_funcs
+  std::unique_ptr<FrozenModels> frozen_models_;
   std::unique_ptr<CompletionsLog> log_;
   Dealer::Generations generations_;  // those that this step and further steps use
 
