@@ -2,14 +2,12 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <span>
 
-#include "runtime/grpo/advantages.hpp"
-#include "runtime/rl/log_probs.hpp"
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/train/consistency.hpp"
 #include "runtime/train/to_device.hpp"
 
@@ -30,100 +28,35 @@ std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
 
 // Generates what the step needs and no earlier step has generated.
 void GrpoTrainer::generate_for(const grpo::GrpoStep& step) {
+  const auto& prompts = prompts_->training();
   for (const auto& part : step.parts) {
-    if (generations_.contains(part.generation)) continue;
-    auto generated = generate(part.generation);
-    log_->write(progress_.step + 1, generated, prompts_.all);
-    if (const auto table = log_->table(generated, prompts_.all); !table.empty())
-      reporter_->note("completions of step " + std::to_string(progress_.step + 1) + "\n" + table);
-    meter_.add(generated.metrics);
-    generations_.emplace(part.generation, std::move(generated));
+    const auto number = part.generation;
+    if (generations_.contains(number)) continue;
+    auto generation =
+        collector_->collect({.seed = mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
+                             .step = progress_.step,
+                             .prompts = prompts,
+                             .selected = plan_->prompts(number),
+                             .group = sizes_.group});
+    generation.number = number;
+    for (const auto& completion : generation.completions)
+      progress_.tokens += static_cast<std::int64_t>(completion.tokens.size() +
+                                                    prompts[completion.prompt].tokens.size());
+    if (const auto table = collector_->log(progress_.step + 1, generation, prompts); !table.empty())
+      reporter_->note(fmt::format("completions of step {}\n{}", progress_.step + 1, table));
+    meter_.add(generation.metrics);
+    generations_.emplace(number, std::move(generation));
   }
-}
-
-// All ranks generate and score completions of the selected prompts; the result is in prompt order.
-std::vector<ScoredCompletion> GrpoTrainer::complete(std::uint64_t seed,
-                                                    const std::vector<std::uint32_t>& selected,
-                                                    std::int64_t group,
-                                                    const std::vector<Prompt>& prompts,
-                                                    bool for_training) {
-  std::vector<std::int64_t> lengths;
-  for (const auto index : selected)
-    lengths.push_back(static_cast<std::int64_t>(prompts[index].tokens.size()));
-  const auto spread = grpo::spread_prompts(lengths, comm_->world());
-  GenerationRequest request{.seed = seed,
-                            .prompts = {},
-                            .numbers = spread[static_cast<std::size_t>(comm_->rank())],
-                            .group = group};
-  for (const auto number : request.numbers)
-    request.prompts.push_back(selected[static_cast<std::size_t>(number)]);
-  generator_->sync_weights(progress_.step);
-  std::vector<ScoredCompletion> own;
-  {
-    // Ranks run different numbers of forward passes, so weights are gathered beforehand: no rank
-    // may have to wait for another's shard.
-    std::optional<rollout::GatheredWeights> gathered;
-    if (!server_) gathered.emplace(source_->config, learner_->shards());
-    own = collector_->collect(request, prompts);
-    if (for_training && (!sizes_.on_policy() || control_.settings().correct_sampler)) {
-      if (server_) gathered.emplace(source_->config, learner_->shards());
-      add_old_log_probs(own);
-    }
-  }
-  frozen_models_->score_own(own, prompts, for_training);
-  auto completions = in_prompt_order(gather_completions(own, *comm_, device_), spread, group);
-  frozen_models_->score_gathered(completions, prompts, for_training);
-  return completions;
-}
-
-// Under the policy before this step.
-void GrpoTrainer::add_old_log_probs(std::vector<ScoredCompletion>& completions) {
-  set_log_probs(completions, prompts_.all,
-                {.list = &ScoredCompletion::old_log_probs,
-                 .at_once = policy_->per_device,
-                 .device = device_,
-                 .score = [this](const model::DeviceBatch& batch) {
-                   return learner_->transformer()
-                       .score(batch, policy_->temperature, learner_->shards())
-                       .log_probs;
-                 }});
-}
-
-Generation GrpoTrainer::generate(std::int64_t number) {
-  const auto selected = plan_->prompts(number);
-  Generation generation{.number = number};
-  generation.completions =
-      complete(mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
-               {selected.begin(), selected.end()}, sizes_.group, prompts_.all, true);
-  frozen_models_->count_unscored(generation.completions);
-  compute_advantages(generation, sizes_.group);
-  for (const auto& completion : generation.completions)
-    progress_.tokens += static_cast<std::int64_t>(completion.tokens.size() +
-                                                  prompts_.all[completion.prompt].tokens.size());
-  return generation;
-}
-
-// Computes advantages and reward metrics. Every rank computes the same values.
-void GrpoTrainer::compute_advantages(Generation& generation, std::int64_t group) const {
-  std::vector<std::int64_t> groups;
-  for (std::size_t i = 0; i < generation.completions.size(); ++i)
-    groups.push_back(static_cast<std::int64_t>(i) / group);
-  grpo::Scores scores{.functions = reward_names_, .weights = reward_weights_, .groups = groups};
-  for (const auto& completion : generation.completions) scores.rows.push_back(completion.rewards);
-  auto result = grpo::advantages(scores, grpo::advantage_options(config_));
-  for (std::size_t i = 0; i < generation.completions.size(); ++i)
-    generation.completions[i].advantage = result.advantages[i];
-  generation.metrics = std::move(result.metrics);
-  generation.metrics.merge(length_metrics(generation.completions));
 }
 
 bool GrpoTrainer::train_step() {
   if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
-  if (config_.eval_on_start && progress_.step == 0 && evaluated_ != nullptr) evaluate_now();
+  const bool evaluates = !prompts_->evaluated().empty();
+  if (config_.eval_on_start && progress_.step == 0 && evaluates) evaluate_now();
   const auto begin = std::chrono::steady_clock::now();
   const auto step = plan_->at(progress_.step);
   generate_for(step);
-  const auto deal = dealer_->deal(step, generations_, prompts_.all);
+  const auto deal = dealer_->deal(step, generations_, prompts_->training());
   if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
   learn(deal.micro_batches, progress_.step);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -138,8 +71,7 @@ bool GrpoTrainer::train_step() {
   const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
   const bool last = progress_.step == total_steps_;
   if (log_due() || last) log_interval();
-  if (evaluated_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
-    evaluate_now();
+  if (evaluates && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
   if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
   if (ends_early_) end_reason_ = train::EndReason::early;
   if (stop_requested_) end_reason_ = train::EndReason::stopped;
@@ -163,9 +95,9 @@ void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64
     PolicyLoss objective(one.entries, loss, one.denominators, threshold, device_);
     const auto dropout_seed = mix_seed({config_.seed, static_cast<std::uint64_t>(step),
                                         static_cast<std::uint64_t>(comm_->rank()), one.number});
-    learner_->transformer().train(train::to_device(batch_of(one.entries, prompts_.all), device_),
-                                  objective, policy_->temperature, dropout_seed,
-                                  learner_->shards());
+    learner_->transformer().train(
+        train::to_device(batch_of(one.entries, prompts_->training()), device_), objective,
+        policy_->temperature, dropout_seed, learner_->shards());
     metrics.add(objective.loss().metrics);
   };
   auto record = learner_->step(micro_batches.size(), run_micro_batch, rate,
@@ -188,10 +120,13 @@ at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t max_
 
 void GrpoTrainer::evaluate_now() {
   const auto begin = std::chrono::steady_clock::now();
-  Generation evaluation{.number = -1};
-  evaluation.completions =
-      complete(mix_seed({config_.seed, ~0ULL}), eval_order_, eval_group_, *evaluated_, false);
-  compute_advantages(evaluation, eval_group_);
+  const auto group = train::GrpoValues(config_).whole("num_generations_eval");
+  const auto evaluation = collector_->collect({.seed = mix_seed({config_.seed, ~0ULL}),
+                                               .step = progress_.step,
+                                               .prompts = prompts_->evaluation(),
+                                               .selected = prompts_->evaluated(),
+                                               .group = group.value_or(sizes_.group),
+                                               .for_training = false});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::map<std::string, double> metrics{{"eval_runtime", seconds.count()}};
   for (const auto& [name, value] : evaluation.metrics) metrics["eval_" + name] = value;
@@ -223,7 +158,7 @@ void GrpoTrainer::finish() {
       config_.save_strategy != train::When::no || end_reason_ == train::EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
-  generator_->finish();
+  collector_->finish();
   reporter_->summary(meter_.whole_run());
   comm_->close();
 }

@@ -14,16 +14,15 @@
 #include "runtime/grpo/loss.hpp"
 #include "runtime/grpo/loss_control.hpp"
 #include "runtime/optim/schedule.hpp"
-#include "runtime/rewards/reward.hpp"
-#include "runtime/rl/completions_log.hpp"
 #include "runtime/rl/dealer.hpp"
 #include "runtime/rl/frozen_models.hpp"
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/meter.hpp"
 #include "runtime/rl/policy.hpp"
 #include "runtime/rl/policy_loss.hpp"
-#include "runtime/rl/prompts.hpp"
+#include "runtime/rl/recipe_rewards.hpp"
 #include "runtime/rl/rollout_collector.hpp"
+#include "runtime/rl/run_prompts.hpp"
 #include "runtime/rl/server.hpp"
 #include "runtime/train/session.hpp"
 
@@ -46,28 +45,19 @@ class GrpoTrainer : public train::Session {
   void finish();
 
  private:
-  void read_recipe();
+  RecipeRewards read_recipe();
   void assign_roles();
-  void open_rewards();
-  void open_prompts();
-  train::RoleRequest role_request() const;
-  void reserve_memory(std::int64_t longest_prompt);
-  void account_for_roles();
+  train::RoleRequest role_request(const std::vector<RewardModelSource>& reward_models) const;
+  void reserve_memory(const std::vector<RewardModelSource>& reward_models);
+  std::int64_t account_for_roles(const std::vector<RewardModelSource>& reward_models);
   void open_server();
-  void open_generator();
   void plan();
+  std::unique_ptr<Generator> make_generator(std::int64_t sequences);
+  void make_collector(RecipeRewards rewards, std::int64_t sequences);
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 
   void generate_for(const grpo::GrpoStep& step);
-  Generation generate(std::int64_t number);
-  void add_old_log_probs(std::vector<ScoredCompletion>& completions);
-  std::vector<ScoredCompletion> complete(std::uint64_t seed,
-                                         const std::vector<std::uint32_t>& selected,
-                                         std::int64_t group, const std::vector<Prompt>& prompts,
-                                         bool for_training);
-  void compute_advantages(Generation& generation, std::int64_t group) const;
-
   at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens, double quantile);
   void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
   void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
@@ -77,30 +67,19 @@ class GrpoTrainer : public train::Session {
   void evaluate_now();
   void save();
 
-  PromptSet prompts_, eval_prompts_;
-  std::vector<std::uint32_t> eval_order_;  // the prompts that are evaluated
-  const std::vector<Prompt>* evaluated_ = nullptr;
-  std::vector<std::string> reward_names_;
-  std::vector<double> reward_weights_;
-  std::vector<std::unique_ptr<rewards::Reward>> rewards_;
   train::GenerationSizes sizes_;
+  train::Roles roles_;
+  std::optional<RunPrompts> prompts_;
   std::optional<grpo::GenerationPlan> plan_;
-  std::optional<Dealer> dealer_;
   std::optional<optim::Schedule> rates_;
   grpo::LossControl control_;
-  std::int64_t max_tokens_ = 0;  // of a completion, at most
-  std::int64_t eval_group_ = 1;
-  std::int64_t sequences_ = 1;      // generated at a time, by the memory plan
   std::unique_ptr<Server> server_;  // the external server that generates; null: the built-in engine
-  std::unique_ptr<Generator> generator_;
-  std::unique_ptr<RolloutCollector> collector_;
-  train::Roles roles_;
   std::optional<Policy> policy_;
-  std::vector<RewardModelSource> reward_sources_;
-  std::unique_ptr<FrozenModels> frozen_models_;
-  std::unique_ptr<CompletionsLog> log_;
+  std::optional<FrozenModels> frozen_models_;
+  std::optional<RolloutCollector> collector_;
+  std::optional<Dealer> dealer_;
+  std::int64_t max_tokens_ = 0;      // of a completion, at most
   Dealer::Generations generations_;  // those that this step and further steps use
-
   Meter meter_;
   bool stop_requested_ = false, ends_early_ = false;
 };
