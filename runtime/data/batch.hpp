@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace mgpu::data {
@@ -17,6 +21,25 @@ struct Batch {
   std::vector<std::int32_t> starts;     // where sequences begin, and the end: sequences + 1 entries
   std::int32_t longest = 0;             // length of the longest sequence
   std::int64_t target_tokens = 0;       // targets that are not kNoTarget
+};
+
+// Builds a batch: the only code that lays sequences end to end.
+class BatchBuilder {
+ public:
+  BatchBuilder() { batch_.starts.push_back(0); }
+
+  void reserve(std::size_t tokens, std::size_t sequences);
+
+  // Appends one sequence, given in parts. Its tokens have no targets yet.
+  void add(std::initializer_list<std::span<const std::int32_t>> parts);
+  // Sets the target of the last sequence's token at this position, which has none yet. kNoTarget is
+  // ignored.
+  void set_target(std::size_t position, std::int32_t target);
+
+  Batch take() { return std::move(batch_); }  // call it once, at the end
+
+ private:
+  Batch batch_;
 };
 
 }  // namespace mgpu::data

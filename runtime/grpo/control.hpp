@@ -13,6 +13,7 @@ class AdaptiveKl {
   AdaptiveKl(double beta, std::optional<double> target) : beta_(beta), target_(target) {}
 
   double beta() const { return beta_; }
+  bool adaptive() const { return target_.has_value(); }
   void restore(double beta) { beta_ = beta; }
   void step(double kl);  // the logged kl of an optimizer step; NaN is ignored
 
@@ -40,6 +41,7 @@ class AdaptiveEntropy {
 
   double applied() const;  // the value for LossSettings::entropy_coef
   double coefficient() const { return state_.coefficient; }  // the logged value
+  bool adaptive() const { return options_.adaptive; }
   bool enabled() const { return options_.adaptive || state_.coefficient != 0; }
   // `entropy` is the mean over a step's tokens of all ranks; NaN is ignored.
   void step(double entropy);

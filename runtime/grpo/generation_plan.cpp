@@ -64,6 +64,11 @@ GrpoStep GenerationPlan::at(std::int64_t step) const {
   return out;
 }
 
+double GenerationPlan::epochs_after(std::int64_t step) const {
+  return static_cast<double>(step / steps_) +
+         static_cast<double>(step % steps_ + 1) / static_cast<double>(steps_);
+}
+
 std::optional<std::int64_t> GenerationPlan::pending(std::int64_t step) const {
   const auto part = at(step).parts.front();
   if (part.pass == 0 && part.first == 0) return {};

@@ -50,6 +50,7 @@ class GenerationPlan {
   std::int64_t total_steps(double epochs) const;  // a part of an epoch is rounded up to whole steps
 
   GrpoStep at(std::int64_t step) const;
+  double epochs_after(std::int64_t step) const;  // epochs done when this step is done
 
   // The generation that an earlier step began and `step` continues to use. A run that resumes at
   // this step needs its completions, rewards and old log-probs from the checkpoint. Without a value

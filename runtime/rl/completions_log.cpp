@@ -18,38 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kShownText = 60;
 
-void put_range(std::map<std::string, double>& metrics, const std::string& name,
-               const std::vector<double>& lengths) {
-  if (lengths.empty()) return;
-  double sum = 0;
-  for (const double length : lengths) sum += length;
-  const auto [min, max] = std::minmax_element(lengths.begin(), lengths.end());
-  metrics["completions/mean" + name] = sum / static_cast<double>(lengths.size());
-  metrics["completions/min" + name] = *min;
-  metrics["completions/max" + name] = *max;
-}
-
-struct HealthyRange {
-  const char* name;
-  double min, max;
-  const char* advice;
-};
-
-constexpr HealthyRange kHealthyRanges[] = {
-    {"frac_reward_zero_std", 0, .8,
-     "in most groups all completions have the same reward, so they have no advantage; use easier "
-     "or "
-     "harder prompts, or raise num_generations"},
-    {"kl", -1e-3, .5,
-     "the policy drifts away from the reference model; raise beta or lower learning_rate"},
-    {"entropy", .05, 5, "the policy has become deterministic (low) or random (high)"},
-    {"clip_ratio/region_mean", 0, .1, "updates are large; lower learning_rate or num_iterations"},
-    {"sampling/sampling_logp_difference/mean", 0, .1,
-     "the generating model and the trained model disagree on the same tokens"},
-    {"completions/clipped_ratio", 0, .3,
-     "many completions are truncated; raise max_completion_length"},
-};
-
 }  // namespace
 
 CompletionsLog::CompletionsLog(std::string folder, std::int64_t shown,
@@ -94,38 +62,6 @@ std::string CompletionsLog::table(const Generation& generation,
     rows.back().push_back(fmt::format("{:.3g}", completion.advantage));
   }
   return rendezvous::text_table(rows);
-}
-
-std::map<std::string, double> length_metrics(const std::vector<ScoredCompletion>& completions) {
-  std::vector<double> lengths, terminated;
-  for (const auto& completion : completions) {
-    lengths.push_back(static_cast<double>(completion.tokens.size()));
-    if (completion.terminated) terminated.push_back(lengths.back());
-  }
-  std::map<std::string, double> metrics;
-  put_range(metrics, "_length", lengths);
-  put_range(metrics, "_terminated_length", terminated);
-  if (!completions.empty()) {
-    const auto all = static_cast<double>(completions.size());
-    metrics["completions/clipped_ratio"] = 1 - static_cast<double>(terminated.size()) / all;
-  }
-  return metrics;
-}
-
-std::vector<std::string> HealthWatch::warnings(const std::map<std::string, double>& metrics) {
-  std::vector<std::string> lines;
-  for (const auto& range : kHealthyRanges) {
-    const auto found = metrics.find(range.name);
-    if (found == metrics.end()) continue;
-    if (found->second >= range.min && found->second <= range.max) {
-      unhealthy_.erase(range.name);
-      continue;
-    }
-    if (!unhealthy_.insert(range.name).second) continue;
-    lines.push_back(
-        fmt::format("warning: {} is {:.3g}; {}", range.name, found->second, range.advice));
-  }
-  return lines;
 }
 
 }  // namespace mgpu::rl

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -29,19 +27,6 @@ class CompletionsLog {
   std::int64_t shown_;
   std::vector<std::string> rewards_;
   std::int64_t last_written_ = -1;  // a step may take several generations
-};
-
-// TRL's metrics of completion lengths, over a whole generation.
-std::map<std::string, double> length_metrics(const std::vector<ScoredCompletion>& completions);
-
-// Warns when a metric leaves the range of healthy training. It repeats a warning only after the
-// metric was back in its range.
-class HealthWatch {
- public:
-  std::vector<std::string> warnings(const std::map<std::string, double>& metrics);
-
- private:
-  std::set<std::string> unhealthy_;
 };
 
 }  // namespace mgpu::rl

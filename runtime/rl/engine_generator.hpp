@@ -16,6 +16,7 @@ class EngineGenerator : public Generator {
   EngineGenerator(const model::ModelConfig& config, Options options,
                   model::WeightProvider& provider);
 
+  bool computes_here() const override { return true; }
   void sync_weights(std::int64_t) override {}
   std::vector<std::vector<rollout::Completion>> complete(
       const std::vector<rollout::Request>& requests) override;

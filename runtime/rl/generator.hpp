@@ -15,6 +15,9 @@ class Generator {
   Generator& operator=(const Generator&) = delete;
   virtual ~Generator() = default;
 
+  // Whether complete() computes with the policy's weights on this rank, which must be gathered.
+  virtual bool computes_here() const = 0;
+
   // When it returns, the generator has the policy's weights after `step`. All ranks call it
   // together, before any of them calls complete().
   virtual void sync_weights(std::int64_t step) = 0;

@@ -13,7 +13,8 @@ namespace mgpu::rl {
 
 // Records the results of a step.
 void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                                 const std::vector<MicroBatch>& micro_batches, double rate) {
+                                 const std::vector<MicroBatch>& micro_batches,
+                                 const grpo::LossSettings& loss, double rate) {
   comm_->all_reduce(metrics.sums, "sums of the loss").wait();
   const auto every = at::empty({comm_->world(), metrics.maxima.numel()}, metrics.maxima.options());
   comm_->all_gather(every.view({-1}), metrics.maxima, "extremes of the loss").wait();
@@ -21,28 +22,21 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
   const auto span = [](const at::Tensor& t) {
     return std::span(t.const_data_ptr<double>(), static_cast<std::size_t>(t.numel()));
   };
-  auto values = grpo::metric_values(loss_, span(sums), span(maxima));
+  auto values = grpo::metric_values(loss, span(sums), span(maxima));
   const auto outcome = record.outcome(progress_.step);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
-  if (const auto kl = values.find("kl"); kl != values.end()) kl_.step(kl->second);
-  if (const auto entropy = values.find("entropy"); entropy != values.end())
-    entropy_.step(entropy->second);
-  if (loss_.beta != 0) values["beta"] = loss_.beta;
-  if (entropy_.enabled()) values["entropy_coef"] = entropy_.coefficient();
+  control_.adapt(values);
   const auto& by = micro_batches.front().denominators;
-  for (auto* sum : {&interval_, &whole_run_}) {
-    sum->step = progress_.step + 1;
-    sum->total_steps = total_steps_;
-    sum->learning_rate = rate;
-    sum->grad_norm = outcome.grad_norm;
-    sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
-    sum->examples += by.completions;
-    sum->target_tokens += by.tokens;
-    sum->tokens += by.tokens;
-    ++sum->steps;
-    if (outcome.skipped) ++sum->skipped;
-  }
+  meter_.add_step({.step = progress_.step + 1,
+                   .total_steps = total_steps_,
+                   .epoch = plan_->epochs_after(progress_.step),
+                   .learning_rate = rate,
+                   .grad_norm = outcome.grad_norm,
+                   .comm_seconds = outcome.comm_seconds / contract_.world_size,
+                   .completions = by.completions,
+                   .tokens = by.tokens,
+                   .skipped = outcome.skipped});
   if (outcome.skipped) {
     const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
     if (config_.on_non_finite == train::NonFinite::stop)
@@ -52,37 +46,15 @@ void GrpoTrainer::consume_record(train::StepRecord& record, grpo::LossMetrics& m
     reporter_->note(text + "; the step is skipped");
     values.erase("loss");
   }
-  add_metrics(std::move(values));
-}
-
-void GrpoTrainer::add_metrics(std::map<std::string, double> metrics) {
-  for (const auto& [name, value] : metrics) {
-    if (std::isnan(value)) continue;
-    auto& [sum, number] = means_[name];
-    sum += value;
-    ++number;
-  }
+  meter_.add(values);
 }
 
 void GrpoTrainer::log_interval() {
-  if (interval_.steps == 0) return;
-  for (const auto& [name, mean] : means_)
-    interval_.extra[name] = mean.first / static_cast<double>(mean.second);
-  interval_.extra["num_tokens"] = static_cast<double>(progress_.tokens);
-  const auto loss = interval_.extra.find("loss");
-  interval_.loss = loss == interval_.extra.end() ? std::nan("") : loss->second;
-  if (loss != interval_.extra.end()) interval_.extra.erase(loss);
-  const auto steps = interval_.steps - interval_.skipped;
-  if (steps > 0) {
-    loss_sum_ += *interval_.loss * static_cast<double>(steps);
-    loss_steps_ += steps;
-  }
-  const auto warnings = health_.warnings(interval_.extra);
-  reporter_->interval(interval_);
-  for (const auto& warning : warnings) reporter_->note(warning);
-  report_unscored();
-  interval_ = {};
-  means_.clear();
+  const auto report = meter_.take_interval(progress_.tokens);
+  if (!report) return;
+  reporter_->interval(report->interval);
+  for (const auto& warning : report->warnings) reporter_->note(warning);
+  for (const auto& warning : frozen_models_->take_warnings()) reporter_->note(warning);
 }
 
 }  // namespace mgpu::rl

@@ -2,71 +2,61 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/planning/planner.hpp"
+#include "runtime/config/planning/role_memory.hpp"
 #include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/data/text_encoder.hpp"
-#include "runtime/rewards/catalog.hpp"
-#include "runtime/rewards/external_reward.hpp"
+#include "runtime/grpo/advantages.hpp"
+#include "runtime/kernels/paged.hpp"
 #include "runtime/rl/engine_generator.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/train/device.hpp"
 
 namespace mgpu::rl {
-namespace {
 
 using train::GrpoValues;
 
-std::int64_t longest_of(const std::vector<Prompt>& prompts) {
-  std::size_t most = 0;
-  for (const auto& prompt : prompts) most = std::max(most, prompt.tokens.size());
-  return static_cast<std::int64_t>(most);
-}
-
-}  // namespace
+static_assert(train::CachePage{}.tokens == ops::kPageTokens);
 
 GrpoTrainer::GrpoTrainer(train::TrainConfig config, rendezvous::Contract contract)
-    : Session(std::move(config), std::move(contract)),
-      loss_(grpo::loss_settings(config_)),
-      kl_(adaptive_kl(config_)),
-      entropy_(adaptive_entropy(config_)) {
-  // The log-probs of the built-in sampler are measured but do not correct the loss.
-  loss_.correct_sampler = loss_.correct_sampler && GrpoValues(config_).uses_server();
-}
+    : Session(std::move(config), std::move(contract)), control_(loss_control(config_)) {}
 
 GrpoTrainer::~GrpoTrainer() = default;
 
 void GrpoTrainer::setup() {
-  read_recipe();
+  auto rewards = read_recipe();
   open_model();
-  open_prompts();
-  for (const auto* prompts : {&prompts_, &eval_prompts_})
-    for (const auto& source : reward_sources_) require_chat_template(source, prompts->all);
+  prompts_.emplace(config_, *source_);
+  for (const auto* prompts : {&prompts_->training(), &prompts_->eval_dataset()})
+    for (const auto& model : rewards.models) require_chat_template(model, *prompts);
   join();
   if (GrpoValues(config_).uses_server()) open_server();
   config_.per_device_train_batch_size = sizes_.per_device;
-  reserve_memory(std::max(longest_of(prompts_.all), longest_of(eval_prompts_.all)));
+  reserve_memory(rewards.models);
   build();
-  account_for_roles();
+  const auto sequences = account_for_roles(rewards.models);
   plan();
+  make_collector(std::move(rewards), sequences);
   restore(begin(sizes_.step));
   comm_->barrier("the start of training");
 }
 
 // Reads what needs neither the model nor the data. All ranks read the same recipe, so an error on
 // one rank is an error on all.
-void GrpoTrainer::read_recipe() {
+RecipeRewards GrpoTrainer::read_recipe() {
   try {
     if (GrpoValues(config_).flag("disable_dropout")) config_.lora_dropout = 0;
     if (config_.metric_for_best_model == "loss") config_.metric_for_best_model = "reward";
     sizes_ = train::plan_generation(config_, contract_.world_size);
     generation_settings(config_);
     assign_roles();
-    open_rewards();
+    auto rewards = open_rewards(config_);
+    notes_.insert(notes_.end(), rewards.notes.begin(), rewards.notes.end());
+    return rewards;
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::runtime_error& e) {
@@ -95,162 +85,135 @@ void GrpoTrainer::assign_roles() {
   }
 }
 
-// Reward functions run on the rank that generates; reward models have a role.
-void GrpoTrainer::open_rewards() {
-  const auto settings = reward_settings(config_);
-  std::vector<std::string> functions;
-  for (const auto& entry : reward_names(config_)) {
-    if (is_reward_model(entry, settings)) {
-      reward_sources_.push_back(open_reward_model(entry, reward_names_.size()));
-      reward_names_.push_back(reward_sources_.back().name);
-    } else {
-      functions.push_back(entry);
-      reward_names_.push_back(entry);
-    }
-  }
-  auto names = reward_names_;
-  std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end());
-      twice != names.end() && !reward_sources_.empty())
-    throw std::runtime_error(fmt::format("reward_funcs names {} twice", *twice));
-  reward_weights_ = reward_weights(config_);
-  if (!functions.empty()) rewards_ = rewards::make_rewards(functions, settings);
-  if (settings.reward_sandbox && std::ranges::none_of(functions, rewards::runs_program))
-    notes_.push_back("reward_sandbox has no effect: no reward is a Python function or a program");
-  if (GrpoValues(config_).is_set("reward_gpu") && reward_sources_.empty())
-    notes_.push_back(
-        "reward_gpu has no effect: no reward is a model, and reward functions need no GPU");
+train::RoleRequest GrpoTrainer::role_request(
+    const std::vector<RewardModelSource>& reward_models) const {
+  train::RoleRequest request{.model = source_->config,
+                             .config = config_,
+                             .sizes = sizes_,
+                             .roles = roles_,
+                             .reward_models = {},
+                             .gpu_bytes = gpu_bytes_};
+  if (!device_.is_cuda() && config_.dtype == train::Dtype::automatic)
+    request.config.dtype = train::Dtype::fp32;
+  for (const auto& source : reward_models)
+    request.reward_models.push_back({source.name, source.model.config});
+  return request;
 }
 
-void GrpoTrainer::open_prompts() {
-  const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
-  auto options = prompt_options(config_);
-  const auto max_tokens = generation_settings(config_).max_tokens;
-  if (const auto room = source_->config.max_position - max_tokens;
-      source_->config.max_position > 0) {
-    if (room < 1)
-      throw train::RecipeError({fmt::format(
-          "max_completion_length: {} leaves no space for a prompt; the model supports {} "
-          "tokens",
-          max_tokens, source_->config.max_position)});
-    options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
-  }
-  prompts_ = read_prompts(config_.dataset_name, options, encoder);
-  if (!config_.eval_dataset.empty())
-    eval_prompts_ = read_prompts(config_.eval_dataset, options, encoder);
+// Called before the learner is built. Sets the sequence length and reserves the memory of the other
+// roles.
+void GrpoTrainer::reserve_memory(const std::vector<RewardModelSource>& reward_models) {
+  config_.max_length = prompts_->longest() + generation_settings(config_).max_tokens;
+  // All ranks reserve the same amount.
+  const auto roles = role_memory(role_request(reward_models));
+  for (const auto gpu : roles_.policy)
+    reserved_bytes_ = std::max(reserved_bytes_, held_by_other_roles(roles, gpu));
+}
+
+// Called after the learner is built, when the free memory is known. Returns how many completions
+// are generated at a time.
+std::int64_t GrpoTrainer::account_for_roles(const std::vector<RewardModelSource>& reward_models) {
+  const auto request = role_request(reward_models);
+  const auto roles = role_memory(request);
+  notes_.push_back("memory by role\n" +
+                   role_table(roles, roles_.named || device_.is_cuda() ? "GPU" : "rank"));
+  if (const auto lack = memory_error(request, roles)) throw train::RecipeError({*lack});
+  if (gpu_bytes_ > 0)
+    planned_bytes_ = peak_bytes(roles, roles_.policy[static_cast<std::size_t>(contract_.rank)]);
+  return concurrent_sequences(roles);
 }
 
 void GrpoTrainer::open_server() {
-  const auto longest = std::max(longest_of(prompts_.all), longest_of(eval_prompts_.all));
   const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
   std::vector<std::int64_t> gpus{device_.index()};
   for (const auto* role : {&roles_.reference, &roles_.reward})
     if (role->has_own_gpu() && role->holder == comm_->rank()) gpus.push_back(*role->gpu);
   server_ = std::make_unique<Server>(
       config_, contract_,
-      Server::Requirements{longest, generation_settings(config_).max_tokens, new_rows, gpus},
+      Server::Requirements{prompts_->longest(), generation_settings(config_).max_tokens, new_rows,
+                           gpus},
       *comm_, device_);
   notes_.insert(notes_.end(), server_->notes().begin(), server_->notes().end());
-}
-
-void GrpoTrainer::open_generator() {
-  auto settings = generation_settings(config_);
-  settings.stop_tokens = source_->config.eos_token_ids;
-  settings.text_of = [this](std::span<const std::int32_t> ids) {
-    return source_->tokenizer.decode(ids, true);
-  };
-  if (server_) {
-    generator_ = server_->generator(*source_, *learner_, *saver_, std::move(settings));
-    return;
-  }
-  EngineGenerator::Options options{.settings = std::move(settings)};
-  options.model = {device_, learner_->options().model.dtype,
-                   learner_->options().model.adapter_scale};
-  options.sequences = sequences_;
-  generator_ = std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
 }
 
 void GrpoTrainer::plan() {
   const GrpoValues values(config_);
   const auto seed = config_.data_seed.value_or(config_.seed);
-  auto split = data::split(prompts_.ranges, config_.val_set_size, seed);
-  if (!eval_prompts_.all.empty()) {
-    evaluated_ = &eval_prompts_.all;
-    eval_order_.resize(evaluated_->size());
-    std::iota(eval_order_.begin(), eval_order_.end(), 0U);
-  } else if (!split.validation.empty()) {
-    evaluated_ = &prompts_.all;
-    eval_order_ = std::move(split.validation);
-  }
-  plan_.emplace(sizes_, std::move(split.train), seed, config_.shuffle_dataset);
+  plan_.emplace(sizes_, prompts_->split(config_.val_set_size, seed), seed, config_.shuffle_dataset);
   total_steps_ =
       config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
-  temperature_ = values.number("temperature").value_or(1);
   max_tokens_ = generation_settings(config_).max_tokens;
-  eval_group_ = values.whole("num_generations_eval").value_or(sizes_.group);
-  masks_truncated_ = values.flag("mask_truncated_completions");
-  const bool only_advantages_matter =
-      kl_.beta() == 0 && !entropy_.enabled() && loss_.top_entropy_quantile == 1;
-  skips_zero_advantage_ = values.flag("skip_zero_advantage_batches") && only_advantages_matter;
-  if (values.flag("skip_zero_advantage_batches") && !skips_zero_advantage_)
+  const bool skips = values.flag("skip_zero_advantage_batches");
+  dealer_.emplace(
+      *plan_, Dealer::Options{.rank = comm_->rank(),
+                              .world = comm_->world(),
+                              .per_device = sizes_.per_device,
+                              .max_completion_length = max_tokens_,
+                              .masks_truncated = values.flag("mask_truncated_completions"),
+                              .skips_without_advantage = skips && control_.only_advantages_matter(),
+                              .skips_together = learner_->options().shards.zero_stage == 3});
+  if (skips && !control_.only_advantages_matter())
     notes_.push_back(
         "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
         "top_entropy_quantile: with these, completions without an advantage also contribute to the "
         "loss");
-
-  open_generator();
-  collector_ = std::make_unique<RolloutCollector>(*source_, *generator_, rewards_);
-  place_models();
-  const bool logs = values.flag("log_completions") && contract_.rank == 0;
-  log_ = std::make_unique<CompletionsLog>(
-      logs ? config_.output_dir + "/completions" : "",
-      logs ? values.whole("num_completions_to_print").value_or(4) : 0, reward_names_);
 }
 
-// Loads the models that are not trained, each at its placement.
-void GrpoTrainer::place_models() {
+// `sequences`: how many completions the built-in engine generates at a time.
+std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
+  auto settings = generation_settings(config_);
+  settings.stop_tokens = source_->config.eos_token_ids;
+  settings.text_of = [this](std::span<const std::int32_t> ids) {
+    return source_->tokenizer.decode(ids, true);
+  };
+  if (server_) return server_->generator(*source_, *learner_, *saver_, std::move(settings));
+  EngineGenerator::Options options{.settings = std::move(settings)};
+  options.model = {device_, learner_->options().model.dtype,
+                   learner_->options().model.adapter_scale};
+  options.sequences = sequences;
+  return std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
+}
+
+void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) {
   const GrpoValues values(config_);
-  const auto& model = learner_->options().model;
-  if (kl_.beta() != 0) {
-    reference_ = std::make_unique<Reference>(config_, *source_, adapter_, model, roles_.reference,
-                                             learner_->shards(), *comm_);
-    if (values.flag("sync_ref_model")) {
-      sync_every_ = values.whole("ref_model_sync_steps").value_or(512);
-      sync_share_ = values.number("ref_model_mixup_alpha").value_or(.6);
-    }
-    saver_->set_state_part([this](const std::string& folder) {
-      return reference_->moved() ? std::optional(reference_->write(folder)) : std::nullopt;
-    });
-  }
-  for (auto& source : reward_sources_)
-    reward_models_.push_back(
-        std::make_unique<RewardModel>(std::move(source),
-                                      RewardModel::Options{roles_.reward, device_, model.dtype,
-                                                           prompt_options(config_).template_extra},
-                                      *comm_));
-  reward_sources_.clear();
+  policy_.emplace(Policy{*source_, *learner_, *comm_, device_,
+                         values.number("temperature").value_or(1), sizes_.per_device});
+  auto generator = make_generator(sequences);
+  frozen_models_.emplace(
+      config_, *policy_, roles_,
+      FrozenModels::Sources{control_.has_reference(), adapter_, std::move(rewards.models)});
+  if (control_.has_reference())
+    saver_->set_state_part(
+        [this](const std::string& folder) { return frozen_models_->write(folder); });
+  const bool logs = values.flag("log_completions") && contract_.rank == 0;
+  CompletionsLog log(logs ? config_.output_dir + "/completions" : "",
+                     logs ? values.whole("num_completions_to_print").value_or(4) : 0,
+                     rewards.names);
+  collector_.emplace(
+      *policy_, *frozen_models_, std::move(generator), std::move(rewards), std::move(log),
+      RolloutCollector::Options{grpo::advantage_options(config_),
+                                !sizes_.on_policy() || control_.settings().correct_sampler});
 }
 
 void GrpoTrainer::restore(const std::string& checkpoint) {
   begin_report(checkpoint);
-  if (reference_ && !checkpoint.empty()) reference_->read(checkpoint);
-  for (const auto* prompts : {&prompts_, &eval_prompts_})
-    for (const auto& note : prompts->notes) reporter_->note(note);
+  if (!checkpoint.empty()) frozen_models_->read(checkpoint);
+  for (const auto& note : prompts_->notes()) reporter_->note(note);
   for (const auto& note : notes_) reporter_->note(note);
   for (const auto& note : sizes_.notes) reporter_->note(note);
   reporter_->note(train::generation_sentence(sizes_));
-  const auto longest = longest_of(prompts_.all);
-  reporter_->note(fmt::format("prompts of up to {} tokens; completions of up to {} tokens", longest,
+  reporter_->note(fmt::format("prompts of up to {} tokens; completions of up to {} tokens",
+                              prompts_->longest_training(),
                               generation_settings(config_).max_tokens));
   const auto& state = progress_.task_state;
   if (state.is_null()) return;
-  const GrpoValues values(config_);
-  if (values.number("target_kl") && state.at("beta") > 0) kl_.restore(state.at("beta"));
-  grpo::AdaptiveEntropy::State entropy{.coefficient = state.at("entropy_coef")};
-  if (!state.at("last_entropy").is_null()) entropy.last = state.at("last_entropy").get<double>();
-  if (values.flag("use_adaptive_entropy")) entropy_.restore(entropy);
+  grpo::LossControl::State control{
+      .beta = state.at("beta"), .entropy = {.coefficient = state.at("entropy_coef"), .last = {}}};
+  if (!state.at("last_entropy").is_null())
+    control.entropy.last = state.at("last_entropy").get<double>();
+  control_.restore(control);
   for (const auto& pending : state.at("generations"))
     restore_generation(generation_from(pending), checkpoint);
 }
@@ -281,7 +244,8 @@ void GrpoTrainer::restore_generation(Generation generation, const std::string& c
                   [](const ScoredCompletion& completion) {
                     return completion.ref_log_probs.size() != completion.tokens.size();
                   });
-  if (kl_.beta() != 0 && no_reference) refuse("without reference log-probs: beta has changed");
+  if (control_.has_reference() && no_reference)
+    refuse("without reference log-probs: beta has changed");
   generations_.emplace(generation.number, std::move(generation));
 }
 

@@ -10,18 +10,19 @@
 #include "runtime/config/planning/generation_arithmetic.hpp"
 #include "runtime/config/planning/role_memory.hpp"
 #include "runtime/config/planning/roles.hpp"
-#include "runtime/grpo/control.hpp"
 #include "runtime/grpo/generation_plan.hpp"
 #include "runtime/grpo/loss.hpp"
+#include "runtime/grpo/loss_control.hpp"
 #include "runtime/optim/schedule.hpp"
-#include "runtime/rewards/reward.hpp"
-#include "runtime/rl/completions_log.hpp"
+#include "runtime/rl/dealer.hpp"
+#include "runtime/rl/frozen_models.hpp"
 #include "runtime/rl/generation.hpp"
+#include "runtime/rl/meter.hpp"
+#include "runtime/rl/policy.hpp"
 #include "runtime/rl/policy_loss.hpp"
-#include "runtime/rl/prompts.hpp"
-#include "runtime/rl/reference.hpp"
-#include "runtime/rl/reward_model.hpp"
+#include "runtime/rl/recipe_rewards.hpp"
 #include "runtime/rl/rollout_collector.hpp"
+#include "runtime/rl/run_prompts.hpp"
 #include "runtime/rl/server.hpp"
 #include "runtime/train/session.hpp"
 
@@ -44,97 +45,42 @@ class GrpoTrainer : public train::Session {
   void finish();
 
  private:
-  struct MicroBatch {
-    std::size_t number = 0;  // within the step
-    std::vector<BatchEntry> entries;
-    grpo::Denominators denominators;
-    int ranks_without_advantage = 0;  // ranks whose part has no completion with an advantage
-  };
-  enum class ModelPlacement { sharded, resident };  // of reference and reward models
-
-  void read_recipe();
+  RecipeRewards read_recipe();
   void assign_roles();
-  void open_rewards();
-  void open_prompts();
-  train::RoleRequest role_request() const;
-  void reserve_memory(std::int64_t longest_prompt);
-  void account_for_roles();
+  train::RoleRequest role_request(const std::vector<RewardModelSource>& reward_models) const;
+  void reserve_memory(const std::vector<RewardModelSource>& reward_models);
+  std::int64_t account_for_roles(const std::vector<RewardModelSource>& reward_models);
   void open_server();
-  void open_generator();
   void plan();
-  void place_models();
+  std::unique_ptr<Generator> make_generator(std::int64_t sequences);
+  void make_collector(RecipeRewards rewards, std::int64_t sequences);
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 
-  const Generation& generation(std::int64_t number);
-  Generation generate(std::int64_t number);
-  void add_log_probs(std::vector<ScoredCompletion>& completions, bool reference);
-  void score_with_models(std::vector<ScoredCompletion>& completions,
-                         const std::vector<Prompt>& prompts, ModelPlacement where,
-                         bool for_training);
-  void add_reference_log_probs(std::vector<ScoredCompletion>& completions);
-  void score_with_reward_model(RewardModel& model, std::vector<ScoredCompletion>& completions,
-                               const std::vector<Prompt>& prompts);
-  void count_unscored(const std::vector<ScoredCompletion>& completions);
-  void report_unscored();
-  std::vector<ScoredCompletion> complete(std::uint64_t seed,
-                                         const std::vector<std::uint32_t>& selected,
-                                         std::int64_t group, const std::vector<Prompt>& prompts,
-                                         bool for_training);
-  void compute_advantages(Generation& generation, std::int64_t group) const;
-
-  std::vector<MicroBatch> micro_batches_of(const grpo::GrpoStep& step);
-  BatchEntry entry(const ScoredCompletion& completion, bool in_loss) const;
-  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens);
-  void skip_without_advantage(std::vector<MicroBatch>& micro_batches);
-  bool is_skipped(const MicroBatch& micro_batch) const;
+  void generate_for(const grpo::GrpoStep& step);
+  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens, double quantile);
   void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
   void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                      const std::vector<MicroBatch>& micro_batches, double rate);
-  void add_metrics(std::map<std::string, double> metrics);
+                      const std::vector<MicroBatch>& micro_batches, const grpo::LossSettings& loss,
+                      double rate);
   void log_interval();
   void evaluate_now();
   void save();
 
-  PromptSet prompts_, eval_prompts_;
-  std::vector<std::uint32_t> eval_order_;  // the prompts that are evaluated
-  const std::vector<Prompt>* evaluated_ = nullptr;
-  std::vector<std::string> reward_names_;
-  std::vector<double> reward_weights_;
-  std::vector<std::unique_ptr<rewards::Reward>> rewards_;
   train::GenerationSizes sizes_;
+  train::Roles roles_;
+  std::optional<RunPrompts> prompts_;
   std::optional<grpo::GenerationPlan> plan_;
   std::optional<optim::Schedule> rates_;
-  grpo::LossSettings loss_;
-  grpo::AdaptiveKl kl_;
-  grpo::AdaptiveEntropy entropy_;
-  double temperature_ = 1;
-  std::int64_t max_tokens_ = 0;  // of a completion, at most
-  std::int64_t eval_group_ = 1;
-  bool masks_truncated_ = false;
-  std::int64_t sequences_ = 1;      // generated at a time, by the memory plan
+  grpo::LossControl control_;
   std::unique_ptr<Server> server_;  // the external server that generates; null: the built-in engine
-  std::unique_ptr<Generator> generator_;
-  std::unique_ptr<RolloutCollector> collector_;
-  train::Roles roles_;
-  std::unique_ptr<Reference> reference_;
-  std::int64_t sync_every_ = 0;  // the reference model moves every so many steps; 0: never
-  double sync_share_ = 0;
-  std::vector<RewardModelSource> reward_sources_;
-  std::vector<std::unique_ptr<RewardModel>> reward_models_;
-  std::map<std::size_t, std::int64_t>
-      unscored_;  // completions without a score, by index in reward_funcs
-  bool skips_zero_advantage_ = false;
-  std::unique_ptr<CompletionsLog> log_;
-  HealthWatch health_;
-  std::map<std::int64_t, Generation> generations_;  // those that further steps use
-
-  train::Interval interval_, whole_run_;
-  std::map<std::string, std::pair<double, std::int64_t>>
-      means_;  // sum and number since the last log
-  double loss_sum_ = 0;
-  std::int64_t loss_steps_ = 0;  // the steps in loss_sum_
-  std::int64_t last_evaluated_ = -1;
+  std::optional<Policy> policy_;
+  std::optional<FrozenModels> frozen_models_;
+  std::optional<RolloutCollector> collector_;
+  std::optional<Dealer> dealer_;
+  std::int64_t max_tokens_ = 0;      // of a completion, at most
+  Dealer::Generations generations_;  // those that this step and further steps use
+  Meter meter_;
   bool stop_requested_ = false, ends_early_ = false;
 };
 

@@ -3,8 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include <algorithm>
-
 namespace mgpu::rl {
 namespace {
 
@@ -32,29 +30,16 @@ Tensor concatenate(std::span<const BatchEntry> entries, std::vector<float> Score
 }  // namespace
 
 data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts) {
-  data::Batch batch;
+  data::BatchBuilder batch;
   for (const auto& entry : entries) {
-    const auto& prompt = prompts[entry.completion->prompt].tokens;
-    const auto& tokens = entry.completion->tokens;
-    batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-    const auto add = [&](std::int32_t token) {
-      batch.positions.push_back(static_cast<std::int32_t>(batch.tokens.size()) -
-                                batch.starts.back());
-      batch.tokens.push_back(token);
-      batch.targets.push_back(data::kNoTarget);
-    };
-    for (const auto token : prompt) add(token);
+    const std::span<const std::int32_t> prompt = prompts[entry.completion->prompt].tokens;
+    const std::span<const std::int32_t> tokens = entry.completion->tokens;
     // Nothing is predicted from the last token, so it is not part of the input.
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      batch.targets.back() = tokens[i];
-      if (i + 1 < tokens.size()) add(tokens[i]);
-    }
-    batch.target_tokens += static_cast<std::int64_t>(tokens.size());
-    batch.longest = std::max(batch.longest,
-                             static_cast<std::int32_t>(batch.tokens.size()) - batch.starts.back());
+    batch.add({prompt, tokens.first(tokens.empty() ? 0 : tokens.size() - 1)});
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      batch.set_target(prompt.size() - 1 + i, tokens[i]);
   }
-  batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-  return batch;
+  return batch.take();
 }
 
 PolicyLoss::PolicyLoss(std::span<const BatchEntry> entries, const grpo::LossSettings& settings,

@@ -9,16 +9,11 @@
 #include "runtime/data/batch.hpp"
 #include "runtime/grpo/loss.hpp"
 #include "runtime/model/transformer.hpp"
+#include "runtime/rl/dealer.hpp"
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/prompts.hpp"
 
 namespace mgpu::rl {
-
-// One completion in a micro-batch.
-struct BatchEntry {
-  const ScoredCompletion* completion = nullptr;
-  bool in_loss = true;  // false: weight 0, because it is masked or only fills the micro-batch
-};
 
 // Prompts and completions concatenated; the completions' tokens are the target tokens.
 data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts);

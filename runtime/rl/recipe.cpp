@@ -208,22 +208,22 @@ PromptOptions prompt_options(const train::TrainConfig& config) {
   return options;
 }
 
-grpo::AdaptiveKl adaptive_kl(const train::TrainConfig& config) {
-  const GrpoValues values(config);
-  return {values.number("beta").value_or(0), values.number("target_kl")};
-}
-
-grpo::AdaptiveEntropy adaptive_entropy(const train::TrainConfig& config) {
+grpo::LossControl loss_control(const train::TrainConfig& config) {
   const GrpoValues values(config);
   const auto number = [&](const char* key, double other) {
     return values.number(key).value_or(other);
   };
-  return {number("entropy_coef", 0),
-          {.adaptive = values.flag("use_adaptive_entropy"),
-           .target = number("entropy_target", .2),
-           .delta = number("entropy_coef_delta", .005),
-           .min = number("entropy_coef_min", 0),
-           .max = number("entropy_coef_max", 1)}};
+  auto settings = grpo::loss_settings(config);
+  // The log-probs of the built-in sampler are measured but do not correct the loss.
+  settings.correct_sampler = settings.correct_sampler && values.uses_server();
+  const grpo::AdaptiveKl kl(number("beta", 0), values.number("target_kl"));
+  const grpo::AdaptiveEntropy entropy(number("entropy_coef", 0),
+                                      {.adaptive = values.flag("use_adaptive_entropy"),
+                                       .target = number("entropy_target", .2),
+                                       .delta = number("entropy_coef_delta", .005),
+                                       .min = number("entropy_coef_min", 0),
+                                       .max = number("entropy_coef_max", 1)});
+  return {settings, kl, entropy};
 }
 
 }  // namespace mgpu::rl

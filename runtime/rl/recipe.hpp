@@ -4,7 +4,7 @@
 
 #include "runtime/config/config.hpp"
 #include "runtime/grpo/advantages.hpp"
-#include "runtime/grpo/control.hpp"
+#include "runtime/grpo/loss_control.hpp"
 #include "runtime/http/client.hpp"
 #include "runtime/rewards/settings.hpp"
 #include "runtime/rl/prompts.hpp"
@@ -28,7 +28,6 @@ PromptOptions prompt_options(const train::TrainConfig& config);
 http::Address server_address(const train::TrainConfig& config);
 nlohmann::json server_request(const train::TrainConfig& config);
 
-grpo::AdaptiveKl adaptive_kl(const train::TrainConfig& config);
-grpo::AdaptiveEntropy adaptive_entropy(const train::TrainConfig& config);
+grpo::LossControl loss_control(const train::TrainConfig& config);
 
 }  // namespace mgpu::rl

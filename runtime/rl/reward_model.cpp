@@ -61,24 +61,15 @@ model::TransformerOptions options_of(at::Device device, at::ScalarType dtype) {
 // Concatenates texts. In each, the last token that is not padding is marked as a target.
 data::Batch batch_of_texts(const std::vector<const std::vector<std::int32_t>*>& texts,
                            std::optional<std::int32_t> padding) {
-  data::Batch batch;
+  data::BatchBuilder batch;
   for (const auto* text : texts) {
-    const auto begin = batch.tokens.size();
-    batch.starts.push_back(static_cast<std::int32_t>(begin));
-    batch.longest = std::max(batch.longest, static_cast<std::int32_t>(text->size()));
-    for (std::size_t i = 0; i < text->size(); ++i) {
-      batch.tokens.push_back((*text)[i]);
-      batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(data::kNoTarget);
-    }
+    batch.add({*text});
     auto last = text->size() - 1;
     while (last > 0 && (*text)[last] == padding) --last;
     if ((*text)[last] == padding) last = 0;
-    batch.targets[begin + last] = 0;
-    ++batch.target_tokens;
+    batch.set_target(last, 0);
   }
-  batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-  return batch;
+  return batch.take();
 }
 
 }  // namespace

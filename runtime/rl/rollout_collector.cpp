@@ -1,64 +1,147 @@
 #include "runtime/rl/rollout_collector.hpp"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/seeds.hpp"
+#include "runtime/grpo/generation_plan.hpp"
 #include "runtime/profiling/range.hpp"
+#include "runtime/rl/log_probs.hpp"
+#include "runtime/rl/meter.hpp"
+#include "runtime/rollout/paged_model.hpp"
 
 namespace mgpu::rl {
-RolloutCollector::RolloutCollector(const train::ModelSource& source, Generator& generator,
-                                   std::vector<std::unique_ptr<rewards::Reward>>& rewards)
-    : source_(source), generator_(generator), rewards_(rewards) {}
 
-std::vector<ScoredCompletion> RolloutCollector::collect(const GenerationRequest& request,
-                                                        const std::vector<Prompt>& prompts) {
+RolloutCollector::RolloutCollector(const Policy& policy, FrozenModels& models,
+                                   std::unique_ptr<Generator> generator, RecipeRewards rewards,
+                                   CompletionsLog log, const Options& options)
+    : policy_(policy),
+      models_(models),
+      generator_(std::move(generator)),
+      rewards_(std::move(rewards)),
+      log_(std::move(log)),
+      options_(options) {}
+
+Generation RolloutCollector::collect(const GenerationRequest& request) {
+  auto& comm = policy_.comm;
+  std::vector<std::int64_t> lengths;
+  for (const auto index : request.selected)
+    lengths.push_back(static_cast<std::int64_t>(request.prompts[index].tokens.size()));
+  const auto spread = grpo::spread_prompts(lengths, comm.world());
+  generator_->sync_weights(request.step);
+  std::vector<ScoredCompletion> own;
+  {
+    // Ranks run different numbers of forward passes, so weights are gathered beforehand: no rank
+    // may have to wait for another's shard.
+    std::optional<rollout::GatheredWeights> gathered;
+    const auto gather = [&] {
+      if (!gathered) gathered.emplace(policy_.source.config, policy_.learner.shards());
+    };
+    if (generator_->computes_here()) gather();
+    own = generate(request, spread[static_cast<std::size_t>(comm.rank())]);
+    score(own, request);
+    if (request.for_training && options_.needs_old_log_probs) {
+      gather();
+      add_old_log_probs(own, request.prompts);
+    }
+  }
+  models_.score_own(own, request.prompts, request.for_training);
+  Generation generation;
+  generation.completions =
+      in_prompt_order(gather_completions(own, comm, policy_.device), spread, request.group);
+  models_.score_gathered(generation.completions, request.prompts, request.for_training);
+  if (request.for_training) models_.count_unscored(generation.completions);
+  add_advantages(generation, request.group);
+  return generation;
+}
+
+// Completions of this rank's prompts, prompt by prompt. `numbers` are those of the prompts among
+// the selected ones of all ranks.
+std::vector<ScoredCompletion> RolloutCollector::generate(const GenerationRequest& request,
+                                                         const std::vector<std::int64_t>& numbers) {
+  const auto prompt_of = [&](std::size_t q) {
+    return request.selected[static_cast<std::size_t>(numbers[q])];
+  };
   std::vector<rollout::Request> requests;
-  for (std::size_t q = 0; q < request.prompts.size(); ++q) {
-    rollout::Request rollout_request{prompts[request.prompts[q]].tokens, {}};
-    const auto number = static_cast<std::uint64_t>(request.numbers[q]);
+  for (std::size_t q = 0; q < numbers.size(); ++q) {
+    rollout::Request rollout_request{request.prompts[prompt_of(q)].tokens, {}};
+    const auto number = static_cast<std::uint64_t>(numbers[q]);
     for (std::int64_t i = 0; i < request.group; ++i)
       rollout_request.seeds.push_back(rendezvous::derive_seed(
           rendezvous::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
     requests.push_back(std::move(rollout_request));
   }
-  auto generated = generator_.complete(requests);
+  auto generated = generator_->complete(requests);
   std::vector<ScoredCompletion> completions;
   for (std::size_t q = 0; q < requests.size(); ++q)
     for (auto& one : generated[q]) {
       ScoredCompletion completion;
-      completion.prompt = request.prompts[q];
+      completion.prompt = prompt_of(q);
       completion.terminated = one.stop_reason != rollout::StopReason::length;
-      completion.text = source_.tokenizer.decode(one.tokens, true);
+      completion.text = policy_.source.tokenizer.decode(one.tokens, true);
       completion.tokens = std::move(one.tokens);
       completion.sampler_log_probs = std::move(one.log_probs);
       completions.push_back(std::move(completion));
     }
-  score(completions, request.group, prompts);
   return completions;
 }
 
-void RolloutCollector::score(std::vector<ScoredCompletion>& completions, std::int64_t group,
-                             const std::vector<Prompt>& prompts) {
+// Adds the scores of the reward functions.
+void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
+                             const GenerationRequest& request) {
   if (completions.empty()) return;
   const profiling::Range range("reward");
+  const auto group = static_cast<std::size_t>(request.group);
   std::vector<nlohmann::json> rows;
-  for (std::size_t i = 0; i < completions.size(); i += static_cast<std::size_t>(group))
-    rows.push_back(nlohmann::json::parse(prompts[completions[i].prompt].row));
+  for (std::size_t i = 0; i < completions.size(); i += group)
+    rows.push_back(nlohmann::json::parse(request.prompts[completions[i].prompt].row));
   std::vector<rewards::CompletionView> views;
-  for (std::size_t i = 0; i < completions.size(); ++i) {
-    const auto number = i / static_cast<std::size_t>(group);
+  for (std::size_t i = 0; i < completions.size(); ++i)
     views.push_back({.completion = completions[i].text,
-                     .row = &rows[number],
+                     .row = &rows[i / group],
                      .ids = completions[i].tokens,
                      .truncated = !completions[i].terminated,
-                     .group = number});
-  }
-  for (const auto& reward : rewards_) {
+                     .group = i / group});
+  for (const auto& reward : rewards_.functions) {
     const auto scores = reward->score(views);
     for (std::size_t i = 0; i < completions.size(); ++i)
       completions[i].rewards.push_back(scores[i]);
   }
+}
+
+void RolloutCollector::add_old_log_probs(std::vector<ScoredCompletion>& completions,
+                                         const std::vector<Prompt>& prompts) {
+  set_log_probs(
+      completions, prompts,
+      {.list = &ScoredCompletion::old_log_probs,
+       .at_once = policy_.per_device,
+       .device = policy_.device,
+       .score = [this](const model::DeviceBatch& batch) {
+         auto& learner = policy_.learner;
+         return learner.transformer().score(batch, policy_.temperature, learner.shards()).log_probs;
+       }});
+}
+
+// Adds advantages and the metrics of rewards and lengths. Every rank computes the same values.
+void RolloutCollector::add_advantages(Generation& generation, std::int64_t group) const {
+  std::vector<std::int64_t> groups;
+  for (std::size_t i = 0; i < generation.completions.size(); ++i)
+    groups.push_back(static_cast<std::int64_t>(i) / group);
+  grpo::Scores scores{
+      .functions = rewards_.names, .weights = rewards_.weights, .rows = {}, .groups = groups};
+  for (const auto& completion : generation.completions) scores.rows.push_back(completion.rewards);
+  auto result = grpo::advantages(scores, options_.advantages);
+  for (std::size_t i = 0; i < generation.completions.size(); ++i)
+    generation.completions[i].advantage = result.advantages[i];
+  generation.metrics = std::move(result.metrics);
+  generation.metrics.merge(length_metrics(generation.completions));
+}
+
+std::string RolloutCollector::log(std::int64_t step, const Generation& generation,
+                                  const std::vector<Prompt>& prompts) {
+  log_.write(step, generation, prompts);
+  return log_.table(generation, prompts);
 }
 
 }  // namespace mgpu::rl

@@ -1,46 +1,70 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
+#include <string>
 #include <vector>
 
-#include "runtime/config/config.hpp"
-#include "runtime/rewards/reward.hpp"
+#include "runtime/grpo/advantages.hpp"
+#include "runtime/rl/completions_log.hpp"
+#include "runtime/rl/frozen_models.hpp"
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/generator.hpp"
+#include "runtime/rl/policy.hpp"
 #include "runtime/rl/prompts.hpp"
-#include "runtime/train/model_source.hpp"
+#include "runtime/rl/recipe_rewards.hpp"
 
 namespace mgpu::rl {
 
-// A request to a policy: the same number of completions of each prompt.
+// A request to all ranks: the same number of completions of each prompt.
 struct GenerationRequest {
   std::uint64_t seed = 0;  // of this request
-  std::vector<std::uint32_t> prompts;
-  std::vector<std::int64_t> numbers;  // their numbers among the prompts of all ranks
-  std::int64_t group = 1;
+  std::int64_t step = 0;   // steps of the policy so far
+  const std::vector<Prompt>& prompts;
+  std::vector<std::uint32_t> selected;  // the prompts to complete
+  std::int64_t group = 1;               // completions of each
+  bool for_training = true;             // false: only rewards are needed
 };
 
-// Generates completions of this rank's prompts with the current policy and scores them with the
-// reward functions.
+// Generates completions with the current policy, scores them and shares them among the ranks. All
+// ranks call it together and get the same result.
 class RolloutCollector {
  public:
-  RolloutCollector(const train::ModelSource& source, Generator& generator,
-                   std::vector<std::unique_ptr<rewards::Reward>>& rewards);
+  struct Options {
+    grpo::AdvantageOptions advantages;
+    // Training needs the log-probs of the policy that generates: it changes before they are used,
+    // or they correct those of the sampler.
+    bool needs_old_log_probs = false;
+  };
 
-  // The completions, prompt by prompt. Their rewards are set, their advantages are not.
-  std::vector<ScoredCompletion> collect(const GenerationRequest& request,
-                                        const std::vector<Prompt>& prompts);
+  // `policy` and `models` must outlive the collector.
+  RolloutCollector(const Policy& policy, FrozenModels& models, std::unique_ptr<Generator> generator,
+                   RecipeRewards rewards, CompletionsLog log, const Options& options);
+
+  // The completions in the order of the request, with rewards and advantages, and their metrics.
+  Generation collect(const GenerationRequest& request);
+
+  // Writes a generation to the log. Returns a table of a few completions, empty if not requested.
+  std::string log(std::int64_t step, const Generation& generation,
+                  const std::vector<Prompt>& prompts);
+
+  // Call it after the last step.
+  void finish() { generator_->finish(); }
 
  private:
-  void score(std::vector<ScoredCompletion>& completions, std::int64_t group,
-             const std::vector<Prompt>& prompts);
+  std::vector<ScoredCompletion> generate(const GenerationRequest& request,
+                                         const std::vector<std::int64_t>& numbers);
+  void score(std::vector<ScoredCompletion>& completions, const GenerationRequest& request);
+  void add_old_log_probs(std::vector<ScoredCompletion>& completions,
+                         const std::vector<Prompt>& prompts);
+  void add_advantages(Generation& generation, std::int64_t group) const;
 
-  const train::ModelSource& source_;
-  Generator& generator_;
-  std::vector<std::unique_ptr<rewards::Reward>>& rewards_;
+  const Policy& policy_;
+  FrozenModels& models_;
+  std::unique_ptr<Generator> generator_;
+  RecipeRewards rewards_;  // without the models
+  CompletionsLog log_;
+  Options options_;
 };
 
 }  // namespace mgpu::rl

@@ -17,6 +17,7 @@ class ServerGenerator : public Generator {
                   servers::milliseconds limit, std::unique_ptr<WeightSync> sync);
 
   // Sends nothing if the server already has the weights of that step.
+  bool computes_here() const override { return false; }
   void sync_weights(std::int64_t step) override;
   std::vector<std::vector<rollout::Completion>> complete(
       const std::vector<rollout::Request>& requests) override;

@@ -10,7 +10,6 @@
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "runtime/data/batch.hpp"
@@ -21,19 +20,10 @@
 namespace mgpu::rollout {
 namespace {
 
-data::Batch lay_end_to_end(const std::vector<Prefill>& prompts) {
-  data::Batch batch;
-  for (const auto& prompt : prompts) {
-    batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-    batch.longest = std::max(batch.longest, static_cast<std::int32_t>(prompt.tokens.size()));
-    for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
-      batch.tokens.push_back(prompt.tokens[i]);
-      batch.positions.push_back(static_cast<std::int32_t>(i));
-      batch.targets.push_back(data::kNoTarget);
-    }
-  }
-  batch.starts.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-  return batch;
+data::Batch batch_of_prompts(const std::vector<Prefill>& prompts) {
+  data::BatchBuilder batch;
+  for (const auto& prompt : prompts) batch.add({prompt.tokens});
+  return batch.take();
 }
 
 std::vector<std::int64_t> slots_of(const std::vector<Prefill>& prompts) {
@@ -85,7 +75,8 @@ ops::Pages PagedModel::pages_of(std::int64_t layer) const {
 }
 
 Tensor PagedModel::prefill(const std::vector<Prefill>& prompts) {
-  const auto batch = train::to_device(lay_end_to_end(prompts), options_.device);
+  const auto host = batch_of_prompts(prompts);
+  const auto batch = train::to_device(host, options_.device);
   const auto slots = to_tensor(slots_of(prompts), options_.device);
   model::Context context;
   context.config = &config_;
@@ -102,9 +93,7 @@ Tensor PagedModel::prefill(const std::vector<Prefill>& prompts) {
     ops::put_in_pages(saved.qkv, shape(), slots, pages_of(layer));
   }
   std::vector<std::int32_t> last;
-  for (const auto& prompt : prompts)
-    last.push_back((last.empty() ? -1 : last.back()) +
-                   static_cast<std::int32_t>(prompt.tokens.size()));
+  for (std::size_t end = 1; end < host.starts.size(); ++end) last.push_back(host.starts[end] - 1);
   return head(x.index_select(0, to_tensor(last, options_.device)));
 }
 

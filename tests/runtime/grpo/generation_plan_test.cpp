@@ -113,6 +113,9 @@ TEST_CASE("the number of steps follows from the number of epochs", "[plan]") {
   CHECK(plan.total_steps(1) == 10);
   CHECK(plan.total_steps(2.5) == 25);
   CHECK(plan.total_steps(.01) == 1);
+  CHECK(plan.epochs_after(0) == .1);
+  CHECK(plan.epochs_after(9) == 1);
+  CHECK(plan.epochs_after(14) == 1.5);
 }
 
 TEST_CASE("denominators cover the step and the generation", "[plan]") {

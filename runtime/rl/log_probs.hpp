@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "runtime/model/transformer.hpp"
+#include "runtime/rl/generation.hpp"
+#include "runtime/rl/prompts.hpp"
+
+namespace mgpu::rl {
+
+struct LogProbsRequest {
+  // Where the log-probs go: ScoredCompletion::old_log_probs or ref_log_probs.
+  std::vector<float> ScoredCompletion::* list;
+  std::int64_t at_once = 1;  // completions per forward pass
+  at::Device device;
+  // Computes the log-probs of the target tokens of a batch.
+  std::function<at::Tensor(const model::DeviceBatch& batch)> score;
+};
+
+// Sets the log-probs of every completion's tokens under some model.
+void set_log_probs(std::vector<ScoredCompletion>& completions, const std::vector<Prompt>& prompts,
+                   const LogProbsRequest& request);
+
+}  // namespace mgpu::rl

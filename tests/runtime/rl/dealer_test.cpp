@@ -1,0 +1,184 @@
+#include "runtime/rl/dealer.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu;
+using namespace mgpu::rl;
+
+namespace {
+
+constexpr std::int64_t kGroup = 4, kGeneration = 8;
+
+grpo::GenerationPlan plan_of(std::int64_t step, int world, std::int64_t per_device) {
+  std::vector<std::uint32_t> all(4);
+  std::iota(all.begin(), all.end(), 0U);
+  return {{.per_device = per_device,
+           .ranks = world,
+           .group = kGroup,
+           .step = step,
+           .generation = kGeneration,
+           .iterations = 1,
+           .notes = {}},
+          {{.examples = all, .weight = 1}},
+          1,
+          true};
+}
+
+std::vector<Prompt> some_prompts() {
+  std::vector<Prompt> prompts(4);
+  for (std::size_t i = 0; i < prompts.size(); ++i) prompts[i].tokens.assign(i + 1, 5);
+  return prompts;
+}
+
+// Completion i has i + 1 tokens and the advantage of its place in `advantages`.
+Generation generation_of(std::int64_t number, const std::vector<double>& advantages) {
+  Generation generation{.number = number, .completions = {}, .metrics = {}};
+  for (std::size_t i = 0; i < advantages.size(); ++i) {
+    ScoredCompletion completion;
+    completion.prompt = static_cast<std::uint32_t>(i / kGroup);
+    completion.tokens.assign(i + 1, 7);
+    completion.terminated = true;
+    completion.advantage = advantages[i];
+    generation.completions.push_back(std::move(completion));
+  }
+  return generation;
+}
+
+Dealer::Generations generations_of(const std::vector<double>& first,
+                                   const std::vector<double>& second) {
+  Dealer::Generations generations;
+  generations.emplace(0, generation_of(0, first));
+  generations.emplace(1, generation_of(1, second));
+  return generations;
+}
+
+struct Dealt {
+  std::vector<Deal> ranks;
+
+  std::size_t micro_batches() const { return ranks.front().micro_batches.size(); }
+};
+
+// What every rank gets of step 0.
+Dealt deal_to_all(const Dealer::Generations& generations, std::int64_t step,
+                  Dealer::Options options) {
+  const auto plan = plan_of(step, options.world, options.per_device);
+  Dealt dealt;
+  for (options.rank = 0; options.rank < options.world; ++options.rank)
+    dealt.ranks.push_back(Dealer(plan, options).deal(plan.at(0), generations, some_prompts()));
+  return dealt;
+}
+
+const std::vector<double> kEvery(kGeneration, 1), kNone(kGeneration, 0);
+
+}  // namespace
+
+TEST_CASE("every completion of a step is dealt once, in as many micro-batches on every rank",
+          "[dealer]") {
+  const int world = GENERATE(1, 2, 3, 5);
+  const std::int64_t per_device = GENERATE(1, 2, 8);
+  const auto generations = generations_of(kEvery, kEvery);
+  const auto dealt =
+      deal_to_all(generations, 2 * kGeneration, {.world = world, .per_device = per_device});
+  std::multiset<const ScoredCompletion*> seen;
+  for (const auto& rank : dealt.ranks) {
+    REQUIRE(rank.micro_batches.size() == dealt.micro_batches());
+    CHECK_FALSE(rank.skipped);
+    for (std::size_t i = 0; i < rank.micro_batches.size(); ++i) {
+      const auto& micro_batch = rank.micro_batches[i];
+      CHECK(micro_batch.number == i);
+      CHECK_FALSE(micro_batch.skipped);
+      CHECK_FALSE(micro_batch.entries.empty());
+      CHECK(micro_batch.entries.size() <= static_cast<std::size_t>(per_device));
+      for (const auto& entry : micro_batch.entries)
+        if (entry.in_loss) seen.insert(entry.completion);
+    }
+  }
+  std::multiset<const ScoredCompletion*> all;
+  for (const auto& [number, generation] : generations)
+    for (const auto& completion : generation.completions) all.insert(&completion);
+  CHECK(seen == all);
+}
+
+TEST_CASE("a micro-batch has completions of one generation and its denominators", "[dealer]") {
+  auto generations = generations_of(kEvery, kEvery);
+  for (auto& completion : generations.at(1).completions) completion.tokens.assign(10, 7);
+  const auto dealt = deal_to_all(generations, 2 * kGeneration,
+                                 {.world = 2, .per_device = 2, .max_completion_length = 99});
+  REQUIRE(dealt.micro_batches() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto& micro_batch = dealt.ranks[1].micro_batches[i];
+    const auto& own = generations.at(i < 2 ? 0 : 1).completions;
+    for (const auto& entry : micro_batch.entries)
+      CHECK((entry.completion >= &own.front() && entry.completion <= &own.back()));
+    const grpo::Denominators expected{.completions = 16,
+                                      .tokens = 36 + 80,
+                                      .micro_batches = 8,
+                                      .generation_completions = 8,
+                                      .generation_tokens = i < 2 ? 36 : 80,
+                                      .max_completion_length = 99};
+    CHECK((micro_batch.denominators == expected));
+  }
+}
+
+TEST_CASE("truncated completions are in the loss unless they are masked", "[dealer]") {
+  auto generations = generations_of(kEvery, kEvery);
+  generations.at(0).completions[7].terminated = false;
+  const bool masks = GENERATE(false, true);
+  const auto dealt = deal_to_all(generations, kGeneration,
+                                 {.world = 1, .per_device = 8, .masks_truncated = masks});
+  const auto& micro_batch = dealt.ranks[0].micro_batches.at(0);
+  for (const auto& entry : micro_batch.entries)
+    CHECK(entry.in_loss == (!masks || entry.completion->terminated));
+  CHECK(micro_batch.denominators.tokens == (masks ? 28 : 36));
+  CHECK(micro_batch.denominators.completions == 8);
+}
+
+TEST_CASE("micro-batches without an advantage are skipped on request", "[dealer]") {
+  const bool together = GENERATE(false, true);
+  const Dealer::Options options{
+      .world = 2, .per_device = 2, .skips_without_advantage = true, .skips_together = together};
+
+  SECTION("not if all completions have one") {
+    const auto dealt = deal_to_all(generations_of(kEvery, kEvery), kGeneration, options);
+    CHECK(dealt.ranks[0].skipped == 0);
+    CHECK(dealt.micro_batches() == 2);
+  }
+  SECTION("those of a generation in which nobody has one are left out") {
+    const auto dealt = deal_to_all(generations_of(kNone, kEvery), 2 * kGeneration, options);
+    for (const auto& rank : dealt.ranks) {
+      CHECK(rank.skipped == 4);
+      REQUIRE(rank.micro_batches.size() == 2);
+      CHECK(rank.micro_batches[0].number == 2);
+      CHECK_FALSE(rank.micro_batches[0].skipped);
+    }
+  }
+  SECTION("one of a step without any advantage remains, and no rank computes it") {
+    const auto dealt = deal_to_all(generations_of(kNone, kEvery), kGeneration, options);
+    for (const auto& rank : dealt.ranks) {
+      CHECK(rank.skipped == 4);
+      REQUIRE(rank.micro_batches.size() == 1);
+      CHECK(rank.micro_batches[0].skipped);
+    }
+  }
+  SECTION("a rank skips its part alone unless the others need its weights") {
+    auto one = kNone;
+    one[3] = 1;
+    const auto dealt = deal_to_all(generations_of(one, kEvery), kGeneration, options);
+    REQUIRE(dealt.micro_batches() == 1);
+    int computed = 0;
+    for (const auto& rank : dealt.ranks) {
+      CHECK(rank.skipped == (together ? 2 : 3));
+      const auto& micro_batch = rank.micro_batches[0];
+      const bool has = std::ranges::any_of(micro_batch.entries, [](const BatchEntry& entry) {
+        return entry.completion->advantage != 0;
+      });
+      CHECK(micro_batch.skipped == (!has && !together));
+      computed += micro_batch.skipped ? 0 : 1;
+    }
+    CHECK(computed == (together ? 2 : 1));
+  }
+}
