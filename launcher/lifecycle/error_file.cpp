@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/lifecycle/text_lines.hpp"
+#include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
@@ -30,8 +31,9 @@ std::int64_t timestamp_of(const json& value) {
 }
 
 std::string text_at(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  std::string text;
+  rendezvous::read_field(object, key, text);
+  return text;
 }
 
 // torch puts "[rank1]: " before every line of an uncaught exception.
