@@ -1,9 +1,9 @@
 #include "rendezvous/heartbeat.hpp"
 
-#include <cstring>
 #include <limits>
 
 #include "rendezvous/auth.hpp"
+#include "rendezvous/base/binary_numbers.hpp"
 
 namespace mgpu::rendezvous {
 namespace {
@@ -21,16 +21,10 @@ bool is_plausible_time(std::int64_t time) {
   return time >= 0 && time <= kMost;
 }
 
+// Field `index` of a datagram.
 template <class Number>
-Number number_at(std::string_view bytes, std::size_t index) {
-  Number number;
-  std::memcpy(&number, bytes.data() + 8 + 8 * index, sizeof number);
-  return number;
-}
-
-template <class Number>
-void put(std::string& out, Number number) {
-  out.append(reinterpret_cast<const char*>(&number), sizeof number);
+Number field_at(std::string_view datagram, std::size_t index) {
+  return number_at<Number>(datagram, kMagic.size() + 8 * index);
 }
 
 }  // namespace
@@ -42,11 +36,11 @@ Nanoseconds steady_now() {
 
 std::string encode(const Heartbeat& heartbeat, std::string_view key) {
   std::string out(kMagic);
-  put(out, heartbeat.session);
-  put(out, heartbeat.number);
-  put(out, heartbeat.sent_at);
-  put(out, heartbeat.peer_sent_at);
-  put(out, heartbeat.received_at);
+  put_number(out, heartbeat.session);
+  put_number(out, heartbeat.number);
+  put_number(out, heartbeat.sent_at);
+  put_number(out, heartbeat.peer_sent_at);
+  put_number(out, heartbeat.received_at);
   const auto code = auth::hmac_of(key, out);
   out.append(code.data(), auth::kCodeBytes);
   return out;
@@ -54,7 +48,7 @@ std::string encode(const Heartbeat& heartbeat, std::string_view key) {
 
 std::optional<std::uint64_t> session_of(std::string_view datagram) {
   if (datagram.size() != kHeartbeatBytes || !datagram.starts_with(kMagic)) return std::nullopt;
-  return number_at<std::uint64_t>(datagram, 0);
+  return field_at<std::uint64_t>(datagram, 0);
 }
 
 std::optional<Heartbeat> decode_heartbeat(std::string_view datagram, std::string_view key) {
@@ -62,11 +56,11 @@ std::optional<Heartbeat> decode_heartbeat(std::string_view datagram, std::string
   const auto code = auth::hmac_of(key, datagram.substr(0, kSignedBytes));
   if (!auth::equal(datagram.substr(kSignedBytes), {code.data(), auth::kCodeBytes}))
     return std::nullopt;
-  return Heartbeat{.session = number_at<std::uint64_t>(datagram, 0),
-                   .number = number_at<std::uint64_t>(datagram, 1),
-                   .sent_at = number_at<std::int64_t>(datagram, 2),
-                   .peer_sent_at = number_at<std::int64_t>(datagram, 3),
-                   .received_at = number_at<std::int64_t>(datagram, 4)};
+  return Heartbeat{.session = field_at<std::uint64_t>(datagram, 0),
+                   .number = field_at<std::uint64_t>(datagram, 1),
+                   .sent_at = field_at<std::int64_t>(datagram, 2),
+                   .peer_sent_at = field_at<std::int64_t>(datagram, 3),
+                   .received_at = field_at<std::int64_t>(datagram, 4)};
 }
 
 Heartbeat HeartbeatTracker::next(std::uint64_t session, Nanoseconds now) {

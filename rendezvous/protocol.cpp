@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/spelling.hpp"
-#include "rendezvous/json_field.hpp"
 
 namespace mgpu::rendezvous {
 namespace {
@@ -97,11 +97,8 @@ constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
 
 template <class Value>
 void read(const json& object, const char* name, Value& value) {
-  const auto found = object.find(name);
-  if (found == object.end()) return;
-  if (!fits<Value>(*found))
+  if (read_field(object, name, value) == FieldState::wrong_type)
     throw ProtocolError(fmt::format("a message whose \"{}\" has the wrong type", name));
-  value = found->template get<Value>();
 }
 
 void read(const json& object, const char* name, Outcome& outcome) {
@@ -163,7 +160,9 @@ std::string encode(const Message& message) {
   json object = {{"is", kNames[message.index()]}};
   std::visit(
       [&](auto copy) {
-        fields(copy, [&](const char* name, const auto& value) { object[name] = as_json(value); });
+        fields(copy, [&](const char* name, const auto& value) {
+          write_field(object, name, as_json(value));
+        });
       },
       message);
   return object.dump(-1, ' ', false, json::error_handler_t::replace);

@@ -122,8 +122,7 @@ std::vector<Gpu> find_gpus(const Roots& roots) {
   std::vector<Gpu> gpus;
   const auto folder = roots.proc + "/driver/nvidia/gpus";
   for (const auto& bus_id : names_in(folder)) {
-    const auto text =
-        read_small_file(fmt::format("{}/{}/information", folder, bus_id)).value_or("");
+    const auto text = read_trimmed(fmt::format("{}/{}/information", folder, bus_id)).value_or("");
     if (const auto minor = field(text, "Device Minor"); is_number(minor) && !may_open(roots, minor))
       continue;
     if (field(text, "GPU Excluded") == "Yes") continue;  // the driver is configured to exclude it
@@ -187,7 +186,7 @@ Locality locality_of(const std::string& bus_id, const Roots& roots) {
   if (bus_id.empty()) return {};
   const auto folder = fmt::format("{}/bus/pci/devices/{}", roots.sys, bus_id);
   return {read_number(folder + "/numa_node", -1),
-          parse_id_list(read_small_file(folder + "/local_cpulist").value_or(""))};
+          parse_id_list(read_trimmed(folder + "/local_cpulist").value_or(""))};
 }
 
 std::vector<int> nodes_of(const std::vector<VisibleGpu>& visible, const std::vector<Gpu>& gpus,

@@ -1,14 +1,11 @@
 #include "launcher/devices/system_tree.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iterator>
 
-#include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -32,20 +29,14 @@ void append_range(std::string& out, int first, int last) {
 
 }  // namespace
 
-std::optional<std::string> read_small_file(const std::string& path) {
-  rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return std::nullopt;
-  std::string text;
-  char buffer[4096];
-  ssize_t n = 0;
-  while ((n = ::read(fd.get(), buffer, sizeof buffer)) > 0) text.append(buffer, n);
-  if (n < 0) return std::nullopt;
-  text.erase(text.find_last_not_of(" \t\n") + 1);
+std::optional<std::string> read_trimmed(const std::string& path) {
+  auto text = rendezvous::read_kernel_file(path);
+  if (text) text->erase(text->find_last_not_of(" \t\n") + 1);
   return text;
 }
 
 int read_number(const std::string& path, int otherwise) {
-  const auto text = read_small_file(path);
+  const auto text = read_trimmed(path);
   std::string_view rest = text ? *text : std::string_view();
   return take_number(rest).value_or(otherwise);
 }

@@ -15,7 +15,7 @@ struct Roots {
 };
 
 // The content of a small kernel file without trailing white space; nullopt: it cannot be read.
-std::optional<std::string> read_small_file(const std::string& path);
+std::optional<std::string> read_trimmed(const std::string& path);
 
 // The number in such a file, or `otherwise`.
 int read_number(const std::string& path, int otherwise);

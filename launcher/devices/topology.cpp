@@ -11,7 +11,7 @@ namespace mgpu::launcher {
 namespace {
 
 std::vector<int> read_ids(const std::string& path) {
-  return parse_id_list(read_small_file(path).value_or(""));
+  return parse_id_list(read_trimmed(path).value_or(""));
 }
 
 // The cores that share the last-level cache of a core; empty when unknown.
@@ -22,7 +22,7 @@ std::vector<int> cache_sharers(const std::string& cpu_folder) {
     const auto folder = fmt::format("{}/cache/index{}", cpu_folder, index);
     const int level = read_number(folder + "/level", -1);
     if (level < 0) break;
-    if (level <= highest || read_small_file(folder + "/type") == "Instruction") continue;
+    if (level <= highest || read_trimmed(folder + "/type") == "Instruction") continue;
     highest = level;
     best = folder;
   }
@@ -54,7 +54,7 @@ std::vector<int> own_cpus() {
 
 std::vector<int> own_memory_nodes(const Roots& roots) {
   constexpr std::string_view kKey = "Mems_allowed_list:";
-  const auto status = read_small_file(roots.proc + "/self/status").value_or("");
+  const auto status = read_trimmed(roots.proc + "/self/status").value_or("");
   const size_t at = status.find(kKey);
   if (at == std::string::npos) return {};
   const auto line = status.substr(at + kKey.size(), status.find('\n', at) - at - kKey.size());

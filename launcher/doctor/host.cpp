@@ -46,7 +46,7 @@ std::uint64_t meminfo(const std::string& text, std::string_view key) {
 std::uint64_t tightest_limit(std::string folder) {
   std::uint64_t tightest = 0;
   while (folder.size() > 1) {
-    const auto text = read_small_file(folder + "/memory.max");
+    const auto text = read_trimmed(folder + "/memory.max");
     std::uint64_t limit = 0;
     if (text) std::from_chars(text->data(), text->data() + text->size(), limit);
     if (limit > 0) tightest = tightest == 0 ? limit : std::min(tightest, limit);
@@ -142,7 +142,7 @@ std::map<std::string, bool> find_fabric(const Roots& roots) {
   for (const auto& name : names_in(folder)) {
     bool active = false;
     for (const auto& port : names_in(fmt::format("{}/{}/ports", folder, name))) {
-      const auto state = read_small_file(fmt::format("{}/{}/ports/{}/state", folder, name, port));
+      const auto state = read_trimmed(fmt::format("{}/{}/ports/{}/state", folder, name, port));
       active = active || (state && state->find("ACTIVE") != state->npos);
     }
     fabric[name] = active;
@@ -151,7 +151,7 @@ std::map<std::string, bool> find_fabric(const Roots& roots) {
 }
 
 MemoryState look_at_memory(const Roots& roots) {
-  const auto text = read_small_file(roots.proc + "/meminfo").value_or("");
+  const auto text = read_trimmed(roots.proc + "/meminfo").value_or("");
   const auto cgroups = find_own_cgroups();
   const auto facts = MemoryWatch(cgroups, "").facts();
   MemoryState memory{.total = meminfo(text, "MemTotal"),

@@ -82,10 +82,10 @@ TorchFacts read_torch(const std::vector<std::string>& folders,
   facts.folder = *found;
   const auto root = parent(*found);
   const auto site = parent(root);
-  const auto version = read_small_file(root + "/version.py").value_or("");
+  const auto version = read_trimmed(root + "/version.py").value_or("");
   facts.version = quoted_after(version, "__version__");
   // pytorch.org's archive for C++ has its version in a separate file.
-  if (facts.version.empty()) facts.version = read_small_file(root + "/build-version").value_or("");
+  if (facts.version.empty()) facts.version = read_trimmed(root + "/build-version").value_or("");
   facts.cuda = quoted_after(version, "cuda");
   facts.has_cuda_library = is_there(*found + "/libtorch_cuda.so");
   const auto packages = names_in(site);

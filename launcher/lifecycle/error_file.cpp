@@ -1,9 +1,5 @@
 #include "launcher/lifecycle/error_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <iterator>
 #include <vector>
@@ -11,7 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/lifecycle/text_lines.hpp"
-#include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/base/json_field.hpp"
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
@@ -34,8 +31,9 @@ std::int64_t timestamp_of(const json& value) {
 }
 
 std::string text_at(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  std::string text;
+  rendezvous::read_field(object, key, text);
+  return text;
 }
 
 // torch puts "[rank1]: " before every line of an uncaught exception.
@@ -98,16 +96,8 @@ std::string to_json(const ErrorFile& error) {
 
 std::optional<ErrorFile> read_error_file(const std::string& path) {
   // The rank can have put anything there: a FIFO would block, also when it is opened.
-  const rendezvous::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info{};
-  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  std::string text(kMaxFileBytes, '\0');
-  std::size_t size = 0;
-  for (ssize_t got; size < text.size() &&
-                    (got = ::read(file.get(), text.data() + size, text.size() - size)) > 0;)
-    size += static_cast<std::size_t>(got);
-  text.resize(size);
-  return parse_error_file(text);
+  return parse_error_file(
+      rendezvous::read_small_file(path, kMaxFileBytes, rendezvous::FileKind::regular).text);
 }
 
 std::optional<ErrorFile> python_exception_in(std::string_view text) {

@@ -6,14 +6,16 @@
 
 #include "launcher/lifecycle/report.hpp"
 #include "launcher/options/options.hpp"
+#include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
-#include "rendezvous/json_field.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 using nlohmann::json;
+using rendezvous::read_field;
+using rendezvous::write_field;
 
 constexpr std::size_t kMaxTailBytes = 32 << 10;
 
@@ -23,6 +25,7 @@ void fields(RankResult& end, Visit&& field) {
   field("code", end.report.code), field("signo", end.report.signo);
   field("core", end.report.core_dumped), field("exec_error", end.report.exec_error);
   field("ours", end.ended_by_us), field("node", end.node_rank), field("host", end.host);
+  field("after", end.after_start);
 }
 
 template <class Visit>
@@ -32,17 +35,10 @@ void fields(AttemptResult& attempt, Visit&& field) {
   field("stderr_tail", attempt.stderr_tail), field("log_dir", attempt.log_dir);
 }
 
-template <class Value>
-void read(const json& object, const char* name, Value& value) {
-  const auto found = object.find(name);
-  if (found == object.end()) return;
-  if (rendezvous::fits<Value>(*found)) value = found->template get<Value>();
-}
-
 // Texts come from another node: each is one printable line, only `stderr_tail` is several.
 template <class Value>
 void read_printable(const json& object, const char* name, Value& value) {
-  read(object, name, value);
+  read_field(object, name, value);
   if constexpr (std::is_same_v<Value, std::string>)
     value = std::string_view(name) == "stderr_tail" ? rendezvous::printable_output(value)
                                                     : rendezvous::printable(value);
@@ -51,22 +47,13 @@ void read_printable(const json& object, const char* name, Value& value) {
 template <class Value>
 json to_object(Value thing) {
   json object = json::object();
-  fields(thing, [&](const char* name, const auto& value) { object[name] = value; });
-  return object;
-}
-
-json to_object(const RankResult& end) {
-  json object = to_object<RankResult>(RankResult(end));
-  object["after"] = end.after_start.count();
+  fields(thing, [&](const char* name, const auto& value) { write_field(object, name, value); });
   return object;
 }
 
 RankResult read_rank(const json& object) {
   RankResult end;
   fields(end, [&](const char* name, auto& value) { read_printable(object, name, value); });
-  std::int64_t after = 0;
-  read(object, "after", after);
-  end.after_start = std::chrono::microseconds(after);
   return end;
 }
 
@@ -76,7 +63,7 @@ std::string attempt_to_json(const AttemptResult& attempt) {
   AttemptResult shortened = attempt;
   if (shortened.stderr_tail.size() > kMaxTailBytes)
     shortened.stderr_tail.erase(0, shortened.stderr_tail.size() - kMaxTailBytes);
-  json object = to_object<AttemptResult>(AttemptResult(shortened));
+  json object = to_object(shortened);
   object["kind"] = std::string(name_of(attempt.cause.kind));
   object["ranks"] = json::array();
   for (const auto& rank : attempt.ranks) object["ranks"].push_back(to_object(rank));
@@ -91,7 +78,7 @@ AttemptResult attempt_from_json(const std::string& text) {
   if (!object.is_object()) return attempt;
   fields(attempt, [&](const char* name, auto& value) { read_printable(object, name, value); });
   std::string word;
-  read(object, "kind", word);
+  read_field(object, "kind", word);
   attempt.cause.kind = kind_named(word);
   if (const auto ranks = object.find("ranks"); ranks != object.end() && ranks->is_array())
     for (const auto& rank : *ranks)
@@ -99,7 +86,7 @@ AttemptResult attempt_from_json(const std::string& text) {
   if (const auto first = object.find("first"); first != object.end())
     attempt.first_failure = read_rank(*first);
   std::string error_file;
-  read(object, "error_file", error_file);
+  read_field(object, "error_file", error_file);
   if (!error_file.empty()) attempt.error_file = parse_error_file(error_file);
   return attempt;
 }

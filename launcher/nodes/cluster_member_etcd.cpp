@@ -10,6 +10,7 @@
 #include "launcher/nodes/free_port.hpp"
 #include "launcher/nodes/master_address.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
@@ -89,9 +90,9 @@ std::optional<ClusterMember::Saved> ClusterMember::parse_state(const std::string
   const json state = rendezvous::parse_untrusted_json(text);
   if (!state.is_object()) return std::nullopt;
   const auto number = [&](const char* name) -> std::int64_t {
-    const auto found = state.find(name);
-    if (found == state.end() || !found->is_number_integer()) return 0;
-    return std::max<std::int64_t>(found->get<std::int64_t>(), 0);
+    std::int64_t value = 0;
+    rendezvous::read_field(state, name, value);
+    return std::max<std::int64_t>(value, 0);
   };
   const auto count = [&](const char* name) {
     return static_cast<int>(std::min<std::int64_t>(number(name), kMaxSavedCount));

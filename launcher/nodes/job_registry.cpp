@@ -8,9 +8,11 @@
 #include <cctype>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
+#include <sstream>
 #include <string>
+#include <utility>
 
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
@@ -56,6 +58,28 @@ void write_note(const std::string& path, const std::string& text) {
   if (!written || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
+// A note of write_note; empty if there is none.
+std::istringstream read_note(const std::string& path) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  return std::istringstream(path.empty() ? "" : rendezvous::read_small_file(path, kMostBytes).text);
+}
+
+struct Note {
+  JobAddress address;
+  pid_t pid = 0;
+};
+
+std::optional<Note> read_job_note(const std::string& path) {
+  auto in = read_note(path);
+  Note note;
+  if (!std::getline(in, note.address.host) || !(in >> note.address.port >> note.pid))
+    return std::nullopt;
+  in.ignore();
+  std::string secret;
+  if (std::getline(in, secret) && secret.starts_with('=')) note.address.secret = secret.substr(1);
+  return note;
+}
+
 }  // namespace
 
 void note_job(const std::string& job, const JobAddress& address) {
@@ -64,26 +88,14 @@ void note_job(const std::string& job, const JobAddress& address) {
 }
 
 std::optional<JobAddress> find_job(const std::string& job) {
-  const std::string path = path_of(job);
-  std::ifstream in(path);
-  JobAddress found;
-  pid_t pid = 0;
-  if (path.empty() || !std::getline(in, found.host) || !(in >> found.port >> pid))
-    return std::nullopt;
-  in.ignore();
-  std::string secret;
-  if (std::getline(in, secret) && secret.starts_with('=')) found.secret = secret.substr(1);
-  return found;
+  auto note = read_job_note(path_of(job));
+  return note ? std::optional(std::move(note->address)) : std::nullopt;
 }
 
 void forget_job(const std::string& job) {
   const std::string path = path_of(job);
-  std::ifstream in(path);
-  std::string host;
-  int port = 0;
-  pid_t pid = 0;
   // Another agent on this machine may have replaced the note.
-  if (!path.empty() && std::getline(in, host) && in >> port >> pid && pid == ::getpid())
+  if (const auto note = read_job_note(path); note && note->pid == ::getpid())
     ::unlink(path.c_str());
 }
 
@@ -98,7 +110,7 @@ void erase_leader(const std::string& job, int port) {
 std::optional<LeaderTrace> find_leader(const std::string& job, int port) {
   const std::string path = trace_path(job, port);
   struct stat st{};
-  std::ifstream in(path);
+  auto in = read_note(path);
   LeaderTrace trace;
   timespec now{};
   if (path.empty() || ::stat(path.c_str(), &st) != 0 || !(in >> trace.nodes) || trace.nodes < 1 ||

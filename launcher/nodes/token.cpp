@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
@@ -25,6 +26,8 @@ using rendezvous::UniqueFd;
 // The leader proves that it has the secret to anybody who connects, who can then guess offline.
 constexpr std::size_t kMinTokenBytes = 16;
 constexpr std::size_t kMaxTokenBytes = 4096;
+// Read of a token and the end of its line; more is too long with any end.
+constexpr std::size_t kMostBytes = kMaxTokenBytes + 3;
 
 std::string checked(std::string bytes, const std::string& from) {
   if (bytes.ends_with('\n')) bytes.pop_back();
@@ -62,18 +65,21 @@ void check_owner_and_mode(int fd, const std::string& path) {
         path, st.st_mode & 07777));
 }
 
-// Reads to the end of the file or line, but not more than is needed to detect that it is too long.
-std::string read_from(int fd, bool one_line, const std::string& from) {
+[[noreturn]] void throw_unreadable(const std::string& from, int error) {
+  throw UsageError(fmt::format("{}: cannot read the token: {}", from, error_text(error)));
+}
+
+// Reads to the end of the line and no further, and not more than is needed to detect that it is too
+// long.
+std::string read_line(int fd, const std::string& from) {
   std::string bytes;
-  std::array<char, 512> buffer;
-  while (bytes.size() <= kMaxTokenBytes + 2) {
-    const ssize_t n = ::read(fd, buffer.data(), one_line ? 1 : buffer.size());
+  while (bytes.size() < kMostBytes && !bytes.ends_with('\n')) {
+    char byte = 0;
+    const ssize_t n = ::read(fd, &byte, 1);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0)
-      throw UsageError(fmt::format("{}: cannot read the token: {}", from, error_text(errno)));
+    if (n < 0) throw_unreadable(from, errno);
     if (n == 0) break;
-    bytes.append(buffer.data(), static_cast<std::size_t>(n));
-    if (one_line && bytes.back() == '\n') break;
+    bytes += byte;
   }
   return bytes;
 }
@@ -88,7 +94,9 @@ std::string read_secret_file(const std::string& path) {
     throw UsageError(fmt::format("cannot read the token file {}: {}", name, error_text(errno)));
   check_owner_and_mode(fd.get(), name);
   const auto from = fmt::format("token file {}", name);
-  return checked(read_from(fd.get(), false, from), from);
+  const auto file = rendezvous::read_small_file(fd.get(), kMostBytes);
+  if (file.state == rendezvous::SmallFile::State::unreadable) throw_unreadable(from, file.error);
+  return checked(file.text, from);
 }
 
 std::optional<Secret> find_secret(const Options& options, const SchedulerJob& scheduler,
@@ -96,7 +104,7 @@ std::optional<Secret> find_secret(const Options& options, const SchedulerJob& sc
                                   const std::string& mounted) {
   if (options.rdzv_token_stdin) {
     const std::string from = "stdin";
-    return Secret{checked(read_from(stdin_fd, true, from), from), from};
+    return Secret{checked(read_line(stdin_fd, from), from), from};
   }
   if (!options.rdzv_token_file.empty())
     return Secret{read_secret_file(options.rdzv_token_file), options.rdzv_token_file};

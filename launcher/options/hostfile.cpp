@@ -1,20 +1,14 @@
 #include "launcher/options/hostfile.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "launcher/options/parse_values.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
-#include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 
@@ -152,17 +146,11 @@ std::vector<Host> read_hostfile(const Options& options) {
   const auto fail = [&](const std::string& why) {
     throw UsageError(fmt::format("{}: {}", options.origin("hostfile", path).text(), why));
   };
-  const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd) fail("cannot read the file: " + rendezvous::error_text(errno));
-  std::string text;
-  std::array<char, 16384> buffer;
-  for (ssize_t n; (n = ::read(fd.get(), buffer.data(), buffer.size())) != 0;) {
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("cannot read the file: " + rendezvous::error_text(errno));
-    text.append(buffer.data(), static_cast<std::size_t>(n));
-    if (text.size() > kMostHostfileBytes) fail("the file is larger than 1 MiB, the limit");
-  }
-  return parse_hostfile(text, path);
+  const auto file = rendezvous::read_small_file(path, kMostHostfileBytes);
+  if (file.state == rendezvous::SmallFile::State::too_large)
+    fail("the file is larger than 1 MiB, the limit");
+  if (!file.complete()) fail("cannot read the file: " + rendezvous::error_text(file.error));
+  return parse_hostfile(file.text, path);
 }
 
 }  // namespace mgpu::launcher

@@ -1,10 +1,6 @@
 #include "launcher/options/yaml_tree.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <sstream>
 #include <string_view>
@@ -16,16 +12,13 @@
 #include <yaml-cpp/parser.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
-#include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 
 using rendezvous::shown;
 namespace {
-
-using rendezvous::error_text;
-using rendezvous::UniqueFd;
 
 constexpr std::size_t kMostYamlBytes = 1 << 20;
 constexpr int kDeepest = 32;
@@ -138,25 +131,10 @@ class TreeBuilder : public YAML::EventHandler {
   bool complete_ = false;
 };
 
-// Reads kMostYamlBytes + 1 bytes or a little more, enough to detect a file that is too large.
-std::string read_limited(const std::string& path, const Origin& origin) {
-  const auto fail = [&] {
-    const auto why = error_text(errno);
-    const auto by = origin.name.empty() ? "" : origin.name + ": ";
-    throw UsageError(fmt::format("{}cannot read {}: {}", by, shown(path, 300), why));
-  };
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) fail();
-  std::string text;
-  char buffer[16384];
-  while (text.size() <= kMostYamlBytes) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail();
-    if (n == 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
-  return text;
+[[noreturn]] void throw_too_large(const std::string& path) {
+  throw UsageError(
+      fmt::format("{}: the file is larger than {} KiB, the limit; is it a recipe or config file?",
+                  at_line(path, 1), kMostYamlBytes / 1024));
 }
 
 // The line of the first tab in an indentation, at or after line `from`; 0: none.
@@ -175,10 +153,7 @@ int tab_line(std::string_view text, int from) {
 }  // namespace
 
 YamlNode parse_yaml(const std::string& text, const std::string& path, const std::string& section) {
-  if (text.size() > kMostYamlBytes)
-    throw UsageError(
-        fmt::format("{}: the file is larger than {} KiB, the limit; is it a recipe or config file?",
-                    at_line(path, 1), kMostYamlBytes / 1024));
+  if (text.size() > kMostYamlBytes) throw_too_large(path);
   if (const auto nul = text.find('\0'); nul != text.npos)
     throw UsageError(fmt::format(
         "{}: contains a NUL byte; is this a text file?",
@@ -208,7 +183,13 @@ YamlNode parse_yaml(const std::string& text, const std::string& path, const std:
 }
 
 YamlNode read_yaml(const std::string& path, const std::string& section, const Origin& origin) {
-  return parse_yaml(read_limited(path, origin), path, section);
+  const auto file = rendezvous::read_small_file(path, kMostYamlBytes);
+  if (file.state == rendezvous::SmallFile::State::too_large) throw_too_large(path);
+  if (!file.complete())
+    throw UsageError(fmt::format("{}cannot read {}: {}",
+                                 origin.name.empty() ? "" : origin.name + ": ", shown(path, 300),
+                                 rendezvous::error_text(file.error)));
+  return parse_yaml(file.text, path, section);
 }
 
 std::string at_line(const std::string& path, int line) {

@@ -14,7 +14,7 @@ namespace variable = rendezvous::variable;
 
 // All cores of the machine, as torchrun counts; the affinity mask of this process may be smaller.
 int online_cpus(const Roots& roots) {
-  const auto text = read_small_file(roots.sys + "/devices/system/cpu/online");
+  const auto text = read_trimmed(roots.sys + "/devices/system/cpu/online");
   const auto count = parse_id_list(text.value_or("")).size();
   return count > 0 ? static_cast<int>(count) : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
 }

@@ -5,15 +5,16 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <vector>
+
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using rendezvous::read_kernel_file;
 using rendezvous::UniqueFd;
 
 // One line of mountinfo: "36 35 98:0 /root /mount/point opts - type source superopts".
@@ -50,11 +51,6 @@ std::string folder_in(const Mount& mount, const std::string& path) {
 
 }  // namespace
 
-std::string read_kernel_file(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& mountinfo) {
   std::string v2_path, v1_path;
   std::istringstream own(self_cgroup);
@@ -80,8 +76,8 @@ CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& moun
 }
 
 CgroupPaths find_own_cgroups() {
-  return find_cgroups(read_kernel_file("/proc/self/cgroup"),
-                      read_kernel_file("/proc/self/mountinfo"));
+  return find_cgroups(read_kernel_file("/proc/self/cgroup").value_or(""),
+                      read_kernel_file("/proc/self/mountinfo").value_or(""));
 }
 
 std::optional<JobCgroup> JobCgroup::create(const std::string& parent, const std::string& name) {
@@ -111,7 +107,8 @@ JobCgroup::~JobCgroup() {
 }
 
 bool JobCgroup::empty() const {
-  return read_kernel_file(path_ + "/cgroup.events").find("populated 1") == std::string::npos;
+  const auto events = read_kernel_file(path_ + "/cgroup.events");
+  return !events || events->find("populated 1") == std::string::npos;
 }
 
 void JobCgroup::kill_cgroup(const std::string& path) {

@@ -14,9 +14,6 @@ struct CgroupPaths {
   std::string v1_memory;  // folder in the memory tree of v1
 };
 
-// The content of a file of the kernel; empty when it cannot be read.
-std::string read_kernel_file(const std::string& path);
-
 // From the texts of /proc/self/cgroup and /proc/self/mountinfo; pure.
 CgroupPaths find_cgroups(const std::string& self_cgroup, const std::string& mountinfo);
 CgroupPaths find_own_cgroups();

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <sstream>
 
+#include "rendezvous/base/small_file.hpp"
+
 namespace mgpu::launcher {
 namespace {
 
@@ -14,7 +16,7 @@ bool readable(const std::string& path) {
 
 // 0 for no limit: "max", or in v1 a number near 2^63.
 std::uint64_t bytes_in(const std::string& path) {
-  const auto text = read_kernel_file(path);
+  const auto text = rendezvous::read_kernel_file(path).value_or("");
   std::uint64_t bytes = 0;
   std::from_chars(text.data(), text.data() + text.size(), bytes);
   return bytes >= (1ull << 62) ? 0 : bytes;
@@ -48,7 +50,8 @@ MemoryWatch::MemoryWatch(const CgroupPaths& paths, const std::string& job_cgroup
 }
 
 std::uint64_t MemoryWatch::kills() const {
-  return events_file_.empty() ? 0 : oom_kills_in(read_kernel_file(events_file_));
+  if (events_file_.empty()) return 0;
+  return oom_kills_in(rendezvous::read_kernel_file(events_file_).value_or(""));
 }
 
 void MemoryWatch::begin_attempt() {

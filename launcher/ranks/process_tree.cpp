@@ -1,7 +1,6 @@
 #include "launcher/ranks/process_tree.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,27 +13,19 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
+using rendezvous::read_kernel_file;
 using rendezvous::UniqueFd;
 
 constexpr size_t kMaxEnvironment = 8u << 20;  // above the kernel's own limit for argv and env
 
-std::string read_all(const std::string& path, size_t limit) {
-  std::string text;
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return text;
-  char buffer[16384];
-  while (text.size() < limit) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  return text;
+std::string environment_text(pid_t pid) {
+  return rendezvous::read_small_file(fmt::format("/proc/{}/environ", pid), kMaxEnvironment).text;
 }
 
 std::optional<pid_t> as_pid(std::string_view name) {
@@ -56,7 +47,7 @@ void for_each_process(Visit visit) {
 std::vector<pid_t> children_by_scan() {
   std::vector<pid_t> children;
   for_each_process([&](pid_t pid) {
-    const auto stat = read_all(fmt::format("/proc/{}/stat", pid), 4096);
+    const auto stat = read_kernel_file(fmt::format("/proc/{}/stat", pid)).value_or("");
     const size_t after_name = stat.rfind(')');
     if (after_name == std::string::npos || after_name + 4 > stat.size()) return;
     const auto parent = std::string_view(stat).substr(after_name + 4);  // after ") S "
@@ -92,8 +83,7 @@ bool carries_cookie(std::string_view environment, std::string_view cookie) {
 std::vector<pid_t> processes_with_cookie(std::string_view cookie) {
   std::vector<pid_t> found;
   for_each_process([&](pid_t pid) {
-    if (carries_cookie(read_all(fmt::format("/proc/{}/environ", pid), kMaxEnvironment), cookie))
-      found.push_back(pid);
+    if (carries_cookie(environment_text(pid), cookie)) found.push_back(pid);
   });
   return found;
 }
@@ -101,7 +91,7 @@ std::vector<pid_t> processes_with_cookie(std::string_view cookie) {
 std::vector<pid_t> children_of_self() {
   const std::string path = fmt::format("/proc/self/task/{}/children", ::getpid());
   if (::access(path.c_str(), R_OK) != 0) return children_by_scan();
-  const std::string text = read_all(path, 1u << 20);
+  const std::string text = read_kernel_file(path).value_or("");
   std::vector<pid_t> children;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(' ', begin), text.size());
@@ -115,8 +105,7 @@ std::vector<pid_t> children_of_self() {
 bool signal_carrier(pid_t pid, std::string_view cookie, int signo) {
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) return false;
-  if (!carries_cookie(read_all(fmt::format("/proc/{}/environ", pid), kMaxEnvironment), cookie))
-    return false;
+  if (!carries_cookie(environment_text(pid), cookie)) return false;
   return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0) == 0;
 }
 

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
@@ -55,16 +56,11 @@ std::string read_contained_file(const std::string& folder, const std::string& na
   struct stat st{};
   if (!fd || ::fstat(fd.get(), &st) != 0) throw fail(error_text(errno));
   if (!S_ISREG(st.st_mode)) throw fail("it is not a regular file");
-  std::string content;
-  while (content.size() <= limit) {
-    char buffer[64 << 10];
-    const auto got = ::read(fd.get(), buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw fail(error_text(errno));
-    if (got == 0) return content;
-    content.append(buffer, static_cast<std::size_t>(got));
-  }
-  throw fail(fmt::format("it has more than {} bytes", limit));
+  auto file = read_small_file(fd.get(), limit);
+  if (file.state == SmallFile::State::too_large)
+    throw fail(fmt::format("it has more than {} bytes", limit));
+  if (!file.complete()) throw fail(error_text(file.error));
+  return std::move(file.text);
 }
 
 }  // namespace mgpu::rendezvous

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "rendezvous/etcd/base64.hpp"
@@ -27,12 +28,7 @@ template <class Number>
 Number number(const json& object, const char* name) {
   const json* field = find(object, name);
   if (!field) return 0;
-  if (field->is_number_unsigned() || field->is_number_integer()) {
-    const auto value = field->get<std::int64_t>();
-    if (field->is_number_unsigned() && field->get<std::uint64_t>() > INT64_MAX) throw Malformed();
-    if (!std::in_range<Number>(value)) throw Malformed();
-    return static_cast<Number>(value);
-  }
+  if (fits<Number>(*field)) return field->get<Number>();
   if (!field->is_string()) throw Malformed();
   const auto& text = field->get_ref<const std::string&>();
   Number value = 0;
@@ -44,7 +40,7 @@ Number number(const json& object, const char* name) {
 std::string text(const json& object, const char* name) {
   const json* field = find(object, name);
   if (!field) return {};
-  if (!field->is_string()) throw Malformed();
+  if (!fits<std::string>(*field)) throw Malformed();
   return field->get<std::string>();
 }
 
@@ -56,7 +52,7 @@ std::string bytes(const json& object, const char* name) {
 
 bool flag(const json& object, const char* name) {
   const json* field = find(object, name);
-  if (field && !field->is_boolean()) throw Malformed();
+  if (field && !fits<bool>(*field)) throw Malformed();
   return field && field->get<bool>();
 }
 

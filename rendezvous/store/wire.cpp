@@ -19,12 +19,6 @@ constexpr std::array<Shape, kOpcodes> kShapes = {{
     {"QUEUE_LEN", "k"},  {"LIST_KEYS", ""}, {"BARRIER", "k8"},
 }};
 
-std::uint64_t u64_at(const char* where) {
-  std::uint64_t number = 0;
-  std::memcpy(&number, where, sizeof number);
-  return number;
-}
-
 }  // namespace
 
 const char* name_of(Opcode opcode) {
@@ -50,13 +44,13 @@ RequestScanner::Found RequestScanner::scan(std::string_view bytes, Request& requ
     std::uint64_t size = field == '4' ? 4 : 8;
     if (bytes.size() - seen_ < size) return Found::partial;
     if (field == 'k' || field == 'v') {
-      const auto length = u64_at(bytes.data() + seen_);
+      const auto length = number_at<std::uint64_t>(bytes, seen_);
       if (length > (field == 'k' ? kMaxKeyBytes : kMaxValueBytes)) return Found::violation;
       size += length;
       if (seen_ + size > kMaxRequestBytes) return Found::violation;
       if (bytes.size() - seen_ < size) return Found::partial;
     } else if (field == 'n') {
-      const auto count = u64_at(bytes.data() + seen_);
+      const auto count = number_at<std::uint64_t>(bytes, seen_);
       if (count > kMaxKeys) return Found::violation;
       if (count == 0) return finish(bytes.substr(0, seen_ + size), request);
       items_left_ = static_cast<std::uint32_t>(count);

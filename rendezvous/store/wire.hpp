@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
-#include <type_traits>
+
+#include "rendezvous/base/binary_numbers.hpp"
 
 // The wire format of PyTorch's TCPStore (c10d), as used by its clients since version 2.2.
 //
@@ -50,11 +50,7 @@ inline constexpr std::uint64_t kMaxRequestBytes = 64 << 20;
 // The protocol's name of the request, such as "WAIT".
 const char* name_of(Opcode opcode);
 
-template <class Number>
-  requires std::is_integral_v<Number>
-void put_number(std::string& out, Number number) {
-  out.append(reinterpret_cast<const char*>(&number), sizeof number);
-}
+using rendezvous::put_number;
 
 inline void put_opcode(std::string& out, Opcode opcode) {
   out.push_back(static_cast<char>(opcode));
@@ -80,8 +76,7 @@ class FieldReader {
 
   template <class Number>
   Number number() {
-    Number value;
-    std::memcpy(&value, rest_.data(), sizeof value);
+    const auto value = number_at<Number>(rest_, 0);
     rest_.remove_prefix(sizeof value);
     return value;
   }

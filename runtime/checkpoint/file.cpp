@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::checkpoint {
 
@@ -209,11 +210,15 @@ void make_writable_folder(const std::string& path) {
 }
 
 std::string read_file(const std::string& path, std::size_t limit) {
-  const MappedFile file(path);
-  if (file.bytes().size() > limit)
+  using State = rendezvous::SmallFile::State;
+  auto file = rendezvous::read_small_file(path, limit, rendezvous::FileKind::regular);
+  if (file.state == State::not_regular) throw std::runtime_error(path + " is not a regular file");
+  if (file.state == State::too_large)
     throw std::runtime_error(fmt::format("{} has {}; the limit is {}", path,
-                                         human_size(file.bytes().size()), human_size(limit)));
-  return std::string(text_of(file.bytes()));
+                                         human_size(std::filesystem::file_size(path)),
+                                         human_size(limit)));
+  if (!file.complete()) throw_errno("cannot open " + path, file.error);
+  return std::move(file.text);
 }
 
 void sync_file(const std::string& path) {

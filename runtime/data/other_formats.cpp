@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/small_file.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/source_file.hpp"
 
@@ -39,13 +39,7 @@ std::string datasets_command(std::string_view kind, const std::string& path) {
 }
 
 std::string beginning_of(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return {};  // to open a FIFO would block
-  std::ifstream in(path, std::ios::binary);
-  std::string head(4096, '\0');
-  in.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(in.gcount()));
-  return head;
+  return rendezvous::read_small_file(path, 4096, rendezvous::FileKind::regular).text;
 }
 
 [[noreturn]] void refuse_absent(const std::string& path) {

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
 #include <utility>
+
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::servers {
 namespace {
@@ -18,10 +19,15 @@ struct ListeningSocket {
   std::string inode, user;
 };
 
+// A file of /proc, empty if it cannot be read.
+std::istringstream kernel_file(const fs::path& file) {
+  return std::istringstream(rendezvous::read_kernel_file(file.string()).value_or(""));
+}
+
 // Collects the sockets that listen at the port from one of the kernel's tables.
 void sockets_in(const fs::path& table, std::uint16_t port, std::vector<ListeningSocket>& sockets) {
   constexpr const char* kListens = "0A";
-  std::ifstream lines(table);
+  auto lines = kernel_file(table);
   std::string line;
   std::getline(lines, line);  // the header
   while (std::getline(lines, line)) {
@@ -54,7 +60,7 @@ bool has_socket(const fs::path& process, const std::set<std::string>& inodes) {
 
 // The parts of a file that are separated by zero bytes.
 std::vector<std::string> parts_of(const fs::path& file) {
-  std::ifstream bytes(file, std::ios::binary);
+  auto bytes = kernel_file(file);
   std::vector<std::string> parts;
   for (std::string part; std::getline(bytes, part, '\0');) parts.push_back(part);
   return parts;
@@ -104,7 +110,7 @@ std::vector<Listener> listeners(const std::string& proc, std::uint16_t port) {
     if (number.find_first_not_of("0123456789") != number.npos || !has_socket(entry.path(), inodes))
       continue;
     Listener listener{.pid = std::stoi(number)};
-    std::ifstream comm(entry.path() / "comm");
+    auto comm = kernel_file(entry.path() / "comm");
     std::getline(comm, listener.name);
     constexpr std::string_view kVariable = "CUDA_VISIBLE_DEVICES=";
     for (const auto& variable : parts_of(entry.path() / "environ"))

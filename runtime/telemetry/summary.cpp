@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::telemetry {
@@ -76,9 +75,8 @@ void write_results(const std::string& folder, const Values& train, const Values&
                    const ErrorCallback& on_error) {
   replace_file(folder + "/train_results.json", dump(json_of(train)), on_error);
   const auto path = folder + "/all_results.json";
-  std::ifstream in(path);
-  const std::string before{std::istreambuf_iterator<char>(in), {}};
-  json all = rendezvous::parse_untrusted_json(before);
+  constexpr std::size_t kMostBytes = 16 << 20;
+  json all = rendezvous::parse_untrusted_json(rendezvous::read_small_file(path, kMostBytes).text);
   if (!all.is_object()) all = json::object();
   for (const auto* values : {&last_eval, &train}) all.update(json_of(*values));
   replace_file(path, dump(all), on_error);

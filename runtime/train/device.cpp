@@ -8,8 +8,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <sstream>
 #include <stdexcept>
+
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::train {
 
@@ -67,7 +69,8 @@ DeviceMemory device_memory(at::Device device) {
   const auto page = ::sysconf(_SC_PAGESIZE);
   long size = 0;
   long resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
+  std::istringstream(rendezvous::read_kernel_file("/proc/self/statm").value_or("")) >> size >>
+      resident;
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   memory.allocated = memory.reserved = memory.used = resident * page;

@@ -1,11 +1,6 @@
 #include "runtime/config/reading/yaml_read.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -19,8 +14,8 @@
 #include <yaml-cpp/parser.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
-#include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -192,26 +187,8 @@ class TreeBuilder : public YAML::EventHandler {
   bool complete_ = false;
 };
 
-std::string read_limited(const std::string& path) {
-  const auto cannot = [&path](const std::string& why) {
-    throw std::runtime_error(fmt::format("cannot read {}: {}", shown(path, 300), why));
-  };
-  // O_NONBLOCK: a pipe without a writer is refused at once instead of blocking.
-  rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) cannot(rendezvous::error_text(errno));
-  struct stat about{};
-  if (::fstat(fd.get(), &about) != 0) cannot(rendezvous::error_text(errno));
-  if (!S_ISREG(about.st_mode)) cannot("not a regular file");
-  std::string text;
-  char buffer[16384];
-  while (text.size() <= kMostBytes) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) cannot(rendezvous::error_text(errno));
-    if (n == 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
-  return text;
+[[noreturn]] void throw_too_large(const std::string& name) {
+  fail(name, 1, fmt::format("the file is over {} KiB; is this a recipe?", kMostBytes / 1024));
 }
 
 // The first line, from `from` on, that is indented with a tab; 0 if there is none.
@@ -251,8 +228,7 @@ std::string without_json_tabs(std::string text) {
 }  // namespace
 
 YamlNode parse_yaml(const std::string& given, const std::string& name) {
-  if (given.size() > kMostBytes)
-    fail(name, 1, fmt::format("the file is over {} KiB; is this a recipe?", kMostBytes / 1024));
+  if (given.size() > kMostBytes) throw_too_large(name);
   if (const auto nul = given.find('\0'); nul != given.npos)
     fail(name, line_of(given, nul), "contains a NUL byte; is this a text file?");
   const std::string text = without_json_tabs(given);
@@ -272,7 +248,15 @@ YamlNode parse_yaml(const std::string& given, const std::string& name) {
 }
 
 YamlNode read_yaml(const std::string& path) {
-  return parse_yaml(read_limited(path), path);
+  using State = rendezvous::SmallFile::State;
+  const auto file = rendezvous::read_small_file(path, kMostBytes, rendezvous::FileKind::regular);
+  if (file.state == State::too_large) throw_too_large(path);
+  if (!file.complete())
+    throw std::runtime_error(fmt::format("cannot read {}: {}", shown(path, 300),
+                                         file.state == State::not_regular
+                                             ? "not a regular file"
+                                             : rendezvous::error_text(file.error)));
+  return parse_yaml(file.text, path);
 }
 
 std::string at_line(const std::string& name, int line) {

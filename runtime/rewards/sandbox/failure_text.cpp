@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <optional>
+#include <sstream>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::rewards {
 namespace {
@@ -69,7 +70,7 @@ const char* description_of(SandboxStep step) {
 
 // The value of a sysctl; nothing if the kernel does not have it.
 std::optional<long> sysctl_value(const char* path) {
-  std::ifstream file(path);
+  std::istringstream file(rendezvous::read_kernel_file(path).value_or(""));
   long value = 0;
   if (!(file >> value)) return std::nullopt;
   return value;

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
+#include <sstream>
 #include <system_error>
 
+#include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "runtime/rewards/sandbox/enter.hpp"
 
@@ -29,7 +30,7 @@ struct Identity {
 
 Identity identity_map(const char* path) {
   Identity identity;
-  std::ifstream ours(path);
+  std::istringstream ours(rendezvous::read_kernel_file(path).value_or(""));
   for (unsigned long inside = 0, outside = 0, count = 0; ours >> inside >> outside >> count;) {
     identity.map += fmt::format("{0} {0} {1}\n", inside, count);
     if (inside <= kNobody && kNobody - inside < count) identity.has_nobody = true;
