@@ -84,6 +84,8 @@ PACKAGES = {
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
         "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
         "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
+        # Beast's parser and serializer.
+        "rendezvous/etcd/http.cpp",
         # Numbers of any size; HTTP to servers that generate or score completions.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",

@@ -1,13 +1,23 @@
 #include "rendezvous/etcd/http.hpp"
 
-#include <algorithm>
-#include <charconv>
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include <fmt/format.h>
+#include <boost/beast/core/buffer_traits.hpp>
+#include <boost/beast/core/buffers_range.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/serializer.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 namespace mgpu::rendezvous::etcd {
+
+namespace beast = boost::beast;
+using beast::http::field;
+using boost::system::error_code;
+
 namespace {
 
 [[noreturn]] void throw_bad_response(const char* why) {
@@ -15,163 +25,147 @@ namespace {
 }
 
 constexpr const char* kNotHttp = "it does not speak HTTP";
+constexpr const char* kLongHead = "the header of its HTTP response is too long";
+constexpr const char* kBadEncoding = "it uses an unsupported HTTP transfer encoding";
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
-// Parses the whole text as an unsigned number of this base.
-bool read_number(std::string_view text, int base, std::uint64_t& number) {
-  const auto* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number, base);
-  return !text.empty() && error == std::errc() && stop == end;
+// Describes an error of Beast's parser. `begun`: it was found after the head.
+const char* parse_problem(const error_code& problem, bool begun) {
+  using beast::http::error;
+  if (problem == error::bad_content_length || problem == error::multiple_content_length)
+    return "its HTTP response has an invalid length";
+  if (problem == error::bad_transfer_encoding) return kBadEncoding;
+  return begun ? "a chunk of its HTTP response is invalid" : kNotHttp;
 }
 
 }  // namespace
 
 std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
                       std::string_view body) {
-  const auto sign_in = token.empty() ? "" : fmt::format("Authorization: {}\r\n", token);
-  // hasleader: a member that has lost the majority then ends a watch instead of keeping it open.
-  return fmt::format(
-      "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nConnection: close\r\n"
-      "Grpc-Metadata-hasleader: true\r\n{}Content-Length: {}\r\n\r\n{}",
-      path, authority, sign_in, body.size(), body);
+  beast::http::request<beast::http::string_body> request(beast::http::verb::post, path, 11,
+                                                         std::string(body));
+  request.set(field::host, authority);
+  request.set(field::content_type, "application/json");
+  request.set(field::connection, "close");
+  // A member that has lost the majority then ends a watch instead of keeping it open.
+  request.set("Grpc-Metadata-hasleader", "true");
+  if (!token.empty()) request.set(field::authorization, token);
+  request.prepare_payload();
+  std::string text;
+  beast::http::request_serializer<beast::http::string_body> serializer(request);
+  while (!serializer.is_done()) {
+    error_code impossible;  // only a body that is read from somewhere can fail
+    serializer.next(impossible, [&](error_code&, const auto& buffers) {
+      for (const auto buffer : beast::buffers_range_ref(buffers))
+        text.append(static_cast<const char*>(buffer.data()), buffer.size());
+      serializer.consume(beast::buffer_bytes(buffers));
+    });
+  }
+  return text;
 }
+
+// Beast's parser, which finds the ends of head, body and chunks. Limits are those of its owner.
+class ResponseParser::Parser : public beast::http::basic_parser<false> {
+ public:
+  Parser() {
+    header_limit(std::numeric_limits<std::uint32_t>::max());
+    body_limit(boost::none);
+  }
+
+  int status = 0;
+  std::string body;
+
+ private:
+  std::size_t append(beast::string_view bytes) {
+    if (body.size() + bytes.size() > kMaxBodyBytes)
+      throw_bad_response("its HTTP response is too long");
+    body.append(bytes.data(), bytes.size());
+    return bytes.size();
+  }
+
+  void on_request_impl(beast::http::verb, beast::string_view, beast::string_view, int,
+                       error_code&) override {}
+  void on_response_impl(int code, beast::string_view, int, error_code&) override {
+    if (code < 100) throw_bad_response(kNotHttp);
+    status = code;
+  }
+  void on_field_impl(field name, beast::string_view, beast::string_view value,
+                     error_code&) override {
+    // Beast would read a body in another encoding to the end of the connection.
+    if (name == field::transfer_encoding && !beast::iequals(value, "chunked"))
+      throw_bad_response(kBadEncoding);
+  }
+  void on_header_impl(error_code&) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
+  std::size_t on_body_impl(beast::string_view bytes, error_code&) override { return append(bytes); }
+  void on_chunk_header_impl(std::uint64_t, beast::string_view, error_code&) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code&) override {
+    return append(bytes);
+  }
+  void on_finish_impl(error_code&) override {}
+};
+
+ResponseParser::ResponseParser() : parser_(std::make_unique<Parser>()) {}
+
+ResponseParser::~ResponseParser() = default;
 
 void ResponseParser::feed(std::string_view bytes) {
-  while (!bytes.empty() && state_ != State::done) {
-    if (state_ == State::body || state_ == State::body_to_end || state_ == State::chunk) {
-      append_body(bytes);
-      continue;
-    }
-    const auto newline = bytes.find('\n');
-    const auto piece = bytes.substr(0, newline);
-    head_bytes_ += piece.size() + (newline == std::string_view::npos ? 0 : 1);
-    if (state_ != State::chunk_size && state_ != State::chunk_end && head_bytes_ > kMaxHeadBytes)
-      throw_bad_response(status_ == 0 ? kNotHttp : "the header of its HTTP response is too long");
-    line_.append(piece);
-    if (line_.size() > kMaxHeadBytes) throw_bad_response("a line of its HTTP response is too long");
-    // Checked early: a server of another protocol may never end its first line.
-    if (state_ == State::status_line && !line_.starts_with(std::string_view("HTTP/1.").substr(
-                                            0, std::min<std::size_t>(line_.size(), 7))))
-      throw_bad_response(kNotHttp);
-    if (newline == std::string_view::npos) return;
-    bytes.remove_prefix(newline + 1);
-    if (line_.ends_with('\r')) line_.pop_back();
-    const auto line = std::exchange(line_, {});
-    read_line(line);
+  const bool joined = !pending_.empty();
+  if (joined) pending_.append(bytes);
+  std::string_view rest = joined ? pending_ : bytes;
+  while (!rest.empty() && !done() && parse(rest)) {
   }
-}
-
-void ResponseParser::read_line(std::string_view line) {
-  switch (state_) {
-    case State::status_line:
-      return read_status_line(line);
-    case State::fields:
-      return line.empty() ? begin_body() : read_field(line);
-    case State::chunk_size:
-      return begin_chunk(line);
-    case State::chunk_end:
-      if (!line.empty())
-        throw_bad_response("a chunk of its HTTP response is longer than announced");
-      state_ = State::chunk_size;
-      return;
-    case State::trailers:
-      if (line.empty()) state_ = State::done;
-      return;
-    case State::body:
-    case State::body_to_end:
-    case State::chunk:
-    case State::done:
-      return;
-  }
-}
-
-void ResponseParser::read_status_line(std::string_view line) {
-  // "HTTP/1.1 200 OK"
-  std::uint64_t status = 0;
-  if (line.size() < 12 || !line.starts_with("HTTP/1.") || line[8] != ' ' ||
-      !read_number(line.substr(9, 3), 10, status) || status < 100 ||
-      (line.size() > 12 && line[12] != ' '))
-    throw_bad_response(kNotHttp);
-  status_ = static_cast<int>(status);
-  state_ = State::fields;
-}
-
-void ResponseParser::read_field(std::string_view line) {
-  const auto colon = line.find(':');
-  if (colon == std::string_view::npos || colon == 0) throw_bad_response(kNotHttp);
-  const auto name = lower(line.substr(0, colon));
-  const auto value = trimmed(line.substr(colon + 1));
-  if (name == "transfer-encoding") {
-    if (lower(value) != "chunked")
-      throw_bad_response("it uses an unsupported HTTP transfer encoding");
-    chunked_ = true;
-  } else if (name == "content-length") {
-    std::uint64_t length = 0;
-    if (!read_number(value, 10, length) || (has_length_ && length != remaining_))
-      throw_bad_response("its HTTP response has an invalid length");
-    remaining_ = length;
-    has_length_ = true;
-  }
-}
-
-void ResponseParser::begin_body() {
-  if (status_ < 200) {  // "100 Continue": the response follows
-    *this = ResponseParser();
-    return;
-  }
-  if (chunked_)
-    state_ = State::chunk_size;
-  else if (status_ == 204 || status_ == 304 || (has_length_ && remaining_ == 0))
-    state_ = State::done;
+  if (done()) rest = {};
+  if (!begun() && head_bytes_ + rest.size() > kMaxHeadBytes)
+    throw_bad_response(parser_->status == 0 ? kNotHttp : kLongHead);
+  if (rest.size() > kMaxHeadBytes) throw_bad_response("a line of its HTTP response is too long");
+  if (joined)
+    pending_.erase(0, pending_.size() - rest.size());
   else
-    state_ = has_length_ ? State::body : State::body_to_end;
+    pending_.assign(rest);
 }
 
-void ResponseParser::begin_chunk(std::string_view line) {
-  if (!read_number(trimmed(line.substr(0, line.find(';'))), 16, remaining_))
-    throw_bad_response("a chunk of its HTTP response has an invalid length");
-  state_ = remaining_ == 0 ? State::trailers : State::chunk;
-  if (state_ == State::trailers) head_bytes_ = 0;
+// Removes the bytes that were parsed from `rest`. False if more must follow first.
+bool ResponseParser::parse(std::string_view& rest) {
+  constexpr std::string_view kStart = "HTTP/1.";
+  // Checked early: a server of another protocol may never end its first line.
+  if (parser_->status == 0 && !kStart.starts_with(rest.substr(0, kStart.size())))
+    throw_bad_response(kNotHttp);
+  const bool was_begun = begun();
+  error_code problem;
+  const auto used = parser_->put({rest.data(), rest.size()}, problem);
+  rest.remove_prefix(used);
+  if (!was_begun && (head_bytes_ += used) > kMaxHeadBytes) throw_bad_response(kLongHead);
+  if (problem == beast::http::error::need_more) return false;
+  if (problem) throw_bad_response(parse_problem(problem, was_begun));
+  if (parser_->is_done() && parser_->status < 200) {  // "100 Continue": the response follows
+    parser_ = std::make_unique<Parser>();
+    head_bytes_ = 0;
+  }
+  return true;
 }
 
-void ResponseParser::append_body(std::string_view& bytes) {
-  const bool bounded = state_ != State::body_to_end;
-  const auto size =
-      bounded ? static_cast<std::size_t>(std::min<std::uint64_t>(remaining_, bytes.size()))
-              : bytes.size();
-  if (body_.size() + size > kMaxBodyBytes) throw_bad_response("its HTTP response is too long");
-  body_.append(bytes.substr(0, size));
-  bytes.remove_prefix(size);
-  if (!bounded) return;
-  remaining_ -= size;
-  if (remaining_ == 0) state_ = state_ == State::chunk ? State::chunk_end : State::done;
+bool ResponseParser::begun() const {
+  return parser_->is_header_done();
+}
+
+bool ResponseParser::done() const {
+  return parser_->is_done();
+}
+
+int ResponseParser::status() const {
+  return parser_->status;
 }
 
 void ResponseParser::end() {
-  if (state_ == State::done) return;
-  if (state_ == State::body_to_end) {
-    state_ = State::done;
-    return;
-  }
-  throw_bad_response(state_ == State::status_line && line_.empty()
-                         ? "it closed the connection without an answer"
-                         : "it closed the connection in the middle of its answer");
+  if (done()) return;
+  if (!parser_->got_some()) throw_bad_response("it closed the connection without an answer");
+  error_code partial;
+  parser_->put_eof(partial);
+  if (partial) throw_bad_response("it closed the connection in the middle of its answer");
 }
 
 std::string ResponseParser::take_body() {
-  return std::exchange(body_, {});
+  return std::exchange(parser_->body, {});
 }
 
 }  // namespace mgpu::rendezvous::etcd

@@ -36,7 +36,7 @@ Read response_in(std::string_view bytes, bool end = false) {
 TEST_CASE("an HTTP response is parsed however it is cut", "[etcd]") {
   const Read good{200, "hello", true};
   CHECK(response_in("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") == good);
-  CHECK(response_in("HTTP/1.1 200\ncontent-LENGTH:5 \n\nhellomore") == good);
+  CHECK(response_in("HTTP/1.1 200 \r\ncontent-LENGTH:5 \r\n\r\nhellomore") == good);
   CHECK(response_in(
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") ==
         good);
@@ -66,7 +66,7 @@ TEST_CASE("another protocol than HTTP is detected at its first bytes", "[etcd]")
   const std::string_view greeting =
       GENERATE("SSH-2.0-OpenSSH\r\n", "\x15\x03\x01", "220 mail", "HTTP/2 200\r\n", "X",
                "HTTP/1.1 abc OK\r\n", "HTTP/1.1  200\r\n", "HTTP/1.1 99\r\n", "HTTP/1.1 2000 x\r\n",
-               "HTTP/1.1 200 OK\r\nno colon\r\n");
+               "HTTP/1.1 099 x\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n", "HTTP/1.1 200 OK\nX: y\n");
   CAPTURE(greeting);
   CHECK_THROWS_WITH(ResponseParser().feed(greeting), "it does not speak HTTP");
 }
@@ -78,8 +78,9 @@ TEST_CASE("a response with an ambiguous end is rejected", "[etcd]") {
        {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
         head + "Content-Length: -1\r\n\r\n", head + "Content-Length: 99999999999999999999\r\n\r\n",
         head + "Content-Length: \r\n\r\n", head + "Transfer-Encoding: gzip\r\n\r\n",
-        chunked + "\r\n", chunked + "-1\r\n", chunked + "fffffffffffffffff\r\n",
-        chunked + "2\r\nabc\r\n", chunked + "0x2\r\n"}) {
+        head + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        head + "Transfer-Encoding: gzip, chunked\r\n\r\n", chunked + "\r\n", chunked + "-1\r\n",
+        chunked + "fffffffffffffffff\r\n", chunked + "2\r\nabcd\r\n", chunked + "0x2\r\n\r\n"}) {
     CAPTURE(text);
     CHECK_THROWS(ResponseParser().feed(text));
   }
