@@ -22,8 +22,11 @@ LONGEST_FILE = 600
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
-    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/auth.hpp",
+    ("rendezvous/tls/*", ["rendezvous/base/*", "rendezvous/tls/*"]),
+    ("rendezvous/http/*", ["rendezvous/base/*", "rendezvous/http/*", "rendezvous/tls/*",
                            "rendezvous/resolver.hpp"]),
+    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/http/*",
+                           "rendezvous/tls/*", "rendezvous/auth.hpp", "rendezvous/resolver.hpp"]),
     ("rendezvous/*", ["rendezvous/*"]),
     ("launcher/options/*", ["launcher/options/*", "rendezvous/*"]),
     ("launcher/lifecycle/*", ["launcher/lifecycle/*", "rendezvous/*"]),
@@ -82,10 +85,10 @@ PACKAGES = {
         "launcher/ranks/pausable_timer.hpp", "launcher/ranks/rank_group.*",
         "launcher/ranks/worker.*",
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
-        "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
-        "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
+        "rendezvous/etcd/members.*", "rendezvous/etcd/watch.*", "rendezvous/http/exchange.*",
+        "rendezvous/resolver.*", "rendezvous/tls/session.cpp",
         # Beast's parser and serializer.
-        "rendezvous/etcd/http.cpp",
+        "rendezvous/http/message.cpp",
         # Numbers of any size; HTTP to servers that generate or score completions.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",

@@ -4,23 +4,30 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous::http {
 
-// A POST request with a JSON body, for a connection that is used once. `token` is the token of the
-// signed-in user, or empty.
-std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
-                      std::string_view body);
+// A request for a connection that is used once.
+struct Request {
+  std::string authority;  // of the server
+  std::string path;
+  bool post = true;                                              // false: GET
+  std::string body = {};                                         // JSON; without one if GET
+  std::vector<std::pair<std::string, std::string>> fields = {};  // further header fields
+};
+std::string text_of(const Request& request);
 
 // Parses one HTTP/1.x response from pieces of any size: with a Content-Length, with chunks and
 // trailers, or with a body up to the end of the connection. Memory is bounded: head, trailers and
-// the line before a chunk by kMaxHeadBytes, body bytes that were not taken yet by kMaxBodyBytes.
+// the line before a chunk by kMaxHeadBytes, body bytes that were not taken yet by `max_body`.
 class ResponseParser {
  public:
   static constexpr std::size_t kMaxHeadBytes = 16 << 10;
   static constexpr std::size_t kMaxBodyBytes = 4 << 20;
 
-  ResponseParser();
+  explicit ResponseParser(std::size_t max_body = kMaxBodyBytes);
   ~ResponseParser();
   ResponseParser(const ResponseParser&) = delete;
   ResponseParser& operator=(const ResponseParser&) = delete;
@@ -40,9 +47,10 @@ class ResponseParser {
 
   bool parse(std::string_view& rest);
 
+  std::size_t max_body_;
   std::unique_ptr<Parser> parser_;
   std::string pending_;  // bytes that cannot be parsed before more follow
   std::size_t head_bytes_ = 0;
 };
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous::http

@@ -1,4 +1,4 @@
-#include "rendezvous/etcd/http.hpp"
+#include "rendezvous/http/message.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -12,7 +12,7 @@
 #include <boost/beast/http/serializer.hpp>
 #include <boost/beast/http/string_body.hpp>
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous::http {
 
 namespace beast = boost::beast;
 using beast::http::field;
@@ -39,19 +39,20 @@ const char* parse_problem(const error_code& problem, bool begun) {
 
 }  // namespace
 
-std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
-                      std::string_view body) {
-  beast::http::request<beast::http::string_body> request(beast::http::verb::post, path, 11,
-                                                         std::string(body));
-  request.set(field::host, authority);
-  request.set(field::content_type, "application/json");
-  request.set(field::connection, "close");
-  // A member that has lost the majority then ends a watch instead of keeping it open.
-  request.set("Grpc-Metadata-hasleader", "true");
-  if (!token.empty()) request.set(field::authorization, token);
-  request.prepare_payload();
+std::string text_of(const Request& request) {
+  using beast::http::verb;
+  beast::http::request<beast::http::string_body> message(request.post ? verb::post : verb::get,
+                                                         request.path, 11);
+  message.set(field::host, request.authority);
+  message.set(field::connection, "close");
+  for (const auto& [name, value] : request.fields) message.set(name, value);
+  if (request.post) {
+    message.set(field::content_type, "application/json");
+    message.body() = request.body;
+  }
+  message.prepare_payload();
   std::string text;
-  beast::http::request_serializer<beast::http::string_body> serializer(request);
+  beast::http::request_serializer<beast::http::string_body> serializer(message);
   while (!serializer.is_done()) {
     error_code impossible;  // only a body that is read from somewhere can fail
     serializer.next(impossible, [&](error_code&, const auto& buffers) {
@@ -66,7 +67,7 @@ std::string http_post(std::string_view authority, std::string_view path, std::st
 // Beast's parser, which finds the ends of head, body and chunks. Limits are those of its owner.
 class ResponseParser::Parser : public beast::http::basic_parser<false> {
  public:
-  Parser() {
+  explicit Parser(std::size_t max_body) : max_body_(max_body) {
     header_limit(std::numeric_limits<std::uint32_t>::max());
     body_limit(boost::none);
   }
@@ -76,8 +77,7 @@ class ResponseParser::Parser : public beast::http::basic_parser<false> {
 
  private:
   std::size_t append(beast::string_view bytes) {
-    if (body.size() + bytes.size() > kMaxBodyBytes)
-      throw_bad_response("its HTTP response is too long");
+    if (bytes.size() > max_body_ - body.size()) throw_bad_response("its HTTP response is too long");
     body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
@@ -102,9 +102,12 @@ class ResponseParser::Parser : public beast::http::basic_parser<false> {
     return append(bytes);
   }
   void on_finish_impl(error_code&) override {}
+
+  std::size_t max_body_;
 };
 
-ResponseParser::ResponseParser() : parser_(std::make_unique<Parser>()) {}
+ResponseParser::ResponseParser(std::size_t max_body)
+    : max_body_(max_body), parser_(std::make_unique<Parser>(max_body)) {}
 
 ResponseParser::~ResponseParser() = default;
 
@@ -138,7 +141,7 @@ bool ResponseParser::parse(std::string_view& rest) {
   if (problem == beast::http::error::need_more) return false;
   if (problem) throw_bad_response(parse_problem(problem, was_begun));
   if (parser_->is_done() && parser_->status < 200) {  // "100 Continue": the response follows
-    parser_ = std::make_unique<Parser>();
+    parser_ = std::make_unique<Parser>(max_body_);
     head_bytes_ = 0;
   }
   return true;
@@ -168,4 +171,4 @@ std::string ResponseParser::take_body() {
   return std::exchange(parser_->body, {});
 }
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous::http
