@@ -55,7 +55,8 @@ ARROWS = [
                          "rendezvous/base/*"]),
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
                           "rendezvous/base/*"]),
-    ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
+    ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
+                        "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
     # our store, because c10d's own admits everybody and lets every client overwrite the id.
     ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*",
@@ -89,7 +90,7 @@ PACKAGES = {
         "rendezvous/resolver.*", "rendezvous/tls/session.cpp",
         # Beast's parser and serializer.
         "rendezvous/http/message.cpp",
-        # Numbers of any size; HTTP to servers that generate or score completions.
+        # Numbers of any size; an io_context for each request.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
                                    "runtime/config/reading/yaml*.cpp"]),
