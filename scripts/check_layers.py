@@ -22,8 +22,11 @@ LONGEST_FILE = 600
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
-    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/auth.hpp",
+    ("rendezvous/tls/*", ["rendezvous/base/*", "rendezvous/tls/*"]),
+    ("rendezvous/http/*", ["rendezvous/base/*", "rendezvous/http/*", "rendezvous/tls/*",
                            "rendezvous/resolver.hpp"]),
+    ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/http/*",
+                           "rendezvous/tls/*", "rendezvous/auth.hpp", "rendezvous/resolver.hpp"]),
     ("rendezvous/*", ["rendezvous/*"]),
     ("launcher/options/*", ["launcher/options/*", "rendezvous/*"]),
     ("launcher/lifecycle/*", ["launcher/lifecycle/*", "rendezvous/*"]),
@@ -56,7 +59,8 @@ ARROWS = [
     ("runtime/config/*", ["runtime/config/*", "runtime/model/linear_layers.hpp",
                           "runtime/model/model_config.hpp", "runtime/optim/state_tensors.hpp",
                           "rendezvous/base/*"]),
-    ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
+    ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
+                        "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
     # our store, because c10d's own admits everybody and lets every client overwrite the id.
     ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*",
@@ -87,9 +91,11 @@ PACKAGES = {
         "launcher/ranks/pausable_timer.hpp", "launcher/ranks/rank_group.*",
         "launcher/ranks/worker.*",
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
-        "rendezvous/etcd/exchange.*", "rendezvous/etcd/members.*", "rendezvous/resolver.*",
-        "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
-        # Numbers of any size; HTTP to servers that generate or score completions.
+        "rendezvous/etcd/members.*", "rendezvous/etcd/watch.*", "rendezvous/http/exchange.*",
+        "rendezvous/resolver.*", "rendezvous/tls/session.cpp",
+        # Beast's parser and serializer.
+        "rendezvous/http/message.cpp",
+        # Numbers of any size; an io_context for each request.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
     "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
                                    "runtime/config/reading/yaml*.cpp"]),

@@ -117,7 +117,7 @@ void ClusterMember::join_election() {
                                 .signer = signer_for(credentials_, plan_.accept_unsigned_state),
                                 .lease = std::max(lease, std::chrono::seconds(2)),
                                 .keep_state = state_lifetime(plan_.rules)});
-  } catch (const rendezvous::etcd::TlsFileError& problem) {
+  } catch (const rendezvous::tls::FileError& problem) {
     throw UsageError(plan_.conf_origin + problem.what());
   } catch (const std::exception& problem) {
     throw UsageError(fmt::format("--rdzv-endpoint: {}", problem.what()));

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kNotEtcd = "it does not answer like etcd v3";
 constexpr int kMaxSignIns = 3;  // per call
 
-std::string describe_non_etcd(const Exchange::Result& result) {
+std::string describe_non_etcd(const http::Exchange::Result& result) {
   if (result.body.find("HTTP request to an HTTPS server") != std::string::npos)
     return "it requires TLS; did you mean https://?";
   return fmt::format("{} (HTTP status {})", kNotEtcd, result.status);
@@ -58,10 +58,11 @@ void Call::attempt() {
 }
 
 void Call::exchange(const std::string& path, const std::string& token, const std::string& body,
-                    std::function<void(Exchange::Result)> on_end) {
+                    std::function<void(http::Exchange::Result)> on_end) {
   const auto& endpoint = members_.at(member_);
-  exchange_ = std::make_shared<Exchange>(members_.io, members_.resolver, members_.tls(), endpoint,
-                                         Exchange::Listener{.on_end = std::move(on_end)});
+  exchange_ = std::make_shared<http::Exchange>(
+      members_.io, members_.resolver, members_.tls_context(), endpoint,
+      http::Exchange::Listener{.on_end = std::move(on_end)});
   exchange_->start(http_post(endpoint.authority(), path, token, body),
                    members_.access().attempt_limit);
 }
@@ -72,7 +73,7 @@ void Call::sign_in() {
            [self = shared_from_this()](const auto& result) { self->on_signed_in(result); });
 }
 
-void Call::on_signed_in(const Exchange::Result& result) {
+void Call::on_signed_in(const http::Exchange::Result& result) {
   if (!result.problem.empty()) return next_member(result.problem);
   ErrorAnswer error;
   switch (classify(result.status, result.body, error)) {
@@ -105,7 +106,7 @@ void Call::send_request() {
            [self = shared_from_this()](const auto& result) { self->on_answer(result); });
 }
 
-void Call::on_answer(const Exchange::Result& result) {
+void Call::on_answer(const http::Exchange::Result& result) {
   if (!result.problem.empty()) return next_member(result.problem);
   ErrorAnswer error;
   switch (classify(result.status, result.body, error)) {

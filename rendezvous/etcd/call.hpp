@@ -11,8 +11,8 @@
 
 #include "rendezvous/etcd/answers.hpp"
 #include "rendezvous/etcd/boot_clock.hpp"
-#include "rendezvous/etcd/exchange.hpp"
 #include "rendezvous/etcd/members.hpp"
+#include "rendezvous/http/exchange.hpp"
 
 namespace mgpu::rendezvous::etcd {
 
@@ -55,9 +55,9 @@ class Call : public std::enable_shared_from_this<Call> {
   void sign_in();
   void send_request();
   void exchange(const std::string& path, const std::string& token, const std::string& body,
-                std::function<void(Exchange::Result)> on_end);
-  void on_signed_in(const Exchange::Result& result);
-  void on_answer(const Exchange::Result& result);
+                std::function<void(http::Exchange::Result)> on_end);
+  void on_signed_in(const http::Exchange::Result& result);
+  void on_answer(const http::Exchange::Result& result);
   void sign_in_again(const std::string& why);
   void next_member(std::string why);
   void finish(Problem problem);
@@ -66,7 +66,7 @@ class Call : public std::enable_shared_from_this<Call> {
   Request request_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer pause_;
-  std::shared_ptr<Exchange> exchange_;
+  std::shared_ptr<http::Exchange> exchange_;
   Failures failures_;
   std::size_t member_ = 0;
   std::size_t failed_in_a_row_ = 0;

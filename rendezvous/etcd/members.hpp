@@ -10,9 +10,9 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "rendezvous/etcd/tls.hpp"
 #include "rendezvous/etcd/url.hpp"
 #include "rendezvous/resolver.hpp"
+#include "rendezvous/tls/context.hpp"
 
 namespace mgpu::rendezvous::etcd {
 
@@ -21,7 +21,7 @@ struct Access {
   std::vector<Endpoint> endpoints;  // one or more
   std::string user = {};            // empty: no authentication
   std::string password = {};
-  TlsFiles tls = {};
+  rendezvous::tls::Files tls = {};
   // How long one member may take before the next one is tried.
   std::chrono::milliseconds attempt_limit{2000};
 };
@@ -56,7 +56,7 @@ class Members {
   void set_auth_disabled() { auth_disabled_ = true; }
   void set_auth_enabled() { auth_disabled_ = false; }
 
-  const TlsContext* tls() const { return tls_ ? &*tls_ : nullptr; }
+  const tls::Context* tls_context() const { return tls_ ? &*tls_ : nullptr; }
 
   boost::asio::io_context& io;
   Resolver resolver;
@@ -64,7 +64,7 @@ class Members {
 
  private:
   Access access_;
-  std::optional<TlsContext> tls_;
+  std::optional<tls::Context> tls_;
   std::size_t current_ = 0;
   std::uint64_t cluster_ = 0;
   bool auth_disabled_ = false;

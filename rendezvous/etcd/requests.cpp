@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/http/message.hpp"
 
 namespace mgpu::rendezvous::etcd {
 namespace {
@@ -49,6 +50,18 @@ json fields_of(const std::vector<Operation>& operations) {
 }
 
 }  // namespace
+
+std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
+                      std::string_view body) {
+  http::Request request{
+      .authority = std::string(authority),
+      .path = std::string(path),
+      .body = std::string(body),
+      // A member that has lost the majority then ends a watch instead of keeping it open.
+      .fields = {{"Grpc-Metadata-hasleader", "true"}}};
+  if (!token.empty()) request.fields.emplace_back("Authorization", token);
+  return http::text_of(request);
+}
 
 std::string prefix_end(std::string_view prefix) {
   std::string end(prefix);

@@ -5,8 +5,14 @@
 #include <string_view>
 #include <vector>
 
-// Request bodies in the format of etcd's JSON gateway: bytes in base64, 64-bit numbers as strings.
+// Requests to etcd's JSON gateway. Their bodies have bytes in base64, and 64-bit numbers as
+// strings.
 namespace mgpu::rendezvous::etcd {
+
+// A POST request with a JSON body, for a connection that is used once. `token` is the token of the
+// signed-in user, or empty.
+std::string http_post(std::string_view authority, std::string_view path, std::string_view token,
+                      std::string_view body);
 
 // A condition for the `then` branch of a transaction. A key that does not exist has revision 0.
 struct Compare {

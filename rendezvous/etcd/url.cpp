@@ -30,7 +30,7 @@ bool is_host_character(char c) {
 }
 
 Endpoint parse_endpoint(std::string_view piece, bool tls) {
-  Endpoint endpoint{.tls = tls};
+  Endpoint endpoint{.tls = tls, .port = kDefaultPort};
   auto rest = piece;
   if (const auto colon = rest.find("://"); colon != std::string_view::npos) {
     const auto scheme = rest.substr(0, colon);
@@ -69,15 +69,6 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
 }
 
 }  // namespace
-
-std::string Endpoint::authority() const {
-  const bool v6 = host.find(':') != std::string::npos;
-  return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
-std::string Endpoint::url() const {
-  return (tls ? "https://" : "http://") + authority();
-}
 
 std::vector<Endpoint> parse_endpoints(std::string_view list, bool tls) {
   std::vector<Endpoint> endpoints;

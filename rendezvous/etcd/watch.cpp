@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/etcd/http.hpp"
 #include "rendezvous/etcd/requests.hpp"
 
 namespace mgpu::rendezvous::etcd {
@@ -37,10 +36,10 @@ void Watch::connect() {
   line_.clear();
   member_ = members_.current();
   const auto& endpoint = members_.at(member_);
-  exchange_ = std::make_shared<Exchange>(
-      members_.io, members_.resolver, members_.tls(), endpoint,
-      Exchange::Listener{.on_end = [this](const auto& result) { on_end(result); },
-                         .on_piece = [this](auto piece) { on_piece(piece); }});
+  exchange_ = std::make_shared<http::Exchange>(
+      members_.io, members_.resolver, members_.tls_context(), endpoint,
+      http::Exchange::Listener{.on_end = [this](const auto& result) { on_end(result); },
+                               .on_piece = [this](auto piece) { on_piece(piece); }});
   exchange_->start(http_post(endpoint.authority(), "/v3/watch", members_.token,
                              watch_request(prefix_, prefix_end(prefix_), next_)),
                    members_.access().attempt_limit);
@@ -61,7 +60,7 @@ void Watch::reconnect() {
   connect();
 }
 
-void Watch::on_end(const Exchange::Result& result) {
+void Watch::on_end(const http::Exchange::Result& result) {
   ErrorAnswer error;
   // Calls renew the token; until then every member would reject this watch.
   const bool sign_in = result.problem.empty() &&

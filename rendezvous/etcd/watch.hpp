@@ -11,8 +11,8 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/exchange.hpp"
 #include "rendezvous/etcd/members.hpp"
+#include "rendezvous/http/exchange.hpp"
 
 namespace mgpu::rendezvous::etcd {
 
@@ -44,7 +44,7 @@ class Watch {
  private:
   void connect();
   void reconnect_later();
-  void on_end(const Exchange::Result& result);
+  void on_end(const http::Exchange::Result& result);
   void on_piece(std::string_view piece);
   bool read_line(std::string_view line);
   void report_lost(std::string why);
@@ -55,7 +55,7 @@ class Watch {
   Listener listener_;
   boost::asio::steady_timer pause_;
   std::chrono::milliseconds next_pause_;
-  std::shared_ptr<Exchange> exchange_;
+  std::shared_ptr<http::Exchange> exchange_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::string line_;
   std::size_t member_ = 0;

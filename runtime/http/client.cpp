@@ -2,79 +2,81 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/connect.hpp>
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "rendezvous/http/endpoint.hpp"
+#include "rendezvous/http/exchange.hpp"
+#include "rendezvous/http/message.hpp"
+#include "rendezvous/resolver.hpp"
+#include "rendezvous/tls/context.hpp"
 
 #include "rendezvous/base/limits.hpp"
 
 namespace mgpu::http {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
+using rendezvous::http::Endpoint;
+using rendezvous::http::Exchange;
+using std::chrono::milliseconds;
 
-constexpr std::uint64_t kMaxResponse = 256 << 20;
+constexpr std::size_t kMaxResponse = 256 << 20;
+constexpr const char* kCaSetting = "SSL_CERT_FILE";
 
-// One connection. Each operation ends with its result or at the deadline.
-class Connection {
- public:
-  explicit Connection(Deadline deadline) : stream_(io_) { stream_.expires_at(deadline); }
+// The authorities that servers' certificates must come from, read at the first use.
+const rendezvous::tls::Context& tls_context() {
+  const auto read = [] {
+    const char* file = std::getenv(kCaSetting);
+    return rendezvous::tls::Files{.ca = file ? file : "", .ca_setting = kCaSetting};
+  };
+  static const rendezvous::tls::Context context(read());
+  return context;
+}
 
-  void open(const Address& address) {
-    beast::error_code failure;
-    const auto found = asio::ip::tcp::resolver(io_).resolve(address.host, address.port, failure);
-    if (failure)
-      throw Unreachable(fmt::format("cannot resolve {}: {}", address.host, failure.message()));
-    run_operation("connect", [&](auto done) { stream_.async_connect(found, done); });
-  }
-
-  void send(beast::http::request<beast::http::string_body>& request) {
-    run_operation("send", [&](auto done) { beast::http::async_write(stream_, request, done); });
-  }
-
-  Response read() {
-    beast::flat_buffer buffer;
-    beast::http::response_parser<beast::http::string_body> parser;
-    parser.body_limit(kMaxResponse);
-    run_operation("read its answer",
-                  [&](auto done) { beast::http::async_read(stream_, buffer, parser, done); });
-    return {parser.get().result_int(), std::move(parser.get().body())};
-  }
-
- private:
-  template <class Begin>
-  void run_operation(const char* what, const Begin& begin) {
-    beast::error_code failure;
-    begin([&](beast::error_code e, auto&&...) { failure = e; });
-    io_.restart();
-    io_.run();
-    if (failure == beast::error::timeout) throw TimedOut("it did not answer in time");
-    if (failure) throw Unreachable(fmt::format("cannot {}: {}", what, failure.message()));
-  }
-
-  asio::io_context io_;
-  beast::tcp_stream stream_;
-};
+Endpoint endpoint_of(const Address& address) {
+  return {.tls = address.tls,
+          .host = address.host,
+          .port = static_cast<std::uint16_t>(std::stoi(address.port))};
+}
 
 bool is_port(const std::string& text) {
   return !text.empty() && text.size() <= 5 && text.find_first_not_of("0123456789") == text.npos &&
          std::stoi(text) <= rendezvous::kLastPort;
 }
 
+// Throws the exception for a request that got no response.
+void check_response(const Exchange::Result& result) {
+  switch (result.failure) {
+    using enum Exchange::Failure;
+    case none:
+      return;
+    case time_limit:
+      throw TimedOut("it did not answer in time");
+    case tls:
+      throw TlsRefusal(result.problem);
+    case no_connection:
+      throw Unreachable("cannot connect: " + result.problem);
+    case no_address:
+    case no_response:
+      throw Unreachable(result.problem);
+  }
+}
+
 }  // namespace
 
 std::string Address::url() const {
-  const bool six = host.find(':') != host.npos;
-  return fmt::format("http://{}{}{}:{}{}", six ? "[" : "", host, six ? "]" : "", port, path);
+  return endpoint_of(*this).url() + path;
 }
 
 Address address_of(const std::string& url) {
-  constexpr std::size_t kScheme = 7;
-  Address address;
-  const auto rest = url.starts_with("http://") ? url.substr(kScheme) : std::string();
+  const auto scheme = url.substr(0, url.find("://"));
+  Address address{.tls = scheme == "https"};
+  if (address.tls) address.port = "443";
+  const bool known = address.tls || scheme == "http";
+  const auto rest = known && scheme.size() < url.size() ? url.substr(scheme.size() + 3) : "";
   const auto slash = rest.find('/');
   if (slash != rest.npos) address.path = rest.substr(slash);
   const auto authority = rest.substr(0, slash);
@@ -85,27 +87,37 @@ Address address_of(const std::string& url) {
   if (address.host.starts_with('[') && address.host.ends_with(']'))
     address.host = address.host.substr(1, address.host.size() - 2);
   if (address.host.empty() || !is_port(address.port) || url.find_first_of(" \t\r\n") != url.npos)
-    throw std::runtime_error("the address must have the form http://HOST:PORT/PATH");
+    throw std::runtime_error(
+        "the address must have the form http://HOST:PORT/PATH or https://HOST:PORT/PATH");
   return address;
 }
 
+void check_tls(const Address& address) {
+  if (address.tls) tls_context();
+}
+
 Response send_request(const Address& address, const Request& request, Deadline deadline) {
-  namespace http = beast::http;
-  http::request<http::string_body> message(request.post ? http::verb::post : http::verb::get,
-                                           request.path, 11);
-  const bool six = address.host.find(':') != address.host.npos;
-  message.set(http::field::host,
-              fmt::format("{}{}{}:{}", six ? "[" : "", address.host, six ? "]" : "", address.port));
-  message.set(http::field::connection, "close");
-  if (request.post) {
-    message.set(http::field::content_type, "application/json");
-    message.body() = request.body;
-  }
-  message.prepare_payload();
-  Connection connection(deadline);
-  connection.open(address);
-  connection.send(message);
-  return connection.read();
+  const auto endpoint = endpoint_of(address);
+  const auto text = rendezvous::http::text_of({.authority = endpoint.authority(),
+                                               .path = request.path,
+                                               .post = request.post,
+                                               .body = request.body});
+  const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+  boost::asio::io_context io(1);
+  rendezvous::Resolver resolver(io);
+  Exchange::Result result;
+  const auto exchange = std::make_shared<Exchange>(
+      io, resolver, address.tls ? &tls_context() : nullptr, endpoint,
+      Exchange::Listener{.on_end =
+                             [&](Exchange::Result ended) {
+                               result = std::move(ended);
+                               io.stop();  // a name may still be being looked up
+                             }},
+      kMaxResponse);
+  exchange->start(text, std::max(left, milliseconds(0)));
+  io.run();
+  check_response(result);
+  return {static_cast<unsigned>(result.status), std::move(result.body)};
 }
 
 }  // namespace mgpu::http

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <string>
 
-// An HTTP/1.1 client. Every request opens its own connection, so restarts of the server do no harm.
-// Thread-safe.
+// An HTTP/1.1 client, with TLS for https. Every request opens its own connection, so restarts of
+// the server do no harm. Thread-safe.
 namespace mgpu::http {
 
 using Deadline = std::chrono::steady_clock::time_point;
@@ -15,14 +15,20 @@ struct Address {
   std::string host;  // a name or an IP address, IPv6 without brackets
   std::string port = "80";
   std::string path;  // from the URL, with its leading slash; empty: none given
+  bool tls = false;  // https
 
   std::string url() const;
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// Parses http://HOST[:PORT][/PATH]; other schemes are not supported. Throws std::runtime_error that
-// shows the required form.
+// Parses http://HOST[:PORT][/PATH] and https://...; other schemes are not supported. Throws
+// std::runtime_error that shows the required form.
 Address address_of(const std::string& url);
+
+// For an https address, loads OpenSSL and the trusted authorities: the system's, or those in the
+// PEM file that SSL_CERT_FILE names. Throws std::runtime_error if one of them is missing.
+// send_request() does the same; call this to notice it earlier.
+void check_tls(const Address& address);
 
 struct Request {
   std::string path = "/";
@@ -47,9 +53,15 @@ class TimedOut : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The server's certificate is not trusted, or it does not speak TLS. A retry would fail too.
+class TlsRefusal : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Sends the request to the server at `address` and returns its response. The path in `address` is
-// ignored. Throws Unreachable or TimedOut; the caller puts the server's name in front of the
-// message.
+// ignored. Throws Unreachable, TimedOut or TlsRefusal, or as check_tls() does; the caller puts the
+// server's name in front of the message.
 Response send_request(const Address& address, const Request& request, Deadline deadline);
 
 }  // namespace mgpu::http

@@ -68,6 +68,10 @@ class EndpointReward : public Reward {
   bool warned_ = false;
 };
 
+bool is_address(const std::string& name) {
+  return name.starts_with("http://") || name.starts_with("https://");
+}
+
 // A sandbox is started once now, so that a machine that cannot make one is noticed before the model
 // is loaded and not after the first completions.
 std::unique_ptr<ScoringEndpoint> make_child(ChildProgram program, const Settings& settings) {
@@ -109,8 +113,7 @@ std::unique_ptr<Reward> make_endpoint_reward(std::string name,
 }
 
 bool runs_program(const std::string& name) {
-  const bool is_address = name.starts_with("http://") || name.starts_with("https://");
-  return name.starts_with("cmd:") || (!is_address && name.find(".py:") != name.npos);
+  return name.starts_with("cmd:") || (!is_address(name) && name.find(".py:") != name.npos);
 }
 
 std::unique_ptr<Reward> make_external_reward(const std::string& name, const Settings& settings) {
@@ -125,13 +128,7 @@ std::unique_ptr<Reward> make_external_reward(const std::string& name, const Sett
                                            settings),
                                 settings);
   }
-  if (name.starts_with("http://"))
-    return make_endpoint_reward(name, make_http_endpoint(name), settings);
-  if (name.starts_with("https://"))
-    throw std::runtime_error(
-        fmt::format("reward {}: https is not supported; use http to a proxy on this machine that "
-                    "forwards to it",
-                    rendezvous::shown(name)));
+  if (is_address(name)) return make_endpoint_reward(name, make_http_endpoint(name), settings);
   if (name.find(".py:") != name.npos)
     return make_endpoint_reward(name, make_python_endpoint(name, settings), settings);
   return nullptr;

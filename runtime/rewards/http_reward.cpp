@@ -13,6 +13,7 @@ http::Address address_of(const std::string& url) {
   try {
     auto address = http::address_of(url);
     if (address.path.empty()) address.path.push_back('/');
+    http::check_tls(address);  // now, and not after the first completions
     return address;
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(fmt::format("reward {}: {}", rendezvous::shown(url), e.what()));

@@ -112,11 +112,6 @@ http::Address server_address(const train::TrainConfig& config) {
   const GrpoValues values(config);
   const auto base = values.text("vllm_server_base_url");
   const char* key = base.empty() ? "vllm_server_host" : "vllm_server_base_url";
-  if (base.starts_with("https://"))
-    throw std::runtime_error(
-        fmt::format("{}: https is not supported; use http to a proxy on this machine that "
-                    "forwards to the server",
-                    key));
   try {
     if (!base.empty()) return http::address_of(base);
     auto address = http::address_of("http://" + values.text("vllm_server_host") + ":" +

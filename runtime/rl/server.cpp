@@ -98,8 +98,10 @@ void Server::check_weights(const Requirements& required) const {
 }
 
 std::string Server::start_command() const {
-  return servers::start_command(config_.model_name_or_path, client_.address().port,
-                                sends_adapter() ? config_.lora_r : 0);
+  const auto& address = client_.address();
+  const auto command = servers::start_command(config_.model_name_or_path, address.port,
+                                              sends_adapter() ? config_.lora_r : 0);
+  return address.tls ? command + " --ssl-keyfile KEY.pem --ssl-certfile CERT.pem" : command;
 }
 
 void Server::identify(const Requirements& required) {

@@ -73,6 +73,8 @@ http::Response ServerClient::send(const http::Request& request, const std::strin
       if (left == 0)
         throw std::runtime_error(fmt::format("{}{}: {}, tried {} times; check the server's log",
                                              url_, path, e.what(), retry_.tries));
+    } catch (const http::TlsRefusal& e) {
+      throw std::runtime_error(fmt::format("{}{}: {}", url_, path, e.what()));
     }
     std::this_thread::sleep_for(pause);
     pause *= 2;

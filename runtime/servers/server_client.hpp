@@ -26,12 +26,12 @@ class ServerClient {
   const http::Address& address() const { return server_; }
 
   // Return the answer, whatever its status. Throw std::runtime_error with server and path if there
-  // is none within the limit.
+  // is none within the limit, or if TLS fails.
   http::Response get(const std::string& path, milliseconds limit) const;
   http::Response post(const std::string& path, const nlohmann::json& body,
                       milliseconds limit) const;
 
-  // The same without retries; throws http::Unreachable or http::TimedOut.
+  // The same without retries; throws as http::send_request().
   http::Response get_once(const std::string& path, milliseconds limit) const;
 
   // The JSON of an answer with status 200. For any other status, and for a body that is not JSON,

@@ -17,15 +17,19 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kShort{10'000};
 
-// Why the server is not ready; nothing if it is.
+// Why the server is not ready; nothing if it is. Throws if it cannot become so.
 std::optional<std::string> health_problem(const ServerClient& server, milliseconds limit) {
   try {
     const auto answer = server.get_once("/health", limit);
     // Old TRL servers have only /health/: they redirect or answer 404.
     if (answer.status < 400 || answer.status == 404) return std::nullopt;
     return fmt::format("status {}", answer.status);
-  } catch (const std::runtime_error& e) {
+  } catch (const http::Unreachable& e) {
     return e.what();
+  } catch (const http::TimedOut& e) {
+    return e.what();
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(fmt::format("{}: {}", server.url(), e.what()));
   }
 }
 

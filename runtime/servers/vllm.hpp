@@ -31,7 +31,8 @@ struct ServedModel {
 bool same_model(const std::string& root, const std::string& ours);
 
 // Returns when the server answers. Prints that it is waiting, at once and then every `every`.
-// Throws after the limit, with the server's address and the command that starts one.
+// Throws after the limit, with the server's address and the command that starts one. Throws at once
+// if its certificate is not trusted.
 struct WaitOptions {
   milliseconds limit{240'000}, every{10'000}, pause{500};
 };

@@ -12,11 +12,12 @@
 
 #include "rendezvous/etcd/answers.hpp"
 #include "rendezvous/etcd/base64.hpp"
-#include "rendezvous/etcd/http.hpp"
 #include "rendezvous/etcd/job_view.hpp"
 #include "rendezvous/etcd/signer.hpp"
+#include "rendezvous/http/message.hpp"
 
 using namespace mgpu::rendezvous::etcd;
+using mgpu::rendezvous::http::ResponseParser;
 
 namespace {
 

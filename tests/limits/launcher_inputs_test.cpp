@@ -8,7 +8,7 @@
 #include "launcher/options/launch_file.hpp"
 #include "launcher/ssh_launch/forwarded_environment.hpp"
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/http.hpp"
+#include "rendezvous/http/message.hpp"
 #include "rendezvous/protocol.hpp"
 #include "tests/limits/amplification.hpp"
 #include "tests/support/catch.hpp"
@@ -57,7 +57,7 @@ void parse_etcd(const std::string& text) {
 }
 
 void parse_http(const std::string& text) {
-  mgpu::rendezvous::etcd::ResponseParser parser;
+  mgpu::rendezvous::http::ResponseParser parser;
   parser.feed(text);
   parser.end();
 }

@@ -5,12 +5,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import certificates
 from etcd_cluster import LEASE, Cluster, EtcdTest, free_ports, reason_to_skip, until
 
 
@@ -91,55 +91,13 @@ class Tls(EtcdTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.temp = tempfile.TemporaryDirectory(prefix="mgpu-tls-")
-        cls.dir = pathlib.Path(cls.temp.name)
-        try:
-            cls.authority("ca")
-            cls.authority("other")
-        except FileNotFoundError:
-            cls.temp.cleanup()
-            raise unittest.SkipTest("openssl is not installed")
-        cls.certificate("good", "IP:127.0.0.1,DNS:localhost")
-        cls.certificate("elsewhere", "IP:10.9.8.7,DNS:elsewhere.example")
-        cls.certificate("localhost", "IP:10.9.8.7")  # the name is its common name only
-        cls.certificate("client", "DNS:client.example")
-        cls.certificate("old", "IP:127.0.0.1", "-not_before", "20200101000000Z",
-                        "-not_after", "20200201000000Z")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.temp.cleanup()
-
-    @classmethod
-    def openssl(cls, *words):
-        subprocess.run(["openssl", *words], cwd=cls.dir, check=True, capture_output=True)
-
-    @classmethod
-    def authority(cls, name):
-        cls.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-                    "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.pem", "-days", "2",
-                    "-subj", f"/CN=test authority {name}")
-
-    @classmethod
-    def certificate(cls, name, names, *dates):
-        """A certificate of the authority ca. Only openssl's `ca` command can set its dates."""
-        cls.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                    "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        start, end = (dates[1], dates[3]) if dates else ("", "")
-        (cls.dir / "ca.cnf").write_text(
-            "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nserial=serial\nnew_certs_dir=.\n"
-            "default_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n"
-            f"[e]\nsubjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
-        (cls.dir / "index.txt").touch()
-        if not (cls.dir / "serial").exists():
-            (cls.dir / "serial").write_text("01\n")
-        dated = ["-startdate", start, "-enddate", end] if dates else ["-days", "2"]
-        cls.openssl("ca", "-batch", "-config", "ca.cnf", "-extensions", "e", "-cert", "ca.pem",
-                    "-keyfile", "ca.key", "-in", f"{name}.csr", "-out", f"{name}.pem", "-notext",
-                    *dated)
+        if certificates.MISSING:
+            raise unittest.SkipTest(certificates.MISSING)
+        cls.certificates = certificates.Certificates()
+        cls.addClassCleanup(cls.certificates.close)
 
     def path(self, name):
-        return str(self.dir / name)
+        return self.certificates.path(name)
 
     def server(self, name="good", **more):
         tls = {"ca": self.path("ca.pem"), "cert": self.path(f"{name}.pem"),

@@ -1,12 +1,15 @@
 """GRPO with an external server: our own vllm_server.py, which implements vLLM's protocol."""
 
 import json
+import os
 import socket
 import subprocess
 import threading
 import time
 import unittest
+import unittest.mock
 
+import certificates
 import trainer
 from grpo_trainer import GrpoTest, prompt_rows
 from trainer import BIN, LIMIT, write_rows
@@ -226,6 +229,36 @@ class BadServers(ServerTest):
         self.refused_by(server, "runs 2 copies of the model", "--data-parallel-size")
 
 
+class Https(ServerTest):
+    def setUp(self):
+        super().setUp()
+        if certificates.MISSING:
+            self.skipTest(certificates.MISSING)
+        self.certificates = certificates.Certificates()
+        self.addCleanup(self.certificates.close)
+        self.server = self.serve(certificates=self.certificates)
+
+    def trust(self, file):
+        self.enterContext(unittest.mock.patch.dict(os.environ,
+                                                   SSL_CERT_FILE=self.certificates.path(file)))
+
+    def test_a_server_with_a_trusted_certificate_generates(self):
+        self.trust("ca.pem")
+        run = self.train_by(self.server, nproc=2, max_steps=2)
+        self.assertEqual(len(run.column("reward")), 2)
+        self.assertIn(f"on the server at {self.server.url}", run.notes)
+        self.assert_nothing_left_behind(self.server, run)
+
+    def test_a_server_whose_certificate_is_not_trusted_is_rejected_at_once(self):
+        self.trust("other.pem")
+        begin = time.monotonic()
+        self.refused_by(self.server, f"{self.server.url}: its certificate is not from the authority"
+                                     f" in {self.certificates.path('other.pem')}",
+                        vllm_server_timeout=100)
+        self.assertLess(time.monotonic() - begin, 50)
+        self.assertEqual(self.server.requests, [])
+
+
 class BadRecipes(ServerTest):
     def test_recipes_that_no_server_supports_are_rejected_before_waiting(self):
         begin = time.monotonic()
@@ -233,8 +266,8 @@ class BadRecipes(ServerTest):
                      use_peft=False, vllm_server_base_url="http://127.0.0.1:1")
         self.refused(1, "does not support adapters with lora_modules_to_save", nproc=1,
                      lora_modules_to_save=["lm_head"], vllm_server_base_url="http://127.0.0.1:1")
-        self.refused(1, "vllm_server_base_url: https is not supported", nproc=1,
-                     vllm_server_base_url="https://127.0.0.1:1")
+        self.refused(1, "vllm_server_base_url: the address must have the form http://HOST:PORT/PATH",
+                     nproc=1, vllm_server_base_url="ftp://127.0.0.1:1")
         self.refused(1, "generation_kwargs: seed cannot be set here", nproc=1,
                      generation_kwargs={"seed": 1}, vllm_server_base_url="http://127.0.0.1:1")
         self.assertLess(time.monotonic() - begin, 4 * 8 * trainer.SLOWER)

@@ -145,7 +145,7 @@ class Server:
     """Serves in threads of this process; .requests has every (path, body) in order of arrival."""
 
     def __init__(self, folder, port=0, fault=None, dev=False, max_model_len=256,
-                 log_probs_mode="processed_logprobs", replay=None, info=None):
+                 log_probs_mode="processed_logprobs", replay=None, info=None, certificates=None):
         assert fault is None or fault in FAULTS
         self.folder, self.fault, self.dev = str(folder), fault, dev
         self.max_model_len, self.replay, self.info = max_model_len, replay, info
@@ -185,9 +185,15 @@ class Server:
         class Listener(http.server.ThreadingHTTPServer):
             request_queue_size = 128
 
+            def handle_error(self, *_):
+                """Clients that reject the certificate close the connection."""
+
         self.http = Listener(("127.0.0.1", port), Handler)
         self.port = self.http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        if certificates:
+            certificates.secure(self.http)
+            self.url = f"https://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self):

@@ -172,3 +172,11 @@ TEST_CASE("the end of a prefix is the next prefix", "[etcd]") {
   CHECK(prefix_end("a\xff\xff") == "b");
   CHECK(prefix_end("\xff") == std::string(1, '\0'));
 }
+
+TEST_CASE("a request is one POST with a Content-Length", "[etcd]") {
+  const auto request = http_post("[::1]:2379", "/v3/kv/put", "token.1", "{}");
+  CHECK(request.starts_with("POST /v3/kv/put HTTP/1.1\r\nHost: [::1]:2379\r\n"));
+  CHECK_THAT(request, Catch::Matchers::Contains("\r\nAuthorization: token.1\r\n"));
+  CHECK(request.ends_with("Content-Length: 2\r\n\r\n{}"));
+  CHECK(http_post("a", "/", "", "").find("Authorization") == std::string::npos);
+}

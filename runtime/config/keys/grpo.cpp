@@ -162,7 +162,7 @@ std::vector<KeySpec> grpo_keys() {
       text("vllm_server_host", "0.0.0.0", "host of the server; 0.0.0.0: this host"),
       whole("vllm_server_port", between(1, rendezvous::kLastPort), "8000", "port of the server"),
       text("vllm_server_base_url", "",
-           "address of the server instead of host and port: http://HOST:PORT"),
+           "address of the server instead of host and port: http(s)://HOST:PORT"),
       number("vllm_server_timeout", above(0), "240", "seconds to wait for the server to come up"),
       whole("vllm_group_port", between(1, rendezvous::kLastPort), "51216",
             "port that rank 0 opens while the server's workers connect to receive all weights"),

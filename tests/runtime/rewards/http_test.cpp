@@ -64,6 +64,8 @@ TEST_CASE("an unreachable server and invalid addresses are errors", "[rewards][h
              Contains("http://HOST:PORT/PATH"));
   CHECK_THAT(message_of([&] { batch.scored_by("http://a:b/"); }),
              Contains("http://HOST:PORT/PATH"));
-  CHECK_THAT(message_of([&] { batch.scored_by("https://a/"); }),
-             Contains("https is not supported"));
+  CHECK_THAT(message_of([&] { batch.scored_by("https://127.0.0.1:1/"); }),
+             Contains("cannot connect"));
+  CHECK_THAT(message_of([&] { batch.scored_by("https://a:b/"); }),
+             Contains("https://HOST:PORT/PATH"));
 }

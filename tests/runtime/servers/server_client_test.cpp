@@ -13,8 +13,12 @@ TEST_CASE("server addresses are parsed", "[http]") {
   CHECK(address_of("http://[::1]:8000/") == http::Address{"::1", "8000", "/"});
   CHECK(address_of("http://[::1]") == http::Address{"::1", "80", ""});
   CHECK(address_of("http://[::1]:8000/a").url() == "http://[::1]:8000/a");
-  for (const char* wrong : {"", "host:80", "https://host", "http://", "http://:80", "http://h:",
-                            "http://h:x", "http://h:123456", "http://h:70000", "http://a b"}) {
+  CHECK(address_of("https://host") == http::Address{"host", "443", "", true});
+  CHECK(address_of("https://host:8443/a") == http::Address{"host", "8443", "/a", true});
+  CHECK(address_of("https://[::1]/a").url() == "https://[::1]:443/a");
+  for (const char* wrong : {"", "host:80", "ftp://host", "httpss://host", "https:/host",
+                            "https:", "http://", "http://:80", "http://h:", "http://h:x",
+                            "http://h:123456", "http://h:70000", "http://a b"}) {
     CAPTURE(wrong);
     CHECK_THAT(message_of([&] { address_of(wrong); }), Contains("http://HOST:PORT/PATH"));
   }

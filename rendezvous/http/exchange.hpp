@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,20 +13,22 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/etcd/http.hpp"
-#include "rendezvous/etcd/tls.hpp"
-#include "rendezvous/etcd/url.hpp"
+#include "rendezvous/http/endpoint.hpp"
+#include "rendezvous/http/message.hpp"
 #include "rendezvous/resolver.hpp"
+#include "rendezvous/tls/session.hpp"
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous::http {
 
 // One HTTP request and its response, over a connection that is opened for it and closed afterwards.
-// Opening a connection costs a member less than serving a request, and no connection can be stale:
-// every request finds out by itself whether the member is reachable.
+// Opening a connection costs a server less than serving a request, and no connection can be stale:
+// every request finds out by itself whether the server is reachable.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
+  enum class Failure { none, no_address, no_connection, no_response, tls, time_limit };
   struct Result {
     std::string problem;  // why there is no response, such as "connection refused"
+    Failure failure = Failure::none;
     int status = 0;
     std::string body;  // without what was passed to on_piece
   };
@@ -37,8 +40,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   };
 
   // `tls` may be null for an http endpoint; it and the resolver must outlive the exchange.
-  Exchange(boost::asio::io_context& io, Resolver& resolver, const TlsContext* tls,
-           Endpoint endpoint, Listener listener);
+  // `max_body` limits the response as in ResponseParser.
+  Exchange(boost::asio::io_context& io, Resolver& resolver, const tls::Context* tls,
+           Endpoint endpoint, Listener listener,
+           std::size_t max_body = ResponseParser::kMaxBodyBytes);
 
   // Calls no callback before it returns.
   void start(std::string request, std::chrono::milliseconds limit);
@@ -55,15 +60,15 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void peer_closed();
   void deliver();
   void finish(Result result);
-  void fail(std::string problem) { finish({.problem = std::move(problem)}); }
+  void fail(Failure failure, std::string problem);
 
   Resolver& resolver_;
-  const TlsContext* tls_;
+  const tls::Context* tls_;
   Endpoint endpoint_;
   Listener listener_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
-  std::optional<TlsSession> session_;
+  std::optional<tls::Session> session_;
   ResponseParser parser_;
   std::string request_;
   std::string sending_;
@@ -74,4 +79,4 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   bool over_ = false;
 };
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous::http

@@ -1,4 +1,4 @@
-#include "rendezvous/etcd/exchange.hpp"
+#include "rendezvous/http/exchange.hpp"
 
 #include <sys/socket.h>
 
@@ -15,7 +15,7 @@
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous::http {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
@@ -29,14 +29,15 @@ std::string describe_error(const error_code& error) {
 
 }  // namespace
 
-Exchange::Exchange(asio::io_context& io, Resolver& resolver, const TlsContext* tls,
-                   Endpoint endpoint, Listener listener)
+Exchange::Exchange(asio::io_context& io, Resolver& resolver, const tls::Context* tls,
+                   Endpoint endpoint, Listener listener, std::size_t max_body)
     : resolver_(resolver),
       tls_(tls),
       endpoint_(std::move(endpoint)),
       listener_(std::move(listener)),
       socket_(io),
-      timer_(io) {}
+      timer_(io),
+      parser_(max_body) {}
 
 void Exchange::start(std::string request, std::chrono::milliseconds limit) {
   request_ = std::move(request);
@@ -45,19 +46,20 @@ void Exchange::start(std::string request, std::chrono::milliseconds limit) {
   timer_.async_wait([self = shared_from_this(), limit](const error_code& error) {
     const auto seconds = std::chrono::duration<double>(limit).count();
     if (!error && !self->over_)
-      self->fail(fmt::format("{} within {:.3g} s", self->timeout_problem_, seconds));
+      self->fail(Failure::time_limit,
+                 fmt::format("{} within {:.3g} s", self->timeout_problem_, seconds));
   });
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->over_) return;
     // The resolver may keep this callback longer than this object lives.
-    self->resolver_.resolve(self->endpoint_.host,
-                            [weak = std::weak_ptr(self)](const auto& addresses, auto& problem) {
-                              const auto alive = weak.lock();
-                              if (!alive || alive->over_) return;
-                              if (!problem.empty())
-                                return alive->fail("cannot resolve its name: " + problem);
-                              alive->connect(addresses, "");
-                            });
+    self->resolver_.resolve(
+        self->endpoint_.host, [weak = std::weak_ptr(self)](const auto& addresses, auto& problem) {
+          const auto alive = weak.lock();
+          if (!alive || alive->over_) return;
+          if (!problem.empty())
+            return alive->fail(Failure::no_address, "cannot resolve its name: " + problem);
+          alive->connect(addresses, "");
+        });
   });
 }
 
@@ -73,7 +75,7 @@ void Exchange::cancel() {
 void Exchange::connect(Resolver::Addresses addresses, std::string last_problem) {
   if (addresses.empty()) {
     resolver_.forget(endpoint_.host);
-    return fail(std::move(last_problem));
+    return fail(Failure::no_connection, std::move(last_problem));
   }
   const auto address = addresses.front();
   addresses.erase(addresses.begin());
@@ -108,8 +110,10 @@ void Exchange::connected() {
       timeout_problem_ = "connected, but no answer";
       send(std::move(request_));
     }
+  } catch (const tls::Error& error) {
+    return fail(Failure::tls, error.what());
   } catch (const std::exception& error) {
-    return fail(error.what());
+    return fail(Failure::no_response, error.what());
   }
   read();
 }
@@ -137,18 +141,24 @@ void Exchange::read() {
                             if (self->over_) return;
                             try {
                               if (error == asio::error::eof) return self->peer_closed();
-                              if (error) return self->fail(describe_error(error));
+                              if (error)
+                                return self->fail(Failure::no_response, describe_error(error));
                               self->received({self->buffer_.data(), size});
+                            } catch (const tls::Error& problem) {
+                              return self->fail(Failure::tls, problem.what());
                             } catch (const std::exception& problem) {
-                              return self->fail(problem.what());
+                              return self->fail(Failure::no_response, problem.what());
                             }
                             if (!self->over_) self->read();
                           });
 }
 
 void Exchange::received(std::string_view bytes) {
-  received_any_ = true;
+  const bool first = !std::exchange(received_any_, true);
   if (!session_) {
+    constexpr char kTlsAlert = 0x15;
+    if (first && bytes.front() == kTlsAlert)
+      return fail(Failure::no_response, "it requires TLS; did you mean https://?");
     parser_.feed(bytes);
     return deliver();
   }
@@ -162,9 +172,11 @@ void Exchange::received(std::string_view bytes) {
 
 void Exchange::peer_closed() {
   if (session_ && !session_->established())
-    return fail("it closed the connection during the TLS handshake; did you mean http://?");
+    return fail(Failure::no_response,
+                "it closed the connection during the TLS handshake; did you mean http://?");
   if (!session_ && !received_any_)
-    return fail("it closed the connection without an answer; did you mean https://?");
+    return fail(Failure::no_response,
+                "it closed the connection without an answer; did you mean https://?");
   parser_.end();
   deliver();
 }
@@ -181,10 +193,14 @@ void Exchange::deliver() {
   if (!over_ && parser_.done()) finish({.status = parser_.status(), .body = parser_.take_body()});
 }
 
+void Exchange::fail(Failure failure, std::string problem) {
+  finish({.problem = std::move(problem), .failure = failure});
+}
+
 void Exchange::finish(Result result) {
   const auto on_end = std::move(listener_.on_end);
   cancel();
   on_end(std::move(result));
 }
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous::http

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 // The functions of OpenSSL 3 that we call through its documented binary interface. The library is
 // loaded when TLS is first used and is never linked, so that mgpu-run stays one file that also
 // starts on machines without it.
-namespace mgpu::rendezvous::etcd::openssl {
+namespace mgpu::rendezvous::tls::openssl {
 
 // OpenSSL's own type names; only pointers to them are used.
 using SSL = void;
@@ -63,4 +64,7 @@ struct Library {
 // one-line message that names the package to install if the library is missing.
 const Library& library();
 
-}  // namespace mgpu::rendezvous::etcd::openssl
+// OpenSSL's text for the first error since this thread's errors were cleared; clears them.
+std::string first_error();
+
+}  // namespace mgpu::rendezvous::tls::openssl

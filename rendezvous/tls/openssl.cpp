@@ -1,11 +1,11 @@
-#include "rendezvous/etcd/openssl.hpp"
+#include "rendezvous/tls/openssl.hpp"
 
 #include <dlfcn.h>
 
 #include <stdexcept>
 #include <string>
 
-namespace mgpu::rendezvous::etcd::openssl {
+namespace mgpu::rendezvous::tls::openssl {
 namespace {
 
 Library open_library() {
@@ -31,4 +31,11 @@ const Library& library() {
   return opened;
 }
 
-}  // namespace mgpu::rendezvous::etcd::openssl
+std::string first_error() {
+  const unsigned long code = library().ERR_get_error();
+  const char* text = code ? library().ERR_reason_error_string(code) : nullptr;
+  library().ERR_clear_error();
+  return text ? text : "no reason given";
+}
+
+}  // namespace mgpu::rendezvous::tls::openssl
