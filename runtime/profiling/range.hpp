@@ -5,7 +5,7 @@ namespace mgpu::profiling {
 
 // A named part of this thread's work, from its construction to its destruction: an NVTX range,
 // which Nsight Systems shows on the time line together with the kernels that were started in it.
-// Ranges nest. Without a profiler it takes about a nanosecond; a build without NVTX's headers
+// Ranges nest. Without a profiler it takes a few nanoseconds; a build without NVTX's headers
 // leaves it out.
 class Range {
  public:
