@@ -74,11 +74,7 @@ void FrozenModels::add_reference_log_probs(std::vector<ScoredCompletion>& comple
       all.push_back(placement.local() ? completion.ref_log_probs[i] : 0);
   broadcast_floats(all, placement.resident_rank(), policy_.comm, policy_.device,
                    "the reference log-probabilities");
-  const auto* value = all.data();
-  for (auto& completion : completions) {
-    completion.ref_log_probs.assign(value, value + completion.tokens.size());
-    value += completion.tokens.size();
-  }
+  divide_log_probs(all, completions, &ScoredCompletion::ref_log_probs);
 }
 
 void FrozenModels::add_rewards(RewardModel& model, std::vector<ScoredCompletion>& completions,

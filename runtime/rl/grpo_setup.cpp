@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/planner.hpp"
@@ -17,8 +19,11 @@
 #include "runtime/train/device.hpp"
 
 namespace mgpu::rl {
+namespace {
 
 using train::GrpoValues;
+
+}  // namespace
 
 static_assert(train::CachePage{}.tokens == ops::kPageTokens);
 
@@ -144,13 +149,13 @@ void GrpoTrainer::plan() {
       config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
-  max_tokens_ = generation_settings(config_).max_tokens;
+  const auto max_tokens = generation_settings(config_).max_tokens;
   const bool skips = values.flag("skip_zero_advantage_batches");
   dealer_.emplace(
       *plan_, Dealer::Options{.rank = comm_->rank(),
                               .world = comm_->world(),
                               .per_device = sizes_.per_device,
-                              .max_completion_length = max_tokens_,
+                              .max_completion_length = max_tokens,
                               .masks_truncated = values.flag("mask_truncated_completions"),
                               .skips_without_advantage = skips && control_.only_advantages_matter(),
                               .skips_together = learner_->options().shards.zero_stage == 3});
@@ -180,6 +185,7 @@ void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) 
   const GrpoValues values(config_);
   policy_.emplace(Policy{*source_, *learner_, *comm_, device_,
                          values.number("temperature").value_or(1), sizes_.per_device});
+  update_.emplace(*policy_, sizes_.per_device * generation_settings(config_).max_tokens);
   auto generator = make_generator(sequences);
   frozen_models_.emplace(
       config_, *policy_, roles_,

@@ -1,19 +1,23 @@
 #include "runtime/rl/grpo_trainer.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
+#include <stdexcept>
+#include <utility>
 
 #include "rendezvous/base/seeds.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/train/consistency.hpp"
-#include "runtime/train/to_device.hpp"
 
 namespace mgpu::rl {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // Mixes the numbers that a random stream depends on into one seed.
 std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
@@ -22,8 +26,34 @@ std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
 
 }  // namespace
 
-// Generates what the step needs and no earlier step has generated.
-void GrpoTrainer::generate_for(const grpo::GrpoStep& step) {
+bool GrpoTrainer::train_step() {
+  if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
+  const bool evaluates = !prompts_->evaluated().empty();
+  if (config_.eval_on_start && progress_.step == 0 && evaluates) evaluate_now();
+  const auto begin = Clock::now();
+  const auto step = plan_->at(progress_.step);
+  collect(step);
+  const auto deal = dealer_->deal(step, generations_, prompts_->training());
+  if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
+  update(deal.micro_batches);
+  meter_.add({{"step_time", seconds_since(begin)}});
+  progress_.epoch = plan_->epochs_after(progress_.step++);
+  forget_used_generations();
+  if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
+    train::check_consistency(learner_->shards(), *comm_, progress_.step);
+  frozen_models_->move_reference(progress_.step);
+  const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
+  const bool last = progress_.step == total_steps_;
+  if (log_due() || last) log_interval();
+  if (evaluates && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+  if (ends_early_) end_reason_ = train::EndReason::early;
+  if (stop_requested_) end_reason_ = train::EndReason::stopped;
+  return !last && !stop_requested_ && !ends_early_;
+}
+
+// Collects the generations that the step needs and no earlier step has collected.
+void GrpoTrainer::collect(const grpo::GrpoStep& step) {
   const auto& prompts = prompts_->training();
   for (const auto& part : step.parts) {
     const auto number = part.generation;
@@ -45,77 +75,66 @@ void GrpoTrainer::generate_for(const grpo::GrpoStep& step) {
   }
 }
 
-bool GrpoTrainer::train_step() {
-  if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
-  const bool evaluates = !prompts_->evaluated().empty();
-  if (config_.eval_on_start && progress_.step == 0 && evaluates) evaluate_now();
-  const auto begin = std::chrono::steady_clock::now();
-  const auto step = plan_->at(progress_.step);
-  generate_for(step);
-  const auto deal = dealer_->deal(step, generations_, prompts_->training());
-  if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
-  learn(deal.micro_batches, progress_.step);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  meter_.add({{"step_time", seconds.count()}});
-  const auto next = plan_->pending(progress_.step + 1);
-  std::erase_if(generations_, [&](const auto& item) { return !next || item.first < *next; });
-  ++progress_.step;
-  if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
-    train::check_consistency(learner_->shards(), *comm_, progress_.step);
-  frozen_models_->move_reference(progress_.step);
-  progress_.epoch = plan_->epochs_after(step.step);
-  const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
-  const bool last = progress_.step == total_steps_;
-  if (log_due() || last) log_interval();
-  if (evaluates && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
-  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
-  if (ends_early_) end_reason_ = train::EndReason::early;
-  if (stop_requested_) end_reason_ = train::EndReason::stopped;
-  return !last && !stop_requested_ && !ends_early_;
-}
-
-void GrpoTrainer::learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step) {
-  const auto begin = std::chrono::steady_clock::now();
+void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
+  const auto begin = Clock::now();
   const auto loss = control_.settings();
-  const double rate = rates_->at(step);
-  auto metrics = grpo::no_metrics(device_);
-  const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
-    const auto& one = micro_batches[number];
-    if (one.skipped) return learner_->shards().skip_micro_batch();
-    PolicyLoss::Threshold threshold;
-    if (loss.top_entropy_quantile < 1)
-      threshold = [&](const at::Tensor& entropies) {
-        return this->threshold(entropies, sizes_.per_device * max_tokens_,
-                               loss.top_entropy_quantile);
-      };
-    PolicyLoss objective(one.entries, loss, one.denominators, threshold, device_);
-    const auto dropout_seed = mix_seed({config_.seed, static_cast<std::uint64_t>(step),
-                                        static_cast<std::uint64_t>(comm_->rank()), one.number});
-    learner_->transformer().train(
-        train::to_device(batch_of(one.entries, prompts_->training()), device_), objective,
-        policy_->temperature, dropout_seed, learner_->shards());
-    metrics.add(objective.loss().metrics);
+  const double rate = rates_->at(progress_.step);
+  const auto dropout_seed = [this](std::size_t number) {
+    return mix_seed({config_.seed, static_cast<std::uint64_t>(progress_.step),
+                     static_cast<std::uint64_t>(comm_->rank()), number});
   };
-  auto record = learner_->step(micro_batches.size(), run_micro_batch, rate,
-                               requests_ ? requests_() : train::Requests{});
-  consume_record(record, metrics, micro_batches, loss, rate);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  meter_.add({{"update_time", seconds.count()}});
+  auto [outcome, metrics] = update_->step({.step = progress_.step,
+                                           .micro_batches = micro_batches,
+                                           .prompts = prompts_->training(),
+                                           .loss = loss,
+                                           .learning_rate = rate,
+                                           .requests = requests_ ? requests_() : train::Requests{},
+                                           .dropout_seed = dropout_seed});
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
+  control_.adapt(metrics);
+  const auto& window = micro_batches.front().denominators;
+  meter_.add_step({.step = progress_.step + 1,
+                   .total_steps = total_steps_,
+                   .epoch = plan_->epochs_after(progress_.step),
+                   .learning_rate = rate,
+                   .grad_norm = outcome.grad_norm,
+                   .comm_seconds = outcome.comm_seconds / contract_.world_size,
+                   .completions = window.completions,
+                   .tokens = window.tokens,
+                   .skipped = outcome.skipped});
+  if (outcome.skipped) report_skipped(metrics);
+  metrics["update_time"] = seconds_since(begin);
+  meter_.add(metrics);
 }
 
-// The lowest entropy, over all ranks, of the tokens that are trained on. Ranks have different
-// numbers of tokens, at most `max_tokens`.
-at::Tensor GrpoTrainer::threshold(const at::Tensor& entropies, std::int64_t max_tokens,
-                                  double quantile) {
-  auto own = at::full({max_tokens}, std::nan(""), entropies.options());
-  own.narrow(0, 0, entropies.numel()).copy_(entropies);
-  const auto all = at::empty({max_tokens * comm_->world()}, own.options());
-  comm_->all_gather(all, own, "entropies").wait();
-  return grpo::entropy_threshold(all, quantile);
+// A step whose gradient is not finite has no loss.
+void GrpoTrainer::report_skipped(std::map<std::string, double>& metrics) {
+  const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
+  if (config_.on_non_finite == train::NonFinite::stop)
+    throw std::runtime_error(text +
+                             "; the weights are unchanged by this step. Lower "
+                             "learning_rate or check the rewards");
+  reporter_->note(text + "; the step is skipped");
+  metrics.erase("loss");
+}
+
+// Later steps use the generations from the pending one on.
+void GrpoTrainer::forget_used_generations() {
+  const auto next = plan_->pending(progress_.step);
+  std::erase_if(generations_, [&](const auto& item) { return !next || item.first < *next; });
+}
+
+void GrpoTrainer::log_interval() {
+  const auto report = meter_.take_interval(progress_.tokens);
+  if (!report) return;
+  reporter_->interval(report->interval);
+  for (const auto& warning : report->warnings) reporter_->note(warning);
+  for (const auto& warning : frozen_models_->take_warnings()) reporter_->note(warning);
 }
 
 void GrpoTrainer::evaluate_now() {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   const auto group = train::GrpoValues(config_).whole("num_generations_eval");
   const auto evaluation = collector_->collect({.seed = mix_seed({config_.seed, ~0ULL}),
                                                .step = progress_.step,
@@ -123,8 +142,7 @@ void GrpoTrainer::evaluate_now() {
                                                .selected = prompts_->evaluated(),
                                                .group = group.value_or(sizes_.group),
                                                .for_training = false});
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::map<std::string, double> metrics{{"eval_runtime", seconds.count()}};
+  std::map<std::string, double> metrics{{"eval_runtime", seconds_since(begin)}};
   for (const auto& [name, value] : evaluation.metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   const auto decision = evaluate_best_model(metrics);

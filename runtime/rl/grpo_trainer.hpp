@@ -11,7 +11,6 @@
 #include "runtime/config/planning/role_memory.hpp"
 #include "runtime/config/planning/roles.hpp"
 #include "runtime/grpo/generation_plan.hpp"
-#include "runtime/grpo/loss.hpp"
 #include "runtime/grpo/loss_control.hpp"
 #include "runtime/optim/schedule.hpp"
 #include "runtime/rl/dealer.hpp"
@@ -19,7 +18,7 @@
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/meter.hpp"
 #include "runtime/rl/policy.hpp"
-#include "runtime/rl/policy_loss.hpp"
+#include "runtime/rl/policy_update.hpp"
 #include "runtime/rl/recipe_rewards.hpp"
 #include "runtime/rl/rollout_collector.hpp"
 #include "runtime/rl/run_prompts.hpp"
@@ -57,12 +56,10 @@ class GrpoTrainer : public train::Session {
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 
-  void generate_for(const grpo::GrpoStep& step);
-  at::Tensor threshold(const at::Tensor& entropies, std::int64_t max_tokens, double quantile);
-  void learn(const std::vector<MicroBatch>& micro_batches, std::int64_t step);
-  void consume_record(train::StepRecord& record, grpo::LossMetrics& metrics,
-                      const std::vector<MicroBatch>& micro_batches, const grpo::LossSettings& loss,
-                      double rate);
+  void collect(const grpo::GrpoStep& step);
+  void update(const std::vector<MicroBatch>& micro_batches);
+  void report_skipped(std::map<std::string, double>& metrics);
+  void forget_used_generations();
   void log_interval();
   void evaluate_now();
   void save();
@@ -78,7 +75,7 @@ class GrpoTrainer : public train::Session {
   std::optional<FrozenModels> frozen_models_;
   std::optional<RolloutCollector> collector_;
   std::optional<Dealer> dealer_;
-  std::int64_t max_tokens_ = 0;      // of a completion, at most
+  std::optional<PolicyUpdate> update_;
   Dealer::Generations generations_;  // those that this step and further steps use
   Meter meter_;
   bool stop_requested_ = false, ends_early_ = false;

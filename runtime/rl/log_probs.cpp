@@ -1,12 +1,20 @@
 #include "runtime/rl/log_probs.hpp"
 
 #include <algorithm>
-#include <span>
 
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/train/to_device.hpp"
 
 namespace mgpu::rl {
+
+void divide_log_probs(std::span<const float> values, std::span<ScoredCompletion> completions,
+                      LogProbsList list) {
+  for (auto& completion : completions) {
+    const auto own = values.first(completion.tokens.size());
+    (completion.*list).assign(own.begin(), own.end());
+    values = values.subspan(own.size());
+  }
+}
 
 void set_log_probs(std::vector<ScoredCompletion>& completions, const std::vector<Prompt>& prompts,
                    const LogProbsRequest& request) {
@@ -18,11 +26,8 @@ void set_log_probs(std::vector<ScoredCompletion>& completions, const std::vector
     for (const auto& completion : some) entries.push_back({&completion, true});
     const auto batch = train::to_device(batch_of(entries, prompts), request.device);
     const auto host = request.score(batch).cpu();
-    const auto* value = host.const_data_ptr<float>();
-    for (auto& completion : some) {
-      (completion.*request.list).assign(value, value + completion.tokens.size());
-      value += completion.tokens.size();
-    }
+    divide_log_probs({host.const_data_ptr<float>(), static_cast<std::size_t>(host.numel())}, some,
+                     request.list);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "runtime/model/transformer.hpp"
@@ -12,9 +13,16 @@
 
 namespace mgpu::rl {
 
+// Where log-probs go: ScoredCompletion::old_log_probs or ref_log_probs.
+using LogProbsList = std::vector<float> ScoredCompletion::*;
+
+// Gives each completion the values of its tokens; `values` has those of all completions, end to
+// end.
+void divide_log_probs(std::span<const float> values, std::span<ScoredCompletion> completions,
+                      LogProbsList list);
+
 struct LogProbsRequest {
-  // Where the log-probs go: ScoredCompletion::old_log_probs or ref_log_probs.
-  std::vector<float> ScoredCompletion::* list;
+  LogProbsList list;
   std::int64_t at_once = 1;  // completions per forward pass
   at::Device device;
   // Computes the log-probs of the target tokens of a batch.

@@ -1,0 +1,71 @@
+#include "runtime/rl/policy_update.hpp"
+
+#include <ATen/ops/amax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cmath>
+#include <span>
+
+#include "runtime/rl/policy_loss.hpp"
+#include "runtime/train/to_device.hpp"
+
+namespace mgpu::rl {
+
+UpdateResult PolicyUpdate::step(const UpdateRequest& request) {
+  auto metrics = grpo::no_metrics(policy_.device);
+  const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
+    const auto& micro_batch = request.micro_batches[number];
+    if (micro_batch.skipped)
+      policy_.learner.shards().skip_micro_batch();
+    else
+      metrics.add(compute(request, micro_batch));
+  };
+  const auto record = policy_.learner.step(request.micro_batches.size(), run_micro_batch,
+                                           request.learning_rate, request.requests);
+  auto values = values_of(metrics, request.loss);
+  return {record.outcome(request.step), std::move(values)};
+}
+
+// Forward and backward of one micro-batch.
+grpo::LossMetrics PolicyUpdate::compute(const UpdateRequest& request,
+                                        const MicroBatch& micro_batch) {
+  PolicyLoss::Threshold threshold;
+  if (const auto quantile = request.loss.top_entropy_quantile; quantile < 1)
+    threshold = [this, quantile](const at::Tensor& entropies) {
+      return this->threshold(entropies, quantile);
+    };
+  PolicyLoss objective(micro_batch.entries, request.loss, micro_batch.denominators, threshold,
+                       policy_.device);
+  const auto batch =
+      train::to_device(batch_of(micro_batch.entries, request.prompts), policy_.device);
+  auto& learner = policy_.learner;
+  learner.transformer().train(batch, objective, policy_.temperature,
+                              request.dropout_seed(micro_batch.number), learner.shards());
+  return objective.loss().metrics;
+}
+
+// The lowest entropy, over all ranks, of the tokens that are trained on. Ranks have different
+// numbers of tokens, at most max_tokens_.
+at::Tensor PolicyUpdate::threshold(const at::Tensor& entropies, double quantile) {
+  auto own = at::full({max_tokens_}, std::nan(""), entropies.options());
+  own.narrow(0, 0, entropies.numel()).copy_(entropies);
+  const auto all = at::empty({max_tokens_ * policy_.comm.world()}, own.options());
+  policy_.comm.all_gather(all, own, "entropies").wait();
+  return grpo::entropy_threshold(all, quantile);
+}
+
+std::map<std::string, double> PolicyUpdate::values_of(const grpo::LossMetrics& metrics,
+                                                      const grpo::LossSettings& loss) {
+  auto& comm = policy_.comm;
+  comm.all_reduce(metrics.sums, "sums of the loss").wait();
+  const auto every = at::empty({comm.world(), metrics.maxima.numel()}, metrics.maxima.options());
+  comm.all_gather(every.view({-1}), metrics.maxima, "extremes of the loss").wait();
+  const auto sums = metrics.sums.cpu(), maxima = every.amax({0}).cpu();
+  const auto span = [](const at::Tensor& t) {
+    return std::span(t.const_data_ptr<double>(), static_cast<std::size_t>(t.numel()));
+  };
+  return grpo::metric_values(loss, span(sums), span(maxima));
+}
+
+}  // namespace mgpu::rl
