@@ -126,7 +126,7 @@ void fill(const StateVector& vector, const parallel::Fragment& f, const PieceInd
 }  // namespace
 
 checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder,
-                                            parallel::Shards& shards, Optimizer& optimizer,
+                                            parallel::Shards& shards, const Optimizer& optimizer,
                                             int rank, int world) {
   const auto folder = fs::path(checkpoint_folder) / kFolder;
   fs::create_directories(folder);

@@ -19,8 +19,8 @@
 namespace mgpu::train {
 
 checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder,
-                                            parallel::Shards& shards, optim::Optimizer& optimizer,
-                                            int rank, int world);
+                                            parallel::Shards& shards,
+                                            const optim::Optimizer& optimizer, int rank, int world);
 
 // Fills the optimizer's state. It may have been saved in another precision than `optimizer` uses.
 // 8-bit codes are restored bit for bit where the pieces did not cut their blocks, and within

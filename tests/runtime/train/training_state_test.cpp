@@ -189,3 +189,37 @@ TEST_CASE("missing elements are reported with their tensor", "[training_state]")
   CHECK_THROWS_WITH(read_training_state(dir.root(), rank.optimizer),
                     Contains("second of w has 120 of the 1000 elements from 5000 on"));
 }
+
+TEST_CASE("any optimizer's state is restored by its names", "[training_state]") {
+  // Keeps master weights and one vector that AdamW does not have.
+  class Momentum : public optim::Optimizer {
+   public:
+    explicit Momentum(std::vector<parallel::OwnedFragment>& owned) {
+      const auto size = owned.front().fragment.size;
+      states_.push_back({&owned.front(),
+                         {{"master", Moment{owned.front().value, {}, {}, 0}},
+                          {"momentum", Moment{at::zeros({size}, at::kBFloat16), {}, {}, 0}}}});
+    }
+    void step(double, const Tensor&, const Tensor&) override {}
+    Tensor squared_gradient_norm() const override { return at::zeros({}); }
+    std::int64_t steps_taken() const override { return 0; }
+    void set_steps_taken(std::int64_t) override {}
+    const std::vector<optim::FragmentState>& states() const override { return states_; }
+    void use_loaded_state() override { ++loaded; }
+    std::int64_t state_bytes() const override { return 0; }
+    int loaded = 0;
+
+   private:
+    std::vector<optim::FragmentState> states_;
+  };
+  const TempDir dir(TempDir::in_memory());
+  const auto drawn = draw();
+  write(dir, {{"master/w@0", drawn.master}, {"momentum/w@0", drawn.first}});
+  Rank rank(64, 5000);
+  Momentum optimizer(rank.owned);
+  read_training_state(dir.root(), optimizer);
+  CHECK(at::equal(rank.value, drawn.master.narrow(0, 64, 5000)));
+  CHECK(at::equal(optimizer.states().front().at("momentum").values,
+                  drawn.first.narrow(0, 64, 5000).to(at::kBFloat16)));
+  CHECK(optimizer.loaded == 1);
+}
