@@ -126,13 +126,13 @@ void GrpoTrainer::open_prompts() {
   const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
   auto options = prompt_options(config_);
   const auto max_tokens = generation_settings(config_).max_tokens;
-  if (const auto room = source_->config.max_position - max_tokens;
-      source_->config.max_position > 0) {
+  if (const auto positions = source_->config.longest_sequence(), room = positions - max_tokens;
+      positions > 0) {
     if (room < 1)
       throw train::RecipeError({fmt::format(
           "max_completion_length: {} leaves no space for a prompt; the model supports {} "
           "tokens",
-          max_tokens, source_->config.max_position)});
+          max_tokens, positions)});
     options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
   }
   prompts_ = read_prompts(config_.dataset_name, options, encoder);

@@ -48,8 +48,8 @@ def small_config(kind, **others):
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                  num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  **others)
-    return {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config,
-            "qwen3": transformers.Qwen3Config}[kind](**sizes)
+    return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
+            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[kind](**sizes)
 
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
@@ -137,6 +137,7 @@ class Configs(FilesTest):
     KINDS = [("llama", {}), ("llama", {"tie_word_embeddings": True, "rope_parameters": LLAMA3_ROPE}),
              ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 16,
                         "rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}),
+             ("mistral", {}), ("mistral", {"sliding_window": None, "head_dim": 16}),
              ("qwen2", {}), ("qwen2", {"tie_word_embeddings": True, "eos_token_id": [3, 4]}),
              ("qwen3", {"head_dim": 16}), ("qwen3", {"attention_bias": True})]
 
