@@ -50,9 +50,10 @@ ARROWS = [
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "rendezvous/base/*"]),
-    # The memory model counts the linear layers of a block from the table that the model uses.
-    ("runtime/config/*", ["runtime/config/*", "runtime/model/linear_layers.hpp",
-                          "runtime/model/model_config.hpp", "rendezvous/base/*"]),
+    # The tables of the model: its linear layers for the memory model, families and sizes for keys.
+    ("runtime/config/*", ["runtime/config/*", "runtime/model/families.hpp",
+                          "runtime/model/linear_layers.hpp", "runtime/model/model_config.hpp",
+                          "runtime/model/presets.hpp", "rendezvous/base/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
     # our store, because c10d's own admits everybody and lets every client overwrite the id.

@@ -13,7 +13,7 @@
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/model/linear_layers.hpp"
-#include "runtime/model/model_shape.hpp"
+#include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
 
 namespace mgpu::train {
@@ -32,7 +32,7 @@ std::set<std::string> adaptable_layers(const model::ModelConfig& model) {
 }
 
 model::ModelConfig from_scratch(const TrainConfig& config, const text::Tokenizer& tokenizer) {
-  auto model = model::preset(config.model_size, tokenizer.size());
+  auto model = model::preset(config.model_size, tokenizer.size(), config.model_family);
   model.bos_token_id = tokenizer.bos_id();
   model.pad_token_id = tokenizer.pad_id();
   if (const auto eos = tokenizer.eos_id()) model.eos_token_ids = {*eos};
