@@ -54,10 +54,11 @@ ARROWS = [
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "runtime/profiling/*", "rendezvous/base/*"]),
-    # The memory model computes with the values that describe a model, the linear layers of a block
-    # and an optimizer's state.
-    ("runtime/config/*", ["runtime/config/*", "runtime/model/linear_layers.hpp",
-                          "runtime/model/model_config.hpp", "runtime/optim/state_tensors.hpp",
+    # The tables of the model and of the optimizers: linear layers and state for the memory model,
+    # families and sizes for keys.
+    ("runtime/config/*", ["runtime/config/*", "runtime/model/families.hpp",
+                          "runtime/model/linear_layers.hpp", "runtime/model/model_config.hpp",
+                          "runtime/model/presets.hpp", "runtime/optim/state_tensors.hpp",
                           "rendezvous/base/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
                         "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),

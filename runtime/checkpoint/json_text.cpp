@@ -169,6 +169,11 @@ bool Fields::has(const char* key) const {
   return found != object_.end() && !found->is_null();
 }
 
+bool Fields::is_null(const char* key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && found->is_null();
+}
+
 const Json& Fields::at(const char* key) const {
   if (!has(key)) throw std::runtime_error(fmt::format("{}: {} is missing", where_, key));
   return *object_.find(key);

@@ -35,6 +35,7 @@ class Fields {
   Fields(const Json& object, std::string where);
 
   bool has(const char* key) const;
+  bool is_null(const char* key) const;    // present, with the value null
   const Json& at(const char* key) const;  // throws if it is absent
 
   std::int64_t integer(const char* key, std::int64_t least, std::int64_t most) const;

@@ -113,6 +113,7 @@ int plan(const train::PlanCommand& command) {
   if (request.config.task == train::Task::grpo) {
     print(plan_of_roles(request));
   } else {
+    train::check_window(request.model, request.config.max_length);
     print(train::plan_text(request));
   }
   return 0;

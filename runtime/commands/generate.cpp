@@ -56,17 +56,25 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
 }
 
 std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
-                                    const data::TextEncoder& encoder, std::int64_t positions) {
+                                    const data::TextEncoder& encoder,
+                                    const model::ModelConfig& model) {
   std::vector<PromptRow> rows;
   const auto add = [&](Json row) {
     if (!row.contains("prompt") || !(row["prompt"].is_string() || row["prompt"].is_array()))
       throw std::runtime_error("the row has no \"prompt\" with a text or a list of messages");
     auto tokens = encode(row["prompt"], encoder, command.raw);
     if (tokens.empty()) throw std::runtime_error("the prompt is empty");
-    if (static_cast<std::int64_t>(tokens.size()) > positions)
+    const auto size = static_cast<std::int64_t>(tokens.size());
+    if (size > model.max_position)
       throw std::runtime_error(
-          fmt::format("the prompt has {} tokens, but the model has only {} positions",
-                      tokens.size(), positions));
+          fmt::format("the prompt has {} tokens, but the model has only {} positions", size,
+                      model.max_position));
+    if (model.sliding_window > 0 && size + command.max_new_tokens > model.sliding_window)
+      throw std::runtime_error(fmt::format(
+          "the prompt has {} tokens and --max-new-tokens is {}, together more than the model's "
+          "sliding_window of {}, and sliding-window attention is not supported; lower "
+          "--max-new-tokens",
+          size, command.max_new_tokens, model.sliding_window));
     rows.push_back({std::move(row), std::move(tokens)});
   };
   if (command.input.empty()) {
@@ -294,7 +302,7 @@ int generate(const train::GenerateCommand& command) {
   auto model = load_model(command.model, command.adapter, device, options.dtype);
   options.adapter_scale = model.adapter_scale;
   const data::TextEncoder encoder(model.source.tokenizer, model.source.chat_template);
-  const auto rows = read_prompts(command, encoder, model.source.config.max_position);
+  const auto rows = read_prompts(command, encoder, model.source.config);
   const auto comm = join(contract);
   std::ofstream file;
   if (!command.output.empty() && contract.rank == 0) {

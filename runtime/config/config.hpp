@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/model_config.hpp"
+
 namespace mgpu::train {
 
 enum class Task { sft, grpo };
@@ -34,8 +36,8 @@ struct TrainConfig {
   // model
   std::string model_name_or_path;  // a folder, or a Hub id that is in the local cache
   std::string model_revision = "main";
-  std::string
-      model_size;  // from scratch: tiny, small, medium, large; then tokenizer_path is needed
+  std::string model_size;  // from scratch: tiny, small, ...; then tokenizer_path is needed
+  model::Family model_family = model::Family::qwen2;  // of a model from scratch
   std::string tokenizer_path;
   Dtype dtype = Dtype::automatic;
   bool load_in_4bit = false;

@@ -25,6 +25,16 @@ void write_llama(const ModelConfig& config, Json& json) {
   json["mlp_bias"] = config.mlp_bias;
 }
 
+// Without the key, transformers has a window of 4096; null is none.
+void read_mistral(ModelConfig& config, const Fields& top) {
+  if (!top.is_null("sliding_window"))
+    config.sliding_window = top.integer("sliding_window", 1, std::int64_t{1} << 40, 4096);
+}
+
+void write_mistral(const ModelConfig& config, Json& json) {
+  json["sliding_window"] = config.sliding_window > 0 ? Json(config.sliding_window) : Json(nullptr);
+}
+
 void read_qwen2(ModelConfig&, const Fields&) {}  // transformers ignores attention_bias
 
 void write_qwen2(const ModelConfig&, Json& json) {
@@ -46,6 +56,11 @@ constexpr FamilyRow kFamilies[] = {
      .architecture = "LlamaForCausalLM",
      .read = read_llama,
      .write = write_llama},
+    {.family = Family::mistral,
+     .model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .read = read_mistral,
+     .write = write_mistral},
     {.family = Family::qwen2,
      .model_type = "qwen2",
      .architecture = "Qwen2ForCausalLM",

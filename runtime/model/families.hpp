@@ -32,6 +32,6 @@ std::span<const FamilyRow> families();
 const FamilyRow& row_of(Family family);
 const FamilyRow* find_family(std::string_view model_type);  // nullptr if there is none
 
-std::string family_names();  // for messages: "llama, qwen2 and qwen3"
+std::string family_names();  // for messages: "llama, mistral, qwen2 and qwen3"
 
 }  // namespace mgpu::model

@@ -7,7 +7,7 @@
 
 namespace mgpu::model {
 
-enum class Family { llama, qwen2, qwen3 };
+enum class Family { llama, mistral, qwen2, qwen3 };
 
 // Rows of logits that the head computes at a time.
 inline constexpr std::int64_t kHeadRows = 4096;
@@ -37,6 +37,7 @@ struct ModelConfig {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t max_position = 0;
+  std::int64_t sliding_window = 0;  // latest tokens that attention sees; 0: all
   double norm_eps = 1e-6;
   Rope rope;
   bool tied = false;      // the head shares the embedding's weights
@@ -49,6 +50,14 @@ struct ModelConfig {
   double initializer_range = 0.02;
   std::optional<std::int32_t> bos_token_id, pad_token_id;
   std::vector<std::int32_t> eos_token_ids;
+
+  // Tokens of the longest sequence that this program computes as the model specifies: a window has
+  // no effect on sequences that fit into it, and longer ones are not supported.
+  std::int64_t longest_sequence() const {
+    return sliding_window > 0 && (max_position == 0 || sliding_window < max_position)
+               ? sliding_window
+               : max_position;
+  }
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

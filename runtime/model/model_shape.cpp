@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <stdexcept>
 #include <string>
 
 #include "runtime/model/linear_layers.hpp"
@@ -45,17 +44,6 @@ void add_layer(Plan& plan, const ModelConfig& c, std::int64_t layer) {
   plan.add(at + "post_attention_layernorm.weight", {c.hidden_size});
 }
 
-struct Size {
-  std::string_view name;
-  std::int64_t hidden, layers, heads, intermediate, max_position;
-};
-constexpr Size kSizes[] = {
-    {"tiny", 128, 4, 4, 384, 2048},
-    {"small", 256, 8, 4, 704, 2048},
-    {"medium", 512, 8, 8, 1408, 4096},
-    {"large", 768, 14, 12, 2048, 4096},
-};
-
 }  // namespace
 
 std::vector<TensorShape> tensor_plan(const ModelConfig& config) {
@@ -79,25 +67,6 @@ std::int64_t parameter_count(const ModelConfig& config) {
 
 std::int64_t non_embedding_count(const ModelConfig& config) {
   return parameter_count(config) - config.vocab_size * config.hidden_size * (config.tied ? 1 : 2);
-}
-
-ModelConfig preset(std::string_view size, std::int64_t vocab_size) {
-  for (const Size& known : kSizes) {
-    if (known.name != size) continue;
-    return {.family = Family::qwen2,
-            .vocab_size = vocab_size,
-            .hidden_size = known.hidden,
-            .intermediate_size = known.intermediate,
-            .layers = known.layers,
-            .heads = known.heads,
-            .kv_heads = known.heads,
-            .head_dim = known.hidden / known.heads,
-            .max_position = known.max_position,
-            .tied = true,
-            .qkv_bias = true};
-  }
-  throw std::runtime_error(
-      fmt::format("model_size must be tiny, small, medium or large, not '{}'", size));
 }
 
 }  // namespace mgpu::model

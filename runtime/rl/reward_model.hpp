@@ -57,7 +57,7 @@ class RewardModel {
 
   const std::string& name() const { return source_.name; }
   std::size_t index() const { return source_.index; }
-  std::int64_t longest() const { return source_.model.config.max_position; }
+  std::int64_t longest() const { return source_.model.config.longest_sequence(); }
   const Placement& placement() const { return placement_; }
 
   // One score per completion; none if the text does not fit into the model's context. Call it only

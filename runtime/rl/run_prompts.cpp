@@ -25,12 +25,13 @@ RunPrompts::RunPrompts(const train::TrainConfig& config, const train::ModelSourc
   const data::TextEncoder encoder(source.tokenizer, source.chat_template);
   auto options = prompt_options(config);
   const auto max_tokens = generation_settings(config).max_tokens;
-  if (const auto room = source.config.max_position - max_tokens; source.config.max_position > 0) {
+  if (const auto positions = source.config.longest_sequence(), room = positions - max_tokens;
+      positions > 0) {
     if (room < 1)
       throw train::RecipeError({fmt::format(
           "max_completion_length: {} leaves no space for a prompt; the model supports {} "
           "tokens",
-          max_tokens, source.config.max_position)});
+          max_tokens, positions)});
     options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
   }
   training_ = read_prompts(config.dataset_name, options, encoder);

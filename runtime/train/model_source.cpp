@@ -11,8 +11,9 @@
 #include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/model/linear_layers.hpp"
-#include "runtime/model/model_shape.hpp"
+#include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
 
 namespace mgpu::train {
@@ -31,7 +32,7 @@ std::set<std::string> adaptable_layers(const model::ModelConfig& model) {
 }
 
 model::ModelConfig from_scratch(const TrainConfig& config, const text::Tokenizer& tokenizer) {
-  auto model = model::preset(config.model_size, tokenizer.size());
+  auto model = model::preset(config.model_size, tokenizer.size(), config.model_family);
   model.bos_token_id = tokenizer.bos_id();
   model.pad_token_id = tokenizer.pad_id();
   if (const auto eos = tokenizer.eos_id()) model.eos_token_ids = {*eos};
@@ -81,6 +82,14 @@ void check_vocabulary(const ModelSource& source) {
       "tokenizer, or list the missing tokens, such as {}, in new_tokens to extend the model",
       source.folder, source.config.vocab_size, tokens,
       source.tokenizer.token_of(static_cast<std::int32_t>(tokens - 1))));
+}
+
+void check_window(const model::ModelConfig& model, std::int64_t max_length) {
+  if (model.sliding_window == 0 || max_length <= model.sliding_window) return;
+  throw_recipe_error(fmt::format(
+      "max_length: {} tokens are more than the model's sliding_window of {}, and sliding-window "
+      "attention is not supported; set max_length to at most {}",
+      max_length, model.sliding_window, model.sliding_window));
 }
 
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model) {

@@ -32,6 +32,9 @@ ModelSource open_model(const TrainConfig& config);
 // such an id.
 void check_vocabulary(const ModelSource& source);
 
+// Throws RecipeError if max_length is longer than the model's attention window.
+void check_window(const model::ModelConfig& model, std::int64_t max_length);
+
 // The adapters that a configuration requests for this model; rank 0 means none.
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model);
 double lora_scale(const TrainConfig& config);

@@ -41,6 +41,7 @@ data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary)
 
 void Trainer::open_files() {
   open_model();
+  check_window(source_->config, config_.max_length);
   open_data();
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/checkpoint/peft.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/model/model_shape.hpp"
+#include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
 #include "runtime/model/write_config.hpp"
 

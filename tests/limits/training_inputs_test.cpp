@@ -11,6 +11,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/model/model_shape.hpp"
+#include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
 #include "runtime/model/write_config.hpp"
 #include "runtime/rewards/accuracy.hpp"

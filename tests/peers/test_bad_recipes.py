@@ -97,6 +97,11 @@ class BadRecipes(trainer.TrainerTest):
         run = self.refused(1, "104", dataset_name=str(texts))
         self.assertNotIn("index out of range in self", run.err)
 
+    def test_a_max_length_beyond_the_sliding_window_is_rejected(self):
+        trainer.make_model(self.model, "mistral", sliding_window=63)
+        self.refused(2, "max_length: 64 tokens are more than the model's sliding_window of 63, and "
+                        "sliding-window attention is not supported; set max_length to at most 63")
+
     def test_ids_beyond_the_rows_of_the_model_are_rejected(self):
         """The model has 320 rows and its tokenizer 274 tokens: the model's rows are the limit."""
         rows = make_rows(8)

@@ -48,8 +48,8 @@ def small_config(kind, **others):
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                  num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  **others)
-    return {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config,
-            "qwen3": transformers.Qwen3Config}[kind](**sizes)
+    return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
+            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[kind](**sizes)
 
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
@@ -137,6 +137,7 @@ class Configs(FilesTest):
     KINDS = [("llama", {}), ("llama", {"tie_word_embeddings": True, "rope_parameters": LLAMA3_ROPE}),
              ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 16,
                         "rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}),
+             ("mistral", {}), ("mistral", {"sliding_window": None, "head_dim": 16}),
              ("qwen2", {}), ("qwen2", {"tie_word_embeddings": True, "eos_token_id": [3, 4]}),
              ("qwen3", {"head_dim": 16}), ("qwen3", {"attention_bias": True})]
 
@@ -164,6 +165,29 @@ class Configs(FilesTest):
                     read = transformers.AutoConfig.from_pretrained(again)
                     self.assert_same_config(read, theirs)
                     transformers.GenerationConfig.from_pretrained(again)
+
+    # hidden, layers, heads, MLP, tied; all have 8 heads of k and v, and head_dim 128
+    QWEN3 = {"0.6B": (1024, 28, 16, 3072, True), "1.7B": (2048, 28, 16, 6144, True),
+             "4B": (2560, 36, 32, 9728, True), "8B": (4096, 36, 32, 12288, False),
+             "14B": (5120, 40, 40, 17408, False), "32B": (5120, 64, 64, 25600, False)}
+
+    def test_new_qwen3_models_have_the_published_shapes_in_transformers(self):
+        for size, (hidden, layers, heads, mlp, tied) in self.QWEN3.items():
+            with self.subTest(size):
+                ours = self.ours("preset", size, 151936)
+                (self.folder(size) / "config.json").write_text(ours["text"])
+                read = transformers.AutoConfig.from_pretrained(self.dir / size)
+                expected = transformers.Qwen3Config(
+                    architectures=["Qwen3ForCausalLM"], vocab_size=151936, hidden_size=hidden,
+                    num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=8,
+                    head_dim=128, intermediate_size=mlp, max_position_embeddings=40960,
+                    rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+                    tie_word_embeddings=tied, dtype="bfloat16")
+                self.assert_same_config(read, expected)
+                with torch.device("meta"):
+                    model = transformers.AutoModelForCausalLM.from_config(read)
+                self.assertEqual(type(model).__name__, "Qwen3ForCausalLM")
+                self.assertEqual(model.num_parameters(), ours["parameters"])
 
     def assert_same_config(self, read, theirs):
         ours, expected = read.to_dict(), theirs.to_dict()

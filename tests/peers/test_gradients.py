@@ -26,6 +26,9 @@ MODELS = {
     "llama-3": ("llama", {"num_key_value_heads": 1, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}),
+    "mistral": ("mistral", {}),
+    "mistral-window": ("mistral", {"sliding_window": 60}),  # as long as the longest row
+    "mistral-v0.3": ("mistral", {"sliding_window": None, "head_dim": 32}),
     "llama-2": ("llama", {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True}),
 }
 

@@ -167,6 +167,9 @@ class Mistakes(GrpoTest):
     def test_completions_that_leave_no_space_for_a_prompt_are_rejected(self):
         self.refused(2, "max_completion_length: 256 leaves no space for a prompt; the model "
                         "supports 256 tokens", max_completion_length=256)
+        trainer.make_model(self.model, "mistral", sliding_window=100)
+        self.refused(2, "max_completion_length: 100 leaves no space for a prompt; the model "
+                        "supports 100 tokens", max_completion_length=100)
 
     def test_a_group_of_one_is_rejected(self):
         self.refused(2, "num_generations: need a number at least 2", num_generations=1)

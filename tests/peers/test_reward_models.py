@@ -68,7 +68,7 @@ class RewardModels(RewardModelTest):
     def test_scores_equal_those_of_transformers(self):
         """Every family, as one of several rewards, with one and two ranks."""
         for family, nproc, options in (("qwen2", 1, {}), ("qwen2", 2, {}), ("qwen3", 2, dict(
-                head_dim=16)), ("llama", 2, {})):
+                head_dim=16)), ("llama", 2, {}), ("mistral", 2, {})):
             with self.subTest(family, nproc=nproc):
                 scorer = make_reward_model(self.dir / f"scorer-{family}", family, **options)
                 run = self.train(nproc, reward_funcs=["letters", str(scorer), "digits"],
@@ -151,7 +151,7 @@ class RewardModels(RewardModelTest):
                              "...ForSequenceClassification"),
                 (three, "has 3 labels; a reward model must have one (num_labels 1)"),
                 (headless, "has no score.weight"),
-                (other, "model_type 'deberta-v2' is not supported; llama, qwen2 and qwen3 are")):
+                (other, "model_type 'deberta-v2' is not supported; llama, mistral, qwen2 and qwen3 are")):
             with self.subTest(folder.name):
                 run = self.refused(2, line, nproc=1, reward_funcs=[str(folder)])
                 self.assertIn(f"mgpu-train: reward {folder.name}: ", run.err)

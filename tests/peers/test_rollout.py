@@ -347,6 +347,14 @@ class Prompts(RolloutTest):
         self.assertEqual(self.refused('{"prompt": "1+1="}', "", long),
                          "the prompt has 257 tokens, but the model has only 256 positions")
 
+    def test_a_completion_may_reach_the_end_of_the_sliding_window_and_not_beyond(self):
+        make_model(self.model, "mistral", sliding_window=50)
+        fits, long = (json.dumps({"prompt": self.prompt_of(count)}) for count in (46, 47))
+        self.assertEqual(self.refused(fits, long),
+                         "the prompt has 47 tokens and --max-new-tokens is 4, together more than "
+                         "the model's sliding_window of 50, and sliding-window attention is not "
+                         "supported; lower --max-new-tokens")
+
     def test_a_prompt_can_fill_the_context(self):
         line = self.answers([self.prompt_of(256)], "--temperature", 0, "--max-new-tokens", 2)[0]
         self.assertEqual(len(line["completion_ids"]), 2)

@@ -19,6 +19,7 @@ MODELS = [("qwen2", {"tie_word_embeddings": True}), ("qwen2", {"tie_word_embeddi
           ("qwen3", {"tie_word_embeddings": True, "head_dim": 32}),
           ("qwen3", {"tie_word_embeddings": False, "head_dim": 16, "num_hidden_layers": 3}),
           ("llama", {"tie_word_embeddings": True}),
+          ("mistral", {"tie_word_embeddings": False, "sliding_window": 64}),
           ("llama", {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True})]
 
 
@@ -130,9 +131,16 @@ class LoraTraining(trainer.TrainerTest):
         self.assertLess(run.column("loss")[-1], run.column("loss")[0] - 0.1)
 
     def test_lora_training_equals_torch_and_peft(self):
+        for family in ("qwen2", "mistral"):
+            with self.subTest(family):
+                self.model = make_model(self.dir / family, family)
+                self.assert_course_of_peft()
+
+    def assert_course_of_peft(self):
         """A run with rate 0 saves the initial adapter, which the same seed reproduces."""
-        begun = self.train(2, max_steps=1, learning_rate=0, **self.LORA)
-        run = self.train(2, max_steps=STEPS, **self.LORA)
+        recipe = self.recipe()
+        begun = self.train(2, recipe=recipe, max_steps=1, learning_rate=0, **self.LORA)
+        run = self.train(2, recipe=recipe, max_steps=STEPS, **self.LORA)
         model = self.tuned(begun.folder, trainable=True)
         history = train_in_torch(model, in_order(self.rows, BATCH, STEPS), 1e-3)
         losses, norms, _ = zip(*history)

@@ -33,7 +33,8 @@ TOKENIZER = ROOT / "docs" / "examples" / "tokenizer"
 VOCABULARY = 320  # the tokenizer has 274
 LIMIT = 60
 
-FAMILIES = {"qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "llama": "LlamaConfig"}
+FAMILIES = {"qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "llama": "LlamaConfig",
+            "mistral": "MistralConfig"}
 
 
 def make_model(folder, family="qwen2", seed=1, **others):

@@ -19,6 +19,7 @@
 #include "runtime/checkpoint/peft.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/model/model_shape.hpp"
+#include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
 #include "runtime/model/write_config.hpp"
 
@@ -73,6 +74,12 @@ void config(const Arguments& args) {
          {"generation", generation_config_text(read)},
          {"text", model_config_text(read)},
          {"with_base", model_config_text(read, read_file(path, 1 << 20))}});
+}
+
+// preset SIZE VOCABULARY: config.json of a new Qwen3 model, and its number of parameters
+void new_qwen3(const Arguments& args) {
+  const ModelConfig config = preset(args.at(0), std::stoll(args.at(1)), Family::qwen3);
+  print({{"parameters", parameter_count(config)}, {"text", model_config_text(config)}});
 }
 
 // adapter MODEL FROM TO: checks an adapter against its model and writes it again
@@ -132,7 +139,7 @@ void levels(const Arguments&) {
 
 const std::map<std::string, std::function<void(const Arguments&)>> kCommands = {
     {"adapter", adapter}, {"config", config}, {"copy", copy_weights}, {"dequantize", dequantize},
-    {"levels", levels},   {"list", list},     {"quantize", quantize},
+    {"levels", levels},   {"list", list},     {"preset", new_qwen3},  {"quantize", quantize},
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
+#include "runtime/model/families.hpp"
+#include "runtime/model/presets.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -24,6 +26,18 @@ void set_chat_template(TrainConfig& config, const YamlNode& value) {
     throw std::runtime_error(
         "need a file, such as chat_template.jinja; leave it out to use the tokenizer's template");
   config.chat_template = file;
+}
+
+Choices<std::string> sizes() {
+  Choices<std::string> choices;
+  for (const auto& size : model::preset_sizes()) choices.emplace_back(size, size);
+  return choices;
+}
+
+Choices<model::Family> family_choices() {
+  Choices<model::Family> choices;
+  for (const auto& row : model::families()) choices.emplace_back(row.model_type, row.family);
+  return choices;
 }
 
 }  // namespace
@@ -49,11 +63,12 @@ std::vector<KeySpec> model_keys() {
        .field = text(&C::model_revision),
        .help = "branch, tag or commit of the Hub id"},
       {.name = "model_size",
-       .field =
-           choice(&C::model_size,
-                  {{"tiny", "tiny"}, {"small", "small"}, {"medium", "medium"}, {"large", "large"}}),
+       .field = choice(&C::model_size, sizes()),
        .help = "trains a new model of this size from scratch instead of a checkpoint; requires "
-               "tokenizer_path"},
+               "tokenizer_path; 0.6B and larger are sizes of model_family: qwen3"},
+      {.name = "model_family",
+       .field = choice(&C::model_family, family_choices()),
+       .help = "family of the new model; with model_size only"},
       {.name = "tokenizer_path",
        .aliases = {"tokenizer_name_or_path", "tokenizer_name", "tokenizer"},
        .field = text(&C::tokenizer_path),

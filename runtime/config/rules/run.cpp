@@ -8,6 +8,7 @@
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
 #include "runtime/config/rules/rules.hpp"
+#include "runtime/model/presets.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -97,6 +98,11 @@ void model_checks(Reading& reading) {
   if (made && !file && config.tokenizer_path.empty())
     error_at_first(reading, {"model_size"},
                    "requires tokenizer_path: a new model has no tokenizer");
+  if (const auto wrong =
+          made ? model::size_mistake(config.model_size, config.model_family) : std::nullopt)
+    error_at_first(reading, {"model_size"}, *wrong);
+  if (const auto* family = reading.find("model_family"); family && !made)
+    reading.error(*family, "requires model_size: a checkpoint has its own family");
   if (config.dataset_name.empty() && !reading.find("dataset_name"))
     reading.errors.push_back("dataset_name is missing: set it to one or more JSONL files");
 }

@@ -331,6 +331,21 @@ TEST_CASE("contradictory keys are refused", "[recipe]") {
   CHECK_THAT(mistake("lora_target_modules: [q_proj, lm_head]\n"), Contains("lora_modules_to_save"));
 }
 
+TEST_CASE("a model from scratch has a size of its family", "[recipe]") {
+  const std::string lines = "dataset_name: d.jsonl\ntokenizer_path: t\n";
+  const auto config = parse_recipe(lines + "model_size: 0.6b\nmodel_family: qwen3\n", "f");
+  CHECK(config.model_size == "0.6B");
+  CHECK(config.model_family == mgpu::model::Family::qwen3);
+  CHECK(parse_recipe(lines + "model_size: tiny\n", "f").model_family == mgpu::model::Family::qwen2);
+  CHECK_THROWS_WITH(parse_recipe(lines + "model_size: 8B\n", "f"),
+                    "f:3: model_size: must be tiny, small, medium or large, not '8B', which is a "
+                    "size of model_family: qwen3");
+  CHECK_THAT(mistake("model_family: qwen3\n"),
+             Contains("model_family: requires model_size: a checkpoint has its own family"));
+  CHECK_THROWS_WITH(parse_recipe(lines + "model_size: tiny\nmodel_family: gpt2\n", "f"),
+                    Contains("need one of llama, mistral, qwen2, qwen3, not gpt2"));
+}
+
 TEST_CASE("an error names a missing model or dataset", "[recipe]") {
   try {
     parse_recipe("seed: 1\n", "f");

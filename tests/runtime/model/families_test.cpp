@@ -17,5 +17,5 @@ TEST_CASE("each family is found by its model_type and by its value", "[model]") 
 }
 
 TEST_CASE("messages list the families in one sentence", "[model]") {
-  CHECK(family_names() == "llama, qwen2 and qwen3");
+  CHECK(family_names() == "llama, mistral, qwen2 and qwen3");
 }

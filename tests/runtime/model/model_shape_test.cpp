@@ -1,29 +1,9 @@
 #include "runtime/model/model_shape.hpp"
 
+#include "runtime/model/presets.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::model;
-using Catch::Matchers::Contains;
-
-TEST_CASE("the presets have the documented sizes", "[model]") {
-  struct Case {
-    const char* size;
-    std::int64_t parameters;
-  };
-  const auto [size, parameters] = GENERATE(values<Case>(
-      {{"tiny", 854'656}, {"small", 6'433'024}, {"medium", 25'711'104}, {"large", 99'144'960}}));
-  CAPTURE(size);
-  CHECK(non_embedding_count(preset(size, 1000)) == parameters);
-  CHECK(parameter_count(preset(size, 1000)) == parameters + 1000 * preset(size, 1000).hidden_size);
-}
-
-TEST_CASE("the tiny preset is the quickstart's model", "[model]") {
-  const ModelConfig tiny = preset("tiny", 274);
-  CHECK(parameter_count(tiny) == 889'728);
-  CHECK((tiny.tied && tiny.qkv_bias && !tiny.o_bias && !tiny.qk_norm));
-  CHECK(tiny.head_dim == 32);
-  CHECK_THROWS_WITH(preset("huge", 1), Contains("tiny, small, medium or large, not 'huge'"));
-}
 
 TEST_CASE("known models have their published parameter counts", "[model]") {
   const ModelConfig qwen25_05b{.family = Family::qwen2,

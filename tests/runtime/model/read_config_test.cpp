@@ -121,6 +121,27 @@ TEST_CASE("the sliding window in Qwen2.5's files is unused unless it is switched
   CHECK_THROWS_WITH(read(json), Contains("layer_types: 'sliding_attention' is not supported"));
 }
 
+TEST_CASE("Mistral's window is read, and without the key it is transformers' default", "[config]") {
+  CHECK(with("sliding_window", 512, "mistral").sliding_window == 512);
+  CHECK(with("sliding_window", nullptr, "mistral").sliding_window == 0);
+  CHECK(read(small("mistral")).sliding_window == 4096);
+  CHECK_THROWS_WITH(with("sliding_window", 0, "mistral"), Contains("sliding_window must be"));
+  CHECK(with("sliding_window", 512, "llama").sliding_window == 0);
+}
+
+TEST_CASE("Mistral has Llama's block without biases", "[config]") {
+  const ModelConfig config = with("head_dim", 128, "mistral");
+  CHECK((!config.qkv_bias && !config.o_bias && !config.mlp_bias && !config.qk_norm));
+  CHECK(config.head_dim == 128);
+  CHECK(read(small("mistral")).head_dim == 8);
+}
+
+TEST_CASE("a sequence may be as long as the window", "[config]") {
+  CHECK(with("sliding_window", nullptr, "mistral").longest_sequence() == 512);
+  CHECK(with("sliding_window", 100, "mistral").longest_sequence() == 100);
+  CHECK(with("sliding_window", 4096, "mistral").longest_sequence() == 512);
+}
+
 TEST_CASE("unsupported features are rejected by name", "[config]") {
   struct Case {
     const char* key;
@@ -128,7 +149,7 @@ TEST_CASE("unsupported features are rejected by name", "[config]") {
     const char* message;
   };
   const auto [key, value, message] = GENERATE(values<Case>({
-      {"model_type", "mistral", "model_type 'mistral' is not supported; llama, qwen2 and qwen3"},
+      {"model_type", "gpt2", "model_type 'gpt2' is not supported; llama, mistral, qwen2 and qwen3"},
       {"model_type", "qwen3_moe", "'qwen3_moe': mixtures of experts"},
       {"num_local_experts", 8, "num_local_experts: mixtures of experts"},
       {"is_encoder_decoder", true, "is_encoder_decoder"},

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/model/families.hpp"
-#include "runtime/model/model_shape.hpp"
+#include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
 #include "tests/support/catch.hpp"
 
