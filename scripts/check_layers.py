@@ -21,6 +21,7 @@ LONGEST_FILE = 600
 # Which of our files a file may include: the first matching pattern decides.
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
+    ("rendezvous/processes/*", ["rendezvous/base/*", "rendezvous/processes/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
     ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/auth.hpp",
                            "rendezvous/resolver.hpp"]),
@@ -58,7 +59,8 @@ ARROWS = [
     ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*",
                            "rendezvous/store/local_peers.hpp", "rendezvous/store/server.hpp"]),
     ("runtime/rewards/*", ["runtime/rewards/*", "runtime/http/*", "runtime/text/jinja/text.hpp",
-                           "runtime/text/compiled_pattern.hpp", "rendezvous/base/*"]),
+                           "runtime/text/compiled_pattern.hpp", "rendezvous/base/*",
+                           "rendezvous/processes/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
@@ -114,9 +116,7 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
-PROCESS_STARTERS = ["launcher/ranks/worker.cpp", "launcher/ranks/spawn.cpp", "launcher/ranks/guard.cpp",
-                    "runtime/rewards/child.cpp", "runtime/rewards/sandbox.cpp",
-                    "runtime/rewards/sandbox/enter.cpp"]
+PROCESS_STARTERS = ["rendezvous/processes/spawn.cpp", "runtime/rewards/sandbox/enter.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "runtime/rewards/exec_steps.hpp"
+#include "rendezvous/processes/child_steps.hpp"
 #include "runtime/rewards/sandbox/limits.hpp"
 #include "runtime/rewards/sandbox/mounts.hpp"
 
@@ -28,8 +28,15 @@ constexpr int kReadAll = CAP_DAC_READ_SEARCH;
 
 [[noreturn]] void report_failure(const SandboxEntry& entry, SandboxStep step, int item = -1) {
   const SandboxFailure failure{step, errno, item};
-  if (::write(entry.report, &failure, sizeof failure) < 0) ::_exit(kNotStarted);
-  ::_exit(kNotStarted);
+  if (::write(entry.report, &failure, sizeof failure) < 0) ::_exit(rendezvous::kNotStarted);
+  ::_exit(rendezvous::kNotStarted);
+}
+
+void start_without_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  rendezvous::reset_signals(none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 bool wait_for_go(int go) {
@@ -138,7 +145,7 @@ bool place_descriptors(SandboxEntry& entry) {
       ::dup2(entry.err, STDERR_FILENO) < 0 || ::dup3(entry.report, kReport, O_CLOEXEC) < 0)
     return false;
   entry.report = kReport;
-  close_from(kReport + 1);
+  rendezvous::close_from(kReport + 1);
   return true;
 }
 
@@ -150,8 +157,8 @@ void enter_sandbox(const SandboxEntry& prepared) {
   const auto require = [&](bool done, SandboxStep step) {
     if (!done) report_failure(entry, step);
   };
-  reset_signals();
-  if (!move_up(entry.report)) ::_exit(kNotStarted);
+  start_without_signals();
+  if (!move_up(entry.report)) ::_exit(rendezvous::kNotStarted);
   require(move_up(entry.in) && move_up(entry.out) && move_up(entry.err) && move_up(entry.go),
           descriptors);
   require(wait_for_go(entry.go), map_users);
