@@ -22,6 +22,7 @@ LONGEST_FILE = 600
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
     ("rendezvous/processes/*", ["rendezvous/base/*", "rendezvous/processes/*"]),
+    ("rendezvous/yaml/*", ["rendezvous/base/*", "rendezvous/yaml/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
     ("rendezvous/etcd/*", ["rendezvous/base/*", "rendezvous/etcd/*", "rendezvous/auth.hpp",
                            "rendezvous/resolver.hpp"]),
@@ -52,7 +53,7 @@ ARROWS = [
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "rendezvous/base/*"]),
     ("runtime/config/*", ["runtime/config/*", "runtime/model/model_config.hpp",
-                          "rendezvous/base/*"]),
+                          "rendezvous/base/*", "rendezvous/yaml/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
     # our store, because c10d's own admits everybody and lets every client overwrite the id.
@@ -88,8 +89,7 @@ PACKAGES = {
         "rendezvous/etcd/tls.cpp", "rendezvous/etcd/watch.*",
         # Numbers of any size; HTTP to servers that generate or score completions.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
-    "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
-                                   "runtime/config/reading/yaml*.cpp"]),
+    "yaml-cpp": (["yaml-cpp/*"], ["rendezvous/yaml/*"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/devices/devices*.cpp", "launcher/doctor/command.cpp",
         "launcher/lifecycle/error_file.cpp", "launcher/lifecycle/report.cpp",
