@@ -21,6 +21,8 @@ LONGEST_FILE = 600
 # Which of our files a file may include: the first matching pattern decides.
 ARROWS = [
     ("rendezvous/base/*", ["rendezvous/base/*"]),
+    ("rendezvous/processes/*", ["rendezvous/base/*", "rendezvous/processes/*"]),
+    ("rendezvous/yaml/*", ["rendezvous/base/*", "rendezvous/yaml/*"]),
     ("rendezvous/store/*", ["rendezvous/base/*", "rendezvous/store/*", "rendezvous/contract.hpp"]),
     ("rendezvous/tls/*", ["rendezvous/base/*", "rendezvous/tls/*"]),
     ("rendezvous/http/*", ["rendezvous/base/*", "rendezvous/http/*", "rendezvous/tls/*",
@@ -59,7 +61,7 @@ ARROWS = [
     ("runtime/config/*", ["runtime/config/*", "runtime/model/families.hpp",
                           "runtime/model/linear_layers.hpp", "runtime/model/model_config.hpp",
                           "runtime/model/presets.hpp", "runtime/optim/state_tensors.hpp",
-                          "rendezvous/base/*"]),
+                          "rendezvous/base/*", "rendezvous/yaml/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
                         "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
@@ -67,7 +69,8 @@ ARROWS = [
     ("runtime/servers/*", ["runtime/servers/*", "runtime/http/*", "rendezvous/base/*",
                            "rendezvous/store/local_peers.hpp", "rendezvous/store/server.hpp"]),
     ("runtime/rewards/*", ["runtime/rewards/*", "runtime/http/*", "runtime/text/jinja/text.hpp",
-                           "runtime/text/compiled_pattern.hpp", "rendezvous/base/*"]),
+                           "runtime/text/compiled_pattern.hpp", "rendezvous/base/*",
+                           "rendezvous/processes/*"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
@@ -98,8 +101,7 @@ PACKAGES = {
         "rendezvous/http/message.cpp",
         # Numbers of any size; an io_context for each request.
         "runtime/rewards/math/rational.*", "runtime/http/client.cpp"]),
-    "yaml-cpp": (["yaml-cpp/*"], ["launcher/options/launch_file.cpp", "launcher/options/yaml_tree.cpp",
-                                   "runtime/config/reading/yaml*.cpp"]),
+    "yaml-cpp": (["yaml-cpp/*"], ["rendezvous/yaml/*"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/devices/devices*.cpp", "launcher/doctor/command.cpp",
         "launcher/lifecycle/error_file.cpp", "launcher/lifecycle/report.cpp",
@@ -128,9 +130,7 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
-PROCESS_STARTERS = ["launcher/ranks/worker.cpp", "launcher/ranks/spawn.cpp", "launcher/ranks/guard.cpp",
-                    "runtime/rewards/child.cpp", "runtime/rewards/sandbox.cpp",
-                    "runtime/rewards/sandbox/enter.cpp"]
+PROCESS_STARTERS = ["rendezvous/processes/spawn.cpp", "runtime/rewards/sandbox/enter.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +18,8 @@
 
 #include "launcher/ranks/cgroup.hpp"
 #include "launcher/ranks/process_tree.hpp"
-#include "launcher/ranks/spawn.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/processes/spawn.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -152,9 +151,7 @@ void Guard::start() {
   rendezvous::UniqueFd read_end(ends[0]);
   lifeline_.reset(ends[1]);
   Watch watch{&job_, read_end.get(), kill_by_};
-  auto child = fork_child(&guard_main, &watch);
-  pid_ = child.pid;
-  pidfd_ = std::move(child.pidfd);
+  process_ = rendezvous::ChildProcess(rendezvous::fork_child(&guard_main, &watch));
   send_held_socket();
 }
 
@@ -189,14 +186,11 @@ void Guard::send_held_socket() {
 }
 
 void Guard::dismiss() {
-  if (pid_ < 0) return;
-  ::kill(pid_, SIGKILL);  // our child and not yet reaped, so the pid is not reused
-  ::waitpid(pid_, nullptr, 0);
-  pid_ = -1;
+  process_ = {};
 }
 
 bool Guard::restart_if_dead() {
-  if (pid_ < 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
+  if (!process_.reap()) return false;
   start();
   return true;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/processes/child_process.hpp"
 
 namespace mgpu::launcher {
 
@@ -45,7 +46,7 @@ class Guard {
   // it, or set it to kNever, before it is reached.
   void kill_by(Nanoseconds when);
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return process_.pid(); }
   void dismiss();
   // Starts another guard when this one has died; true if it had.
   bool restart_if_dead();
@@ -56,8 +57,7 @@ class Guard {
 
   Job job_;
   std::atomic<std::int64_t>* kill_by_;  // shared with the guard
-  pid_t pid_ = -1;
-  rendezvous::UniqueFd pidfd_;
+  rendezvous::ChildProcess process_;
   rendezvous::UniqueFd lifeline_;
   rendezvous::UniqueFd held_;
 };

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "launcher/nodes/token.hpp"
 #include "launcher/ranks/spawn.hpp"
@@ -50,17 +51,16 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
   *exec_error = 0;
   try {
     auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
-    const ChildSetup setup{.argv = spec.argv,
-                           .envp = environment_of(spec, environ),
-                           .workdir = settings_.workdir,
-                           .stdin_fd = spec.rank == 0 && !settings_.own_stdin ? -1 : null_.get(),
-                           .stdout_fd = ends.out.get(),
-                           .stderr_fd = ends.err.get(),
-                           .binding = BindingMask(spec.binding),
-                           .cgroup_fd = cgroup_fd_,
-                           .exec_error = exec_error};
-    worker(spec.local_rank) =
-        std::make_unique<Worker>(io_, spawn(setup, settings_.inherited), exec_error);
+    ChildSetup setup{.argv = spec.argv,
+                     .envp = environment_of(spec, environ),
+                     .workdir = settings_.workdir,
+                     .stdin_fd = spec.rank == 0 && !settings_.own_stdin ? -1 : null_.get(),
+                     .stdout_fd = ends.out.get(),
+                     .stderr_fd = ends.err.get(),
+                     .cgroup_fd = cgroup_fd_,
+                     .exec_error = exec_error};
+    auto child = spawn(std::move(setup), settings_.inherited, BindingMask(spec.binding));
+    worker(spec.local_rank) = std::make_unique<Worker>(io_, std::move(child), exec_error);
   } catch (const std::exception& problem) {
     return problem.what();
   }

@@ -3,15 +3,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "launcher/lifecycle/exit_report.hpp"
 #include "launcher/ranks/spawn.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/processes/child_process.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -20,6 +21,7 @@ using rendezvous::UniqueFd;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 64 << 10;
+constexpr std::chrono::seconds kKilled{1};  // from SIGKILL to the end of the process
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
@@ -60,27 +62,24 @@ BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inhe
   UniqueFd to(ends[1]);
   ::fcntl(from.get(), F_SETFL, O_NONBLOCK);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const ChildSetup setup{
-      .argv = argv,
-      .envp = own_environment(),
-      .workdir = std::string(1, '/'),  // gcc 12 has a false warning for a plain "/"
-      .stdin_fd = nothing.get(),
-      .stdout_fd = to.get(),
-      .stderr_fd = to.get()};
+  ChildSetup setup{.argv = argv,
+                   .envp = own_environment(),
+                   .workdir = std::string(1, '/'),  // gcc 12 has a false warning for a plain "/"
+                   .stdin_fd = nothing.get(),
+                   .stdout_fd = to.get(),
+                   .stderr_fd = to.get()};
   const auto deadline = Clock::now() + limit;
-  const Spawned child = spawn(setup, inherited);
+  rendezvous::ChildProcess child(spawn(std::move(setup), inherited));
   to.reset();
   BriefRun run;
-  run.timed_out = !follow(from.get(), child.pidfd.get(), deadline, run.output);
-  ::kill(-child.pid, SIGKILL);
-  ::kill(child.pid, SIGKILL);  // it may not have reached setsid
-  // A child that is stuck in the kernel cannot be killed; it is abandoned.
-  pollfd ended{child.pidfd.get(), POLLIN, 0};
-  if (run.timed_out && ::poll(&ended, 1, 1000) != 1) return run;
-  int status = 0;
-  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  run.timed_out = !follow(from.get(), child.pidfd(), deadline, run.output);
+  child.signal_group(SIGKILL);
+  child.signal_leader(SIGKILL);  // it may not have reached setsid
+  if (run.timed_out && !child.wait_for_exit(kKilled)) {
+    child.abandon();  // it is stuck in the kernel and cannot be killed
+    return run;
   }
-  run.status = decode_wait_status(status).shell_status();
+  if (const auto status = child.wait()) run.status = decode_wait_status(*status).shell_status();
   return run;
 }
 

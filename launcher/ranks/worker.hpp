@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "launcher/lifecycle/exit_report.hpp"
-#include "launcher/ranks/spawn.hpp"
+#include "rendezvous/processes/child_process.hpp"
 
 namespace mgpu::launcher {
 
@@ -33,32 +33,30 @@ struct WorkerExit {
 // processes that it forks. The destructor kills the whole group and reaps the leader.
 class Worker {
  public:
-  Worker(boost::asio::io_context& io, Spawned child, volatile int* exec_error);
+  Worker(boost::asio::io_context& io, rendezvous::Spawned child, volatile int* exec_error);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  ~Worker();
 
-  pid_t pid() const { return pid_; }
-  bool running() const { return running_; }
+  pid_t pid() const { return process_.pid(); }
+  bool running() const { return process_.running(); }
 
   // Both do nothing once the leader has been reaped, because its pid may be reused.
-  void signal_leader(int signo);
-  void signal_group(int signo);
+  void signal_leader(int signo) { process_.signal_leader(signo); }
+  void signal_group(int signo) { process_.signal_group(signo); }
 
   // Calls `ended` when the leader has exited; never calls it after the Worker is destroyed.
   void on_exit(std::function<void()> ended);
   // Reaps the leader if it has exited, and sends SIGTERM to the rest of its group.
   std::optional<WorkerExit> reap();
   // Gives up on a process that cannot be killed, without waiting for it.
-  void abandon() { running_ = false; }
+  void abandon() { process_.abandon(); }
   // Whether the leader was suspended (SIGSTOP and similar) since the last call.
   bool newly_stopped();
 
  private:
   void await_exit();
 
-  pid_t pid_;
-  bool running_ = true;
+  rendezvous::ChildProcess process_;
   volatile int* exec_error_;
   boost::asio::posix::stream_descriptor watch_;
   std::shared_ptr<std::function<void()>> ended_;

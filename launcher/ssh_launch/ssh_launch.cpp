@@ -16,12 +16,14 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "launcher/lifecycle/text_lines.hpp"
 #include "launcher/nodes/token.hpp"
 #include "launcher/output/output.hpp"
+#include "launcher/ranks/spawn.hpp"
 #include "launcher/ranks/worker.hpp"
 #include "launcher/ssh_launch/forwarded_environment.hpp"
 #include "launcher/ssh_launch/plan.hpp"
@@ -145,7 +147,7 @@ class SshLaunch {
     else  // a shell parses the command, so that it may contain options and quotes
       setup.argv.insert(setup.argv.end(), {"exec " + options_.ssh_command + " \"$@\"", "ssh",
                                            plan_[i].host.address(), kRunStdinScript});
-    agent.worker = std::make_unique<Worker>(io_, spawn(setup, inherited_), nullptr);
+    agent.worker = std::make_unique<Worker>(io_, spawn(std::move(setup), inherited_), nullptr);
     agent.worker->on_exit([this, i] { on_agent_exit(i); });
     // An error means that the agent has exited or will exit, which is handled there.
     asio::async_write(*agent.input, asio::buffer(agent.script),

@@ -4,21 +4,19 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <optional>
 #include <stdexcept>
-#include <thread>
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/spelling.hpp"
-#include "runtime/rewards/exec_steps.hpp"
+#include "rendezvous/processes/child_steps.hpp"
+#include "rendezvous/processes/spawn.hpp"
 #include "runtime/rewards/sandbox.hpp"
 
 namespace mgpu::rewards {
@@ -75,39 +73,19 @@ void make_nonblocking(const UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
-// Only async-signal-safe calls are allowed between fork and exec.
-[[noreturn]] void exec_child(char* const* argv, char* const* environment, const char* folder,
-                             int in, int out, pid_t parent) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(exit_status::kCannotExecute);  // the parent died before prctl
-  reset_signals();
-  if (::dup2(in, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 ||
-      (*folder != '\0' && ::chdir(folder) != 0))
-    ::_exit(exit_status::kCannotExecute);
-  close_from(STDERR_FILENO + 1);
-  ::execvpe(argv[0], argv, environment);
-  ::_exit(exit_status::kCannotExecute);
-}
-
 // The signal that has killed the program, 0 if none has. The shell of a sandbox exits with the
 // status of its program, and reports signal N as 128 + N.
 int signal_of(int status, bool sandboxed) {
-  constexpr int kSignals = exit_status::of_signal(0);
   if (WIFSIGNALED(status)) return WTERMSIG(status);
+  constexpr int kSignals = exit_status::of_signal(0);
   return sandboxed && WEXITSTATUS(status) > kSignals ? WEXITSTATUS(status) - kSignals : 0;
 }
 
-// The wait status of a process that has closed its stdout; nothing if it does not exit in time.
-std::optional<int> wait_for_exit(pid_t pid) {
-  int status = 0;
-  for (const auto limit = std::chrono::steady_clock::now() + kEnd;;) {
-    const pid_t reaped = ::waitpid(pid, &status, WNOHANG);
-    if (reaped == pid) return status;
-    if (reaped < 0 && errno != EINTR) return std::nullopt;
-    if (std::chrono::steady_clock::now() > limit) return std::nullopt;
-    std::this_thread::sleep_for(5ms);
-  }
+// Its own variables, and behind them ours.
+std::vector<std::string> environment_of(const ChildProgram& program) {
+  auto all = program.environment;
+  for (char** variable = environ; *variable; ++variable) all.emplace_back(*variable);
+  return all;
 }
 
 }  // namespace
@@ -118,39 +96,30 @@ Child::~Child() {
   stop();
 }
 
-pid_t Child::fork_program(int in, int out) {
-  std::vector<char*> argv;
-  for (auto& word : program_.argv) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::vector<char*> environment;
-  for (auto& variable : program_.environment) environment.push_back(variable.data());
-  for (char** variable = environ; *variable; ++variable) environment.push_back(*variable);
-  environment.push_back(nullptr);
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) rendezvous::throw_errno("cannot start " + program_.argv[0]);
-  if (pid == 0)
-    exec_child(argv.data(), environment.data(), program_.folder.c_str(), in, out, parent);
-  ::setpgid(pid, pid);  // parent and child both call it, because either may run first
-  return pid;
-}
-
 void Child::start() {
   auto in = input();
   auto out = output();
   if (program_.sandboxed) {
     auto err = output();
-    pid_ = start_in_sandbox({.argv = program_.argv,
-                             .environment = program_.environment,
-                             .folder = program_.folder,
-                             .readable = program_.readable,
-                             .in = in.theirs.get(),
-                             .out = out.theirs.get(),
-                             .err = err.theirs.get()});
+    process_ = start_in_sandbox({.argv = program_.argv,
+                                 .environment = program_.environment,
+                                 .folder = program_.folder,
+                                 .readable = program_.readable,
+                                 .in = in.theirs.get(),
+                                 .out = out.theirs.get(),
+                                 .err = err.theirs.get()});
     err_ = std::move(err.ours);
     make_nonblocking(err_);
   } else {
-    pid_ = fork_program(in.theirs.get(), out.theirs.get());
+    process_ = rendezvous::ChildProcess(
+        rendezvous::spawn_and_confirm({.argv = program_.argv,
+                                       .envp = environment_of(program_),
+                                       .workdir = program_.folder,
+                                       .stdin_fd = in.theirs.get(),
+                                       .stdout_fd = out.theirs.get(),
+                                       .leads = rendezvous::ChildSetup::Leads::group,
+                                       .search_path = true,
+                                       .only_stdio = true}));
   }
   in.theirs.reset();  // so that we see the end of its stdout when it exits
   out.theirs.reset();
@@ -165,30 +134,26 @@ void Child::start() {
 }
 
 void Child::stop() {
-  if (pid_ < 0) return;
+  if (!process_.running()) return;
   to_.reset();
   from_.reset();
-  ::kill(-pid_, SIGKILL);
-  ::kill(pid_, SIGKILL);  // it may not have its own group yet
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  pid_ = -1;
+  process_.kill();
   while (pass_on_stderr()) {
   }
   err_.reset();
 }
 
 void Child::throw_exit() {
-  const pid_t ended = pid_;
-  const auto status = wait_for_exit(ended);
-  if (!status) throw std::runtime_error("it closed its stdout but keeps running");
-  ::kill(-ended, SIGKILL);  // orphan processes of its group
-  pid_ = -1;
+  // Until it is reaped, no other group can have the id of its group.
+  const bool exited = process_.wait_for_exit(kEnd);
+  if (!exited) throw std::runtime_error("it closed its stdout but keeps running");
+  const auto status = process_.kill();  // with the orphan processes of its group
   to_.reset();
   from_.reset();
   while (pass_on_stderr()) {
   }
   err_.reset();
+  if (!status) throw std::runtime_error("its exit status is not known");
   if (const int signal = signal_of(*status, program_.sandboxed); signal != 0)
     throw std::runtime_error(
         fmt::format("{} was killed by signal {} before it answered", program_.argv[0], signal));
@@ -279,7 +244,7 @@ std::string Child::exchange(std::string out, Deadline deadline) {
 
 std::string Child::request(const std::string& line, Deadline deadline) {
   try {
-    if (pid_ < 0) {
+    if (!process_.running()) {
       const auto begun = std::chrono::steady_clock::now();
       start();
       deadline += std::chrono::steady_clock::now() - begun;

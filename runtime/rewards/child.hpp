@@ -1,11 +1,10 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 #include <vector>
 
 #include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/processes/child_process.hpp"
 #include "runtime/rewards/external_reward.hpp"
 
 namespace mgpu::rewards {
@@ -36,7 +35,6 @@ class Child : public ScoringEndpoint {
 
  private:
   void start();
-  pid_t fork_program(int in, int out);
   void stop();
   std::string exchange(std::string out, Deadline deadline);
   void write_some(const std::string& out, std::size_t& sent);
@@ -45,7 +43,7 @@ class Child : public ScoringEndpoint {
   [[noreturn]] void throw_exit();
 
   ChildProgram program_;
-  pid_t pid_ = -1;
+  rendezvous::ChildProcess process_;
   rendezvous::UniqueFd to_;
   rendezvous::UniqueFd from_;
   rendezvous::UniqueFd err_;  // of a sandboxed child

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/processes/spawn.hpp"
 #include "runtime/rewards/sandbox/enter.hpp"
 #include "runtime/rewards/sandbox/failure_text.hpp"
 #include "runtime/rewards/sandbox/surroundings.hpp"
@@ -27,6 +26,7 @@
 namespace mgpu::rewards {
 namespace {
 
+using rendezvous::ChildProcess;
 using rendezvous::UniqueFd;
 
 constexpr int kNamespaces =
@@ -52,31 +52,32 @@ PipeEnds make_pipe() {
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-// Kills and reaps the new process unless it is released.
-class NewProcess {
- public:
-  explicit NewProcess(pid_t pid) : pid_(pid) {}
-  NewProcess(const NewProcess&) = delete;
-  NewProcess& operator=(const NewProcess&) = delete;
-  ~NewProcess() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-
-  pid_t get() const { return pid_; }
-  pid_t release() { return std::exchange(pid_, -1); }
-
- private:
-  pid_t pid_;
-};
-
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (auto& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   return pointers;
+}
+
+// What the new process starts with.
+struct NewProcess {
+  const SandboxEntry* entry;
+  int our_end;  // of the pipe `go`
+};
+
+void begin_sandbox(void* argument) {
+  const auto& process = *static_cast<const NewProcess*>(argument);
+  ::close(process.our_end);
+  enter_sandbox(*process.entry);
+}
+
+// Throws SandboxError if namespaces cannot be made.
+ChildProcess fork_into_namespaces(NewProcess process) {
+  try {
+    return ChildProcess(rendezvous::fork_child(&begin_sandbox, &process, kNamespaces));
+  } catch (const std::system_error& e) {
+    throw SandboxError(failure_text({SandboxStep::make_namespaces, e.code().value()}, ""));
+  }
 }
 
 // Returns when the shell runs. Throws if a step failed.
@@ -101,7 +102,7 @@ void wait_until_started(const UniqueFd& report, const std::vector<std::string>& 
 
 }  // namespace
 
-pid_t start_in_sandbox(const SandboxedProgram& program) {
+ChildProcess start_in_sandbox(const SandboxedProgram& program) {
   auto environment = program.environment;
   for (auto& variable : sandbox_environment()) environment.push_back(std::move(variable));
   std::vector<std::string> argv = {"/bin/sh", "-c", kFirstProcess, "sh"};
@@ -140,40 +141,30 @@ pid_t start_in_sandbox(const SandboxedProgram& program) {
       .go = go.read.get(),
       .report = report.write.get(),
   };
-  // The process enters its namespaces with the system call that makes it, as the first one there.
-  const auto made = ::syscall(SYS_clone, SIGCHLD | kNamespaces, nullptr, nullptr, nullptr, nullptr);
-  if (made == 0) {
-    ::close(go.write.get());
-    enter_sandbox(entry);
-  }
-  if (made < 0) throw SandboxError(failure_text({SandboxStep::make_namespaces, errno}, ""));
-  NewProcess process(static_cast<pid_t>(made));
+  auto process = fork_into_namespaces({&entry, go.write.get()});
   go.read.reset();
   report.write.reset();
   try {
-    write_user_map(process.get(), map);
+    write_user_map(process.pid(), map);
   } catch (const std::system_error& e) {
     throw SandboxError(failure_text({SandboxStep::map_users, e.code().value()}, ""));
   }
   if (::write(go.write.get(), "m", 1) != 1) rendezvous::throw_errno("cannot write to a pipe");
   wait_until_started(report.read, readable);
-  return process.release();
+  return process;
 }
 
 void check_sandbox(const std::vector<std::string>& readable, const std::string& folder) {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) rendezvous::throw_errno("cannot open /dev/null");
-  NewProcess process(start_in_sandbox({.argv = {"/bin/sh", "-c", ":"},
-                                       .folder = folder,
-                                       .readable = readable,
-                                       .in = null.get(),
-                                       .out = null.get(),
-                                       .err = null.get()}));
-  int status = 0;
-  while (::waitpid(process.get(), &status, 0) < 0)
-    if (errno != EINTR) rendezvous::throw_errno("cannot wait for a sandbox");
-  process.release();
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  auto process = start_in_sandbox({.argv = {"/bin/sh", "-c", ":"},
+                                   .folder = folder,
+                                   .readable = readable,
+                                   .in = null.get(),
+                                   .out = null.get(),
+                                   .err = null.get()});
+  const auto status = process.wait();
+  if (!status || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0)
     throw SandboxError(failure_text({SandboxStep::run_shell, ECHILD}, ""));
 }
 

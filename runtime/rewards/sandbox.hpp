@@ -1,10 +1,10 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "rendezvous/processes/child_process.hpp"
 
 // Reward programs that can read files and compute, and do nothing else: recipe key reward_sandbox.
 // docs/rewards.md describes the sandbox.
@@ -26,11 +26,11 @@ struct SandboxedProgram {
 };
 
 // Starts the program in a sandbox of its own, as a child of a shell that is the first process
-// there. The result is the shell's process id. Its process group is its own; when it is killed or
+// there. The result is the shell. Its process group is its own; when it is killed or
 // exits, the kernel kills all processes of the sandbox, and waiting for it waits for them. It exits
 // with the status of the program, 128 + N for signal N. It is killed when this thread ends.
 // Throws SandboxError.
-pid_t start_in_sandbox(const SandboxedProgram& program);
+rendezvous::ChildProcess start_in_sandbox(const SandboxedProgram& program);
 
 // Starts a sandbox whose program does nothing. Throws SandboxError if that fails.
 void check_sandbox(const std::vector<std::string>& readable, const std::string& folder);

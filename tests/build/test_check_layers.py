@@ -71,12 +71,11 @@ class CheckLayers(unittest.TestCase):
 
     def test_processes_are_started_in_the_listed_files_only(self):
         call = "int f() { return fork(); }\n"
-        self.assertEqual(self.findings({"launcher/ranks/spawn.cpp": call}), [])
+        self.assertEqual(self.findings({"rendezvous/processes/spawn.cpp": call}), [])
         self.assertEqual(self.findings({"tests/support/shell.cpp": call}), [])
         self.assertEqual(
             self.findings({"launcher/plan/plan.cpp": call}),
-            ["launcher/plan/plan.cpp:1: fork: only launcher/ranks/worker.cpp launcher/ranks/spawn.cpp "
-             "launcher/ranks/guard.cpp runtime/rewards/child.cpp runtime/rewards/sandbox.cpp "
+            ["launcher/plan/plan.cpp:1: fork: only rendezvous/processes/spawn.cpp "
              "runtime/rewards/sandbox/enter.cpp start processes"])
         for call in ["posix_spawn(&pid, p)", "::execve(a, b, c)", "syscall(SYS_clone3, &a, n)",
                      "popen(c, m)", "std::system(c)"]:

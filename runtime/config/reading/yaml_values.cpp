@@ -29,6 +29,8 @@ std::string described(const YamlNode& value) {
       return "a list";
     case Kind::map:
       return "a map";
+    case Kind::alias:
+      return "an alias";
   }
   return {};
 }

@@ -17,7 +17,7 @@
 #include <initializer_list>
 
 #include "rendezvous/base/exit_status.hpp"
-#include "runtime/rewards/exec_steps.hpp"
+#include "rendezvous/processes/child_steps.hpp"
 #include "runtime/rewards/sandbox/limits.hpp"
 #include "runtime/rewards/sandbox/mounts.hpp"
 
@@ -31,6 +31,13 @@ constexpr int kReadAll = CAP_DAC_READ_SEARCH;
   const SandboxFailure failure{step, errno, item};
   if (::write(entry.report, &failure, sizeof failure) < 0) ::_exit(exit_status::kCannotExecute);
   ::_exit(exit_status::kCannotExecute);
+}
+
+void start_without_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  rendezvous::reset_signals(none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 bool wait_for_go(int go) {
@@ -139,7 +146,7 @@ bool place_descriptors(SandboxEntry& entry) {
       ::dup2(entry.err, STDERR_FILENO) < 0 || ::dup3(entry.report, kReport, O_CLOEXEC) < 0)
     return false;
   entry.report = kReport;
-  close_from(kReport + 1);
+  rendezvous::close_from(kReport + 1);
   return true;
 }
 
@@ -151,7 +158,7 @@ void enter_sandbox(const SandboxEntry& prepared) {
   const auto require = [&](bool done, SandboxStep step) {
     if (!done) report_failure(entry, step);
   };
-  reset_signals();
+  start_without_signals();
   if (!move_up(entry.report)) ::_exit(exit_status::kCannotExecute);
   require(move_up(entry.in) && move_up(entry.out) && move_up(entry.err) && move_up(entry.go),
           descriptors);

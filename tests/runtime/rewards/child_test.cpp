@@ -217,6 +217,13 @@ TEST_CASE("a Python that dies at its start is noticed at once", "[rewards][child
   CHECK(std::chrono::steady_clock::now() - start < 30s);
 }
 
+TEST_CASE("a Python that cannot be executed is reported with the reason", "[rewards][child]") {
+  const RewardFile file("def fn(completions, **kwargs):\n    return [1.0]\n");
+  const Batch batch({"a"}, {{"prompt", "q"}});
+  CHECK_THAT(failure(file.function("fn"), batch, {{"reward_python", "/nowhere/python"}}),
+             Contains("cannot run /nowhere/python: No such file or directory"));
+}
+
 TEST_CASE("deeply nested answers are refused in one line", "[rewards][child]") {
   const Batch batch({"a"});
   const TempDir dir;
