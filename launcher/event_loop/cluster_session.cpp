@@ -45,7 +45,9 @@ ClusterMember::Callbacks ClusterSession::member_callbacks() {
   return {.round_started = [this](const auto& begin, const auto& address,
                                   int port) { start_round(begin, address, port); },
           .stop_requested =
-              [this](const rendezvous::Stop& stop) { callbacks_.stop_requested(stop.signo); },
+              [this](const rendezvous::Stop& stop) {
+                callbacks_.stop_requested(Signal::numbered(stop.signo));
+              },
           .leader_lost = [this](const std::string& why) { lose_leader(why); },
           .job_ended = callbacks_.job_ended,
           .lease_extended = [this](Nanoseconds until) { renew_lease(until); },
@@ -107,23 +109,23 @@ void ClusterSession::report_failure() {
   member_.report_stopping(supervisor_.attempt(), 0);
 }
 
-void ClusterSession::report_stop(int signo) {
-  if (supervisor_.active()) member_.report_stopping(supervisor_.attempt(), signo);
+void ClusterSession::report_stop(Signal signal) {
+  if (supervisor_.active()) member_.report_stopping(supervisor_.attempt(), signal.number());
 }
 
 bool ClusterSession::ranks_ended() {
   callbacks_.kill_by(Guard::kNever);
   const bool lost_leader = std::exchange(lost_leader_, false);
-  if (const int signo = supervisor_.stop_signal(); signo != 0) {
-    leave(signo);
+  if (const Signal signal = supervisor_.stop_signal()) {
+    leave(signal);
     return false;
   }
   if (lost_leader) member_.ranks_stopped();
   return !lost_leader;
 }
 
-void ClusterSession::leave(int signo) {
-  member_.leave(signo, fmt::format("was stopped by {}", signal_name(signo)));
+void ClusterSession::leave(Signal signal) {
+  member_.leave(signal.number(), fmt::format("was stopped by {}", signal_name(signal.number())));
 }
 
 void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_point began) {

@@ -16,7 +16,7 @@ struct RankExited {
 };
 // A signal requests that the job stops.
 struct StopRequested {
-  int signo;
+  Signal signal;
 };
 // The user requests an immediate end.
 struct KillRequested {};
@@ -33,7 +33,7 @@ struct RoundStarted {
   int attempt;
 };
 struct RoundStopRequested {
-  int signo;
+  Signal signal;
 };
 struct JobFinished {
   int status;
@@ -48,7 +48,8 @@ struct StartRanks {
   friend bool operator==(const StartRanks&, const StartRanks&) = default;
 };
 struct SignalRank {
-  int rank, signo;
+  int rank;
+  Signal signal;
   friend bool operator==(const SignalRank&, const SignalRank&) = default;
 };
 struct StartGrace {
@@ -105,7 +106,7 @@ class Supervisor {
   int first_failed() const { return first_failed_; }
   // Whether the ranks were already signalled; ranks that exit afterwards exit because of that.
   bool stopping() const { return state_ != State::running; }
-  int stop_signal() const { return stop_signal_; }
+  Signal stop_signal() const { return stop_signal_; }
   int attempt() const { return attempt_; }
   // Whether the ranks of this attempt were signalled to stop.
   bool was_stopped() const { return stopped_; }
@@ -131,7 +132,7 @@ class Supervisor {
   Actions on(const JobFinished& event);
 
   Actions begin_attempt();
-  Actions stop_ranks(int signo);
+  Actions stop_ranks(Signal signal);
   Actions leave_cluster();
   Actions finish(int status);
   bool none_running() const;
@@ -143,7 +144,7 @@ class Supervisor {
   int attempt_ = -1;
   int first_failed_ = -1;
   ExitReport first_report_;
-  int stop_signal_ = 0;
+  Signal stop_signal_;
   bool grace_started_ = false;
   bool stopped_ = false;
 };

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxTailBytes = 32 << 10;
 template <class Visit>
 void fields(RankResult& end, Visit&& field) {
   field("rank", end.rank), field("local_rank", end.local_rank), field("pid", end.pid);
-  field("code", end.report.code), field("signo", end.report.signo);
+  field("code", end.report.code);
   field("core", end.report.core_dumped), field("exec_error", end.report.exec_error);
   field("ours", end.ended_by_us), field("node", end.node_rank), field("host", end.host);
 }
@@ -57,6 +57,7 @@ json to_object(Value thing) {
 
 json to_object(const RankResult& end) {
   json object = to_object<RankResult>(RankResult(end));
+  object["signo"] = end.report.signal.number();
   object["after"] = end.after_start.count();
   return object;
 }
@@ -64,6 +65,9 @@ json to_object(const RankResult& end) {
 RankResult read_rank(const json& object) {
   RankResult end;
   fields(end, [&](const char* name, auto& value) { read_printable(object, name, value); });
+  int signo = 0;
+  read(object, "signo", signo);
+  end.report.signal = Signal::numbered(signo);
   std::int64_t after = 0;
   read(object, "after", after);
   end.after_start = std::chrono::microseconds(after);

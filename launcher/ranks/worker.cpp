@@ -19,13 +19,14 @@ Worker::~Worker() {
   }
 }
 
-void Worker::signal_leader(int signo) {
-  if (running_) ::kill(pid_, signo);
+void Worker::signal_leader(Signal signal) {
+  if (running_) ::kill(pid_, signal.number());
 }
 
-void Worker::signal_group(int signo) {
+void Worker::signal_group(Signal signal) {
   if (!running_) return;
-  if (::kill(-pid_, signo) != 0) ::kill(pid_, signo);  // before its setsid there is no group
+  if (::kill(-pid_, signal.number()) != 0)
+    ::kill(pid_, signal.number());  // before its setsid there is no group
 }
 
 void Worker::on_exit(std::function<void()> ended) {

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "launcher/lifecycle/exit_report.hpp"
+#include "launcher/lifecycle/signal.hpp"
 #include "launcher/ranks/spawn.hpp"
 
 namespace mgpu::launcher {
@@ -42,8 +43,8 @@ class Worker {
   bool running() const { return running_; }
 
   // Both do nothing once the leader has been reaped, because its pid may be reused.
-  void signal_leader(int signo);
-  void signal_group(int signo);
+  void signal_leader(Signal signal);
+  void signal_group(Signal signal);
 
   // Calls `ended` when the leader has exited; never calls it after the Worker is destroyed.
   void on_exit(std::function<void()> ended);
