@@ -46,7 +46,9 @@ ClusterMember::Callbacks ClusterSession::member_callbacks() {
   return {.round_started = [this](const auto& begin, const auto& address,
                                   int port) { start_round(begin, address, port); },
           .stop_requested =
-              [this](const rendezvous::Stop& stop) { callbacks_.stop_requested(stop.signo); },
+              [this](const rendezvous::Stop& stop) {
+                callbacks_.stop_requested(Signal::numbered(stop.signo));
+              },
           .leader_lost = [this](const std::string& why) { lose_leader(why); },
           .job_ended = callbacks_.job_ended,
           .lease_extended = [this](Nanoseconds until) { renew_lease(until); },
@@ -108,8 +110,8 @@ void ClusterSession::report_failure() {
   member_.report_stopping(supervisor_.attempt(), 0);
 }
 
-void ClusterSession::report_stop(int signo) {
-  if (supervisor_.active()) member_.report_stopping(supervisor_.attempt(), signo);
+void ClusterSession::report_stop(Signal signal) {
+  if (supervisor_.active()) member_.report_stopping(supervisor_.attempt(), signal.number());
 }
 
 bool ClusterSession::ranks_ended() {
@@ -119,10 +121,11 @@ bool ClusterSession::ranks_ended() {
   return !lost_leader;
 }
 
-void ClusterSession::leave(int signo) {
+void ClusterSession::leave(Signal signal) {
   callbacks_.kill_by(Guard::kNever);
   lost_leader_ = false;
-  member_.leave(signo, fmt::format("was stopped by {}", rendezvous::signal_name(signo)));
+  member_.leave(signal.number(),
+                fmt::format("was stopped by {}", rendezvous::signal_name(signal.number())));
 }
 
 void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_point began) {

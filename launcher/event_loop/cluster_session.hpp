@@ -30,7 +30,7 @@ class ClusterSession {
   struct Callbacks {
     std::function<void(const Round&)> round_started;
     // The ranks of this round must stop, because the leader requests it or is lost.
-    std::function<void(int signo)> stop_requested;
+    std::function<void(Signal)> stop_requested;
     std::function<void(int status, const std::string& remark)> job_ended;
     // The process that started this agent over ssh has exited.
     std::function<void()> parent_exited;
@@ -52,13 +52,13 @@ class ClusterSession {
   // The ranks of this node are being stopped: because one failed, or because this process received
   // a signal. The ranks of the other nodes then stop at the same time.
   void report_failure();
-  void report_stop(int signo);
+  void report_stop(Signal signal);
   // This node's part of the round is over and none of its processes is left. True if the leader
   // waits for the result, which report_result sends; else this node looks for the leader again.
   bool ranks_ended();
   void report_result(const AttemptResult& attempt, Clock::time_point began);
   // The same, but this node was asked to stop by this signal: it leaves the job.
-  void leave(int signo);
+  void leave(Signal signal);
   // Calls `done` when the other nodes have been informed of the job's end.
   void finish(std::function<void()> done);
 

@@ -63,23 +63,23 @@ int EventLoop::run() {
 
 SignalWatch::Callbacks EventLoop::signal_callbacks() {
   // Once the job has finished, only output to a slow reader is pending; a signal ends the wait.
-  return {
-      .child_changed = [this] { child_changed(); },
-      .stop_requested = [this](int signo) { supervisor_.done() ? io_.stop() : stop_job(signo); },
-      .kill_requested = [this] { supervisor_.done() ? io_.stop() : feed(KillRequested{}); },
-      .suspending = [this] { suspend(); },
-      .resumed = [this] { resume(); },
-      .passed_on =
-          [this](int signo) {
-            if (signo == SIGWINCH) output_.resize_terminals();
-            ranks_.signal_leaders(signo);
-          }};
+  return {.child_changed = [this] { child_changed(); },
+          .stop_requested =
+              [this](Signal signal) { supervisor_.done() ? io_.stop() : stop_job(signal); },
+          .kill_requested = [this] { supervisor_.done() ? io_.stop() : feed(KillRequested{}); },
+          .suspending = [this] { suspend(); },
+          .resumed = [this] { resume(); },
+          .passed_on =
+              [this](Signal signal) {
+                if (signal == SIGWINCH) output_.resize_terminals();
+                ranks_.signal_leaders(signal);
+              }};
 }
 
 // The ranks of the other nodes get the signal at the same time, not after ours have exited.
-void EventLoop::stop_job(int signo) {
-  if (session_) session_->report_stop(signo);
-  feed(StopRequested{signo});
+void EventLoop::stop_job(Signal signal) {
+  if (session_) session_->report_stop(signal);
+  feed(StopRequested{signal});
 }
 
 // The ranks are in their own sessions, where the terminal's ^Z does not reach them and the kernel
@@ -100,7 +100,7 @@ void EventLoop::join_cluster() {
       io_, options_, plan_, journal_.host(), supervisor_,
       ClusterSession::Callbacks{
           .round_started = [this](const auto& round) { start_round(round); },
-          .stop_requested = [this](int signo) { feed(RoundStopRequested{signo}); },
+          .stop_requested = [this](Signal signal) { feed(RoundStopRequested{signal}); },
           .job_ended =
               [this](int status, const std::string& remark) {
                 journal_.set_remark(remark);
@@ -208,7 +208,7 @@ void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
 }
 
 void EventLoop::carry_out(const SignalRank& action) {
-  ranks_.request_stop(action.rank, action.signo);
+  ranks_.request_stop(action.rank, action.signal);
 }
 
 void EventLoop::carry_out(const StartGrace&) {
@@ -230,7 +230,7 @@ void EventLoop::abandon_unkillable() {
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_.running(rank)) continue;
     ranks_.abandon(rank);
-    const ExitReport killed{.signo = SIGKILL};
+    const ExitReport killed{.signal = SIGKILL};
     record_exit(rank, {killed, Clock::now()}, supervisor_.stopping());
     feed(RankExited{rank, killed});
   }
@@ -274,7 +274,7 @@ void EventLoop::carry_out(const AssessFailure&) {
   auto decision =
       decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay});
   journal_.set_remark(decision.why);
-  if (decision.restart && supervisor_.stop_signal() == 0)
+  if (decision.restart && !supervisor_.stop_signal())
     journal_.note(restart_line(end, options_.max_restarts));
   feed(FailureAssessed{std::move(decision)});
 }
@@ -288,7 +288,7 @@ void EventLoop::report_to_leader() {
 
 void EventLoop::carry_out(const LeaveJob& action) {
   output_.end_attempt();
-  session_->leave(action.signo);
+  session_->leave(action.signal);
 }
 
 void EventLoop::assess_first_failure() {
@@ -306,7 +306,7 @@ void EventLoop::carry_out(const StartDelay& action) {
 
 void EventLoop::carry_out(const Finish& action) {
   output_.end_attempt();
-  const int stop_signal = supervisor_.stop_signal();
+  const Signal stop_signal = supervisor_.stop_signal();
   session_ ? journal_.finish_in_cluster(action.status, stop_signal, session_->history())
            : journal_.finish(action.status, stop_signal);
   if (action.status == 0) logs_.job_succeeded();

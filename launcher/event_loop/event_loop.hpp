@@ -64,7 +64,7 @@ class EventLoop {
 
   // Signals to this process.
   SignalWatch::Callbacks signal_callbacks();
-  void stop_job(int signo);
+  void stop_job(Signal signal);
   void suspend();
   void resume();
 

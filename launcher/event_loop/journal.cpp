@@ -65,13 +65,13 @@ std::vector<FailedAttempt> Journal::failed_attempts() const {
   return failed;
 }
 
-void Journal::end_job(int status, int stop_signal) {
+void Journal::end_job(int status, Signal stop_signal) {
   job_.status = status;
   job_.stop_signal = stop_signal;
   job_.lasted = between(job_began_, Clock::now());
 }
 
-void Journal::finish(int status, int stop_signal) {
+void Journal::finish(int status, Signal stop_signal) {
   end_job(status, stop_signal);
   if (status != 0) {
     print_(failure_report(job_));
@@ -81,7 +81,7 @@ void Journal::finish(int status, int stop_signal) {
 }
 
 // The leader prints the failure report; the other agents print where to find it.
-void Journal::finish_in_cluster(int status, int stop_signal, const JobResult* whole) {
+void Journal::finish_in_cluster(int status, Signal stop_signal, const JobResult* whole) {
   if (whole && whole->status == status) {
     const int node_rank = std::exchange(job_, *whole).node_rank;
     job_.node_rank = node_rank;

@@ -36,8 +36,8 @@ class Journal {
 
   // The job has ended. In a multi-node job `whole` is the result over all nodes; null if the leader
   // is on another node.
-  void finish(int status, int stop_signal);
-  void finish_in_cluster(int status, int stop_signal, const JobResult* whole);
+  void finish(int status, Signal stop_signal);
+  void finish_in_cluster(int status, Signal stop_signal, const JobResult* whole);
 
   // The current attempt; there must be one.
   AttemptResult& attempt() { return job_.attempts.back(); }
@@ -48,7 +48,7 @@ class Journal {
   int status() const { return job_.status; }
 
  private:
-  void end_job(int status, int stop_signal);
+  void end_job(int status, Signal stop_signal);
   void write_error_file();
   void write_report();
 

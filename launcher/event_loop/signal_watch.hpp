@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "launcher/lifecycle/signal.hpp"
 #include "launcher/ranks/inherited.hpp"
 
 namespace mgpu::launcher {
@@ -17,25 +18,25 @@ class SignalWatch {
  public:
   struct Callbacks {
     std::function<void()> child_changed;  // SIGCHLD
-    std::function<void(int signo)> stop_requested;
+    std::function<void(Signal)> stop_requested;
     std::function<void()> kill_requested;  // by a second SIGINT
     // Called before and after the time in which SIGTSTP has suspended this process.
     std::function<void()> suspending, resumed;
-    std::function<void(int signo)> passed_on;  // to the ranks: SIGUSR1, SIGUSR2, SIGWINCH
+    std::function<void(Signal)> passed_on;  // to the ranks: SIGUSR1, SIGUSR2, SIGWINCH
   };
 
-  SignalWatch(boost::asio::io_context& io, std::vector<int> stop_signals,
+  SignalWatch(boost::asio::io_context& io, const std::vector<int>& stop_signals,
               const Inherited& inherited, Callbacks callbacks);
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
  private:
   void await_signal();
-  void on_signal(int signo);
-  bool is_stop(int signo) const;
+  void on_signal(Signal signal);
+  bool is_stop(Signal signal) const;
 
   boost::asio::signal_set signals_;
-  std::vector<int> stop_signals_;
+  std::vector<Signal> stop_signals_;
   Callbacks callbacks_;
   int interrupts_ = 0;
 };

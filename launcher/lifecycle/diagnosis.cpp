@@ -100,7 +100,7 @@ Cause from_rank_output(const FailureEvidence& evidence) {
 
   if (evidence.error_file) return from_exception(*evidence.error_file);
   if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
-  if (report.signo != 0) {
+  if (report.signal) {
     const auto last = last_line(evidence.stderr_tail);
     return {Cause::Kind::signal,
             fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last),
@@ -171,7 +171,7 @@ Cause find_cause(const FailureEvidence& evidence) {
   const ExitReport& report = evidence.report;
   if (report.exec_error != 0) return {Cause::Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
-  if (report.signo == SIGKILL) return host_oom(evidence, "this rank");
+  if (report.signal == SIGKILL) return host_oom(evidence, "this rank");
 
   Cause own = from_rank_output(evidence);
   if (evidence.memory.oom_kills == 0 || own.kind == Cause::Kind::gpu_oom || !is_retryable(own.kind))

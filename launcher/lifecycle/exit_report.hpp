@@ -2,19 +2,19 @@
 
 #include <string>
 
-#include "rendezvous/base/exit_status.hpp"
+#include "launcher/lifecycle/signal.hpp"
 
 namespace mgpu::launcher {
 
 // How a process exited, as reported by the kernel.
 struct ExitReport {
   int code = 0;
-  int signo = 0;
+  Signal signal;  // that killed it
   bool core_dumped = false;
   int exec_error = 0;  // errno when the program could not be started
 
-  bool clean() const { return code == 0 && signo == 0; }
-  int shell_status() const { return signo != 0 ? exit_status::of_signal(signo) : code; }
+  bool clean() const { return code == 0 && !signal; }
+  int shell_status() const { return signal ? signal.shell_status() : code; }
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 

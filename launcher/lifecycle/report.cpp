@@ -72,15 +72,16 @@ std::string rank_table(const AttemptResult& attempt) {
 }
 
 json as_json(const RankResult& result) {
-  json object = {{"rank", result.rank},
-                 {"local_rank", result.local_rank},
-                 {"pid", result.pid},
-                 {"exit_code", result.report.signo ? json() : json(result.report.code)},
-                 {"signal", result.report.signo ? json(signal_name(result.report.signo)) : json()},
-                 {"core_dumped", result.report.core_dumped},
-                 {"ended_by_us", result.ended_by_us},
-                 {"after_start_s", double(result.after_start.count()) / 1e6},
-                 {"words", describe_result(result)}};
+  json object = {
+      {"rank", result.rank},
+      {"local_rank", result.local_rank},
+      {"pid", result.pid},
+      {"exit_code", result.report.signal ? json() : json(result.report.code)},
+      {"signal", result.report.signal ? json(signal_name(result.report.signal.number())) : json()},
+      {"core_dumped", result.report.core_dumped},
+      {"ended_by_us", result.ended_by_us},
+      {"after_start_s", double(result.after_start.count()) / 1e6},
+      {"words", describe_result(result)}};
   if (!result.host.empty()) object["host"] = result.host, object["node_rank"] = result.node_rank;
   return object;
 }
@@ -111,34 +112,35 @@ std::string restart_line(const AttemptResult& attempt, int max_restarts) {
 
 std::string failure_report(const JobResult& job) {
   const AttemptResult last = job.attempts.empty() ? AttemptResult{} : job.attempts.back();
-  if (!last.first_failure && job.stop_signal == 0)
+  if (!last.first_failure && !job.stop_signal)
     return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", job.target,
                        seconds(job.lasted), job.remark, job.status);
   if (!last.first_failure)
     return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", job.target,
-                       signal_name(job.stop_signal), seconds(job.lasted), job.status);
+                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status);
   std::string out =
       fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", job.target,
                   seconds(job.lasted), last.number + 1, job.max_restarts + 1, job.status);
   out += first_failure_lines(last, job);
   if (last.ranks.size() > 1) out += rank_table(last);
-  if (job.stop_signal != 0)
-    out += fmt::format("  no restart: stopped by {}\n", signal_name(job.stop_signal));
+  if (job.stop_signal)
+    out += fmt::format("  no restart: stopped by {}\n", signal_name(job.stop_signal.number()));
   if (!job.remark.empty()) out += fmt::format("  {}\n", job.remark);
   out.pop_back();
   return out;
 }
 
 std::string report_json(const JobResult& job) {
-  json object = {{"target", job.target},
-                 {"host", job.host},
-                 {"run_id", job.run_id},
-                 {"node_rank", job.node_rank},
-                 {"exit_status", job.status},
-                 {"stop_signal", job.stop_signal ? json(signal_name(job.stop_signal)) : json()},
-                 {"max_restarts", job.max_restarts},
-                 {"remark", job.remark},
-                 {"lasted_s", double(job.lasted.count()) / 1e6}};
+  json object = {
+      {"target", job.target},
+      {"host", job.host},
+      {"run_id", job.run_id},
+      {"node_rank", job.node_rank},
+      {"exit_status", job.status},
+      {"stop_signal", job.stop_signal ? json(signal_name(job.stop_signal.number())) : json()},
+      {"max_restarts", job.max_restarts},
+      {"remark", job.remark},
+      {"lasted_s", double(job.lasted.count()) / 1e6}};
   object["attempts"] = json::array();
   for (const auto& attempt : job.attempts) object["attempts"].push_back(as_json(attempt));
   return object.dump(2, ' ', false, json::error_handler_t::replace);

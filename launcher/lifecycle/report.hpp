@@ -43,7 +43,7 @@ struct JobResult {
   std::string run_id;
   int node_rank = 0;
   int status = 0;
-  int stop_signal = 0;  // 0: no signal stopped mgpu-run
+  Signal stop_signal;  // that stopped mgpu-run
   int max_restarts = 0;
   int nodes = 1;
   std::string remark;  // why there was no further restart, may be empty

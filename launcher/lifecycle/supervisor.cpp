@@ -46,13 +46,13 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
 
 Supervisor::Actions Supervisor::on(const StopRequested& event) {
   if (state_ == State::done) return {};
-  if (stop_signal_ == 0) stop_signal_ = event.signo;
+  if (!stop_signal_) stop_signal_ = event.signal;
   switch (state_) {
     case State::running:
-      return stop_ranks(event.signo);
+      return stop_ranks(event.signal);
     case State::waiting:
       if (multi_node_) return leave_job();
-      return finish(exit_status::of_signal(stop_signal_));
+      return finish(stop_signal_.shell_status());
     case State::assessing:
       if (multi_node_) return leave_job();
       break;
@@ -68,7 +68,7 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
 Supervisor::Actions Supervisor::on(const KillRequested&) {
   if (state_ == State::waiting || state_ == State::leaving ||
       (multi_node_ && state_ == State::assessing))
-    return finish(exit_status::of_signal(stop_signal_));
+    return finish(stop_signal_.shell_status());
   return {KillAll{}};
 }
 
@@ -81,8 +81,8 @@ Supervisor::Actions Supervisor::on(const TreeEmpty&) {
   if (state_ != State::sweeping) return {};
   if (final_status_ >= 0) return finish(final_status_);
   if (first_failed_ < 0 && !multi_node_)
-    return finish(stop_signal_ != 0 ? exit_status::of_signal(stop_signal_) : 0);
-  if (multi_node_ && stop_signal_ != 0) return leave_job();
+    return finish(stop_signal_ ? stop_signal_.shell_status() : 0);
+  if (multi_node_ && stop_signal_) return leave_job();
   state_ = State::assessing;
   return {AssessFailure{}};
 }
@@ -93,14 +93,14 @@ Supervisor::Actions Supervisor::leave_job() {
 }
 
 Supervisor::Actions Supervisor::on(const RoundStarted& event) {
-  if (active() || state_ == State::done || stop_signal_ != 0) return {};
+  if (active() || state_ == State::done || stop_signal_) return {};
   attempt_ = event.attempt - 1;
   return begin_attempt();
 }
 
 Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
   if (state_ != State::running) return {};
-  return stop_ranks(event.signo);
+  return stop_ranks(event.signal);
 }
 
 Supervisor::Actions Supervisor::on(const JobFinished& event) {
@@ -113,7 +113,7 @@ Supervisor::Actions Supervisor::on(const JobFinished& event) {
 Supervisor::Actions Supervisor::on(const FailureAssessed& event) {
   if (state_ != State::assessing) return {};
   if (!event.decision.restart) return finish(first_report_.shell_status());
-  if (stop_signal_ != 0) return finish(exit_status::of_signal(stop_signal_));
+  if (stop_signal_) return finish(stop_signal_.shell_status());
   if (event.decision.delay.count() == 0) return begin_attempt();
   state_ = State::waiting;
   return {StartDelay{event.decision.delay}};
@@ -124,12 +124,12 @@ Supervisor::Actions Supervisor::on(const DelayExpired&) {
   return begin_attempt();
 }
 
-Supervisor::Actions Supervisor::stop_ranks(int signo) {
+Supervisor::Actions Supervisor::stop_ranks(Signal signal) {
   state_ = State::stopping;
   stopped_ = true;
   Actions actions;
   for (size_t rank = 0; rank < running_.size(); ++rank)
-    if (running_[rank]) actions.push_back(SignalRank{static_cast<int>(rank), signo});
+    if (running_[rank]) actions.push_back(SignalRank{static_cast<int>(rank), signal});
   if (!actions.empty()) {
     actions.push_back(StartGrace{});
     grace_started_ = true;

@@ -16,7 +16,7 @@ struct RankExited {
 };
 // A signal requests that the job stops.
 struct StopRequested {
-  int signo;
+  Signal signal;
 };
 // The user requests an immediate end.
 struct KillRequested {};
@@ -33,7 +33,7 @@ struct RoundStarted {
   int attempt;
 };
 struct RoundStopRequested {
-  int signo;
+  Signal signal;
 };
 struct JobFinished {
   int status;
@@ -48,7 +48,8 @@ struct StartRanks {
   friend bool operator==(const StartRanks&, const StartRanks&) = default;
 };
 struct SignalRank {
-  int rank, signo;
+  int rank;
+  Signal signal;
   friend bool operator==(const SignalRank&, const SignalRank&) = default;
 };
 struct StartGrace {
@@ -69,7 +70,7 @@ struct AssessFailure {
 // Only in a multi-node job: no process of it is left on this node, which was asked to stop by this
 // signal. Inform the leader that the node leaves; the answer is JobFinished.
 struct LeaveJob {
-  int signo;
+  Signal signal;
   friend bool operator==(const LeaveJob&, const LeaveJob&) = default;
 };
 struct StartDelay {
@@ -113,7 +114,7 @@ class Supervisor {
   int first_failed() const { return first_failed_; }
   // Whether the ranks were already signalled; ranks that exit afterwards exit because of that.
   bool stopping() const { return state_ != State::running; }
-  int stop_signal() const { return stop_signal_; }
+  Signal stop_signal() const { return stop_signal_; }
   int attempt() const { return attempt_; }
   // Whether the ranks of this attempt were signalled to stop.
   bool was_stopped() const { return stopped_; }
@@ -139,7 +140,7 @@ class Supervisor {
   Actions on(const JobFinished& event);
 
   Actions begin_attempt();
-  Actions stop_ranks(int signo);
+  Actions stop_ranks(Signal signal);
   Actions leave_job();
   Actions finish(int status);
   bool none_running() const;
@@ -151,7 +152,7 @@ class Supervisor {
   int attempt_ = -1;
   int first_failed_ = -1;
   ExitReport first_report_;
-  int stop_signal_ = 0;
+  Signal stop_signal_;
   bool grace_started_ = false;
   bool stopped_ = false;
 };

@@ -22,7 +22,7 @@ constexpr std::size_t kMaxTailBytes = 32 << 10;
 template <class Visit>
 void fields(RankResult& end, Visit&& field) {
   field("rank", end.rank), field("local_rank", end.local_rank), field("pid", end.pid);
-  field("code", end.report.code), field("signo", end.report.signo);
+  field("code", end.report.code);
   field("core", end.report.core_dumped), field("exec_error", end.report.exec_error);
   field("ours", end.ended_by_us), field("node", end.node_rank), field("host", end.host);
   field("after", end.after_start);
@@ -51,9 +51,18 @@ json to_object(Value thing) {
   return object;
 }
 
+json to_object(const RankResult& end) {
+  json object = to_object<RankResult>(RankResult(end));
+  write_field(object, "signo", end.report.signal.number());
+  return object;
+}
+
 RankResult read_rank(const json& object) {
   RankResult end;
   fields(end, [&](const char* name, auto& value) { read_printable(object, name, value); });
+  int signo = 0;
+  read_field(object, "signo", signo);
+  end.report.signal = Signal::numbered(signo);
   return end;
 }
 

@@ -289,7 +289,7 @@ void Leader::carry_out(const PrintLine& action) {
 
 void Leader::carry_out(const JobEnded& action) {
   history_.status = action.status;
-  history_.stop_signal = action.stop_signal;
+  history_.stop_signal = Signal::numbered(action.stop_signal);
   if (!action.why.empty()) history_.remark = action.why;
   history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
   inform_until_ = steady_now() + settings_.rules.keep_alive;
@@ -301,8 +301,7 @@ void Leader::carry_out(const JobEnded& action) {
 std::string Leader::final_message_for(NodeId node) const {
   const auto leads = agents_.find(node);
   if (history_.status == 0 || (leads != agents_.end() && leads->second)) return {};
-  if (history_.attempts.empty() || !history_.attempts.back().first_failure ||
-      history_.stop_signal != 0)
+  if (history_.attempts.empty() || !history_.attempts.back().first_failure || history_.stop_signal)
     return fmt::format("{} (exit status {}); see the output on {}", history_.remark,
                        history_.status, history_.host);
   const AttemptResult& last = history_.attempts.back();

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "launcher/lifecycle/signal.hpp"
+
 namespace mgpu::launcher {
 
 // Settings that this process inherited and changes only for itself: workers get the originals.
@@ -12,7 +14,7 @@ struct Inherited {
   bool sigpipe_ignored = false;
   sigset_t ignored{};  // signals that were ignored at the start; they stay ignored
 
-  bool ignores(int signo) const { return sigismember(&ignored, signo) == 1; }
+  bool ignores(Signal signal) const { return sigismember(&ignored, signal.number()) == 1; }
 };
 
 // Records the inherited settings, then changes them: stdin, stdout and stderr are open, the limit

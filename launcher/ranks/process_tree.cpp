@@ -102,11 +102,11 @@ std::vector<pid_t> children_of_self() {
   return children;
 }
 
-bool signal_carrier(pid_t pid, std::string_view cookie, int signo) {
+bool signal_carrier(pid_t pid, std::string_view cookie, Signal signal) {
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) return false;
   if (!carries_cookie(environment_text(pid), cookie)) return false;
-  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0) == 0;
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal.number(), nullptr, 0) == 0;
 }
 
 }  // namespace mgpu::launcher

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/lifecycle/signal.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -31,6 +32,6 @@ std::vector<pid_t> children_of_self();
 
 // Sends the signal to the process if its environment still contains the cookie, so that a reused
 // pid is never signalled. Returns whether it was sent.
-bool signal_carrier(pid_t pid, std::string_view cookie, int signo);
+bool signal_carrier(pid_t pid, std::string_view cookie, Signal signal);
 
 }  // namespace mgpu::launcher

@@ -91,21 +91,21 @@ bool RankGroup::owns(pid_t pid) const {
   return false;
 }
 
-void RankGroup::request_stop(int local_rank, int signo) {
+void RankGroup::request_stop(int local_rank, Signal signal) {
   auto& rank = worker(local_rank);
   if (!rank) return;
-  settings_.whole_group ? rank->signal_group(signo) : rank->signal_leader(signo);
+  settings_.whole_group ? rank->signal_group(signal) : rank->signal_leader(signal);
   rank->signal_group(SIGCONT);
 }
 
-void RankGroup::signal_leaders(int signo) {
+void RankGroup::signal_leaders(Signal signal) {
   for (auto& worker : workers_)
-    if (worker) worker->signal_leader(signo);
+    if (worker) worker->signal_leader(signal);
 }
 
-void RankGroup::signal_groups(int signo) {
+void RankGroup::signal_groups(Signal signal) {
   for (auto& worker : workers_)
-    if (worker) worker->signal_group(signo);
+    if (worker) worker->signal_group(signal);
 }
 
 std::vector<int> RankGroup::newly_stopped() {

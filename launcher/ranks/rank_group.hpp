@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/lifecycle/signal.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/plan/plan.hpp"
 #include "launcher/ranks/inherited.hpp"
@@ -54,9 +55,9 @@ class RankGroup {
 
   // Signals a rank to stop: its leader or the whole group, depending on the settings. Resumes a
   // suspended rank so that it can handle the signal.
-  void request_stop(int local_rank, int signo);
-  void signal_leaders(int signo);
-  void signal_groups(int signo);
+  void request_stop(int local_rank, Signal signal);
+  void signal_leaders(Signal signal);
+  void signal_groups(Signal signal);
   // The ranks that a signal has suspended since the last call.
   std::vector<int> newly_stopped();
   // Stops waiting for a rank that cannot be killed.

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "launcher/lifecycle/exit_report.hpp"
+#include "launcher/lifecycle/signal.hpp"
 #include "rendezvous/processes/child_process.hpp"
 
 namespace mgpu::launcher {
@@ -41,8 +42,8 @@ class Worker {
   bool running() const { return process_.running(); }
 
   // Both do nothing once the leader has been reaped, because its pid may be reused.
-  void signal_leader(int signo) { process_.signal_leader(signo); }
-  void signal_group(int signo) { process_.signal_group(signo); }
+  void signal_leader(Signal signal) { process_.signal_leader(signal.number()); }
+  void signal_group(Signal signal) { process_.signal_group(signal.number()); }
 
   // Calls `ended` when the leader has exited; never calls it after the Worker is destroyed.
   void on_exit(std::function<void()> ended);

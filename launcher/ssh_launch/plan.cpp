@@ -143,7 +143,7 @@ std::string ssh_launch_text(const std::vector<AgentStart>& agents) {
 }
 
 bool SshLaunchPolicy::lost(const ExitReport& report, bool over_ssh) {
-  return over_ssh && (report.signo != 0 || report.code == kSshFailed);
+  return over_ssh && (report.signal || report.code == kSshFailed);
 }
 
 SshLaunchPolicy::Step SshLaunchPolicy::agent_exited(const ExitReport& report, bool over_ssh) {
@@ -161,8 +161,8 @@ SshLaunchPolicy::Step SshLaunchPolicy::agent_exited(const ExitReport& report, bo
   return may_not_have_started ? Step::stop_at_once : Step::stop_in_time;
 }
 
-void SshLaunchPolicy::stop_requested(int signo) {
-  decide(exit_status::of_signal(signo));
+void SshLaunchPolicy::stop_requested(Signal signal) {
+  decide(signal.shell_status());
 }
 
 void SshLaunchPolicy::decide(int status) {

@@ -44,7 +44,7 @@ class SshLaunchPolicy {
   SshLaunchPolicy(int agents, int least) : left_(agents), reachable_(agents), least_(least) {}
 
   Step agent_exited(const ExitReport& report, bool over_ssh);
-  void stop_requested(int signo);
+  void stop_requested(Signal signal);
 
   // Whether ssh itself failed: it could not connect, lost the connection, or was killed.
   static bool lost(const ExitReport& report, bool over_ssh);

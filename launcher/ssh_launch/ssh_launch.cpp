@@ -105,7 +105,7 @@ class SshLaunch {
 
   int run() {
     for (const int signo : options_.signals_to_handle)
-      if (!inherited_.ignores(signo)) signals_.add(signo);
+      if (!inherited_.ignores(Signal::numbered(signo))) signals_.add(signo);
     await_signal();
     for (std::size_t i = 0; i < agents_.size(); ++i) start(i);
     io_.run();
@@ -214,15 +214,16 @@ class SshLaunch {
       if (stopping_ && signo == SIGINT)
         kill("has not stopped yet");
       else if (!stopping_)
-        stop_requested(signo);
+        stop_requested(Signal::numbered(signo));
       await_signal();
     });
   }
 
-  void stop_requested(int signo) {
-    policy_.stop_requested(signo);
+  void stop_requested(Signal signal) {
+    policy_.stop_requested(signal);
     if (!options_.quiet)
-      print_line(fmt::format("received {}: stopping the agents", rendezvous::signal_name(signo)));
+      print_line(fmt::format("received {}: stopping the agents",
+                             rendezvous::signal_name(signal.number())));
     stop();
   }
 

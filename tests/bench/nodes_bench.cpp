@@ -140,7 +140,7 @@ std::string ends_of(int node) {
     attempt.ranks.push_back({.rank = node * kRanks + local,
                              .local_rank = local,
                              .pid = 1000 + local,
-                             .report = {.signo = SIGTERM},
+                             .report = {.signal = SIGTERM},
                              .ended_by_us = true,
                              .node_rank = node,
                              .host = fmt::format("node{:05}", node)});

@@ -16,9 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   if (const auto found = python_exception_in(text); found && found->message.empty()) std::abort();
 
   for (const int signo : {0, 9, 6}) {
-    const Cause cause = diagnose({.report = {.code = signo ? 0 : 1, .signo = signo},
-                                  .error_file = from_file,
-                                  .stderr_tail = text});
+    const Cause cause =
+        diagnose({.report = {.code = signo ? 0 : 1, .signal = Signal::numbered(signo)},
+                  .error_file = from_file,
+                  .stderr_tail = text});
     if (cause.kind == Cause::Kind::none) std::abort();
     if (cause.text.find('\n') != std::string::npos) std::abort();
   }

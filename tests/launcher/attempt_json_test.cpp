@@ -11,7 +11,7 @@ AttemptResult example() {
   const RankResult failed{.rank = 5,
                           .local_rank = 1,
                           .pid = 4711,
-                          .report = {.code = 0, .signo = 11, .core_dumped = true},
+                          .report = {.code = 0, .signal = SIGSEGV, .core_dumped = true},
                           .after_start = 1234567us,
                           .node_rank = 2,
                           .host = "gpu-2"};

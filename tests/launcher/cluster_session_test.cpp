@@ -29,7 +29,7 @@ struct LoneNode {
   Supervisor supervisor{1, true};
   std::optional<ClusterSession::Round> round;
   std::optional<int> status;
-  std::vector<int> stops;
+  std::vector<Signal> stops;
   mgpu::rendezvous::Nanoseconds kill_by{0};
   std::optional<ClusterSession> session;
 
@@ -49,7 +49,7 @@ struct LoneNode {
                               round = started;
                               supervisor.handle(RoundStarted{started.number});
                             },
-                        .stop_requested = [this](int signo) { stops.push_back(signo); },
+                        .stop_requested = [this](Signal signal) { stops.push_back(signal); },
                         .job_ended = [this](int end, const std::string&) { status = end; },
                         .parent_exited = [] {},
                         .connected = [](int) {},
@@ -148,7 +148,7 @@ TEST_CASE("a node that a signal stops leaves without a result", "[session]") {
   LoneNode node;
   node.supervisor.handle(StopRequested{SIGTERM});
   node.session->report_stop(SIGTERM);
-  node.rank_exits({.signo = SIGTERM});
+  node.rank_exits({.signal = SIGTERM});
   node.session->leave(SIGTERM);
   node.run_until([&] { return node.status.has_value(); });
   CHECK(node.status == 128 + SIGTERM);

@@ -65,7 +65,7 @@ TEST_CASE("status 2 with a usage text is a usage error of the program", "[diagno
 }
 
 TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[diagnosis]") {
-  FailureEvidence words{.report = {.signo = SIGKILL}};
+  FailureEvidence words{.report = {.signal = SIGKILL}};
   words.memory = {.limit_bytes = 4ull << 30, .rank_peak_bytes = 3ull << 30};
   SECTION("counted") {
     words.memory.oom_kills = 1;
@@ -108,7 +108,7 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
 }
 
 TEST_CASE("less than a GiB is shown in MiB", "[diagnosis]") {
-  FailureEvidence words{.report = {.signo = SIGKILL}};
+  FailureEvidence words{.report = {.signal = SIGKILL}};
   words.memory = {.limit_bytes = 128ull << 20, .rank_peak_bytes = (64ull << 20) + (1 << 19)};
   CHECK_THAT(diagnose(words).text, Contains("this rank used up to 64.5 MiB of 128.0 MiB"));
 }
@@ -139,7 +139,7 @@ TEST_CASE("what a rank wrote cannot change the terminal", "[diagnosis]") {
 }
 
 TEST_CASE("after another signal the last line of output is kept", "[diagnosis]") {
-  const auto cause = from_stderr("terminate called\n  what():  bad\n", {.signo = SIGABRT});
+  const auto cause = from_stderr("terminate called\n  what():  bad\n", {.signal = SIGABRT});
   CHECK(cause.kind == Cause::Kind::signal);
   CHECK(cause.text == "was killed by SIGABRT (signal 6):   what():  bad");
 }

@@ -41,7 +41,7 @@ TEST_CASE("the first failure is found by its local rank", "[causes]") {
 }
 
 TEST_CASE("the memory that a killed rank used is part of the cause", "[causes]") {
-  AttemptResult result = attempt({.signo = SIGKILL});
+  AttemptResult result = attempt({.signal = SIGKILL});
   describe_first_failure(result, 1, {.memory = {.oom_kills = 1}});
   CHECK(result.cause.kind == Cause::Kind::host_oom);
   CHECK(result.cause.text.find("this rank used up to 3.0 MiB") != std::string::npos);

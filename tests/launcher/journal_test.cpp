@@ -80,7 +80,7 @@ TEST_CASE("notes are not printed with --quiet", "[journal]") {
     record.journal.note("rank 1 was suspended");
     CHECK(record.lines.empty());
     record.failed_attempt(0);
-    record.journal.finish(3, 0);
+    record.journal.finish(3, {});
     REQUIRE(record.lines.size() == 1);
     CHECK(record.lines[0].find("train.py failed after") != std::string::npos);
   }
@@ -118,7 +118,7 @@ TEST_CASE("a job that succeeds prints nothing and writes its report", "[journal]
   options.report = dir.path("report.json");
   Record record(options);
   record.journal.attempt_started(0);
-  record.journal.finish(0, 0);
+  record.journal.finish(0, {});
   CHECK(record.lines.empty());
   CHECK(record.journal.status() == 0);
   const auto report = nlohmann::json::parse(text_of(options.report));
@@ -132,7 +132,7 @@ TEST_CASE("a report that cannot be written is a note", "[journal]") {
   options.report = "/nonexistent/report.json";
   Record record(options);
   record.journal.attempt_started(0);
-  record.journal.finish(0, 0);
+  record.journal.finish(0, {});
   REQUIRE(record.lines.size() == 1);
   CHECK(
       record.lines[0].starts_with("mgpu-run: cannot write the report /nonexistent/report.json: "));
@@ -146,7 +146,7 @@ TEST_CASE("under another launcher the first failure is written into its error fi
 
   SECTION("with the cause and the exit status") {
     record.failed_attempt(0);
-    record.journal.finish(3, 0);
+    record.journal.finish(3, {});
     const auto error = read_error_file(path);
     REQUIRE(error);
     CHECK(error->message == "it broke");
@@ -157,7 +157,7 @@ TEST_CASE("under another launcher the first failure is written into its error fi
     record.failed_attempt(0);
     record.journal.attempt().error_file =
         ErrorFile{.message = "ValueError: boom", .callstack = "", .timestamp = 7, .error_code = {}};
-    record.journal.finish(3, 0);
+    record.journal.finish(3, {});
     CHECK(read_error_file(path)->message == "ValueError: boom");
     CHECK(read_error_file(path)->timestamp == 7);
   }
@@ -183,7 +183,7 @@ TEST_CASE("the leader's node prints the result over all nodes", "[journal]") {
   whole.attempts.push_back(everything.journal.attempt());
 
   SECTION("with its own node rank") {
-    record.journal.finish_in_cluster(3, 0, &whole);
+    record.journal.finish_in_cluster(3, {}, &whole);
     REQUIRE(record.lines.size() == 1);
     CHECK(record.lines[0].find("whole.py failed after") != std::string::npos);
     const auto report = nlohmann::json::parse(text_of(options.report));
@@ -201,7 +201,7 @@ TEST_CASE("the other nodes print where the failure report is", "[journal]") {
   Record record({}, true);
   record.failed_attempt(0);
   record.journal.set_remark("rank 5 failed; see the output on host-b");
-  record.journal.finish_in_cluster(3, 0, nullptr);
+  record.journal.finish_in_cluster(3, {}, nullptr);
   CHECK(record.lines ==
         std::vector<std::string>{"mgpu-run: rank 5 failed; see the output on host-b"});
 }

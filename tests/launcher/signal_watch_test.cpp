@@ -34,11 +34,15 @@ struct Watched {
       : watch(
             io, {SIGINT, SIGTERM}, inherited,
             {.child_changed = [this] { log += "child "; },
-             .stop_requested = [this](int signo) { log += "stop " + std::to_string(signo) + " "; },
+             .stop_requested =
+                 [this](Signal signal) { log += "stop " + std::to_string(signal.number()) + " "; },
              .kill_requested = [this] { log += "kill "; },
              .suspending = [this] { log += "suspending "; },
              .resumed = [this] { log += "resumed "; },
-             .passed_on = [this](int signo) { log += "pass " + std::to_string(signo) + " "; }}) {}
+             .passed_on =
+                 [this](Signal signal) {
+                   log += "pass " + std::to_string(signal.number()) + " ";
+                 }}) {}
 
   std::string after(int signo) {
     log.clear();
@@ -56,7 +60,7 @@ struct Watched {
   boost::asio::io_context io{1};
   const SignalWatch watch(io, {SIGTERM}, {},
                           {.child_changed = [] {},
-                           .stop_requested = [](int) {},
+                           .stop_requested = [](Signal) {},
                            .kill_requested = [] {},
                            .suspending = [&] { write('s'); },
                            .resumed =
@@ -64,7 +68,7 @@ struct Watched {
                                  write('r');
                                  ::_exit(0);
                                },
-                           .passed_on = [](int) {}});
+                           .passed_on = [](Signal) {}});
   ::raise(SIGTSTP);
   io.run();
   ::_exit(2);
@@ -106,17 +110,17 @@ TEST_CASE("a signal that was ignored at the start is not watched, except SIGCHLD
 
 TEST_CASE("a chosen stop signal is not passed on", "[signals]") {
   boost::asio::io_context io{1};
-  int stopped = 0;
+  Signal stopped;
   const SignalWatch watch(io, {SIGUSR1}, {},
                           {.child_changed = [] {},
-                           .stop_requested = [&](int signo) { stopped = signo; },
+                           .stop_requested = [&](Signal signal) { stopped = signal; },
                            .kill_requested = [] {},
                            .suspending = [] {},
                            .resumed = [] {},
-                           .passed_on = [](int) { FAIL(); }});
+                           .passed_on = [](Signal) { FAIL(); }});
   ::raise(SIGUSR1);
   io.poll();
-  CHECK(stopped == SIGUSR1);
+  CHECK(stopped == Signal(SIGUSR1));
 }
 
 TEST_CASE("SIGTSTP suspends the process until it is continued", "[signals][fork]") {

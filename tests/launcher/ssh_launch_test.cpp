@@ -252,7 +252,7 @@ TEST_CASE("a host whose ssh has failed ends a job that needs it", "[ssh_launch]"
   }
   SECTION("but not a job that can continue without it") {
     SshLaunchPolicy policy(3, 2);
-    CHECK(policy.agent_exited({.signo = SIGKILL}, true) == Step::wait);
+    CHECK(policy.agent_exited({.signal = SIGKILL}, true) == Step::wait);
     CHECK(policy.agent_exited({}, true) == Step::wait);
     CHECK(policy.agent_exited({}, true) == Step::wait);
     CHECK(policy.status() == 0);

@@ -12,7 +12,7 @@ namespace {
 
 const ExitReport kOk;
 const ExitReport kExitedWith7{.code = 7};
-const ExitReport kKilled{.signo = SIGKILL};
+const ExitReport kKilled{.signal = SIGKILL};
 const FailureAssessed kAgain{{.restart = true}};
 const FailureAssessed kNoMore{};
 
@@ -186,7 +186,7 @@ TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
   CHECK(s.handle(RankExited{1, kKilled}) == Actions{Sweep{}});
   CHECK(s.handle(RoundStarted{1}).empty());  // not until all processes of the last one are gone
   CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
-  CHECK(s.stop_signal() == 0);
+  CHECK_FALSE(s.stop_signal());
 }
 
 TEST_CASE("a failure before the stop of the round is reported", "[supervisor]") {
@@ -226,7 +226,7 @@ TEST_CASE(
   } else {
     CHECK(s.handle(StopRequested{SIGTERM}) == Actions{LeaveJob{SIGTERM}});
   }
-  CHECK(s.stop_signal() == SIGTERM);
+  CHECK(s.stop_signal() == Signal(SIGTERM));
   CHECK(s.handle(RoundStarted{1}).empty());
   SECTION("and a second signal does not wait for the leader's answer") {
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
