@@ -108,8 +108,8 @@ gradient_checkpointing: true
                          lora_dropout=0.0,  # otherwise training computes other log-probs than sampling
                          lora_target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
                          gradient_checkpointing="unsloth", learning_rate=1e-3)
-        self.assertEqual(run.column("kl")[0], 0)
-        self.assertGreater(run.column("kl")[2], 0)
+        self.assertLess(run.column("kl")[0], 1e-9)  # rounding of batches of different shapes
+        self.assertGreater(run.column("kl")[2], 1e-9)
         self.assertLess(max(run.column("sampling/sampling_logp_difference/max")), 1e-4)
 
     def test_a_frozen_copy_of_a_policy_in_four_bits_is_in_four_bits(self):

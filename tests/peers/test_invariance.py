@@ -17,7 +17,9 @@ ATOL = 2e-5  # of weights, after ten steps of 1e-3
 
 
 class Invariance(trainer.TrainerTest):
-    BATCH = dict(global_batch_size=12, max_steps=8)
+    # AdamW divides by the size of the gradient: where that is near 0, its default epsilon makes
+    # an update of full size out of rounding, whose amount depends on the CPU.
+    BATCH = dict(global_batch_size=12, max_steps=8, adam_epsilon=1e-4)
 
     def course(self, nproc, **keys):
         return self.train(nproc, **{**self.BATCH, **keys})
