@@ -55,8 +55,8 @@ class Invariance(GrpoTest):
         """The reference is the policy without adapters, and the KL has a gradient."""
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.0, beta=0.1, learning_rate=1e-3)
         alone = self.any_world(((2, 0), (3, 3)), stem="adapter_model", **lora)
-        self.assertEqual(alone.column("kl")[0], 0)
-        self.assertGreater(alone.column("kl")[2], 0)
+        self.assertLess(alone.column("kl")[0], 1e-9)
+        self.assertGreater(alone.column("kl")[2], 1e-9)
 
     def test_the_reference_keeps_the_initial_modules_to_save(self):
         """Without its adapter the policy would still have the trained head."""
@@ -65,14 +65,14 @@ class Invariance(GrpoTest):
                     beta=0.1, learning_rate=3e-3)
         both = self.any_world(((2, 3),), stem="adapter_model", **keys)
         bare = self.train(1, **{**keys, "lora_modules_to_save": None})
-        self.assertEqual(both.column("kl")[0], 0)
+        self.assertLess(both.column("kl")[0], 1e-9)
         self.assertGreater(both.column("kl")[2], 2 * bare.column("kl")[2])
 
     def test_ranks_and_stages_do_not_change_the_result_with_a_frozen_copy_and_several_passes(self):
         keys = dict(beta=0.1, num_iterations=2, generation_batch_size=48, max_steps=4)
         alone = self.any_world(((2, 0), (3, 3), (4, 2)), **keys)
-        self.assertEqual(alone.column("kl")[0], 0)
-        self.assertGreater(alone.column("kl")[3], 0)
+        self.assertLess(alone.column("kl")[0], 1e-9)
+        self.assertGreater(alone.column("kl")[3], 1e-9)
 
     def test_steps_per_generation_counts_micro_batches_per_device(self):
         """Two ranks of 4 per device: a step of 16 has two micro-batches, so 4 of them are 32."""
