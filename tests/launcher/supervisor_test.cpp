@@ -237,6 +237,6 @@ TEST_CASE(
   }
   SECTION("and a second signal does not make it leave twice") {
     CHECK(s.handle(StopRequested{SIGINT}).empty());
-    CHECK(s.stop_signal() == SIGTERM);
+    CHECK(s.stop_signal() == Signal(SIGTERM));
   }
 }
