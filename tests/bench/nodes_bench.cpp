@@ -178,7 +178,7 @@ class Agents {
   // A rank of one agent fails; until all have the Begin of the next round.
   void fail(int round) {
     agents_[0].channel->send(Failing{.round = round, .when = steady_now().count()});
-    end_part(0, round, "failed");
+    end_part(0, round, Outcome::failed);
     const auto give_up = steady_now() + kPatience;
     while (in_round(round + 1) < agents_.size()) drive(give_up);
   }
@@ -311,13 +311,13 @@ class Agents {
       agent.round = begin->round;
       if (begin->round == counted_round_) ++in_;
     } else if (const auto* stop = std::get_if<Stop>(&message)) {
-      end_part(index, stop->round, "stopped");
+      end_part(index, stop->round, Outcome::stopped);
     } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
       throw std::runtime_error("refused: " + refusal->why);
     }
   }
 
-  void end_part(std::size_t index, int round, const std::string& outcome) {
+  void end_part(std::size_t index, int round, Outcome outcome) {
     agents_[index].channel->send(NodeEnded{.round = round,
                                            .outcome = outcome,
                                            .when = steady_now().count(),
