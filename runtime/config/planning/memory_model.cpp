@@ -6,8 +6,8 @@
 #include <cmath>
 #include <string_view>
 
-#include "runtime/model/linear_layers.hpp"
 #include "runtime/config/optimizer_choice.hpp"
+#include "runtime/model/linear_layers.hpp"
 
 namespace mgpu::train {
 namespace {

@@ -88,7 +88,8 @@ TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
   CHECK(config.gradient_checkpointing == Recompute::offload);
   CHECK(config.seed == 3407);
   CHECK(config.max_length == 4096);
-  CHECK(recipe_noted(config, "num_gpus: is a launcher key: mgpu-run reads it as its option --nproc"));
+  CHECK(
+      recipe_noted(config, "num_gpus: is a launcher key: mgpu-run reads it as its option --nproc"));
 }
 
 TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
