@@ -106,7 +106,7 @@ PACKAGES = {
         "launcher/devices/devices*.cpp", "launcher/doctor/command.cpp",
         "launcher/lifecycle/error_file.cpp", "launcher/lifecycle/report.cpp",
         "launcher/nodes/attempt_json.cpp", "launcher/nodes/leader_status.cpp",
-        "launcher/nodes/status_command.cpp", "launcher/nodes/cluster_member_etcd.cpp",
+        "launcher/nodes/status_command.cpp", "launcher/nodes/job_state.cpp",
         "launcher/plan/dry_run.cpp",
         "rendezvous/base/json_field.hpp", "rendezvous/base/untrusted_json.*", "rendezvous/protocol.cpp",
         "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",

@@ -51,7 +51,7 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
            .connected = callbacks_.connected,
            .print_note = callbacks_.print_note}),
       relay_note_(io),
-      election_timer_(io) {
+      candidacy_pause_(io) {
   if (credentials_.sealer)
     credentials_.sealer->deliver_through(
         [&io](std::function<void()> result) { asio::post(io, std::move(result)); });
@@ -79,7 +79,7 @@ void ClusterMember::add_leader_addresses(std::vector<LeaderConnection::Endpoint>
   };
   if (!leader_ && !election_ &&
       plan_.runs_leader.value_or(std::any_of(endpoints.begin(), endpoints.end(), is_ours)) &&
-      !start_leader(local_rules(), counts_))
+      !start_local_leader())
     return endpoints.clear();
   if (!leader_) return;
   std::erase_if(endpoints, [&](const auto& endpoint) { return !is_ours(endpoint); });
@@ -97,35 +97,36 @@ Coordinator::Settings ClusterMember::local_rules() const {
 }
 
 // True if there is a leader to connect to, here or on another node.
-bool ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCounts& counts) {
+bool ClusterMember::start_local_leader() {
   try {
-    leader_ = std::make_unique<Leader>(
-        io_,
-        Leader::Settings{.job = node_.job,
-                         .target = node_.target,
-                         .host = node_.host,
-                         .credentials = credentials_,
-                         .rules = rules,
-                         .counts = counts,
-                         .port = plan_.port},
-        Leader::Callbacks{.print_line = callbacks_.print_note,
-                          .job_ended = [this](int status) { end_job(status, ""); },
-                          .state_changed = [this](const JobCounts& job_counts,
-                                                  int nodes) { save(job_counts, nodes); }});
+    start_leader(local_rules(), counts_);
     return true;
   } catch (const std::exception& problem) {
-    if (election_) {
-      // Retried often, printed once.
-      if (std::exchange(lead_problem_, problem.what()) != problem.what())
-        callbacks_.print_note(lead_problem_);
-      return false;
-    }
     // Another agent on this machine may have bound the port first.
     if (!plan_.runs_leader.value_or(false)) return true;
     leader_connection_.close();
     end_job(exit_status::kFailure, problem.what());
     return false;
   }
+}
+
+// Throws if it cannot listen.
+void ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCounts& counts) {
+  leader_ = std::make_unique<Leader>(
+      io_,
+      Leader::Settings{.job = node_.job,
+                       .target = node_.target,
+                       .host = node_.host,
+                       .credentials = credentials_,
+                       .rules = rules,
+                       .counts = counts,
+                       .port = plan_.port},
+      Leader::Callbacks{.print_line = callbacks_.print_note,
+                        .job_ended = [this](int status) { end_job(status, ""); },
+                        .state_changed =
+                            [this](const JobCounts& job_counts, int nodes) {
+                              if (election_) feed(StateChanged{job_counts, nodes});
+                            }});
 }
 
 rendezvous::Join ClusterMember::make_join() {
@@ -164,7 +165,9 @@ void ClusterMember::leave(int signo, const std::string& why) {
   stop_relay();
   const bool joined = leader_connection_.joined();
   leader_connection_.leave({.signo = signo, .why = why}, [this, signo, joined] {
-    if (leader_ && election_) return hand_over(exit_status::of_signal(signo));
+    if (leader_ && election_)
+      return feed(
+          LeaveRequested{.status = exit_status::of_signal(signo), .alone = !leader_->has_others()});
     // A leader in this process that receives the message ends the job itself.
     if (!leader_ || !joined) end_job(exit_status::of_signal(signo), "");
   });
@@ -174,6 +177,7 @@ void ClusterMember::end_job(int status, const std::string& message) {
   if (ended_) return;
   ended_ = true;
   relay_note_.cancel();
+  if (election_) feed(JobIsOver{});
   // Posted, because the callback destroys the leader and the agent that may be calling.
   asio::post(io_, [this, status, message] { callbacks_.job_ended(status, message); });
 }

@@ -4,12 +4,13 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
+#include "launcher/nodes/candidacy.hpp"
 #include "launcher/nodes/leader.hpp"
 #include "launcher/nodes/leader_connection.hpp"
 #include "launcher/nodes/rendezvous_plan.hpp"
@@ -74,7 +75,8 @@ class ClusterMember {
  private:
   void add_leader_addresses(std::vector<LeaderConnection::Endpoint>& endpoints);
   Coordinator::Settings local_rules() const;
-  bool start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
+  bool start_local_leader();
+  void start_leader(const Coordinator::Settings& rules, const JobCounts& counts);
   rendezvous::Join make_join();
   void end_job(int status, const std::string& message);
 
@@ -85,27 +87,23 @@ class ClusterMember {
   void tell_relay_problem();
   void stop_relay();
 
-  // Only with etcd:
-  struct Saved {  // the value in etcd that a leader must not lose
-    std::int64_t incarnation = 0;
-    JobCounts counts;
-    int nodes = 0;             // of the last round
-    int left = 0;              // of these, nodes that left with none of their ranks running
-    std::optional<int> ended;  // the job's exit status, once it has ended
-  };
-  static std::string state_json(const Saved& saved);
-  static std::optional<Saved> parse_state(const std::string& text);
+  // Only with etcd: carries out what the Candidacy decides.
   void join_election();
-  void stand_for_election();
-  void on_election_status(const rendezvous::etcd::Election::Status& status);
-  void redirect_to_leader(const rendezvous::etcd::Election::Status& status);
-  void note_rejected(const std::string& line);
-  bool take_over(const std::optional<Saved>& saved,
-                 const rendezvous::etcd::Election::Status& status);
-  void save(const JobCounts& counts, int nodes);
-  void hand_over(int status);
+  void feed(CandidacyEvent event);
+  void carry_out(const PrintLine& action);
+  void carry_out(const FindAddress&);
+  void carry_out(const Stand& action);
+  void carry_out(const StepAside&);
+  void carry_out(const StartLeader& action);
+  void carry_out(const StopLeader&);
+  void carry_out(const FollowLeader& action);
+  void carry_out(const SaveState& action);
+  void carry_out(const SaveBeforeLeaving& action);
+  void carry_out(const SaveEnd& action);
+  void carry_out(const Resign&);
+  void carry_out(const EndJob& action);
+  void carry_out(const CloseElection&);
   void end_election(std::function<void()> done);
-  void save_end(int status, std::function<void()> done);
 
   boost::asio::io_context& io_;
   RendezvousPlan plan_;
@@ -121,17 +119,12 @@ class ClusterMember {
   std::string relay_problem_;  // not told yet: when a job ends, connections close anyway
   boost::asio::steady_timer relay_note_;
   std::unique_ptr<rendezvous::etcd::Election> election_;  // null without etcd
-  boost::asio::steady_timer election_timer_;
-  std::string our_address_;
-  std::string lead_problem_;
-  std::set<std::string> rejections_;  // printed, of values in etcd
+  boost::asio::steady_timer candidacy_pause_;
+  std::optional<Candidacy> candidacy_;
+  std::deque<CandidacyEvent> candidacy_events_;
+  bool feeding_ = false;
+  std::function<void()> on_election_closed_;
   bool any_port_ = false;
-  bool backing_off_ = false;  // pauses before it is a candidate again
-  bool leaving_ = false;
-  // Identifies this job among jobs with the same id: the term of its first leader; 0: not known
-  // yet.
-  std::int64_t incarnation_ = 0;
-  Saved last_saved_;
   JobCounts counts_;  // as received by this agent
   int nodes_ = 0;     // in the last round of this node
   bool ended_ = false;

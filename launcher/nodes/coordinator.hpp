@@ -19,6 +19,8 @@ struct JobCounts {
   int rounds = 0;    // started so far
   int restarts = 0;  // after failures; the value of TORCHELASTIC_RESTART_COUNT
   int oom_count = 0;
+
+  friend bool operator==(const JobCounts&, const JobCounts&) = default;
 };
 
 // --- Actions that the caller must carry out. It fills in the message of an End.
@@ -42,6 +44,7 @@ struct RoundEnded {
 };
 struct PrintLine {
   std::string line;
+  friend bool operator==(const PrintLine&, const PrintLine&) = default;
 };
 struct JobEnded {
   int status;

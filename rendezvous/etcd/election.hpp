@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/etcd/client.hpp"
+#include "rendezvous/etcd/election_status.hpp"
 #include "rendezvous/etcd/job_view.hpp"
 #include "rendezvous/etcd/signer.hpp"
 
@@ -50,20 +51,7 @@ class Election {
     std::chrono::seconds keep_state{300};
   };
 
-  struct Status {
-    bool is_leader = false;  // at the time of the report; check leading() before acting
-    std::string leader;      // the leader's address; empty: there is none, or it is rejected
-    std::int64_t term = 0;   // of this leader; larger than the term of every earlier leader
-    std::optional<std::string> state;  // the last saved state
-    // One line each: why the value in etcd is rejected; or empty.
-    std::string leader_rejected = {};
-    std::string state_rejected = {};
-    std::string problem;     // why etcd is unreachable and the rest may be outdated; or empty
-    bool permanent = false;  // the problem is the user, password or permissions
-    BootClock::time_point answered_at;  // if there is a problem: when etcd last answered
-
-    friend bool operator==(const Status&, const Status&) = default;
-  };
+  using Status = ElectionStatus;
 
   static constexpr std::size_t kLargestState = 512 << 10;
 
