@@ -162,7 +162,7 @@ void Child::throw_exit() {
         fmt::format("cannot run {}; check that it exists and is executable",
                     rendezvous::shown(program_.argv.size() > 2 && program_.argv[1] == "-c" &&
                                               program_.argv[0] == "/bin/sh"
-                                          ? program_.argv[2].substr(5)
+                                          ? program_.argv[2]
                                           : program_.argv[0])));
   throw std::runtime_error(fmt::format("{} exited with status {} before it answered",
                                        program_.argv[0], WEXITSTATUS(*status)));

@@ -122,7 +122,7 @@ std::unique_ptr<Reward> make_external_reward(const std::string& name, const Sett
         name.find_first_not_of(' ', 4) == name.npos ? name.size() : name.find_first_not_of(' ', 4));
     if (program.empty()) throw std::runtime_error("reward cmd: has no program after the colon");
     return make_endpoint_reward(name,
-                                make_child({.argv = {"/bin/sh", "-c", "exec " + program},
+                                make_child({.argv = {"/bin/sh", "-c", program},
                                             .folder = settings.folder,
                                             .readable = program_paths(program)},
                                            settings),

@@ -141,6 +141,18 @@ TEST_CASE("any program can answer lines", "[rewards][child]") {
   CHECK_THAT(failure("cmd: true", batch), Contains("exited with status 0 before it answered"));
 }
 
+TEST_CASE("a program may be any command line of the shell", "[rewards][child]") {
+  const RewardFile file(
+      "import sys\nfor line in sys.stdin: print('{\"scores\":[3]}', flush=True)\n");
+  const auto folder = std::filesystem::path(file.path).parent_path().string();
+  const auto name = std::filesystem::path(file.path).filename().string();
+  const std::string command =
+      GENERATE_COPY("cd '" + folder + "' && python3 ./" + name, "A=1 python3 '" + file.path + "'",
+                    "true; python3 '" + file.path + "'");
+  CAPTURE(command);
+  CHECK(Batch({"a"}).scored_by("cmd:" + command) == std::vector<Score>{3});
+}
+
 TEST_CASE("a large request does not block with a program that reads slowly", "[rewards][child]") {
   const RewardFile file(
       "def fn(completions, **kwargs):\n"
