@@ -270,7 +270,7 @@ void EventLoop::carry_out(const AssessFailure&) {
   if (session_) return report_to_leader();
   assess_first_failure();
   const auto& end = journal_.attempt();
-  if (is_oom(end.cause.kind)) ++attempt_.oom_count;
+  if (counts_as_oom(end.cause.kind)) ++attempt_.oom_count;
   auto decision =
       decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay});
   journal_.set_remark(decision.why);

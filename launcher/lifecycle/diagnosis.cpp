@@ -160,9 +160,8 @@ bool is_retryable(Cause::Kind kind) {
          kind != Cause::Kind::import_error && kind != Cause::Kind::syntax_error;
 }
 
-bool is_oom(Cause::Kind kind) {
-  return kind == Cause::Kind::host_oom || kind == Cause::Kind::host_oom_guess ||
-         kind == Cause::Kind::gpu_oom;
+bool counts_as_oom(Cause::Kind kind) {
+  return kind == Cause::Kind::gpu_oom;
 }
 
 namespace {

@@ -38,7 +38,10 @@ Cause::Kind kind_named(std::string_view name);
 // False for causes that a restart does not fix: exec failure, usage, import and syntax errors.
 bool is_retryable(Cause::Kind kind);
 
-bool is_oom(Cause::Kind kind);
+// Whether MGPU_OOM_COUNT counts an attempt with this cause: the trainer then halves its
+// micro-batch. Not for host memory, which a smaller micro-batch hardly changes, and not for a
+// guess.
+bool counts_as_oom(Cause::Kind kind);
 
 // Host memory at the time a rank exited. Zero: unknown.
 struct MemoryFacts {

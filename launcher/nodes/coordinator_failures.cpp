@@ -32,7 +32,7 @@ Decision Coordinator::decide(const NodeEnded& failure) {
   const Cause::Kind kind = kind_named(failure.cause);
   history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
                                 std::chrono::nanoseconds(failure.lasted))});
-  if (is_oom(kind)) ++counts_.oom_count;
+  if (counts_as_oom(kind)) ++counts_.oom_count;
   // Every failure so far led to a restart; some may have happened under an earlier leader.
   const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
   return decide_restart(history_, settings_.limits, before);

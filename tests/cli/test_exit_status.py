@@ -150,6 +150,11 @@ class FailureReport(JobTest):
         job = self.sh(1, "kill -9 $$")
         self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom_guess")
 
+    def test_an_unexplained_sigkill_does_not_make_the_restarted_batches_smaller(self):
+        job = self.sh(1, 'echo "oom count $MGPU_OOM_COUNT"; [ "$MGPU_OOM_COUNT" = 0 ] && kill -9 $$',
+                      "--max-restarts", 2)
+        self.assertEqual(job.out.splitlines(), ["oom count 0"] * 3)
+
 
 if __name__ == "__main__":
     unittest.main()

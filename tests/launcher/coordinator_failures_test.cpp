@@ -107,14 +107,16 @@ TEST_CASE("a failure with restarts left starts the next round and is counted", "
   }
 }
 
-TEST_CASE("out-of-memory failures are counted and passed to the ranks", "[coordinator]") {
-  Job job(with_restarts(Job::fixed(1), 3));
+TEST_CASE("failures for lack of GPU memory are counted and passed to the ranks", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(1), 4));
   job.join_all(1);
   job.fail(1, job.now, 1, "gpu_oom");
   CHECK(job.sent<Begin>().back().second.oom_count == 1);
-  job.fail(1, job.now, 1, "signal");
-  CHECK(job.sent<Begin>().back().second.oom_count == 1);
-  CHECK(job.sent<Begin>().back().second.restarts == 2);
+  for (const auto* other : {"signal", "host_oom", "host_oom_guess"}) {
+    job.fail(1, job.now, 1, other);
+    CHECK(job.sent<Begin>().back().second.oom_count == 1);
+  }
+  CHECK(job.sent<Begin>().back().second.restarts == 4);
 }
 
 TEST_CASE("a failure that is not retryable ends the job before its restarts are used up",
