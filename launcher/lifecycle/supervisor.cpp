@@ -23,6 +23,7 @@ Supervisor::Actions Supervisor::begin_attempt() {
   first_report_ = {};
   grace_started_ = false;
   stopped_ = false;
+  sent_signal_ = {};
   return {StartRanks{++attempt_}};
 }
 
@@ -49,6 +50,7 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
   if (!stop_signal_) stop_signal_ = event.signal;
   switch (state_) {
     case State::running:
+    case State::stopping:
       return stop_ranks(event.signal);
     case State::waiting:
       if (multi_node_) return leave_job();
@@ -56,9 +58,8 @@ Supervisor::Actions Supervisor::on(const StopRequested& event) {
     case State::assessing:
       if (multi_node_) return leave_job();
       break;
-    case State::stopping:  // the ranks were signalled already
-    case State::sweeping:
-    case State::leaving:  // the leader has been informed
+    case State::sweeping:  // only orphan processes are left
+    case State::leaving:   // the leader has been informed
     case State::done:
       break;
   }
@@ -99,7 +100,7 @@ Supervisor::Actions Supervisor::on(const RoundStarted& event) {
 }
 
 Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
-  if (state_ != State::running) return {};
+  if (state_ != State::running && state_ != State::stopping) return {};
   return stop_ranks(event.signal);
 }
 
@@ -125,12 +126,14 @@ Supervisor::Actions Supervisor::on(const DelayExpired&) {
 }
 
 Supervisor::Actions Supervisor::stop_ranks(Signal signal) {
+  if (signal == sent_signal_) return {};
   state_ = State::stopping;
   stopped_ = true;
+  sent_signal_ = signal;
   Actions actions;
   for (size_t rank = 0; rank < running_.size(); ++rank)
     if (running_[rank]) actions.push_back(SignalRank{static_cast<int>(rank), signal});
-  if (!actions.empty()) {
+  if (!actions.empty() && !grace_started_) {
     actions.push_back(StartGrace{});
     grace_started_ = true;
   }

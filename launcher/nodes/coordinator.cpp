@@ -108,6 +108,8 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
     round_.disturb(when);
     if (ends_the_job(node)) stop_signal_ = signo;
   }
+  if (phase_ == Phase::stopping && signo != 0)
+    send_stop(fmt::format("{} was asked to stop", node.join.host), id, signo);
   if (phase_ != Phase::running) return take_actions();
   if (signo != 0)
     stop_round(fmt::format("{} was asked to stop", node.join.host), id, now, signo);

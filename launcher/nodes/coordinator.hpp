@@ -130,6 +130,7 @@ class Coordinator {
   void reset_counts_if_all_new();
   void start_round(LeaderTime now);
   void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
+  void send_stop(const std::string& why, NodeId except, int signo);
   void check_round_over(LeaderTime now);
   void assess_round(LeaderTime now);
   void start_gathering(LeaderTime now);

@@ -16,11 +16,15 @@ using rendezvous::Stop;
 void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
   phase_ = Phase::stopping;
   round_.stop_because(why);
-  for (const NodeId id : round_.working()) {
-    if (id == except) continue;
-    nodes_.at(id).since = now;
-    actions_.emplace_back(SendMessage{id, Stop{round_.number(), why, signo}});
-  }
+  for (const NodeId id : round_.working())
+    if (id != except) nodes_.at(id).since = now;
+  send_stop(why, except, signo);
+}
+
+// To the nodes whose ranks still run. Ranks that got another signal before get this one too.
+void Coordinator::send_stop(const std::string& why, NodeId except, int signo) {
+  for (const NodeId id : round_.working())
+    if (id != except) actions_.emplace_back(SendMessage{id, Stop{round_.number(), why, signo}});
 }
 
 void Coordinator::check_round_over(LeaderTime now) {

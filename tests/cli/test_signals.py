@@ -77,6 +77,17 @@ class StopSignals(JobTest):
         self.assertLess(time.monotonic() - began, 2 * SLOWER)
         self.assert_all_gone(pids)
 
+    def test_a_sigterm_after_a_sigint_reaches_the_workers(self):
+        job = self.start_sh(2, 'trap "" INT; trap "exit 0" TERM; ' + WAIT, "--grace", 60)
+        self.pids_from("pid.*", 2)
+        job.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        self.assertIsNone(job.poll())
+        began = time.monotonic()
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(10 * SLOWER), 128 + signal.SIGINT)
+        self.assertLess(time.monotonic() - began, 5 * SLOWER)
+
     def test_the_grace_period_applies_to_a_stop_signal(self):
         self.grace_test(lambda job: job.send_signal(signal.SIGTERM))
 

@@ -289,6 +289,17 @@ TEST_CASE("impossible times do no harm", "[coordinator]") {
   CHECK(job.all<RoundEnded>().size() == 1);
 }
 
+TEST_CASE("a second signal of a node is passed to the ranks that still stop", "[coordinator]") {
+  Job job(Job::fixed(3));
+  job.join_all(3);
+  job.failing(1, SIGINT);
+  job.end(3, Outcome::stopped);
+  job.forget();
+  job.failing(1, SIGTERM);
+  CHECK(job.recipients<Stop>() == Nodes{2});
+  CHECK(job.sent<Stop>()[0].second.signo == SIGTERM);
+}
+
 TEST_CASE("a node may leave an elastic job", "[coordinator]") {
   Job job(Job::elastic(1, 3));
   job.join_all(3);

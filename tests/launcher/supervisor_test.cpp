@@ -100,7 +100,14 @@ TEST_CASE("a stop signal is forwarded and the job ends with 128 plus it", "[supe
     CHECK(s.handle(TreeEmpty{}) == Actions{Finish{130}});
   }
   SECTION("and a repeated signal changes nothing") {
+    CHECK(s.handle(StopRequested{SIGINT}).empty());
+  }
+  SECTION("and another signal also reaches the ranks that still run") {
+    s.handle(RankExited{0, kOk});
+    CHECK(s.handle(StopRequested{SIGTERM}) == Actions{SignalRank{1, SIGTERM}});
     CHECK(s.handle(StopRequested{SIGTERM}).empty());
+    CHECK(s.handle(RankExited{1, kOk}) == Actions{Sweep{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Finish{130}});
   }
   SECTION("and a kill request kills all ranks at once") {
     CHECK(s.handle(KillRequested{}) == Actions{KillAll{}});
