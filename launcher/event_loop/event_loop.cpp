@@ -293,6 +293,7 @@ void EventLoop::carry_out(const LeaveJob& action) {
 
 void EventLoop::assess_first_failure() {
   const int failed = supervisor_.first_failed();
+  output_.save_tails(failed, specs_[static_cast<size_t>(failed)].log_dir);
   describe_first_failure(journal_.attempt(), failed,
                          {.log_dir = specs_[static_cast<size_t>(failed)].log_dir,
                           .stderr_tail = output_.stderr_tail(failed),

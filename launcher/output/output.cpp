@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,7 @@ namespace {
 
 constexpr auto kPartialLineDelay = std::chrono::milliseconds(100);
 constexpr unsigned kStdout = 1, kStderr = 2;
+constexpr std::size_t kReportedBytes = 16 << 10, kSavedBytes = 64 << 10;
 
 bool same_file(int a, int b) {
   struct stat sa{}, sb{};
@@ -26,6 +29,10 @@ bool same_file(int a, int b) {
 
 size_t slot(int local_rank, bool err) {
   return static_cast<size_t>(local_rank) * 2 + (err ? 1 : 0);
+}
+
+const char* file_name(bool err) {
+  return err ? "stderr.log" : "stdout.log";
 }
 
 std::string beside(const std::string& rank_dir, const std::string& name) {
@@ -65,14 +72,13 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
     RankStream::Route route;
     if (is_shown(local_rank, stream)) route.console = &console(err);
     if (options_.prefix || (options_.tee.of(local_rank) & stream)) route.prefix = prefix;
-    const std::string name = err ? "stderr.log" : "stdout.log";
+    const std::string name = file_name(err);
     const auto& needles = err ? options_.stderr_filters : options_.stdout_filters;
     if (!log_dir.empty() && (files & stream)) route.log_path = log_dir + "/" + name;
     if (!log_dir.empty() && !needles.empty() && (options_.tee.of(local_rank) & stream)) {
       route.filtered_path = beside(log_dir, "filtered_" + name);
       route.needles = needles;
     }
-    route.keep_tail = err;
     route.raw = ranks_ == 1 && route.prefix.empty() && route.console;
     auto& stream_slot = streams_[slot(local_rank, err)];
     stream_slot = std::make_shared<RankStream>(*this, io_, std::move(route));
@@ -97,7 +103,21 @@ void Output::end_attempt() {
 
 std::string Output::stderr_tail(int local_rank) const {
   const auto& stream = streams_[slot(local_rank, true)];
-  return stream ? stream->tail() : std::string();
+  return stream ? std::string(stream->tail(kReportedBytes)) : std::string();
+}
+
+void Output::save_tails(int local_rank, const std::string& log_dir) {
+  if (log_dir.empty()) return;
+  for (const bool err : {false, true}) {
+    const auto& stream = streams_[slot(local_rank, err)];
+    if (!stream || stream->has_log()) continue;
+    const auto tail = stream->tail(kSavedBytes);
+    if (tail.empty()) continue;
+    const auto path = log_dir + "/" + file_name(err);
+    std::ofstream out(path, std::ios::binary | std::ios::trunc);
+    out.write(tail.data(), static_cast<std::streamsize>(tail.size()));
+    if (!out.flush()) log_failed(path, errno);
+  }
 }
 
 void Output::print_line(std::string_view line) {

@@ -39,6 +39,8 @@ class Output {
   void end_attempt();
   // The last lines that the rank wrote to stderr (at most 16 KiB), also after end_attempt.
   std::string stderr_tail(int local_rank) const;
+  // Writes the last 64 KiB of each stream that has no log file to the folder of a failed rank.
+  void save_tails(int local_rank, const std::string& log_dir);
 
   // Prints a line of mgpu-run on stderr, after everything that the ranks wrote before.
   void print_line(std::string_view line);

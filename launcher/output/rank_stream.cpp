@@ -6,6 +6,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -17,7 +18,7 @@ namespace {
 using rendezvous::throw_errno;
 using rendezvous::UniqueFd;
 
-constexpr size_t kTailBytes = 16 << 10;
+constexpr size_t kTailBytes = 64 << 10;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsATurn = 4;            // then the other ranks and the supervisor get their turn
 constexpr size_t kDrainBytes = 4u << 20;  // more than any pipe holds
@@ -115,7 +116,7 @@ bool RankStream::read_once() {
 
 void RankStream::pass_on(std::string_view bytes) {
   if (log_) to_file(log_, route_.log_path, bytes);
-  if (route_.keep_tail) keep_tail(bytes);
+  keep_tail(bytes);
   if (!route_.console && !filtered_) return;
   if (route_.raw && !filtered_) {
     route_.console->write(bytes);
@@ -168,6 +169,11 @@ void RankStream::keep_tail(std::string_view bytes) {
   if (bytes.size() > kTailBytes) bytes.remove_prefix(bytes.size() - kTailBytes);
   if (tail_.size() + bytes.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
   tail_.append(bytes);
+}
+
+std::string_view RankStream::tail(std::size_t most) const {
+  const std::string_view all = tail_;
+  return all.substr(all.size() - std::min(all.size(), most));
 }
 
 void RankStream::filter(std::string_view lines) {

@@ -21,7 +21,6 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
     std::string log_path;       // empty: no file
     std::string filtered_path;  // lines with one of `needles` also go here
     std::vector<std::string> needles;
-    bool keep_tail = false;
     bool raw = false;  // single rank: bytes are passed through unchanged
   };
 
@@ -39,7 +38,9 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   bool has_partial() const { return splitter_.has_partial(); }
   void flush_partial();  // shows an unfinished line, such as a prompt
   void resize();
-  const std::string& tail() const { return tail_; }
+  // Of the last bytes of the stream, at most `most`; also after finish(). 64 KiB are kept.
+  std::string_view tail(std::size_t most) const;
+  bool has_log() const { return !route_.log_path.empty(); }
 
  private:
   bool read_once();  // false when there is nothing (more) to read

@@ -3,6 +3,7 @@
 import json
 import signal
 import unittest
+from pathlib import Path
 
 from harness import JobTest, SIGNALS
 
@@ -72,6 +73,17 @@ class Restarts(JobTest):
         for attempt in range(3):
             logs = sorted((self.dir / "logs").glob(f"*/attempt_{attempt}/*/stdout.log"))
             self.assertEqual([p.read_text() for p in logs], [f"attempt {attempt}\n", ""])
+
+    def test_the_end_of_the_output_of_a_failed_rank_is_in_its_log_folder(self):
+        (self.dir / "tmp").mkdir()
+        job = self.sh(2, '[ $RANK = 0 ] && sleep 60; seq 20000; echo "no such thing" >&2; exit 3',
+                      env={"TMPDIR": str(self.dir / "tmp")})
+        folder = Path(job.report["attempts"][0]["log_dir"])
+        self.assertEqual((folder / "stderr.log").read_text(), "no such thing\n")
+        lines = (folder / "stdout.log").read_text()
+        self.assertEqual(len(lines), 64 << 10)
+        self.assertTrue(lines.endswith("\n19999\n20000\n"))
+        self.assertEqual(list((folder.parent / "0").iterdir()), [])
 
     def test_a_failure_that_is_not_retryable_ends_the_job_when_it_repeats(self):
         worker = self.script("import no_such_module_anywhere\n")
