@@ -50,6 +50,10 @@ UniqueFd open_datagrams(int port) {
                  sizeof kDatagramBufferBytes);
     address.ss_family = static_cast<sa_family_t>(family);
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
+    if (errno == EADDRINUSE)
+      throw std::runtime_error(
+          fmt::format("cannot bind UDP port {}: {}; another program uses it, choose another port",
+                      port, error_text(errno)));
     if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
       throw_errno(fmt::format("cannot bind UDP port {}", port));
   }

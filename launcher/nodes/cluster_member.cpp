@@ -12,6 +12,7 @@
 #include "launcher/nodes/interfaces.hpp"
 #include "launcher/nodes/job_registry.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/store/listener.hpp"
 
 namespace mgpu::launcher {
 
@@ -98,15 +99,19 @@ Coordinator::Settings ClusterMember::local_rules() const {
 
 // True if there is a leader to connect to, here or on another node.
 bool ClusterMember::start_local_leader() {
-  try {
-    start_leader(local_rules(), counts_);
-    return true;
-  } catch (const std::exception& problem) {
-    // Another agent on this machine may have bound the port first.
-    if (!plan_.runs_leader.value_or(false)) return true;
+  const auto fail = [this](const std::exception& problem) {
     leader_connection_.close();
     end_job(exit_status::kFailure, problem.what());
     return false;
+  };
+  try {
+    start_leader(local_rules(), counts_);
+    return true;
+  } catch (const rendezvous::store::PortInUse& problem) {
+    // Unless only this node may lead, another agent on this machine has bound the port first.
+    return plan_.runs_leader.value_or(false) ? fail(problem) : true;
+  } catch (const std::exception& problem) {
+    return fail(problem);
   }
 }
 

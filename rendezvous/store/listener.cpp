@@ -29,8 +29,10 @@ const char* advice(int error) {
 }
 
 [[noreturn]] void fail(const std::string& address, int port, int error) {
-  throw std::runtime_error(
-      fmt::format("cannot listen on {}:{}: {}{}", address, port, error_text(error), advice(error)));
+  const auto text =
+      fmt::format("cannot listen on {}:{}: {}{}", address, port, error_text(error), advice(error));
+  if (error == EADDRINUSE) throw PortInUse(text);
+  throw std::runtime_error(text);
 }
 
 // Binds and listens. Returns 0 or an errno.

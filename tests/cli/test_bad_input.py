@@ -113,6 +113,19 @@ class BadCommandLines(JobTest):
 
 
 class BadEnvironments(JobTest):
+    def test_a_leader_that_cannot_get_its_udp_port_fails_at_once(self):
+        """Another leader would have the TCP port too; without it nobody is there to wait for."""
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as taken:
+            taken.bind(("::", 0))
+            port = taken.getsockname()[1]
+            began = time.monotonic()
+            job = self.run_job("--nnodes", 2, "--rdzv-backend", "c10d", "--insecure",
+                               "--rdzv-endpoint", f"127.0.0.1:{port}", "--no-python", "true")
+        self.assertEqual(job.returncode, 1, job.err)
+        self.assertIn(f"cannot bind UDP port {port}: Address already in use; another program "
+                      "uses it, choose another port", job.err)
+        self.assertLess(time.monotonic() - began, 10 * SLOWER)
+
     def test_a_log_folder_that_cannot_be_created_causes_one_warning(self):
         (self.dir / "file").write_text("")
         job = self.sh(2, "echo hi", "--log-dir", self.dir / "file" / "logs", "-t", "3")
