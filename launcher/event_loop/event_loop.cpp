@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "launcher/event_loop/first_failure.hpp"
 #include "launcher/event_loop/rank_prefix.hpp"
+#include "launcher/ranks/guard.hpp"
 #include "launcher/ranks/process_tree.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/contract.hpp"
@@ -17,6 +19,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr auto kUnkillable = std::chrono::seconds(10);
+constexpr auto kGuardRetry = std::chrono::seconds(1);
 
 std::string host_name() {
   char name[256] = {};
@@ -48,6 +51,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       grace_(io_),
       delay_(io_),
       unkillable_(io_),
+      guard_retry_(io_),
       signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
@@ -57,7 +61,15 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
 int EventLoop::run() {
   if (plan_.rendezvous_plan) join_cluster();
   pump(supervisor_.start());
-  io_.run();
+  while (!io_.stopped()) {
+    try {
+      io_.run();
+    } catch (const std::exception& problem) {
+      if (supervisor_.done()) throw;
+      pumping_ = false;
+      fail(problem);
+    }
+  }
   return journal_.status();
 }
 
@@ -131,14 +143,33 @@ void EventLoop::feed(Event event) {
 
 void EventLoop::pump(const std::vector<Action>& first) {
   pumping_ = true;
-  for (const Action& action : first) std::visit([this](const auto& a) { carry_out(a); }, action);
+  for (const Action& action : first) act(action);
   while (!events_.empty()) {
     const Event next = std::move(events_.front());
     events_.pop_front();
-    for (const Action& action : supervisor_.handle(next))
-      std::visit([this](const auto& a) { carry_out(a); }, action);
+    for (const Action& action : supervisor_.handle(next)) act(action);
   }
   pumping_ = false;
+}
+
+// An action that throws does not keep the others from being carried out.
+void EventLoop::act(const Action& action) {
+  try {
+    std::visit([this](const auto& a) { carry_out(a); }, action);
+  } catch (const std::exception& problem) {
+    if (supervisor_.done()) throw;
+    if (std::holds_alternative<StartRanks>(action))
+      for (int rank = 0; rank < ranks_.size(); ++rank)
+        if (!ranks_.running(rank)) not_started(rank, 0);
+    fail(problem);
+  }
+}
+
+// This process cannot do its work: the job ends, with a report.
+void EventLoop::fail(const std::exception& problem) {
+  output_.print_line(fmt::format("mgpu-run: {}", problem.what()));
+  journal_.set_remark(problem.what());
+  feed(JobFinished{exit_status::kFailure});
 }
 
 void EventLoop::carry_out(const StartRanks& action) {
@@ -261,8 +292,21 @@ void EventLoop::child_changed() {
     journal_.note(
         fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
                     plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
-  containment_.child_changed();
+  if (!containment_.child_changed()) retry_guard();
   sweep();
+}
+
+// The limit of processes or memory may be reached now, and not later.
+void EventLoop::retry_guard() {
+  if (!std::exchange(unguarded_, true))
+    journal_.note(fmt::format(
+        "{} has died and cannot be started again; trying again every second (until then, ranks "
+        "would survive a kill -9 of mgpu-run)",
+        Guard::kName));
+  guard_retry_.start(kGuardRetry, [this] {
+    if (!containment_.child_changed()) return retry_guard();
+    unguarded_ = false;
+  });
 }
 
 void EventLoop::carry_out(const AssessFailure&) {

@@ -39,6 +39,8 @@ class EventLoop {
  private:
   void feed(Event event);
   void pump(const std::vector<Action>& first);
+  void act(const Action& action);
+  void fail(const std::exception& problem);
   void carry_out(const StartRanks& action);
   void carry_out(const SignalRank& action);
   void carry_out(const StartGrace&);
@@ -58,6 +60,7 @@ class EventLoop {
   void collect_exits(int first);
   void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
+  void retry_guard();
   void sweep();
   void abandon_unkillable();
   void assess_first_failure();
@@ -85,7 +88,7 @@ class EventLoop {
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
-  PausableTimer grace_, delay_, unkillable_;
+  PausableTimer grace_, delay_, unkillable_, guard_retry_;
 
   std::deque<Event> events_;
   bool pumping_ = false;
@@ -93,6 +96,7 @@ class EventLoop {
   std::vector<RankSpec> specs_;
   bool sweeping_ = false;
   bool killing_ = false;
+  bool unguarded_ = false;
   SignalWatch signals_;
 };
 

@@ -37,9 +37,10 @@ void Containment::reap() {
   for (const pid_t pid : adopted_children()) ::waitpid(pid, nullptr, WNOHANG);
 }
 
-void Containment::child_changed() {
-  if (guard_) guard_->restart_if_dead();
+bool Containment::child_changed() {
+  const bool guarded = !guard_ || guard_->restart_if_dead();
   reap();
+  return guarded;
 }
 
 bool Containment::empty() {

@@ -39,8 +39,9 @@ class Containment {
     stop_requested_.clear();
     return cgroup_ ? cgroup_->new_attempt() : -1;
   }
-  // On SIGCHLD: reaps orphans, so that no zombies remain, and replaces a dead guard.
-  void child_changed();
+  // On SIGCHLD: reaps orphans, so that no zombies remain, and replaces a dead guard. False: another
+  // guard cannot be started now; call it again later.
+  bool child_changed();
   // True when there are no adopted orphan processes.
   bool empty();
   // Sends SIGTERM to each orphan process once, and SIGCONT so that suspended ones can handle it.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 #include <new>
+#include <system_error>
 
 #include "launcher/ranks/cgroup.hpp"
 #include "launcher/ranks/process_tree.hpp"
@@ -24,7 +25,6 @@
 namespace mgpu::launcher {
 namespace {
 
-constexpr const char* kName = "mg-guard";
 constexpr int kRecheckMs = 200;  // how often to check whether the deadline was moved
 constexpr auto kLongestKill = std::chrono::seconds(30);
 
@@ -42,14 +42,14 @@ std::int64_t now_ns() {
 
 // ps and pkill see this name, not the launcher's command line.
 void rename_self(char** argv) {
-  ::prctl(PR_SET_NAME, kName);
+  ::prctl(PR_SET_NAME, Guard::kName);
   if (!argv || !argv[0]) return;
   char* const begin = argv[0];
   char* end = begin;
   for (char** word = argv; *word; ++word)
     if (*word == end || word == argv) end = *word + std::strlen(*word) + 1;
   std::memset(begin, 0, static_cast<size_t>(end - begin));
-  std::strncpy(begin, kName, static_cast<size_t>(end - begin) - 1);
+  std::strncpy(begin, Guard::kName, static_cast<size_t>(end - begin) - 1);
 }
 
 void close_all_but(int kept) {
@@ -190,8 +190,13 @@ void Guard::dismiss() {
 }
 
 bool Guard::restart_if_dead() {
-  if (!process_.reap()) return false;
-  start();
+  if (process_.running() && !process_.reap()) return true;
+  process_ = {};
+  try {
+    start();
+  } catch (const std::system_error&) {
+    return false;
+  }
   return true;
 }
 

@@ -32,6 +32,8 @@ class Guard {
     char** argv = nullptr;
   };
 
+  static constexpr const char* kName = "mg-guard";
+
   using Nanoseconds = std::chrono::nanoseconds;
   static constexpr Nanoseconds kNever = Nanoseconds::max();
 
@@ -48,7 +50,7 @@ class Guard {
 
   pid_t pid() const { return process_.pid(); }
   void dismiss();
-  // Starts another guard when this one has died; true if it had.
+  // Starts another guard if this one has died. False: that failed; call it again later.
   bool restart_if_dead();
 
  private:

@@ -1,5 +1,6 @@
 """Usage errors and hostile environments: a clear message or no effect, and no data is lost."""
 
+import json
 import os
 import pathlib
 import resource
@@ -11,7 +12,7 @@ import sys
 import time
 import unittest
 
-from harness import MGPU_RUN, SLOWER, JobTest, alive, environment, until
+from harness import MGPU_RUN, SLOWER, JobTest, alive, children, comm, environment, until
 
 # A user of these tests only: the kernel counts all processes of a user against RLIMIT_NPROC.
 LIMITED = 65533
@@ -201,6 +202,49 @@ class BadEnvironments(JobTest):
         self.assertNotEqual(status, 0)
         self.assertIn("cannot start a process", err)
         self.assertIn("was not started", err)
+
+    def test_a_job_without_descriptors_ends_with_a_report(self):
+        """The error is one of mgpu-run itself: pipes for the ranks cannot be created."""
+        limit = (40, 40)
+        job = self.sh(32, "sleep 60", preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, limit))
+        self.assertEqual(job.returncode, 1, job.err)
+        self.assertIn("Too many open files", job.err)
+        self.assertIn("Too many open files", job.report["remark"])
+
+    def test_a_healthy_job_survives_a_guard_that_cannot_be_replaced(self):
+        if os.getuid() != 0 or not self.can_be_nobody():
+            self.skipTest("needs another uid")
+        os.chmod(self.dir, 0o777)
+        program = self.dir / "mgpu-run"
+        program.write_bytes(pathlib.Path(MGPU_RUN).read_bytes())
+        program.chmod(0o755)
+
+        def prepare():
+            os.setgid(LIMITED)
+            os.setuid(LIMITED)
+        with (self.dir / "err").open("wb") as err:
+            job = subprocess.Popen(
+                [program, "-n", "1", "--report", "r.json", "--no-python", "/bin/sh", "-c",
+                 "until [ -e go ]; do read x < tick; done"], cwd=self.dir, preexec_fn=prepare,
+                stdin=subprocess.DEVNULL, stderr=err, env=environment(TMPDIR=str(self.dir)))
+        os.mkfifo(self.dir / "tick")
+        os.chmod(self.dir / "tick", 0o666)
+        self.started.append(job)
+
+        def guards():
+            return [pid for pid in children(job.pid) if comm(pid) == "mg-guard"]
+        until(guards, what="a guard")
+        resource.prlimit(job.pid, resource.RLIMIT_NPROC, (1, 1 << 16))
+        os.kill(guards()[0], signal.SIGKILL)
+        until(lambda: b"cannot be started again" in (self.dir / "err").read_bytes(), what="a note")
+        self.assertIsNone(job.poll())
+        resource.prlimit(job.pid, resource.RLIMIT_NPROC, (1 << 16, 1 << 16))
+        until(guards, what="another guard")
+        (self.dir / "go").write_text("")
+        (self.dir / "tick").write_text("now\n")
+        self.assertEqual(job.wait(10 * SLOWER), 0, (self.dir / "err").read_text())
+        self.assertEqual(json.loads((self.dir / "r.json").read_text())["status"], 0)
 
     def test_processes_of_a_fork_bomb_are_killed(self):
         worker = self.script('import os, sys, time\nheld = []\ntry:\n    while True:\n'
