@@ -1,5 +1,6 @@
 #include "runtime/commands/validation.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -26,9 +27,9 @@ class Errors {
     try {
       check();
     } catch (const train::RecipeError& e) {
-      lines_.insert(lines_.end(), e.lines().begin(), e.lines().end());
+      for (const auto& line : e.lines()) add(line);
     } catch (const std::runtime_error& e) {
-      lines_.emplace_back(e.what());
+      add(e.what());
     }
   }
 
@@ -37,6 +38,11 @@ class Errors {
   }
 
  private:
+  // Two checks that read the same key find the same error.
+  void add(const std::string& line) {
+    if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(line);
+  }
+
   std::vector<std::string> lines_;
 };
 

@@ -143,14 +143,15 @@ TEST_CASE("any program can answer lines", "[rewards][child]") {
 
 TEST_CASE("a program may be any command line of the shell", "[rewards][child]") {
   const RewardFile file(
-      "import sys\nfor line in sys.stdin: print('{\"scores\":[3]}', flush=True)\n");
-  const auto folder = std::filesystem::path(file.path).parent_path().string();
-  const auto name = std::filesystem::path(file.path).filename().string();
-  const std::string command =
-      GENERATE_COPY("cd '" + folder + "' && python3 ./" + name, "A=1 python3 '" + file.path + "'",
-                    "true; python3 '" + file.path + "'");
-  CAPTURE(command);
-  CHECK(Batch({"a"}).scored_by("cmd:" + command) == std::vector<Score>{3});
+      "import sys\n"
+      "for line in sys.stdin: print('{\"scores\":[3]}', flush=True)\n");
+  const auto folder = file.path.substr(0, file.path.rfind('/'));
+  for (const auto& command :
+       {"cd '" + folder + "' && python3 ./my_rewards.py", "A=1 python3 '" + file.path + "'",
+        "true; python3 '" + file.path + "'"}) {
+    CAPTURE(command);
+    CHECK(Batch({"a"}).scored_by("cmd:" + command) == std::vector<Score>{3});
+  }
 }
 
 TEST_CASE("a large request does not block with a program that reads slowly", "[rewards][child]") {
