@@ -158,12 +158,9 @@ void Child::throw_exit() {
     throw std::runtime_error(
         fmt::format("{} was killed by signal {} before it answered", program_.argv[0], signal));
   if (WEXITSTATUS(*status) == exit_status::kCannotExecute)
-    throw std::runtime_error(
-        fmt::format("cannot run {}; check that it exists and is executable",
-                    rendezvous::shown(program_.argv.size() > 2 && program_.argv[1] == "-c" &&
-                                              program_.argv[0] == "/bin/sh"
-                                          ? program_.argv[2]
-                                          : program_.argv[0])));
+    throw std::runtime_error(fmt::format(
+        "cannot run {}; check that it exists and is executable",
+        rendezvous::shown(program_.command.empty() ? program_.argv[0] : program_.command)));
   throw std::runtime_error(fmt::format("{} exited with status {} before it answered",
                                        program_.argv[0], WEXITSTATUS(*status)));
 }

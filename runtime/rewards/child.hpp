@@ -11,6 +11,7 @@ namespace mgpu::rewards {
 
 struct ChildProgram {
   std::vector<std::string> argv{};         // argv[0] is searched in PATH
+  std::string command{};                   // what a shell in argv runs, for messages
   std::vector<std::string> environment{};  // NAME=VALUE, in addition to ours
   std::string folder{};                    // its working directory; empty: ours
   bool announces_ready = false;            // its first line reports readiness or an error

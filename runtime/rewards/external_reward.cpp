@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <string_view>
 
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/rewards/child.hpp"
@@ -80,6 +83,34 @@ std::unique_ptr<ScoringEndpoint> make_child(ChildProgram program, const Settings
   return std::make_unique<Child>(std::move(program));
 }
 
+// Whether a command line is one program with its arguments: no list of commands, no variable before
+// it, and nothing that only the shell itself can do.
+bool is_one_program(std::string_view line) {
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '\\' && quote != '\'')
+      ++i;
+    else if (quote != 0)
+      quote = c == quote ? 0 : quote;
+    else if (c == '\'' || c == '"')
+      quote = c;
+    else if (std::string_view(";&|()\n").find(c) != std::string_view::npos)
+      return false;
+  }
+  const auto first = line.substr(0, line.find_first_of(" \t"));
+  constexpr std::array<std::string_view, 14> kOfTheShell{"cd",    "exec",  "eval",  "export", "set",
+                                                         "unset", ".",     "{",     "!",      "if",
+                                                         "for",   "while", "until", "case"};
+  return first.find('=') == first.npos &&
+         std::find(kOfTheShell.begin(), kOfTheShell.end(), first) == kOfTheShell.end();
+}
+
+// One program replaces the shell, so that the shell does not hold its stdin and stdout too.
+std::string shell_line(const std::string& command) {
+  return is_one_program(command) ? "exec " + command : command;
+}
+
 // ./my_rewards.py:fn
 std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
                                                       const Settings& settings) {
@@ -122,7 +153,8 @@ std::unique_ptr<Reward> make_external_reward(const std::string& name, const Sett
         name.find_first_not_of(' ', 4) == name.npos ? name.size() : name.find_first_not_of(' ', 4));
     if (program.empty()) throw std::runtime_error("reward cmd: has no program after the colon");
     return make_endpoint_reward(name,
-                                make_child({.argv = {"/bin/sh", "-c", program},
+                                make_child({.argv = {"/bin/sh", "-c", shell_line(program)},
+                                            .command = program,
                                             .folder = settings.folder,
                                             .readable = program_paths(program)},
                                            settings),

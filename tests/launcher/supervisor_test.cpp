@@ -184,7 +184,7 @@ TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
   CHECK(s.handle(RoundStopRequested{SIGINT}) ==
         Actions{SignalRank{0, SIGINT}, SignalRank{1, SIGINT}, StartGrace{}});
   CHECK(s.was_stopped());
-  CHECK(s.handle(RoundStopRequested{SIGTERM}).empty());
+  CHECK(s.handle(RoundStopRequested{SIGINT}).empty());
   s.handle(RankExited{0, kExitedWith7});
   CHECK(s.first_failed() == -1);
   SECTION("and ranks that do not end are killed") {

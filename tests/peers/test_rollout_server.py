@@ -266,9 +266,9 @@ class BadRecipes(ServerTest):
                      use_peft=False, vllm_server_base_url="http://127.0.0.1:1")
         self.refused(1, "does not support adapters with lora_modules_to_save", nproc=1,
                      lora_modules_to_save=["lm_head"], vllm_server_base_url="http://127.0.0.1:1")
-        self.refused(1, "vllm_server_base_url: the address must have the form http://HOST:PORT/PATH",
+        self.refused(2, "vllm_server_base_url: the address must have the form http://HOST:PORT/PATH",
                      nproc=1, vllm_server_base_url="ftp://127.0.0.1:1")
-        self.refused(1, "generation_kwargs: seed cannot be set here", nproc=1,
+        self.refused(2, "generation_kwargs: seed cannot be set here", nproc=1,
                      generation_kwargs={"seed": 1}, vllm_server_base_url="http://127.0.0.1:1")
         self.assertLess(time.monotonic() - begin, 4 * 8 * trainer.SLOWER)
 
