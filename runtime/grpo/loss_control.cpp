@@ -16,8 +16,12 @@ bool LossControl::only_advantages_matter() const {
 void LossControl::adapt(std::map<std::string, double>& metrics) {
   const auto applied_beta = kl_.beta();
   if (const auto kl = metrics.find("kl"); kl != metrics.end()) kl_.step(kl->second);
-  if (const auto entropy = metrics.find("entropy"); entropy != metrics.end())
-    entropy_.step(entropy->second);
+  // The coefficient is that of the tokens in the entropy term, which a quantile may restrict.
+  for (const auto* name : {"entropy/kept", "entropy"})
+    if (const auto entropy = metrics.find(name); entropy != metrics.end()) {
+      entropy_.step(entropy->second);
+      break;
+    }
   if (applied_beta != 0) metrics["beta"] = applied_beta;
   if (entropy_.enabled()) metrics["entropy_coef"] = entropy_.coefficient();
 }

@@ -27,6 +27,8 @@ std::map<std::string, double> metric_values(const LossSettings& settings,
   if (settings.entropy_coef != 0) values["policy_loss"] = sum(Sum::policy_loss);
   if (settings.beta != 0) mean("kl", Sum::kl, Sum::tokens);
   mean("entropy", Sum::entropy, Sum::tokens);
+  if (settings.top_entropy_quantile < 1)
+    mean("entropy/kept", Sum::learning_entropy, Sum::learning_tokens);
   if (settings.clips()) {
     mean("clip_ratio/low_mean", Sum::clipped_low, members);
     mean("clip_ratio/high_mean", Sum::clipped_high, members);

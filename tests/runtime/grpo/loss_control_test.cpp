@@ -32,6 +32,13 @@ TEST_CASE("coefficients adapt to a step's metrics and are reported with them", "
   CHECK(control.settings().entropy_coef == Approx(.15));
 }
 
+TEST_CASE("the entropy coefficient follows the tokens that a quantile keeps", "[control]") {
+  auto control = control_of(0, {}, .1, kAdaptive);
+  std::map<std::string, double> metrics{{"entropy", .1}, {"entropy/kept", .5}};
+  control.adapt(metrics);
+  CHECK(metrics.at("entropy_coef") == Approx(.05));  // .5 is above the target of .2
+}
+
 TEST_CASE("coefficients that are not used are not reported", "[control]") {
   auto control = control_of(0, {}, 0);
   std::map<std::string, double> metrics{{"entropy", .1}};
