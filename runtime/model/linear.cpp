@@ -104,7 +104,9 @@ Tensor adapters_side_by_side(const Linear& weights) {
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
   const Tensor weight = whole_weight(weights, x).t();
   Tensor y = weights.bias.defined() ? at::addmm(weights.bias, x, weight) : at::mm(x, weight);
-  if (!weights.adapters.empty()) add_adapters(y, x, weights, use, saved);
+  // A scale of 0 leaves the adapters out: they cost nothing, and what is not finite in them has no
+  // effect.
+  if (!weights.adapters.empty() && use.scale != 0) add_adapters(y, x, weights, use, saved);
   return y;
 }
 
