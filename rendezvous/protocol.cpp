@@ -108,7 +108,7 @@ void read(const json& object, const char* name, Outcome& outcome) {
 }
 
 template <class Value>
-const Value& as_json(const Value& value) {
+Value as_json(const Value& value) {
   return value;
 }
 std::string_view as_json(Outcome outcome) {

@@ -11,6 +11,7 @@ namespace mgpu::launcher {
 class Signal {
  public:
   constexpr Signal() = default;  // none
+  // NOLINTNEXTLINE(google-explicit-constructor): tests and calls name signals, not their type
   consteval Signal(int constant) : number_(constant) {
     if (constant < 1 || constant >= NSIG) throw "not the number of a signal";
   }

@@ -137,7 +137,8 @@ bool ResponseParser::parse(std::string_view& rest) {
   error_code problem;
   const auto used = parser_->put({rest.data(), rest.size()}, problem);
   rest.remove_prefix(used);
-  if (!was_begun && (head_bytes_ += used) > kMaxHeadBytes) throw_bad_response(kLongHead);
+  if (!was_begun) head_bytes_ += used;
+  if (!was_begun && head_bytes_ > kMaxHeadBytes) throw_bad_response(kLongHead);
   if (problem == beast::http::error::need_more) return false;
   if (problem) throw_bad_response(parse_problem(problem, was_begun));
   if (parser_->is_done() && parser_->status < 200) {  // "100 Continue": the response follows

@@ -12,6 +12,7 @@ namespace mgpu::rendezvous {
 namespace {
 
 constexpr const char* kCoreTags = "tag:yaml.org,2002:";
+constexpr const char* kStringTag = "tag:yaml.org,2002:str";
 
 std::size_t depth_of(const YamlNode& node) {
   std::size_t deepest = 0;
@@ -52,7 +53,7 @@ void YamlTreeBuilder::OnScalar(const YAML::Mark& mark, const std::string& tag,
   check_tag(mark, tag);
   auto scalar = node_at(mark, YamlNode::Kind::scalar);
   scalar.text = value;
-  scalar.quoted = tag == "!" || tag == std::string(kCoreTags) + "str";
+  scalar.quoted = tag == "!" || tag == kStringTag;
   add(std::move(scalar), anchor);
 }
 
