@@ -260,6 +260,8 @@ class Formula:
         policy = loss.detach()
         entropy = self.entropy * self.learning
         self.metrics["entropy"] = self.mean(self.entropy)
+        if s.top_entropy_quantile < 1:
+            self.metrics["entropy/kept"] = (entropy.sum() / self.learning.sum()).item()
         if s.entropy_coef:
             share = self.learning.sum().clamp(min=1) * ACCUMULATION
             if s.loss_normalization == "window":
