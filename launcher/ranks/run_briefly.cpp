@@ -18,7 +18,7 @@ namespace mgpu::launcher {
 namespace {
 
 using rendezvous::UniqueFd;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 64 << 10;
 constexpr std::chrono::seconds kKilled{1};  // from SIGKILL to the end of the process
@@ -40,10 +40,11 @@ bool read_some(int fd, std::string& output) {
 
 // Reads until the child has exited; true: it exited in time. Does not wait for processes that it
 // left behind, which may still hold the pipe.
-bool follow(int pipe, int pidfd, Clock::time_point deadline, std::string& output) {
+bool follow(int pipe, int pidfd, SteadyClock::time_point deadline, std::string& output) {
   pollfd watched[] = {{pipe, POLLIN, 0}, {pidfd, POLLIN, 0}};
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now()).count();
     if (left <= 0) return false;
     if (::poll(watched, 2, static_cast<int>(std::min<long>(left, 60'000))) < 0 && errno != EINTR)
       rendezvous::throw_errno("cannot wait for a program");
@@ -68,7 +69,7 @@ BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inhe
                    .stdin_fd = nothing.get(),
                    .stdout_fd = to.get(),
                    .stderr_fd = to.get()};
-  const auto deadline = Clock::now() + limit;
+  const auto deadline = SteadyClock::now() + limit;
   rendezvous::ChildProcess child(spawn(std::move(setup), inherited));
   to.reset();
   BriefRun run;

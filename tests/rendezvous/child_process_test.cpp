@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/errors.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -32,7 +33,7 @@ struct Pipe {
   UniqueFd from, to;
   Pipe() {
     int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe");  // also in threads
     from.reset(ends[0]);
     to.reset(ends[1]);
   }
