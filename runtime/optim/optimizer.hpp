@@ -54,8 +54,8 @@ class Optimizer {
   virtual std::int64_t steps_taken() const = 0;
   virtual void set_steps_taken(std::int64_t steps) = 0;
 
-  // The state of every owned fragment, in order: views of the optimizer's memory. Whoever writes to
-  // them calls use_loaded_state() afterwards.
+  // The state of every owned fragment, in order: views of the optimizer's memory. Code that writes
+  // to them calls use_loaded_state() afterwards.
   virtual const std::vector<FragmentState>& states() const = 0;
   // Sets the weights that the model computes with to the rounded master weights.
   virtual void use_loaded_state() = 0;
