@@ -277,7 +277,9 @@ TEST_CASE("more connections than the workers need are closed", "[servers]") {
     for (int i = 0; i < 2 * (kWorkers + kSpare); ++i)
       if (shakes_hands(clients.emplace_back(port))) ++result.served;
     clients.clear();
-    result.reused = shakes_hands(Client(port));
+    // The server may see the next connection before it sees that the others are closed.
+    for (int tries = 0; tries < 100 && !result.reused; ++tries)
+      result.reused = shakes_hands(Client(port));
     return result;
   });
   CHECK(count.served == kWorkers + kSpare);
