@@ -34,6 +34,7 @@ if "WAIT" in e:
     while not got:
         signal.pause()
     print("rank", e["RANK"], "was signalled", flush=True)
+d.destroy_process_group()  # its threads may otherwise abort an ending process
 """
 
 
