@@ -1,3 +1,4 @@
+#include "runtime/kernels/philox.cuh"
 #include "runtime/kernels/vector.cuh"
 
 namespace mgpu::kernels {
@@ -60,8 +61,9 @@ __global__ void swiglu_kernel(const T* __restrict__ gate_up, T* __restrict__ out
   store8(out + row * width + column, up);
 }
 
+// Each thread overwrites the elements of g that it has read by swiglu's output.
 template <class T>
-__global__ void swiglu_backward_kernel(const T* __restrict__ g, const T* __restrict__ gate_up,
+__global__ void swiglu_backward_kernel(T* __restrict__ g, const T* __restrict__ gate_up,
                                        T* __restrict__ out, std::int64_t width,
                                        std::int64_t items) {
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -71,17 +73,37 @@ __global__ void swiglu_backward_kernel(const T* __restrict__ g, const T* __restr
   const std::int64_t at = row * 2 * width + column;
   Eight gate = load8(gate_up + at);
   Eight up = load8(gate_up + at + width);
-  const Eight grad = load8(g + row * width + column);
+  Eight grad = load8(g + row * width + column);
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
     const float s = 1.0F / (1.0F + __expf(-gate.v[k]));
     const float silu = gate.v[k] * s;
     const float d_silu = s * (1.0F + gate.v[k] * (1.0F - s));
+    const float act = up.v[k] * rounded<T>(silu);
     gate.v[k] = grad.v[k] * up.v[k] * d_silu;
     up.v[k] = grad.v[k] * silu;
+    grad.v[k] = act;
   }
   store8(out + at, gate);
   store8(out + at + width, up);
+  store8(g + row * width + column, grad);
+}
+
+// Each thread drops out eight elements. No pointer is __restrict__, since x may be out.
+template <class T>
+__global__ void dropout_kernel(const T* x, T* out, Dropout dropout, std::int64_t items) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (item >= items) return;
+  Eight e = load8(x + item * 8);
+  const uint4 bits = philox(dropout.seed, static_cast<std::uint64_t>(item));
+  const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+  const float scale = 65536.0F / static_cast<float>(65536U - dropout.threshold);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const unsigned number = k % 2 == 0 ? words[k / 2] & 0xFFFFU : words[k / 2] >> 16;
+    e.v[k] = number >= dropout.threshold ? e.v[k] * scale : 0.0F;
+  }
+  store8(out + item * 8, e);
 }
 
 }  // namespace
@@ -108,15 +130,25 @@ void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::i
   });
 }
 
-void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, std::int64_t rows,
+void swiglu_backward(Type type, void* g, const void* gate_up, void* out, std::int64_t rows,
                      std::int64_t width, cudaStream_t stream) {
   const std::int64_t items = rows * width / 8;
   if (items == 0) return;
   with_type(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
     swiglu_backward_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
-        static_cast<const T*>(g), static_cast<const T*>(gate_up), static_cast<T*>(out), width,
-        items);
+        static_cast<T*>(g), static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
+  });
+}
+
+void dropout(Type type, const void* x, void* out, std::int64_t elements, const Dropout& dropout,
+             cudaStream_t stream) {
+  const std::int64_t items = elements / 8;
+  if (items == 0) return;
+  with_type(type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    dropout_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
+        static_cast<const T*>(x), static_cast<T*>(out), dropout, items);
   });
 }
 

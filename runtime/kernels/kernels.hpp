@@ -40,11 +40,44 @@ struct RotateShape {
 void rotate(Type type, void* x, const float* cos, const float* sin, const std::int32_t* positions,
             bool back, const RotateShape& shape, cudaStream_t stream);
 
+// Norms each head of q and k and rotates it, in place; the heads of v stay. With `before` the heads
+// are saved as they were, and rstd is [rows, heads + kv_heads].
+struct HeadNorms {
+  std::int64_t rows = 0, stride = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float eps = 0;
+};
+struct HeadWeights {
+  const void *q, *k;
+};
+struct Rotation {
+  const float *cos, *sin;  // [positions, head_dim / 2]
+  const std::int32_t* positions;
+};
+bool can_norm_heads(std::int64_t head_dim);
+void norm_heads(Type type, void* qkv, const HeadWeights& weights, const Rotation& rotation,
+                void* before, float* rstd, const HeadNorms& shape, cudaStream_t stream);
+// In place on the gradient; gq and gk, in fp32, may be null. `scratch` has
+// head_norms_scratch(head_dim) floats.
+std::int64_t head_norms_scratch(std::int64_t head_dim);
+void norm_heads_backward(Type type, void* g_qkv, const HeadWeights& weights,
+                         const Rotation& rotation, const void* before, const float* rstd, float* gq,
+                         float* gk, float* scratch, const HeadNorms& shape, cudaStream_t stream);
+
 // gate_up [rows, 2 width] -> silu(gate) * up [rows, width].
 void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::int64_t width,
             cudaStream_t stream);
-void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, std::int64_t rows,
+// out = the gradient of gate_up; overwrites g by silu(gate) * up.
+void swiglu_backward(Type type, void* g, const void* gate_up, void* out, std::int64_t rows,
                      std::int64_t width, cudaStream_t stream);
+
+// out = x where a random number of 16 bits is at least `threshold`, times 2^16 / (2^16 -
+// threshold), else 0. Each element's number follows from the seed and its place. `out` may be x.
+struct Dropout {
+  std::uint64_t seed = 0;
+  std::uint32_t threshold = 0;  // at most 2^16 - 1
+};
+void dropout(Type type, const void* x, void* out, std::int64_t elements, const Dropout& dropout,
+             cudaStream_t stream);
 
 // For each row of logits [rows, vocab], all multiplied by `sharpness`: the loss, whether the target
 // is the largest logit, and the entropy. With `overwrite` the logits are replaced by the gradient

@@ -107,12 +107,73 @@ Tensor swiglu(const Tensor& gate_up) {
   return out;
 }
 
-Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
+Tensor swiglu_backward_(Tensor& g, const Tensor& gate_up) {
   Tensor out = at::empty_like(gate_up);
-  kernels::swiglu_backward(type_of(gate_up), g.contiguous().const_data_ptr(),
-                           gate_up.const_data_ptr(), out.data_ptr(), gate_up.size(0),
-                           gate_up.size(1) / 2, stream_of(gate_up));
+  g = g.contiguous();
+  kernels::swiglu_backward(type_of(gate_up), g.data_ptr(), gate_up.const_data_ptr(), out.data_ptr(),
+                           gate_up.size(0), gate_up.size(1) / 2, stream_of(gate_up));
   return out;
+}
+
+bool can_drop_out(const Tensor& x) {
+  return fits(x, x.numel());
+}
+
+void drop_out(const Tensor& x, const Dropout& dropout, const Tensor& out) {
+  constexpr double kNumbers = 65536;
+  const auto threshold = std::min(std::round(dropout.probability * kNumbers), kNumbers - 1);
+  kernels::dropout(type_of(x), x.const_data_ptr(), out.data_ptr(), x.numel(),
+                   {dropout.seed, static_cast<std::uint32_t>(threshold)}, stream_of(x));
+}
+
+namespace {
+
+kernels::HeadNorms kernel_shape(const Tensor& qkv, const HeadNorms& norms) {
+  const auto& s = norms.shape;
+  return {qkv.size(0), qkv.size(1), s.heads, s.kv_heads, s.head_dim, static_cast<float>(norms.eps)};
+}
+
+kernels::HeadWeights pointers(const HeadNorms& norms) {
+  return {norms.q.const_data_ptr(), norms.k.const_data_ptr()};
+}
+
+kernels::Rotation pointers(const Rotation& rotation) {
+  return {rotation.cos.const_data_ptr<float>(), rotation.sin.const_data_ptr<float>(),
+          rotation.positions.const_data_ptr<std::int32_t>()};
+}
+
+}  // namespace
+
+bool can_norm_heads(const Tensor& qkv, const HeadNorms& norms) {
+  const auto width = norms.shape.head_dim;
+  return fits(qkv, qkv.size(1)) && fits(norms.q, width) && fits(norms.k, width) &&
+         kernels::can_norm_heads(width) && norms.q.scalar_type() == qkv.scalar_type() &&
+         norms.k.scalar_type() == qkv.scalar_type();
+}
+
+void norm_heads_(const Tensor& qkv, const HeadNorms& norms, const Rotation& rotation,
+                 HeadNormsSaved* saved) {
+  const auto shape = kernel_shape(qkv, norms);
+  const auto heads = shape.heads + shape.kv_heads;
+  if (saved != nullptr) {
+    saved->before = at::empty({shape.rows * heads, shape.head_dim}, qkv.options());
+    saved->rstd = at::empty({shape.rows, heads}, qkv.options().dtype(at::kFloat));
+  }
+  kernels::norm_heads(type_of(qkv), qkv.data_ptr(), pointers(norms), pointers(rotation),
+                      saved != nullptr ? saved->before.data_ptr() : nullptr,
+                      saved != nullptr ? saved->rstd.data_ptr<float>() : nullptr, shape,
+                      stream_of(qkv));
+}
+
+void norm_heads_backward_(const Tensor& g_qkv, const HeadNorms& norms, const Rotation& rotation,
+                          const HeadNormsSaved& saved, const Tensor& gq, const Tensor& gk) {
+  const auto shape = kernel_shape(g_qkv, norms);
+  const Tensor scratch = floats(g_qkv, kernels::head_norms_scratch(shape.head_dim));
+  kernels::norm_heads_backward(
+      type_of(g_qkv), g_qkv.data_ptr(), pointers(norms), pointers(rotation),
+      saved.before.const_data_ptr(), saved.rstd.const_data_ptr<float>(),
+      gq.defined() ? gq.data_ptr<float>() : nullptr, gk.defined() ? gk.data_ptr<float>() : nullptr,
+      scratch.data_ptr<float>(), shape, stream_of(g_qkv));
 }
 
 bool can_rotate(const Tensor& qkv, std::int64_t head_dim) {
@@ -323,7 +384,13 @@ bool can_swiglu(const Tensor&) {
 Tensor swiglu(const Tensor&) {
   none();
 }
-Tensor swiglu_backward(const Tensor&, const Tensor&) {
+Tensor swiglu_backward_(Tensor&, const Tensor&) {
+  none();
+}
+bool can_drop_out(const Tensor&) {
+  return false;
+}
+void drop_out(const Tensor&, const Dropout&, const Tensor&) {
   none();
 }
 bool can_rotate(const Tensor&, std::int64_t) {
@@ -331,6 +398,16 @@ bool can_rotate(const Tensor&, std::int64_t) {
 }
 void rotate_(const Tensor&, std::int64_t, std::int64_t, const Tensor&, const Tensor&, const Tensor&,
              bool) {
+  none();
+}
+bool can_norm_heads(const Tensor&, const HeadNorms&) {
+  return false;
+}
+void norm_heads_(const Tensor&, const HeadNorms&, const Rotation&, HeadNormsSaved*) {
+  none();
+}
+void norm_heads_backward_(const Tensor&, const HeadNorms&, const Rotation&, const HeadNormsSaved&,
+                          const Tensor&, const Tensor&) {
   none();
 }
 bool can_cross_entropy(const Tensor&) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/kernels/head_norms.hpp"
 #include "runtime/kernels/moment.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/ops.hpp"
@@ -19,11 +20,20 @@ Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, con
 
 bool can_swiglu(const Tensor& gate_up);
 Tensor swiglu(const Tensor& gate_up);
-Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up);
+Tensor swiglu_backward_(Tensor& g, const Tensor& gate_up);
+
+bool can_drop_out(const Tensor& x);
+void drop_out(const Tensor& x, const Dropout& dropout, const Tensor& out);
 
 bool can_rotate(const Tensor& qkv, std::int64_t head_dim);
 void rotate_(const Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
              const Tensor& sin, const Tensor& positions, bool back);
+
+bool can_norm_heads(const Tensor& qkv, const HeadNorms& norms);
+void norm_heads_(const Tensor& qkv, const HeadNorms& norms, const Rotation& rotation,
+                 HeadNormsSaved* saved);
+void norm_heads_backward_(const Tensor& g_qkv, const HeadNorms& norms, const Rotation& rotation,
+                          const HeadNormsSaved& saved, const Tensor& gq, const Tensor& gk);
 
 bool can_cross_entropy(const Tensor& logits);
 CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const double* scale);

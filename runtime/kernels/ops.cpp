@@ -2,10 +2,13 @@
 
 #include "runtime/kernels/on_gpu.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/argmax.h>
+#include <ATen/ops/bernoulli.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty_like.h>
@@ -31,6 +34,15 @@ namespace {
 
 Tensor to_float(const Tensor& x) {
   return x.to(at::kFloat);
+}
+
+// 0 or 1 / (1 - p) per element.
+Tensor dropout_mask(const Tensor& like, const Dropout& dropout) {
+  auto generator = at::globalContext().defaultGenerator(like.device()).clone();
+  generator.set_current_seed(dropout.seed);
+  Tensor mask = at::empty_like(like);
+  mask.bernoulli_(1 - dropout.probability, generator);
+  return mask.mul_(1 / (1 - dropout.probability));
 }
 
 Tensor rows_rstd(const Tensor& x32, double eps) {
@@ -75,8 +87,8 @@ Tensor swiglu(const Tensor& gate_up) {
   return at::silu(gate_up.narrow(-1, 0, width)).mul_(gate_up.narrow(-1, width, width));
 }
 
-Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
-  if (on_gpu::can_swiglu(gate_up)) return on_gpu::swiglu_backward(g, gate_up);
+Tensor swiglu_backward_(Tensor& g, const Tensor& gate_up) {
+  if (on_gpu::can_swiglu(gate_up)) return on_gpu::swiglu_backward_(g, gate_up);
   const auto width = gate_up.size(-1) / 2;
   const Tensor gate = to_float(gate_up.narrow(-1, 0, width));
   const Tensor up = gate_up.narrow(-1, width, width);
@@ -87,7 +99,23 @@ Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up) {
   out.narrow(-1, 0, width)
       .copy_(at::mul(g32, up).mul_(s).mul_(at::mul(gate, s.neg().add_(1)).add_(1)));
   out.narrow(-1, width, width).copy_(at::mul(g32, gate).mul_(s));
+  g = swiglu(gate_up);
   return out;
+}
+
+Tensor drop_out(const Tensor& x, const Dropout& dropout) {
+  if (!on_gpu::can_drop_out(x)) return at::mul(x, dropout_mask(x, dropout));
+  Tensor out = at::empty_like(x);
+  on_gpu::drop_out(x, dropout, out);
+  return out;
+}
+
+void drop_out_(Tensor& x, const Dropout& dropout) {
+  if (on_gpu::can_drop_out(x)) {
+    on_gpu::drop_out(x, dropout, x);
+  } else {
+    x.mul_(dropout_mask(x, dropout));
+  }
 }
 
 void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
@@ -118,14 +146,14 @@ void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw
   gw.index_add_(0, tokens, gy.to(gw.scalar_type()));
 }
 
-void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw) {
+void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale) {
   Tensor out = gw;
   if (gw.scalar_type() == x.scalar_type()) {
-    at::addmm_out(out, gw, gy.t(), x);
+    at::addmm_out(out, gw, gy.t(), x, 1, scale);
   } else if (x.is_cuda()) {
-    at::addmm_out(out, gw, gy.t(), x, gw.scalar_type());
+    at::addmm_out(out, gw, gy.t(), x, gw.scalar_type(), 1, scale);
   } else {
-    out.add_(at::mm(to_float(gy).t(), to_float(x)));
+    out.add_(at::mm(to_float(gy).t(), to_float(x)), scale);
   }
 }
 

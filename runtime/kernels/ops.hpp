@@ -29,7 +29,18 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& r
 
 // silu(gate) * up, where gate_up = [gate | up].
 Tensor swiglu(const Tensor& gate_up);
-Tensor swiglu_backward(const Tensor& g, const Tensor& gate_up);
+// Returns the gradient of gate_up and replaces g by swiglu's output, which is not saved.
+Tensor swiglu_backward_(Tensor& g, const Tensor& gate_up);
+
+// Sets elements to 0 with a probability below 1 and divides the others by the probability of being
+// kept. The same seed drops the same elements of tensors of the same shape; CPUs and GPUs drop
+// different ones.
+struct Dropout {
+  double probability = 0;
+  std::uint64_t seed = 0;
+};
+Tensor drop_out(const Tensor& x, const Dropout& dropout);
+void drop_out_(Tensor& x, const Dropout& dropout);
 
 // Applies the rotary embedding in place to the first `heads` heads of every row of qkv, by the
 // token's position. It rotates the pairs (i, i + head_dim / 2). cos and sin are fp32 tables
@@ -40,8 +51,8 @@ void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tenso
 Tensor embedding(const Tensor& weight, const Tensor& tokens);
 void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw);
 
-// gw += gy^T x, summed in fp32 and stored in gw's dtype.
-void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw);
+// gw += scale gy^T x, summed in fp32 and stored in gw's dtype.
+void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale = 1);
 // gb += the sum of the rows of gy.
 void add_bias_gradient(const Tensor& gy, const Tensor& gb);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "runtime/kernels/philox.cuh"
 #include "runtime/kernels/vector.cuh"
 
 // One block per row. Every filter is a threshold on the logit, found by bisection over the bits of
@@ -42,22 +43,10 @@ __device__ unsigned key_of(float x) {
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-// Philox4x32 with 10 rounds: 64 random bits for a key and a counter.
-__device__ Mass philox(std::uint64_t seed, std::uint32_t counter) {
-  unsigned c[4] = {counter, 0, 0, 0};
-  unsigned k0 = static_cast<unsigned>(seed), k1 = static_cast<unsigned>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const Mass a = Mass{0xD2511F53U} * c[0], b = Mass{0xCD9E8D57U} * c[2];
-    const unsigned next0 = static_cast<unsigned>(b >> 32) ^ c[1] ^ k0;
-    const unsigned next2 = static_cast<unsigned>(a >> 32) ^ c[3] ^ k1;
-    c[1] = static_cast<unsigned>(b);
-    c[3] = static_cast<unsigned>(a);
-    c[0] = next0;
-    c[2] = next2;
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
-  return Mass{c[0]} << 32 | c[1];
+// 64 random bits for a seed and a counter.
+__device__ Mass random_bits(std::uint64_t seed, std::uint32_t counter) {
+  const uint4 bits = philox(seed, counter);
+  return Mass{bits.x} << 32 | bits.y;
 }
 
 struct Shared {
@@ -253,8 +242,8 @@ __device__ void draw(const Row<T>& row, unsigned threshold, const Sampling& args
   Mass total = 0;
   const Mass before = sum_before(mine, shared, total);
   const std::int64_t r = blockIdx.x;
-  Mass point = __umul64hi(philox(static_cast<std::uint64_t>(args.seeds[r]),
-                                 static_cast<std::uint32_t>(args.counters[r])),
+  Mass point = __umul64hi(random_bits(static_cast<std::uint64_t>(args.seeds[r]),
+                                      static_cast<std::uint32_t>(args.counters[r])),
                           total);
   if (point < before || point - before >= mine) return;
   point -= before;

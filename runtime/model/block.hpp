@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/head_norms.hpp"
 #include "runtime/model/linear.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/model/unit.hpp"
@@ -20,10 +21,9 @@ struct Context {
 
 // What block_forward saves for block_backward besides the block's input, which the caller keeps.
 struct BlockSaved {
-  Tensor normed, normed_rstd;  // the input's norm
-  Tensor before_norm;          // with qk_norm: q and k before their norms
-  Tensor q_rstd, k_rstd;
-  Tensor qkv;  // after the rotary embedding
+  Tensor normed, normed_rstd;      // the input's norm
+  ops::HeadNormsSaved head_norms;  // with qk_norm
+  Tensor qkv;                      // after the rotary embedding
   ops::Attention attention;
   Tensor after_attention;         // input + attention's output
   Tensor post_normed, post_rstd;  // the norm of after_attention
@@ -31,9 +31,10 @@ struct BlockSaved {
   LinearSaved qkv_low, o_low, gate_up_low, down_low;
 };
 
-// Normalizes each head of q and k in place (qk_norm). Saves what the backward needs unless `saved`
-// is null.
-void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSaved* saved);
+// Prepares q and k for attention, in place: the rotary embedding, after the heads' norms in
+// families that have them. Saves what the backward needs unless `saved` is null.
+void norm_and_rotate(Tensor& qkv, const Block& weights, const Context& context,
+                     ops::HeadNormsSaved* saved);
 
 // One transformer block:
 //   h = x + o(attention(rotate(qkv(norm(x)))))
@@ -41,6 +42,10 @@ void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSa
 // Returns y, [tokens, hidden].
 Tensor block_forward(const Tensor& x, const Block& weights, const Context& context, int layer,
                      BlockSaved& saved);
+
+// Saves the same again, without computing y.
+void block_forward_again(const Tensor& x, const Block& weights, const Context& context, int layer,
+                         BlockSaved& saved);
 
 // The backward of block_forward for the same x; `gy` is the gradient of y. Adds the gradients of
 // the weights to `gradients` and returns the gradient of x. Consumes `saved`: it frees each tensor

@@ -1,13 +1,9 @@
 #include "runtime/model/linear.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 
 #include "runtime/kernels/ops.hpp"
@@ -34,57 +30,49 @@ Tensor whole_weight(const Linear& weights, const Tensor& x) {
   return whole;
 }
 
-// The dropout mask, 0 or 1 / (1 - p) per element. The same seed gives the same mask.
-Tensor dropout_mask(const Tensor& like, const AdapterUse& use) {
-  auto generator = at::globalContext().defaultGenerator(like.device()).clone();
-  generator.set_current_seed(use.seed);
-  Tensor mask = at::empty_like(like);
-  mask.bernoulli_(1 - use.dropout, generator);
-  return mask.mul_(1 / (1 - use.dropout));
+bool has_adapters(const Linear& weights, const AdapterUse& use) {
+  // A scale of 0 leaves the adapters out: they cost nothing, and what is not finite in them has no
+  // effect.
+  return !weights.adapters.empty() && use.scale != 0;
 }
 
-void add_adapters(const Tensor& y, const Tensor& x, const Linear& weights, const AdapterUse& use,
-                  LinearSaved& saved) {
-  const Tensor seen = use.dropout > 0 ? at::mul(x, dropout_mask(x, use)) : x;
-  saved.low = at::mm(seen, weights.all_a.t());
+// y = beta y + scale * the adapters' part. With beta 0, y may be uninitialized.
+void apply_adapters(Tensor& y, const Tensor& low, const Linear& weights, double scale,
+                    double beta) {
   if (weights.all_b.defined()) {
-    Tensor(y).addmm_(saved.low, weights.all_b.t(), 1, use.scale);
+    at::addmm_out(y, y, low, weights.all_b.t(), beta, scale);
     return;
   }
+  std::int64_t covered = 0;
+  for (const auto& adapter : weights.adapters) covered += adapter.size;
+  if (beta == 0 && covered < y.size(1)) y.zero_();
   std::int64_t column = 0;
   for (const auto& adapter : weights.adapters) {
     const auto rank = adapter.a.size(0);
     Tensor part = y.narrow(1, adapter.begin, adapter.size);
-    part.addmm_(saved.low.narrow(1, column, rank), adapter.b.t(), 1, use.scale);
+    at::addmm_out(part, part, low.narrow(1, column, rank), adapter.b.t(), beta, scale);
     column += rank;
   }
 }
 
-void add_adapters_backward(const Tensor& gx, const Tensor& gy, const Tensor& x,
-                           const Linear& weights, const Linear& gradients, const AdapterUse& use,
-                           const LinearSaved& saved) {
-  Tensor g_low = at::empty_like(saved.low);
+// The gradient of `low`, and those of the adapters' b.
+Tensor low_backward(const Tensor& gy, const Linear& weights, const Linear& gradients,
+                    const AdapterUse& use, const Tensor& low) {
+  Tensor g_low = at::empty_like(low);
   std::int64_t column = 0;
   for (std::size_t i = 0; i < weights.adapters.size(); ++i) {
     const auto& adapter = weights.adapters[i];
     const auto rank = adapter.a.size(0);
     const Tensor g_part = gy.narrow(1, adapter.begin, adapter.size);
     Tensor g_low_part = g_low.narrow(1, column, rank);
-    g_low_part.copy_(at::mm(g_part, adapter.b).mul_(use.scale));
+    at::addmm_out(g_low_part, g_low_part, g_part, adapter.b, 0, use.scale);
     if (gradients.adapters[i].b.defined()) {
-      ops::add_weight_gradient(g_part, saved.low.narrow(1, column, rank).mul(use.scale),
-                               gradients.adapters[i].b);
+      ops::add_weight_gradient(g_part, low.narrow(1, column, rank), gradients.adapters[i].b,
+                               use.scale);
     }
     column += rank;
   }
-  if (use.dropout > 0) {
-    const Tensor mask = dropout_mask(x, use);
-    ops::add_weight_gradient(g_low, at::mul(x, mask), gradients.all_a);
-    gx.add_(at::mm(g_low, weights.all_a).mul_(mask));
-  } else {
-    ops::add_weight_gradient(g_low, x, gradients.all_a);
-    gx.addmm_(g_low, weights.all_a);
-  }
+  return g_low;
 }
 
 }  // namespace
@@ -101,23 +89,50 @@ Tensor adapters_side_by_side(const Linear& weights) {
   return all;
 }
 
+void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
+  if (!has_adapters(weights, use)) return;
+  const Tensor seen = use.dropout > 0 ? ops::drop_out(x, {use.dropout, use.seed}) : x;
+  saved.low = at::mm(seen, weights.all_a.t());
+}
+
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
   const Tensor weight = whole_weight(weights, x).t();
+  const bool adapters = has_adapters(weights, use);
+  if (adapters) reduce(x, weights, use, saved);
+  if (adapters && !weights.bias.defined()) {
+    // The small products first: the large one adds its own while it writes y.
+    Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
+    apply_adapters(y, saved.low, weights, use.scale, 0);
+    return y.addmm_(x, weight);
+  }
   Tensor y = weights.bias.defined() ? at::addmm(weights.bias, x, weight) : at::mm(x, weight);
-  // A scale of 0 leaves the adapters out: they cost nothing, and what is not finite in them has no
-  // effect.
-  if (!weights.adapters.empty() && use.scale != 0) add_adapters(y, x, weights, use, saved);
+  if (adapters) apply_adapters(y, saved.low, weights, use.scale, 1);
   return y;
 }
 
-Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,
-                       const Linear& gradients, const AdapterUse& use, const LinearSaved& saved) {
+Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,
+                      const AdapterUse& use, LinearSaved& saved) {
+  if (!has_adapters(weights, use)) return at::mm(gy, whole_weight(weights, gy));
+  saved.g_low = low_backward(gy, weights, gradients, use, saved.low);
+  saved.low = Tensor();
+  Tensor gx = at::mm(saved.g_low, weights.all_a);
+  if (use.dropout > 0) ops::drop_out_(gx, {use.dropout, use.seed});
+  return gx.addmm_(gy, whole_weight(weights, gy));
+}
+
+void add_gradients(const Tensor& gy, const Tensor& x, const Linear& weights,
+                   const Linear& gradients, const AdapterUse& use, const LinearSaved& saved) {
   if (gradients.weight.defined()) ops::add_weight_gradient(gy, x, gradients.weight);
   if (gradients.bias.defined()) ops::add_bias_gradient(gy, gradients.bias);
-  Tensor gx = at::mm(gy, whole_weight(weights, x));
-  if (!weights.adapters.empty()) {
-    add_adapters_backward(gx, gy, x, weights, gradients, use, saved);
-  }
+  if (!has_adapters(weights, use) || !gradients.all_a.defined()) return;
+  const Tensor seen = use.dropout > 0 ? ops::drop_out(x, {use.dropout, use.seed}) : x;
+  ops::add_weight_gradient(saved.g_low, seen, gradients.all_a);
+}
+
+Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,
+                       const Linear& gradients, const AdapterUse& use, LinearSaved& saved) {
+  Tensor gx = input_gradient(gy, weights, gradients, use, saved);
+  add_gradients(gy, x, weights, gradients, use, saved);
   return gx;
 }
 

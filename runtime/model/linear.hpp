@@ -16,7 +16,8 @@ struct AdapterUse {
 
 // What backward needs besides the input.
 struct LinearSaved {
-  Tensor low;  // a dropout(x) of all adapters, [tokens, ranks]
+  Tensor low;    // a dropout(x) of all adapters, [tokens, ranks]
+  Tensor g_low;  // its gradient, which input_gradient leaves to add_gradients
 };
 
 // Builds Linear::all_b, which replaces one product per adapter by a single one. Worthwhile if many
@@ -26,8 +27,18 @@ Tensor adapters_side_by_side(const Linear& weights);
 // y = x W^T + bias + adapters.
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);
 
+// Saves what linear() saves, without computing y.
+void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);
+
 // Returns the gradient of x and adds the gradients of the weights to `gradients`.
 Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,
-                       const Linear& gradients, const AdapterUse& use, const LinearSaved& saved);
+                       const Linear& gradients, const AdapterUse& use, LinearSaved& saved);
+
+// Its two halves, for a caller that computes x again between them. The first adds the gradients of
+// the adapters' b, which do not need x.
+Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,
+                      const AdapterUse& use, LinearSaved& saved);
+void add_gradients(const Tensor& gy, const Tensor& x, const Linear& weights,
+                   const Linear& gradients, const AdapterUse& use, const LinearSaved& saved);
 
 }  // namespace mgpu::model

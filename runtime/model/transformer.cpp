@@ -175,7 +175,7 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProv
       kept.input = kept.input.to(options_.device, /*non_blocking=*/true);
     }
     if (saved_activations_of(layer) != SavedActivations::all) {
-      block_forward(kept.input, weights->block, context, static_cast<int>(layer), kept.saved);
+      block_forward_again(kept.input, weights->block, context, static_cast<int>(layer), kept.saved);
     }
     g = block_backward(g, kept.input, weights->block, provider.gradients(unit).block, context,
                        static_cast<int>(layer), std::move(kept.saved));

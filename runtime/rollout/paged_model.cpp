@@ -118,8 +118,12 @@ Tensor PagedModel::block(const Tensor& x, const model::Block& weights, std::int6
   const model::AdapterUse use{options_.adapter_scale, 0, 0};
   const auto normed = std::get<0>(ops::rms_norm(x, weights.input_norm, c.norm_eps));
   Tensor qkv = model::linear(normed, weights.qkv, use, unused);
-  if (c.qk_norm) model::norm_heads(qkv, weights, c, nullptr);
-  ops::rotate_(qkv, c.heads + c.kv_heads, c.head_dim, rope_.cos, rope_.sin, input.positions, false);
+  model::Context context;
+  context.config = &c;
+  context.positions = input.positions;
+  context.cos = rope_.cos;
+  context.sin = rope_.sin;
+  model::norm_and_rotate(qkv, weights, context, nullptr);
   const auto pages = pages_of(layer);
   ops::put_in_pages(qkv, shape(), slots, pages);
   const Tensor seen = at::empty({x.size(0), c.heads * c.head_dim}, x.options());

@@ -6,6 +6,8 @@
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randperm.h>
@@ -15,7 +17,9 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "runtime/kernels/attention.hpp"
@@ -77,8 +81,35 @@ void check_norms(std::int64_t rows, std::int64_t width, at::ScalarType type, dou
 void check_swiglu(std::int64_t rows, std::int64_t width, at::ScalarType type, double limit) {
   const auto x = draw({rows, 2 * width}, type), g = draw({rows, width}, type);
   compare("swiglu", ops::swiglu(x), ops::swiglu(reference(x)), limit);
-  compare("swiglu_backward", ops::swiglu_backward(g, x),
-          ops::swiglu_backward(reference(g), reference(x)), limit);
+  Tensor act = g.clone();
+  Tensor wanted_act = reference(g);
+  const auto wanted = ops::swiglu_backward_(wanted_act, reference(x));
+  compare("swiglu_backward", ops::swiglu_backward_(act, x), wanted, limit);
+  compare("swiglu_backward's output of swiglu", act, wanted_act, limit);
+}
+
+// The places that are dropped follow from ones; the rate and the values from the probability.
+void check_dropout(at::IntArrayRef shape, double probability, at::ScalarType type, double limit) {
+  const auto name = ", p " + std::to_string(probability).substr(0, 4);
+  const ops::Dropout dropout{probability, 1234};
+  const auto x = draw(shape, type);
+  const auto kept = reference(ops::drop_out(at::ones_like(x), dropout)).ne(0).to(at::kFloat);
+  // The probability is rounded to a multiple of 2^-16.
+  const auto wanted = reference(x) * kept / (1 - std::round(probability * 65536) / 65536);
+  const auto y = ops::drop_out(x, dropout);
+  compare("dropout" + name, y, wanted, limit);
+  Tensor in_place = x.clone();
+  ops::drop_out_(in_place, dropout);
+  compare("dropout in place" + name, in_place, reference(y), 0);
+  const double spread = std::sqrt(probability * (1 - probability) / static_cast<double>(x.numel()));
+  const double rate = 1 - kept.mean().item<float>();
+  const auto other = reference(ops::drop_out(at::ones_like(x), {probability, 1235}));
+  const double both = other.ne(0).to(at::kFloat).mul(kept).mean().item<float>();
+  const bool fine = std::abs(rate - probability) < 5 * spread + 1e-5 &&
+                    std::abs(both - (1 - probability) * (1 - probability)) < 10 * spread + 1e-5;
+  good = good && fine;
+  printf("%-5s dropout%s drops %.5f; two seeds both keep %.5f\n", fine ? "ok" : "BAD", name.c_str(),
+         rate, both);
 }
 
 void check_rotate(std::int64_t rows, std::int64_t heads, std::int64_t dim, at::ScalarType type,
@@ -95,6 +126,39 @@ void check_rotate(std::int64_t rows, std::int64_t heads, std::int64_t dim, at::S
                positions.to(at::kCUDA), true);
   ops::rotate_(wanted, heads, dim, angles.cos(), angles.sin(), positions, true);
   compare("rotate back", x, wanted, limit);
+}
+
+void check_head_norms(std::int64_t rows, const ops::HeadShape& shape, at::ScalarType type,
+                      double limit) {
+  const auto name = ", heads of " + std::to_string(shape.head_dim);
+  const auto width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+  const auto angles = at::randn({64, shape.head_dim / 2});
+  const auto positions = at::randint(64, {rows}, at::kInt);
+  const ops::Rotation on_cpu{angles.cos(), angles.sin(), positions};
+  const ops::Rotation on_gpu{on_cpu.cos.to(at::kCUDA), on_cpu.sin.to(at::kCUDA),
+                             positions.to(at::kCUDA)};
+  const ops::HeadNorms norms{shape, draw({shape.head_dim}, type), draw({shape.head_dim}, type),
+                             1e-6};
+  const ops::HeadNorms wanted_norms{shape, reference(norms.q), reference(norms.k), 1e-6};
+  Tensor x = draw({rows, width}, type);
+  Tensor wanted = reference(x);
+  ops::HeadNormsSaved saved;
+  ops::HeadNormsSaved wanted_saved;
+  ops::norm_heads_(x, norms, on_gpu, &saved);
+  ops::norm_heads_(wanted, wanted_norms, on_cpu, &wanted_saved);
+  compare("norm_heads" + name, x, wanted, limit);
+  compare("norm_heads before" + name, saved.before, wanted_saved.before, 0);
+  compare("norm_heads rstd" + name, saved.rstd, wanted_saved.rstd, 1e-5);
+  Tensor g = draw({rows, width}, type);
+  Tensor wanted_g = reference(g);
+  const auto ones = at::zeros({shape.head_dim}, at::TensorOptions(at::kCUDA)).add_(1);
+  const Tensor gq = ones.clone(), gk = ones.clone();
+  const Tensor wanted_gq = reference(ones), wanted_gk = reference(ones);
+  ops::norm_heads_backward_(g, norms, on_gpu, saved, gq, gk);
+  ops::norm_heads_backward_(wanted_g, wanted_norms, on_cpu, wanted_saved, wanted_gq, wanted_gk);
+  compare("norm_heads_backward" + name, g, wanted_g, limit);
+  compare("norm_heads_backward gq" + name, gq, wanted_gq, type == at::kFloat ? 1e-4 : 4e-3);
+  compare("norm_heads_backward gk" + name, gk, wanted_gk, type == at::kFloat ? 1e-4 : 4e-3);
 }
 
 void check_cross_entropy(std::int64_t rows, std::int64_t vocab, at::ScalarType type, double limit) {
@@ -370,7 +434,9 @@ void time_all() {
   const auto gate_up = draw({rows, 2 * ff}, type), g = draw({rows, ff}, type);
   const double ff_bytes = static_cast<double>(rows * ff * 2);
   time("swiglu", 3 * ff_bytes, [&] { ops::swiglu(gate_up); });
-  time("swiglu_backward", 5 * ff_bytes, [&] { ops::swiglu_backward(g, gate_up); });
+  time("swiglu_backward", 6 * ff_bytes,
+       [&, act = std::make_shared<Tensor>(g.clone())] { ops::swiglu_backward_(*act, gate_up); });
+  time("dropout", 2 * ff_bytes, [&] { ops::drop_out(g, {.05, 7}); });
   const auto bytes = at::zeros({ops::nf4_layout(ff * width, true).bytes},
                                at::TensorOptions(at::kCUDA).dtype(at::kByte));
   const auto out = draw({ff, width}, type);
@@ -431,6 +497,15 @@ int main() {
       for (const auto& [n, lead] :
            {std::pair{100003, 0}, std::pair{1 << 20, 64}, std::pair{5000, 100}, std::pair{7, 255}})
         check_adamw_8bit(n, lead, grad, with_value);
+  for (const auto& [type, limit] : {std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 8e-3}}) {
+    check_dropout({1031, 1536}, .05, type, limit);
+    check_dropout({3, 8}, .5, type, limit);
+    check_dropout({257, 18944}, .9, type, limit);
+    check_head_norms(77, {16, 8, 128}, type, limit);
+    check_head_norms(1, {1, 1, 16}, type, limit);
+    check_head_norms(1001, {5, 1, 64}, type, limit);
+    check_head_norms(33, {2, 2, 256}, type, limit);
+  }
   time_all();
   printf("%s\n", good ? "all kernels agree" : "some kernels differ");
   return good ? 0 : 1;

@@ -34,6 +34,11 @@ inline model::ModelConfig shape(const std::string& name) {
     set(3584, 18944, 28, 28, 4, false);
     c.vocab_size = 152064;
   }
+  if (name == "8B") {  // of Qwen3
+    set(4096, 12288, 36, 32, 8, false);
+    c.qkv_bias = false;
+    c.qk_norm = true;
+  }
   if (name == "tiny") {
     set(256, 512, 4, 4, 2, true);
     c.vocab_size = 1000;

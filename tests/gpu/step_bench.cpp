@@ -1,7 +1,8 @@
 // Times training steps (arithmetic, collectives and optimizer) on random tokens and random weights
 // of known shapes, without files. For several GPUs, start it with mgpu-run.
-//   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
-//   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 check=0 overlap=1
+//   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B 8B tiny
+//   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 dropout=0 check=0
+//   overlap=1
 #include <ATen/Context.h>
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
             {"warm", "5"},    {"zero", "0"},   {"keep", "all"},
             {"micros", "1"},  {"lora", "0"},   {"check", "0"},
             {"overlap", "1"}, {"ragged", "0"}, {"rows", std::to_string(model::kHeadRows)},
-            {"layers", "0"}};
+            {"layers", "0"},  {"dropout", "0"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
   options.shards.overlap = number("overlap") != 0;
   options.model.head_rows = number("rows");
   options.model.adapter_scale = 2;
+  options.model.adapter_dropout = std::stod(o["dropout"]);
   if (o["keep"] != "all") {
     options.model.saved_activations.assign(
         static_cast<std::size_t>(config.layers),
