@@ -260,6 +260,7 @@ void AgentChannel::handle_challenge(const Challenge& challenge, const std::strin
 }
 
 void AgentChannel::prove(const std::string& secret, const std::string& sealed) {
+  proven_at_ = boot_now();
   send_plain(Proof{.proof = proof(secret, "agent", transcript_), .sealed = sealed});
   open(secret, transcript_, true);
 }

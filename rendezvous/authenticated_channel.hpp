@@ -131,6 +131,8 @@ class AgentChannel : public AuthenticatedChannel {
                std::string leader_name);
 
   std::string version_conflict() const override;
+  // A time before the leader can have received our proof; valid once is_open().
+  Nanoseconds proven_at() const { return proven_at_; }
 
  private:
   void handle_handshake(Message&& message, std::string_view body) override;
@@ -145,6 +147,7 @@ class AgentChannel : public AuthenticatedChannel {
   Transcript transcript_;
   std::uint8_t leader_version_ = kProtocolVersion;
   bool challenged_ = false;
+  Nanoseconds proven_at_{0};
 };
 
 // The leader's end of a channel.

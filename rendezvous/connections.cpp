@@ -150,7 +150,7 @@ void Connections::adopt(UniqueFd socket, std::string_view bytes) {
     if (Peer* const waiting = find(id)) handle_bytes(*waiting, {});
     remove_dead();
   });
-  peer->since = steady_now();
+  peer->since = boot_now();
   peer->pending = pending_.insert(pending_.end(), id);
   Peer& added = *(by_id_[id] = std::move(peer));
   handle_bytes(added, bytes);
@@ -198,7 +198,7 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
     const auto conflict = peer.channel.version_conflict();
     return reject(peer, conflict.empty() ? problem.what() : conflict);
   }
-  const auto now = steady_now();
+  const auto now = boot_now();
   if (peer.channel.is_open() && !peer.authenticated) accept_agent(peer);
   const bool limited = !peer.for_store;
   if (limited && (!peer.bytes.take(static_cast<double>(bytes.size()), now) ||
@@ -213,8 +213,8 @@ void Connections::handle_bytes(Peer& peer, std::string_view bytes) {
     if (peer.dead || peer.closing) return;
     if (auto* heartbeat = std::get_if<Heartbeat>(&item)) {
       // A peer that sends heartbeats over the stream receives no datagrams: answer over the stream.
-      peer.heartbeats.receive(*heartbeat, steady_now());
-      peer.channel.send(peer.heartbeats.next(peer.session, steady_now()));
+      peer.heartbeats.receive(*heartbeat, boot_now());
+      peer.channel.send(peer.heartbeats.next(peer.session, boot_now()));
     } else if (auto* records = std::get_if<AuthenticatedChannel::StoreRecords>(&item)) {
       try {
         if (!peer.for_store) throw ProtocolError("it sends store records on another connection");
@@ -239,7 +239,7 @@ void Connections::accept_agent(Peer& peer) {
     const std::string random = auth::random_bytes(sizeof peer.session);
     std::memcpy(&peer.session, random.data(), sizeof peer.session);
   } while (!by_session_.emplace(peer.session, peer.id).second);
-  peer.heartbeats.begin(steady_now());
+  peer.heartbeats.begin(boot_now());
   peer.heartbeat_interval = heartbeat_interval();
   peer.channel.send(Welcome{.session = peer.session,
                             .heartbeat_interval = peer.heartbeat_interval.count(),
@@ -270,7 +270,7 @@ void Connections::close(PeerId id) {
   Peer* const peer = find(id);
   if (!peer || peer->closing) return;
   peer->closing = true;
-  peer->since = steady_now();
+  peer->since = boot_now();
   flush(*peer);
 }
 
@@ -286,7 +286,7 @@ void Connections::flush(Peer& peer) {
   if (unsent.empty() && peer.closing && !peer.all_sent) {
     // close() with unread input would reset the connection, and the peer could lose our output.
     peer.all_sent = true;
-    peer.since = steady_now();
+    peer.since = boot_now();
     ::shutdown(peer.socket.get(), SHUT_WR);
   }
   if (unsent.size() > settings_.max_unsent && !peer.for_store)
@@ -310,7 +310,7 @@ void Connections::reject(Peer& peer, const std::string& why) {
   const auto address = socket_address(::getpeername, peer.socket.get());
   callbacks_.rejected(fmt::format("rejected a connection from {}: {}", address, why));
   peer.closing = true;
-  peer.since = steady_now();
+  peer.since = boot_now();
   if (peer.authenticated) callbacks_.gone(peer.id, CloseReason::broken);
   flush(peer);
 }
@@ -341,13 +341,13 @@ void Connections::receive_datagrams() {
     Peer* const peer = found == by_session_.end() ? nullptr : find(found->second);
     if (!peer) continue;
     const auto heartbeat = decode_heartbeat(datagram, peer->channel.key_in());
-    if (!heartbeat || !peer->heartbeats.receive(*heartbeat, steady_now())) continue;
+    if (!heartbeat || !peer->heartbeats.receive(*heartbeat, boot_now())) continue;
     // The first one is answered at once: then both sides know that datagrams arrive, and their
     // clock offset.
     if (peer->datagrams_size == 0) peer->next_heartbeat = Nanoseconds(0);
     peer->datagrams = from;
     peer->datagrams_size = size;
-    if (peer->next_heartbeat.count() == 0) send_heartbeat(*peer, steady_now());
+    if (peer->next_heartbeat.count() == 0) send_heartbeat(*peer, boot_now());
   }
 }
 

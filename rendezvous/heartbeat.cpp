@@ -4,6 +4,7 @@
 
 #include "rendezvous/auth.hpp"
 #include "rendezvous/base/binary_numbers.hpp"
+#include "rendezvous/base/boot_clock.hpp"
 
 namespace mgpu::rendezvous {
 namespace {
@@ -29,9 +30,8 @@ Number field_at(std::string_view datagram, std::size_t index) {
 
 }  // namespace
 
-Nanoseconds steady_now() {
-  return std::chrono::duration_cast<Nanoseconds>(
-      std::chrono::steady_clock::now().time_since_epoch());
+Nanoseconds boot_now() {
+  return BootClock::now().time_since_epoch();
 }
 
 std::string encode(const Heartbeat& heartbeat, std::string_view key) {

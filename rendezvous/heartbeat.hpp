@@ -8,10 +8,10 @@
 
 namespace mgpu::rendezvous {
 
-// Times of this machine's steady clock. Times of another machine need an offset to be comparable.
+// Times of this machine's BootClock. Times of another machine need an offset to be comparable.
 using Nanoseconds = std::chrono::nanoseconds;
 
-Nanoseconds steady_now();
+Nanoseconds boot_now();
 
 // A heartbeat: a datagram, or the same bytes in a frame. It contains when it was sent and which
 // heartbeat of the peer arrived last. From these each side knows until when the peer has heard it,

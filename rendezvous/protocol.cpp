@@ -47,7 +47,8 @@ template <class Visit>
 void fields(Begin& m, Visit&& field) {
   field("round", m.round), field("restarts", m.restarts), field("oom_count", m.oom_count);
   field("node_rank", m.node_rank), field("nodes", m.nodes), field("base_rank", m.base_rank);
-  field("world_size", m.world_size), field("master_addr", m.master_addr);
+  field("world_size", m.world_size), field("grace", m.grace);
+  field("master_addr", m.master_addr);
   field("master_port", m.master_port), field("direct_store", m.direct_store);
 }
 template <class Visit>
@@ -67,7 +68,8 @@ void fields(Join& m, Visit&& field) {
   field("host", m.host), field("nproc", m.nproc), field("node_rank", m.node_rank);
   field("position", m.position), field("leads", m.leads), field("rank0_port", m.rank0_port);
   field("rounds", m.rounds), field("restarts", m.restarts), field("oom_count", m.oom_count);
-  field("nodes", m.nodes);
+  field("nodes", m.nodes), field("grace", m.grace);
+  field("lease_and_grace", m.lease_and_grace);
 }
 template <class Visit>
 void fields(Failing& m, Visit&& field) {

@@ -12,7 +12,7 @@ namespace mgpu::rendezvous {
 
 // Messages between agents and the leader. Increase the version when a message changes its meaning:
 // different versions reject each other.
-inline constexpr std::uint8_t kProtocolVersion = 3;
+inline constexpr std::uint8_t kProtocolVersion = 4;
 // From this version on a leader can prove its refusal to an agent of another version. Therefore the
 // hello keeps its fields, and so does the refusal.
 inline constexpr std::uint8_t kFirstProvenVersion = 3;
@@ -70,6 +70,7 @@ struct Begin {
   int nodes = 1;
   int base_rank = 0;
   int world_size = 1;
+  std::int64_t grace = 0;     // nanoseconds; the longest grace period of the nodes, for all of them
   std::string master_addr;    // empty: the address at which the node reached the leader
   int master_port = 0;        // 0: the port at which the node reached the leader
   bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
@@ -93,12 +94,15 @@ struct StatusReply {
 struct Join {
   std::string host;
   int nproc = 1;
-  int node_rank = -1;  // requested; -1: none
-  int position = -1;   // in the scheduler's order; -1: unknown
-  bool leads = false;  // the leader runs on this node
-  int rank0_port = 0;  // a free port that rank 0 can bind; 0: none
-  int nodes = 0;       // in the last round that this node took part in
-  int rounds = 0;      // that this node knows of, so that a new leader continues the count
+  int node_rank = -1;      // requested; -1: none
+  int position = -1;       // in the scheduler's order; -1: unknown
+  bool leads = false;      // the leader runs on this node
+  int rank0_port = 0;      // a free port that rank 0 can bind; 0: none
+  std::int64_t grace = 0;  // nanoseconds; of this node
+  int nodes = 0;           // in the last round that this node took part in
+  // Nanoseconds; in that round, the keep-alive and the grace period together.
+  std::int64_t lease_and_grace = 0;
+  int rounds = 0;  // that this node knows of, so that a new leader continues the count
   int restarts = 0;
   int oom_count = 0;
 };

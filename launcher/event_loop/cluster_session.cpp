@@ -75,6 +75,7 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
   std::optional<std::string> secret;
   if (!credentials_.sealer) secret = credentials_.secret;
   note_job(options_.rdzv_id, {member_.leader_address(), member_.leader_port(), std::move(secret)});
+  grace_ = member_.grace_of(begin);
   callbacks_.round_started({.number = begin.round,
                             .placement = {.nproc = nproc_,
                                           .node_rank = begin.node_rank,
@@ -87,7 +88,8 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
                                         .master_port = port,
                                         .leader_addr = member_.shared_leader_address(),
                                         .log_dir = {}},
-                            .interface = member_.interface()});
+                            .interface = member_.interface(),
+                            .grace = std::chrono::ceil<std::chrono::milliseconds>(grace_)});
   renew_lease(lease_);
 }
 
@@ -95,7 +97,7 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
 void ClusterSession::renew_lease(Nanoseconds until) {
   lease_ = until;
   if (!supervisor_.done())
-    callbacks_.kill_by(supervisor_.active() ? lease_ + options_.grace : Guard::kNever);
+    callbacks_.kill_by(supervisor_.active() ? lease_ + grace_ : Guard::kNever);
 }
 
 void ClusterSession::lose_leader(const std::string& why) {
@@ -129,10 +131,10 @@ void ClusterSession::leave(Signal signal) {
 }
 
 void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_point began) {
-  const auto when =
-      attempt.first_failure ? began + attempt.first_failure->after_start : Clock::now();
+  const auto ago = attempt.first_failure ? Clock::now() - began - attempt.first_failure->after_start
+                                         : Clock::duration(0);
   member_.report_ended(node_ended(supervisor_.attempt(), attempt, supervisor_.was_stopped()),
-                       std::chrono::duration_cast<Nanoseconds>(when.time_since_epoch()));
+                       rendezvous::boot_now() - Nanoseconds(ago));
 }
 
 void ClusterSession::finish(std::function<void()> done) {

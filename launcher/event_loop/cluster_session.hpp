@@ -3,6 +3,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ class ClusterSession {
     Placement placement;
     Attempt attempt;        // what the ranks receive; without a log folder
     std::string interface;  // the network interface towards the leader; empty: not known
+    std::chrono::milliseconds grace{0};  // the longest grace period of the nodes
   };
   struct Callbacks {
     std::function<void(const Round&)> round_started;
@@ -79,6 +81,7 @@ class ClusterSession {
   Callbacks callbacks_;
   ClusterMember member_;
   boost::asio::posix::stream_descriptor stdin_;
+  rendezvous::Nanoseconds grace_{0};  // of the round
   bool lost_leader_ = false;          // in this round
   rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive
 };

@@ -48,6 +48,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .whole_group = options.signal_group || !plan_.command.python}),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
+      grace_period_(options.grace),
       grace_(io_),
       delay_(io_),
       unkillable_(io_),
@@ -132,6 +133,7 @@ void EventLoop::start_round(const ClusterSession::Round& round) {
     plan_.facts.socket_interface = round.interface;
   journal_.round_started();
   attempt_ = round.attempt;
+  grace_period_ = round.grace;
   feed(RoundStarted{round.number});
 }
 
@@ -243,7 +245,7 @@ void EventLoop::carry_out(const SignalRank& action) {
 }
 
 void EventLoop::carry_out(const StartGrace&) {
-  grace_.start(options_.grace, [this] { feed(GraceExpired{}); });
+  grace_.start(grace_period_, [this] { feed(GraceExpired{}); });
 }
 
 void EventLoop::carry_out(const KillAll&) {

@@ -2,6 +2,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <string>
@@ -88,6 +89,7 @@ class EventLoop {
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
+  std::chrono::milliseconds grace_period_;
   PausableTimer grace_, delay_, unkillable_, guard_retry_;
 
   std::deque<Event> events_;

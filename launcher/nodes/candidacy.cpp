@@ -72,6 +72,7 @@ void Candidacy::take_over() {
                     .oom_count = std::max(start.counts.oom_count, saved_->counts.oom_count)};
     start.nodes_before = saved_->nodes;
     start.left_before = saved_->left;
+    start.lease_and_grace_before = saved_->lease_and_grace;
   }
   // It may have replaced our job's state, so any number of nodes may still run.
   if (!news_.status.state_rejected.empty() && job_ != 0) start.nodes_before = settings_.max_nodes;
@@ -118,7 +119,10 @@ void Candidacy::on(const LeaderFollowed& event) {
 }
 
 void Candidacy::on(const StateChanged& event) {
-  own_ = {.job = job_, .counts = event.counts, .nodes = event.nodes};
+  own_ = {.job = job_,
+          .counts = event.counts,
+          .nodes = event.nodes,
+          .lease_and_grace = event.lease_and_grace};
   actions_.emplace_back(SaveState{own_});
 }
 

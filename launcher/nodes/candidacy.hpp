@@ -38,6 +38,7 @@ struct Resigned {};
 struct StateChanged {
   JobCounts counts;
   int nodes;
+  LeaderTime lease_and_grace{0};
 };
 // The node leaves the job, whose leader runs here. No rank of the node runs.
 struct LeaveRequested {
@@ -72,6 +73,7 @@ struct StartLeader {
   JobCounts counts;
   int nodes_before = 0;  // see Coordinator::Settings
   int left_before = 0;
+  LeaderTime lease_and_grace_before{0};
   friend bool operator==(const StartLeader&, const StartLeader&) = default;
 };
 struct StopLeader {

@@ -39,6 +39,7 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
                [this](const auto& begin, const auto& address, int port) {
                  counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
                  nodes_ = begin.nodes;
+                 lease_and_grace_ = leader_connection_.keep_alive() + grace_of(begin);
                  start_round(begin, address, port);
                },
            .stop_requested = callbacks_.stop_requested,
@@ -93,7 +94,11 @@ void ClusterMember::add_leader_addresses(std::vector<LeaderConnection::Endpoint>
 Coordinator::Settings ClusterMember::local_rules() const {
   Coordinator::Settings rules = plan_.rules;
   const auto trace = find_leader(node_.job, plan_.port);
-  if (trace && trace->age < rules.keep_alive * 2 + rules.grace) rules.nodes_before = trace->nodes;
+  if (!trace) return rules;
+  const auto longest = std::max(rules.keep_alive + rules.grace, trace->lease_and_grace);
+  if (trace->age >= rules.keep_alive + longest) return rules;
+  rules.nodes_before = trace->nodes;
+  rules.lease_and_grace_before = trace->lease_and_grace;
   return rules;
 }
 
@@ -126,12 +131,13 @@ void ClusterMember::start_leader(const Coordinator::Settings& rules, const JobCo
                        .rules = rules,
                        .counts = counts,
                        .port = plan_.port},
-      Leader::Callbacks{.print_line = callbacks_.print_note,
-                        .job_ended = [this](int status) { end_job(status, ""); },
-                        .state_changed =
-                            [this](const JobCounts& job_counts, int nodes) {
-                              if (election_) feed(StateChanged{job_counts, nodes});
-                            }});
+      Leader::Callbacks{
+          .print_line = callbacks_.print_note,
+          .job_ended = [this](int status) { end_job(status, ""); },
+          .state_changed =
+              [this](const JobCounts& job_counts, int nodes, LeaderTime lease_and_grace) {
+                if (election_) feed(StateChanged{job_counts, nodes, lease_and_grace});
+              }});
 }
 
 rendezvous::Join ClusterMember::make_join() {
@@ -141,16 +147,22 @@ rendezvous::Join ClusterMember::make_join() {
           .position = plan_.position,
           .leads = leader_ != nullptr,
           .rank0_port = node_.rank0_store ? free_port() : 0,
+          .grace = LeaderTime(plan_.rules.grace).count(),
           .nodes = nodes_,
+          .lease_and_grace = lease_and_grace_.count(),
           .rounds = counts_.rounds,
           .restarts = counts_.restarts,
           .oom_count = counts_.oom_count};
 }
 
+LeaderTime ClusterMember::grace_of(const rendezvous::Begin& begin) const {
+  return std::max(plan_.rules.grace, std::min(LeaderTime(begin.grace), kLongestGrace));
+}
+
 void ClusterMember::report_stopping(int round, int signo) {
   leader_connection_.send(
       rendezvous::Failing{.round = round,
-                          .when = leader_connection_.by_leader(rendezvous::steady_now()).count(),
+                          .when = leader_connection_.by_leader(rendezvous::boot_now()).count(),
                           .signo = signo});
 }
 

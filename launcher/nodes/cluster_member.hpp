@@ -69,6 +69,8 @@ class ClusterMember {
   // The leader's address for ranks of all nodes.
   std::string shared_leader_address() const;
   int leader_port() const { return leader_connection_.leader_port(); }
+  // The grace period of this round.
+  LeaderTime grace_of(const rendezvous::Begin& begin) const;
   // The network interface that connects this node to the leader; empty: not known.
   std::string interface() const;
 
@@ -125,8 +127,9 @@ class ClusterMember {
   bool feeding_ = false;
   std::function<void()> on_election_closed_;
   bool any_port_ = false;
-  JobCounts counts_;  // as received by this agent
-  int nodes_ = 0;     // in the last round of this node
+  JobCounts counts_;               // as received by this agent
+  int nodes_ = 0;                  // in the last round of this node
+  LeaderTime lease_and_grace_{0};  // in that round, see Coordinator
   bool ended_ = false;
 };
 

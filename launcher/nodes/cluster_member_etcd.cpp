@@ -137,6 +137,7 @@ void ClusterMember::carry_out(const StartLeader& action) {
   rules.elected = true;
   rules.nodes_before = action.nodes_before;
   rules.left_before = action.left_before;
+  rules.lease_and_grace_before = action.lease_and_grace_before;
   try {
     start_leader(rules, action.counts);
   } catch (const std::exception& problem) {

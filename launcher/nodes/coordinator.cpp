@@ -27,9 +27,11 @@ bool is_valid(const rendezvous::Join& join) {
   const auto within = [](int number, int least, int most) {
     return number >= least && number <= most;
   };
+  const auto is_wait = [](std::int64_t time) { return time >= 0 && time <= kLongestGrace.count(); };
   return within(join.nproc, 1, kMostRanks) && within(join.rank0_port, 0, kLastPort) &&
          within(join.nodes, 0, kMaxJoinCount) && within(join.rounds, 0, kMaxJoinCount) &&
-         within(join.restarts, 0, kMaxJoinCount) && within(join.oom_count, 0, kMaxJoinCount);
+         within(join.restarts, 0, kMaxJoinCount) && within(join.oom_count, 0, kMaxJoinCount) &&
+         is_wait(join.grace) && is_wait(join.lease_and_grace);
 }
 
 // The signal that a node reports it was stopped with; SIGTERM if the number is invalid.
@@ -47,8 +49,11 @@ double in_seconds(LeaderTime time) {
 Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
     : settings_(settings),
       counts_(counts),
+      began_(now),
+      grace_(settings.grace),
       join_deadline_(now + settings.join_timeout),
-      hold_until_(now + settings.keep_alive + settings.grace),
+      hold_until_(now +
+                  std::max(settings.keep_alive + settings.grace, settings.lease_and_grace_before)),
       nodes_before_(settings.nodes_before),
       had_round_(settings.nodes_before > 0) {}
 
@@ -74,9 +79,10 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
     return take_actions();
   }
   if (!is_valid(join)) {
-    actions_.emplace_back(SendMessage{id, Refusal{exit_status::kUsage,
-                                                  "invalid join request: a number of ranks, rounds "
-                                                  "or restarts, or a port, is out of range"}});
+    actions_.emplace_back(
+        SendMessage{id, Refusal{exit_status::kUsage,
+                                "invalid join request: a number of ranks, rounds "
+                                "or restarts, a port or a time is out of range"}});
     actions_.emplace_back(Dismiss{id});
     return take_actions();
   }
@@ -84,6 +90,7 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
   if (round_.number() < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
+  hold_until_ = std::max(hold_until_, began_ + LeaderTime(join.lease_and_grace));
   Node& node = nodes_[id] = {.join = join, .since = now};
   node.join.host = rendezvous::shown(join.host, kMaxNameBytes);
   rejoined_ += has_rejoined(node);
@@ -172,8 +179,7 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, boo
   node.gone = true;
   recount();
   node.since = now;
-  const LeaderTime dead_by =
-      certainly_ended ? now : last_heartbeat + settings_.keep_alive + settings_.grace;
+  const LeaderTime dead_by = certainly_ended ? now : last_heartbeat + lease_and_grace();
   round_.lose(id, last_heartbeat, dead_by);
   std::string wait;
   if (dead_by > now)
@@ -341,6 +347,23 @@ void Coordinator::reset_counts_if_all_new() {
     counts_.restarts = counts_.oom_count = 0;
 }
 
+// A node with a longer grace period than the leader's could still run its ranks when the others
+// start without it. So the longest one counts on all nodes.
+void Coordinator::agree_on_grace(const std::vector<NodeId>& nodes) {
+  const auto before = std::exchange(grace_, settings_.grace);
+  bool differs = false;
+  for (const NodeId id : nodes) {
+    const LeaderTime theirs(nodes_[id].join.grace);
+    differs |= theirs != settings_.grace;
+    grace_ = std::max(grace_, theirs);
+  }
+  if (differs && (grace_ != before || round_.number() == 0))
+    actions_.emplace_back(
+        PrintLine{fmt::format("the nodes have different grace periods; the longest, {:g} s, counts "
+                              "on all of them; use the same --grace on all nodes",
+                              in_seconds(grace_))});
+}
+
 void Coordinator::start_round(LeaderTime now) {
   reset_counts_if_all_new();
   std::vector<rendezvous::Candidate> here;
@@ -365,6 +388,7 @@ void Coordinator::start_round(LeaderTime now) {
   actions_.emplace_back(StartRound{round, order});
   actions_.emplace_back(PrintLine{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
                                               order.size() == 1 ? "" : "s", world_size)});
+  agree_on_grace(order);
   const auto& first = nodes_[order.front()].join;
   int base_rank = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -378,6 +402,7 @@ void Coordinator::start_round(LeaderTime now) {
                                                       .nodes = static_cast<int>(order.size()),
                                                       .base_rank = base_rank,
                                                       .world_size = world_size,
+                                                      .grace = grace_.count(),
                                                       .master_port = first.rank0_port,
                                                       .direct_store = settings_.direct_store}});
     base_rank += node.join.nproc;

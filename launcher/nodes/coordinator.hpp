@@ -14,6 +14,9 @@
 
 namespace mgpu::launcher {
 
+// A limit for grace periods and leases that other nodes report.
+inline constexpr LeaderTime kLongestGrace = std::chrono::years(3);
+
 // Counters of the whole job; a new leader continues from them.
 struct JobCounts {
   int rounds = 0;    // started so far
@@ -75,6 +78,8 @@ class Coordinator {
     bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
     int nodes_before = 0;       // in the last round of a lost leader that this one replaces
     int left_before = 0;        // of these, nodes that left with none of their ranks running
+    // In that round, the keep-alive and the grace period together; 0: not known.
+    LeaderTime lease_and_grace_before{0};
     // By etcd: the previous leader may have been on another node, and another can follow.
     bool elected = false;
   };
@@ -95,6 +100,8 @@ class Coordinator {
 
   const JobCounts& counts() const { return counts_; }
   int round() const { return round_.number(); }
+  // After the leader last heard from a node, its ranks of this round may run for so long.
+  LeaderTime lease_and_grace() const { return settings_.keep_alive + grace_; }
   bool over() const { return phase_ == Phase::over; }
 
   // For messages and for `mgpu-run status`.
@@ -129,6 +136,7 @@ class Coordinator {
   std::optional<NodeId> holder_of(int node_rank, NodeId except) const;
   void reset_counts_if_all_new();
   void start_round(LeaderTime now);
+  void agree_on_grace(const std::vector<NodeId>& nodes);
   void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
   void send_stop(const std::string& why, NodeId except, int signo);
   void check_round_over(LeaderTime now);
@@ -149,6 +157,8 @@ class Coordinator {
 
   Settings settings_;
   JobCounts counts_;
+  LeaderTime began_;
+  LeaderTime grace_;  // of the current round: the longest grace period of its nodes
   Phase phase_ = Phase::gathering;
   // The current one; before the next begins, the last one's number without nodes. counts_ may
   // include later rounds, of other leaders.

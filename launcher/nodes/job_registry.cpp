@@ -99,8 +99,9 @@ void forget_job(const std::string& job) {
     ::unlink(path.c_str());
 }
 
-void trace_leader(const std::string& job, int port, int nodes) {
-  write_note(trace_path(job, port), fmt::format("{}\n", nodes));
+void trace_leader(const std::string& job, int port, int nodes,
+                  std::chrono::nanoseconds lease_and_grace) {
+  write_note(trace_path(job, port), fmt::format("{} {}\n", nodes, lease_and_grace.count()));
 }
 
 void erase_leader(const std::string& job, int port) {
@@ -112,10 +113,12 @@ std::optional<LeaderTrace> find_leader(const std::string& job, int port) {
   struct stat st{};
   auto in = read_note(path);
   LeaderTrace trace;
+  std::int64_t lease_and_grace = 0;
   timespec now{};
-  if (path.empty() || ::stat(path.c_str(), &st) != 0 || !(in >> trace.nodes) || trace.nodes < 1 ||
-      ::clock_gettime(CLOCK_REALTIME, &now) != 0)
+  if (path.empty() || ::stat(path.c_str(), &st) != 0 || !(in >> trace.nodes >> lease_and_grace) ||
+      trace.nodes < 1 || lease_and_grace < 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0)
     return std::nullopt;
+  trace.lease_and_grace = std::chrono::nanoseconds(lease_and_grace);
   trace.age = std::chrono::seconds(now.tv_sec - st.st_mtim.tv_sec) +
               std::chrono::nanoseconds(now.tv_nsec - st.st_mtim.tv_nsec);
   return trace;

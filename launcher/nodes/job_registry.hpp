@@ -25,10 +25,12 @@ std::optional<JobAddress> find_job(const std::string& job);
 // still run.
 struct LeaderTrace {
   int nodes = 0;
+  std::chrono::nanoseconds lease_and_grace{0};  // see Coordinator
   std::chrono::nanoseconds age{0};
 };
 
-void trace_leader(const std::string& job, int port, int nodes);
+void trace_leader(const std::string& job, int port, int nodes,
+                  std::chrono::nanoseconds lease_and_grace);
 void erase_leader(const std::string& job, int port);
 std::optional<LeaderTrace> find_leader(const std::string& job, int port);
 

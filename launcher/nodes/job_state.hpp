@@ -15,6 +15,7 @@ struct JobState {
   JobCounts counts = {};
   int nodes = 0;                  // of the last round
   int left = 0;                   // of these, nodes that left with none of their ranks running
+  LeaderTime lease_and_grace{0};  // in the last round, see Coordinator
   std::optional<int> ended = {};  // the job's exit status, once it has ended
 
   friend bool operator==(const JobState&, const JobState&) = default;

@@ -14,7 +14,7 @@ namespace mgpu::launcher {
 namespace {
 
 using boost::asio::posix::stream_descriptor;
-using rendezvous::steady_now;
+using rendezvous::boot_now;
 using rendezvous::store::ServerOptions;
 
 constexpr auto kRejectionNoteInterval = std::chrono::seconds(10);
@@ -27,11 +27,6 @@ std::size_t most_handshakes(int nodes) {
   ::getrlimit(RLIMIT_NOFILE, &descriptors);
   return std::min<std::size_t>(kMaxPending + static_cast<std::size_t>(nodes),
                                descriptors.rlim_cur / 2);
-}
-
-std::chrono::steady_clock::time_point as_time_point(LeaderTime time) {
-  return std::chrono::steady_clock::time_point(
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
 }
 
 const char* describe_close(rendezvous::Connections::CloseReason how) {
@@ -83,11 +78,11 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
            .gone = [this](Connections::PeerId peer,
                           Connections::CloseReason how) { on_gone(peer, how); },
            .rejected = [this](const std::string& line) { on_rejected(line); }}),
-      coordinator_(settings_.rules, settings_.counts, steady_now()),
+      coordinator_(settings_.rules, settings_.counts, boot_now()),
       store_watch_(io, ::fcntl(store_.fd(), F_DUPFD_CLOEXEC, 3)),
       connections_watch_(io, ::fcntl(connections_.fd(), F_DUPFD_CLOEXEC, 3)),
       timer_(io),
-      began_(steady_now()) {
+      began_(boot_now()) {
   history_.target = settings_.target;
   history_.host = settings_.host;
   history_.run_id = settings_.job;
@@ -112,9 +107,10 @@ void Leader::serve(stream_descriptor& watch, std::function<void()> work) {
 
 void Leader::arm_timer() {
   changed_ = false;
-  LeaderTime next = steady_now() + connections_.tick_interval();
+  const LeaderTime now = boot_now();
+  LeaderTime next = now + connections_.tick_interval();
   if (const auto deadline = coordinator_.next_deadline()) next = std::min(next, *deadline);
-  timer_.expires_at(as_time_point(next));
+  timer_.expires_after(std::max(next - now, LeaderTime(0)));
   timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& cancelled) {
     if (cancelled || alive.expired()) return;
     on_timer();
@@ -124,24 +120,25 @@ void Leader::arm_timer() {
 
 void Leader::on_timer() {
   write_trace();
-  connections_.tick(steady_now());
-  carry_out_all(coordinator_.tick(steady_now()));
+  connections_.tick(boot_now());
+  carry_out_all(coordinator_.tick(boot_now()));
   flush_links();
   check_agents_informed();
 }
 
 // For the next leader on this node, in case this one crashes.
 void Leader::write_trace() {
-  const auto now = steady_now();
+  const auto now = boot_now();
   if (settings_.rules.elected || round_nodes_.empty() || coordinator_.over() ||
       (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
     return;
   traced_at_ = now;
-  trace_leader(settings_.job, port(), static_cast<int>(round_nodes_.size()));
+  trace_leader(settings_.job, port(), static_cast<int>(round_nodes_.size()),
+               coordinator_.lease_and_grace());
 }
 
 void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message) {
-  const LeaderTime now = steady_now();
+  const LeaderTime now = boot_now();
   if (const auto* join = std::get_if<rendezvous::Join>(&message)) {
     if (!agents_.emplace(peer, join->leads).second) return;
     carry_out_all(coordinator_.joined(peer, *join, now));
@@ -204,7 +201,7 @@ void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
   if (agents_.erase(peer) == 0) return;
   const bool certainly_ended = how == Connections::CloseReason::closed;
   carry_out_all(coordinator_.gone(peer, connections_.facts(peer).last_heartbeat, certainly_ended,
-                                  describe_close(how), steady_now()));
+                                  describe_close(how), boot_now()));
   changed_ = true;
 }
 
@@ -212,7 +209,7 @@ void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
 // them.
 void Leader::on_rejected(const std::string& line) {
   ++rejections_;
-  const auto now = steady_now();
+  const auto now = boot_now();
   if (rejection_noted_at_.count() != 0 && now - rejection_noted_at_ < kRejectionNoteInterval)
     return;
   rejection_noted_at_ = now;
@@ -254,7 +251,7 @@ void Leader::carry_out(const StartRound& action) {
   history_.nodes = static_cast<int>(action.nodes.size());
   close_links();
   store_.reset();
-  callbacks_.state_changed(coordinator_.counts(), history_.nodes);
+  callbacks_.state_changed(coordinator_.counts(), history_.nodes, coordinator_.lease_and_grace());
 }
 
 void Leader::carry_out(const RoundEnded& over) {
@@ -265,7 +262,7 @@ void Leader::carry_out(const RoundEnded& over) {
       callbacks_.print_line(restart_line(attempt, history_.max_restarts));
   }
   history_.attempts.push_back(std::move(attempt));
-  callbacks_.state_changed(coordinator_.counts(), history_.nodes);
+  callbacks_.state_changed(coordinator_.counts(), history_.nodes, coordinator_.lease_and_grace());
 }
 
 // Merges the results of all ranks of all nodes, sorted by rank; the cause is that of the first
@@ -291,8 +288,8 @@ void Leader::carry_out(const JobEnded& action) {
   history_.status = action.status;
   history_.stop_signal = Signal::numbered(action.stop_signal);
   if (!action.why.empty()) history_.remark = action.why;
-  history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(steady_now() - began_);
-  inform_until_ = steady_now() + settings_.rules.keep_alive;
+  history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(boot_now() - began_);
+  inform_until_ = boot_now() + settings_.rules.keep_alive;
   close_links();
   erase_leader(settings_.job, port());
   callbacks_.job_ended(action.status);
@@ -335,7 +332,7 @@ void Leader::when_agents_informed(std::function<void()> done) {
 }
 
 void Leader::check_agents_informed() {
-  if (!on_agents_informed_ || (connections_.peers() > 0 && steady_now() < inform_until_)) return;
+  if (!on_agents_informed_ || (connections_.peers() > 0 && boot_now() < inform_until_)) return;
   std::exchange(on_agents_informed_, nullptr)();
 }
 

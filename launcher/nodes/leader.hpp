@@ -38,7 +38,7 @@ class Leader {
     // The job has ended; history() is complete.
     std::function<void(int status)> job_ended;
     // The state that a successor needs has changed.
-    std::function<void(const JobCounts&, int nodes)> state_changed;
+    std::function<void(const JobCounts&, int nodes, LeaderTime lease_and_grace)> state_changed;
   };
 
   // Starts to listen on the port. Throws if it cannot.

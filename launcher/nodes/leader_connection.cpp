@@ -15,7 +15,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using asio::ip::udp;
 using boost::system::error_code;
-using rendezvous::steady_now;
+using rendezvous::boot_now;
 
 LeaderConnection::LeaderConnection(asio::io_context& io, Settings settings, Callbacks callbacks)
     : io_(io),
@@ -28,7 +28,7 @@ LeaderConnection::LeaderConnection(asio::io_context& io, Settings settings, Call
       heartbeat_timer_(io) {}
 
 void LeaderConnection::start() {
-  search_began_ = steady_now();
+  search_began_ = boot_now();
   give_up_at_ = search_began_ + settings_.join_timeout;
   find_leader();
 }
@@ -79,7 +79,7 @@ void LeaderConnection::on_bytes(std::string_view bytes) {
   for (auto& item : received) {
     if (connection_id != connection_id_ || state_ == State::closed) return;
     if (auto* heartbeat = std::get_if<rendezvous::Heartbeat>(&item)) {
-      if (heartbeats_.receive(*heartbeat, steady_now()))
+      if (heartbeats_.receive(*heartbeat, boot_now()))
         callbacks_.lease_extended(heartbeats_.confirmed_until() + settings_.keep_alive);
     } else if (auto* message = std::get_if<rendezvous::Message>(&item)) {
       on_message(std::move(*message));
@@ -100,6 +100,8 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
   } else if (const auto* notice = std::get_if<rendezvous::Notice>(&message)) {
     callbacks_.print_note(notice->text);
   } else if (const auto* begin = std::get_if<rendezvous::Begin>(&message)) {
+    if (boot_now() >= heartbeats_.confirmed_until() + settings_.keep_alive)
+      return leader_lost("its round began without a heartbeat");
     callbacks_.round_started(*begin,
                              begin->master_addr.empty() ? leader_address_ : begin->master_addr,
                              begin->master_port != 0 ? begin->master_port : leader_.port());
@@ -124,10 +126,12 @@ void LeaderConnection::on_welcome(const rendezvous::Welcome& welcome) {
                               std::chrono::minutes(1));
   settings_.keep_alive =
       std::max<Nanoseconds>(Nanoseconds(welcome.keep_alive), heartbeat_interval_);
-  const auto now = steady_now();
+  const auto now = boot_now();
   heartbeats_ = {};
-  heartbeats_.begin(now);
-  datagram_received_at_ = next_heartbeat_ = now;
+  // The leader counts from when it received our proof, which may be long before its welcome
+  // arrives.
+  heartbeats_.begin(channel_->proven_at());
+  welcomed_at_ = datagram_received_at_ = next_heartbeat_ = now;
   next_stream_heartbeat_ = now + settings_.keep_alive / 4;
   error_code failed;
   datagrams_ = udp::socket(io_);
@@ -136,7 +140,9 @@ void LeaderConnection::on_welcome(const rendezvous::Welcome& welcome) {
   if (!failed) datagrams_.bind(udp::endpoint(stream_.local_endpoint(failed).address(), 0), failed);
   if (!failed) datagrams_.non_blocking(true, failed);
   callbacks_.connected(stream_.native_handle());
-  callbacks_.lease_extended(now + settings_.keep_alive);
+  callbacks_.lease_extended(heartbeats_.confirmed_until() + settings_.keep_alive);
+  // The leader answers in order: it confirms this heartbeat before a round can start.
+  channel_->send(heartbeats_.next(session_, now));
   channel_->send(callbacks_.make_join());
   receive_datagram();
   arm_heartbeat_timer();
@@ -174,7 +180,7 @@ void LeaderConnection::leader_lost(const std::string& why) {
   last_problem_ = fmt::format("{}: {}", leader_text(), why);
   state_ = State::cut_off;
   heartbeat_timer_.cancel();
-  search_began_ = steady_now();
+  search_began_ = boot_now();
   give_up_at_ = search_began_ + settings_.join_timeout;
   callbacks_.leader_lost(why);
 }
@@ -237,10 +243,8 @@ LeaderConnection::Nanoseconds LeaderConnection::by_leader(Nanoseconds time) cons
 // --- Heartbeats
 
 void LeaderConnection::arm_heartbeat_timer() {
-  const auto lease_over = heartbeats_.confirmed_until() + settings_.keep_alive;
-  const auto next = std::min(next_heartbeat_, lease_over);
-  heartbeat_timer_.expires_at(std::chrono::steady_clock::time_point(
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(next)));
+  const auto next = std::min(next_heartbeat_, lost_at());
+  heartbeat_timer_.expires_after(std::max(next - boot_now(), Nanoseconds(0)));
   const auto connection_id = connection_id_;
   heartbeat_timer_.async_wait([this, connection_id](const error_code& cancelled) {
     if (cancelled || connection_id != connection_id_ || state_ != State::joined) return;
@@ -249,9 +253,15 @@ void LeaderConnection::arm_heartbeat_timer() {
   });
 }
 
+// A welcome that took longer than the keep-alive does not mean that the leader is lost: no round
+// has begun, so no rank needs a lease yet.
+LeaderConnection::Nanoseconds LeaderConnection::lost_at() const {
+  return std::max(heartbeats_.confirmed_until(), welcomed_at_) + settings_.keep_alive;
+}
+
 void LeaderConnection::on_heartbeat_timer() {
-  const auto now = steady_now();
-  if (now >= heartbeats_.confirmed_until() + settings_.keep_alive)
+  const auto now = boot_now();
+  if (now >= lost_at())
     return leader_lost(fmt::format("no heartbeat from it for {:g} s",
                                    std::chrono::duration<double>(settings_.keep_alive).count()));
   if (now < next_heartbeat_) return;
@@ -281,7 +291,7 @@ void LeaderConnection::receive_datagram() {
           return;
         const std::string_view bytes(datagram_.data(), failed ? 0 : got);
         const auto heartbeat = rendezvous::decode_heartbeat(bytes, channel_->key_in());
-        const auto now = steady_now();
+        const auto now = boot_now();
         if (heartbeat && heartbeat->session == session_ && heartbeats_.receive(*heartbeat, now)) {
           datagram_received_at_ = now;
           callbacks_.lease_extended(heartbeats_.confirmed_until() + settings_.keep_alive);

@@ -72,6 +72,7 @@ class LeaderConnection {
   void close();
 
   bool joined() const { return state_ == State::joined; }
+  rendezvous::Nanoseconds keep_alive() const { return settings_.keep_alive; }  // the leader's
   // Converts a time of this machine's clock to the leader's clock.
   rendezvous::Nanoseconds by_leader(rendezvous::Nanoseconds time) const;
   // The local address of the connection to the leader, numeric; empty before the first connection.
@@ -109,6 +110,7 @@ class LeaderConnection {
   void arm_heartbeat_timer();
   void on_heartbeat_timer();
   void send_heartbeat(Nanoseconds now);
+  Nanoseconds lost_at() const;
   void receive_datagram();
 
   boost::asio::io_context& io_;
@@ -139,7 +141,7 @@ class LeaderConnection {
   std::uint64_t session_ = 0;
   rendezvous::HeartbeatTracker heartbeats_;
   Nanoseconds heartbeat_interval_{0}, next_heartbeat_{0}, next_stream_heartbeat_{0};
-  Nanoseconds datagram_received_at_{0};
+  Nanoseconds datagram_received_at_{0}, welcomed_at_{0};
   std::array<char, 128> datagram_{};
   boost::asio::ip::udp::endpoint from_;
 };

@@ -14,7 +14,7 @@ namespace mgpu::launcher {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-using rendezvous::steady_now;
+using rendezvous::boot_now;
 
 namespace {
 
@@ -124,7 +124,7 @@ void LeaderConnection::connect_failed(const std::string& why) {
 }
 
 void LeaderConnection::retry_later() {
-  const auto now = steady_now();
+  const auto now = boot_now();
   if (now >= give_up_at_) return give_up();
   const auto since = now - std::max(noted_at_, search_began_);
   if (noted_at_.count() == 0 ? since > kFirstNoteAfter : since > kNoteInterval) {

@@ -8,7 +8,7 @@ namespace mgpu::launcher {
 
 std::string Leader::status() const {
   using nlohmann::json;
-  const auto now = rendezvous::steady_now();
+  const auto now = rendezvous::boot_now();
   const auto seconds = [](rendezvous::Nanoseconds time) {
     return std::chrono::duration<double>(time).count();
   };

@@ -14,7 +14,7 @@
 namespace mgpu::launcher {
 
 using NodeId = std::uint64_t;                 // increases in the order of arrival
-using LeaderTime = std::chrono::nanoseconds;  // the leader's steady clock
+using LeaderTime = std::chrono::nanoseconds;  // by the leader's BootClock
 
 // What the leader knows about one round: whose ranks run, which nodes have ended and how, which are
 // lost, and since when and why it is being stopped. A value without I/O and clock: a new round

@@ -19,6 +19,7 @@
 
 #include "launcher/ranks/cgroup.hpp"
 #include "launcher/ranks/process_tree.hpp"
+#include "rendezvous/base/boot_clock.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/processes/spawn.hpp"
 
@@ -35,9 +36,7 @@ struct Watch {
 };
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return rendezvous::BootClock::now().time_since_epoch().count();
 }
 
 // ps and pkill see this name, not the launcher's command line.

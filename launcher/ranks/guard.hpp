@@ -44,8 +44,8 @@ class Guard {
 
   // Keeps a copy of the socket open as long as ranks may be alive.
   void hold(int socket);
-  // Sets the time, on the steady clock, at which the guard kills the ranks. The launcher must move
-  // it, or set it to kNever, before it is reached.
+  // Sets the time, by rendezvous::BootClock, at which the guard kills the ranks. The launcher must
+  // move it, or set it to kNever, before it is reached.
   void kill_by(Nanoseconds when);
 
   pid_t pid() const { return process_.pid(); }

@@ -9,8 +9,8 @@
 
 #include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/base/boot_clock.hpp"
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/boot_clock.hpp"
 #include "rendezvous/etcd/members.hpp"
 #include "rendezvous/http/exchange.hpp"
 

@@ -10,8 +10,8 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "rendezvous/base/boot_clock.hpp"
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/boot_clock.hpp"
 #include "rendezvous/etcd/call.hpp"
 #include "rendezvous/etcd/members.hpp"
 #include "rendezvous/etcd/requests.hpp"

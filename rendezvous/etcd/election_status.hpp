@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/etcd/boot_clock.hpp"
+#include "rendezvous/base/boot_clock.hpp"
 
 namespace mgpu::rendezvous::etcd {
 

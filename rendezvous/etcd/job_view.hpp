@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/boot_clock.hpp"
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/boot_clock.hpp"
 #include "rendezvous/etcd/requests.hpp"
 
 // The values that an election decides by. No clock, no I/O.

@@ -124,7 +124,7 @@ class LeaderProcess {
                          if (bad && ++told <= 3) fmt::print(stderr, "leader: {}\n", line);
                        },
                    .job_ended = [](int) {},
-                   .state_changed = [](const mgpu::launcher::JobCounts&, int) {}});
+                   .state_changed = [](auto&&...) {}});
     const int port = leader.port();
     if (::write(report_to, &port, sizeof port) == sizeof port) io.run();
     ::_exit(1);
@@ -168,7 +168,7 @@ class Agents {
 
   // Until all have their first Begin.
   void form() {
-    const auto give_up = steady_now() + kPatience;
+    const auto give_up = boot_now() + kPatience;
     while (in_round(0) < agents_.size()) {
       while (opened_ < agents_.size() && opened_ - welcomed_ < window_) call(opened_++);
       drive(give_up);
@@ -177,14 +177,14 @@ class Agents {
 
   // A rank of one agent fails; until all have the Begin of the next round.
   void fail(int round) {
-    agents_[0].channel->send(Failing{.round = round, .when = steady_now().count()});
+    agents_[0].channel->send(Failing{.round = round, .when = boot_now().count()});
     end_part(0, round, Outcome::failed);
-    const auto give_up = steady_now() + kPatience;
+    const auto give_up = boot_now() + kPatience;
     while (in_round(round + 1) < agents_.size()) drive(give_up);
   }
 
   void live_until(Nanoseconds end) {
-    while (steady_now() < end) drive(end + kPatience);
+    while (boot_now() < end) drive(end + kPatience);
   }
 
   std::size_t count() const { return agents_.size(); }
@@ -195,7 +195,7 @@ class Agents {
   int lost() const { return lost_; }
   // Agents that would now stop their ranks: the leader received nothing from them for a keep-alive.
   std::size_t cut_off() const {
-    return std::count_if(agents_.begin(), agents_.end(), [now = steady_now()](const Agent& agent) {
+    return std::count_if(agents_.begin(), agents_.end(), [now = boot_now()](const Agent& agent) {
       return now - agent.heartbeats.confirmed_until() > kKeepAlive;
     });
   }
@@ -262,7 +262,7 @@ class Agents {
       else
         write(name);
     }
-    const auto now = steady_now();
+    const auto now = boot_now();
     if (now > give_up)
       throw std::runtime_error(fmt::format("{} of {} agents came that far in {} s", in_,
                                            agents_.size(), kPatience.count() / 1'000'000'000));
@@ -287,7 +287,7 @@ class Agents {
     agent.channel->receive({buffer_.data(), static_cast<std::size_t>(got)}, received);
     for (const auto& item : received)
       if (const auto* heartbeat = std::get_if<Heartbeat>(&item))
-        agent.heartbeats.receive(*heartbeat, steady_now());
+        agent.heartbeats.receive(*heartbeat, boot_now());
       else
         take(index, std::get<Message>(item));
     write(index);
@@ -301,8 +301,8 @@ class Agents {
       by_session_[agent.session] = index;
       agent.heartbeat_interval = Nanoseconds(welcome->heartbeat_interval);
       agent.heartbeats = {};
-      agent.heartbeats.begin(steady_now());
-      agent.datagram_heard = steady_now();
+      agent.heartbeats.begin(boot_now());
+      agent.datagram_heard = boot_now();
       agent.next_stream_beat = agent.datagram_heard + kKeepAlive / 4;
       agent.channel->send(
           Join{.host = fmt::format("node{:05}", index), .nproc = kRanks, .rank0_port = 29500});
@@ -320,7 +320,7 @@ class Agents {
   void end_part(std::size_t index, int round, Outcome outcome) {
     agents_[index].channel->send(NodeEnded{.round = round,
                                            .outcome = outcome,
-                                           .when = steady_now().count(),
+                                           .when = boot_now().count(),
                                            .cause = "status",
                                            .status = 1,
                                            .lasted = 60'000'000'000,
@@ -350,12 +350,12 @@ class Agents {
     if (std::exchange(agents_[index].session, 0) != 0) --welcomed_;
     auto& pause = agents_[index].pause;
     pause = std::clamp(pause * 2, kShortestPause, kLongestPause);
-    due_.push({steady_now() + pause, index, 0});
+    due_.push({boot_now() + pause, index, 0});
   }
 
   void send_heartbeat(std::size_t index) {
     Agent& agent = agents_[index];
-    const auto now = steady_now();
+    const auto now = boot_now();
     const std::string bytes =
         encode(agent.heartbeats.next(agent.session, now), agent.channel->key_out());
     if (!drops())
@@ -379,7 +379,7 @@ class Agents {
       if (found == by_session_.end() || drops()) continue;
       Agent& agent = agents_[found->second];
       if (const auto heartbeat = decode_heartbeat(bytes, agent.channel->key_in()))
-        if (agent.heartbeats.receive(*heartbeat, steady_now())) agent.datagram_heard = steady_now();
+        if (agent.heartbeats.receive(*heartbeat, boot_now())) agent.datagram_heard = boot_now();
     }
   }
 
@@ -414,26 +414,26 @@ Figures measure(int count, int window, int loss, int steady) {
   LeaderProcess leader(count);
   figures.resident_empty = leader.resident_mib();
   Agents agents(leader.port(), count, window, loss);
-  auto begin = steady_now();
+  auto begin = boot_now();
   auto cpu = leader.cpu_seconds();
   agents.form();
-  figures.form = Seconds(steady_now() - begin).count();
+  figures.form = Seconds(boot_now() - begin).count();
   figures.form_cpu = leader.cpu_seconds() - cpu;
   figures.bytes_to_leader = static_cast<double>(agents.bytes_sent()) / count;
   figures.bytes_from_leader = static_cast<double>(agents.bytes_got()) / count;
   if (steady > 0) {
-    agents.live_until(steady_now() + std::chrono::seconds(2));
-    begin = steady_now();
+    agents.live_until(boot_now() + std::chrono::seconds(2));
+    begin = boot_now();
     cpu = leader.cpu_seconds();
     agents.live_until(begin + std::chrono::seconds(steady));
-    figures.steady_cpu = (leader.cpu_seconds() - cpu) / Seconds(steady_now() - begin).count();
+    figures.steady_cpu = (leader.cpu_seconds() - cpu) / Seconds(boot_now() - begin).count();
     figures.cut_off = agents.cut_off();
   }
   figures.resident = leader.resident_mib();
-  begin = steady_now();
+  begin = boot_now();
   cpu = leader.cpu_seconds();
   agents.fail(0);
-  figures.fail = Seconds(steady_now() - begin).count();
+  figures.fail = Seconds(boot_now() - begin).count();
   figures.fail_cpu = leader.cpu_seconds() - cpu;
   figures.turned_away = agents.turned_away();
   figures.lost = agents.lost();

@@ -17,6 +17,7 @@
 #include "rendezvous/http/message.hpp"
 
 using namespace mgpu::rendezvous::etcd;
+using mgpu::rendezvous::BootClock;
 using mgpu::rendezvous::http::ResponseParser;
 
 namespace {

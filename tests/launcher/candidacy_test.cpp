@@ -3,6 +3,7 @@
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;
+using namespace std::chrono_literals;
 using Actions = Candidacy::Actions;
 using Status = mgpu::rendezvous::etcd::ElectionStatus;
 
@@ -94,12 +95,16 @@ TEST_CASE("an elected node starts a leader", "[candidacy]") {
   }
   SECTION("or with larger ones of the saved state, and the nodes that may still run") {
     news.counts = {.rounds = 2, .restarts = 1, .oom_count = 1};
-    news.status.state = state(
-        {.job = 3, .counts = {.rounds = 4, .restarts = 0, .oom_count = 2}, .nodes = 3, .left = 1});
+    news.status.state = state({.job = 3,
+                               .counts = {.rounds = 4, .restarts = 0, .oom_count = 2},
+                               .nodes = 3,
+                               .left = 1,
+                               .lease_and_grace = 45s});
     CHECK(candidacy.handle(news) ==
           Actions{StartLeader{.counts = {.rounds = 4, .restarts = 1, .oom_count = 2},
                               .nodes_before = 3,
-                              .left_before = 1}});
+                              .left_before = 1,
+                              .lease_and_grace_before = 45s}});
   }
   SECTION("that waits for all nodes if the state of its job is not accepted") {
     candidacy.handle(other_leads(state({.job = 4, .nodes = 2})));
@@ -234,8 +239,9 @@ TEST_CASE("each round of a leading node is saved, with the term of the job's fir
   SECTION("its own") {
     candidacy.handle(news);
     candidacy.handle(LeaderStarted{});
-    CHECK(candidacy.handle(StateChanged{{.rounds = 1}, 2}) ==
-          Actions{SaveState{{.job = 8, .counts = {.rounds = 1}, .nodes = 2}}});
+    CHECK(candidacy.handle(StateChanged{{.rounds = 1}, 2, 35s}) ==
+          Actions{
+              SaveState{{.job = 8, .counts = {.rounds = 1}, .nodes = 2, .lease_and_grace = 35s}}});
   }
   SECTION("that of an earlier leader") {
     news.status.state = state({.job = 3, .counts = {.rounds = 1}, .nodes = 2});

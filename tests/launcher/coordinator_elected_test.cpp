@@ -76,6 +76,23 @@ TEST_CASE("a new elected leader waits for nodes that have not joined again", "[c
   }
 }
 
+TEST_CASE("a new elected leader waits for a longer lease of the lost leader's round",
+          "[coordinator]") {
+  Coordinator::Settings settings = after_three();
+  Join join = comes_back(true);
+  SECTION("that the saved state contains") {
+    settings.lease_and_grace_before = 50s;
+  }
+  SECTION("that a node of that round reports") {
+    join.lease_and_grace = LeaderTime(50s).count();
+  }
+  Coordinator coordinator(settings, {.rounds = 4, .restarts = 2}, 0s);
+  coordinator.joined(1, join, 10s);
+  CHECK(begun(coordinator.tick(49s)).empty());
+  CHECK(coordinator.next_deadline() == LeaderTime(50s));
+  CHECK(begun(coordinator.tick(50s)).size() == 1);
+}
+
 TEST_CASE("nodes that were not in the earlier job do not inherit its failures", "[coordinator]") {
   const bool knows_it = GENERATE(false, true);
   Coordinator coordinator(after_three(), {.rounds = 4, .restarts = 2, .oom_count = 1}, 0s);

@@ -1,4 +1,5 @@
 // How rounds end: failures, lost nodes, nodes that leave, and what follows.
+#include <algorithm>
 #include <csignal>
 #include <limits>
 
@@ -298,6 +299,57 @@ TEST_CASE("a second signal of a node is passed to the ranks that still stop", "[
   job.failing(1, SIGTERM);
   CHECK(job.recipients<Stop>() == Nodes{2});
   CHECK(job.sent<Stop>()[0].second.signo == SIGTERM);
+}
+
+TEST_CASE("a lost node is certainly dead only after the longest grace period of the nodes",
+          "[coordinator]") {
+  auto rules = Job::elastic(1, 3);
+  rules.grace = 2s;
+  Job job(rules);
+  job.join(1, {.leads = true, .grace = Job::Time(2s).count()});
+  job.join(2, {.grace = Job::Time(40s).count()});
+  job.join(3, {.grace = Job::Time(1s).count()});
+  REQUIRE(job.sent<Begin>().size() == 3);
+  for (const auto& [node, begin] : job.sent<Begin>()) CHECK(begin.grace == Job::Time(40s).count());
+  CHECK(job.coordinator.lease_and_grace() == rules.keep_alive + 40s);
+  job.forget();
+
+  const NodeId lost = GENERATE(2, 3);  // all nodes use the longest
+  const auto last_heartbeat = job.now;
+  job.now += rules.keep_alive;
+  job.lose(lost, last_heartbeat);
+  job.end(1, Outcome::stopped);
+  job.end(5 - lost, Outcome::stopped);
+  job.tick(39s);
+  CHECK(job.started_round().empty());
+  job.tick(1s);
+  CHECK(job.started_round() == Nodes{1, 5 - lost});
+  CHECK(job.sent<Begin>()[0].second.grace == Job::Time(lost == 2 ? 2s : 40s).count());
+}
+
+TEST_CASE("nodes with different grace periods are reported once", "[coordinator]") {
+  Job job(Job::elastic(2, 2));
+  job.join(1, {.leads = true, .grace = Job::Time(30s).count()});
+  const bool differ = GENERATE(false, true);
+  job.join(2, {.grace = Job::Time(differ ? 50s : 30s).count()});
+  const auto notes = [&] {
+    const auto lines = job.all<PrintLine>();
+    return std::count_if(lines.begin(), lines.end(), [](const PrintLine& note) {
+      return note.line.find("the longest, 50 s, counts") != std::string::npos;
+    });
+  };
+  CHECK(notes() == (differ ? 1 : 0));
+  job.failing(1, SIGTERM);
+  job.end(1, Outcome::stopped);
+  job.end(2, Outcome::stopped);
+  CHECK(notes() == (differ ? 1 : 0));
+}
+
+TEST_CASE("a join request with an impossible grace period is rejected", "[coordinator]") {
+  Job job(Job::fixed(1));
+  const std::int64_t time = GENERATE(-1, std::numeric_limits<std::int64_t>::max());
+  job.join(1, GENERATE_COPY(Join{.grace = time}, Join{.lease_and_grace = time}));
+  CHECK(job.recipients<Refusal>() == Nodes{1});
 }
 
 TEST_CASE("a node may leave an elastic job", "[coordinator]") {

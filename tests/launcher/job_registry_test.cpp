@@ -53,6 +53,19 @@ TEST_CASE("any job id can be a file name, and different ids have different files
   CHECK_FALSE(find_job(std::string(5000, 'x')));
 }
 
+TEST_CASE("the trace of a leader has the size of its round and how long ranks may run unseen",
+          "[registry]") {
+  const RuntimeFolder folder;
+  trace_leader("j", 7, 4, std::chrono::seconds(35));
+  const auto trace = find_leader("j", 7);
+  REQUIRE(trace);
+  CHECK(trace->nodes == 4);
+  CHECK(trace->lease_and_grace == std::chrono::seconds(35));
+  CHECK_FALSE(find_leader("j", 8));
+  erase_leader("j", 7);
+  CHECK_FALSE(find_leader("j", 7));
+}
+
 TEST_CASE("removing an entry keeps that of another agent", "[registry]") {
   const RuntimeFolder folder;
   note_job("j", {"h", 1});

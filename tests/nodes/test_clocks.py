@@ -1,4 +1,5 @@
-"""Wall clocks that disagree or step by hours: no decision of mgpu-run depends on them."""
+"""Wall clocks that disagree or step by hours: no decision of mgpu-run depends on them. But the time
+in which a machine sleeps counts."""
 
 import datetime
 import json
@@ -13,7 +14,7 @@ import time
 import unittest
 
 import netns
-from nodes_job import PROGRAMS, slowly, until
+from nodes_job import PROGRAMS, alive, slowly, until
 from test_loss import Loss
 
 BUILD = pathlib.Path(os.environ.get("MGPU_BUILD") or
@@ -68,6 +69,20 @@ class WallClocks(Loss):
     def set_clocks(self, *seconds):
         for path, ahead in zip(self.wall, seconds):
             step_clock(path, ahead)
+
+
+class Sleep(WallClocks):
+    """CLOCK_BOOTTIME goes on while a machine sleeps, CLOCK_MONOTONIC does not."""
+
+    def test_a_node_whose_machine_has_slept_for_an_hour_does_not_continue_its_old_round(self):
+        agents, world = self.three()
+        with open(self.wall[2], "r+b", buffering=0) as file:
+            file.write(struct.pack("=qq", 0, HOUR))
+        until(slowly(lambda: not any(alive(life.pid) for life in world.lives
+                                     if life.host == "host2")), 20, "the end of its worker")
+        self.world(3, after=world)
+        self.assertIn("lost the leader", agents[2].err)
+        self.end_well(agents)
 
 
 class Apart(WallClocks):

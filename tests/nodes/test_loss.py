@@ -143,6 +143,24 @@ class Frozen(Loss):
         self.end_well(agents)
 
 
+class GraceDiffers(Loss):
+    hosts = 2
+
+    def test_two_worlds_never_run_at_once_although_a_frozen_node_has_a_longer_grace_period(self):
+        leader = self.agent(0, "1:2")
+        self.grace = 4.0
+        frozen = self.agent(1, "1:2", env={"COUNTING_STUBBORN": "1"})
+        world = self.world(2)
+        frozen.signal(signal.SIGSTOP)
+        after = self.world(1, after=world, steps=1)
+        (old,) = [life for life in world.lives if life.host == "host1"]
+        self.assertFalse(alive(old.pid))
+        self.assertTrue(lines_with(leader.err, "different grace periods"), leader.err)
+        frozen.signal(signal.SIGCONT)
+        self.world(2, after=after)
+        self.end_well()
+
+
 class Cut(Loss):
     def check_cut(self, cut):
         agents, world = self.three()

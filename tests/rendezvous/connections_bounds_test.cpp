@@ -11,7 +11,7 @@ TEST_CASE("a connection that does not complete the handshake in time is rejected
   FakeAgent silent(harness), slow(harness), agent(harness);
   slow.send_bytes(kPreamble.substr(0, 3));
   agent.join();
-  const auto now = steady_now();
+  const auto now = boot_now();
   harness.connections->tick(now);
   CHECK(harness.connections->peers() == 3);
   harness.connections->tick(now + 2s);
@@ -22,7 +22,7 @@ TEST_CASE("a connection that does not complete the handshake in time is rejected
   CHECK_THAT(harness.rejected.at(0), Contains("did not complete the handshake in time"));
   CHECK(harness.until([&] { return silent.read(), slow.read(), silent.ended && slow.ended; }));
   SECTION("and closed even if the peer does not close it") {
-    harness.connections->tick(steady_now() + 10s);
+    harness.connections->tick(boot_now() + 10s);
     CHECK(harness.connections->peers() <= 1);
   }
 }
@@ -95,7 +95,7 @@ TEST_CASE("a flooding peer is rejected with a message, and the others stay conne
 
 TEST_CASE("a rate limit accumulates up to its burst and no further", "[connections]") {
   RateLimit allowance(10, 20);
-  auto now = steady_now();
+  auto now = boot_now();
   CHECK(allowance.take(20, now));
   CHECK_FALSE(allowance.take(1, now));
   CHECK_FALSE(allowance.take(6, now += 500ms));

@@ -143,7 +143,7 @@ class FakeAgent {
     }));
     welcome = std::get<Welcome>(std::get<Message>(received.front()));
     received.clear();
-    heartbeats.begin(steady_now());
+    heartbeats.begin(boot_now());
     id = harness_.joined.back();
   }
 
@@ -154,7 +154,7 @@ class FakeAgent {
                      sizeof address) == static_cast<ssize_t>(bytes.size()));
   }
   std::string next_heartbeat() {
-    return encode(heartbeats.next(welcome.session, steady_now()), channel.key_out());
+    return encode(heartbeats.next(welcome.session, boot_now()), channel.key_out());
   }
   // Receives a heartbeat datagram of the leader; false if there is none.
   bool receive_heartbeat() {
@@ -164,7 +164,7 @@ class FakeAgent {
     const auto heartbeat =
         decode_heartbeat({bytes, static_cast<std::size_t>(got)}, channel.key_in());
     return heartbeat && heartbeat->session == welcome.session &&
-           heartbeats.receive(*heartbeat, steady_now());
+           heartbeats.receive(*heartbeat, boot_now());
   }
 
   void close() { socket_.reset(); }

@@ -64,7 +64,7 @@ TEST_CASE("the reason why an agent disconnected is reported", "[connections]") {
           "rejected a connection from 127.0.0.1: a frame without an authentication code");
   }
   SECTION("it is silent") {
-    const auto now = steady_now();
+    const auto now = boot_now();
     harness.connections->tick(now);
     CHECK(harness.gone.empty());
     harness.connections->tick(now + 2s);
@@ -84,7 +84,7 @@ TEST_CASE("no peer counts as silent because the leader itself slept", "[connecti
   Harness harness({.keep_alive = 400ms});
   FakeAgent agent(harness);
   agent.join();
-  const auto now = steady_now();
+  const auto now = boot_now();
   harness.connections->tick(now);
   harness.connections->tick(now + 10s);
   CHECK(harness.gone.empty());
@@ -114,13 +114,13 @@ TEST_CASE("heartbeats are exchanged as datagrams", "[connections]") {
 
   SECTION("and later ones when they are due") {
     agent.send_datagram(agent.next_heartbeat());
-    harness.connections->tick(steady_now());
+    harness.connections->tick(boot_now());
     CHECK_FALSE(agent.receive_heartbeat());
-    harness.connections->tick(steady_now() + Nanoseconds(agent.welcome.heartbeat_interval));
+    harness.connections->tick(boot_now() + Nanoseconds(agent.welcome.heartbeat_interval));
     CHECK(harness.until([&] { return agent.receive_heartbeat(); }));
   }
   SECTION("or over the connection, and answered there") {
-    agent.channel.send(agent.heartbeats.next(agent.welcome.session, steady_now()));
+    agent.channel.send(agent.heartbeats.next(agent.welcome.session, boot_now()));
     agent.write();
     REQUIRE(harness.until([&] { return agent.read(), !agent.received.empty(); }));
     CHECK(std::holds_alternative<Heartbeat>(agent.received[0]));
@@ -162,7 +162,7 @@ TEST_CASE("foreign datagrams have no effect", "[connections]") {
     other.send_datagram(heartbeat);
     other.send_datagram(other.next_heartbeat());
     harness.until([&] { return !other.receive_heartbeat(); });
-    harness.connections->tick(steady_now() + Nanoseconds(agents.heartbeat_interval));
+    harness.connections->tick(boot_now() + Nanoseconds(agents.heartbeat_interval));
     CHECK(harness.until([&] { return agent.receive_heartbeat(); }));
   }
 }
@@ -196,7 +196,7 @@ TEST_CASE("a closed peer can still read the last message", "[connections]") {
     CHECK(harness.until([&] { return harness.connections->peers() == 0; }));
   }
   SECTION("or the time for that is over") {
-    harness.connections->tick(steady_now() + 3s);
+    harness.connections->tick(boot_now() + 3s);
     CHECK(harness.connections->peers() == 0);
   }
   CHECK(harness.gone.empty());

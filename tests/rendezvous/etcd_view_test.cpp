@@ -5,6 +5,7 @@
 
 using namespace mgpu::rendezvous::etcd;
 using namespace std::chrono_literals;
+using mgpu::rendezvous::BootClock;
 
 namespace {
 

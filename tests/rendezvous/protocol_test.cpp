@@ -40,19 +40,20 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   CHECK(welcome.heartbeat_interval == -1);
   CHECK(welcome.keep_alive == std::numeric_limits<std::int64_t>::min());
   CHECK(through(Notice{"text"}).text == "text");
-  const auto begin = through(Begin{1, 2, 3, 4, 5, 6, 7, "host", 8});
+  const auto begin = through(Begin{1, 2, 3, 4, 5, 6, 7, 9, "host", 8});
   CHECK(std::tuple(begin.round, begin.restarts, begin.oom_count, begin.node_rank, begin.nodes,
-                   begin.base_rank, begin.world_size, begin.master_addr,
-                   begin.master_port) == std::tuple(1, 2, 3, 4, 5, 6, 7, "host", 8));
+                   begin.base_rank, begin.world_size, begin.grace, begin.master_addr,
+                   begin.master_port) == std::tuple(1, 2, 3, 4, 5, 6, 7, 9, "host", 8));
   const auto stop = through(Stop{9, "why", 2});
   CHECK(std::tuple(stop.round, stop.why, stop.signo) == std::tuple(9, "why", 2));
   const auto end = through(End{7, "words"});
   CHECK(std::tuple(end.status, end.message) == std::tuple(7, "words"));
   CHECK(through(StatusReply{"{}"}).text == "{}");
-  const auto join = through(Join{"host", 8, 1, 2, true, 3, 4, 5, 6, 7});
+  const auto join = through(Join{"host", 8, 1, 2, true, 3, 10, 4, 11, 5, 6, 7});
   CHECK(std::tuple(join.host, join.nproc, join.node_rank, join.position, join.leads,
-                   join.rank0_port, join.nodes, join.rounds, join.restarts,
-                   join.oom_count) == std::tuple("host", 8, 1, 2, true, 3, 4, 5, 6, 7));
+                   join.rank0_port, join.grace, join.nodes, join.lease_and_grace, join.rounds,
+                   join.restarts,
+                   join.oom_count) == std::tuple("host", 8, 1, 2, true, 3, 10, 4, 11, 5, 6, 7));
   const auto failing = through(Failing{1, std::numeric_limits<std::int64_t>::max(), 15});
   CHECK(std::tuple(failing.round, failing.when, failing.signo) ==
         std::tuple(1, std::numeric_limits<std::int64_t>::max(), 15));

@@ -27,12 +27,12 @@ namespace etcd = mgpu::rendezvous::etcd;
 using nlohmann::json;
 using Options = std::map<std::string, std::string>;
 
-double seconds(etcd::BootClock::time_point when) {
+double seconds(mgpu::rendezvous::BootClock::time_point when) {
   return std::chrono::duration<double>(when.time_since_epoch()).count();
 }
 
 void say(json line) {
-  line["at"] = seconds(etcd::BootClock::now());
+  line["at"] = seconds(mgpu::rendezvous::BootClock::now());
   std::puts(line.dump().c_str());
   std::fflush(stdout);
 }

@@ -1,6 +1,7 @@
-// A library to preload: its wall clock is ahead by the number of seconds in the first
-// eight bytes of the file STEPPED_CLOCK, a signed number in native byte order. Writing to the file
-// steps the clock at once. CLOCK_MONOTONIC and the kernel's own times do not change.
+// A library to preload: its wall clock is ahead by the number of seconds in the first eight bytes
+// of the file STEPPED_CLOCK, a signed number in native byte order, and CLOCK_BOOTTIME by the number
+// in the next eight, if there are any. Writing to the file steps the clocks at once.
+// CLOCK_MONOTONIC and the kernel's own times do not change.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,15 +19,20 @@ const volatile std::int64_t* map_offset() {
   const char* path = std::getenv("STEPPED_CLOCK");
   const int fd = path ? ::open(path, O_RDONLY | O_CLOEXEC) : -1;
   if (fd < 0 || ::lseek(fd, 0, SEEK_END) < static_cast<off_t>(sizeof(std::int64_t))) std::abort();
-  void* const mapped = ::mmap(nullptr, sizeof(std::int64_t), PROT_READ, MAP_SHARED, fd, 0);
+  // What the file lacks of the page reads as 0.
+  void* const mapped = ::mmap(nullptr, 2 * sizeof(std::int64_t), PROT_READ, MAP_SHARED, fd, 0);
   ::close(fd);
   if (mapped == MAP_FAILED) std::abort();
   return static_cast<const volatile std::int64_t*>(mapped);
 }
 
-time_t ahead() {
+const volatile std::int64_t* offsets() {
   static const volatile std::int64_t* const seconds = map_offset();
-  return static_cast<time_t>(*seconds);
+  return seconds;
+}
+
+time_t ahead() {
+  return static_cast<time_t>(offsets()[0]);
 }
 
 bool is_wall(clockid_t clock) {
@@ -46,6 +52,7 @@ int clock_gettime(clockid_t clock, timespec* now) noexcept {
   static const auto real = next<int (*)(clockid_t, timespec*)>("clock_gettime");
   const int result = real(clock, now);
   if (result == 0 && is_wall(clock)) now->tv_sec += ahead();
+  if (result == 0 && clock == CLOCK_BOOTTIME) now->tv_sec += static_cast<time_t>(offsets()[1]);
   return result;
 }
 

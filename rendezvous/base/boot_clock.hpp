@@ -4,10 +4,10 @@
 
 #include <chrono>
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous {
 
 // Time since boot, including the time that the machine was suspended. CLOCK_MONOTONIC would not do:
-// a lease expires at the servers while this machine is suspended.
+// leases end while this machine is suspended.
 struct BootClock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -22,4 +22,4 @@ struct BootClock {
   }
 };
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous
