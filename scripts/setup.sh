@@ -84,11 +84,11 @@ install_torch() {
   say "torch $version: $python"
 }
 
-# Hugging Face's programs beside torch, for tests/peers.
+# Programs of PyPI beside torch, for the tests.
 install_peers() {
   local python wanted
   python=$("$root/scripts/torch_python.sh")
-  wanted='import accelerate, bitsandbytes, jinja2, math_verify, peft, safetensors, tensorboard, tokenizers, transformers
+  wanted='import accelerate, bitsandbytes, jinja2, math_verify, peft, safetensors, setproctitle, tensorboard, tokenizers, transformers
 import importlib.util as u; u.find_spec("trl") or exit(1)'
   if (cd / && "$python" -c "$wanted") >/dev/null 2>&1; then return; fi
   [ "$python" = "$root/.deps/venv/bin/python3" ] ||

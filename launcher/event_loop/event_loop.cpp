@@ -36,7 +36,8 @@ std::string get_env(const char* name) {
 EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv)
     : options_(options),
       plan_(std::move(plan)),
-      containment_([this](pid_t pid) { return ranks_.owns(pid); }, argv),
+      containment_(
+          plan_.placement.nproc, [this](pid_t pid) { return ranks_.owns(pid); }, argv),
       memory_(containment_.our_cgroups(), containment_.cgroup()),
       logs_(options.log_dir, options.rdzv_id),
       output_(io_, options, plan_.placement.nproc),
@@ -202,6 +203,8 @@ void EventLoop::start_ranks() {
       all_started = false;
       journal_.note(*problem);
       not_started(spec.local_rank, EAGAIN);
+    } else {
+      containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
     }
   }
 }
@@ -236,6 +239,7 @@ void EventLoop::collect_exits(int first) {
 void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
   const auto end = ranks_.collect(local_rank);
   if (!end) return;
+  containment_.rank_reaped(local_rank);
   record_exit(local_rank, *end, supervisor_.stopping());
   ended.push_back({local_rank, end->report});
 }

@@ -12,12 +12,15 @@
 
 namespace mgpu::launcher {
 
-Containment::Containment(std::function<bool(pid_t)> is_rank, char** argv)
-    : is_rank_(std::move(is_rank)), cookie_(make_cookie()), paths_(find_own_cgroups()) {
+Containment::Containment(int ranks, std::function<bool(pid_t)> is_rank, char** argv)
+    : is_rank_(std::move(is_rank)),
+      cookie_(make_cookie()),
+      paths_(find_own_cgroups()),
+      sessions_(ranks) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto name = fmt::format("mgpu-{}-{}", ::getpid(), cookie_.substr(0, 8));
   cgroup_ = JobCgroup::create(paths_.v2, name);
-  guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup(), argv});
+  guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup(), &sessions_, argv});
 }
 
 // After release() there is nothing to do; after a failure of mgpu-run all processes are killed.

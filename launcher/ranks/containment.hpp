@@ -23,8 +23,9 @@ namespace mgpu::launcher {
 // remaining processes.
 class Containment {
  public:
-  // `is_rank` returns whether a child is a rank and so not an orphan process. `argv` is main's.
-  Containment(std::function<bool(pid_t)> is_rank, char** argv);
+  // For `ranks` ranks on this node. `is_rank` returns whether a child is a rank and so not an
+  // orphan process. `argv` is main's.
+  Containment(int ranks, std::function<bool(pid_t)> is_rank, char** argv);
   Containment(const Containment&) = delete;
   Containment& operator=(const Containment&) = delete;
   ~Containment();
@@ -39,6 +40,9 @@ class Containment {
     stop_requested_.clear();
     return cgroup_ ? cgroup_->new_attempt() : -1;
   }
+  // A rank has started, and was reaped: the guard finds processes by the rank's session, too.
+  void rank_started(int local_rank, pid_t pid) { sessions_.started(local_rank, pid); }
+  void rank_reaped(int local_rank) { sessions_.reaped(local_rank); }
   // On SIGCHLD: reaps orphans, so that no zombies remain, and replaces a dead guard. False: another
   // guard cannot be started now; call it again later.
   bool child_changed();
@@ -63,6 +67,7 @@ class Containment {
   std::string cookie_;
   CgroupPaths paths_;
   std::optional<JobCgroup> cgroup_;
+  RankSessions sessions_;
   std::unique_ptr<Guard> guard_;
   std::set<pid_t> stop_requested_;
 };

@@ -39,14 +39,17 @@ std::int64_t now_ns() {
   return rendezvous::BootClock::now().time_since_epoch().count();
 }
 
-// ps and pkill see this name, not the launcher's command line.
+// ps and pkill see this name, not the launcher's command line. The environment behind it goes too:
+// the guard of a job within a job would carry the outer job's cookie, and be killed by the outer
+// guard before it has done its work.
 void rename_self(char** argv) {
   ::prctl(PR_SET_NAME, Guard::kName);
   if (!argv || !argv[0]) return;
   char* const begin = argv[0];
   char* end = begin;
-  for (char** word = argv; *word; ++word)
-    if (*word == end || word == argv) end = *word + std::strlen(*word) + 1;
+  for (char** const words : {argv, environ})
+    for (char** word = words; *word; ++word)
+      if (*word == end || word == argv) end = *word + std::strlen(*word) + 1;
   std::memset(begin, 0, static_cast<size_t>(end - begin));
   std::strncpy(begin, Guard::kName, static_cast<size_t>(end - begin) - 1);
 }
@@ -62,15 +65,27 @@ void pause_between_scans() {
   ::nanosleep(&pause, nullptr);
 }
 
+// A session that had a member when that was killed still was the rank's: so are the processes that
+// the member started before.
+void kill_process(const ProcessEntry& process, std::vector<RankSession>& sessions) {
+  if (!signal_process(process, SIGKILL)) return;
+  for (auto& session : sessions)
+    if (session.has(process)) session.until = boot_ticks_now();
+}
+
 // Kills every process of the job until two scans in a row find none. Stops when still() is false.
 template <class Reason>
 void kill_until_empty(const Guard::Job& job, Reason still) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestKill;
   if (!job.cgroup.empty()) JobCgroup::kill_cgroup(job.cgroup);
+  auto sessions = job.sessions->all();
+  for (auto& session : sessions) session.until = std::min(session.until, boot_ticks_now());
   for (int empty_scans = 0; empty_scans < 2 && std::chrono::steady_clock::now() < deadline;) {
-    const auto found = processes_with_cookie(job.cookie);
+    const auto carriers = processes_with_cookie(job.cookie);
+    const auto found =
+        members_and_descendants(running_processes(), sessions, {carriers.begin(), carriers.end()});
     if (!still()) return;
-    for (const pid_t pid : found) signal_carrier(pid, job.cookie, SIGKILL);
+    for (const auto& process : found) kill_process(process, sessions);
     empty_scans = found.empty() ? empty_scans + 1 : 0;
     if (empty_scans < 2) pause_between_scans();
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "launcher/ranks/rank_sessions.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/processes/child_process.hpp"
 
@@ -14,8 +15,9 @@ namespace mgpu::launcher {
 
 // A child process that outlives a killed launcher just long enough to kill the processes of the
 // job. It runs in its own session, under another name, without stdio, and waits for the launcher's
-// end of a socket pair to close. Then it kills through the cgroup (if there is one) and by the
-// job's cookie until two scans in a row find no process, and removes the cgroup.
+// end of a socket pair to close. Then it kills through the cgroup (if there is one), by the ranks'
+// sessions and by the job's cookie, until two scans in a row find no process, and removes the
+// cgroup.
 //
 // In a multi-node job it has two more tasks. It holds a copy of the connection to the leader, so
 // that the connection closes, and the other nodes continue, only after the last rank of this node
@@ -27,7 +29,8 @@ class Guard {
  public:
   struct Job {
     std::string cookie;
-    std::string cgroup;  // folder, may be empty
+    std::string cgroup;                      // folder, may be empty
+    const RankSessions* sessions = nullptr;  // outlives the Guard
     // main's, overwritten in the guard so that it does not have the launcher's name.
     char** argv = nullptr;
   };
