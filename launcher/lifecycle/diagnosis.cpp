@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "launcher/lifecycle/text_lines.hpp"
+#include "launcher/lifecycle/xid.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/printable.hpp"
 
@@ -17,6 +18,26 @@ constexpr std::array<std::string_view, 7> kGpuOom = {
     "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
     "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
     "c10::OutOfMemoryError",
+};
+
+// Messages of CUDA, torch and NVML about a GPU, driver or link that has failed. Errors that a
+// program can cause, such as an illegal memory access, are not here.
+constexpr std::array<std::string_view, 15> kGpuErrors = {
+    "uncorrectable ECC error",
+    "cudaErrorECCUncorrectable",
+    "uncorrectable NVLink error",
+    "cudaErrorNvlinkUncorrectable",
+    "CUDA error: hardware stack error",
+    "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
+    "CUDA error: unknown error",
+    "CUDA unknown error",
+    "CUDA error: no CUDA-capable device is detected",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "CUDA error: system not yet initialized",
+    "CUDA error: system has unsupported display driver",
+    "Found no NVIDIA driver on your system",
+    "GPU has fallen off the bus",
+    "GPU is lost",
 };
 
 // The line that contains position `at`.
@@ -46,6 +67,15 @@ std::string_view gpu_oom_line(std::string_view text) {
   return {};
 }
 
+std::string_view gpu_error_line(std::string_view text) {
+  for (const auto needle : kGpuErrors)
+    if (const size_t at = text.rfind(needle); at != std::string_view::npos)
+      return line_around(text, at);
+  for (const auto line : lines_of(text))
+    if (reports_gpu_fault(line)) return line;
+  return {};
+}
+
 // `victim` is the process that the kernel killed, if it killed one.
 Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto& memory = evidence.memory;
@@ -70,7 +100,13 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   return cause;
 }
 
+Cause gpu_error(std::string_view line) {
+  return {Cause::Kind::gpu_error, fmt::format("GPU error: {}", line),
+          "check the node's GPUs, driver and kernel log (mgpu-run doctor, nvidia-smi -q, dmesg)"};
+}
+
 Cause from_exception(const ErrorFile& error) {
+  if (const auto line = gpu_error_line(error.message); !line.empty()) return gpu_error(line);
   const std::string message(first_line(error.message));
   const auto is = [&](std::string_view name) { return message.starts_with(name); };
   Cause cause{Cause::Kind::python_exception, message, {}};
@@ -100,6 +136,8 @@ Cause from_rank_output(const FailureEvidence& evidence) {
 
   if (evidence.error_file) return from_exception(*evidence.error_file);
   if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
+  line = gpu_error_line(evidence.stderr_tail);
+  if (!line.empty()) return gpu_error(line);
   if (report.signal) {
     const auto last = last_line(evidence.stderr_tail);
     return {Cause::Kind::signal,
@@ -141,6 +179,8 @@ std::string_view name_of(Cause::Kind kind) {
       return "host_oom_guess";
     case Cause::Kind::gpu_oom:
       return "gpu_oom";
+    case Cause::Kind::gpu_error:
+      return "gpu_error";
     case Cause::Kind::signal:
       return "signal";
     case Cause::Kind::exit_status:
@@ -160,6 +200,11 @@ bool is_retryable(Cause::Kind kind) {
          kind != Cause::Kind::import_error && kind != Cause::Kind::syntax_error;
 }
 
+bool belongs_to_node(Cause::Kind kind) {
+  return kind == Cause::Kind::gpu_error || kind == Cause::Kind::host_oom ||
+         kind == Cause::Kind::exec_failure;
+}
+
 bool counts_as_oom(Cause::Kind kind) {
   return kind == Cause::Kind::gpu_oom;
 }
@@ -173,7 +218,8 @@ Cause find_cause(const FailureEvidence& evidence) {
   if (report.signal == SIGKILL) return host_oom(evidence, "this rank");
 
   Cause own = from_rank_output(evidence);
-  if (evidence.memory.oom_kills == 0 || own.kind == Cause::Kind::gpu_oom || !is_retryable(own.kind))
+  if (evidence.memory.oom_kills == 0 || own.kind == Cause::Kind::gpu_oom ||
+      own.kind == Cause::Kind::gpu_error || !is_retryable(own.kind))
     return own;
   // The kernel killed one of the rank's children, or a rank that it communicated with.
   Cause cause = host_oom(evidence, "a process of this attempt");

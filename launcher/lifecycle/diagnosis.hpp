@@ -22,6 +22,7 @@ struct Cause {
     host_oom,        // the kernel counted an OOM kill
     host_oom_guess,  // a SIGKILL that mgpu-run did not send
     gpu_oom,
+    gpu_error,  // of the GPU, its driver or its links; not one that the program causes
     signal,
     exit_status,
   };
@@ -37,6 +38,11 @@ Cause::Kind kind_named(std::string_view name);
 
 // False for causes that a restart does not fix: exec failure, usage, import and syntax errors.
 bool is_retryable(Cause::Kind kind);
+
+// True for causes that belong to the node: a GPU error, host memory that ran out, a program that
+// cannot be started. Not for exceptions and exit statuses, which belong to the program, nor for
+// guesses.
+bool belongs_to_node(Cause::Kind kind);
 
 // Whether MGPU_OOM_COUNT counts an attempt with this cause: the trainer then halves its
 // micro-batch. Not for host memory, which a smaller micro-batch hardly changes, and not for a

@@ -209,6 +209,7 @@ Coordinator::Actions Coordinator::tick(LeaderTime now) {
   resolve_disputes(now);
   if (phase_ == Phase::stopping) check_round_over(now);
   if (phase_ == Phase::resting && now >= rest_until_) start_gathering(now);
+  if (phase_ == Phase::running && last_call_) maybe_admit_newcomers(now);
   if (phase_ == Phase::gathering) {
     maybe_start_round(now);
     if (phase_ == Phase::gathering && now >= join_deadline_ &&
@@ -228,7 +229,7 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
     if (time > last_tick_) next = next ? std::min(*next, time) : time;
   };
   if (phase_ == Phase::gathering) at(join_deadline_);
-  if (phase_ == Phase::gathering && last_call_) at(*last_call_);
+  if ((phase_ == Phase::gathering || phase_ == Phase::running) && last_call_) at(*last_call_);
   if (phase_ == Phase::gathering && nodes_before_ > 0) at(hold_until_);
   if (has_news_) at(noticed_at_ + kNoticeInterval);
   if (phase_ == Phase::resting) at(rest_until_);
@@ -249,21 +250,42 @@ std::vector<NodeId> Coordinator::candidates() const {
   return ids;
 }
 
-// Starts a round if one is possible now, or stops the running one so that a new node can take part.
-void Coordinator::maybe_start_round(LeaderTime now) {
-  if (phase_ == Phase::running) {
-    const bool is_full = round_.size() >= static_cast<std::size_t>(settings_.max_nodes);
-    // If some nodes have finished, the job is about to end: no new round for a new node.
-    if (is_full || round_.some_have_ended()) return;
-    std::string new_node;
-    for (const auto& [id, node] : nodes_)
-      if (!round_.has(id) && !node.disputing) new_node = node.join.host;
-    if (new_node.empty()) return;
-    round_.disturb(now);
+// The nodes that have joined a running job and can take part in its next round. There are none if
+// the job is full. If some nodes have finished, it is about to end: no new round for a new node.
+std::vector<NodeId> Coordinator::newcomers() const {
+  std::vector<NodeId> ids;
+  const bool is_full = round_.size() >= static_cast<std::size_t>(settings_.max_nodes);
+  if (phase_ != Phase::running || is_full || round_.some_have_ended()) return ids;
+  for (const NodeId id : candidates())
+    if (!round_.has(id)) ids.push_back(id);
+  return ids;
+}
+
+// Stops the running round so that the new nodes can take part: at the end of a last call, during
+// which the ranks go on, or as soon as the job is full. So nodes that join one after another cost
+// one round.
+void Coordinator::maybe_admit_newcomers(LeaderTime now) {
+  const bool is_full = available_nodes() >= settings_.max_nodes;
+  if (last_call_ && now < *last_call_ && !is_full) return;
+  const auto ids = newcomers();
+  if (ids.empty()) return last_call_.reset();
+  const std::string join = fmt::format("{} {}", host_list(ids), ids.size() == 1 ? "joins" : "join");
+  if (!last_call_ && !is_full && settings_.last_call.count() > 0) {
+    last_call_ = now + settings_.last_call;
     actions_.emplace_back(
-        PrintLine{fmt::format("{} joins; all nodes stop and form a new round", new_node)});
-    return stop_round(fmt::format("{} joins", new_node), 0, now);
+        PrintLine{fmt::format("{}; the ranks go on for {:g} s (last call for more nodes), then all "
+                              "nodes form a new round",
+                              join, in_seconds(settings_.last_call))});
+    return;
   }
+  round_.disturb(now);
+  actions_.emplace_back(PrintLine{fmt::format("{}; all nodes stop and form a new round", join)});
+  stop_round(join, 0, now);
+}
+
+// Starts a round if one is possible now, or ends the running one for new nodes.
+void Coordinator::maybe_start_round(LeaderTime now) {
+  if (phase_ == Phase::running) return maybe_admit_newcomers(now);
   if (phase_ != Phase::gathering) return;
   if (available_nodes() < settings_.min_nodes) {
     last_call_.reset();

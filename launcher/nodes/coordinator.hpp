@@ -61,7 +61,7 @@ using CoordinatorAction =
 // what happens next. It does no I/O and reads no clock; the caller carries out the returned actions
 // in order.
 //
-//   gathering --(enough nodes)--> running --(a failure, a loss, a new node, a stop)--> stopping
+//   gathering --(enough nodes)--> running --(a failure, a loss, new nodes, a stop)--> stopping
 //   stopping  --(every node has ended, or certainly has)--> gathering, resting or over
 //   resting   --(the retry delay is over)--> gathering
 class Coordinator {
@@ -73,6 +73,7 @@ class Coordinator {
     LeaderTime keep_alive = std::chrono::seconds(5);
     LeaderTime grace = std::chrono::seconds(30);
     LeaderTime join_timeout = std::chrono::seconds(600);
+    // For more nodes: before the first round, and from when a node joins a running job.
     LeaderTime last_call = std::chrono::seconds(30);
     RestartLimits limits;
     bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
@@ -132,6 +133,7 @@ class Coordinator {
   };
 
   void maybe_start_round(LeaderTime now);
+  void maybe_admit_newcomers(LeaderTime now);
   void resolve_disputes(LeaderTime now);
   std::optional<NodeId> holder_of(int node_rank, NodeId except) const;
   void reset_counts_if_all_new();
@@ -145,9 +147,12 @@ class Coordinator {
   void finish(int status, const std::string& why);
   void free_nodes();
   void notify_waiting(LeaderTime now);
+  std::string notice_for_waiting() const;
+  std::string host_list(const std::vector<NodeId>& ids) const;
   void recount();
   int available_nodes() const { return static_cast<int>(nodes_.size()) - unavailable_; }
   std::vector<NodeId> candidates() const;
+  std::vector<NodeId> newcomers() const;
   Decision decide(const rendezvous::NodeEnded& failure);
   void remove_node(NodeId id);
   bool old_round_may_run(LeaderTime now) const;
@@ -170,7 +175,7 @@ class Coordinator {
   int unavailable_ = 0, rejoined_ = 0;
   Actions actions_;
   LeaderTime join_deadline_{0};
-  std::optional<LeaderTime> last_call_;
+  std::optional<LeaderTime> last_call_;  // when it ends: of the first round, or for new nodes
   LeaderTime rest_until_{0};
   LeaderTime last_tick_{0};
   LeaderTime noticed_at_{LeaderTime::min()};  // when waiting nodes were last informed

@@ -15,6 +15,7 @@ using rendezvous::Stop;
 
 void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
   phase_ = Phase::stopping;
+  last_call_.reset();
   round_.stop_because(why);
   for (const NodeId id : round_.working())
     if (id != except) nodes_.at(id).since = now;

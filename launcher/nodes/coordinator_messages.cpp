@@ -10,16 +10,36 @@ namespace mgpu::launcher {
 
 using rendezvous::Notice;
 
+namespace {
+
+constexpr std::size_t kMostHostsShown = 8;
+
+}  // namespace
+
 void Coordinator::notify_waiting(LeaderTime now) {
   if (!has_news_ || now < noticed_at_ + kNoticeInterval) return;
   has_news_ = false;
   noticed_at_ = now;
-  const bool runs = phase_ == Phase::running;
-  const std::string text =
-      runs ? "the job has all its nodes; this node is a spare and replaces the next lost node"
-           : missing();
+  const std::string text = notice_for_waiting();
   for (const auto& [id, node] : nodes_)
     if (!round_.has(id) && !node.disputing) actions_.emplace_back(SendMessage{id, Notice{text}});
+}
+
+std::string Coordinator::notice_for_waiting() const {
+  if (phase_ != Phase::running) return missing();
+  if (round_.some_have_ended())
+    return "ranks of the job have finished; this node takes part only if all ranks restart";
+  if (last_call_)
+    return "the job is running; this node takes part after the last call for more nodes";
+  return "the job has all its nodes; this node is a spare and replaces the next lost node";
+}
+
+// The hosts of these nodes, or their number if there are many.
+std::string Coordinator::host_list(const std::vector<NodeId>& ids) const {
+  if (ids.size() > kMostHostsShown) return fmt::format("{} nodes", ids.size());
+  std::string text;
+  for (const NodeId id : ids) text += fmt::format("{}{}", text.empty() ? "" : ", ", host_of(id));
+  return text;
 }
 
 std::string Coordinator::missing() const {
@@ -27,10 +47,8 @@ std::string Coordinator::missing() const {
   std::string text = fmt::format("{} of {} nodes joined", here.size(), settings_.min_nodes);
   if (here.size() >= static_cast<std::size_t>(settings_.min_nodes))
     text += ", last call for more nodes";
-  if (here.size() > 8) return text;
-  for (const NodeId id : here)
-    text += fmt::format("{}{}", id == here.front() ? " (" : ", ", nodes_.at(id).join.host);
-  if (!here.empty()) text += ")";
+  if (here.size() > kMostHostsShown) return text;
+  if (!here.empty()) text += fmt::format(" ({})", host_list(here));
   if (!settings_.static_ranks) return text;
   std::string ranks;
   for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
@@ -64,8 +82,9 @@ std::string Coordinator::phase() const {
 
 std::vector<Coordinator::NodeView> Coordinator::view() const {
   std::vector<NodeView> views;
+  const bool has_spares = phase_ == Phase::running && !last_call_;
   for (const auto& [id, node] : nodes_) {
-    std::string state = phase_ == Phase::running ? "spare" : "waiting";
+    std::string state = has_spares ? "spare" : "waiting";
     if (round_.is_working(id)) state = phase_ == Phase::stopping ? "stopping" : "running";
     if (round_.has_ended(id)) state = "ended";
     if (round_.is_lost(id)) state = "lost";

@@ -117,11 +117,13 @@ TEST_CASE("waiting nodes receive what is missing, at most once a second", "[coor
 }
 
 TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coordinator]") {
-  Job job(Job::elastic(1, 3));
+  Job job(Job::elastic(1, 4));
   job.join(1, {.leads = true});
   job.tick(30s);
   job.forget();
   job.join(2);
+  CHECK(job.phase() == "running");
+  job.tick(30s);
   CHECK(job.phase() == "stopping");
   CHECK(job.recipients<Stop>() == Nodes{1});
   job.join(3);  // one more while the others stop
@@ -131,6 +133,91 @@ TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coor
   CHECK(job.coordinator.counts().restarts == 0);
   CHECK(job.sent<Begin>()[0].second.round == 1);
   CHECK(job.sent<Begin>()[0].second.restarts == 0);
+}
+
+TEST_CASE("five nodes that join a running job one second apart stop it once", "[coordinator]") {
+  Job job(Job::elastic(1, 8));
+  job.join(1, {.host = "a", .leads = true});
+  job.tick(30s);
+  REQUIRE(job.phase() == "running");
+  job.forget();
+  for (NodeId id = 2; id <= 6; ++id) {
+    job.join(id);
+    job.tick(1s);
+  }
+  CHECK(job.sent<Stop>().empty());
+  CHECK(job.coordinator.view()[1].state == "waiting");
+  CHECK_THAT(job.sent<Notice>().at(0).second.text, Contains("last call"));
+  REQUIRE(job.all<PrintLine>().size() == 1);
+  CHECK(job.all<PrintLine>()[0].line ==
+        "host2 joins; the ranks go on for 30 s (last call for more nodes), then all nodes form a "
+        "new round");
+
+  SECTION("when the last call ends that the first of them began") {
+    CHECK(job.coordinator.next_deadline() == job.now + 25s);
+    job.tick(25s);
+    CHECK(job.recipients<Stop>() == Nodes{1});
+    CHECK(job.all<PrintLine>().back().line ==
+          "host2, host3, host4, host5, host6 join; all nodes stop and form a new round");
+    job.end(1, Outcome::stopped);
+    CHECK(job.started_round() == Nodes{1, 2, 3, 4, 5, 6});
+    CHECK(job.coordinator.counts().restarts == 0);
+    job.forget();
+    job.join(7);
+    CHECK(job.sent<Stop>().empty());
+  }
+  SECTION("or at once when the job is full") {
+    job.join(7);
+    CHECK(job.sent<Stop>().empty());
+    job.join(8);
+    CHECK(job.recipients<Stop>() == Nodes{1});
+  }
+  SECTION("and not at all if they leave again") {
+    for (NodeId id = 2; id <= 6; ++id) job.leave(id);
+    job.tick(25s);
+    CHECK(job.phase() == "running");
+    job.join(9);
+    job.tick(29s);
+    CHECK(job.phase() == "running");
+    job.tick(1s);
+    CHECK(job.phase() == "stopping");
+  }
+  SECTION("and take part at once when the ranks stop for another reason") {
+    job.lose(1, job.now, true);
+    CHECK(job.started_round() == Nodes{2, 3, 4, 5, 6});
+  }
+  SECTION("and not at all if ranks have finished meanwhile") {
+    job.join(7);
+    job.forget();
+    job.end(1, Outcome::done);
+    CHECK(job.sent<Stop>().empty());
+    CHECK(job.status() == 0);
+  }
+}
+
+TEST_CASE("without a last call a new node stops a running job at once", "[coordinator]") {
+  auto settings = Job::elastic(1, 3);
+  settings.last_call = 0s;
+  Job job(settings);
+  job.join(1, {.leads = true});
+  job.forget();
+  job.join(2);
+  CHECK(job.recipients<Stop>() == Nodes{1});
+  CHECK(job.all<PrintLine>().back().line == "host2 joins; all nodes stop and form a new round");
+}
+
+TEST_CASE("ranks that finish during the last call for new nodes are not stopped", "[coordinator]") {
+  Job job(Job::elastic(2, 4));
+  job.join(1, {.leads = true});
+  job.join(2);
+  job.tick(30s);
+  job.forget();
+  job.join(3);
+  job.end(2, Outcome::done);
+  job.tick(30s);
+  CHECK(job.sent<Stop>().empty());
+  job.end(1, Outcome::done);
+  CHECK(job.status() == 0);
 }
 
 TEST_CASE("a new node does not disturb a job in which some nodes have finished", "[coordinator]") {

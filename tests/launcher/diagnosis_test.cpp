@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "launcher/lifecycle/xid.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;
@@ -105,6 +106,59 @@ TEST_CASE("a rank that fails after the kernel killed its child is out of memory"
         "ModuleNotFoundError: No module named 'x'\n";
     CHECK(diagnose(words).kind == Cause::Kind::import_error);
   }
+}
+
+TEST_CASE("an error of the GPU itself is not an exception of the program", "[diagnosis]") {
+  const std::string traceback = "Traceback (most recent call last):\n  File \"a.py\", line 3\n";
+  const std::string line =
+      GENERATE("RuntimeError: CUDA error: uncorrectable ECC error encountered",
+               "torch.AcceleratorError: CUDA error: unknown error",
+               "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+               "RuntimeError: No CUDA GPUs: GPU is lost");
+  const auto cause = from_stderr(traceback + line + "\n");
+  CHECK(cause.kind == Cause::Kind::gpu_error);
+  CHECK(cause.text == "GPU error: " + line);
+  CHECK_THAT(cause.advice, Contains("mgpu-run doctor"));
+  CHECK(belongs_to_node(cause.kind));
+  CHECK(is_retryable(cause.kind));
+
+  SECTION("also in the error file") {
+    FailureEvidence words{.report = kExitedWith1};
+    words.error_file = ErrorFile{.message = line + "\nCUDA kernel errors might be reported later"};
+    CHECK(diagnose(words).text == "GPU error: " + line);
+  }
+  SECTION("but one that the program survived is not why it failed") {
+    CHECK(from_stderr(line + "\n" + traceback + "ValueError: boom\n").kind ==
+          Cause::Kind::python_exception);
+  }
+}
+
+TEST_CASE("errors that a program can cause on a GPU do not belong to the node", "[diagnosis]") {
+  const std::string line =
+      GENERATE("RuntimeError: CUDA error: device-side assert triggered",
+               "RuntimeError: CUDA error: an illegal memory access was encountered",
+               "RuntimeError: CUDA error: invalid device ordinal",
+               "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB");
+  const auto cause =
+      from_stderr("Traceback (most recent call last):\n  File \"a.py\", line 3\n" + line + "\n");
+  CHECK_FALSE(belongs_to_node(cause.kind));
+}
+
+TEST_CASE("a program without exceptions that reports a GPU error failed because of it",
+          "[diagnosis]") {
+  const auto cause = from_stderr("step 3\nXid (PCI:0000:17:00): 79, GPU has fallen off the bus\n",
+                                 {.signal = SIGABRT});
+  CHECK(cause.text == "GPU error: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus");
+}
+
+TEST_CASE("an Xid of the hardware is told from one of a program", "[diagnosis][xid]") {
+  CHECK(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 48, pid=7, name=python3, DBE"));
+  CHECK(reports_gpu_fault("[  12.5] NVRM: Xid (PCI:0000:17:00): 94, Contained: SM"));
+  CHECK_FALSE(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 13, Graphics Exception"));
+  CHECK_FALSE(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 31, MMU Fault"));
+  for (const char* broken : {"", "Xid (", "Xid (PCI:0000:17:00): ", "Xid (PCI:0000:17:00): x",
+                             "Xid (PCI:0000:17:00): 99999999999999999999", "48"})
+    CHECK_FALSE(reports_gpu_fault(broken));
 }
 
 TEST_CASE("less than a GiB is shown in MiB", "[diagnosis]") {

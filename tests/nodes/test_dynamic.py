@@ -4,7 +4,7 @@ import time
 import unittest
 
 import netns
-from nodes_job import PORT, USAGE_ERROR, NodesTest, slowly, until
+from nodes_job import PORT, USAGE_ERROR, NodesTest, lines_with, slowly, until
 
 
 class Order(NodesTest):
@@ -111,6 +111,23 @@ class Order(NodesTest):
                 self.assertEqual(agent.wait(10), USAGE_ERROR)
                 self.assertEqual(len(agent.err.splitlines()), 1, agent.err)
                 self.assertIn("nnodes", agent.err)
+
+
+class LateNodes(NodesTest):
+    hosts = 5
+
+    def test_nodes_that_join_a_running_job_one_after_another_restart_it_once(self):
+        self.last_call = 4
+        agents = [self.agent(0, "1:5")]
+        world = self.world(1)
+        for host in range(1, 5):
+            agents.append(self.agent(host, "1:5"))
+            until(slowly(lambda h=host: self.connected(h)), 20, f"host{host} at the leader")
+        # MAX is reached, so the last call is not waited for.
+        self.world(5, after=world)
+        self.assertEqual(len(self.worlds()), 2)
+        self.assertTrue(lines_with(agents[0].err, "host1 joins; the ranks go on for 4 s"))
+        self.end_well()
 
 
 class Addresses(NodesTest):
