@@ -90,26 +90,39 @@ std::string Saver::model_folder(const std::string& folder) const {
   return (fs::path(folder) / config_.adapter_name).string();
 }
 
-std::vector<FileRecord> Saver::write_tensors(const std::string& folder) {
+std::vector<FileRecord> Saver::write_all_weights(const std::string& folder) {
   auto& shards = learner_.shards();
-  const bool adapter = config_.use_peft;
-  // Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
-  const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
-  const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
+  const auto dtype = learner_.options().shards.dtype;
+  const Rename same = [](const std::string& name) { return name; };
+  std::unique_ptr<checkpoint::WeightsWriter> writer;
+  if (learner_.comm().rank() == 0)
+    writer = std::make_unique<checkpoint::WeightsWriter>(folder, plan_of(shards, dtype, true, same),
+                                                         checkpoint::kShardSize, "model");
+  write_weights(shards, writer.get(), dtype, true, same);
+  return writer ? writer->finish() : std::vector<FileRecord>{};
+}
+
+// Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
+std::vector<FileRecord> Saver::write_adapter_weights(const std::string& folder, AdapterBits bits) {
+  auto& shards = learner_.shards();
   std::unique_ptr<checkpoint::WeightsWriter> writer;
   if (learner_.comm().rank() == 0) {
     fs::create_directories(folder);
     writer = std::make_unique<checkpoint::WeightsWriter>(
-        folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
-        adapter ? "adapter_model" : "model");
+        folder, plan_of(shards, at::kFloat, false, adapter_name), checkpoint::kShardSize,
+        "adapter_model");
   }
-  write_weights(shards, writer.get(), dtype, !adapter, rename);
+  if (bits == AdapterBits::master)
+    write_master_weights(shards, learner_.optimizer(), writer.get(), adapter_name);
+  else
+    write_weights(shards, writer.get(), at::kFloat, false, adapter_name);
   return writer ? writer->finish() : std::vector<FileRecord>{};
 }
 
 std::vector<FileRecord> Saver::write_model(const std::string& folder) {
   const auto own_folder = model_folder(folder);
-  auto records = write_tensors(own_folder);
+  auto records = config_.use_peft ? write_adapter_weights(own_folder, AdapterBits::master)
+                                  : write_all_weights(own_folder);
   if (own_folder != folder)
     for (auto& record : records) record.name = config_.adapter_name + "/" + record.name;
   return records;
@@ -122,7 +135,7 @@ void Saver::write_adapter_config(const std::string& folder) const {
 }
 
 void Saver::write_adapter(const std::string& folder) {
-  write_tensors(folder);
+  write_adapter_weights(folder, AdapterBits::rounded);
   if (learner_.comm().rank() == 0) write_adapter_config(folder);
 }
 

@@ -40,14 +40,22 @@ class Saver {
   // Writes the model that the ranks hold now to OUTPUT, without a checkpoint.
   void write_final_model();
 
-  // Writes only the adapter that the ranks hold now, in PEFT's layout.
+  // Writes only the adapter that the ranks hold now, in PEFT's layout, with the values that the
+  // model computes with: a server that generates must have the same ones.
   void write_adapter(const std::string& folder);
 
  private:
+  enum class AdapterBits {
+    master,   // of the master weights
+    rounded,  // of the weights that the model computes with
+  };
+
   std::string model_folder(const std::string& folder) const;
   std::vector<checkpoint::FileRecord> write_model(const std::string& folder);
   void write_metadata(const std::string& folder) const;
-  std::vector<checkpoint::FileRecord> write_tensors(const std::string& folder);
+  std::vector<checkpoint::FileRecord> write_all_weights(const std::string& folder);
+  std::vector<checkpoint::FileRecord> write_adapter_weights(const std::string& folder,
+                                                            AdapterBits bits);
   void write_adapter_config(const std::string& folder) const;
   std::string share_text(const std::string& text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;

@@ -228,6 +228,7 @@ std::string Session::begin(std::int64_t global_batch) {
   draw_adapters(shards, config_.seed);
   if (adapter_) load_adapter(shards, *adapter_, source_->config);
   learner_->create_optimizer();
+  if (adapter_) load_master_weights(learner_->optimizer(), *adapter_, source_->config);
   progress_.global_batch = global_batch;
   progress_.data_seed = config_.data_seed.value_or(config_.seed);
   return {};
