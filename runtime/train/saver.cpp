@@ -13,6 +13,7 @@
 #include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/final_model.hpp"
 #include "runtime/checkpoint/peft.hpp"
 #include "runtime/comm/text.hpp"
 #include "runtime/model/write_config.hpp"
@@ -242,26 +243,36 @@ Progress Saver::load(const std::string& folder) {
   return progress;
 }
 
+// An adapter replaces a whole model that an earlier run left, but not its own base model.
+checkpoint::FinalModelDraft::Replaced Saver::replaced_models() const {
+  return {.whole = !config_.use_peft || !source_.is_in(config_.output_dir),
+          .adapter = !config_.use_peft || config_.adapter_name == "default"};
+}
+
 void Saver::publish_model(const std::string& folder) {
   if (learner_.comm().rank() == 0) {
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      const auto name = entry.path().filename().string();
-      if (entry.is_regular_file() && is_model_file(name))
-        checkpoint::copy_file(entry.path(), (fs::path(config_.output_dir) / name).string());
+    checkpoint::FinalModelDraft draft(config_.output_dir);
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      const auto name = entry.path().lexically_relative(folder);
+      if (!entry.is_regular_file() || !is_model_file(name.begin()->string())) continue;
+      fs::create_directories((draft.path() / name).parent_path());
+      checkpoint::copy_file(entry.path().string(), (draft.path() / name).string());
     }
-    if (const auto from = model_folder(folder); from != folder) {
-      const auto to = model_folder(config_.output_dir);
-      fs::create_directories(to);
-      for (const auto& entry : fs::directory_iterator(from))
-        checkpoint::copy_file(entry.path(), (fs::path(to) / entry.path().filename()).string());
-    }
+    draft.publish(replaced_models());
   }
   learner_.comm().barrier("barrier after writing the model");
 }
 
 void Saver::write_final_model() {
-  write_model(config_.output_dir);
-  if (learner_.comm().rank() == 0) write_metadata(config_.output_dir);
+  std::unique_ptr<checkpoint::FinalModelDraft> draft;
+  if (learner_.comm().rank() == 0)
+    draft = std::make_unique<checkpoint::FinalModelDraft>(config_.output_dir);
+  const auto folder = share_text(draft ? draft->path() : "");
+  write_model(folder);
+  if (draft) {
+    write_metadata(folder);
+    draft->publish(replaced_models());
+  }
   learner_.comm().barrier("barrier after writing the model");
 }
 

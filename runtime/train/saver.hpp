@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/checkpoint/final_model.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/progress.hpp"
@@ -34,8 +35,8 @@ class Saver {
   // Loads weights and the optimizer's state from a checkpoint and returns its progress.
   Progress load(const std::string& checkpoint);
 
-  // Copies the model's files from a checkpoint to OUTPUT. They are copies and not links, so that
-  // editing them leaves the checkpoint intact.
+  // Copies the model's files from a checkpoint to OUTPUT, in place of the model there. They are
+  // copies and not links, so that editing them leaves the checkpoint intact.
   void publish_model(const std::string& checkpoint);
   // Writes the model that the ranks hold now to OUTPUT, without a checkpoint.
   void write_final_model();
@@ -57,6 +58,7 @@ class Saver {
   std::vector<checkpoint::FileRecord> write_adapter_weights(const std::string& folder,
                                                             AdapterBits bits);
   void write_adapter_config(const std::string& folder) const;
+  checkpoint::FinalModelDraft::Replaced replaced_models() const;
   std::string share_text(const std::string& text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;
 

@@ -104,6 +104,10 @@ void Session::open_model() {
   }
   if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk)
     save_new_token_rows();
+  if (config_.use_peft && config_.save_final_model && !source_->is_in(config_.output_dir) &&
+      fs::exists(fs::path(config_.output_dir) / "config.json"))
+    notes_.push_back(fmt::format("{} contains a whole model; this run's adapter will replace it",
+                                 config_.output_dir));
 }
 
 // The base model's files have no rows for new tokens, so an adapter saved without these rows would
