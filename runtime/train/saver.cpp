@@ -210,9 +210,12 @@ std::string Saver::find() {
   return share_text(path);
 }
 
-Progress Saver::load(const std::string& folder) {
+Progress Saver::read_progress(const std::string& folder) const {
   const auto file = (fs::path(folder) / kProgressFile).string();
-  const auto progress = parse_progress(checkpoint::read_file(file, kLongestState), file);
+  return parse_progress(checkpoint::read_file(file, kLongestState), file);
+}
+
+void Saver::load(const std::string& folder, const Progress& progress) {
   auto& shards = learner_.shards();
   if (config_.use_peft) {
     // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
@@ -240,7 +243,6 @@ Progress Saver::load(const std::string& folder) {
   }
   read_training_state(folder, learner_.optimizer());
   learner_.optimizer().set_steps_taken(progress.updates);
-  return progress;
 }
 
 // An adapter replaces a whole model that an earlier run left, but not its own base model.

@@ -32,8 +32,9 @@ class Saver {
   // complete one. Rank 0 searches and all ranks get its answer. Empty: there is none, or
   // resume_from_checkpoint is `no`.
   std::string find();
-  // Loads weights and the optimizer's state from a checkpoint and returns its progress.
-  Progress load(const std::string& checkpoint);
+  Progress read_progress(const std::string& checkpoint) const;
+  // Loads weights and the optimizer's state from a checkpoint that has this progress.
+  void load(const std::string& checkpoint, const Progress& progress);
 
   // Copies the model's files from a checkpoint to OUTPUT, in place of the model there. They are
   // copies and not links, so that editing them leaves the checkpoint intact.

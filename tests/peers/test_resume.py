@@ -243,6 +243,38 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(run.status, 1)
         self.assertIn("global_batch_size: 8", run.err)
 
+    def test_a_checkpoint_of_another_run_is_rejected(self):
+        """Other data, another seed and another length once went on without a word."""
+        part = self.train_to(4, 1)
+        other = trainer.write_rows(self.dir / "other.jsonl", trainer.make_rows(64, seed=2))
+        moved = trainer.write_rows(self.dir / "moved.jsonl", self.rows)
+        changes = dict(dataset_name=str(other), seed=7, max_length=48, packing=True,
+                       warmup_steps=3)
+        run = self.end(self.start_training(1, out=part.folder.name, max_steps=8,
+                                           **{**self.KEYS, **changes}))
+        self.assertEqual(run.status, 1)
+        self.assertIn("checkpoint-4 belongs to another run: dataset_name has other contents, "
+                      "max_length was 64 and is now 48, packing was false and is now true, "
+                      "seed was 42 and is now 7, warmup_steps was 2 and is now 3", run.err)
+        run = self.train_to(6, 1, out=self.copy(part, "on-purpose"), resume_with_changes=True,
+                            **changes)
+        self.assert_went_on(run, 4)
+        self.assertIn("seed was 42 and is now 7", run.notes)
+        run = self.train_to(7, 1, out="on-purpose", **changes)
+        self.assert_went_on(run, 6)
+        run = self.train_to(6, 1, out=part.folder.name, dataset_name=str(moved))
+        self.assert_went_on(run, 4)
+        self.assertIn("total_steps was 4 and is now 6", run.notes)
+
+    def test_another_tokenizer_is_rejected(self):
+        part = self.train_to(4, 1)
+        template = self.dir / "template.jinja"
+        template.write_text("{{ messages }}")
+        run = self.end(self.start_training(1, out=part.folder.name, max_steps=8,
+                                           chat_template=str(template), **self.KEYS))
+        self.assertEqual(run.status, 1)
+        self.assertIn("tokenizer has other contents", run.err)
+
     def stopped(self, signo):
         """Stops a run of two ranks midway; returns it and the number of its steps."""
         job = self.start_training(2, out=f"stopped-{signo}", max_steps=100000, **self.KEYS)
