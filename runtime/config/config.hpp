@@ -125,6 +125,7 @@ struct TrainConfig {
   double early_stopping_threshold = 0;
   std::string output_dir = "output";
   std::string resume_from_checkpoint = "auto";  // auto, no, or a folder
+  bool resume_with_changes = false;             // although the checkpoint is of another run
 
   // logging
   double logging_steps = 10;

@@ -13,6 +13,7 @@ namespace mgpu::data {
 // What happened to the rows of one file: rows = bad + dropped + kept.
 struct SourceReport {
   std::string path;
+  std::string digest;  // SHA-256 of the file's contents
   std::string format;
   std::uint64_t rows = 0;
   std::uint64_t bad = 0;        // bad rows that were skipped

@@ -190,7 +190,9 @@ void remove_stale_files(const fs::path& folder) {
 }
 
 SourceReport report_of(const SourcePlan& plan, const std::vector<Shard>& shards) {
-  SourceReport report{.path = plan.file.path(), .format = std::string(name_of(plan.format))};
+  SourceReport report{.path = plan.file.path(),
+                      .digest = plan.file.digest(),
+                      .format = std::string(name_of(plan.format))};
   report.notes = plan.reader.notes();
   for (std::size_t piece = 0; piece < shards.size(); ++piece) {
     const Shard& shard = shards[piece];

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 namespace mgpu::parallel {
 namespace {
@@ -213,6 +214,34 @@ void Shards::visit(bool trained,
     for (const auto& slot : flat_layout.slots)
       visit(slot.name, flat.narrow(0, slot.offset, slot.numel).view(slot.shape));
     release(unit);
+  }
+}
+
+void Shards::visit_owned(const std::vector<Tensor>& parts,
+                         const std::function<void(const std::string&, const Tensor&)>& visit) {
+  const auto fp32 = at::TensorOptions(options_.device).dtype(at::kFloat);
+  std::size_t next = 0;
+  std::int64_t begin = 0;  // of the bucket in the vector of what this rank owns
+  for (const auto& bucket : buckets_.buckets) {
+    if (bucket.flat.size() == 0) continue;
+    const auto size = bucket.flat.size() / (sharded() ? comm_.world() : 1);
+    Tensor whole = at::zeros({size}, fp32);
+    for (; next < owned_.size() && owned_[next].fragment.owned < begin + size; ++next) {
+      const auto& fragment = owned_[next].fragment;
+      whole.narrow(0, fragment.owned - begin, fragment.size).copy_(parts[next]);
+    }
+    begin += size;
+    if (sharded()) {
+      const Tensor own = std::exchange(whole, at::empty({bucket.flat.size()}, fp32));
+      auto gathering = comm_.all_gather(whole, own, "all-gather of master weights");
+      wait(gathering);
+    }
+    for (int unit = bucket.first_unit; unit <= bucket.last_unit; ++unit) {
+      const auto index = static_cast<std::size_t>(unit);
+      const auto unit_begin = buckets_.units[index].begin - bucket.flat.begin;
+      for (const auto& slot : layout_.units[index].trained.slots)
+        visit(slot.name, whole.narrow(0, unit_begin + slot.offset, slot.numel).view(slot.shape));
+    }
   }
 }
 

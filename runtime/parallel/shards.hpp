@@ -97,6 +97,10 @@ class Shards : public model::WeightProvider {
   // Calls visit(name, whole tensor) for every trained or every frozen tensor, in order. All ranks
   // must call it together. A tensor is valid during its call only.
   void visit(bool trained, const std::function<void(const std::string&, const Tensor&)>& visit);
+  // The same for an fp32 vector that the ranks keep beside their trained weights, such as the
+  // master weights: parts[i] is that of owned()[i]. Gathers a bucket at a time.
+  void visit_owned(const std::vector<Tensor>& parts,
+                   const std::function<void(const std::string&, const Tensor&)>& visit);
 
   const model::ModelLayout& layout() const { return layout_; }
   const Buckets& buckets() const { return buckets_; }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/planning/role_memory.hpp"
 #include "runtime/config/planning/rollout_memory.hpp"
@@ -46,7 +47,7 @@ void GrpoTrainer::setup() {
   const auto sequences = account_for_roles(rewards.models);
   plan();
   make_collector(std::move(rewards), sequences);
-  restore(begin(sizes_.step));
+  restore(begin(sizes_.step, fingerprint()));
   comm_->barrier("the start of training");
 }
 
@@ -201,6 +202,23 @@ void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) 
       *policy_, *frozen_models_, std::move(generator), std::move(rewards), std::move(log),
       RolloutCollector::Options{grpo::advantage_options(config_),
                                 !sizes_.on_policy() || control_.settings().correct_sampler});
+}
+
+// What makes this run another one, besides the settings that all tasks have.
+train::Fingerprint GrpoTrainer::fingerprint() const {
+  train::Fingerprint own{
+      {"dataset_name", train::dataset_digest(config_.dataset_name, prompts_->file_digests())},
+      {"tokenizer", prompts_->encoder_digest()},
+      {"num_generations", std::to_string(sizes_.group)},
+      {"generation_batch_size", std::to_string(sizes_.generation)},
+      {"num_iterations", std::to_string(sizes_.iterations)}};
+  for (const char* key : {"dataset_prompt_column", "system_prompt", "chat_template_kwargs",
+                          "max_prompt_length", "max_completion_length"}) {
+    const auto found = config_.grpo.find(key);
+    own[key] =
+        found == config_.grpo.end() ? train::default_text(*train::find_key(key)) : found->second;
+  }
+  return own;
 }
 
 void GrpoTrainer::restore(const std::string& checkpoint) {

@@ -53,6 +53,7 @@ class GrpoTrainer : public train::Session {
   void plan();
   std::unique_ptr<Generator> make_generator(std::int64_t sequences);
   void make_collector(RecipeRewards rewards, std::int64_t sequences);
+  train::Fingerprint fingerprint() const;
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 

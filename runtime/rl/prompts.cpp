@@ -134,6 +134,7 @@ PromptSet read_prompts(const std::vector<train::DataSource>& sources, const Prom
         fmt::format("{}: {} prompts{}", source.path, range.count,
                     skipped > 0 ? fmt::format(", {} bad rows skipped", skipped) : ""));
     prompts.ranges.push_back(range);
+    prompts.digests.push_back(file.digest());
   }
   return prompts;
 }

@@ -35,6 +35,7 @@ struct PromptSet {
   std::vector<Prompt> all;
   std::vector<data::SourceRange> ranges;  // one per file
   std::vector<std::string> notes;         // how many rows were read and skipped
+  std::vector<std::string> digests;       // of the files' contents, one per file
 };
 
 // Reads JSONL files. Throws std::runtime_error with the file, the line and the reason.

@@ -34,6 +34,7 @@ RunPrompts::RunPrompts(const train::TrainConfig& config, const train::ModelSourc
           max_tokens, positions)});
     options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
   }
+  encoder_digest_ = encoder.fingerprint();
   training_ = read_prompts(config.dataset_name, options, encoder);
   if (!config.eval_dataset.empty())
     eval_dataset_ = read_prompts(config.eval_dataset, options, encoder);

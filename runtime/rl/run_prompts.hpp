@@ -26,6 +26,9 @@ class RunPrompts {
   std::int64_t longest() const;           // tokens of the longest prompt
   std::int64_t longest_training() const;  // of the longest one in dataset_name
   std::vector<std::string> notes() const;
+  // The digests of the files of dataset_name, and of the tokenizer with its chat template.
+  const std::vector<std::string>& file_digests() const { return training_.digests; }
+  const std::string& encoder_digest() const { return encoder_digest_; }
 
   // Chooses the prompts to evaluate, those of eval_dataset or else val_set_size of dataset_name.
   // Returns those to train on. Call it once.
@@ -33,6 +36,7 @@ class RunPrompts {
 
  private:
   PromptSet training_, eval_dataset_;
+  std::string encoder_digest_;
   std::vector<std::uint32_t> evaluated_;
 };
 

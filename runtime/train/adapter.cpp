@@ -27,6 +27,21 @@ std::string last_part(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
 }
 
+// Calls visit(name of the tensor in the model, its value) for every tensor of the adapter.
+template <class Visit>
+void for_each_tensor(const AdapterSource& adapter, const model::ModelConfig& model,
+                     const Visit& visit) {
+  const checkpoint::Weights files(adapter.folder, "adapter_model");
+  checkpoint::check_adapter(files, adapter.lora, model::tensor_plan(model));
+  for (const auto& name : files.names()) {
+    const auto key = checkpoint::parse_adapter_key(name);
+    std::string ours = key.name;
+    for (const auto& [ending, part] : kEndings)
+      if (part == key.part) ours += ending;
+    visit(ours, tensor_over(files.get(name)));
+  }
+}
+
 }  // namespace
 
 AdapterSource open_adapter(const std::string& adapter) {
@@ -57,15 +72,21 @@ AdapterShape shape_of(const AdapterSource& adapter, const model::ModelConfig& mo
 
 void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
                   const model::ModelConfig& model) {
-  const checkpoint::Weights files(adapter.folder, "adapter_model");
-  checkpoint::check_adapter(files, adapter.lora, model::tensor_plan(model));
-  for (const auto& name : files.names()) {
-    const auto key = checkpoint::parse_adapter_key(name);
-    std::string ours = key.name;
-    for (const auto& [ending, part] : kEndings)
-      if (part == key.part) ours += ending;
-    shards.set(ours, tensor_over(files.get(name)));
-  }
+  for_each_tensor(adapter, model, [&](const std::string& name, const at::Tensor& value) {
+    shards.set(name, value);
+  });
+}
+
+void load_master_weights(optim::Optimizer& optimizer, const AdapterSource& adapter,
+                         const model::ModelConfig& model) {
+  for_each_tensor(adapter, model, [&](const std::string& name, const at::Tensor& value) {
+    for (const auto& state : optimizer.states()) {
+      const auto& own = state.owned->fragment;
+      if (own.name != name) continue;
+      state.at("master").values.copy_(value.reshape({-1}).narrow(0, own.tensor_begin, own.size));
+    }
+  });
+  optimizer.use_loaded_state();
 }
 
 std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,

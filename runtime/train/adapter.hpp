@@ -7,6 +7,7 @@
 #include "runtime/config/config.hpp"
 #include "runtime/model/layout.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/shards.hpp"
 
 namespace mgpu::train {
@@ -32,6 +33,10 @@ AdapterShape shape_of(const AdapterSource& adapter, const model::ModelConfig& mo
 // another shape; the message names it.
 void load_adapter(parallel::Shards& shards, const AdapterSource& adapter,
                   const model::ModelConfig& model);
+// Copies the adapter's tensors into the optimizer's master weights. `shards` may hold them rounded
+// to 16 bits; the master weights have every bit of the files.
+void load_master_weights(optim::Optimizer& optimizer, const AdapterSource& adapter,
+                         const model::ModelConfig& model);
 
 // Changes `config` so that training continues from this adapter: takes over its layers, rank and
 // scale. Returns notes for the user: one that describes the adapter and one for each key whose

@@ -50,6 +50,11 @@ text::Tokenizer open_tokenizer(const TrainConfig& config, const std::string& fol
 
 }  // namespace
 
+bool ModelSource::is_in(const std::string& other_folder) const {
+  std::error_code missing;
+  return !folder.empty() && fs::equivalent(folder, other_folder, missing);
+}
+
 ModelSource open_model(const TrainConfig& config) {
   std::string folder;
   if (config.model_size.empty())

@@ -22,6 +22,8 @@ struct ModelSource {
   std::unique_ptr<checkpoint::Weights> weights;  // null: trained from scratch
   text::Tokenizer tokenizer;
   std::string chat_template;
+
+  bool is_in(const std::string& other_folder) const;  // whether that is the folder of its files
 };
 
 // Throws std::runtime_error if a file is missing or something is not supported; the message names

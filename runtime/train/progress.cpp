@@ -25,6 +25,15 @@ std::uint64_t seed_in(const Fields& fields, const char* key) {
   return fields.at(key).get<std::uint64_t>();
 }
 
+Fingerprint fingerprint_in(const Fields& top, const std::string& file) {
+  const auto& object = top.at("fingerprint");
+  if (!object.is_object()) top.fail("fingerprint", "an object");
+  const Fields values(object, file + ": fingerprint");
+  Fingerprint fingerprint;
+  for (const auto& [key, value] : object.items()) fingerprint[key] = values.string(key.c_str());
+  return fingerprint;
+}
+
 }  // namespace
 
 std::string progress_text(const Progress& p) {
@@ -37,7 +46,8 @@ std::string progress_text(const Progress& p) {
             {"evaluations_without_gain", p.evaluations_without_gain},
             {"best_metric", nullptr},
             {"best_global_step", nullptr},
-            {"log_history", p.log_history}};
+            {"log_history", p.log_history},
+            {"fingerprint", p.fingerprint}};
   if (p.best_metric) json["best_metric"] = *p.best_metric;
   if (p.best_step) json["best_global_step"] = *p.best_step;
   if (!p.task_state.is_null()) json["task_state"] = p.task_state;
@@ -60,6 +70,7 @@ Progress parse_progress(std::string_view text, const std::string& file) {
   if (top.has("best_global_step")) p.best_step = top.integer("best_global_step", 0, kMostSteps);
   p.log_history = top.at("log_history");
   if (!p.log_history.is_array()) top.fail("log_history", "a list");
+  if (top.has("fingerprint")) p.fingerprint = fingerprint_in(top, file);
   if (top.has("task_state")) p.task_state = top.at("task_state");
   return p;
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/train/fingerprint.hpp"
+
 namespace mgpu::train {
 
 // The progress of a run as trainer_state.json stores it: what a resumed run needs besides tensors.
@@ -20,6 +22,7 @@ struct Progress {
   std::optional<std::int64_t> best_step;
   std::int64_t evaluations_without_gain = 0;
   nlohmann::json log_history = nlohmann::json::array();
+  Fingerprint fingerprint;    // empty: an earlier version saved none
   nlohmann::json task_state;  // state of the task besides; null: none
 
   friend bool operator==(const Progress&, const Progress&) = default;

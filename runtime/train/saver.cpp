@@ -13,6 +13,7 @@
 #include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/final_model.hpp"
 #include "runtime/checkpoint/peft.hpp"
 #include "runtime/comm/text.hpp"
 #include "runtime/model/write_config.hpp"
@@ -90,26 +91,39 @@ std::string Saver::model_folder(const std::string& folder) const {
   return (fs::path(folder) / config_.adapter_name).string();
 }
 
-std::vector<FileRecord> Saver::write_tensors(const std::string& folder) {
+std::vector<FileRecord> Saver::write_all_weights(const std::string& folder) {
   auto& shards = learner_.shards();
-  const bool adapter = config_.use_peft;
-  // Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
-  const auto dtype = adapter ? at::kFloat : learner_.options().shards.dtype;
-  const Rename rename = adapter ? Rename(adapter_name) : [](const std::string& n) { return n; };
+  const auto dtype = learner_.options().shards.dtype;
+  const Rename same = [](const std::string& name) { return name; };
+  std::unique_ptr<checkpoint::WeightsWriter> writer;
+  if (learner_.comm().rank() == 0)
+    writer = std::make_unique<checkpoint::WeightsWriter>(folder, plan_of(shards, dtype, true, same),
+                                                         checkpoint::kShardSize, "model");
+  write_weights(shards, writer.get(), dtype, true, same);
+  return writer ? writer->finish() : std::vector<FileRecord>{};
+}
+
+// Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
+std::vector<FileRecord> Saver::write_adapter_weights(const std::string& folder, AdapterBits bits) {
+  auto& shards = learner_.shards();
   std::unique_ptr<checkpoint::WeightsWriter> writer;
   if (learner_.comm().rank() == 0) {
     fs::create_directories(folder);
     writer = std::make_unique<checkpoint::WeightsWriter>(
-        folder, plan_of(shards, dtype, !adapter, rename), checkpoint::kShardSize,
-        adapter ? "adapter_model" : "model");
+        folder, plan_of(shards, at::kFloat, false, adapter_name), checkpoint::kShardSize,
+        "adapter_model");
   }
-  write_weights(shards, writer.get(), dtype, !adapter, rename);
+  if (bits == AdapterBits::master)
+    write_master_weights(shards, learner_.optimizer(), writer.get(), adapter_name);
+  else
+    write_weights(shards, writer.get(), at::kFloat, false, adapter_name);
   return writer ? writer->finish() : std::vector<FileRecord>{};
 }
 
 std::vector<FileRecord> Saver::write_model(const std::string& folder) {
   const auto own_folder = model_folder(folder);
-  auto records = write_tensors(own_folder);
+  auto records = config_.use_peft ? write_adapter_weights(own_folder, AdapterBits::master)
+                                  : write_all_weights(own_folder);
   if (own_folder != folder)
     for (auto& record : records) record.name = config_.adapter_name + "/" + record.name;
   return records;
@@ -122,7 +136,7 @@ void Saver::write_adapter_config(const std::string& folder) const {
 }
 
 void Saver::write_adapter(const std::string& folder) {
-  write_tensors(folder);
+  write_adapter_weights(folder, AdapterBits::rounded);
   if (learner_.comm().rank() == 0) write_adapter_config(folder);
 }
 
@@ -196,9 +210,12 @@ std::string Saver::find() {
   return share_text(path);
 }
 
-Progress Saver::load(const std::string& folder) {
+Progress Saver::read_progress(const std::string& folder) const {
   const auto file = (fs::path(folder) / kProgressFile).string();
-  const auto progress = parse_progress(checkpoint::read_file(file, kLongestState), file);
+  return parse_progress(checkpoint::read_file(file, kLongestState), file);
+}
+
+void Saver::load(const std::string& folder, const Progress& progress) {
   auto& shards = learner_.shards();
   if (config_.use_peft) {
     // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
@@ -226,29 +243,38 @@ Progress Saver::load(const std::string& folder) {
   }
   read_training_state(folder, learner_.optimizer());
   learner_.optimizer().set_steps_taken(progress.updates);
-  return progress;
+}
+
+// An adapter replaces a whole model that an earlier run left, but not its own base model.
+checkpoint::FinalModelDraft::Replaced Saver::replaced_models() const {
+  return {.whole = !config_.use_peft || !source_.is_in(config_.output_dir),
+          .adapter = !config_.use_peft || config_.adapter_name == "default"};
 }
 
 void Saver::publish_model(const std::string& folder) {
   if (learner_.comm().rank() == 0) {
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      const auto name = entry.path().filename().string();
-      if (entry.is_regular_file() && is_model_file(name))
-        checkpoint::copy_file(entry.path(), (fs::path(config_.output_dir) / name).string());
+    checkpoint::FinalModelDraft draft(config_.output_dir);
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      const auto name = entry.path().lexically_relative(folder);
+      if (!entry.is_regular_file() || !is_model_file(name.begin()->string())) continue;
+      fs::create_directories((draft.path() / name).parent_path());
+      checkpoint::copy_file(entry.path().string(), (draft.path() / name).string());
     }
-    if (const auto from = model_folder(folder); from != folder) {
-      const auto to = model_folder(config_.output_dir);
-      fs::create_directories(to);
-      for (const auto& entry : fs::directory_iterator(from))
-        checkpoint::copy_file(entry.path(), (fs::path(to) / entry.path().filename()).string());
-    }
+    draft.publish(replaced_models());
   }
   learner_.comm().barrier("barrier after writing the model");
 }
 
 void Saver::write_final_model() {
-  write_model(config_.output_dir);
-  if (learner_.comm().rank() == 0) write_metadata(config_.output_dir);
+  std::unique_ptr<checkpoint::FinalModelDraft> draft;
+  if (learner_.comm().rank() == 0)
+    draft = std::make_unique<checkpoint::FinalModelDraft>(config_.output_dir);
+  const auto folder = share_text(draft ? draft->path() : "");
+  write_model(folder);
+  if (draft) {
+    write_metadata(folder);
+    draft->publish(replaced_models());
+  }
   learner_.comm().barrier("barrier after writing the model");
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/checkpoint/final_model.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/progress.hpp"
@@ -31,24 +32,34 @@ class Saver {
   // complete one. Rank 0 searches and all ranks get its answer. Empty: there is none, or
   // resume_from_checkpoint is `no`.
   std::string find();
-  // Loads weights and the optimizer's state from a checkpoint and returns its progress.
-  Progress load(const std::string& checkpoint);
+  Progress read_progress(const std::string& checkpoint) const;
+  // Loads weights and the optimizer's state from a checkpoint that has this progress.
+  void load(const std::string& checkpoint, const Progress& progress);
 
-  // Copies the model's files from a checkpoint to OUTPUT. They are copies and not links, so that
-  // editing them leaves the checkpoint intact.
+  // Copies the model's files from a checkpoint to OUTPUT, in place of the model there. They are
+  // copies and not links, so that editing them leaves the checkpoint intact.
   void publish_model(const std::string& checkpoint);
   // Writes the model that the ranks hold now to OUTPUT, without a checkpoint.
   void write_final_model();
 
-  // Writes only the adapter that the ranks hold now, in PEFT's layout.
+  // Writes only the adapter that the ranks hold now, in PEFT's layout, with the values that the
+  // model computes with: a server that generates must have the same ones.
   void write_adapter(const std::string& folder);
 
  private:
+  enum class AdapterBits {
+    master,   // of the master weights
+    rounded,  // of the weights that the model computes with
+  };
+
   std::string model_folder(const std::string& folder) const;
   std::vector<checkpoint::FileRecord> write_model(const std::string& folder);
   void write_metadata(const std::string& folder) const;
-  std::vector<checkpoint::FileRecord> write_tensors(const std::string& folder);
+  std::vector<checkpoint::FileRecord> write_all_weights(const std::string& folder);
+  std::vector<checkpoint::FileRecord> write_adapter_weights(const std::string& folder,
+                                                            AdapterBits bits);
   void write_adapter_config(const std::string& folder) const;
+  checkpoint::FinalModelDraft::Replaced replaced_models() const;
   std::string share_text(const std::string& text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;
 

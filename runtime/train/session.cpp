@@ -104,6 +104,10 @@ void Session::open_model() {
   }
   if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk)
     save_new_token_rows();
+  if (config_.use_peft && config_.save_final_model && !source_->is_in(config_.output_dir) &&
+      fs::exists(fs::path(config_.output_dir) / "config.json"))
+    notes_.push_back(fmt::format("{} contains a whole model; this run's adapter will replace it",
+                                 config_.output_dir));
 }
 
 // The base model's files have no rows for new tokens, so an adapter saved without these rows would
@@ -199,24 +203,37 @@ void Session::build() {
   saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
 
-std::string Session::begin(std::int64_t global_batch) {
+void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
+                     const Fingerprint& fingerprint) {
+  progress_ = saver_->read_progress(checkpoint);
+  if (progress_.global_batch != global_batch) {
+    throw std::runtime_error(
+        fmt::format("{} was saved with {} sequences per step, but this run uses {}; set "
+                    "global_batch_size: {} "
+                    "to resume, or resume_from_checkpoint: no to start over",
+                    checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
+  }
+  for (auto& note :
+       check_same_run(checkpoint, progress_.fingerprint, fingerprint, config_.resume_with_changes))
+    notes_.push_back(std::move(note));
+  progress_.fingerprint = fingerprint;
+  saver_->load(checkpoint, progress_);
+  last_saved_ = progress_.step;
+  last_checkpoint_ = checkpoint;
+  if (progress_.best_step) {
+    const auto best =
+        fs::path(config_.output_dir) / fmt::format("checkpoint-{}", *progress_.best_step);
+    if (fs::exists(best)) best_checkpoint_ = best.string();
+  }
+}
+
+std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
+  auto fingerprint = settings_fingerprint(config_);
+  for (const auto& [key, value] : task) fingerprint[key] = value;
+  fingerprint["total_steps"] = std::to_string(total_steps_);
   const auto checkpoint = saver_->find();
   if (!checkpoint.empty()) {
-    progress_ = saver_->load(checkpoint);
-    if (progress_.global_batch != global_batch) {
-      throw std::runtime_error(
-          fmt::format("{} was saved with {} sequences per step, but this run uses {}; set "
-                      "global_batch_size: {} "
-                      "to resume, or resume_from_checkpoint: no to start over",
-                      checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
-    }
-    last_saved_ = progress_.step;
-    last_checkpoint_ = checkpoint;
-    if (progress_.best_step) {
-      const auto best =
-          fs::path(config_.output_dir) / fmt::format("checkpoint-{}", *progress_.best_step);
-      if (fs::exists(best)) best_checkpoint_ = best.string();
-    }
+    resume(checkpoint, global_batch, fingerprint);
     return checkpoint;
   }
   auto& shards = learner_->shards();
@@ -228,8 +245,10 @@ std::string Session::begin(std::int64_t global_batch) {
   draw_adapters(shards, config_.seed);
   if (adapter_) load_adapter(shards, *adapter_, source_->config);
   learner_->create_optimizer();
+  if (adapter_) load_master_weights(learner_->optimizer(), *adapter_, source_->config);
   progress_.global_batch = global_batch;
   progress_.data_seed = config_.data_seed.value_or(config_.seed);
+  progress_.fingerprint = std::move(fingerprint);
   return {};
 }
 

@@ -57,8 +57,9 @@ class Session {
   // that are `auto` (zero_stage, gradient_checkpointing) for the batch sizes in config_.
   void build();
   // Loads the weights: from the checkpoint to resume from, which also sets progress_, else from the
-  // model's files. Returns the checkpoint's path, or an empty string.
-  std::string begin(std::int64_t global_batch);
+  // model's files. `task` is what the task adds to the fingerprint of the run. Throws if the
+  // checkpoint is of another run. Returns the checkpoint's path, or an empty string.
+  std::string begin(std::int64_t global_batch, const Fingerprint& task);
   // Creates the reporter and reports from where the run resumes.
   void begin_report(const std::string& checkpoint);
 
@@ -105,6 +106,8 @@ class Session {
   void decide_four_bit();
   void save_new_token_rows();
   void decide_memory_options();
+  void resume(const std::string& checkpoint, std::int64_t global_batch,
+              const Fingerprint& fingerprint);
 };
 
 }  // namespace mgpu::train

@@ -68,6 +68,7 @@ class Trainer : public Session {
   double epoch_after(const data::StepBatches& batches);
 
   std::optional<data::Prepared> train_data_, eval_data_;
+  std::string encoder_digest_;                   // of the tokenizer and the chat template
   const data::Dataset* eval_dataset_ = nullptr;  // null: no evaluations
   data::Items eval_items_;
   std::optional<data::Schedule> plan_;

@@ -69,6 +69,7 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   std::vector<data::Source> files;
   for (const auto& source : sources) files.push_back({source.path, source.weight});
   const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
+  encoder_digest_ = encoder.fingerprint();
   return data::prepare(files, options, encoder);
 }
 

@@ -82,7 +82,11 @@ void Trainer::plan_steps() {
 }
 
 void Trainer::load_or_resume() {
-  begin_report(begin(global_batch_));
+  std::vector<std::string> digests;
+  for (const auto& report : train_data_->reports) digests.push_back(report.digest);
+  begin_report(
+      begin(global_batch_, {{"dataset_name", dataset_digest(config_.dataset_name, digests)},
+                            {"tokenizer", encoder_digest_}}));
   for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));

@@ -91,6 +91,15 @@ at::Tensor drawn(const model::Slot& slot, double deviation, std::uint64_t seed) 
   return value.normal_(0, deviation, generator_for(seed, slot.name));
 }
 
+// Without a writer or a name it writes nothing.
+void write_tensor(checkpoint::WeightsWriter* writer, const std::string& name,
+                  const at::Tensor& value, at::ScalarType dtype) {
+  if (writer == nullptr || name.empty()) return;
+  const auto host = value.to(at::TensorOptions(at::kCPU).dtype(dtype)).contiguous();
+  writer->write(name, std::span(static_cast<const std::byte*>(host.const_data_ptr()),
+                                static_cast<std::size_t>(host.nbytes())));
+}
+
 }  // namespace
 
 at::ScalarType scalar_type(DType dtype) {
@@ -173,14 +182,19 @@ std::vector<checkpoint::TensorPlan> plan_of(const parallel::Shards& shards, at::
 void write_weights(parallel::Shards& shards, checkpoint::WeightsWriter* writer,
                    at::ScalarType dtype, bool with_frozen, const Rename& rename) {
   const auto write = [&](const std::string& name, const at::Tensor& value) {
-    const auto in_file = rename(name);
-    if (writer == nullptr || in_file.empty()) return;
-    const auto host = value.to(at::TensorOptions(at::kCPU).dtype(dtype)).contiguous();
-    writer->write(in_file, std::span(static_cast<const std::byte*>(host.const_data_ptr()),
-                                     static_cast<std::size_t>(host.nbytes())));
+    write_tensor(writer, rename(name), value, dtype);
   };
   shards.visit(true, write);
   if (with_frozen) shards.visit(false, write);
+}
+
+void write_master_weights(parallel::Shards& shards, const optim::Optimizer& optimizer,
+                          checkpoint::WeightsWriter* writer, const Rename& rename) {
+  std::vector<at::Tensor> masters;
+  for (const auto& state : optimizer.states()) masters.push_back(state.at("master").values);
+  shards.visit_owned(masters, [&](const std::string& name, const at::Tensor& value) {
+    write_tensor(writer, rename(name), value, at::kFloat);
+  });
 }
 
 }  // namespace mgpu::train

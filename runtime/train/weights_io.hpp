@@ -8,6 +8,7 @@
 
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/shards.hpp"
 
 namespace mgpu::train {
@@ -40,6 +41,10 @@ std::vector<checkpoint::TensorPlan> plan_of(const parallel::Shards& shards, at::
                                             bool with_frozen, const Rename& rename);
 void write_weights(parallel::Shards& shards, checkpoint::WeightsWriter* writer,
                    at::ScalarType dtype, bool with_frozen, const Rename& rename);
+// The same for the master weights of all trained tensors: it writes what plan_of(shards,
+// at::kFloat, false, rename) lists.
+void write_master_weights(parallel::Shards& shards, const optim::Optimizer& optimizer,
+                          checkpoint::WeightsWriter* writer, const Rename& rename);
 
 bool is_adapter(const std::string& name);
 

@@ -70,6 +70,52 @@ class AdapterPath(trainer.TrainerTest):
         self.assertEqual(run.status, 2)
         self.assertIn("adapter_name", run.err)
 
+    def master_weights(self, folder):
+        """The master weights of a checkpoint by PEFT's names, put together from all pieces."""
+        tensors = trainer.load_tensors(folder, "adapter_model")
+        masters = {name: torch.full((tensor.numel(),), torch.nan)
+                   for name, tensor in tensors.items()}
+        for name, piece in trainer.load_tensors(folder / "training_state", "rank-").items():
+            vector, rest = name.split("/", 1)
+            if vector == "master":
+                tensor, begin = rest.rsplit("@", 1)
+                name = "base_model.model." + tensor
+                masters[name][int(begin):int(begin) + piece.numel()] = piece
+        return {name: master.view(tensors[name].shape) for name, master in masters.items()}
+
+    def test_a_saved_adapter_has_the_bits_of_the_master_weights(self):
+        """Adapters were once rounded to bf16 and stored as F32."""
+        for nproc, keys in ((1, {}), (2, {"zero_stage": 0}), (2, {"zero_stage": 1}),
+                            (2, {"zero_stage": 3, "lora_modules_to_save": ["lm_head"]})):
+            with self.subTest(nproc=nproc, **keys):
+                run = self.train(nproc, dtype="bf16", max_steps=3, learning_rate=1e-2,
+                                 **{**self.lora, **keys})
+                saved = run.weights("adapter_model")
+                self.assertTrue(any((tensor != tensor.bfloat16().float()).any()
+                                    for tensor in saved.values()))
+                self.assert_same_weights(saved, self.master_weights(run.folder / "checkpoint-3"))
+                bare = self.train(nproc, dtype="bf16", max_steps=3, learning_rate=1e-2,
+                                  save_strategy="no", **{**self.lora, **keys})
+                self.assert_same_weights(bare.weights("adapter_model"), saved)
+
+    def test_an_adapter_to_continue_from_keeps_all_bits_in_the_master_weights(self):
+        """The adapter was once rounded to bf16 before the master weights were made from it."""
+        torch.manual_seed(3)
+        model = peft.get_peft_model(load_model(self.model), peft.LoraConfig(
+            r=4, lora_alpha=8, target_modules=["q_proj", "o_proj"], modules_to_save=["lm_head"],
+            task_type="CAUSAL_LM"))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter), alpha=0.05)
+        model.save_pretrained(self.dir / "theirs")
+        wanted = trainer.load_tensors(self.dir / "theirs", "adapter_model")
+        for nproc, stage in ((1, 0), (2, 3)):
+            with self.subTest(nproc=nproc):
+                run = self.train(nproc, dtype="bf16", max_steps=1, learning_rate=0.0,
+                                 zero_stage=stage, adapter_path=str(self.dir / "theirs"))
+                self.assert_same_weights(run.weights("adapter_model"), wanted)
+
     def test_incompatible_adapters_are_reported(self):
         first = self.train(max_steps=1, **self.lora)
         path = first.folder / "adapter_config.json"

@@ -258,12 +258,19 @@ class Resume(GrpoTest):
         part = self.train(2, max_steps=6, save_final_model=False)
         self.refused(1, "checkpoint-6 contains 32 completions",
                      "num_generations", out=part.folder.name, generation_batch_size=16,
-                     steps_per_generation=None)
+                     steps_per_generation=None, resume_with_changes=True)
         fewer = write_rows(self.dir / "fewer.jsonl", prompt_rows(20))
         self.refused(1, "of other prompts than those of this run", out=part.folder.name,
-                     dataset_name=str(fewer))
+                     dataset_name=str(fewer), resume_with_changes=True)
         self.refused(1, "without reference log-probs: beta has changed",
                      out=self.train(2, max_steps=6, save_final_model=False, beta=0).folder.name)
+
+    def test_a_checkpoint_of_another_run_is_rejected(self):
+        part = self.train(2, max_steps=8, save_final_model=False)
+        fewer = write_rows(self.dir / "fewer.jsonl", prompt_rows(20))
+        self.refused(1, "checkpoint-8 belongs to another run: dataset_name has other contents, "
+                     "max_completion_length was", out=part.folder.name, dataset_name=str(fewer),
+                     max_completion_length=7)
 
 
 class Reports(GrpoTest):

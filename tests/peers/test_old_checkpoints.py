@@ -31,6 +31,7 @@ class OldCheckpoints(trainer.TrainerTest):
         shutil.copytree(OLD / kind / "checkpoint-12", self.dir / name / "checkpoint-12")
         run = self.train(nproc, out=name, **{**self.KEYS, **keys})
         self.assertIn("checkpoint-12 at step 12", run.notes)
+        self.assertIn("checkpoint-12 does not record its data and settings", run.notes)
         self.assertEqual(run.column("step"), list(range(13, 21)))
         self.assert_near(run.column("loss"), json.loads((OLD / kind / "losses.json").read_text()),
                          RTOL, "loss")

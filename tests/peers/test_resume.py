@@ -196,6 +196,38 @@ class Resume(trainer.TrainerTest):
         bare = self.train_to(6, save_strategy="no", save_final_model=False)
         self.assertEqual(bare.weights(), {})
 
+    def test_an_adapter_replaces_the_model_of_an_earlier_run(self):
+        """Both once stayed in the folder, and programs loaded the older one."""
+        whole = self.train_to(2)
+        for name in ("added_tokens.json", "model-00001-of-00002.safetensors",
+                     "model.safetensors.index.json"):  # a model in shards, and another tokenizer
+            (whole.folder / name).write_text("{}")
+        lora = dict(use_peft=True, lora_r=4, resume_from_checkpoint="no")
+        for strategy in ("steps", "no"):
+            with self.subTest(save_strategy=strategy):
+                run = self.train_to(3, out=whole.folder.name, save_strategy=strategy, **lora)
+                self.assertIn("contains a whole model; this run's adapter will replace it",
+                              run.notes)
+                self.assertEqual(sorted(path.name for path in run.folder.glob("*.safetensors*")),
+                                 ["adapter_model.safetensors"])
+                names = {path.name for path in run.folder.iterdir()}
+                gone = {"config.json", "generation_config.json", "added_tokens.json"}
+                self.assertFalse(gone & names)
+                self.assertLessEqual({"adapter_config.json", "tokenizer.json"}, names)
+                self.assertEqual([name for name in names if name.startswith(".")], [])
+                again = self.train_to(2, out=whole.folder.name, save_strategy=strategy,
+                                      resume_from_checkpoint="no")
+                self.assert_same_weights(again.weights(), whole.weights())
+                self.assertFalse((run.folder / "adapter_config.json").exists())
+                self.assertEqual(again.weights("adapter_model"), {})
+
+    def test_an_adapter_can_be_saved_into_the_folder_of_its_base_model(self):
+        before = load_tensors(self.model)
+        run = self.train_to(2, 1, out="model", use_peft=True, lora_r=4)
+        self.assert_same_weights(load_tensors(self.model), before)
+        self.assertTrue((self.model / "config.json").exists())
+        self.assertTrue(run.weights("adapter_model"))
+
     def test_the_final_model_has_the_weights_of_the_last_step(self):
         part = self.train_to(4)
         whole = self.train_to(9)
@@ -210,6 +242,38 @@ class Resume(trainer.TrainerTest):
                                            max_steps=8))
         self.assertEqual(run.status, 1)
         self.assertIn("global_batch_size: 8", run.err)
+
+    def test_a_checkpoint_of_another_run_is_rejected(self):
+        """Other data, another seed and another length once went on without a word."""
+        part = self.train_to(4, 1)
+        other = trainer.write_rows(self.dir / "other.jsonl", trainer.make_rows(64, seed=2))
+        moved = trainer.write_rows(self.dir / "moved.jsonl", self.rows)
+        changes = dict(dataset_name=str(other), seed=7, max_length=48, packing=True,
+                       warmup_steps=3)
+        run = self.end(self.start_training(1, out=part.folder.name, max_steps=8,
+                                           **{**self.KEYS, **changes}))
+        self.assertEqual(run.status, 1)
+        self.assertIn("checkpoint-4 belongs to another run: dataset_name has other contents, "
+                      "max_length was 64 and is now 48, packing was false and is now true, "
+                      "seed was 42 and is now 7, warmup_steps was 2 and is now 3", run.err)
+        run = self.train_to(6, 1, out=self.copy(part, "on-purpose"), resume_with_changes=True,
+                            **changes)
+        self.assert_went_on(run, 4)
+        self.assertIn("seed was 42 and is now 7", run.notes)
+        run = self.train_to(7, 1, out="on-purpose", **changes)
+        self.assert_went_on(run, 6)
+        run = self.train_to(6, 1, out=part.folder.name, dataset_name=str(moved))
+        self.assert_went_on(run, 4)
+        self.assertIn("total_steps was 4 and is now 6", run.notes)
+
+    def test_another_tokenizer_is_rejected(self):
+        part = self.train_to(4, 1)
+        template = self.dir / "template.jinja"
+        template.write_text("{{ messages }}")
+        run = self.end(self.start_training(1, out=part.folder.name, max_steps=8,
+                                           chat_template=str(template), **self.KEYS))
+        self.assertEqual(run.status, 1)
+        self.assertIn("tokenizer has other contents", run.err)
 
     def stopped(self, signo):
         """Stops a run of two ranks midway; returns it and the number of its steps."""

@@ -25,6 +25,7 @@ Progress some_progress() {
           .best_metric = 1.25,
           .best_step = 4,
           .log_history = Json::parse(R"([{"step": 1, "loss": 2.5}])"),
+          .fingerprint = {{"seed", "42"}, {"max_length", "64"}},
           .task_state = Json::parse(R"({"beta": 0.1})")};
 }
 
@@ -52,6 +53,7 @@ TEST_CASE("a written progress is read back as the same", "[progress]") {
   progress.best_metric.reset();
   progress.best_step.reset();
   progress.task_state = nullptr;
+  progress.fingerprint.clear();
   CHECK(parse_progress(progress_text(progress), "f") == progress);
 }
 
