@@ -1,3 +1,4 @@
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/vector.cuh"
 
 namespace mgpu::kernels {
@@ -94,6 +95,7 @@ void rotate(Type type, void* x, const float* cos, const float* sin, const std::i
     using T = std::remove_pointer_t<decltype(tag)>;
     rotate_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<T*>(x), cos, sin, positions, back ? -1.0F : 1.0F, shape, items);
+    check_launch("rotate");
   });
 }
 
@@ -105,6 +107,7 @@ void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::i
     using T = std::remove_pointer_t<decltype(tag)>;
     swiglu_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
+    check_launch("swiglu");
   });
 }
 
@@ -117,6 +120,7 @@ void swiglu_backward(Type type, const void* g, const void* gate_up, void* out, s
     swiglu_backward_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<const T*>(g), static_cast<const T*>(gate_up), static_cast<T*>(out), width,
         items);
+    check_launch("swiglu_backward");
   });
 }
 
