@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,16 +16,21 @@ namespace mgpu::comm {
 using at::Tensor;
 
 // A running collective. After wait() the result may be used: on a GPU by work queued on the current
-// stream, on a CPU at once.
+// stream, on a CPU at once. Destroying or overwriting it waits too, because the memory of its
+// tensors may be freed or reused afterwards. Only while an exception unwinds the stack it does not
+// wait: the other ranks may never take part.
 class Pending {
  public:
   Pending() = default;
   explicit Pending(std::function<void()> wait) : wait_(std::move(wait)) {}
   Pending(Pending&& other) noexcept : wait_(std::exchange(other.wait_, nullptr)) {}
   Pending& operator=(Pending&& other) noexcept {
+    if (this == &other) return *this;
+    finish();
     wait_ = std::exchange(other.wait_, nullptr);
     return *this;
   }
+  ~Pending() { finish(); }
 
   void wait() {
     if (auto wait = std::exchange(wait_, nullptr)) wait();
@@ -32,6 +38,10 @@ class Pending {
   bool under_way() const { return wait_ != nullptr; }
 
  private:
+  void finish() noexcept {
+    if (std::uncaught_exceptions() == 0) wait();
+  }
+
   std::function<void()> wait_;
 };
 

@@ -17,6 +17,7 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
   for (const std::uint32_t example : step.items.examples) {
     out.target_tokens += dataset.target_counts()[example];
     out.tokens += dataset.lengths()[example];
+    out.attention_pairs += attention_pairs(dataset.lengths()[example]);
     ++out.examples;
   }
 

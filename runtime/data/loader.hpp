@@ -38,6 +38,7 @@ struct StepBatches {
   // Totals over all ranks. The sum of losses is divided by `target_tokens`, which needs no
   // communication.
   std::int64_t target_tokens = 0, tokens = 0, examples = 0;
+  double attention_pairs = 0;                    // of tokens
   std::vector<double> costs;                     // of each rank's share
   std::vector<std::int64_t> rank_target_tokens;  // of each rank's share
 };

@@ -24,6 +24,11 @@ using Shares = std::vector<std::vector<std::vector<std::uint32_t>>>;
 // weight per rank, none negative and at least one positive.
 Shares share(std::span<const double> costs, const ShareOptions& options);
 
+// How many pairs of tokens causal attention compares in a sequence of this length.
+inline double attention_pairs(double length) {
+  return length * (length + 1) / 2;
+}
+
 // The cost of examples that are computed together: the number of tokens, plus `quadratic` for each
 // pair of tokens that attention compares.
 double cost_of(std::span<const std::uint32_t> examples, std::span<const std::uint32_t> lengths,

@@ -1,4 +1,5 @@
 #include "runtime/kernels/adamw.cuh"
+#include "runtime/kernels/launch_check.cuh"
 
 namespace mgpu::kernels {
 namespace {
@@ -52,6 +53,7 @@ void adamw(const AdamW& a, float* master, void* value, Type grad_type, const voi
       adamw_kernel<G, M><<<blocks, kThreads, 0, stream>>>(
           a, master, static_cast<bf16*>(value), static_cast<const G*>(grad), static_cast<M*>(first),
           static_cast<M*>(second), clip, skip, count, n);
+      check_launch("adamw");
     });
   });
 }

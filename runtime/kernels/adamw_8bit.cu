@@ -1,4 +1,5 @@
 #include "runtime/kernels/adamw.cuh"
+#include "runtime/kernels/launch_check.cuh"
 
 // Each warp handles one block of 256 elements, and each lane eight adjacent elements of it.
 namespace mgpu::kernels {
@@ -157,6 +158,7 @@ void adamw_8bit(const AdamW& a, float* master, void* value, Type grad_type, cons
     adamw_8bit_kernel<G><<<grid, kThreads, 0, stream>>>(a, master, static_cast<bf16*>(value),
                                                         static_cast<const G*>(grad), first, second,
                                                         lead, clip, skip, count, n, aligned);
+    check_launch("adamw_8bit");
   });
 }
 

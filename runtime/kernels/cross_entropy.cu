@@ -1,5 +1,6 @@
 #include <cfloat>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/vector.cuh"
 
 namespace mgpu::kernels {
@@ -133,6 +134,7 @@ void cross_entropy(Type type, void* logits, const CrossEntropyIn& in, const Cros
     const auto launch = [&](auto kernel) {
       kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<T*>(logits), in, out,
                                                                    vocab);
+      check_launch("cross_entropy");
     };
     if (vectorizable(logits, vocab)) {
       launch(cross_entropy_kernel<T, true>);

@@ -1,3 +1,4 @@
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/philox.cuh"
 #include "runtime/kernels/vector.cuh"
 
@@ -116,6 +117,7 @@ void rotate(Type type, void* x, const float* cos, const float* sin, const std::i
     using T = std::remove_pointer_t<decltype(tag)>;
     rotate_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<T*>(x), cos, sin, positions, back ? -1.0F : 1.0F, shape, items);
+    check_launch("rotate");
   });
 }
 
@@ -127,6 +129,7 @@ void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::i
     using T = std::remove_pointer_t<decltype(tag)>;
     swiglu_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
+    check_launch("swiglu");
   });
 }
 
@@ -138,6 +141,7 @@ void swiglu_backward(Type type, void* g, const void* gate_up, void* out, std::in
     using T = std::remove_pointer_t<decltype(tag)>;
     swiglu_backward_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<T*>(g), static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
+    check_launch("swiglu_backward");
   });
 }
 
@@ -149,6 +153,7 @@ void dropout(Type type, const void* x, void* out, std::int64_t elements, const D
     using T = std::remove_pointer_t<decltype(tag)>;
     dropout_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
         static_cast<const T*>(x), static_cast<T*>(out), dropout, items);
+    check_launch("dropout");
   });
 }
 

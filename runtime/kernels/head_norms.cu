@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/vector.cuh"
 
 namespace mgpu::kernels {
@@ -165,6 +166,7 @@ void norm_heads(Type type, void* qkv, const HeadWeights& weights, const Rotation
     forward_heads<T><<<static_cast<unsigned>(blocks_of(shape)), kThreads, 0, stream>>>(
         static_cast<T*>(qkv), static_cast<const T*>(weights.q), static_cast<const T*>(weights.k),
         rotation, static_cast<T*>(before), rstd, shape);
+    check_launch("norm_heads");
   });
 }
 
@@ -183,10 +185,12 @@ void norm_heads_backward(Type type, void* g_qkv, const HeadWeights& weights,
     backward_heads<T><<<blocks, kThreads, 0, stream>>>(
         static_cast<T*>(g_qkv), static_cast<const T*>(weights.q), static_cast<const T*>(weights.k),
         rotation, static_cast<const T*>(before), rstd, weight_gradients ? scratch : nullptr, shape);
+    check_launch("norm_heads_backward");
   });
   if (!weight_gradients) return;
   add_heads<<<2, static_cast<unsigned>(shape.head_dim), 0, stream>>>(scratch, gq, gk, blocks,
                                                                      shape.head_dim);
+  check_launch("add_heads");
 }
 
 }  // namespace mgpu::kernels

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/nf4_layout.hpp"
 #include "runtime/kernels/vector.cuh"
 
@@ -58,12 +59,14 @@ __global__ void __launch_bounds__(kThreads)
 
 void nf4_dequantize(Type type, const std::uint8_t* codes, const Nf4Scales& scales, void* out,
                     std::int64_t n, cudaStream_t stream) {
+  if (n == 0) return;
   const std::int64_t words = n / 8;
   const auto grid = static_cast<unsigned>((words + kThreads * kWords - 1) / (kThreads * kWords));
   with_type(type, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
     dequantize_kernel<T><<<grid, kThreads, 0, stream>>>(reinterpret_cast<const unsigned*>(codes),
                                                         scales, words, static_cast<T*>(out));
+    check_launch("nf4_dequantize");
   });
 }
 

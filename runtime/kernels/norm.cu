@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/vector.cuh"
 
 namespace mgpu::kernels {
@@ -128,9 +129,11 @@ void rms_norm(Type type, const void* x, const void* residual, const void* w, voi
     if (residual != nullptr) {
       forward<T, true><<<blocks, threads, 0, stream>>>(in, add, weight, static_cast<T*>(sum), out,
                                                        rstd, shape.width, eps);
+      check_launch("rms_norm");
     } else {
       forward<T, false><<<blocks, threads, 0, stream>>>(in, nullptr, weight, nullptr, out, rstd,
                                                         shape.width, eps);
+      check_launch("rms_norm");
     }
   });
 }
@@ -152,6 +155,7 @@ void rms_norm_backward(Type type, const void* gy, const void* x, const void* w, 
       kernel<<<blocks, threads, 0, stream>>>(
           static_cast<const T*>(gy), static_cast<const T*>(x), static_cast<const T*>(w), rstd,
           static_cast<const T*>(residual), static_cast<T*>(gx), partial, shape.rows, shape.width);
+      check_launch("rms_norm_backward");
     };
     const auto chunks = (shape.width + threads * 8 - 1) / (threads * 8);
     if (chunks <= 1) {
@@ -165,6 +169,7 @@ void rms_norm_backward(Type type, const void* gy, const void* x, const void* w, 
   if (gw != nullptr) {
     add_columns<<<static_cast<unsigned>((shape.width + 63) / 64), 64, 0, stream>>>(
         partial, gw, blocks, shape.width);
+    check_launch("add_columns");
   }
 }
 

@@ -1,5 +1,6 @@
 #include <cfloat>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
@@ -104,6 +105,7 @@ void launch(const PagedAttention& a, std::int64_t sequences, cudaStream_t stream
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(sequences));
   part_kernel<T, kHeads, kDim><<<grid, kThreads, 0, stream>>>(a);
+  check_launch("paged_attention");
   join_splits<T>(a, kHeads, kDim, sequences, stream);
 }
 
@@ -168,6 +170,7 @@ __global__ void __launch_bounds__(kCopyThreads) put_kernel(PagedCopy c) {
 void put_in_pages(const PagedCopy& copy, std::int64_t rows, cudaStream_t stream) {
   if (rows == 0) return;
   put_kernel<<<static_cast<unsigned>(rows), kCopyThreads, 0, stream>>>(copy);
+  check_launch("put_in_pages");
 }
 
 }  // namespace mgpu::kernels

@@ -2,6 +2,7 @@
 
 #include <cfloat>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/vector.cuh"
 
 // Shared by the paged attention kernels: how a sequence is split over blocks, and how the results
@@ -76,9 +77,10 @@ __global__ void join_kernel(PagedAttention a, int head_dim) {
 template <class T>
 void join_splits(const PagedAttention& a, int heads, int head_dim, std::int64_t sequences,
                  cudaStream_t stream) {
-  if (a.splits > 1)
-    join_kernel<T><<<static_cast<unsigned>(sequences * a.kv_heads * heads),
-                     static_cast<unsigned>(head_dim), 0, stream>>>(a, head_dim);
+  if (a.splits <= 1) return;
+  join_kernel<T><<<static_cast<unsigned>(sequences * a.kv_heads * heads),
+                   static_cast<unsigned>(head_dim), 0, stream>>>(a, head_dim);
+  check_launch("join");
 }
 
 }  // namespace mgpu::kernels

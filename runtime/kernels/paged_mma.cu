@@ -1,6 +1,7 @@
 #include <cfloat>
 #include <type_traits>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
@@ -195,6 +196,7 @@ void launch(const PagedAttention& a, int heads, std::int64_t sequences, cudaStre
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(sequences));
   mma_kernel<kDim><<<grid, kThreads, 0, stream>>>(a, heads);
+  check_launch("paged_attention");
   join_splits<bf16>(a, heads, kDim, sequences, stream);
 }
 

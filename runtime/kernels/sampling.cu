@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/philox.cuh"
 #include "runtime/kernels/vector.cuh"
 
@@ -303,6 +304,7 @@ void sample(Type type, const Sampling& args, std::int64_t rows, int vocab, cudaS
     using T = std::remove_pointer_t<decltype(tag)>;
     sample_kernel<T><<<static_cast<unsigned>(rows), static_cast<unsigned>(threads), 0, stream>>>(
         args, Walk{packs, packs * 8, vocab});
+    check_launch("sample");
   });
 }
 

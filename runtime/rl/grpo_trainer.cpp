@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/seeds.hpp"
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/data/share.hpp"
 #include "runtime/train/consistency.hpp"
 
 namespace mgpu::rl {
@@ -22,6 +23,21 @@ double seconds_since(Clock::time_point begin) {
 // Mixes the numbers that a random stream depends on into one seed.
 std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
   return rendezvous::mix_seed(0x243f6a8885a308d3ULL, parts);
+}
+
+// The arithmetic of this rank's part of an update: prompts and completions in the loss. The ranks
+// have about equal parts.
+double own_flops(const std::vector<MicroBatch>& micro_batches, const std::vector<Prompt>& prompts,
+                 const model::TrainingFlops& flops) {
+  double sum = 0;
+  for (const auto& micro_batch : micro_batches)
+    for (const auto& entry : micro_batch.entries) {
+      if (micro_batch.skipped || !entry.in_loss) continue;
+      const auto length = static_cast<double>(entry.completion->tokens.size() +
+                                              prompts[entry.completion->prompt].tokens.size());
+      sum += flops.of(length, data::attention_pairs(length));
+    }
+  return sum;
 }
 
 }  // namespace
@@ -94,15 +110,17 @@ void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
   save_requested_ = save_requested_ || outcome.save_requested;
   control_.adapt(metrics);
   const auto& window = micro_batches.front().denominators;
-  meter_.add_step({.step = progress_.step + 1,
-                   .total_steps = total_steps_,
-                   .epoch = plan_->epochs_after(progress_.step),
-                   .learning_rate = rate,
-                   .grad_norm = outcome.grad_norm,
-                   .comm_seconds = outcome.comm_seconds / contract_.world_size,
-                   .completions = window.completions,
-                   .tokens = window.tokens,
-                   .skipped = outcome.skipped});
+  meter_.add_step(
+      {.step = progress_.step + 1,
+       .total_steps = total_steps_,
+       .epoch = plan_->epochs_after(progress_.step),
+       .learning_rate = rate,
+       .grad_norm = outcome.grad_norm,
+       .comm_seconds = outcome.comm_seconds / contract_.world_size,
+       .flops = own_flops(micro_batches, prompts_->training(), flops_) * contract_.world_size,
+       .completions = window.completions,
+       .tokens = window.tokens,
+       .skipped = outcome.skipped});
   if (outcome.skipped) report_skipped(metrics);
   metrics["update_time"] = seconds_since(begin);
   meter_.add(metrics);

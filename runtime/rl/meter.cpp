@@ -92,6 +92,7 @@ void Meter::add_step(const Step& step) {
     sum->learning_rate = step.learning_rate;
     sum->grad_norm = step.grad_norm;
     sum->comm_seconds += step.comm_seconds;
+    sum->flops += step.flops;
     sum->examples += step.completions;
     sum->target_tokens += step.tokens;
     sum->tokens += step.tokens;

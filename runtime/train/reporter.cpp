@@ -72,7 +72,7 @@ void Reporter::interval(const Interval& i) {
   report.tokens = i.tokens;
   report.label_tokens = i.target_tokens;
   report.seconds = seconds;
-  report.flops = facts_.flops_per_token * static_cast<double>(i.tokens);
+  report.flops = i.flops;
   report.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
   report.world = facts_.world;
   report.memory_bytes = memory.peak_allocated;
@@ -105,7 +105,7 @@ void Reporter::summary(const Interval& whole) {
   summary.steps = whole.steps;
   summary.tokens = whole.tokens;
   summary.label_tokens = whole.target_tokens;
-  summary.flops = facts_.flops_per_token * static_cast<double>(whole.tokens);
+  summary.flops = whole.flops;
   summary.total_flos = summary.flops;
   summary.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
   summary.world = facts_.world;

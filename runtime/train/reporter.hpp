@@ -19,6 +19,7 @@ struct Interval {
   double loss_sum = 0, correct = 0, entropy_sum = 0;
   std::int64_t target_tokens = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
   double comm_seconds = 0;
+  double flops = 0;  // useful operations of all ranks
   // For tasks that measure something else: their loss, and named numbers that replace accuracy and
   // entropy.
   std::optional<double> loss = {};
@@ -31,7 +32,6 @@ class Reporter {
  public:
   struct Facts {
     int rank = 0, world = 1;
-    double flops_per_token = 0;
     std::string device_name;
     at::Device device = at::kCPU;
     std::int64_t first_step = 0;     // the first step of this run

@@ -15,7 +15,6 @@
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
-#include "runtime/model/model_shape.hpp"
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
@@ -200,6 +199,7 @@ void Session::build() {
       model::lay_out(source_->config, lora_shape(config_, source_->config),
                      four_bit_of(config_, *source_)),
       options, *comm_);
+  flops_ = model::training_flops(source_->config, learner_->shards().layout());
   saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
 
@@ -261,8 +261,6 @@ void Session::begin_report(const std::string& checkpoint) {
   facts.first_step = progress_.step;
   facts.planned_bytes = planned_bytes_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
-  facts.flops_per_token =
-      (config_.use_peft ? 4.0 : 6.0) * static_cast<double>(model::parameter_count(source_->config));
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
     reporter_->note(

@@ -11,6 +11,7 @@
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
 #include "runtime/config/config.hpp"
+#include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
@@ -93,6 +94,7 @@ class Session {
   std::int64_t planned_bytes_ = 0;   // estimate for this rank's GPU
   std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
   std::unique_ptr<Learner> learner_;
+  model::TrainingFlops flops_;  // of the learner
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;
   Progress progress_;

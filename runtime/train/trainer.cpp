@@ -60,7 +60,8 @@ bool Trainer::train_epoch() {
                           batches.examples,
                           batches.costs,
                           rate,
-                          epoch_now};
+                          epoch_now,
+                          flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs)};
     progress_.step = batches.step + 1;
     if (const auto every = config_.consistency_check_steps;
         every > 0 && progress_.step % every == 0)
@@ -117,6 +118,7 @@ void Trainer::consume_record() {
     sum->grad_norm = outcome.grad_norm;
     sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
     sum->tokens += step.tokens;
+    sum->flops += step.flops;
     sum->examples += step.examples;
     ++sum->steps;
     if (outcome.skipped) {

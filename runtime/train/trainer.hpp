@@ -83,7 +83,7 @@ class Trainer : public Session {
     StepRecord record;
     std::int64_t step, target_tokens, tokens, examples;
     std::vector<double> costs;  // of each rank's share
-    double rate, epoch;
+    double rate, epoch, flops;
   };
   std::optional<InFlight> in_flight_;
   Interval interval_, whole_run_;

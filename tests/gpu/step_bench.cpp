@@ -13,6 +13,8 @@
 #include <string>
 
 #include "runtime/comm/comm.hpp"
+#include "runtime/data/share.hpp"
+#include "runtime/model/flops.hpp"
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/learner.hpp"
@@ -118,12 +120,9 @@ int main(int argc, char** argv) {
   if (comm->rank() == 0) {
     const double per_gpu =
         static_cast<double>(static_cast<long>(host.tokens.size()) * micro_batches * steps) / took;
-    const double parameters = static_cast<double>(learner.shards().layout().trained() +
-                                                  learner.shards().layout().frozen());
-    const double flops = (lora.rank > 0 ? 4 : 6) * parameters +
-                         12.0 *
-                             static_cast<double>(config.layers * config.heads * config.head_dim) *
-                             static_cast<double>(number("seq")) / 2;
+    const auto length = static_cast<double>(number("seq"));
+    const double flops = model::training_flops(config, learner.shards().layout())
+                             .of(1, data::attention_pairs(length) / length);
     printf(
         "%s world %d zero %ld lora %ld mb %ld: %.0f tok/s per GPU, %.1f TFLOP/s, %.3f s/step, peak "
         "%.2f GiB allocated %.2f reserved\n",

@@ -226,3 +226,13 @@ TEST_CASE("weights are requested in order and a bounded number of steps ahead", 
   CHECK(std::is_sorted(asked.begin(), asked.end()));
   CHECK(furthest <= 4);
 }
+
+TEST_CASE("the attention of a step is that of each sequence, over all ranks", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
+  ScheduleOptions options{.global_batch = 4};
+  if (GENERATE(false, true)) options = {.global_batch = 1, .packing = true, .capacity = 22};
+  Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), options),
+                {.rank = 1, .world = 2, .end_step = 1});
+  CHECK(loader.next()->attention_pairs == 10 + 15 + 21 + 28);
+}

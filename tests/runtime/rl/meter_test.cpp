@@ -15,6 +15,7 @@ Meter::Step step_of(std::int64_t step, bool skipped = false) {
           .learning_rate = 1e-3,
           .grad_norm = static_cast<double>(step),
           .comm_seconds = .5,
+          .flops = 7e12,
           .completions = 8,
           .tokens = 100,
           .skipped = skipped};
@@ -44,6 +45,7 @@ TEST_CASE("an interval has the sums of its steps and the mean of every metric", 
   CHECK(interval.grad_norm == 2);
   CHECK(interval.steps == 2);
   CHECK(interval.comm_seconds == 1);
+  CHECK(interval.flops == 14e12);
   CHECK(interval.examples == 16);
   CHECK(interval.target_tokens == 200);
   CHECK(interval.tokens == 200);
