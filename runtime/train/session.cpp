@@ -17,6 +17,7 @@
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/optim/adamw.hpp"
+#include "runtime/train/determinism.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
 #include "runtime/train/four_bit.hpp"
@@ -136,6 +137,7 @@ void Session::decide_four_bit() {
 }
 
 void Session::join() {
+  if (config_.full_determinism) require_determinism();
   const int gpus = visible_gpus();
   comm::CommOptions options;
   options.backend = comm::choose(backend_of(config_.backend), contract_, gpus);
@@ -145,7 +147,6 @@ void Session::join() {
   device_ = take_device(device_index_.value_or(contract_.local_rank), gpu);
   comm_ = comm::join(contract_, options);
   at::globalContext().setAllowTF32CuBLAS(false);
-  if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
 // Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
