@@ -39,11 +39,11 @@ void norm_heads_backward(Tensor& g_qkv, const Block& weights, const Block& gradi
   norm(c.heads, c.kv_heads, weights.k_norm, saved.k_rstd, gradients.k_norm);
 }
 
+}  // namespace
+
 ops::HeadShape head_shape(const ModelConfig& c) {
   return {c.heads, c.kv_heads, c.head_dim};
 }
-
-}  // namespace
 
 void norm_heads(Tensor& qkv, const Block& weights, const ModelConfig& c, BlockSaved* saved) {
   if (saved != nullptr) {
