@@ -16,6 +16,8 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
+#include "runtime/kernels/attention_plans.hpp"
+
 namespace mgpu::ops {
 namespace {
 
@@ -44,7 +46,8 @@ Tensor from_dense(const Tensor& x, const Sequences& s) {
 }
 
 // cuDNN builds a plan for every new shape, which takes tens of milliseconds, so its sequences are
-// padded to one of a few lengths. As above, no real token sees the padding.
+// padded to one of a few lengths (and see AttentionPlans). As above, no real token sees the
+// padding.
 constexpr std::int64_t kCudnnLengths = 64;
 
 std::int64_t cudnn_length(const Sequences& s) {
@@ -85,13 +88,6 @@ Tensor pack(const Tensor& gq, const Tensor& gk, const Tensor& gv, const Tensor& 
   to.k.copy_(gk.view_as(to.k));
   to.v.copy_(gv.view_as(to.v));
   return packed;
-}
-
-// cuDNN's attention is twice as fast as flash attention, but here it supports only sequences of
-// equal length, and its backward pass adds in varying order.
-bool use_cudnn(const Tensor& qkv, const Sequences& s) {
-  return qkv.is_cuda() && s.equal && s.longest > 1 && qkv.scalar_type() != at::kFloat &&
-         !at::globalContext().deterministicAlgorithms();
 }
 
 Attention on_cpu(const Heads& h, const HeadShape& shape, const Sequences& s) {
@@ -143,11 +139,25 @@ Tensor in_fp32_backward(const Tensor& g, const Heads& h, const Tensor& qkv, cons
 
 }  // namespace
 
+void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
+                      at::ScalarType dtype) {
+  static AttentionPlans plans;  // of this process, as PyTorch's cache of them is
+  const bool supported = device.is_cuda() && s.equal && s.longest > 1 && dtype != at::kFloat &&
+                         !at::globalContext().deterministicAlgorithms();
+  const auto length = cudnn_length(s);
+  s.cudnn = supported && plans.count({.sequences = s.count,
+                                      .length = length,
+                                      .padded = length != s.longest,
+                                      .heads = shape.heads,
+                                      .kv_heads = shape.kv_heads,
+                                      .head_dim = shape.head_dim});
+}
+
 Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& s) {
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu(h, shape, s);
   if (qkv.scalar_type() == at::kFloat) return in_fp32(h, shape, s);
-  if (use_cudnn(qkv, s)) {
+  if (s.cudnn) {
     auto result = at::_scaled_dot_product_cudnn_attention(
         to_cudnn(h.q, s), to_cudnn(h.k, s), to_cudnn(h.v, s), {}, true, 0.0, true, false);
     return {from_cudnn(std::get<0>(result), s).view({s.tokens, -1}), std::get<1>(result),
@@ -166,7 +176,7 @@ Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& s
   const auto by_head = [&](const Tensor& x) {
     return x.view({s.tokens, shape.heads, shape.head_dim});
   };
-  if (use_cudnn(qkv, s)) {
+  if (s.cudnn) {
     auto [gq, gk, gv] = at::_scaled_dot_product_cudnn_attention_backward(
         to_cudnn(by_head(g), s), to_cudnn(h.q, s), to_cudnn(h.k, s), to_cudnn(h.v, s),
         to_cudnn(by_head(saved.out), s), saved.lse, saved.first_state, saved.second_state, {}, {},

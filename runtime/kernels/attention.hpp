@@ -19,6 +19,7 @@ struct Sequences {
   bool equal = false;  // all sequences have the same length
   // Undefined if `equal`: the index of every token in the padded layout [sequences, longest].
   Tensor places;
+  bool cudnn = false;  // on a GPU: cuDNN computes the attention, otherwise flash attention
 };
 
 struct Attention {
@@ -30,6 +31,13 @@ struct Attention {
 struct HeadShape {
   std::int64_t heads, kv_heads, head_dim;
 };
+
+// Counts one more micro-batch with these sequences and sets Sequences::cudnn. Call it once per
+// micro-batch, so that all layers, and a recomputed forward pass, use the same implementation.
+// cuDNN is twice as fast as flash attention, but it needs a plan for every shape, supports only
+// sequences of equal length here, and its backward pass adds in varying order. Not thread-safe.
+void choose_attention(Sequences& sequences, const HeadShape& shape, at::Device device,
+                      at::ScalarType dtype);
 
 // `qkv` is [tokens, (heads + 2 kv_heads) * head_dim].
 Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& sequences);

@@ -8,16 +8,17 @@
 #include "runtime/kernels/ops.hpp"
 
 namespace mgpu::model {
+
+ops::HeadShape head_shape(const ModelConfig& c) {
+  return {c.heads, c.kv_heads, c.head_dim};
+}
+
 namespace {
 
 AdapterUse adapter_use(const Context& c, int layer, Product product) {
   const auto which =
       static_cast<std::uint64_t>(layer) * kProducts + static_cast<std::uint64_t>(product);
   return {c.adapter_scale, c.adapter_dropout, rendezvous::derive_seed(c.seed, which) >> 1};
-}
-
-ops::HeadShape head_shape(const ModelConfig& c) {
-  return {c.heads, c.kv_heads, c.head_dim};
 }
 
 ops::Rotation rotation_of(const Context& context) {

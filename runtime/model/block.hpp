@@ -19,6 +19,8 @@ struct Context {
   std::uint64_t seed = 0;  // of this micro-batch's dropout
 };
 
+ops::HeadShape head_shape(const ModelConfig& config);
+
 // What block_forward saves for block_backward besides the block's input, which the caller keeps.
 struct BlockSaved {
   Tensor normed, normed_rstd;      // the input's norm

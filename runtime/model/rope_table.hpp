@@ -15,7 +15,8 @@ struct RopeTable {
 };
 
 // The table for positions 0 to `positions` - 1. It is computed on the host, so that every device
-// gets the same values.
+// gets the same values, and by one thread, so that the values cannot depend on how threads share
+// the work.
 RopeTable rope_table(const ModelConfig& config, std::int64_t positions, at::Device device);
 
 }  // namespace mgpu::model

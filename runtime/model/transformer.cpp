@@ -124,6 +124,7 @@ Context Transformer::context_of(const DeviceBatch& batch, double dropout, std::u
   context.cos = rope_.cos;
   context.sin = rope_.sin;
   context.sequences = batch.sequences;
+  ops::choose_attention(context.sequences, head_shape(config_), options_.device, options_.dtype);
   context.adapter_scale = options_.adapter_scale;
   context.adapter_dropout = dropout;
   context.seed = seed;

@@ -1,4 +1,5 @@
 // The part of Shards that handles gradients; shards.cpp handles weights.
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
@@ -16,6 +17,23 @@ namespace {
 // In stages 2 and 3 this many buckets may be in reduction while backward fills another one. It
 // bounds the memory of whole gradients.
 constexpr std::size_t kReducing = 1;
+
+// The (lower) median of each column. ATen also returns in which row it is; on GPUs this choice
+// among equal values may vary, so ATen refuses medians if operations must be deterministic. The
+// values never vary.
+Tensor column_medians(const Tensor& rows) {
+  struct Allowed {
+    at::Context& context = at::globalContext();
+    bool deterministic = context.deterministicAlgorithms();
+    bool warn_only = context.deterministicAlgorithmsWarnOnly();
+    Allowed() { context.setDeterministicAlgorithms(false, false); }
+    Allowed(const Allowed&) = delete;
+    Allowed& operator=(const Allowed&) = delete;
+    ~Allowed() { context.setDeterministicAlgorithms(deterministic, warn_only); }
+  };
+  const Allowed allowed;
+  return std::get<0>(at::median(rows, 0));
+}
 
 }  // namespace
 
@@ -136,7 +154,7 @@ void Shards::median_bucket(int bucket) {
           .to(slices.device());
   if (!voting.empty()) slices = slices.index_select(0, which);
   const Tensor own = own_gradient(bucket);
-  own.copy_(std::get<0>(at::median(slices, 0)));
+  own.copy_(column_medians(slices));
   if (options_.zero_stage == 0) {
     auto gather = comm_.all_gather(whole, own, "all-gather of the gradients' median");
     wait(gather);

@@ -209,8 +209,10 @@ grpo::LossControl loss_control(const train::TrainConfig& config) {
     return values.number(key).value_or(other);
   };
   auto settings = grpo::loss_settings(config);
-  // The log-probs of the built-in sampler are measured but do not correct the loss.
-  settings.correct_sampler = settings.correct_sampler && values.uses_server();
+  // The log-probs of the built-in engine are always measured. They correct the loss on request.
+  settings.correct_sampler =
+      settings.correct_sampler &&
+      (values.uses_server() || values.is_set("vllm_importance_sampling_correction"));
   const grpo::AdaptiveKl kl(number("beta", 0), values.number("target_kl"));
   const grpo::AdaptiveEntropy entropy(number("entropy_coef", 0),
                                       {.adaptive = values.flag("use_adaptive_entropy"),

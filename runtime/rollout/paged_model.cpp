@@ -84,6 +84,7 @@ Tensor PagedModel::prefill(const std::vector<Prefill>& prompts) {
   context.cos = rope_.cos;
   context.sin = rope_.sin;
   context.sequences = batch.sequences;
+  ops::choose_attention(context.sequences, shape(), options_.device, options_.dtype);
   context.adapter_scale = options_.adapter_scale;
   Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, batch.tokens);
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {

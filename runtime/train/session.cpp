@@ -16,6 +16,7 @@
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/optim/adamw.hpp"
+#include "runtime/train/determinism.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
 #include "runtime/train/four_bit.hpp"
@@ -139,6 +140,7 @@ void Session::decide_four_bit() {
 }
 
 void Session::join() {
+  if (config_.full_determinism) require_determinism();
   const int gpus = visible_gpus();
   comm::CommOptions options;
   options.backend = comm::choose(backend_of(config_.backend), contract_, gpus);
@@ -148,7 +150,6 @@ void Session::join() {
   device_ = take_device(device_index_.value_or(contract_.local_rank), gpu);
   comm_ = comm::join(contract_, options);
   at::globalContext().setAllowTF32CuBLAS(false);
-  if (config_.full_determinism) at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
 // Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make

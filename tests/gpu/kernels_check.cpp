@@ -366,9 +366,10 @@ ops::Sequences sequences(const std::vector<int>& lengths) {
 }
 
 void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shape,
-                     at::ScalarType type, double limit) {
+                     at::ScalarType type, double limit, bool cudnn) {
   const auto host = sequences(lengths);
   auto device = host;
+  device.cudnn = cudnn;
   device.starts = host.starts.to(at::kCUDA);
   device.places = host.places.to(at::kCUDA);
   const auto qkv = draw({host.tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
@@ -376,7 +377,9 @@ void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shap
   const auto got = ops::attention(qkv, shape, device);
   const auto wanted = ops::attention(reference(qkv), shape, host);
   const std::string name =
-      std::string(device.equal ? " equal" : " ragged") + (type == at::kFloat ? " fp32" : " bf16");
+      std::string(device.equal ? " equal" : " ragged") + (type == at::kFloat ? " fp32"
+                                                          : cudnn            ? " bf16 cuDNN"
+                                                                             : " bf16 flash");
   compare("attention" + name, got.out, wanted.out, limit);
   compare("attention_backward" + name, ops::attention_backward(g, qkv, got, shape, device),
           ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
@@ -480,13 +483,17 @@ int main() {
     check_frequencies({1.5, 0, .8}, "top_p");
     check_token_scores(17, 151936, type, limit);
     check_token_scores(9, 1003, type, limit);
-    check_attention({64, 64, 64}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
-    // Lengths that are padded for cuDNN.
-    check_attention({70, 70, 70}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
-    check_attention({193}, {12, 2, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
-    check_attention({2}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
-    check_attention({5, 64, 1, 130}, {8, 2, 64}, type, type == at::kFloat ? 1e-4 : 1e-2);
-    check_attention({128, 128}, {4, 4, 128}, type, type == at::kFloat ? 1e-4 : 1e-2);
+    const double attention_limit = type == at::kFloat ? 1e-4 : 1e-2;
+    for (const bool cudnn : {false, true}) {
+      if (cudnn && type == at::kFloat) continue;
+      check_attention({64, 64, 64}, {8, 2, 64}, type, attention_limit, cudnn);
+      // Lengths that are padded for cuDNN.
+      check_attention({70, 70, 70}, {8, 2, 64}, type, attention_limit, cudnn);
+      check_attention({193}, {12, 2, 128}, type, attention_limit, cudnn);
+      check_attention({2}, {8, 2, 64}, type, attention_limit, cudnn);
+      check_attention({128, 128}, {4, 4, 128}, type, attention_limit, cudnn);
+    }
+    check_attention({5, 64, 1, 130}, {8, 2, 64}, type, attention_limit, false);
     check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
     check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
   }

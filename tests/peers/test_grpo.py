@@ -123,6 +123,24 @@ class Losses(GrpoTest):
         self.assertIn("warning: frac_reward_zero_std is 1", run.notes)
 
 
+class OwnRounding(GrpoTest):
+    def norm(self, **keys):
+        (record,) = self.train(1, max_steps=1, **keys).records()
+        self.assertLess(record["sampling/sampling_logp_difference/max"], 1e-4)
+        return record["grad_norm"]
+
+    def test_the_built_in_engines_rounding_is_corrected_on_request(self):
+        limits = dict(vllm_importance_sampling_mode="token_truncate",
+                      vllm_importance_sampling_clip_max=0.5)
+        plain = self.norm()
+        self.assertGreater(plain, 0)
+        self.assertEqual(self.norm(**limits), plain)
+        corrects = dict(vllm_importance_sampling_correction=True)
+        # In fp32 every ratio is about 1, so that the limit of 0.5 applies to all tokens.
+        self.assertAlmostEqual(self.norm(**corrects) / plain, 1, 3)
+        self.assertAlmostEqual(self.norm(**corrects, **limits) / plain, 0.5, 5)
+
+
 class Skipping(GrpoTest):
     def test_micro_batches_without_an_advantage_are_skipped(self):
         """Equal with all stages: a rank can skip alone unless other ranks need it."""

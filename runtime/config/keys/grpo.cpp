@@ -177,9 +177,10 @@ std::vector<KeySpec> grpo_keys() {
       text("vllm_device", "", "no effect: set it when you start the server (older TRL)"),
       text("vllm_dtype", "", "no effect: set it when you start the server (older TRL)"),
       flag("vllm_importance_sampling_correction", "true",
-           "corrects for numerical differences between server and trainer"),
+           "corrects for numerical differences between server and trainer; between the built-in "
+           "engine and the trainer only if the recipe sets it"),
       one_of("vllm_importance_sampling_mode", sampler_corrections(), "sequence_mask",
-             "how the ratio of trainer to server probability is limited: truncated or masked, per "
+             "how the ratio of trainer to sampler probability is limited: truncated or masked, per "
              "token or per sequence"),
       number("vllm_importance_sampling_clip_max", above(0), "3", "upper bound of that ratio",
              {"vllm_importance_sampling_cap"}),

@@ -151,6 +151,23 @@ void ignored_rule(Reading& reading) {
              "has no effect: all completions are logged to files in output_dir");
 }
 
+// Completions of the built-in engine are corrected only on request: it computes with the weights of
+// the policy, and the correction costs a forward pass per completion.
+void own_correction_rule(Reading& reading) {
+  constexpr const char* kKey = "vllm_importance_sampling_correction";
+  if (value_or(reading, kKey, to_flag, false))
+    return reading.note(
+        *reading.find(kKey),
+        "also corrects for the rounding of the built-in engine, and costs a forward "
+        "pass per completion");
+  note_each(reading,
+            {"vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
+             "vllm_importance_sampling_clip_min"},
+            "has no effect but on the metric sampling/importance_sampling_ratio: the built-in "
+            "engine generates, and nothing is corrected; set vllm_importance_sampling_correction: "
+            "true to correct for its rounding");
+}
+
 // The built-in engine or an external server generates; keys of the other one have no effect.
 void engine_rule(Reading& reading) {
   if (uses_server(reading)) return server_rule(reading);
@@ -169,12 +186,7 @@ void engine_rule(Reading& reading) {
              "vllm_enable_sleep_mode", "vllm_model_impl", "vllm_sync_interval", "vllm_lora_sync",
              "vllm_device", "vllm_dtype"},
             "has no effect: the built-in engine generates, with the memory that the plan gives it");
-  note_each(
-      reading,
-      {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode",
-       "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"},
-      "has no effect but on the metric sampling/importance_sampling_ratio: the built-in engine "
-      "generates, and nothing is corrected");
+  own_correction_rule(reading);
 }
 
 void gpu_roles_rule(Reading& reading) {

@@ -119,6 +119,10 @@ void parallel_checks(Reading& reading) {
   if (weighted && config.gpu_weights.empty())
     error_at_first(reading, {"batch_sharding"},
                    "weighted requires gpu_weights with one number per rank");
+  if (config.batch_sharding == Sharding::adaptive && config.full_determinism)
+    error_at_first(reading, {"batch_sharding"},
+                   "adaptive distributes work by measured times, which differ in every run; leave "
+                   "it out with full_determinism: true");
   if (!weighted && !config.gpu_weights.empty())
     error_at_first(reading, {"gpu_weights"}, "requires batch_sharding: weighted");
   const auto& weights = config.gpu_weights;

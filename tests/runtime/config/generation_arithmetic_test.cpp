@@ -189,6 +189,14 @@ TEST_CASE("keys of the generation method that is not used leave a note", "[gener
              Contains("f:5: vllm_server_port: has no effect: the built-in engine generates"));
   CHECK_THAT(notes("vllm_importance_sampling_mode: token_mask\n"),
              Contains("f:4: vllm_importance_sampling_mode: has no effect but on the metric"));
+  // With the built-in engine the correction is allowed, but only on request.
+  const std::string corrects = "vllm_importance_sampling_correction: true\n";
+  CHECK_THAT(notes(corrects + "vllm_importance_sampling_clip_max: 2\n"),
+             Contains("vllm_importance_sampling_correction: also corrects for the rounding of the "
+                      "built-in engine") &&
+                 !Contains("has no effect"));
+  CHECK(notes(server + corrects) == notes(server));
+  CHECK(notes("vllm_importance_sampling_correction: false\n") == notes(""));
   CHECK_THAT(generation_refusal("vllm_mode: ray\n", 1),
              Contains("need one of colocate, server, not ray"));
   CHECK_THAT(generation_refusal("vllm_server_port: 70000\n", 1),

@@ -326,6 +326,9 @@ TEST_CASE("contradictory keys are refused", "[recipe]") {
              Contains("requires zero_stage 0 or 1, not 2"));
   CHECK_THAT(mistake("batch_sharding: weighted\n"), Contains("requires gpu_weights"));
   CHECK_THAT(mistake("gpu_weights: [1, 2]\n"), Contains("requires batch_sharding: weighted"));
+  CHECK_THAT(mistake("full_determinism: true\nbatch_sharding: adaptive\n"),
+             Contains("batch_sharding: adaptive distributes work by measured times"));
+  CHECK(with("full_determinism: true\nbatch_sharding: uniform\n").full_determinism);
   CHECK_THAT(mistake("model_size: tiny\n"), Contains("contradicts model_name_or_path"));
   CHECK_THAT(mistake("packing: true\ngroup_by_length: true\n"), Contains("contradicts packing"));
   CHECK_THAT(mistake("lora_target_modules: [q_proj, lm_head]\n"), Contains("lora_modules_to_save"));

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+
+namespace mgpu::ops {
+
+// What cuDNN needs a plan of its own for.
+struct AttentionShape {
+  std::int64_t sequences = 0, length = 0;
+  bool padded = false;  // cuDNN gets copies, which have other strides
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+  friend auto operator<=>(const AttentionShape&, const AttentionShape&) = default;
+};
+
+struct AttentionPlanLimits {
+  std::size_t at_once = 8;  // this many shapes get a plan at their first micro-batch
+  int often = 8;            // the others at this micro-batch of theirs
+  std::size_t most = 64;    // plans; further shapes get none
+  std::size_t counted = 4096;
+};
+
+// Decides which shapes of micro-batches cuDNN computes and which flash attention. To build a plan
+// takes as long as cuDNN saves in several micro-batches of the shape, and PyTorch never frees a
+// plan. So the first shapes get one, which is all that most jobs have, then shapes that come often,
+// and the number of plans is bounded. With more than `counted` shapes without a plan, their counts
+// start again.
+class AttentionPlans {
+ public:
+  explicit AttentionPlans(const AttentionPlanLimits& limits = {}) : limits_(limits) {}
+
+  // Counts one more micro-batch of this shape. Returns whether cuDNN computes it: once true for a
+  // shape, always true.
+  bool count(const AttentionShape& shape);
+
+  std::size_t plans() const { return plans_.size(); }
+  std::size_t counts() const { return counts_.size(); }
+
+ private:
+  AttentionPlanLimits limits_;
+  std::set<AttentionShape> plans_;
+  std::map<AttentionShape, int> counts_;  // of shapes without a plan
+};
+
+}  // namespace mgpu::ops
