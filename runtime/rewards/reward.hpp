@@ -18,6 +18,9 @@ struct CompletionView {
   std::span<const int> ids{};           // its token ids
   bool truncated = false;               // it reached the maximum length
   std::size_t group = 0;                // the same for all completions of one prompt
+  // The prompt as the model read it: text, or a list of messages that its chat template rendered.
+  // Null: it is that of the row's columns.
+  const nlohmann::json* prompt = nullptr;
 };
 
 // No value: the reward does not apply. Such a score is excluded from the mean and the deviation of

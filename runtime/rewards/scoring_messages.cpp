@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
@@ -17,23 +18,18 @@ using nlohmann::json;
 
 constexpr std::size_t kShown = 160;  // bytes shown of an answer
 
-// The prompt of a row without a `prompt` column was built from its question, as messages.
-bool is_conversation(const json& row) {
-  const auto prompt = row.find("prompt");
-  return prompt == row.end() || prompt->is_array();
-}
-
-json prompt_of(const json& row) {
-  if (const auto prompt = row.find("prompt"); prompt != row.end()) return *prompt;
+json prompt_of(const CompletionView& s) {
+  if (s.prompt != nullptr) return *s.prompt;
+  if (const auto prompt = s.row->find("prompt"); prompt != s.row->end()) return *prompt;
   for (const auto* column : {"problem", "question"})
-    if (const auto found = row.find(column); found != row.end())
+    if (const auto found = s.row->find(column); found != s.row->end())
       return json::array({{{"role", "user"}, {"content", *found}}});
   return nullptr;
 }
 
-json completion_json(const CompletionView& s) {
+json completion_json(const CompletionView& s, const json& prompt) {
   std::string text(s.completion);
-  if (!is_conversation(*s.row)) return text;
+  if (!prompt.is_array() && !prompt.is_null()) return text;
   return json::array({{{"role", "assistant"}, {"content", std::move(text)}}});
 }
 
@@ -50,8 +46,9 @@ std::string request_line(std::span<const CompletionView* const> group) {
                   {"completion_ids", json::array()},
                   {"truncated", json::array()}};
   for (const auto* s : group) {
-    request["prompts"].push_back(prompt_of(*s->row));
-    request["completions"].push_back(completion_json(*s));
+    auto prompt = prompt_of(*s);
+    request["completions"].push_back(completion_json(*s, prompt));
+    request["prompts"].push_back(std::move(prompt));
     request["completion_ids"].push_back(std::vector<int>(s->ids.begin(), s->ids.end()));
     request["truncated"].push_back(s->truncated);
     for (auto& [column, values] : columns.items())

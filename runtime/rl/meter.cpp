@@ -41,6 +41,28 @@ constexpr HealthyRange kHealthyRanges[] = {
      "many completions are truncated; raise max_completion_length"},
 };
 
+// What shows whether a run learns: metrics with their labels in the progress line.
+struct MainMetric {
+  const char* name;
+  const char* label;
+};
+
+constexpr MainMetric kMainMetrics[] = {
+    {"reward", "reward"}, {"kl", "kl"}, {"completions/mean_length", "length"}};
+
+bool is_main(const std::string& name) {
+  return std::ranges::any_of(kMainMetrics, [&](const auto& main) { return name == main.name; });
+}
+
+std::vector<std::pair<std::string, double>> highlights_of(
+    const std::map<std::string, double>& metrics) {
+  std::vector<std::pair<std::string, double>> highlights;
+  for (const auto& [name, label] : kMainMetrics)
+    if (const auto found = metrics.find(name); found != metrics.end())
+      highlights.emplace_back(label, found->second);
+  return highlights;
+}
+
 }  // namespace
 
 std::map<std::string, double> length_metrics(const std::vector<ScoredCompletion>& completions) {
@@ -78,9 +100,8 @@ std::vector<std::string> HealthWatch::warnings(const std::map<std::string, doubl
 void Meter::add(const std::map<std::string, double>& metrics) {
   for (const auto& [name, value] : metrics) {
     if (std::isnan(value)) continue;
-    auto& mean = means_[name];
-    mean.sum += value;
-    ++mean.number;
+    means_[name].add(value);
+    if (is_main(name)) run_means_[name].add(value);
   }
 }
 
@@ -105,8 +126,7 @@ std::optional<Meter::Report> Meter::take_interval(std::int64_t tokens) {
   if (interval_.steps == 0) return {};
   Report report{.interval = std::exchange(interval_, {}), .warnings = {}};
   auto& interval = report.interval;
-  for (const auto& [name, mean] : std::exchange(means_, {}))
-    interval.extra[name] = mean.sum / static_cast<double>(mean.number);
+  for (const auto& [name, mean] : std::exchange(means_, {})) interval.extra[name] = mean.value();
   interval.extra["num_tokens"] = static_cast<double>(tokens);
   const auto loss = interval.extra.extract("loss");
   interval.loss = loss.empty() ? std::nan("") : loss.mapped();
@@ -114,13 +134,18 @@ std::optional<Meter::Report> Meter::take_interval(std::int64_t tokens) {
     loss_.sum += *interval.loss * static_cast<double>(steps);
     loss_.number += steps;
   }
+  interval.highlights = highlights_of(interval.extra);
+  if (const auto reward = interval.extra.find("reward"); reward != interval.extra.end())
+    last_reward_ = reward->second;
   report.warnings = health_.warnings(interval.extra);
   return report;
 }
 
 train::Interval Meter::whole_run() const {
   auto run = whole_run_;
-  run.loss = loss_.number > 0 ? loss_.sum / static_cast<double>(loss_.number) : 0;
+  run.loss = loss_.number > 0 ? loss_.value() : 0;
+  for (const auto& [name, mean] : run_means_) run.extra["train_" + name] = mean.value();
+  if (last_reward_) run.extra["final_reward"] = *last_reward_;
   return run;
 }
 

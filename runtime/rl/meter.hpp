@@ -26,7 +26,8 @@ class HealthWatch {
 };
 
 // Sums what the steps of a run measure, and makes of it what is reported: intervals of steps, with
-// the mean of every metric, and a summary of the whole run. It writes nothing itself.
+// the mean of every metric, and a summary of the whole run. Both name reward, divergence and length
+// of the completions for the terminal. It writes nothing itself.
 class Meter {
  public:
   struct Step {
@@ -55,11 +56,19 @@ class Meter {
   struct Mean {
     double sum = 0;
     std::int64_t number = 0;
+
+    void add(double one) {
+      sum += one;
+      ++number;
+    }
+    double value() const { return sum / static_cast<double>(number); }
   };
 
   train::Interval interval_, whole_run_;
-  std::map<std::string, Mean> means_;  // since the last interval
-  Mean loss_;                          // of the steps of all intervals
+  std::map<std::string, Mean> means_;      // since the last interval
+  std::map<std::string, Mean> run_means_;  // of the metrics that the summary has
+  std::optional<double> last_reward_;      // of the last interval that has one
+  Mean loss_;                              // of the steps of all intervals
   HealthWatch health_;
 };
 

@@ -30,19 +30,14 @@ class Reader {
     if (options_.needs_solution && !row.contains("solution"))
       throw RowError("the row has no \"solution\" column, which a reward function needs");
     Prompt prompt;
-    const auto column = row.find(options_.column);
-    if (column != row.end() && column->is_array()) {
-      read_conversation(row, data::messages_of(row, options_.column), prompt);
-    } else if (column != row.end()) {
-      read_text(row, data::text_of(row, options_.column), false, prompt);
+    const bool named = !options_.column.empty();
+    const std::string column = named ? options_.column : "prompt";
+    if (const auto found = row.find(column); found == row.end()) {
+      read_question(row, prompt);
+    } else if (found->is_array()) {
+      read_conversation(row, data::messages_of(row, column), prompt);
     } else {
-      const auto* text = text_in(row, "problem");
-      if (text == nullptr) text = text_in(row, "question");
-      if (text == nullptr)
-        throw RowError(fmt::format(
-            "the row has no \"{}\" (text or a list of messages), \"problem\" or \"question\"",
-            options_.column));
-      read_text(row, *text, true, prompt);
+      read_text(row, data::text_of(row, column), named, prompt);
     }
     if (prompt.tokens.empty()) throw RowError("the prompt is empty");
     if (const auto size = static_cast<std::int64_t>(prompt.tokens.size());
@@ -73,6 +68,18 @@ class Reader {
     Json extra = options_.template_extra;
     extra.update(data::template_extra_of(row));
     return encoder_.render(messages, data::tools_of(row), true, extra);
+  }
+
+  void read_question(const Json& row, Prompt& prompt) const {
+    if (!options_.column.empty())
+      throw RowError(fmt::format("the row has no \"{}\" column, which dataset_prompt_column names",
+                                 data::printable(options_.column)));
+    const auto* text = text_in(row, "problem");
+    if (text == nullptr) text = text_in(row, "question");
+    if (text == nullptr)
+      throw RowError(
+          "the row has no \"prompt\" (text or a list of messages), \"problem\" or \"question\"");
+    read_text(row, *text, true, prompt);
   }
 
   void read_conversation(const Json& row, const Json& given, Prompt& prompt) const {

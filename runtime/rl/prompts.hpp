@@ -23,8 +23,10 @@ struct Prompt {
 // `problem` or `question` column becomes the user's message. `system` or `system_prompt` goes
 // before it.
 struct PromptOptions {
-  std::string column = "prompt";  // the name of the `prompt` column
-  std::string system_prompt;      // for rows without their own
+  // Every row has this column instead: the text of the user's message, or a list of messages.
+  // Empty: the columns above.
+  std::string column = {};
+  std::string system_prompt = {};  // for rows without their own
   nlohmann::ordered_json template_extra = nlohmann::ordered_json::object();
   std::int64_t longest = 0;  // maximum tokens of a prompt; 0: no limit
   bool skip_bad_rows = false;

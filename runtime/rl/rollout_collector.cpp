@@ -93,16 +93,21 @@ void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
   if (completions.empty()) return;
   const profiling::Range range("reward");
   const auto group = static_cast<std::size_t>(request.group);
-  std::vector<nlohmann::json> rows;
-  for (std::size_t i = 0; i < completions.size(); i += group)
-    rows.push_back(nlohmann::json::parse(request.prompts[completions[i].prompt].row));
+  std::vector<nlohmann::json> rows, prompts;
+  for (std::size_t i = 0; i < completions.size(); i += group) {
+    const auto& prompt = request.prompts[completions[i].prompt];
+    rows.push_back(nlohmann::json::parse(prompt.row));
+    prompts.push_back(prompt.messages.empty() ? nlohmann::json(prompt.text)
+                                              : nlohmann::json::parse(prompt.messages));
+  }
   std::vector<rewards::CompletionView> views;
   for (std::size_t i = 0; i < completions.size(); ++i)
     views.push_back({.completion = completions[i].text,
                      .row = &rows[i / group],
                      .ids = completions[i].tokens,
                      .truncated = !completions[i].terminated,
-                     .group = i / group});
+                     .group = i / group,
+                     .prompt = &prompts[i / group]});
   for (const auto& reward : rewards_.functions) {
     const auto scores = reward->score(views);
     for (std::size_t i = 0; i < completions.size(); ++i)

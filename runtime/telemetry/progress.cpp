@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,7 +23,8 @@ void move_average(double& average, double value, bool first) {
   average = first ? value : average + kWeight * (value - average);
 }
 
-// A part of the line. If the line is too long, the part with the highest rank is left out first.
+// A part of the line. If the line is too long, the part with the highest rank is left out first, of
+// equal ones the last.
 struct Part {
   int rank;
   std::string text;
@@ -61,10 +63,13 @@ std::vector<Part> parts_of(const StepReport& report, const ProgressEstimate& est
   std::vector<Part> parts = {
       {0, step_text(report)},
       {11, fmt::format("epoch {:.2f}", report.epoch), kDim},
-      {1, "loss " + number_text(report.loss), std::isfinite(report.loss) ? kBold : kRed},
-      {7, fmt::format("lr {:.2e}", report.learning_rate)},
-      {4, fmt::format("norm {}{}", number_text(report.grad_norm), alarm ? "!" : ""),
-       alarm ? kRed : nullptr}};
+      {1, "loss " + number_text(report.loss), std::isfinite(report.loss) ? kBold : kRed}};
+  for (const auto& [label, value] : report.highlights)
+    parts.push_back({2, fmt::format("{} {:.4g}", label, value), kBold});
+  parts.insert(parts.end(),
+               {{7, fmt::format("lr {:.2e}", report.learning_rate)},
+                {4, fmt::format("norm {}{}", number_text(report.grad_norm), alarm ? "!" : ""),
+                 alarm ? kRed : nullptr}});
   if (report.seconds > 0) {
     parts.push_back({3, short_count(rates.tokens_per_second) + " tok/s"});
     if (report.label_tokens != report.tokens)
@@ -110,9 +115,9 @@ ProgressEstimate ProgressEstimator::update(const StepReport& report) {
 std::string progress_line(const StepReport& report, const ProgressEstimate& estimate,
                           std::size_t width, bool colour) {
   auto parts = parts_of(report, estimate);
+  const auto by_rank = [](const Part& a, const Part& b) { return a.rank < b.rank; };
   while (width > 0 && parts.size() > 1 && width_of(parts) > width)
-    parts.erase(std::max_element(parts.begin(), parts.end(),
-                                 [](const Part& a, const Part& b) { return a.rank < b.rank; }));
+    parts.erase(std::next(std::max_element(parts.rbegin(), parts.rend(), by_rank)).base());
   if (width > 0 && parts.front().text.size() > width) parts.front().text.resize(width);
   std::string line;
   for (const auto& part : parts) {

@@ -3,10 +3,17 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace mgpu::telemetry {
 
 inline constexpr double kGiB = 1 << 30;  // bytes
+
+// A metric that the progress line shows after the loss.
+struct Highlight {
+  std::string label;
+  double value = 0;
+};
 
 // Training progress since the previous report. The numbers are the same on every rank, so only rank
 // 0 needs to make one.
@@ -28,6 +35,7 @@ struct StepReport {
   double comm_share = -1;  // share of time, 0 to 1, with communication only; below 0: unknown
   std::int64_t skipped_steps = 0;  // in the whole run, because the gradient was not finite
   std::map<std::string, double> extra = {};
+  std::vector<Highlight> highlights = {};  // the most important first
 };
 
 // The rates of a report; 0 if the report has too little information.

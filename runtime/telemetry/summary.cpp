@@ -36,6 +36,7 @@ std::string value_text(const std::string& name, double value) {
   if (name.ends_with("memory_bytes")) return fmt::format("{:.2f} GiB", value / kGiB);
   if (name.ends_with("_mfu")) return fmt::format("{:.1f} %", 100 * value);
   if (std::floor(value) == value && std::fabs(value) < 1e15) return fmt::format("{:.0f}", value);
+  if (std::fabs(value) < 1e-3) return fmt::format("{:.3e}", value);
   return fmt::format("{:.4f}", value);
 }
 

@@ -81,6 +81,7 @@ void Reporter::interval(const Interval& i) {
   skipped_ += i.skipped;
   report.skipped_steps = skipped_;
   report.extra = i.extra;
+  for (const auto& [label, value] : i.highlights) report.highlights.push_back({label, value});
   if (i.extra.empty()) {
     report.extra = {{"mean_token_accuracy", per_target_token(i.correct, i)},
                     {"entropy", per_target_token(i.entropy_sum, i)}};
@@ -116,6 +117,7 @@ void Reporter::summary(const Interval& whole) {
     summary.extra = {{"peak_memory_reserved_bytes", static_cast<double>(memory.peak_reserved)},
                      {"gpu_memory_used_bytes", static_cast<double>(memory.used)}};
   }
+  summary.extra.insert(whole.extra.begin(), whole.extra.end());
   summary.skipped_steps = whole.skipped;
   sinks_->telemetry.finish(summary);
 }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/config/config.hpp"
 #include "runtime/train/step_record.hpp"
@@ -24,6 +26,8 @@ struct Interval {
   // entropy.
   std::optional<double> loss = {};
   std::map<std::string, double> extra = {};
+  // Names and values that the progress line shows, the most important first.
+  std::vector<std::pair<std::string, double>> highlights = {};
 };
 
 // Reports training to the terminal, to metrics.jsonl and to the tools in report_to. Only rank 0

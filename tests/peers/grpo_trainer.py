@@ -10,6 +10,8 @@ from trainer import write_rows
 RULES = {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5}, "digits": {"regex": "[0-9]"}}
 
 REWARDS = '''
+import json
+import pathlib
 import time
 
 def vowels(completions, **columns):
@@ -35,6 +37,11 @@ def knows(completions, prompts, tag, nested, **columns):
 def says(completions, prompts, **columns):
     assert all(prompt[-1]["role"] == "user" for prompt in prompts), prompts
     return [float(len(answer[0]["content"]) % 3) for answer in completions]
+
+def records(completions, prompts, **columns):
+    with open(pathlib.Path(__file__).with_name("requests.jsonl"), "a") as file:
+        file.write(json.dumps({"prompts": prompts, "completions": completions}) + "\\n")
+    return [0.5] * len(completions)
 '''
 
 

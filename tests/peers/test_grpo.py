@@ -4,6 +4,7 @@ The arithmetic of the loss is in test_grpo_loss.py, rewards are in test_rewards.
 in test_grpo_recipes.py.
 """
 
+import json
 import math
 import os
 import signal
@@ -315,6 +316,21 @@ class Reports(GrpoTest):
         tokens = run.column("num_tokens")
         self.assertEqual(tokens, sorted(tokens))
         self.assertGreater(tokens[0], 24 * 4)
+
+    def test_the_progress_line_and_the_final_table_show_reward_kl_and_length(self):
+        run = self.train(1, beta=0.1)
+        lines = [line for line in run.out.splitlines() if line.startswith("step ")]
+        for line, record in zip(lines, run.records(), strict=True):
+            for label, name in (("reward", "reward"), ("kl", "kl"),
+                                ("length", "completions/mean_length")):
+                self.assertIn(f"  {label} {record[name]:.4g}  ", line)
+        table = run.out[run.out.index("***** train metrics *****"):]
+        results = json.loads((run.folder / "train_results.json").read_text())
+        for name in ("reward", "kl", "completions/mean_length"):
+            self.assertIn(f"  train_{name} ", table)
+            self.assertAlmostEqual(results[f"train_{name}"], sum(run.column(name)) / 3)
+        self.assertIn("  final_reward ", table)
+        self.assertEqual(results["final_reward"], run.column("reward")[-1])
 
     def test_terminated_lengths_cover_completions_that_ended_by_themselves(self):
         """If no completion ends by itself, all are truncated and a warning is printed."""

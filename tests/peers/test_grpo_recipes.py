@@ -39,7 +39,47 @@ class Rows(GrpoTest):
             "<system>s<user>q<assistant>", "<system>t<user>a<assistant>"])
         self.assertEqual(self.prompts_of(rows[3:5], system_prompt="z"), [
             "<system>z<user>q<assistant>", "<system>s<user>q<assistant>"])
-        self.assertEqual(self.prompts_of([{"ask": "x="}], dataset_prompt_column="ask"), ["x="])
+
+    def test_a_prompt_column_that_the_recipe_names_keeps_the_chat_template(self):
+        """As in open-r1: its text is the user's message, also in the column `prompt`."""
+        self.chat()
+        messages = [{"role": "user", "content": "a"}]
+        rows = [{"ask": "x="}, {"ask": messages}, {"ask": "q", "prompt": "p", "system": "s"}]
+        self.assertEqual(self.prompts_of(rows, dataset_prompt_column="ask"), [
+            "<user>x=<assistant>", "<user>a<assistant>", "<system>s<user>q<assistant>"])
+        self.assertEqual(self.prompts_of([{"prompt": "x="}], dataset_prompt_column="prompt"),
+                         ["<user>x=<assistant>"])
+
+    def test_a_row_without_the_prompt_column_that_the_recipe_names_is_rejected(self):
+        data = write_rows(self.dir / "other.jsonl", [{"problem": "1+1="}])
+        self.refused(1, 'other.jsonl:1: the row has no "ask" column, which dataset_prompt_column '
+                        'names', dataset_name=str(data), dataset_prompt_column="ask")
+
+    def test_rewards_get_the_prompt_that_the_model_saw(self):
+        def prompts_and_answers(rows, **keys):
+            requests = self.dir / "requests.jsonl"
+            requests.write_text("")
+            data = write_rows(self.dir / "asked.jsonl", rows)
+            self.train(1, dataset_name=str(data), reward_funcs=[self.mine("records")],
+                       num_generations=2, global_batch_size=2 * len(rows), max_steps=1,
+                       per_device_train_batch_size=2 * len(rows), shuffle_dataset=False, **keys)
+            lines = [json.loads(line) for line in requests.read_text().splitlines()]
+            self.assertEqual([len(line["prompts"]) for line in lines], [2] * len(rows))
+            return [(line["prompts"][0], type(line["completions"][0])) for line in lines]
+
+        rows = [{"ask": "q"}, {"ask": [{"from": "user", "value": "a"}], "system": "s"}]
+        named = dict(dataset_prompt_column="ask")
+        self.assertEqual(prompts_and_answers(rows[:1], system_prompt="z", **named),
+                         [("z\n\nq", str)])
+        plain = [{"prompt": "p"}, {"problem": "p"}]
+        self.assertEqual(prompts_and_answers(plain), [("p", str), ("p", str)])
+        self.chat()
+        user = {"role": "user", "content": "q"}
+        system = {"role": "system", "content": "s"}
+        self.assertEqual(prompts_and_answers(rows, **named), [
+            ([user], list), ([system, {"role": "user", "content": "a"}], list)])
+        self.assertEqual(prompts_and_answers([{"prompt": "q"}], system_prompt="s"),
+                         [([system, user], list)])
 
     def test_questions_are_plain_text_without_a_chat_template(self):
         self.assertEqual(self.prompts_of([{"prompt": "x="}, {"problem": "p"},

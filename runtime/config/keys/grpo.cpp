@@ -98,7 +98,9 @@ std::vector<KeySpec> grpo_keys() {
       whole("max_prompt_length", "",
             "maximum tokens of a prompt; longer prompts are handled by on_bad_row, never cut"),
       text("system_prompt", "", "system message of every prompt whose row has none"),
-      text("dataset_prompt_column", "prompt", "name of the column with the prompt"),
+      text("dataset_prompt_column", "",
+           "column with the user's message, or with a list of messages; without this key: prompt "
+           "(a text is used as it is), problem or question"),
       number("beta", at_least(0), "0",
              "weight of the KL divergence from the reference model; 0: no reference model",
              {"kl_coef"}),

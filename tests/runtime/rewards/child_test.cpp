@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/rewards/external_reward.hpp"
 #include "tests/runtime/rewards/rewards_support.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -63,6 +64,25 @@ TEST_CASE("completions of conversations are messages, as open-r1's functions rea
   CHECK(asked.scored_by(file.function("fn")) == std::vector<Score>{3});
   CHECK(Batch({"abcd"}, {{"problem", "q"}}).scored_by(file.function("fn")) ==
         std::vector<Score>{4});
+}
+
+TEST_CASE("a request has the prompt as the model read it, not the columns that it was made of",
+          "[rewards][child]") {
+  const json row{{"ask", "q"}, {"solution", "s"}};
+  const auto request_of = [&](const json& prompt) {
+    const rewards::CompletionView view{.completion = "c", .row = &row, .prompt = &prompt};
+    const auto* one = &view;
+    return json::parse(rewards::request_line({&one, 1}));
+  };
+  const json messages{{{"role", "system"}, {"content", "z"}}, {{"role", "user"}, {"content", "q"}}};
+  const auto chat = request_of(messages);
+  CHECK(chat["prompts"] == json::array({messages}));
+  CHECK(chat["completions"] ==
+        json::array({json::array({{{"role", "assistant"}, {"content", "c"}}})}));
+  CHECK(chat["columns"] == json{{"ask", {"q"}}, {"solution", {"s"}}});
+  const auto text = request_of("z\n\nq");
+  CHECK(text["prompts"] == json{"z\n\nq"});
+  CHECK(text["completions"] == json{"c"});
 }
 
 TEST_CASE("a function is called group by group and its scores keep their positions",

@@ -76,6 +76,30 @@ TEST_CASE("an interval begins empty after the last one", "[meter]") {
   }
 }
 
+TEST_CASE("reward, divergence and length are shown first and are in the summary", "[meter]") {
+  Meter meter;
+  meter.add({{"reward", 1}, {"completions/mean_length", 7}, {"entropy", 2}});
+  meter.add({{"kl", .25}});
+  meter.add_step(step_of(1));
+  const auto first = meter.take_interval(1);
+  REQUIRE(first);
+  using Highlights = std::vector<std::pair<std::string, double>>;
+  CHECK(first->interval.highlights == Highlights{{"reward", 1}, {"kl", .25}, {"length", 7}});
+  meter.add({{"reward", 2}, {"completions/mean_length", 8}});
+  meter.add({{"kl", .75}});
+  meter.add_step(step_of(2));
+  REQUIRE(meter.take_interval(1));
+  meter.add_step(step_of(3));  // trains on the completions of step 2
+  const auto third = meter.take_interval(1);
+  REQUIRE(third);
+  CHECK(third->interval.highlights.empty());
+  CHECK(meter.whole_run().extra ==
+        std::map<std::string, double>{{"train_reward", 1.5},
+                                      {"train_kl", .5},
+                                      {"train_completions/mean_length", 7.5},
+                                      {"final_reward", 2}});
+}
+
 TEST_CASE("skipped steps do not count in the mean loss of the run", "[meter]") {
   Meter meter;
   meter.add({{"loss", 3}});

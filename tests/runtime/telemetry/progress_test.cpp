@@ -15,6 +15,16 @@ TEST_CASE("the progress line shows all values of a report", "[progress]") {
         "5.00k target tok/s  494 TFLOP/s/GPU  MFU 50.0%  mem 61.0/80.0 GiB  comm 8%  eta 12m05s");
 }
 
+TEST_CASE("highlights follow the loss and outlast rates in a narrow line", "[progress]") {
+  auto report = report_at(120);
+  report.highlights = {{"reward", -0.53125}, {"kl", 1.25e-05}, {"length", 123.44}};
+  const ProgressEstimate estimate{.eta_seconds = 725};
+  CHECK_THAT(progress_line(report, estimate),
+             Contains("  loss 0.0167  reward -0.5312  kl 1.25e-05  length 123.4  lr 2.00e-05  "));
+  CHECK(progress_line(report, estimate, 80) ==
+        "step 120/400 30%  loss 0.0167  reward -0.5312  kl 1.25e-05  length 123.4");
+}
+
 TEST_CASE("unknown values are not in the line", "[progress]") {
   CHECK(progress_line({.step = 3, .loss = 1, .grad_norm = 2}, {.eta_seconds = -1}) ==
         "step 3  epoch 0.00  loss 1.0000  lr 0.00e+00  norm 2.0000");

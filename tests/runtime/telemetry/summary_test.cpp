@@ -49,6 +49,11 @@ TEST_CASE("the summary is a table with transformers' names", "[summary]") {
         "  planned memory differs from the measured peak by +10.0 %\n");
 }
 
+TEST_CASE("small values of the summary keep their digits", "[summary]") {
+  CHECK_THAT(summary_text({.extra = {{"train_kl", 1.25e-05}}}),
+             Contains("train_kl      =  1.250e-05\n"));
+}
+
 TEST_CASE("a summary without values has no rates", "[summary]") {
   const auto text = summary_text({});
   CHECK_THAT(text, Contains("train_runtime = 0:00:00.00\n"));
