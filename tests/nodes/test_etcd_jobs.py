@@ -119,8 +119,9 @@ class OldState(OverEtcd):
         self.assertIn(CODE, self.signed("state"))
         self.assertEqual((saved["job"], saved["rounds"]), (7, 5))
         # Agents that have not seen the job before count restarts anew.
+        lease_and_grace = round(1000 * (self.keep_alive + self.grace))
         self.assertEqual(saved, {"job": 7, "left": 0, "nodes": 3, "oom_count": 0, "restarts": 0,
-                                 "rounds": 5})
+                                 "rounds": 5, "lease_and_grace_ms": lease_and_grace})
         self.end_all()
 
     def test_a_new_agent_begins_another_job_where_the_old_one_has_ended(self):
