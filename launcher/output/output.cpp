@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -17,6 +16,7 @@
 namespace mgpu::launcher {
 namespace {
 
+constexpr auto kLongestFlush = std::chrono::minutes(1);
 constexpr auto kPartialLineDelay = std::chrono::milliseconds(100);
 constexpr unsigned kStdout = 1, kStderr = 2;
 constexpr std::size_t kReportedBytes = 16 << 10, kSavedBytes = 64 << 10;
@@ -45,9 +45,13 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
     : io_(io),
       options_(options),
       ranks_(ranks),
+      files_(io),
       out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
       streams_(static_cast<size_t>(ranks) * 2),
-      partial_timer_(io) {
+      partial_timer_(io),
+      give_up_timer_(io) {
+  files_.on_progress([this] { make_progress(); });
+  files_.on_failure([this](const auto& path, int error) { log_failed(path, error); });
   // Two queues into one pipe would mix their lines.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
@@ -113,10 +117,7 @@ void Output::save_tails(int local_rank, const std::string& log_dir) {
     if (!stream || stream->has_log()) continue;
     const auto tail = stream->tail(kSavedBytes);
     if (tail.empty()) continue;
-    const auto path = log_dir + "/" + file_name(err);
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out.write(tail.data(), static_cast<std::streamsize>(tail.size()));
-    if (!out.flush()) log_failed(path, errno);
+    QueuedFile(files_, log_dir + "/" + file_name(err), O_TRUNC).append(tail);
   }
 }
 
@@ -127,12 +128,33 @@ void Output::print_line(std::string_view line) {
 }
 
 bool Output::flushed() const {
-  return out_->empty() && (!err_ || err_->empty());
+  // Each is asked, because progress is reported only to who was told to wait.
+  bool all = files_.idle() || files_given_up_;
+  for (const Sink* sink : {out_.get(), err_.get()})
+    if (sink) all = (sink->empty() || (files_given_up_ && sink->is_file())) && all;
+  return all;
 }
 
 void Output::when_flushed(std::function<void()> done) {
   if (flushed()) return done();
   when_flushed_ = std::move(done);
+  give_up_timer_.expires_after(kLongestFlush);
+  give_up_timer_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled && when_flushed_) give_up_files();
+  });
+}
+
+void Output::give_up_files() {
+  bool stalled = !files_.idle();
+  for (const Sink* sink : {out_.get(), err_.get()})
+    stalled = stalled || (sink && sink->is_file() && !sink->empty());
+  files_given_up_ = true;
+  if (stalled)
+    print_line(fmt::format(
+        "mgpu-run: output has not reached its files after {} s: the file system does not respond; "
+        "exiting without it",
+        std::chrono::seconds(kLongestFlush).count()));
+  make_progress();
 }
 
 void Output::make_progress() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/options/options.hpp"
+#include "launcher/output/file_thread.hpp"
 #include "launcher/output/sink.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
@@ -18,8 +19,8 @@ namespace mgpu::launcher {
 class RankStream;
 
 // Distributes the output of the ranks: to our stdout and stderr in whole lines, to log files, and
-// the end of each rank's stderr to memory for the failure report. A slow reader blocks the ranks,
-// whose pipes fill up, but never this process.
+// the end of each rank's stderr to memory for the failure report. A slow reader, or a slow file
+// system, blocks the ranks, whose pipes fill up, but never this process.
 class Output {
  public:
   Output(boost::asio::io_context& io, const Options& options, int ranks);
@@ -45,7 +46,8 @@ class Output {
   // Prints a line of mgpu-run on stderr, after everything that the ranks wrote before.
   void print_line(std::string_view line);
   bool flushed() const;
-  // Called once everything is written.
+  // Called once everything is written. Files that have not been written after a minute are given
+  // up, with a message.
   void when_flushed(std::function<void()> done);
   // Passes a new window size on to the ranks' terminals.
   void resize_terminals();
@@ -53,11 +55,14 @@ class Output {
   // Reports, once, that a log file could not be written; the job continues without it.
   void log_failed(const std::string& path, int error);
   Sink& console(bool err) { return err && err_ ? *err_ : *out_; }
+  // Does the file operations in the log folder.
+  FileThread& files() { return files_; }
 
  private:
   friend class RankStream;
   bool is_shown(int local_rank, unsigned stream) const;
   void make_progress();
+  void give_up_files();
   void schedule_partial_flush();
   void flush_partial_lines();
   // Called before a stream's lines are written: ends a line that another stream left open.
@@ -67,13 +72,15 @@ class Output {
   boost::asio::io_context& io_;
   const Options& options_;
   int ranks_;
+  FileThread files_;
   std::unique_ptr<Sink> out_, err_;                   // err_ is null when both are the same file
   std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
-  boost::asio::steady_timer partial_timer_;
+  boost::asio::steady_timer partial_timer_, give_up_timer_;
   bool partial_armed_ = false;
   const RankStream* open_line_ = nullptr;
   bool warned_of_logs_ = false;
   std::function<void()> when_flushed_;
+  bool files_given_up_ = false;
 };
 
 }  // namespace mgpu::launcher

@@ -23,22 +23,14 @@ constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsATurn = 4;            // then the other ranks and the supervisor get their turn
 constexpr size_t kDrainBytes = 4u << 20;  // more than any pipe holds
 
-UniqueFd open_log(const std::string& path, int mode) {
-  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | mode, 0666));
-}
-
 }  // namespace
 
 RankStream::RankStream(Output& output, boost::asio::io_context& io, Route route)
     : output_(output), route_(std::move(route)), source_(io) {
-  if (!route_.log_path.empty()) {
-    log_ = open_log(route_.log_path, O_TRUNC);
-    if (!log_) output_.log_failed(route_.log_path, errno);
-  }
-  if (!route_.filtered_path.empty()) {
-    filtered_ = open_log(route_.filtered_path, 0);
-    if (!filtered_) output_.log_failed(route_.filtered_path, errno);
-  }
+  if (!route_.log_path.empty())
+    log_ = std::make_unique<QueuedFile>(output_.files(), route_.log_path, O_TRUNC);
+  if (!route_.filtered_path.empty())
+    filtered_ = std::make_unique<QueuedFile>(output_.files(), route_.filtered_path, 0);
   // Programs that check for a terminal should find one when mgpu-run has one.
   if (!route_.console || !route_.console->is_terminal() || !open_terminal()) open_pipe();
 }
@@ -86,11 +78,15 @@ void RankStream::start_reading() {
 void RankStream::resume() {
   if (ended_ || waiting_) return;
   for (int i = 0; i < kReadsATurn; ++i) {
-    // When the console is full, the sink calls resume() later.
-    if (route_.console && route_.console->full()) return;
+    if (full()) return;  // the sink, or the file, causes a call of resume() later
     if (!read_once()) break;
   }
   if (!ended_) start_reading();
+}
+
+bool RankStream::full() const {
+  return (route_.console && route_.console->full()) || (log_ && log_->full()) ||
+         (filtered_ && filtered_->full());
 }
 
 void RankStream::drain() {
@@ -115,7 +111,7 @@ bool RankStream::read_once() {
 }
 
 void RankStream::pass_on(std::string_view bytes) {
-  if (log_) to_file(log_, route_.log_path, bytes);
+  if (log_) log_->append(bytes);
   keep_tail(bytes);
   if (!route_.console && !filtered_) return;
   if (route_.raw && !filtered_) {
@@ -152,19 +148,6 @@ void RankStream::finish() {
   source_.close(ignored);
 }
 
-void RankStream::to_file(UniqueFd& file, const std::string& path, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      output_.log_failed(path, errno);
-      file.reset();
-      return;
-    }
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-}
-
 void RankStream::keep_tail(std::string_view bytes) {
   if (bytes.size() > kTailBytes) bytes.remove_prefix(bytes.size() - kTailBytes);
   if (tail_.size() + bytes.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
@@ -182,10 +165,9 @@ void RankStream::filter(std::string_view lines) {
     const auto line = lines.substr(0, end);
     for (const auto& needle : route_.needles)
       if (line.find(needle) != std::string_view::npos) {
-        to_file(filtered_, route_.filtered_path, with_prefix(route_.prefix, line));
+        filtered_->append(with_prefix(route_.prefix, line));
         break;
       }
-    if (!filtered_) return;
     lines.remove_prefix(end);
   }
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/output/file_thread.hpp"
 #include "launcher/output/line_splitter.hpp"
 #include "launcher/output/output.hpp"
 #include "rendezvous/base/unique_fd.hpp"
@@ -32,8 +33,8 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   rendezvous::UniqueFd take_child_end() { return std::move(child_end_); }
 
   void start_reading();
-  void resume();  // the console has room again
-  void drain();   // reads everything available, even if the console is full
+  void resume();  // what was full has room again
+  void drain();   // reads everything available, even if the console or a file is full
   void finish();  // the stream has ended
   bool has_partial() const { return splitter_.has_partial(); }
   void flush_partial();  // shows an unfinished line, such as a prompt
@@ -43,10 +44,10 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   bool has_log() const { return !route_.log_path.empty(); }
 
  private:
+  bool full() const;
   bool read_once();  // false when there is nothing (more) to read
   void pass_on(std::string_view bytes);
   void to_console(std::string_view lines, bool whole);
-  void to_file(rendezvous::UniqueFd& file, const std::string& path, std::string_view bytes);
   void keep_tail(std::string_view bytes);
   void filter(std::string_view lines);
   void open_pipe();
@@ -56,7 +57,7 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   Route route_;
   boost::asio::posix::stream_descriptor source_;
   rendezvous::UniqueFd child_end_;
-  rendezvous::UniqueFd log_, filtered_;
+  std::unique_ptr<QueuedFile> log_, filtered_;
   LineSplitter splitter_;
   std::string tail_;
   bool waiting_ = false;

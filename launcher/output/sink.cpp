@@ -22,7 +22,12 @@ Sink::Sink(boost::asio::io_context& io, int fd)
     closed_ = true;
     return;
   }
-  if (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && !terminal_)) return;
+  if (S_ISREG(st.st_mode)) {
+    thread_ = std::make_unique<FileThread>(io);
+    file_ = std::make_unique<QueuedFile>(*thread_, fd, kFileHighWater);
+    return;
+  }
+  if (S_ISCHR(st.st_mode) && !terminal_) return;
   if (S_ISSOCK(st.st_mode)) {
     kind_ = Kind::socket;
   } else {
@@ -37,8 +42,14 @@ Sink::Sink(boost::asio::io_context& io, int fd)
   watch_.assign(watched.release(), failed);
 }
 
+void Sink::on_progress(std::function<void()> call) {
+  if (thread_) thread_->on_progress(call);
+  on_progress_ = std::move(call);
+}
+
 void Sink::write(std::string_view bytes) {
   if (closed_) return;
+  if (file_) return file_->append(bytes);
   if (empty()) {
     while (!bytes.empty()) {
       const ssize_t n = put(bytes);
@@ -63,7 +74,7 @@ ssize_t Sink::put(std::string_view bytes) {
       case Kind::socket:
         n = ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         break;
-      case Kind::file:
+      case Kind::device:
         n = ::write(fd_, bytes.data(), bytes.size());
         break;
       case Kind::cautious: {

@@ -4,16 +4,18 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "launcher/output/file_thread.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 
-// Our stdout or stderr, shared by the ranks. Writing never blocks: data that a slow reader does not
-// accept is queued, and while full() is true the sources must stop reading. A reader that has gone
-// away is not an error: later data is discarded.
+// Our stdout or stderr, shared by the ranks. Writing never blocks: data that a slow reader or a
+// slow file system does not accept is queued, and while full() is true the sources must stop
+// reading. A reader that has gone away is not an error: later data is discarded.
 class Sink {
  public:
   Sink(boost::asio::io_context& io, int fd);
@@ -21,17 +23,19 @@ class Sink {
   Sink& operator=(const Sink&) = delete;
 
   void write(std::string_view bytes);
-  bool full() const { return queue_.size() - taken_ >= kHighWater; }
-  bool empty() const { return queue_.size() == taken_; }
+  bool full() const { return file_ ? file_->full() : queue_.size() - taken_ >= kHighWater; }
+  bool empty() const { return file_ ? thread_->idle() : queue_.size() == taken_; }
   bool is_terminal() const { return terminal_; }
+  bool is_file() const { return file_ != nullptr; }
   int fd() const { return fd_; }
 
   // Called when a full sink has room again, and when it has become empty.
-  void on_progress(std::function<void()> done) { on_progress_ = std::move(done); }
+  void on_progress(std::function<void()> call);
 
  private:
   static constexpr size_t kHighWater = 256 << 10;
-  enum class Kind { nonblocking, socket, file, cautious };
+  static constexpr size_t kFileHighWater = 1 << 20;  // all ranks share one thread that writes
+  enum class Kind { nonblocking, socket, device, cautious };
 
   ssize_t put(std::string_view bytes);
   void push_queue();
@@ -39,7 +43,7 @@ class Sink {
 
   int fd_;                    // as inherited
   rendezvous::UniqueFd own_;  // the same file, opened again without blocking
-  Kind kind_ = Kind::file;
+  Kind kind_ = Kind::device;
   bool terminal_ = false;
   bool closed_ = false;
   bool waiting_ = false;
@@ -47,6 +51,8 @@ class Sink {
   std::string queue_;
   size_t taken_ = 0;
   std::function<void()> on_progress_;
+  std::unique_ptr<FileThread> thread_;  // if it is a file, as of `> log`
+  std::unique_ptr<QueuedFile> file_;
 };
 
 }  // namespace mgpu::launcher

@@ -218,13 +218,15 @@ Spawned spawn_and_confirm(const ChildSetup& setup) {
 Spawned fork_child(void (*body)(void*), void* argument, int namespaces) {
   int pidfd = -1;
   const SignalsBlocked blocked;
-  const pid_t pid =
-      namespaces != 0 ? clone_into_namespaces(namespaces, &pidfd) : clone_child(-1, &pidfd);
+  // Only fork() leaves the C library in a state in which the child may allocate memory, whatever
+  // another thread was doing.
+  const pid_t pid = namespaces != 0 ? clone_into_namespaces(namespaces, &pidfd) : ::fork();
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "cannot fork");
   if (pid == 0) {
     body(argument);
     ::_exit(0);
   }
+  if (pidfd < 0) pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   return {pid, UniqueFd(pidfd)};
 }
 

@@ -1,0 +1,138 @@
+"""A file system that does not respond for a while holds up neither mgpu-run nor the job's nodes."""
+
+import os
+import pathlib
+import socket
+import time
+import unittest
+
+from harness import SLOWER, JobTest, alive, until
+
+BUILD = pathlib.Path(os.environ.get("MGPU_BUILD") or
+                     pathlib.Path(__file__).resolve().parents[2] / "build")
+LIBRARY = BUILD / "lib" / "libstalled_files.so"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class StalledFiles(JobTest):
+    """Operations on files below `slow` do not return while the file `stall` exists."""
+
+    def setUp(self):
+        super().setUp()
+        if SLOWER > 1:
+            self.skipTest("a sanitizer's run-time library must be loaded first")
+        self.slow = self.dir / "slow"
+        self.slow.mkdir()
+        self.stall = self.dir / "stall"
+        self.seen = self.dir / "stall.seen"
+        self.env = {"LD_PRELOAD": str(LIBRARY), "STALLED_FOLDER": str(self.slow),
+                    "STALL": str(self.stall), "CUDA_VISIBLE_DEVICES": ""}
+        self.addCleanup(lambda: self.stall.unlink(missing_ok=True))
+
+    def stalled_in(self, operation):
+        return until(lambda: self.seen.exists() and operation in self.seen.read_text().split(), 10,
+                     f"a stalled {operation}")
+
+    def log(self, name="stdout.log", rank=0, attempt=0):
+        return next(self.slow.glob(f"*/attempt_{attempt}/{rank}/{name}"))
+
+
+class TwoNodes(StalledFiles):
+    def setUp(self):
+        super().setUp()
+        self.token = self.write("token", "0123456789abcdef0123456789abcdef", 0o600)
+        self.port = free_port()
+
+    def agent(self, node_rank, script, *options, env=None, stdout=None):
+        with (open(stdout or self.dir / f"out{node_rank}", "wb") as out,
+              open(self.dir / f"err{node_rank}", "wb") as err):
+            return self.start(
+                "--nnodes", 2, "--node-rank", node_rank, "--master-addr", "127.0.0.1",
+                "--master-port", self.port, "--rdzv-token-file", self.token, "--keep-alive", 1,
+                "--nproc", 1, *options, "--no-python", "/bin/sh", "-c", script,
+                env={"CUDA_VISIBLE_DEVICES": "", **(env or {})}, stdout=out, stderr=err)
+
+    # The rank causes the stall and ends it after three times the keep-alive.
+    SCRIPT = ('echo begin; echo > "$STALL"; for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; '
+              'sleep 0.3; done; rm "$STALL"; echo end')
+    LINES = "begin\n" + "".join(f"line {i}\n" for i in range(1, 11)) + "end\n"
+
+    def assert_job_was_not_interrupted(self, agents):
+        notes = "".join((self.dir / f"err{rank}").read_text() for rank in (0, 1))
+        for agent in agents:
+            self.assertEqual(agent.wait(30 * SLOWER), 0, notes)
+        self.assertNotIn("lost", notes)
+
+    def test_a_log_folder_that_stalls_costs_no_node(self):
+        self.assert_job_was_not_interrupted([
+            self.agent(0, "exec sleep 3"),
+            self.agent(1, self.SCRIPT, "-r", 3, "--log-dir", self.slow, env=self.env)])
+        self.assertIn("write", self.seen.read_text())
+        self.assertEqual(self.log().read_text(), self.LINES)
+
+    def test_a_leader_whose_stdout_stalls_keeps_its_nodes(self):
+        self.assert_job_was_not_interrupted([
+            self.agent(0, self.SCRIPT, env=self.env, stdout=self.slow / "out"),
+            self.agent(1, "exec sleep 3")])
+        self.assertIn("write", self.seen.read_text())
+        self.assertEqual((self.slow / "out").read_text(), self.LINES)
+
+
+class OneNode(StalledFiles):
+    def test_a_log_that_stalls_blocks_the_rank_and_loses_nothing(self):
+        total = 4_000_000
+        job = self.start_sh(1, f'echo $$ > pid; echo > "$STALL"; head -c {total} /dev/zero | '
+                               'tr "\\0" x; echo; echo > done', "-r", 1, "--log-dir", self.slow,
+                            env=self.env)
+        self.stalled_in("write")
+        (worker,) = self.pids_from("pid", 1)
+        memory = until(lambda: self.steady_memory(job.pid), 20, "a queue that does not grow")
+        self.assertLess(memory, 16 << 20)
+        self.assertTrue(alive(worker))
+        self.assertFalse((self.dir / "done").exists())
+        self.stall.unlink()
+        self.assertEqual(job.wait(20), 0)
+        self.assertEqual(self.log().read_text(), "x" * total + "\n")
+
+    @staticmethod
+    def steady_memory(pid):
+        def resident():
+            return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+        before = resident()
+        time.sleep(0.2)
+        return before if resident() == before else 0
+
+    def test_logs_are_complete_at_the_end_although_the_last_write_stalled(self):
+        job = self.start_sh(1, 'echo > "$STALL"; echo out; echo err >&2', "-r", 3,
+                            "--log-dir", self.slow, env=self.env)
+        self.stalled_in("write")
+        self.stall.unlink()
+        self.assertEqual(job.wait(20), 0)
+        self.assertEqual((self.log().read_text(), self.log("stderr.log").read_text()),
+                         ("out\n", "err\n"))
+
+    def test_the_last_output_of_a_failed_rank_is_kept_although_the_folder_stalled(self):
+        job = self.start_sh(1, 'echo > "$STALL"; echo why >&2; exit 3', "--log-dir", self.slow,
+                            "--grace", 1, env=self.env)
+        self.stalled_in("open")
+        self.stall.unlink()
+        self.assertEqual(job.wait(20), 3)
+        self.assertEqual(self.log("stderr.log").read_text(), "why\n")
+
+    def test_a_stop_request_is_handled_while_the_log_folder_stalls(self):
+        job = self.start_sh(1, 'trap "echo > stopped; exit 0" TERM; echo > "$STALL"; '
+                               'while :; do echo line; sleep 0.05; done', "-r", 1,
+                            "--log-dir", self.slow, env=self.env)
+        self.stalled_in("write")
+        job.terminate()
+        self.wait_for_files("stopped", 1)
+        self.stall.unlink()
+        self.assertEqual(job.wait(20), 143)
+
+
+if __name__ == "__main__":
+    unittest.main()
