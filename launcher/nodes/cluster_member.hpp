@@ -125,8 +125,9 @@ class ClusterMember {
   bool feeding_ = false;
   std::function<void()> on_election_closed_;
   bool any_port_ = false;
-  JobCounts counts_;  // as received by this agent
-  int nodes_ = 0;     // in the last round of this node
+  JobCounts counts_;       // as received by this agent
+  int to_rejoin_ = 0;      // see Begin; of the last round of this node
+  bool excluded_ = false;  // see Notice
   bool ended_ = false;
 };
 

@@ -98,7 +98,7 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
   } else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     on_welcome(*welcome);
   } else if (const auto* notice = std::get_if<rendezvous::Notice>(&message)) {
-    callbacks_.print_note(notice->text);
+    callbacks_.noticed(*notice);
   } else if (const auto* begin = std::get_if<rendezvous::Begin>(&message)) {
     callbacks_.round_started(*begin,
                              begin->master_addr.empty() ? leader_address_ : begin->master_addr,
