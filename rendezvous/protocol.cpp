@@ -41,12 +41,13 @@ void fields(Welcome& m, Visit&& field) {
 }
 template <class Visit>
 void fields(Notice& m, Visit&& field) {
-  field("text", m.text);
+  field("text", m.text), field("excluded", m.excluded);
 }
 template <class Visit>
 void fields(Begin& m, Visit&& field) {
   field("round", m.round), field("restarts", m.restarts), field("oom_count", m.oom_count);
   field("node_rank", m.node_rank), field("nodes", m.nodes), field("base_rank", m.base_rank);
+  field("to_rejoin", m.to_rejoin);
   field("world_size", m.world_size), field("grace", m.grace);
   field("master_addr", m.master_addr);
   field("master_port", m.master_port), field("direct_store", m.direct_store);
@@ -69,7 +70,7 @@ void fields(Join& m, Visit&& field) {
   field("position", m.position), field("leads", m.leads), field("rank0_port", m.rank0_port);
   field("rounds", m.rounds), field("restarts", m.restarts), field("oom_count", m.oom_count);
   field("nodes", m.nodes), field("grace", m.grace);
-  field("lease_and_grace", m.lease_and_grace);
+  field("lease_and_grace", m.lease_and_grace), field("excluded", m.excluded);
 }
 template <class Visit>
 void fields(Failing& m, Visit&& field) {
@@ -79,7 +80,7 @@ template <class Visit>
 void fields(NodeEnded& m, Visit&& field) {
   field("round", m.round), field("outcome", m.outcome), field("when", m.when);
   field("cause", m.cause), field("status", m.status), field("lasted", m.lasted);
-  field("details", m.details);
+  field("rank", m.rank), field("details", m.details);
 }
 template <class Visit>
 void fields(Leave& m, Visit&& field) {

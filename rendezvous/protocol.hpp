@@ -60,6 +60,7 @@ struct Welcome {
 // A note for the user: what the job waits for.
 struct Notice {
   std::string text;
+  bool excluded = false;  // this node has given up its place because its ranks kept failing
 };
 // A round starts, and this node is part of it.
 struct Begin {
@@ -74,6 +75,9 @@ struct Begin {
   std::string master_addr;    // empty: the address at which the node reached the leader
   int master_port = 0;        // 0: the port at which the node reached the leader
   bool direct_store = false;  // ranks of other nodes connect to the leader's store themselves
+  // How many nodes a leader that replaces this one waits for: those of the round, and the leader's
+  // node if that has to come back too.
+  int to_rejoin = 1;
 };
 struct Stop {
   int round = 0;
@@ -99,12 +103,13 @@ struct Join {
   bool leads = false;      // the leader runs on this node
   int rank0_port = 0;      // a free port that rank 0 can bind; 0: none
   std::int64_t grace = 0;  // nanoseconds; of this node
-  int nodes = 0;           // in the last round that this node took part in
+  int nodes = 0;           // Begin::to_rejoin of the last round that this node took part in
   // Nanoseconds; in that round, the keep-alive and the grace period together.
   std::int64_t lease_and_grace = 0;
   int rounds = 0;  // that this node knows of, so that a new leader continues the count
   int restarts = 0;
   int oom_count = 0;
+  bool excluded = false;  // an earlier leader has excluded this node, see Notice
 };
 // A rank of this node has failed, or the node was asked to stop; its ranks are being stopped. The
 // time is by the leader's clock.
@@ -129,6 +134,7 @@ struct NodeEnded {
   int status = 0;
   std::int64_t lasted = 0;  // nanoseconds from the start to the failure
   std::string details;      // JSON: how the ranks ended
+  int rank = -1;            // that failed first
 };
 // The node leaves; no process of the job is left on it.
 struct Leave {

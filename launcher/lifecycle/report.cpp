@@ -71,6 +71,14 @@ std::string rank_table(const AttemptResult& attempt) {
   return out;
 }
 
+std::string node_change_lines(const JobResult& job) {
+  std::string out;
+  for (const auto& attempt : job.attempts)
+    if (!attempt.node_change.empty())
+      out += fmt::format("\n  after attempt {}: {}", attempt.number + 1, attempt.node_change);
+  return out;
+}
+
 json as_json(const RankResult& result) {
   json object = {
       {"rank", result.rank},
@@ -90,6 +98,7 @@ json as_json(const AttemptResult& attempt) {
   json object = {{"attempt", attempt.number}, {"started_at", attempt.started_at}};
   object["ranks"] = json::array();
   for (const auto& rank : attempt.ranks) object["ranks"].push_back(as_json(rank));
+  if (!attempt.node_change.empty()) object["node_change"] = attempt.node_change;
   if (!attempt.first_failure) return object;
   object["first_failure"] = as_json(*attempt.first_failure);
   object["cause"] = {{"kind", std::string(name_of(attempt.cause.kind))},
@@ -114,10 +123,12 @@ std::string failure_report(const JobResult& job) {
   const AttemptResult last = job.attempts.empty() ? AttemptResult{} : job.attempts.back();
   if (!last.first_failure && !job.stop_signal)
     return fmt::format("mgpu-run: {} ended after {}: {} (exit status {})", job.target,
-                       seconds(job.lasted), job.remark, job.status);
+                       seconds(job.lasted), job.remark, job.status) +
+           node_change_lines(job);
   if (!last.first_failure)
     return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", job.target,
-                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status);
+                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status) +
+           node_change_lines(job);
   std::string out =
       fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", job.target,
                   seconds(job.lasted), last.number + 1, job.max_restarts + 1, job.status);
@@ -127,7 +138,7 @@ std::string failure_report(const JobResult& job) {
     out += fmt::format("  no restart: stopped by {}\n", signal_name(job.stop_signal.number()));
   if (!job.remark.empty()) out += fmt::format("  {}\n", job.remark);
   out.pop_back();
-  return out;
+  return out + node_change_lines(job);
 }
 
 std::string report_json(const JobResult& job) {

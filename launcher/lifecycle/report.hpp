@@ -35,6 +35,9 @@ struct AttemptResult {
   std::optional<ErrorFile> error_file;
   std::string stderr_tail;
   std::string log_dir;  // of the first failure, empty: none
+  // In a multi-node job: which node was replaced or excluded after this attempt, and why; empty:
+  // none.
+  std::string node_change;
 };
 
 struct JobResult {

@@ -38,11 +38,17 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
            .round_started =
                [this](const auto& begin, const auto& address, int port) {
                  counts_ = {begin.round + 1, begin.restarts, begin.oom_count};
-                 nodes_ = begin.nodes;
+                 to_rejoin_ = begin.to_rejoin;
+                 excluded_ = false;
                  lease_and_grace_ = leader_connection_.keep_alive() + grace_of(begin);
                  start_round(begin, address, port);
                },
            .stop_requested = callbacks_.stop_requested,
+           .noticed =
+               [this](const rendezvous::Notice& notice) {
+                 excluded_ = notice.excluded;
+                 callbacks_.print_note(notice.text);
+               },
            .leader_lost =
                [this](const std::string& why) {
                  relay_note_.cancel();
@@ -148,11 +154,12 @@ rendezvous::Join ClusterMember::make_join() {
           .leads = leader_ != nullptr,
           .rank0_port = node_.rank0_store ? free_port() : 0,
           .grace = LeaderTime(plan_.rules.grace).count(),
-          .nodes = nodes_,
+          .nodes = to_rejoin_,
           .lease_and_grace = lease_and_grace_.count(),
           .rounds = counts_.rounds,
           .restarts = counts_.restarts,
-          .oom_count = counts_.oom_count};
+          .oom_count = counts_.oom_count,
+          .excluded = excluded_};
 }
 
 LeaderTime ClusterMember::grace_of(const rendezvous::Begin& begin) const {

@@ -128,8 +128,9 @@ class ClusterMember {
   std::function<void()> on_election_closed_;
   bool any_port_ = false;
   JobCounts counts_;               // as received by this agent
-  int nodes_ = 0;                  // in the last round of this node
+  int to_rejoin_ = 0;              // see Begin; of the last round of this node
   LeaderTime lease_and_grace_{0};  // in that round, see Coordinator
+  bool excluded_ = false;          // see Notice
   bool ended_ = false;
 };
 

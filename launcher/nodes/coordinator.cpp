@@ -86,20 +86,21 @@ Coordinator::Actions Coordinator::joined(NodeId id, const rendezvous::Join& join
     actions_.emplace_back(Dismiss{id});
     return take_actions();
   }
+  const bool is_news = join.rounds > counts_.rounds;
+  if (round_.number() < 0) note_last_round(join);
   counts_.rounds = std::max(counts_.rounds, join.rounds);
   counts_.restarts = std::max(counts_.restarts, join.restarts);
   counts_.oom_count = std::max(counts_.oom_count, join.oom_count);
-  if (round_.number() < 0) nodes_before_ = std::max(nodes_before_, join.nodes);
   hold_until_ = std::max(hold_until_, began_ + LeaderTime(join.lease_and_grace));
-  Node& node = nodes_[id] = {.join = join, .since = now};
+  Node& node = nodes_[id] = {.join = join, .since = now, .excluded = join.excluded};
   node.join.host = rendezvous::shown(join.host, kMaxNameBytes);
   rejoined_ += has_rejoined(node);
-  if (holder_of(join.node_rank, id)) {
-    node.disputing = true;
-    recount();
-  } else if (join.node_rank >= 0) {
-    rank_holders_[join.node_rank] = id;
-  }
+  if (node.excluded)
+    actions_.emplace_back(
+        PrintLine{fmt::format("{} is back, but stays excluded from the job", node.join.host)});
+  node.disputing = !node.excluded && holder_of(join.node_rank, id);
+  if (node.eligible() && join.node_rank >= 0) rank_holders_[join.node_rank] = id;
+  if (is_news || !node.eligible()) recount();
   has_news_ = true;
   maybe_start_round(now);
   return take_actions();
@@ -246,7 +247,7 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
 std::vector<NodeId> Coordinator::candidates() const {
   std::vector<NodeId> ids;
   for (const auto& [id, node] : nodes_)
-    if (!node.gone && !node.disputing) ids.push_back(id);
+    if (node.eligible()) ids.push_back(id);
   return ids;
 }
 
@@ -299,10 +300,20 @@ void Coordinator::maybe_start_round(LeaderTime now) {
   start_round(now);
 }
 
-// A leader that was restarted on its old node counts as rejoined too: the guard there has ended the
-// node's ranks. That is not so for an elected leader.
+// The size of a lost leader's last round, as a node reports it; that of an older one does not
+// matter.
+void Coordinator::note_last_round(const rendezvous::Join& join) {
+  if (join.rounds > counts_.rounds) nodes_before_ = settings_.nodes_before;
+  if (join.rounds >= counts_.rounds) nodes_before_ = std::max(nodes_before_, join.nodes);
+}
+
+// Whether a node was in the lost leader's last round: it must have been in the newest round that is
+// known, because a spare or an excluded node may have been in an earlier one. A leader that was
+// restarted on its old node counts too: the guard there has ended the node's ranks. That is not so
+// for an elected leader.
 bool Coordinator::has_rejoined(const Node& node) const {
-  return node.join.nodes > 0 || (node.join.leads && !settings_.elected);
+  return (node.join.nodes > 0 && node.join.rounds == counts_.rounds) ||
+         (node.join.leads && !settings_.elected);
 }
 
 bool Coordinator::old_round_may_run(LeaderTime now) const {
@@ -313,7 +324,7 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
 void Coordinator::recount() {
   unavailable_ = rejoined_ = 0;
   for (const auto& [id, node] : nodes_) {
-    unavailable_ += node.gone || node.disputing;
+    unavailable_ += !node.eligible();
     rejoined_ += has_rejoined(node);
   }
   has_news_ = true;
@@ -323,7 +334,7 @@ std::optional<NodeId> Coordinator::holder_of(int node_rank, NodeId except) const
   const auto holder = rank_holders_.find(node_rank);
   if (node_rank < 0 || holder == rank_holders_.end() || holder->second == except) return {};
   const auto node = nodes_.find(holder->second);
-  if (node == nodes_.end() || node->second.gone) return {};
+  if (node == nodes_.end() || node->second.gone || node->second.excluded) return {};
   return holder->second;
 }
 
@@ -386,6 +397,15 @@ void Coordinator::agree_on_grace(const std::vector<NodeId>& nodes) {
                               in_seconds(grace_))});
 }
 
+// A leader over plain TCP comes back on its old node, whose ranks may not be in the round.
+int Coordinator::nodes_to_rejoin() const {
+  const bool leader_is_apart =
+      !settings_.elected && std::ranges::any_of(nodes_, [&](const auto& entry) {
+        return entry.second.join.leads && !round_.has(entry.first);
+      });
+  return static_cast<int>(round_.size()) + leader_is_apart;
+}
+
 void Coordinator::start_round(LeaderTime now) {
   reset_counts_if_all_new();
   std::vector<rendezvous::Candidate> here;
@@ -407,7 +427,8 @@ void Coordinator::start_round(LeaderTime now) {
   nodes_before_ = 0;
   last_call_.reset();
   phase_ = Phase::running;
-  actions_.emplace_back(StartRound{round, order});
+  const int to_rejoin = nodes_to_rejoin();
+  actions_.emplace_back(StartRound{round, order, to_rejoin});
   actions_.emplace_back(PrintLine{fmt::format("round {}: {} node{}, {} ranks", round, order.size(),
                                               order.size() == 1 ? "" : "s", world_size)});
   agree_on_grace(order);
@@ -426,7 +447,8 @@ void Coordinator::start_round(LeaderTime now) {
                                                       .world_size = world_size,
                                                       .grace = grace_.count(),
                                                       .master_port = first.rank0_port,
-                                                      .direct_store = settings_.direct_store}});
+                                                      .direct_store = settings_.direct_store,
+                                                      .to_rejoin = to_rejoin}});
     base_rank += node.join.nproc;
   }
   has_news_ = true;

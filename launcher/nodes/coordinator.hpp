@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/lifecycle/restart_policy.hpp"
+#include "launcher/nodes/faulty_nodes.hpp"
 #include "launcher/nodes/node_round.hpp"
 #include "rendezvous/protocol.hpp"
 
@@ -38,12 +39,14 @@ struct Dismiss {  // close the connection after the last message
 struct StartRound {  // clear the store and serve it to these nodes, before they are informed
   int round;
   std::vector<NodeId> nodes;  // by node rank
+  int to_rejoin;              // see Begin
 };
 struct RoundEnded {
   int round;
   NodeRound::Failures failures;      // in order of time
   std::string why;                   // if no failure ended it
   std::optional<Decision> decision;  // on the first failure
+  std::string node_change;           // which node is replaced or excluded, and why; empty: none
 };
 struct PrintLine {
   std::string line;
@@ -111,7 +114,7 @@ class Coordinator {
     std::string host;
     int nproc;
     int node_rank;      // in the current or last round; -1: in none
-    std::string state;  // running, stopping, ended, lost, waiting, spare
+    std::string state;  // running, stopping, ended, lost, waiting, spare, excluded
     LeaderTime since;
   };
   std::vector<NodeView> view() const;
@@ -130,6 +133,9 @@ class Coordinator {
     int node_rank = -1;      // in the current or last round; -1: in none
     bool disputing = false;  // about the node rank that it requested
     bool gone = false;       // kept until its round is assessed
+    bool excluded = false;   // it has given up its place because its ranks kept failing
+
+    bool eligible() const { return !gone && !disputing && !excluded; }
   };
 
   void maybe_start_round(LeaderTime now);
@@ -154,7 +160,13 @@ class Coordinator {
   std::vector<NodeId> candidates() const;
   std::vector<NodeId> newcomers() const;
   Decision decide(const rendezvous::NodeEnded& failure);
+  std::string maybe_exclude(const NodeRound::Failures& failures, Decision& decision);
+  std::string exclude(NodeId id, const std::string& why);
+  std::string clear(NodeId id, NodeId now_failing, const std::string& why);
+  bool is_dispensable(NodeId id) const;
+  int nodes_to_rejoin() const;
   void remove_node(NodeId id);
+  void note_last_round(const rendezvous::Join& join);
   bool old_round_may_run(LeaderTime now) const;
   bool has_rejoined(const Node& node) const;
   bool ends_the_job(const Node& node) const;
@@ -171,7 +183,7 @@ class Coordinator {
   std::map<NodeId, Node> nodes_;
   std::map<int, NodeId> rank_holders_;  // the first node that requested it; may be gone by now
   // Counters, so that ten thousand nodes that join one by one are not counted each time: nodes that
-  // are gone or in dispute; that were in a lost leader's round.
+  // are not eligible; that were in a lost leader's round.
   int unavailable_ = 0, rejoined_ = 0;
   Actions actions_;
   LeaderTime join_deadline_{0};
@@ -187,6 +199,7 @@ class Coordinator {
   bool had_round_ = false;  // a round has started before
   int stop_signal_ = 0;
   std::vector<FailedAttempt> history_;
+  FaultyNodes faulty_nodes_;
 };
 
 }  // namespace mgpu::launcher

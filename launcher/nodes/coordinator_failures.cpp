@@ -11,6 +11,7 @@ namespace mgpu::launcher {
 
 using rendezvous::End;
 using rendezvous::NodeEnded;
+using rendezvous::Notice;
 using rendezvous::Stop;
 
 void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
@@ -43,6 +44,64 @@ Decision Coordinator::decide(const NodeEnded& failure) {
   return decide_restart(history_, settings_.limits, before);
 }
 
+// Decides on a restart, and whether the node of the first failure keeps its place in the next
+// round. Returns one line for the user if it does not.
+std::string Coordinator::maybe_exclude(const NodeRound::Failures& failures, Decision& decision) {
+  using Verdict = FaultyNodes::Verdict;
+  const auto& [id, failure] = failures.front();
+  const Cause::Kind kind = kind_named(failure.cause);
+  const auto alike = std::ranges::count_if(
+      failures, [&](const auto& other) { return other.second.cause == failure.cause; });
+  const Verdict verdict = faulty_nodes_.assess(
+      {.node = id, .rank = failure.rank, .cause = kind, .on_other_nodes_too = alike > 1},
+      is_dispensable(id));
+  // Without the node a restart may help after all. The number of earlier failures stays known.
+  if (verdict == Verdict::faulty) history_.clear();
+  decision = decide(failure);
+  if (!decision.restart || verdict == Verdict::none) return {};
+  const std::string why = fmt::format("rank {} ({})", failure.rank, name_of(kind));
+  return verdict == Verdict::faulty ? exclude(id, why) : clear(faulty_nodes_.cleared(), id, why);
+}
+
+// Whether the next round can start without this node. With --rank0-store the ranks need the
+// leader's node.
+bool Coordinator::is_dispensable(NodeId id) const {
+  const Node& node = nodes_.at(id);
+  return node.eligible() && available_nodes() > settings_.min_nodes &&
+         !(node.join.leads && node.join.rank0_port != 0);
+}
+
+std::string Coordinator::exclude(NodeId id, const std::string& why) {
+  Node& node = nodes_.at(id);
+  std::vector<NodeId> spares;
+  for (const NodeId other : candidates())
+    if (!round_.has(other)) spares.push_back(other);
+  std::string fate = "is excluded from the job";
+  if (spares.size() == 1) fate = fmt::format("is replaced by {}", host_of(spares.front()));
+  if (spares.size() > 1) fate = "is replaced by a spare";
+  node.excluded = true;
+  std::string line = fmt::format(
+      "node {} ({}) {}: a rank on it failed first in two attempts in a row, the last time {}",
+      node.node_rank, node.join.host, fate, why);
+  actions_.emplace_back(SendMessage{
+      id, Notice{line + "; this node waits for the end of the job. Restart mgpu-run here to join "
+                        "again",
+                 true}});
+  return line;
+}
+
+// The failure has followed its rank from this node to another one.
+std::string Coordinator::clear(NodeId id, NodeId now_failing, const std::string& why) {
+  const auto found = nodes_.find(id);
+  std::string line = fmt::format(
+      "{} failed on {} as it had on {}: the failure follows the rank, so no further node is "
+      "replaced or excluded",
+      why, host_of(now_failing), host_of(id));
+  if (found == nodes_.end()) return line;
+  found->second.excluded = false;
+  return line + fmt::format("; {} may take part again", host_of(id));
+}
+
 void Coordinator::assess_round(LeaderTime now) {
   RoundEnded over{
       .round = round_.number(), .failures = round_.failures(), .why = round_.stop_reason()};
@@ -55,7 +114,8 @@ void Coordinator::assess_round(LeaderTime now) {
   }
   int status = exit_status::of_signal(stop_signal_);
   if (failed && stop_signal_ == 0) {
-    over.decision = decide(over.failures.front().second);
+    over.decision.emplace();
+    over.node_change = maybe_exclude(over.failures, *over.decision);
     const int reported = over.failures.front().second.status;
     status = reported > 0 && reported < 256 ? reported : 1;
   }

@@ -13,6 +13,10 @@ using rendezvous::Notice;
 namespace {
 
 constexpr std::size_t kMostHostsShown = 8;
+constexpr const char* kExclusionNotice =
+    "this node is excluded from the job because its ranks kept failing; it waits for the end of "
+    "the "
+    "job. Restart mgpu-run here to join again";
 
 }  // namespace
 
@@ -22,7 +26,9 @@ void Coordinator::notify_waiting(LeaderTime now) {
   noticed_at_ = now;
   const std::string text = notice_for_waiting();
   for (const auto& [id, node] : nodes_)
-    if (!round_.has(id) && !node.disputing) actions_.emplace_back(SendMessage{id, Notice{text}});
+    if (!round_.has(id) && !node.disputing)
+      actions_.emplace_back(
+          SendMessage{id, Notice{node.excluded ? kExclusionNotice : text, node.excluded}});
 }
 
 std::string Coordinator::notice_for_waiting() const {
@@ -49,6 +55,10 @@ std::string Coordinator::missing() const {
     text += ", last call for more nodes";
   if (here.size() > kMostHostsShown) return text;
   if (!here.empty()) text += fmt::format(" ({})", host_list(here));
+  std::vector<NodeId> excluded;
+  for (const auto& [id, node] : nodes_)
+    if (node.excluded) excluded.push_back(id);
+  if (!excluded.empty()) text += fmt::format("; excluded: {}", host_list(excluded));
   if (!settings_.static_ranks) return text;
   std::string ranks;
   for (int rank = 0; rank < settings_.min_nodes && ranks.size() < 60; ++rank)
@@ -85,6 +95,7 @@ std::vector<Coordinator::NodeView> Coordinator::view() const {
   const bool has_spares = phase_ == Phase::running && !last_call_;
   for (const auto& [id, node] : nodes_) {
     std::string state = has_spares ? "spare" : "waiting";
+    if (node.excluded) state = "excluded";
     if (round_.is_working(id)) state = phase_ == Phase::stopping ? "stopping" : "running";
     if (round_.has_ended(id)) state = "ended";
     if (round_.is_lost(id)) state = "lost";

@@ -133,8 +133,7 @@ void Leader::write_trace() {
       (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
     return;
   traced_at_ = now;
-  trace_leader(settings_.job, port(), static_cast<int>(round_nodes_.size()),
-               coordinator_.lease_and_grace());
+  trace_leader(settings_.job, port(), to_rejoin_, coordinator_.lease_and_grace());
 }
 
 void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message) {
@@ -244,6 +243,7 @@ void Leader::carry_out(const StartRound& action) {
   }
   round_ = action.round;
   round_nodes_ = action.nodes;
+  to_rejoin_ = action.to_rejoin;
   traced_at_ = {};
   write_trace();
   round_restarts_ = coordinator_.counts().restarts;
@@ -261,6 +261,8 @@ void Leader::carry_out(const RoundEnded& over) {
     if (over.decision->restart && attempt.first_failure)
       callbacks_.print_line(restart_line(attempt, history_.max_restarts));
   }
+  attempt.node_change = over.node_change;
+  if (!over.node_change.empty()) callbacks_.print_line(over.node_change);
   history_.attempts.push_back(std::move(attempt));
   callbacks_.state_changed(coordinator_.counts(), history_.nodes, coordinator_.lease_and_grace());
 }

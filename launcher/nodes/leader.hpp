@@ -97,6 +97,7 @@ class Leader {
   JobResult history_;
   int round_ = -1;
   std::vector<NodeId> round_nodes_;
+  int to_rejoin_ = 0;  // see Begin
   std::map<NodeId, std::vector<RankResult>> round_results_;
   int round_restarts_ = 0;  // before this round
   rendezvous::Nanoseconds began_{0}, inform_until_{0}, traced_at_{0};

@@ -98,7 +98,7 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
   } else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     on_welcome(*welcome);
   } else if (const auto* notice = std::get_if<rendezvous::Notice>(&message)) {
-    callbacks_.print_note(notice->text);
+    callbacks_.noticed(*notice);
   } else if (const auto* begin = std::get_if<rendezvous::Begin>(&message)) {
     if (boot_now() >= heartbeats_.confirmed_until() + settings_.keep_alive)
       return leader_lost("its round began without a heartbeat");

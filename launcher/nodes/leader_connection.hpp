@@ -45,6 +45,7 @@ class LeaderConnection {
     std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
         round_started;
     std::function<void(const rendezvous::Stop&)> stop_requested;
+    std::function<void(const rendezvous::Notice&)> noticed;
     // The connection to the leader is lost. The owner must stop all ranks and then call
     // ranks_stopped().
     std::function<void(const std::string& why)> leader_lost;

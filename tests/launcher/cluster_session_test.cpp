@@ -168,6 +168,7 @@ TEST_CASE("the message about a node's part of a round has its outcome", "[sessio
     const auto end = node_ended(4, failed_attempt(), true);
     CHECK(end.outcome == mgpu::rendezvous::Outcome::failed);
     CHECK(end.cause == "gpu_oom");
+    CHECK(end.rank == failed_attempt().first_failure->rank);
     CHECK(end.status == 3);
     CHECK(end.lasted == 1'500'000'000);
     CHECK(attempt_from_json(end.details).cause.text == "GPU out of memory");

@@ -50,14 +50,15 @@ struct CoordinatedJob {
     note(coordinator.ended(id, {.round = round(), .outcome = outcome}, now));
   }
   void fail(NodeId id, Time when, int status = 1, const std::string& cause = "exit_status",
-            Time lasted = std::chrono::hours(1)) {
+            Time lasted = std::chrono::hours(1), int rank = -1) {
     note(coordinator.ended(id,
                            {.round = round(),
                             .outcome = Outcome::failed,
                             .when = when.count(),
                             .cause = cause,
                             .status = status,
-                            .lasted = lasted.count()},
+                            .lasted = lasted.count(),
+                            .rank = rank},
                            now));
   }
   void leave(NodeId id, int signo = 0) {

@@ -190,6 +190,13 @@ TEST_CASE("the leader's node prints the result over all nodes", "[journal]") {
     CHECK(report["node_rank"] == 1);
     CHECK(report["attempts"][0]["attempt"] == 4);
   }
+  SECTION("with the nodes that were replaced, and why") {
+    whole.attempts.back().node_change = "host-b is replaced by host-c";
+    record.journal.finish_in_cluster(3, {}, &whole);
+    CHECK(record.lines[0].ends_with("\n  after attempt 5: host-b is replaced by host-c"));
+    const auto report = nlohmann::json::parse(text_of(options.report));
+    CHECK(report["attempts"][0]["node_change"] == "host-b is replaced by host-c");
+  }
   SECTION("but its own result if the job ended in another way for it") {
     record.journal.finish_in_cluster(128 + SIGTERM, SIGTERM, &whole);
     REQUIRE(record.lines.size() == 1);

@@ -40,7 +40,9 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   CHECK(welcome.heartbeat_interval == -1);
   CHECK(welcome.keep_alive == std::numeric_limits<std::int64_t>::min());
   CHECK(through(Notice{"text"}).text == "text");
-  const auto begin = through(Begin{1, 2, 3, 4, 5, 6, 7, 9, "host", 8});
+  CHECK(through(Notice{"text", true}).excluded);
+  const auto begin = through(Begin{1, 2, 3, 4, 5, 6, 7, 9, "host", 8, true, 10});
+  CHECK(std::pair(begin.direct_store, begin.to_rejoin) == std::pair(true, 10));
   CHECK(std::tuple(begin.round, begin.restarts, begin.oom_count, begin.node_rank, begin.nodes,
                    begin.base_rank, begin.world_size, begin.grace, begin.master_addr,
                    begin.master_port) == std::tuple(1, 2, 3, 4, 5, 6, 7, 9, "host", 8));
@@ -49,7 +51,8 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   const auto end = through(End{7, "words"});
   CHECK(std::tuple(end.status, end.message) == std::tuple(7, "words"));
   CHECK(through(StatusReply{"{}"}).text == "{}");
-  const auto join = through(Join{"host", 8, 1, 2, true, 3, 10, 4, 11, 5, 6, 7});
+  const auto join = through(Join{"host", 8, 1, 2, true, 3, 10, 4, 11, 5, 6, 7, true});
+  CHECK(join.excluded);
   CHECK(std::tuple(join.host, join.nproc, join.node_rank, join.position, join.leads,
                    join.rank0_port, join.grace, join.nodes, join.lease_and_grace, join.rounds,
                    join.restarts,
@@ -57,7 +60,8 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   const auto failing = through(Failing{1, std::numeric_limits<std::int64_t>::max(), 15});
   CHECK(std::tuple(failing.round, failing.when, failing.signo) ==
         std::tuple(1, std::numeric_limits<std::int64_t>::max(), 15));
-  const auto ended = through(NodeEnded{1, Outcome::failed, 2, "signal", 3, 4, "{}"});
+  const auto ended = through(NodeEnded{1, Outcome::failed, 2, "signal", 3, 4, "{}", 5});
+  CHECK(ended.rank == 5);
   CHECK(std::tuple(ended.round, ended.outcome, ended.when, ended.cause, ended.status, ended.lasted,
                    ended.details) == std::tuple(1, Outcome::failed, 2, "signal", 3, 4, "{}"));
   const auto leave = through(Leave{15, "why"});

@@ -8,6 +8,8 @@ another world alive writes a file violation.*. counts.py checks whether the logs
 
     FOLDER/stop            once it exists, all ranks end with status 0 after the step
     FOLDER/fail.RANK       "exit N" or "kill N": that rank removes the file and ends that way
+    FOLDER/broken.NAME     the ranks on the host NAME, or the rank NAME, end in every step as if
+                           their GPU had failed
     COUNTING_ON_LOSS=fail  in the environment: a rank ends with status 1 when it loses the
                            store; by default it waits to be stopped
     COUNTING_STUBBORN=1    SIGTERM does not end it
@@ -208,6 +210,13 @@ class Worker:
             self.store.set(what + " all", "")
         self.store.get(what + " all")
 
+    def fail_if_broken(self):
+        for name in (os.uname().nodename, self.rank):
+            if os.path.exists(os.path.join(self.folder, f"broken.{name}")):
+                print("RuntimeError: CUDA error: uncorrectable ECC error encountered",
+                      file=sys.stderr, flush=True)
+                os._exit(1)
+
     def fail_if_requested(self):
         path = os.path.join(self.folder, f"fail.{self.rank}")
         try:
@@ -223,6 +232,7 @@ class Worker:
     def count(self, step):
         """Does one step; returns whether it was the last."""
         self.fail_if_requested()
+        self.fail_if_broken()
         time.sleep(self.seconds)
         self.note(step=step)
         self.meet(f"done {step}")

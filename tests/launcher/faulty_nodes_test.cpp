@@ -1,0 +1,87 @@
+#include "launcher/nodes/faulty_nodes.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using CauseKind = Cause::Kind;
+using FaultVerdict = FaultyNodes::Verdict;
+
+TEST_CASE("a node that fails first twice in a row for a cause of its own is faulty", "[faulty]") {
+  const CauseKind cause =
+      GENERATE(CauseKind::gpu_error, CauseKind::host_oom, CauseKind::exec_failure);
+  FaultyNodes nodes;
+  CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, true) == FaultVerdict::none);
+
+  SECTION("whichever of its ranks fails") {
+    CHECK(nodes.assess({.node = 2, .rank = 6, .cause = cause}, true) == FaultVerdict::faulty);
+  }
+  SECTION("and for whichever of these causes") {
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = CauseKind::gpu_error}, true) ==
+          FaultVerdict::faulty);
+  }
+  SECTION("but not if another node fails first in between") {
+    CHECK(nodes.assess({.node = 3, .rank = 8, .cause = cause}, true) == FaultVerdict::none);
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, true) == FaultVerdict::none);
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, true) == FaultVerdict::faulty);
+  }
+  SECTION("but not if the program fails in between") {
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = CauseKind::signal}, true) ==
+          FaultVerdict::none);
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, true) == FaultVerdict::none);
+  }
+  SECTION("but keeps its place as long as the job cannot go on without it") {
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, false) == FaultVerdict::none);
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, false) == FaultVerdict::none);
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, true) == FaultVerdict::faulty);
+  }
+}
+
+TEST_CASE("failures of the program make no node faulty", "[faulty]") {
+  const CauseKind cause =
+      GENERATE(CauseKind::usage, CauseKind::import_error, CauseKind::syntax_error,
+               CauseKind::python_exception, CauseKind::host_oom_guess, CauseKind::gpu_oom,
+               CauseKind::signal, CauseKind::exit_status, CauseKind::none);
+  FaultyNodes nodes;
+  for (int attempt = 0; attempt < 4; ++attempt)
+    CHECK(nodes.assess({.node = 2, .rank = 5, .cause = cause}, true) == FaultVerdict::none);
+}
+
+TEST_CASE("a failure that several nodes have at once makes none of them faulty", "[faulty]") {
+  FaultyNodes nodes;
+  const FaultyNodes::Failure failure{
+      .node = 2, .rank = 5, .cause = CauseKind::exec_failure, .on_other_nodes_too = true};
+  for (int attempt = 0; attempt < 4; ++attempt)
+    CHECK(nodes.assess(failure, true) == FaultVerdict::none);
+}
+
+TEST_CASE("when a failure follows its rank to another node, no further node is faulty",
+          "[faulty]") {
+  FaultyNodes nodes;
+  nodes.assess({.node = 2, .rank = 5, .cause = CauseKind::host_oom}, true);
+  REQUIRE(nodes.assess({.node = 2, .rank = 5, .cause = CauseKind::host_oom}, true) ==
+          FaultVerdict::faulty);
+
+  SECTION("") {
+    CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::host_oom}, true) ==
+          FaultVerdict::follows_rank);
+    CHECK(nodes.cleared() == 2);
+    for (int attempt = 0; attempt < 3; ++attempt)
+      CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::host_oom}, true) ==
+            FaultVerdict::none);
+    for (int attempt = 0; attempt < 3; ++attempt)
+      CHECK(nodes.assess({.node = 1, .rank = 0, .cause = CauseKind::gpu_error}, true) ==
+            FaultVerdict::none);
+  }
+  SECTION("but another rank's failure does not follow it") {
+    CHECK(nodes.assess({.node = 1, .rank = 0, .cause = CauseKind::host_oom}, true) ==
+          FaultVerdict::none);
+    CHECK(nodes.assess({.node = 1, .rank = 0, .cause = CauseKind::host_oom}, true) ==
+          FaultVerdict::faulty);
+  }
+  SECTION("nor does another cause") {
+    CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::gpu_error}, true) ==
+          FaultVerdict::none);
+    CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::gpu_error}, true) ==
+          FaultVerdict::faulty);
+  }
+}
