@@ -146,6 +146,11 @@ void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw
   gw.index_add_(0, tokens, gy.to(gw.scalar_type()));
 }
 
+Tensor product_in_fp32(const Tensor& a, const Tensor& b) {
+  if (a.scalar_type() == at::kFloat) return at::mm(a, b);
+  return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(to_float(a), to_float(b));
+}
+
 void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale) {
   Tensor out = gw;
   if (gw.scalar_type() == x.scalar_type()) {

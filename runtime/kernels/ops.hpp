@@ -51,6 +51,9 @@ void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tenso
 Tensor embedding(const Tensor& weight, const Tensor& tokens);
 void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw);
 
+// a b, summed in fp32 and not rounded afterwards.
+Tensor product_in_fp32(const Tensor& a, const Tensor& b);
+
 // gw += scale gy^T x, summed in fp32 and stored in gw's dtype.
 void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale = 1);
 // gb += the sum of the rows of gy.

@@ -40,13 +40,13 @@ class ScopedUnit {
   const Unit& weights_;
 };
 
-// Computes the head for the target tokens only and for at_once rows at a time, so that the logits
-// of all tokens never exist together.
+// Computes the head for the target tokens only and for options.head_rows rows at a time, so that
+// the logits of all tokens never exist together.
 struct HeadRows {
   const Tensor& normed;
   const DeviceBatch& batch;
   const Tensor& weight;
-  std::int64_t at_once;
+  const TransformerOptions& options;
 
   struct Piece {
     std::int64_t begin;
@@ -58,25 +58,31 @@ struct HeadRows {
     Tensor of(const Tensor& all) const { return all.narrow(0, begin, which.size(0)); }
   };
 
+  Tensor logits_of(const Tensor& h) const {
+    return options.fp32_logits ? ops::product_in_fp32(h, weight.t()) : at::mm(h, weight.t());
+  }
+
   // Calls f(piece, logits) for each piece.
   template <class F>
   void for_each(F f) const {
-    const auto rows = batch.target_rows.size(0);
+    const auto rows = batch.target_rows.size(0), at_once = options.head_rows;
     for (std::int64_t begin = 0; begin < rows; begin += at_once) {
       const auto which = batch.target_rows.narrow(0, begin, std::min(at_once, rows - begin));
       const Piece piece{begin, which, normed.index_select(0, which),
                         batch.targets.index_select(0, which)};
-      Tensor logits = at::mm(piece.h, weight.t());
+      Tensor logits = logits_of(piece.h);
       f(piece, logits);
     }
   }
 
   // Given the gradient of a piece's logits, sets the gradient of its rows in `g` and adds the
-  // gradient of the head's weight.
+  // gradient of the head's weight. The gradient of fp32 logits is rounded once, for the products
+  // with rounded numbers, which are summed in fp32.
   void backward(const Piece& piece, const Tensor& g_logits, Tensor& g,
                 const Tensor& weight_gradient) const {
-    if (weight_gradient.defined()) ops::add_weight_gradient(g_logits, piece.h, weight_gradient);
-    g.index_copy_(0, piece.which, at::mm(g_logits, weight));
+    const Tensor rounded = g_logits.to(weight.scalar_type());
+    if (weight_gradient.defined()) ops::add_weight_gradient(rounded, piece.h, weight_gradient);
+    g.index_copy_(0, piece.which, at::mm(rounded, weight));
   }
 };
 
@@ -202,11 +208,10 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
     if (config_.tied) {
       const ScopedUnit first(provider, kEmbeddingUnit);
       provider.prefetch(last - 1);
-      g_normed = head(HeadRows{normed, batch, first->embedding, options_.head_rows},
+      g_normed = head(HeadRows{normed, batch, first->embedding, options_},
                       provider.gradients(kEmbeddingUnit).embedding);
     } else {
-      g_normed = head(HeadRows{normed, batch, end->head, options_.head_rows},
-                      provider.gradients(last).head);
+      g_normed = head(HeadRows{normed, batch, end->head, options_}, provider.gradients(last).head);
     }
     g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
                                provider.gradients(last).last_norm);
@@ -228,9 +233,9 @@ auto Transformer::evaluate_with(const DeviceBatch& batch, WeightProvider& provid
   const profiling::Range range("head");
   const ScopedUnit end(provider, end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end->last_norm, config_.norm_eps));
-  if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_.head_rows});
+  if (!config_.tied) return head(HeadRows{normed, batch, end->head, options_});
   const ScopedUnit first(provider, kEmbeddingUnit);
-  return head(HeadRows{normed, batch, first->embedding, options_.head_rows});
+  return head(HeadRows{normed, batch, first->embedding, options_});
 }
 
 LossSums Transformer::train(const DeviceBatch& batch, double scale, std::uint64_t seed,
@@ -279,7 +284,7 @@ Tensor Transformer::hidden(const DeviceBatch& batch, WeightProvider& provider) {
 
 Tensor Transformer::logits(const DeviceBatch& batch, WeightProvider& provider) {
   return evaluate_with(batch, provider, [](const HeadRows& rows) {
-    return at::mm(rows.normed, rows.weight.t()).to(at::kFloat);
+    return rows.logits_of(rows.normed).to(at::kFloat);
   });
 }
 

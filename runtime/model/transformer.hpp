@@ -34,6 +34,7 @@ struct TransformerOptions {
   at::ScalarType dtype = at::kFloat;
   std::vector<SavedActivations> saved_activations;  // per layer; `all` for layers past its end
   std::int64_t head_rows = kHeadRows;               // rows of logits computed at a time
+  bool fp32_logits = false;                         // are not rounded to `dtype`
   double adapter_scale = 1;
   double adapter_dropout = 0;
 };

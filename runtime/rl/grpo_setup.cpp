@@ -176,8 +176,8 @@ std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
   };
   if (server_) return server_->generator(*source_, *learner_, *saver_, std::move(settings));
   EngineGenerator::Options options{.settings = std::move(settings)};
-  options.model = {device_, learner_->options().model.dtype,
-                   learner_->options().model.adapter_scale};
+  const auto& training = learner_->options().model;
+  options.model = {device_, training.dtype, training.adapter_scale, training.fp32_logits};
   options.sequences = sequences;
   return std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
 }

@@ -139,7 +139,8 @@ Tensor PagedModel::head(const Tensor& x) const {
   const auto& end = unit(model::end_unit(config_));
   const auto normed = std::get<0>(ops::rms_norm(x, end.last_norm, config_.norm_eps));
   const auto& weight = config_.tied ? unit(model::kEmbeddingUnit).embedding : end.head;
-  return at::mm(normed, weight.t());
+  return options_.fp32_logits ? ops::product_in_fp32(normed, weight.t())
+                              : at::mm(normed, weight.t());
 }
 
 void PagedModel::copy_pages(const std::vector<std::int32_t>& from,

@@ -19,6 +19,7 @@ struct ModelOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
   double adapter_scale = 1;
+  bool fp32_logits = false;  // are not rounded to `dtype`
 };
 
 // A prompt to prefill, and the pages for its keys and values.

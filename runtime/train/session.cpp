@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/exit_status.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/optim/adamw.hpp"
@@ -185,6 +186,7 @@ void Session::build() {
   options.shards = shard_options(config_, device_);
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
+  options.model.fp32_logits = GrpoValues(config_).flag("cast_lm_head_to_fp32");
   options.model.saved_activations =
       saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;

@@ -6,6 +6,7 @@
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
@@ -385,6 +386,13 @@ void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shap
           ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
 }
 
+// The head with fp32 logits: its weight is transposed, as in the forward pass.
+void check_product_in_fp32(std::int64_t rows, std::int64_t width, std::int64_t vocab) {
+  const auto h = draw({rows, width}, at::kBFloat16), w = draw({vocab, width}, at::kBFloat16);
+  compare("product in fp32 of bf16", ops::product_in_fp32(h, w.t()),
+          at::mm(reference(h), reference(w).t()), 1e-5);
+}
+
 template <class Run>
 void time(const char* what, double bytes, const Run& run) {
   for (int i = 0; i < 3; ++i) run();
@@ -497,6 +505,8 @@ int main() {
     check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
     check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
   }
+  check_product_in_fp32(33, 896, 5000);
+  check_product_in_fp32(1, 896, 1003);
   check_adamw(100003, at::kFloat, at::kFloat);
   check_adamw(4096, at::kBFloat16, at::kBFloat16);
   for (const auto grad : {at::kFloat, at::kBFloat16})

@@ -23,6 +23,7 @@ struct Case {
   double penalty = 1;
   double temperature = 1;
   double most = 1e-4, mean = 1e-4;  // allowed differences of log-probabilities
+  bool fp32_logits = false;
 };
 
 std::vector<rollout::Request> make_requests(long vocabulary) {
@@ -85,7 +86,7 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
   settings.max_tokens = 41;
   settings.stop_tokens = {17, 400, 1234};
   rollout::Engine engine(config,
-                         {.model = {device, wanted.dtype, 2},
+                         {.model = {device, wanted.dtype, 2, wanted.fp32_logits},
                           .sequences = 13,
                           .longest = 75 + settings.max_tokens,
                           .burst = 8},
@@ -96,6 +97,7 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
   training.device = device;
   training.dtype = wanted.dtype;
   training.adapter_scale = 2;
+  training.fp32_logits = wanted.fp32_logits;
   model::Transformer transformer(config, training);
   const double temperature = wanted.temperature > 0 ? wanted.temperature : 1;
   const auto scores =
@@ -131,7 +133,8 @@ int main() {
         Case{"fp32, greedy", at::kFloat, 0, 1, 0}, Case{"fp32, LoRA", at::kFloat, 8},
         Case{"fp32, repetition penalty", at::kFloat, 0, 1.3}, Case{"bf16", bf16, 0, 1, 1, .2, .01},
         Case{"bf16, LoRA", bf16, 8, 1, 1, .2, .01},
-        Case{"bf16, repetition penalty", bf16, 0, 1.3, 1, .2, .01}})
+        Case{"bf16, repetition penalty", bf16, 0, 1.3, 1, .2, .01},
+        Case{"bf16, fp32 logits", bf16, 0, 1, 1, .2, .01, true}})
     if (gpu || wanted.dtype == at::kFloat) good = check(wanted, device, *comm) && good;
   comm->close();
   return good ? 0 : 1;

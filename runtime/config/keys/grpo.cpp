@@ -198,7 +198,8 @@ std::vector<KeySpec> grpo_keys() {
       number("vespo_k_neg", "3", "loss_type: vespo: k for negative advantages"),
       number("vespo_lambda_neg", "2", "loss_type: vespo: lambda for negative advantages"),
       flag("cast_lm_head_to_fp32", "false",
-           "no effect: log-probabilities are computed in fp32 from logits in the model's dtype"),
+           "does not round the logits to the model's dtype, in training, scoring and the built-in "
+           "engine"),
       flag("disable_dropout", "false", "disables dropout in the policy"),
       flag("log_completions", "false", "writes all completions to files in output_dir/completions"),
       whole("num_completions_to_print", "",

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/model/linear_layers.hpp"
 
@@ -37,6 +38,7 @@ struct Shape {
   double R = 0;                   // ranks
   double ra = 0;                  // rank of the adapter x matrices with an adapter
   double w = 2;                   // bytes of a weight, and of an activation
+  double l = 2;                   // of a logit, with its gradient
   double g = 4;                   // of a gradient
   double m = 0;                   // of the optimizer's state without the master weight
   double master = 4;              // of the master weight
@@ -78,9 +80,9 @@ double layer_work(const Shape& s) {
 }
 
 // During the backward pass of the head: the logits of a chunk, which become their gradient in
-// place, and the last hidden states with their gradient.
+// place (fp32 logits are then rounded in a copy), and the last hidden states with their gradient.
 double head_work(const Shape& s) {
-  return std::min<double>(s.T, model::kHeadRows) * s.V * s.w + 2 * s.T * s.H * s.w;
+  return std::min<double>(s.T, model::kHeadRows) * s.V * s.l + 2 * s.T * s.H * s.w;
 }
 
 struct Formula {
@@ -92,8 +94,9 @@ struct Formula {
 
 // All items of the estimate. P: parameters, M: those in matrices of layers, t: trained, B: per
 // layer, E: in the embedding. H, A, Q, I, V: widths of the residual stream, heads, q+k+v, MLP,
-// vocabulary. L: layers, h: heads, T: tokens in a rank's batch, R: ranks. w, g, m: bytes of a
-// weight, a gradient, the optimizer's state. Z(n): R from zero_stage n on, else 1.
+// vocabulary. L: layers, h: heads, T: tokens in a rank's batch, R: ranks. w, g, m, l: bytes of a
+// weight, a gradient, the optimizer's state, a logit (w, or w + 4 with cast_lm_head_to_fp32). Z(n):
+// R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
     // The weights used for computation. In 4 bits a matrix takes half a byte per weight plus
     // scales.
@@ -119,7 +122,7 @@ constexpr Formula kFormulas[] = {
     {activations, "backward pass of a layer",
      "T w (3I + 2H), recomputed: + T (w (4H + Q + A + 2I) + 4h + 8), in 4 bits: + a matrix",
      layer_work},
-    {head, "head, beyond that", "max(0, min(T, {}) V w + 2 T H w - that)",
+    {head, "head, beyond that", "max(0, min(T, {}) V l + 2 T H w - that)",
      [](const Shape& s) { return std::max(0.0, head_work(s) - layer_work(s)); }},
     {communication, "gradient buckets", "2 min(bucket, t) g",
      [](const Shape& s) { return s.R > 1 ? 2 * std::min(s.bucket, s.t) * s.g : 0; }},
@@ -179,6 +182,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.R = static_cast<double>(ranks);
   const bool fp32 = config.dtype == Dtype::fp32;
   s.w = fp32 ? 4 : 2;
+  s.l = !fp32 && GrpoValues(config).flag("cast_lm_head_to_fp32") ? s.w + 4 : s.w;
   s.master = fp32 ? 0 : 4;  // fp32 weights are their own master weights
   s.g = config.grad_dtype == "bf16" ? 2 : 4;
   for (const auto& tensor : optimizer_state(config)) s.m += optim::bytes_per_weight(tensor);

@@ -75,7 +75,8 @@ class RoleAccounting {
     const auto extra = whole + forward_bytes(request_.model, reads, number_, false) + adapters();
     // Logits of the generation steps, and those after the prompts.
     const bool penalty = GrpoValues(config).number("repetition_penalty").value_or(1) != 1;
-    const auto logits = request_.model.vocab_size * (penalty ? 8 * number_ + 2 : 3 * number_);
+    const auto logit = GrpoValues(config).flag("cast_lm_head_to_fp32") ? 4 : number_;
+    const auto logits = request_.model.vocab_size * (penalty ? 8 * logit + 2 : 3 * logit);
     const auto page = cache_page(request_.model, number_);
     const auto longest = config.max_length + kMostBurst;
     const auto one = rollout_memory(1, longest, page).bytes + logits;

@@ -141,9 +141,6 @@ void ignored_rule(Reading& reading) {
   if (const auto* gathers = reading.find("ds3_gather_for_generation");
       gathers != nullptr && gathers->value.text == "false")
     reading.note(*gathers, "has no effect: sharded weights are always gathered for generation");
-  unless_off(
-      {"cast_lm_head_to_fp32"},
-      "has no effect: log-probabilities are computed in fp32 from logits in the model's dtype");
   unless_off({"cache_implementation", "use_transformers_continuous_batching",
               "transformers_continuous_batching_config"},
              "has no effect: the engine always uses a paged KV cache and continuous batching");

@@ -207,8 +207,9 @@ TEST_CASE("keys of the generation method that is not used leave a note", "[gener
 
 TEST_CASE("keys without effect leave a note, unless they switch something off", "[generation]") {
   const std::string server = "use_vllm: true\nvllm_mode: server\n";
-  for (const char* key : {"async_prefetch", "cast_lm_head_to_fp32",
-                          "use_transformers_continuous_batching", "log_unique_prompts"})
+  CHECK(notes("cast_lm_head_to_fp32: true\n") == notes(""));  // this one has an effect
+  for (const char* key :
+       {"async_prefetch", "use_transformers_continuous_batching", "log_unique_prompts"})
     for (const auto& before : {std::string(), server}) {
       CHECK_THAT(notes(before + key + ": true\n"), Contains(std::string(key) + ": has no effect"));
       CHECK(notes(before + key + ": false\n") == notes(before));
