@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/http/endpoint.hpp"
@@ -96,7 +97,8 @@ void check_tls(const Address& address) {
   if (address.tls) tls_context();
 }
 
-Response send_request(const Address& address, const Request& request, Deadline deadline) {
+Response send_request(const Address& address, const Request& request, Deadline deadline,
+                      const std::stop_token& stop) {
   const auto endpoint = endpoint_of(address);
   const auto text = rendezvous::http::text_of({.authority = endpoint.authority(),
                                                .path = request.path,
@@ -105,7 +107,7 @@ Response send_request(const Address& address, const Request& request, Deadline d
   const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
   boost::asio::io_context io(1);
   rendezvous::Resolver resolver(io);
-  Exchange::Result result;
+  std::optional<Exchange::Result> result;
   const auto exchange = std::make_shared<Exchange>(
       io, resolver, address.tls ? &tls_context() : nullptr, endpoint,
       Exchange::Listener{.on_end =
@@ -115,9 +117,13 @@ Response send_request(const Address& address, const Request& request, Deadline d
                              }},
       kMaxResponse);
   exchange->start(text, std::max(left, milliseconds(0)));
-  io.run();
-  check_response(result);
-  return {static_cast<unsigned>(result.status), std::move(result.body)};
+  {
+    const std::stop_callback on_stop(stop, [&] { io.stop(); });
+    io.run();
+  }
+  if (!result) throw Cancelled("the request was cancelled");
+  check_response(*result);
+  return {static_cast<unsigned>(result->status), std::move(result->body)};
 }
 
 }  // namespace mgpu::http

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 
 // An HTTP/1.1 client, with TLS for https. Every request opens its own connection, so restarts of
@@ -59,9 +60,16 @@ class TlsRefusal : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The caller requested to stop before the response arrived.
+class Cancelled : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Sends the request to the server at `address` and returns its response. The path in `address` is
 // ignored. Throws Unreachable, TimedOut or TlsRefusal, or as check_tls() does; the caller puts the
-// server's name in front of the message.
-Response send_request(const Address& address, const Request& request, Deadline deadline);
+// server's name in front of the message. A stop request closes the connection; it throws Cancelled.
+Response send_request(const Address& address, const Request& request, Deadline deadline,
+                      const std::stop_token& stop = {});
 
 }  // namespace mgpu::http

@@ -12,8 +12,8 @@ EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options optio
                                  model::WeightProvider& provider)
     : config_(config), options_(std::move(options)), provider_(provider) {}
 
-std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
-    const std::vector<rollout::Request>& requests) {
+std::optional<Generator::Completions> EngineGenerator::complete(
+    const std::vector<rollout::Request>& requests, const std::function<bool()>& cancelled) {
   const profiling::Range range("rollout");
   std::size_t longest = 1, completions = 0;
   for (const auto& request : requests) {
@@ -29,7 +29,12 @@ std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
        .longest = static_cast<std::int64_t>(longest) + options_.settings.max_tokens,
        .burst = options_.model.device.is_cuda() ? train::kMostBurst : 1},
       provider_);
-  return engine.generate(requests, options_.settings);
+  bool ended = false;
+  auto settings = options_.settings;
+  settings.cancelled = [&] { return ended = cancelled && cancelled(); };
+  auto generated = engine.generate(requests, settings);
+  if (ended) return std::nullopt;
+  return generated;
 }
 
 }  // namespace mgpu::rl

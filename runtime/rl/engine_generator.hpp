@@ -18,8 +18,8 @@ class EngineGenerator : public Generator {
 
   bool computes_here() const override { return true; }
   void sync_weights(std::int64_t) override {}
-  std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Request>& requests) override;
+  std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
+                                      const std::function<bool()>& cancelled) override;
   void finish() override {}
 
  private:

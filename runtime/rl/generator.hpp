@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "runtime/rollout/engine.hpp"
@@ -22,10 +24,13 @@ class Generator {
   // together, before any of them calls complete().
   virtual void sync_weights(std::int64_t step) = 0;
 
+  using Completions = std::vector<std::vector<rollout::Completion>>;
+
   // Completions of this rank's prompts, in the order of the requests and their seeds. A completion
-  // depends only on the weights, its prompt and its seed.
-  virtual std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Request>& requests) = 0;
+  // depends only on the weights, its prompt and its seed. Nothing is returned if `cancelled`, which
+  // is called several times per second, returned true.
+  virtual std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
+                                              const std::function<bool()>& cancelled) = 0;
 
   // All ranks call it together after the last step. It removes what the run left on a server.
   virtual void finish() = 0;

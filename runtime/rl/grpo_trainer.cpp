@@ -48,7 +48,10 @@ bool GrpoTrainer::train_step() {
   if (config_.eval_on_start && progress_.step == 0 && evaluates) evaluate_now();
   const auto begin = Clock::now();
   const auto step = plan_->at(progress_.step);
-  collect(step);
+  if (stop_requested_ || !collect(step)) {
+    end_reason_ = train::EndReason::stopped;
+    return false;
+  }
   const auto deal = dealer_->deal(step, generations_, prompts_->training());
   if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
   update(deal.micro_batches);
@@ -68,19 +71,38 @@ bool GrpoTrainer::train_step() {
   return !last && !stop_requested_ && !ends_early_;
 }
 
-// Collects the generations that the step needs and no earlier step has collected.
-void GrpoTrainer::collect(const grpo::GrpoStep& step) {
+// What this rank was asked to do. Generation calls it often.
+const train::Requests& GrpoTrainer::take_requests() {
+  if (!requests_) return own_requests_;
+  const auto more = requests_();
+  own_requests_.save = own_requests_.save || more.save;
+  own_requests_.stop = own_requests_.stop || more.stop;
+  return own_requests_;
+}
+
+// Collects the generations that the step needs and no earlier step has collected. Returns false if
+// a rank was asked to stop meanwhile: the run is then as it was before this step.
+bool GrpoTrainer::collect(const grpo::GrpoStep& step) {
   const auto& prompts = prompts_->training();
+  Dealer::Generations collected;
   for (const auto& part : step.parts) {
     const auto number = part.generation;
-    if (generations_.contains(number)) continue;
+    if (generations_.contains(number) || collected.contains(number)) continue;
     auto generation =
         collector_->collect({.seed = mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
                              .step = progress_.step,
                              .prompts = prompts,
                              .selected = plan_->prompts(number),
-                             .group = sizes_.group});
-    generation.number = number;
+                             .group = sizes_.group,
+                             .stop_requested = [this] { return take_requests().stop; }});
+    if (!generation) {
+      stop_requested_ = true;
+      return false;
+    }
+    generation->number = number;
+    collected.emplace(number, std::move(*generation));
+  }
+  for (auto& [number, generation] : collected) {
     for (const auto& completion : generation.completions)
       progress_.tokens += static_cast<std::int64_t>(completion.tokens.size() +
                                                     prompts[completion.prompt].tokens.size());
@@ -89,6 +111,7 @@ void GrpoTrainer::collect(const grpo::GrpoStep& step) {
     meter_.add(generation.metrics);
     generations_.emplace(number, std::move(generation));
   }
+  return true;
 }
 
 void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
@@ -104,8 +127,9 @@ void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
                                            .prompts = prompts_->training(),
                                            .loss = loss,
                                            .learning_rate = rate,
-                                           .requests = requests_ ? requests_() : train::Requests{},
+                                           .requests = take_requests(),
                                            .dropout_seed = dropout_seed});
+  own_requests_ = {};
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
   control_.adapt(metrics);
@@ -154,14 +178,20 @@ void GrpoTrainer::log_interval() {
 void GrpoTrainer::evaluate_now() {
   const auto begin = Clock::now();
   const auto group = train::GrpoValues(config_).whole("num_generations_eval");
-  const auto evaluation = collector_->collect({.seed = mix_seed({config_.seed, ~0ULL}),
-                                               .step = progress_.step,
-                                               .prompts = prompts_->evaluation(),
-                                               .selected = prompts_->evaluated(),
-                                               .group = group.value_or(sizes_.group),
-                                               .for_training = false});
+  const auto evaluation =
+      collector_->collect({.seed = mix_seed({config_.seed, ~0ULL}),
+                           .step = progress_.step,
+                           .prompts = prompts_->evaluation(),
+                           .selected = prompts_->evaluated(),
+                           .group = group.value_or(sizes_.group),
+                           .for_training = false,
+                           .stop_requested = [this] { return take_requests().stop; }});
+  if (!evaluation) {
+    stop_requested_ = true;
+    return;
+  }
   std::map<std::string, double> metrics{{"eval_runtime", seconds_since(begin)}};
-  for (const auto& [name, value] : evaluation.metrics) metrics["eval_" + name] = value;
+  for (const auto& [name, value] : evaluation->metrics) metrics["eval_" + name] = value;
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   const auto decision = evaluate_best_model(metrics);
   if (decision.keep) {

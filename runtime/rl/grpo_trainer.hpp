@@ -57,7 +57,8 @@ class GrpoTrainer : public train::Session {
   void restore(const std::string& checkpoint);
   void restore_generation(Generation generation, const std::string& checkpoint);
 
-  void collect(const grpo::GrpoStep& step);
+  const train::Requests& take_requests();
+  bool collect(const grpo::GrpoStep& step);
   void update(const std::vector<MicroBatch>& micro_batches);
   void report_skipped(std::map<std::string, double>& metrics);
   void forget_used_generations();
@@ -79,7 +80,8 @@ class GrpoTrainer : public train::Session {
   std::optional<PolicyUpdate> update_;
   Dealer::Generations generations_;  // those that this step and further steps use
   Meter meter_;
-  bool stop_requested_ = false, ends_early_ = false;
+  train::Requests own_requests_;                      // of this rank, not carried out yet
+  bool stop_requested_ = false, ends_early_ = false;  // on all ranks
 };
 
 }  // namespace mgpu::rl

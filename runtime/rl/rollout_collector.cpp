@@ -1,5 +1,7 @@
 #include "runtime/rl/rollout_collector.hpp"
 
+#include <ATen/ops/full.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -23,14 +25,14 @@ RolloutCollector::RolloutCollector(const Policy& policy, FrozenModels& models,
       log_(std::move(log)),
       options_(options) {}
 
-Generation RolloutCollector::collect(const GenerationRequest& request) {
+std::optional<Generation> RolloutCollector::collect(const GenerationRequest& request) {
   auto& comm = policy_.comm;
   std::vector<std::int64_t> lengths;
   for (const auto index : request.selected)
     lengths.push_back(static_cast<std::int64_t>(request.prompts[index].tokens.size()));
   const auto spread = grpo::spread_prompts(lengths, comm.world());
   generator_->sync_weights(request.step);
-  std::vector<ScoredCompletion> own;
+  std::optional<std::vector<ScoredCompletion>> own;
   {
     // Ranks run different numbers of forward passes, so weights are gathered beforehand: no rank
     // may have to wait for another's shard.
@@ -40,26 +42,37 @@ Generation RolloutCollector::collect(const GenerationRequest& request) {
     };
     if (generator_->computes_here()) gather();
     own = generate(request, spread[static_cast<std::size_t>(comm.rank())]);
-    score(own, request);
+    if (own && !score(*own, request)) own.reset();
+    // Ranks notice a request to stop at different times, so they decide together, here.
+    if (!on_all_ranks(own.has_value())) return std::nullopt;
     if (request.for_training && options_.needs_old_log_probs) {
       gather();
-      add_old_log_probs(own, request.prompts);
+      add_old_log_probs(*own, request.prompts);
     }
   }
-  models_.score_own(own, request.prompts, request.for_training);
+  models_.score_own(*own, request.prompts, request.for_training);
   Generation generation;
   generation.completions =
-      in_prompt_order(gather_completions(own, comm, policy_.device), spread, request.group);
+      in_prompt_order(gather_completions(*own, comm, policy_.device), spread, request.group);
   models_.score_gathered(generation.completions, request.prompts, request.for_training);
   if (request.for_training) models_.count_unscored(generation.completions);
   add_advantages(generation, request.group);
   return generation;
 }
 
+// Whether it is so on every rank.
+bool RolloutCollector::on_all_ranks(bool here) const {
+  if (policy_.comm.world() == 1) return here;
+  const auto ranks =
+      at::full({1}, here ? 1.0 : 0.0, at::TensorOptions(policy_.device).dtype(at::kDouble));
+  policy_.comm.all_reduce(ranks, "number of ranks that have generated").wait();
+  return ranks.item<double>() == policy_.comm.world();
+}
+
 // Completions of this rank's prompts, prompt by prompt. `numbers` are those of the prompts among
-// the selected ones of all ranks.
-std::vector<ScoredCompletion> RolloutCollector::generate(const GenerationRequest& request,
-                                                         const std::vector<std::int64_t>& numbers) {
+// the selected ones of all ranks. Nothing if this rank was asked to stop.
+std::optional<std::vector<ScoredCompletion>> RolloutCollector::generate(
+    const GenerationRequest& request, const std::vector<std::int64_t>& numbers) {
   const auto prompt_of = [&](std::size_t q) {
     return request.selected[static_cast<std::size_t>(numbers[q])];
   };
@@ -72,10 +85,11 @@ std::vector<ScoredCompletion> RolloutCollector::generate(const GenerationRequest
           rendezvous::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
     requests.push_back(std::move(rollout_request));
   }
-  auto generated = generator_->complete(requests);
+  auto generated = generator_->complete(requests, request.stop_requested);
+  if (!generated) return std::nullopt;
   std::vector<ScoredCompletion> completions;
   for (std::size_t q = 0; q < requests.size(); ++q)
-    for (auto& one : generated[q]) {
+    for (auto& one : (*generated)[q]) {
       ScoredCompletion completion;
       completion.prompt = prompt_of(q);
       completion.terminated = one.stop_reason != rollout::StopReason::length;
@@ -87,10 +101,11 @@ std::vector<ScoredCompletion> RolloutCollector::generate(const GenerationRequest
   return completions;
 }
 
-// Adds the scores of the reward functions.
-void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
+// Adds the scores of the reward functions. Returns false if this rank was asked to stop before the
+// last function.
+bool RolloutCollector::score(std::vector<ScoredCompletion>& completions,
                              const GenerationRequest& request) {
-  if (completions.empty()) return;
+  if (completions.empty()) return true;
   const profiling::Range range("reward");
   const auto group = static_cast<std::size_t>(request.group);
   std::vector<nlohmann::json> rows, prompts;
@@ -109,10 +124,12 @@ void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
                      .group = i / group,
                      .prompt = &prompts[i / group]});
   for (const auto& reward : rewards_.functions) {
+    if (request.stop_requested && request.stop_requested()) return false;
     const auto scores = reward->score(views);
     for (std::size_t i = 0; i < completions.size(); ++i)
       completions[i].rewards.push_back(scores[i]);
   }
+  return true;
 }
 
 void RolloutCollector::add_old_log_probs(std::vector<ScoredCompletion>& completions,

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,8 @@ struct GenerationRequest {
   std::vector<std::uint32_t> selected;  // the prompts to complete
   std::int64_t group = 1;               // completions of each
   bool for_training = true;             // false: only rewards are needed
+  // Whether this rank was asked to stop; called several times per second. Empty: it never is.
+  std::function<bool()> stop_requested = {};
 };
 
 // Generates completions with the current policy, scores them and shares them among the ranks. All
@@ -42,7 +46,9 @@ class RolloutCollector {
                    RecipeRewards rewards, CompletionsLog log, const Options& options);
 
   // The completions in the order of the request, with rewards and advantages, and their metrics.
-  Generation collect(const GenerationRequest& request);
+  // Nothing, on all ranks, if one of them was asked to stop before it had generated and scored its
+  // part.
+  std::optional<Generation> collect(const GenerationRequest& request);
 
   // Writes a generation to the log. Returns a table of a few completions, empty if not requested.
   std::string log(std::int64_t step, const Generation& generation,
@@ -52,9 +58,10 @@ class RolloutCollector {
   void finish() { generator_->finish(); }
 
  private:
-  std::vector<ScoredCompletion> generate(const GenerationRequest& request,
-                                         const std::vector<std::int64_t>& numbers);
-  void score(std::vector<ScoredCompletion>& completions, const GenerationRequest& request);
+  std::optional<std::vector<ScoredCompletion>> generate(const GenerationRequest& request,
+                                                        const std::vector<std::int64_t>& numbers);
+  bool score(std::vector<ScoredCompletion>& completions, const GenerationRequest& request);
+  bool on_all_ranks(bool here) const;
   void add_old_log_probs(std::vector<ScoredCompletion>& completions,
                          const std::vector<Prompt>& prompts);
   void add_advantages(Generation& generation, std::int64_t group) const;

@@ -19,8 +19,8 @@ class ServerGenerator : public Generator {
   // Sends nothing if the server already has the weights of that step.
   bool computes_here() const override { return false; }
   void sync_weights(std::int64_t step) override;
-  std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Request>& requests) override;
+  std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
+                                      const std::function<bool()>& cancelled) override;
   void finish() override { sync_->finish(); }
 
  private:

@@ -60,6 +60,10 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
   }
   counts_ = {};
   while (true) {
+    if (settings.cancelled && settings.cancelled()) {
+      release_pages(work);
+      return {};
+    }
     const auto start = std::chrono::steady_clock::now();
     admit(work);
     const auto middle = std::chrono::steady_clock::now();
@@ -193,6 +197,14 @@ void Engine::finish_sequence(Work& work, std::size_t slot) {
   work.completions[sequence.prompt][sequence.index] = std::move(sequence.completion);
   if (slot + 1 != work.running.size()) sequence = std::move(work.running.back());
   work.running.pop_back();
+}
+
+// Releases what unfinished sequences and prompts hold.
+void Engine::release_pages(const Work& work) {
+  for (const auto& sequence : work.running)
+    for (const auto page : sequence.pages) pool_.release(page);
+  for (const auto& [prompt, group] : work.groups)
+    for (const auto page : group.pages) pool_.release(page);
 }
 
 }  // namespace mgpu::rollout

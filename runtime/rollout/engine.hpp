@@ -36,6 +36,8 @@ struct GenerationSettings {
   std::vector<std::string> stop_texts;
   // Decodes tokens; required for stop_texts.
   std::function<std::string(std::span<const std::int32_t>)> text_of;
+  // Called before every burst of decoding steps; true ends generation. Empty: nothing does.
+  std::function<bool()> cancelled = {};
 };
 
 struct EngineOptions {
@@ -55,8 +57,9 @@ class Engine {
          model::WeightProvider& provider);
   ~Engine();
 
-  // Returns completions in the order of the requests and their seeds. Throws std::runtime_error for
-  // a prompt that is too long and for logits without a finite softmax.
+  // Returns completions in the order of the requests and their seeds, or nothing if the settings'
+  // `cancelled` returned true. Throws std::runtime_error for a prompt that is too long and for
+  // logits without a finite softmax.
   std::vector<std::vector<Completion>> generate(const std::vector<Request>& requests,
                                                 const GenerationSettings& settings);
 
@@ -86,6 +89,7 @@ class Engine {
   void run_burst(Work& work);
   bool append_token(Work& work, Sequence& sequence, std::int32_t token, float log_prob) const;
   void finish_sequence(Work& work, std::size_t slot);
+  void release_pages(const Work& work);
   void mark_seen(const Work& work, std::size_t first, const Tensor& seen) const;
   void draw(const Work& work, const Tensor& logits, const Tensor& seen,
             const ops::Draw& draw) const;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <exception>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -20,6 +22,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kAtOnce = 64;  // concurrent requests of a rank
+constexpr milliseconds kPollInterval{100};
 
 [[noreturn]] void reject(std::size_t index, const std::string& what) {
   throw std::runtime_error(fmt::format("completion {}: {}", index, what));
@@ -69,30 +72,40 @@ bool ended_in(const json& choice, std::size_t index) {
                             rendezvous::shown(reason.dump())));
 }
 
-// Runs work(i) for every i below `count`, several at a time. Stops at the first exception and
-// rethrows it.
+// Runs work(i, stop) for every i below `count`, several at a time. Stops at the first exception and
+// rethrows it. Returns false if it was cancelled: then it requests `stop` and starts no more work.
 template <class Work>
-void for_all(std::size_t count, const Work& work) {
+bool for_all(std::size_t count, const Work& work, const std::function<bool()>& cancelled) {
+  std::stop_source stop;
   std::atomic<std::size_t> next = 0;
   std::exception_ptr failure;
   std::mutex mutex;
+  std::condition_variable ended;
+  std::size_t running = std::min(count, kAtOnce);
   const auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
+    for (std::size_t i = next++; i < count && !stop.stop_requested(); i = next++) {
       try {
-        work(i);
+        work(i, stop.get_token());
       } catch (...) {
         const std::scoped_lock lock(mutex);
         if (!failure) failure = std::current_exception();
         next = count;
       }
     }
+    const std::scoped_lock lock(mutex);
+    --running;
+    ended.notify_one();
   };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < std::min(count, kAtOnce); ++i) threads.emplace_back(run);
-    run();
+    for (auto i = running; i > 0; --i) threads.emplace_back(run);
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, kPollInterval, [&] { return running == 0; }))
+      if (cancelled && cancelled()) stop.request_stop();
   }
+  if (stop.stop_requested()) return false;
   if (failure) std::rethrow_exception(failure);
+  return true;
 }
 
 }  // namespace
@@ -149,18 +162,17 @@ std::vector<ServerCompletion> parse_completions(const json& answer,
   return completions;
 }
 
-std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
-                                                    const std::string& model,
-                                                    const std::vector<CompletionRequest>& requests,
-                                                    const SamplingParams& sampling,
-                                                    milliseconds limit) {
+std::optional<std::vector<std::vector<ServerCompletion>>> complete(
+    const ServerClient& server, const std::string& model,
+    const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+    milliseconds limit, const std::function<bool()>& cancelled) {
   constexpr const char* kPath = "/v1/completions";
   std::vector<std::vector<ServerCompletion>> completions(requests.size());
   const auto end = std::chrono::steady_clock::now() + limit;
-  for_all(requests.size(), [&](std::size_t i) {
+  const auto request = [&](std::size_t i, const std::stop_token& stop) {
     const auto answer = server.post(
         kPath, request_json(requests[i], sampling, model),
-        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now()));
+        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now()), stop);
     const auto parsed = server.json_of(kPath, answer);
     try {
       completions[i] = parse_completions(parsed, requests[i], sampling);
@@ -168,7 +180,8 @@ std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
       throw std::runtime_error(
           fmt::format("{}{} returned an invalid answer: {}", server.url(), kPath, e.what()));
     }
-  });
+  };
+  if (!for_all(requests.size(), request, cancelled)) return std::nullopt;
   return completions;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,11 +47,11 @@ std::vector<ServerCompletion> parse_completions(const nlohmann::json& answer,
                                                 const SamplingParams& sampling);
 
 // Sends all requests, several at a time, within the limit. Throws with the server and its message
-// or the missing answer.
-std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
-                                                    const std::string& model,
-                                                    const std::vector<CompletionRequest>& requests,
-                                                    const SamplingParams& sampling,
-                                                    milliseconds limit);
+// or the missing answer. `cancelled` is called several times per second; if it returns true, all
+// connections are closed, which ends the server's work too, and nothing is returned.
+std::optional<std::vector<std::vector<ServerCompletion>>> complete(
+    const ServerClient& server, const std::string& model,
+    const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+    milliseconds limit, const std::function<bool()>& cancelled = {});
 
 }  // namespace mgpu::servers

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <stdexcept>
-#include <thread>
 
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
@@ -21,6 +22,14 @@ bool is_transient(unsigned status) {
 
 http::Deadline after(milliseconds limit) {
   return std::chrono::steady_clock::now() + limit;
+}
+
+// Ends early if a stop is requested.
+void pause_for(milliseconds time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any nothing;
+  std::unique_lock lock(mutex);
+  nothing.wait_for(lock, stop, time, [] { return false; });
 }
 
 }  // namespace
@@ -49,21 +58,21 @@ http::Response ServerClient::get_once(const std::string& path, milliseconds limi
 }
 
 http::Response ServerClient::get(const std::string& path, milliseconds limit) const {
-  return send({.path = prefix_ + path, .post = false}, path, limit);
+  return send({.path = prefix_ + path, .post = false}, path, limit, {});
 }
 
-http::Response ServerClient::post(const std::string& path, const json& body,
-                                  milliseconds limit) const {
-  return send({.path = prefix_ + path, .body = body.dump()}, path, limit);
+http::Response ServerClient::post(const std::string& path, const json& body, milliseconds limit,
+                                  const std::stop_token& stop) const {
+  return send({.path = prefix_ + path, .body = body.dump()}, path, limit, stop);
 }
 
 http::Response ServerClient::send(const http::Request& request, const std::string& path,
-                                  milliseconds limit) const {
+                                  milliseconds limit, const std::stop_token& stop) const {
   auto pause = retry_.pause;
   const auto end = after(limit);  // of all tries together
   for (int left = retry_.tries - 1;; --left) {
     try {
-      auto answer = http::send_request(server_, request, end);
+      auto answer = http::send_request(server_, request, end, stop);
       if (left == 0 || !is_transient(answer.status)) return answer;
     } catch (const http::TimedOut&) {
       throw std::runtime_error(
@@ -76,7 +85,7 @@ http::Response ServerClient::send(const http::Request& request, const std::strin
     } catch (const http::TlsRefusal& e) {
       throw std::runtime_error(fmt::format("{}{}: {}", url_, path, e.what()));
     }
-    std::this_thread::sleep_for(pause);
+    pause_for(pause, stop);
     pause *= 2;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <string>
 
 #include "runtime/http/client.hpp"
@@ -28,8 +29,9 @@ class ServerClient {
   // Return the answer, whatever its status. Throw std::runtime_error with server and path if there
   // is none within the limit, or if TLS fails.
   http::Response get(const std::string& path, milliseconds limit) const;
-  http::Response post(const std::string& path, const nlohmann::json& body,
-                      milliseconds limit) const;
+  // A stop request ends post() with http::Cancelled.
+  http::Response post(const std::string& path, const nlohmann::json& body, milliseconds limit,
+                      const std::stop_token& stop = {}) const;
 
   // The same without retries; throws as http::send_request().
   http::Response get_once(const std::string& path, milliseconds limit) const;
@@ -42,8 +44,8 @@ class ServerClient {
   std::string error_text(const std::string& path, const http::Response& answer) const;
 
  private:
-  http::Response send(const http::Request& request, const std::string& path,
-                      milliseconds limit) const;
+  http::Response send(const http::Request& request, const std::string& path, milliseconds limit,
+                      const std::stop_token& stop) const;
 
   http::Address server_;
   std::string url_, prefix_;

@@ -35,8 +35,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // `requests` is called before every step and returns whether a checkpoint or a stop is requested.
-  // By default nothing is.
+  // `requests` returns whether a checkpoint or a stop is requested. It is called before every step,
+  // and several times per second while completions are generated. By default nothing is requested.
   void set_requests(std::function<Requests()> requests) { requests_ = std::move(requests); }
 
   // The configuration in effect: setup() replaces every `auto` by the chosen value.

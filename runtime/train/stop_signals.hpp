@@ -4,9 +4,9 @@
 
 namespace mgpu::train {
 
-// Turns signals into requests that training carries out at the next step: SIGTERM, SIGINT and
-// SIGHUP request a checkpoint and a stop, SIGUSR1 requests a checkpoint. A second SIGINT ends the
-// process at once, as users expect. At most one object may exist at a time.
+// Turns signals into requests that training carries out at the next step, or between two of them:
+// SIGTERM, SIGINT and SIGHUP request a checkpoint and a stop, SIGUSR1 requests a checkpoint. A
+// second SIGINT ends the process at once, as users expect. At most one object may exist at a time.
 //
 // SIGUSR1 is handled from construction on. The other signals keep their default action, which ends
 // the process, until defer() is called: before training there is nothing to save, and nothing

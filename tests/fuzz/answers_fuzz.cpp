@@ -70,8 +70,8 @@ void read_completions(const servers::ServerClient& server, std::int64_t count) {
   allow_refusal([&] {
     const auto all = servers::complete(
         server, "model", {{.prompt = {1, 2, 3}, .count = count, .seed = 5}}, sampling, 1000ms);
-    require(all.size() == 1 && all[0].size() == static_cast<std::size_t>(count));
-    for (const auto& completion : all[0]) {
+    require(all && all->size() == 1 && all->front().size() == static_cast<std::size_t>(count));
+    for (const auto& completion : all->front()) {
       require(completion.tokens.size() == completion.log_probs.size());
       require(completion.tokens.size() <= 64);
       for (const auto id : completion.tokens) require(id >= 0 && id < 1000);

@@ -75,7 +75,8 @@ class GrpoTest(trainer.TrainerTest):
                    for name, tensor in run.weights(stem).items())
 
     def completions(self, run):
-        return {path.name: [json.loads(line) for line in path.read_text().splitlines()]
+        """The log's lines, by file. (A text may have other characters that end a line.)"""
+        return {path.name: [json.loads(line) for line in path.read_text().strip().split("\n")]
                 for path in sorted((run.folder / "completions").iterdir())}
 
     def error_lines(self, run):

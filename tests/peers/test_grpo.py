@@ -174,6 +174,12 @@ class Skipping(GrpoTest):
         self.assert_same_weights(run.weights(), self.train(2, **keys).weights())
 
 
+def trainers(job):
+    """The ranks' processes, in the order of their start."""
+    return [pid for pid in sorted(children(job.pid))
+            if os.readlink(f"/proc/{pid}/exe").endswith("/mgpu-train")]
+
+
 class Resume(GrpoTest):
     """A generation is used for four steps: two of 16 completions, twice."""
 
@@ -271,6 +277,40 @@ class Resume(GrpoTest):
         end = saved[0] + 5
         run = self.train(2, out="stopped", max_steps=end)
         self.assert_resumes_as(run, self.train(2, max_steps=end), saved[0])
+
+    def test_sigterm_during_a_rollout_saves_the_last_step_on_all_ranks(self):
+        """It came to nothing: a rollout lasts longer than the grace period of the launcher."""
+        keys = dict(steps_per_generation=None, num_iterations=1, global_batch_size=64,
+                    per_device_train_batch_size=32, max_completion_length=160, max_steps=100000)
+        whole = self.train(2, **{**keys, "max_steps": 2})
+        for name, receivers in (("job", lambda job: [job.pid]),
+                                ("rank", lambda job: trainers(job)[1:])):
+            with self.subTest(name):
+                job = self.start_training(2, out=name, **keys)
+                metrics = job.folder / "metrics.jsonl"
+                until(lambda: metrics.exists() and b'"train"' in metrics.read_bytes(), LIMIT,
+                      "a step")
+                for pid in receivers(job):
+                    os.kill(pid, signal.SIGTERM)
+                run = self.end(job)
+                self.assertEqual(run.status, 128 + signal.SIGTERM, run.err)
+                self.assertEqual(run.column("step"), [1])
+                self.assertEqual([path.name for path in run.folder.glob("checkpoint-*")],
+                                 ["checkpoint-1"])
+                resumed = self.train(2, out=name, **{**keys, "max_steps": 2})
+                self.assert_resumes_as(resumed, whole, 1)
+
+    def test_sigterm_during_an_evaluation_saves_the_last_step(self):
+        job = self.start_training(2, eval_dataset=str(self.data), eval_strategy="steps",
+                                  eval_steps=1, num_generations_eval=400,
+                                  max_completion_length=160)
+        metrics = job.folder / "metrics.jsonl"
+        until(lambda: metrics.exists() and b'"train"' in metrics.read_bytes(), LIMIT, "a step")
+        job.send_signal(signal.SIGTERM)
+        run = self.end(job)
+        self.assertEqual(run.status, 128 + signal.SIGTERM, run.err)
+        self.assertEqual(run.records("eval"), [])
+        self.assertEqual([path.name for path in run.folder.glob("checkpoint-*")], ["checkpoint-1"])
 
     def test_saved_completions_that_do_not_match_the_run_are_rejected(self):
         """Otherwise the run would train on them as if they belonged to its plan."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -12,7 +13,7 @@ import unittest.mock
 import certificates
 import trainer
 from grpo_trainer import GrpoTest, prompt_rows
-from trainer import BIN, LIMIT, write_rows
+from trainer import BIN, LIMIT, until, write_rows
 
 try:
     import peft
@@ -197,6 +198,17 @@ class BadServers(ServerTest):
     def test_a_server_that_dies_during_a_request_is_reported(self):
         self.refused_by(self.serve(fault="dies"), f"{COMPLETIONS}: cannot ", "tried 6 times",
                         nproc=2)
+
+    def test_sigterm_while_the_server_generates_saves_the_last_step(self):
+        server = self.serve(fault="hangs")
+        job = self.start_training(2, vllm_server_base_url=server.url, save_strategy="steps",
+                                  save_steps=100)
+        until(lambda: len(server.bodies(COMPLETIONS)) > 3, LIMIT, "a request of the second step")
+        job.send_signal(signal.SIGTERM)
+        run = self.end(job)
+        self.assertEqual(run.status, 128 + signal.SIGTERM, run.err)
+        self.assertEqual([path.name for path in run.folder.glob("checkpoint-*")], ["checkpoint-1"])
+        self.assert_nothing_left_behind(server, run)
 
     def test_invalid_answers_are_reported(self):
         for fault, line in (("wrong_count", "8 completions were requested, but 7 were returned"),

@@ -25,6 +25,7 @@ FAULTS = {
     "wrong_count": "returns one completion too few",
     "no_log_probs": "returns no log-probs",
     "shifted_log_probs": "reports every token as less likely by a factor of sqrt(e)",
+    "hangs": "never answers requests for completions after the first weights",
     "refuses": "answers requests for completions with status 400",
     "no_adapters": "does not support adapters",
     "full_adapters": "does not support this LoRA rank",
@@ -151,6 +152,7 @@ class Server:
         self.max_model_len, self.replay, self.info = max_model_len, replay, info
         self.model = Model(folder, log_probs_mode)
         self.requests, self.loaded, self.lock = [], [], threading.Lock()
+        self.closing = threading.Event()
         self.probe = [1, 2, 3]  # the prompt that every new adapter completes
         server = self
 
@@ -201,6 +203,7 @@ class Server:
         return self
 
     def __exit__(self, *_):
+        self.closing.set()
         self.http.shutdown()
         self.http.server_close()
 
@@ -266,6 +269,9 @@ class Server:
             raise Refusal(500, "a passing fault")
         if self.fault == "dies":
             threading.Thread(target=self.http.server_close).start()
+            raise ConnectionAbortedError
+        if self.fault == "hangs" and body["model"] != self.bodies("/v1/completions")[0]["model"]:
+            self.closing.wait()
             raise ConnectionAbortedError
         if self.fault == "refuses":
             raise Refusal(400, "this model does not like you")

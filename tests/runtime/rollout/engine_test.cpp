@@ -158,6 +158,25 @@ TEST_CASE("pages are released: an engine can generate repeatedly", "[engine]") {
   for (int i = 0; i < 3; ++i) check_same(engine.generate(requests(), settings()), first);
 }
 
+TEST_CASE("generation that is cancelled ends before the next burst and keeps no pages",
+          "[engine]") {
+  const auto config = small_config();
+  Kept kept(config);
+  auto small = options();
+  small.pages = 9;
+  small.burst = 4;
+  rollout::Engine engine(config, small, kept);
+  const auto expected = engine.generate(requests(), settings());
+  auto cancelled = settings();
+  const int bursts = GENERATE(0, 1, 5);
+  int calls = 0;
+  cancelled.cancelled = [&] { return calls++ == bursts; };
+  CHECK(engine.generate(requests(), cancelled).empty());
+  CHECK(calls == bursts + 1);
+  CHECK(engine.counts().steps == 4 * bursts);
+  check_same(engine.generate(requests(), settings()), expected);
+}
+
 TEST_CASE("a prompt is prefilled once for all its completions", "[engine]") {
   const auto config = small_config();
   Kept kept(config);

@@ -129,9 +129,21 @@ TEST_CASE("each prompt is one request, and results come in order", "[servers]") 
   std::vector<CompletionRequest> requests;
   for (std::int32_t i = 0; i < 200; ++i) requests.push_back({.prompt = {i % 10, i / 10}});
   const auto completions = servers::complete(client_of(server), "m", requests, kSampling, 10s);
-  REQUIRE(completions.size() == requests.size());
+  REQUIRE(completions);
+  REQUIRE(completions->size() == requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i)
-    CHECK(completions[i][0].tokens[0] == requests[i].prompt[0]);
+    CHECK((*completions)[i][0].tokens[0] == requests[i].prompt[0]);
+}
+
+TEST_CASE("requests without an answer end when they are cancelled", "[servers]") {
+  std::atomic<bool> arrived = false;
+  const HttpServer server([&](const HttpRequest&) {
+    arrived = true;
+    return HttpResponse{.silent = true};
+  });
+  const std::vector<CompletionRequest> requests(70, kRequest);
+  const auto cancelled = [&] { return arrived.load(); };
+  CHECK_FALSE(servers::complete(client_of(server), "m", requests, kSampling, 1000s, cancelled));
 }
 
 TEST_CASE("the first failure stops the other requests and names the server", "[servers]") {
