@@ -206,6 +206,7 @@ void Coordinator::remove_node(NodeId id) {
 
 Coordinator::Actions Coordinator::tick(LeaderTime now) {
   last_tick_ = now;
+  if (leader_is_suspended()) return take_actions();  // it was resumed, and will report that
   resolve_disputes(now);
   if (phase_ == Phase::stopping) check_round_over(now);
   if (phase_ == Phase::resting && now >= rest_until_) start_gathering(now);
@@ -245,7 +246,7 @@ std::optional<LeaderTime> Coordinator::next_deadline() const {
 std::vector<NodeId> Coordinator::candidates() const {
   std::vector<NodeId> ids;
   for (const auto& [id, node] : nodes_)
-    if (!node.gone && !node.disputing) ids.push_back(id);
+    if (!node.gone && !node.disputing && !node.suspended) ids.push_back(id);
   return ids;
 }
 
@@ -254,7 +255,7 @@ void Coordinator::maybe_start_round(LeaderTime now) {
   if (phase_ == Phase::running) {
     const bool is_full = round_.size() >= static_cast<std::size_t>(settings_.max_nodes);
     // If some nodes have finished, the job is about to end: no new round for a new node.
-    if (is_full || round_.some_have_ended()) return;
+    if (is_full || round_.some_have_ended() || ranks_are_suspended()) return;
     std::string new_node;
     for (const auto& [id, node] : nodes_)
       if (!round_.has(id) && !node.disputing) new_node = node.join.host;
@@ -291,7 +292,7 @@ bool Coordinator::old_round_may_run(LeaderTime now) const {
 void Coordinator::recount() {
   unavailable_ = rejoined_ = 0;
   for (const auto& [id, node] : nodes_) {
-    unavailable_ += node.gone || node.disputing;
+    unavailable_ += node.gone || node.disputing || node.suspended;
     rejoined_ += has_rejoined(node);
   }
   has_news_ = true;
