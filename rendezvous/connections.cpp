@@ -27,7 +27,8 @@ constexpr int kMaxDatagrams = 2048;
 constexpr std::uint64_t kDatagramSocket = 0;   // the UDP socket's id in epoll; no peer has it
 constexpr Nanoseconds kHeartbeatCost{50'000};  // limits ten thousand agents to half a core
 constexpr Nanoseconds kCloseTimeout =
-    std::chrono::seconds(2);  // for a peer to read our last message
+    std::chrono::seconds(2);         // for a peer to read our last message
+constexpr int kLongestProbe = 1000;  // seconds between probes of a silent peer
 constexpr int kOff = 0;
 constexpr int kDatagramBufferBytes = 8 << 20;
 
@@ -109,6 +110,7 @@ struct Connections::Peer {
   bool authenticated = false;
   bool for_store = false;  // carries store clients' bytes, but no heartbeats
   bool closing = false;    // no more messages are sent to it
+  bool excused = false;    // no heartbeats are expected from it
   bool all_sent = false;   // the output is written; we only wait for the peer to read it
   bool dead = false;
   bool watches_writable = false;
@@ -116,7 +118,7 @@ struct Connections::Peer {
   std::list<PeerId>::iterator pending;
   std::uint64_t session = 0;
   HeartbeatTracker heartbeats;
-  Nanoseconds since{0}, next_heartbeat{0}, heartbeat_interval{0};
+  Nanoseconds since{0}, expected_since{0}, next_heartbeat{0}, heartbeat_interval{0};
   sockaddr_storage datagrams{};
   socklen_t datagrams_size = 0;
 };
@@ -266,6 +268,22 @@ void Connections::send_store_records(PeerId id, std::string_view records) {
   flush(*peer);
 }
 
+void Connections::expect_heartbeats(PeerId id, bool expected) {
+  Peer* const peer = find(id);
+  if (!peer || peer->excused != expected) return;
+  peer->excused = !expected;
+  peer->expected_since = boot_now();
+  // Without heartbeats the kernel finds out whether the peer's machine is alive.
+  const auto keep_alive = std::chrono::ceil<std::chrono::seconds>(settings_.keep_alive).count();
+  const int pause = static_cast<int>(std::clamp<std::int64_t>(keep_alive, 1, kLongestProbe));
+  const unsigned unanswered = expected ? 0 : 4000 * static_cast<unsigned>(pause);
+  const int fd = peer->socket.get(), on = expected ? 0 : 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof pause);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof unanswered);
+}
+
 void Connections::close(PeerId id) {
   Peer* const peer = find(id);
   if (!peer || peer->closing) return;
@@ -378,9 +396,11 @@ void Connections::tick(Nanoseconds now) {
         reject(*peer, peer->channel.version_conflict().empty()
                           ? "it did not complete the handshake in time"
                           : peer->channel.version_conflict());
-    } else if (peer->for_store) {
-      continue;  // the agent's other connection shows whether the node is alive
-    } else if (all_were_heard && now - peer->heartbeats.last_heartbeat() > settings_.keep_alive) {
+    } else if (peer->for_store || peer->excused) {
+      continue;  // of a store's peer the agent's other connection shows whether the node is alive
+    } else if (all_were_heard &&
+               now - std::max(peer->heartbeats.last_heartbeat(), peer->expected_since) >
+                   settings_.keep_alive) {
       drop(*peer, CloseReason::silent);
     } else if (now >= peer->next_heartbeat) {
       send_heartbeat(*peer, now);

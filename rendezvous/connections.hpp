@@ -72,6 +72,8 @@ class Connections {
 
   void send(PeerId peer, const Message& message);
   void send_store_records(PeerId peer, std::string_view records);  // at most 4 MiB
+  // Whether the peer is lost when it sends no heartbeats, as it is at first. It gets none either.
+  void expect_heartbeats(PeerId peer, bool expected);
   // Accepts no more messages for this peer and closes the connection once all output is written.
   void close(PeerId peer);
 

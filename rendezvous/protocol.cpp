@@ -87,6 +87,14 @@ void fields(Leave& m, Visit&& field) {
   field("signo", m.signo), field("why", m.why);
 }
 template <class Visit>
+void fields(Pause& m, Visit&& field) {
+  field("ranks", m.ranks), field("leader", m.leader), field("host", m.host);
+}
+template <class Visit>
+void fields(Suspension& m, Visit&& field) {
+  field("suspended", m.suspended);
+}
+template <class Visit>
 void fields(StatusRequest&, Visit&&) {}
 template <class Visit>
 void fields(RelayStore& m, Visit&& field) {
@@ -95,8 +103,9 @@ void fields(RelayStore& m, Visit&& field) {
 
 // In the order of the variant's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello", "challenge", "proof", "refusal", "welcome", "notice", "begin",    "stop",
-    "end",   "answer",    "join",  "failing", "ended",   "leave",  "question", "store"};
+    "hello", "challenge", "proof",    "refusal", "welcome", "notice",
+    "begin", "stop",      "end",      "answer",  "join",    "failing",
+    "ended", "leave",     "question", "store",   "pause",   "suspension"};
 
 template <class Value>
 void read(const json& object, const char* name, Value& value) {

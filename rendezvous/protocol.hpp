@@ -93,6 +93,14 @@ struct StatusReply {
   std::string text;  // JSON
 };
 
+// Whether the ranks of the round are suspended, and whether the leader is. Sent when that changes,
+// and as the answer to a Suspension.
+struct Pause {
+  bool ranks = false;
+  bool leader = false;  // it sends no heartbeats until the next Pause
+  std::string host;     // the node that was suspended
+};
+
 // --- Agent to leader.
 
 struct Join {
@@ -141,6 +149,10 @@ struct Leave {
   int signo = 0;  // the signal that asked it to stop; 0: none
   std::string why;
 };
+// This node will be suspended once the leader has answered, or has been resumed.
+struct Suspension {
+  bool suspended = false;
+};
 struct StatusRequest {};
 // The first message of a connection with the purpose "store": it carries the bytes of store clients
 // on the agent's node, in this round.
@@ -150,7 +162,7 @@ struct RelayStore {
 
 using Message =
     std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End, StatusReply,
-                 Join, Failing, NodeEnded, Leave, StatusRequest, RelayStore>;
+                 Join, Failing, NodeEnded, Leave, StatusRequest, RelayStore, Pause, Suspension>;
 
 // Returns the message as one JSON object.
 std::string encode(const Message& message);

@@ -47,8 +47,10 @@ ClusterMember::Callbacks ClusterSession::member_callbacks() {
                                   int port) { start_round(begin, address, port); },
           .stop_requested =
               [this](const rendezvous::Stop& stop) {
+                forget_pause();
                 callbacks_.stop_requested(Signal::numbered(stop.signo));
               },
+          .paused = [this](const rendezvous::Pause& pause) { on_pause(pause); },
           .leader_lost = [this](const std::string& why) { lose_leader(why); },
           .job_ended = callbacks_.job_ended,
           .lease_extended = [this](Nanoseconds until) { renew_lease(until); },
@@ -76,6 +78,7 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
   if (!credentials_.sealer) secret = credentials_.secret;
   note_job(options_.rdzv_id, {member_.leader_address(), member_.leader_port(), std::move(secret)});
   grace_ = member_.grace_of(begin);
+  forget_pause();
   callbacks_.round_started({.number = begin.round,
                             .placement = {.nproc = nproc_,
                                           .node_rank = begin.node_rank,
@@ -96,11 +99,64 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
 // If this process is suspended while its ranks run, the guard kills them when the lease is over.
 void ClusterSession::renew_lease(Nanoseconds until) {
   lease_ = until;
+  // A suspended leader cannot extend leases, and starts no round. The ranks of the job do not run.
+  if (leader_suspended_ && supervisor_.active()) return callbacks_.kill_by(Guard::kNever);
+  if (unconfirmed_ && until <= rendezvous::boot_now()) return;
+  unconfirmed_ = false;
   if (!supervisor_.done())
     callbacks_.kill_by(supervisor_.active() ? lease_ + grace_ : Guard::kNever);
+  resume_if_confirmed();
+}
+
+void ClusterSession::suspend(const std::function<void()>& ready) {
+  paused_ = supervisor_.active();
+  asked_ = member_.suspend([this, ready] {
+    if (!lost_leader_ && supervisor_.active()) {
+      unconfirmed_ = true;
+      callbacks_.kill_by(Guard::kNever);
+    }
+    ready();
+  });
+  if (!asked_) ready();
+}
+
+bool ClusterSession::resumed() {
+  if (!std::exchange(asked_, false)) return paused_ = false;
+  member_.resumed();
+  return unconfirmed_;
+}
+
+// The ranks of this node wait for those of a suspended node.
+void ClusterSession::on_pause(const rendezvous::Pause& pause) {
+  leader_suspended_ = pause.leader;
+  if (pause.ranks && supervisor_.active() && !supervisor_.stopping() && !paused_) {
+    paused_ = true;
+    callbacks_.print_note(
+        fmt::format("{} is suspended; all ranks wait until it continues", pause.host));
+    callbacks_.suspend_ranks();
+  }
+  resuming_ = paused_ && !pause.ranks;
+  if (leader_suspended_)
+    renew_lease(lease_);
+  else
+    resume_if_confirmed();
+}
+
+void ClusterSession::resume_if_confirmed() {
+  if (!resuming_ || leader_suspended_ || lease_ <= rendezvous::boot_now()) return;
+  forget_pause();
+  callbacks_.resume_ranks();
+}
+
+void ClusterSession::forget_pause() {
+  paused_ = resuming_ = unconfirmed_ = false;
 }
 
 void ClusterSession::lose_leader(const std::string& why) {
+  // While it was suspended, the guard had no deadline.
+  if (paused_ && supervisor_.active()) callbacks_.kill_by(lease_ + grace_);
+  leader_suspended_ = false;
+  forget_pause();
   if (!supervisor_.active()) return member_.ranks_stopped();
   callbacks_.print_note(
       fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
@@ -117,6 +173,7 @@ void ClusterSession::report_stop(Signal signal) {
 }
 
 bool ClusterSession::ranks_ended() {
+  forget_pause();
   callbacks_.kill_by(Guard::kNever);
   const bool lost_leader = std::exchange(lost_leader_, false);
   if (lost_leader) member_.ranks_stopped();

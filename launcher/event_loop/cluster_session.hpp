@@ -19,7 +19,7 @@ namespace mgpu::launcher {
 
 // The conversation of this node's agent with the leader of a multi-node job. It reports what the
 // leader decides to its owner, and how the ranks of this node end to the leader. It also sets the
-// time until which the ranks may run while this process is suspended.
+// time until which the ranks may run while this process is frozen.
 class ClusterSession {
  public:
   struct Round {
@@ -34,6 +34,8 @@ class ClusterSession {
     // The ranks of this round must stop, because the leader requests it or is lost.
     std::function<void(Signal)> stop_requested;
     std::function<void(int status, const std::string& remark)> job_ended;
+    // All ranks of the job are suspended, because a node is, or resumed.
+    std::function<void()> suspend_ranks, resume_ranks;
     // The process that started this agent over ssh has exited.
     std::function<void()> parent_exited;
     std::function<void(int socket)> connected;
@@ -55,6 +57,14 @@ class ClusterSession {
   // a signal. The ranks of the other nodes then stop at the same time.
   void report_failure();
   void report_stop(Signal signal);
+  // This process will be suspended, and its ranks are. Calls `ready` when the other nodes wait for
+  // it, or when they cannot.
+  void suspend(const std::function<void()>& ready);
+  // The process runs again. False: its ranks may be resumed now. Otherwise, or if the leader is
+  // lost meanwhile, a callback follows.
+  bool resumed();
+  // After resumed(): the leader has not confirmed yet that it still counts on this node.
+  bool unconfirmed() const { return unconfirmed_; }
   // This node's part of the round is over and none of its processes is left. True if the leader
   // waits for the result, which report_result sends; else this node looks for the leader again.
   bool ranks_ended();
@@ -73,6 +83,9 @@ class ClusterSession {
   void start_round(const rendezvous::Begin& begin, const std::string& address, int port);
   void renew_lease(rendezvous::Nanoseconds until);
   void lose_leader(const std::string& why);
+  void on_pause(const rendezvous::Pause& pause);
+  void resume_if_confirmed();
+  void forget_pause();
 
   const Options& options_;
   const rendezvous::Credentials& credentials_;
@@ -83,6 +96,11 @@ class ClusterSession {
   boost::asio::posix::stream_descriptor stdin_;
   rendezvous::Nanoseconds grace_{0};  // of the round
   bool lost_leader_ = false;          // in this round
+  bool paused_ = false;               // the ranks are suspended, here or by the leader
+  bool resuming_ = false;             // they may run again once the lease is valid
+  bool asked_ = false;                // the leader was informed that this process is suspended
+  bool unconfirmed_ = false;
+  bool leader_suspended_ = false;
   rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive
 };
 

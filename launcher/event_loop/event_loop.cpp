@@ -81,7 +81,7 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
           .stop_requested =
               [this](Signal signal) { supervisor_.done() ? io_.stop() : stop_job(signal); },
           .kill_requested = [this] { supervisor_.done() ? io_.stop() : feed(KillRequested{}); },
-          .suspending = [this] { suspend(); },
+          .suspending = [this](const auto& ready) { suspend(ready); },
           .resumed = [this] { resume(); },
           .passed_on =
               [this](Signal signal) {
@@ -92,38 +92,61 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
 
 // The ranks of the other nodes get the signal at the same time, not after ours have exited.
 void EventLoop::stop_job(Signal signal) {
+  // Ranks that are stopped run until they have exited. They may only if the leader counts on them.
+  if (session_ && session_->unconfirmed()) {
+    deferred_stop_ = signal;
+    return;
+  }
   if (session_) session_->report_stop(signal);
   feed(StopRequested{signal});
 }
 
 // The ranks are in their own sessions, where the terminal's ^Z does not reach them and the kernel
 // discards SIGTSTP, so they get SIGSTOP.
-void EventLoop::suspend() {
+void EventLoop::suspend_ranks() {
+  ranks_suspended_ = true;
   for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->pause();
   ranks_.signal_groups(SIGSTOP);
 }
 
-void EventLoop::resume() {
+void EventLoop::resume_ranks() {
   ranks_.signal_groups(SIGCONT);
-  ranks_.newly_stopped();  // caused by suspend(), not to be reported
+  ranks_.newly_stopped();  // caused by suspend_ranks(), not to be reported
+  ranks_suspended_ = false;
   for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->resume();
+  if (const auto signal = std::exchange(deferred_stop_, std::nullopt)) stop_job(*signal);
+}
+
+void EventLoop::suspend(const std::function<void()>& ready) {
+  suspend_ranks();
+  session_ ? session_->suspend(ready) : ready();
+}
+
+// In a multi-node job the ranks continue when all nodes do.
+void EventLoop::resume() {
+  if (!session_ || !session_->resumed()) resume_ranks();
 }
 
 void EventLoop::join_cluster() {
   session_ = std::make_unique<ClusterSession>(
       io_, options_, plan_, journal_.host(), supervisor_,
-      ClusterSession::Callbacks{
-          .round_started = [this](const auto& round) { start_round(round); },
-          .stop_requested = [this](Signal signal) { feed(RoundStopRequested{signal}); },
-          .job_ended =
-              [this](int status, const std::string& remark) {
-                journal_.set_remark(remark);
-                feed(JobFinished{status});
-              },
-          .parent_exited = [this] { stop_job(SIGTERM); },
-          .connected = [this](int socket) { containment_.hold(socket); },
-          .kill_by = [this](auto when) { containment_.kill_by(when); },
-          .print_note = [this](auto line) { journal_.note(line); }});
+      ClusterSession::Callbacks{.round_started = [this](const auto& round) { start_round(round); },
+                                .stop_requested =
+                                    [this](Signal signal) {
+                                      feed(RoundStopRequested{signal});
+                                      if (ranks_suspended_) resume_ranks();
+                                    },
+                                .job_ended =
+                                    [this](int status, const std::string& remark) {
+                                      journal_.set_remark(remark);
+                                      feed(JobFinished{status});
+                                    },
+                                .suspend_ranks = [this] { suspend_ranks(); },
+                                .resume_ranks = [this] { resume_ranks(); },
+                                .parent_exited = [this] { stop_job(SIGTERM); },
+                                .connected = [this](int socket) { containment_.hold(socket); },
+                                .kill_by = [this](auto when) { containment_.kill_by(when); },
+                                .print_note = [this](auto line) { journal_.note(line); }});
   session_->start();
 }
 
@@ -294,7 +317,7 @@ void EventLoop::sweep() {
 
 // SIGCHLD: an orphan process exited, a rank was suspended, or the guard died.
 void EventLoop::child_changed() {
-  for (const int rank : ranks_.newly_stopped())
+  for (const int rank : ranks_suspended_ ? std::vector<int>() : ranks_.newly_stopped())
     journal_.note(
         fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
                     plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));

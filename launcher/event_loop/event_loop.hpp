@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,8 +71,10 @@ class EventLoop {
   // Signals to this process.
   SignalWatch::Callbacks signal_callbacks();
   void stop_job(Signal signal);
-  void suspend();
+  void suspend(const std::function<void()>& ready);
   void resume();
+  void suspend_ranks();
+  void resume_ranks();
 
   // Multi-node jobs.
   void join_cluster();
@@ -99,6 +103,8 @@ class EventLoop {
   bool sweeping_ = false;
   bool killing_ = false;
   bool unguarded_ = false;
+  bool ranks_suspended_ = false;
+  std::optional<Signal> deferred_stop_;
   SignalWatch signals_;
 };
 

@@ -34,9 +34,12 @@ void SignalWatch::on_signal(Signal signal) {
     return callbacks_.stop_requested(signal);
   }
   if (signal != SIGTSTP) return callbacks_.passed_on(signal);
-  callbacks_.suspending();
-  ::kill(::getpid(), SIGSTOP);  // execution continues here after a SIGCONT
-  callbacks_.resumed();
+  if (std::exchange(suspending_, true)) return;
+  callbacks_.suspending([this] {
+    ::kill(::getpid(), SIGSTOP);  // execution continues here after a SIGCONT
+    suspending_ = false;
+    callbacks_.resumed();
+  });
 }
 
 bool SignalWatch::is_stop(Signal signal) const {

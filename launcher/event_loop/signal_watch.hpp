@@ -20,8 +20,9 @@ class SignalWatch {
     std::function<void()> child_changed;  // SIGCHLD
     std::function<void(Signal)> stop_requested;
     std::function<void()> kill_requested;  // by a second SIGINT
-    // Called before and after the time in which SIGTSTP has suspended this process.
-    std::function<void()> suspending, resumed;
+    // SIGTSTP: this process is suspended when `ready` is called.
+    std::function<void(const std::function<void()>& ready)> suspending;
+    std::function<void()> resumed;
     std::function<void(Signal)> passed_on;  // to the ranks: SIGUSR1, SIGUSR2, SIGWINCH
   };
 
@@ -39,6 +40,7 @@ class SignalWatch {
   std::vector<Signal> stop_signals_;
   Callbacks callbacks_;
   int interrupts_ = 0;
+  bool suspending_ = false;
 };
 
 }  // namespace mgpu::launcher

@@ -49,6 +49,7 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
                  excluded_ = notice.excluded;
                  callbacks_.print_note(notice.text);
                },
+           .paused = callbacks_.paused,
            .leader_lost =
                [this](const std::string& why) {
                  relay_note_.cancel();
@@ -178,6 +179,10 @@ void ClusterMember::report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseco
   stop_relay();
   end.when = leader_connection_.by_leader(when).count();
   leader_connection_.send(end);
+}
+
+bool ClusterMember::suspend(std::function<void()> ready) {
+  return !(leader_ && election_) && leader_connection_.suspend(std::move(ready));
 }
 
 void ClusterMember::ranks_stopped() {

@@ -34,6 +34,7 @@ class ClusterMember {
     std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
         round_started;
     std::function<void(const rendezvous::Stop&)> stop_requested;
+    std::function<void(const rendezvous::Pause&)> paused;
     // The leader is lost: the owner must stop all ranks and then call ranks_stopped().
     std::function<void(const std::string& why)> leader_lost;
     // The job has ended; `message` is for the user. On the leader's node history() has the details.
@@ -55,6 +56,9 @@ class ClusterMember {
   void report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
   void leave(int signo, const std::string& why);
   void ranks_stopped();
+  // See LeaderConnection. An elected leader that is suspended is replaced, so it does not ask.
+  bool suspend(std::function<void()> ready);
+  void resumed() { leader_connection_.resumed(); }
   // Calls `done` when the other nodes have been informed of the job's end.
   void finish(std::function<void()> done);
 

@@ -207,6 +207,7 @@ void Coordinator::remove_node(NodeId id) {
 
 Coordinator::Actions Coordinator::tick(LeaderTime now) {
   last_tick_ = now;
+  if (leader_is_suspended()) return take_actions();  // it was resumed, and will report that
   resolve_disputes(now);
   if (phase_ == Phase::stopping) check_round_over(now);
   if (phase_ == Phase::resting && now >= rest_until_) start_gathering(now);
@@ -256,7 +257,8 @@ std::vector<NodeId> Coordinator::candidates() const {
 std::vector<NodeId> Coordinator::newcomers() const {
   std::vector<NodeId> ids;
   const bool is_full = round_.size() >= static_cast<std::size_t>(settings_.max_nodes);
-  if (phase_ != Phase::running || is_full || round_.some_have_ended()) return ids;
+  if (phase_ != Phase::running || is_full || round_.some_have_ended() || ranks_are_suspended())
+    return ids;
   for (const NodeId id : candidates())
     if (!round_.has(id)) ids.push_back(id);
   return ids;

@@ -36,6 +36,10 @@ struct SendMessage {
 struct Dismiss {  // close the connection after the last message
   NodeId node;
 };
+struct ExpectHeartbeats {  // see Connections
+  NodeId node;
+  bool expected;
+};
 struct StartRound {  // clear the store and serve it to these nodes, before they are informed
   int round;
   std::vector<NodeId> nodes;  // by node rank
@@ -57,8 +61,8 @@ struct JobEnded {
   int stop_signal;
   std::string why;  // if no failure ended it
 };
-using CoordinatorAction =
-    std::variant<SendMessage, Dismiss, StartRound, RoundEnded, PrintLine, JobEnded>;
+using CoordinatorAction = std::variant<SendMessage, Dismiss, ExpectHeartbeats, StartRound,
+                                       RoundEnded, PrintLine, JobEnded>;
 
 // Decides for a multi-node job: when a round starts and with which nodes, when it must end, and
 // what happens next. It does no I/O and reads no clock; the caller carries out the returned actions
@@ -94,6 +98,9 @@ class Coordinator {
   Actions joined(NodeId node, const rendezvous::Join& join, LeaderTime now);
   Actions failing(NodeId node, const rendezvous::Failing& failing, LeaderTime now);
   Actions ended(NodeId node, const rendezvous::NodeEnded& end, LeaderTime now);
+  // The process of a node will be suspended (^Z), or has been resumed. While it is suspended no
+  // round begins or is stopped for a new node, and the ranks of all nodes wait.
+  Actions suspends(NodeId node, bool suspended, LeaderTime now);
   Actions leaves(NodeId node, const rendezvous::Leave& leave, LeaderTime now);
   // The connection has ended. `certainly_ended`: no process of the job can be left on the node.
   Actions gone(NodeId node, LeaderTime last_heartbeat, bool certainly_ended, const std::string& how,
@@ -132,10 +139,11 @@ class Coordinator {
     LeaderTime since{0};
     int node_rank = -1;      // in the current or last round; -1: in none
     bool disputing = false;  // about the node rank that it requested
-    bool gone = false;       // kept until its round is assessed
-    bool excluded = false;   // it has given up its place because its ranks kept failing
+    bool suspended = false;
+    bool gone = false;      // kept until its round is assessed
+    bool excluded = false;  // it has given up its place because its ranks kept failing
 
-    bool eligible() const { return !gone && !disputing && !excluded; }
+    bool eligible() const { return !gone && !disputing && !excluded && !suspended; }
   };
 
   void maybe_start_round(LeaderTime now);
@@ -167,6 +175,8 @@ class Coordinator {
   int nodes_to_rejoin() const;
   void remove_node(NodeId id);
   void note_last_round(const rendezvous::Join& join);
+  bool leader_is_suspended() const;
+  bool ranks_are_suspended() const;
   bool old_round_may_run(LeaderTime now) const;
   bool has_rejoined(const Node& node) const;
   bool ends_the_job(const Node& node) const;
@@ -189,6 +199,7 @@ class Coordinator {
   LeaderTime join_deadline_{0};
   std::optional<LeaderTime> last_call_;  // when it ends: of the first round, or for new nodes
   LeaderTime rest_until_{0};
+  LeaderTime leader_suspended_at_{0};
   LeaderTime last_tick_{0};
   LeaderTime noticed_at_{LeaderTime::min()};  // when waiting nodes were last informed
   bool has_news_ = false;                     // since then

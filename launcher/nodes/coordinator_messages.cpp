@@ -79,7 +79,7 @@ std::string Coordinator::phase() const {
     case Phase::gathering:
       return "gathering";
     case Phase::running:
-      return "running";
+      return ranks_are_suspended() ? "suspended" : "running";
     case Phase::stopping:
       return "stopping";
     case Phase::resting:
@@ -98,6 +98,7 @@ std::vector<Coordinator::NodeView> Coordinator::view() const {
     if (node.excluded) state = "excluded";
     if (round_.is_working(id)) state = phase_ == Phase::stopping ? "stopping" : "running";
     if (round_.has_ended(id)) state = "ended";
+    if (node.suspended) state = "suspended";
     if (round_.is_lost(id)) state = "lost";
     views.push_back({.id = id,
                      .host = node.join.host,

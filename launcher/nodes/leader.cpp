@@ -149,6 +149,8 @@ void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message)
   } else if (const auto* leave = std::get_if<rendezvous::Leave>(&message)) {
     carry_out_all(coordinator_.leaves(peer, *leave, now));
     connections_.close(peer);
+  } else if (const auto* suspension = std::get_if<rendezvous::Suspension>(&message)) {
+    carry_out_all(coordinator_.suspends(peer, suspension->suspended, now));
   } else if (std::holds_alternative<rendezvous::StatusRequest>(message)) {
     connections_.send(peer, rendezvous::StatusReply{status()});
     connections_.close(peer);
@@ -231,6 +233,10 @@ void Leader::carry_out(const SendMessage& action) {
 void Leader::carry_out(const Dismiss& action) {
   connections_.close(action.node);
   agents_.erase(action.node);
+}
+
+void Leader::carry_out(const ExpectHeartbeats& action) {
+  connections_.expect_heartbeats(action.node, action.expected);
 }
 
 // Clears the store and closes the connections of the last round's ranks.

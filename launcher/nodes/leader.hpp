@@ -71,6 +71,7 @@ class Leader {
   void carry_out_all(Coordinator::Actions actions);
   void carry_out(const SendMessage& action);
   void carry_out(const Dismiss& action);
+  void carry_out(const ExpectHeartbeats& action);
   void carry_out(const StartRound& action);
   void carry_out(const RoundEnded& action);
   void carry_out(const PrintLine& action);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
@@ -107,6 +108,8 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
                              begin->master_port != 0 ? begin->master_port : leader_.port());
   } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
     callbacks_.stop_requested(*stop);
+  } else if (const auto* pause = std::get_if<rendezvous::Pause>(&message)) {
+    on_pause(*pause);
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     close();
     const bool is_status = end->status >= 0 && end->status <= exit_status::kLargest;
@@ -128,10 +131,11 @@ void LeaderConnection::on_welcome(const rendezvous::Welcome& welcome) {
       std::max<Nanoseconds>(Nanoseconds(welcome.keep_alive), heartbeat_interval_);
   const auto now = boot_now();
   heartbeats_ = {};
+  leader_suspended_ = false;
   // The leader counts from when it received our proof, which may be long before its welcome
   // arrives.
   heartbeats_.begin(channel_->proven_at());
-  welcomed_at_ = datagram_received_at_ = next_heartbeat_ = now;
+  silent_since_ = datagram_received_at_ = next_heartbeat_ = now;
   next_stream_heartbeat_ = now + settings_.keep_alive / 4;
   error_code failed;
   datagrams_ = udp::socket(io_);
@@ -179,6 +183,7 @@ void LeaderConnection::leader_lost(const std::string& why) {
   if (state_ != State::joined) return connect_failed(why);
   last_problem_ = fmt::format("{}: {}", leader_text(), why);
   state_ = State::cut_off;
+  if (on_suspension_) asio::post(io_, std::exchange(on_suspension_, nullptr));
   heartbeat_timer_.cancel();
   search_began_ = boot_now();
   give_up_at_ = search_began_ + settings_.join_timeout;
@@ -240,23 +245,59 @@ LeaderConnection::Nanoseconds LeaderConnection::by_leader(Nanoseconds time) cons
   return time + heartbeats_.offset().value_or(Nanoseconds(0));
 }
 
+// --- Suspension
+
+bool LeaderConnection::suspend(std::function<void()> ready) {
+  if (state_ != State::joined) return false;
+  send(rendezvous::Suspension{.suspended = true});
+  if (leader_suspended_)  // it answers when it runs again, and loses no node before
+    asio::post(io_, std::move(ready));
+  else
+    on_suspension_ = std::move(ready);
+  return true;
+}
+
+void LeaderConnection::resumed() {
+  send(rendezvous::Suspension{.suspended = false});
+  if (state_ == State::joined) restart_heartbeats();
+}
+
+void LeaderConnection::on_pause(const rendezvous::Pause& pause) {
+  const bool leader_was = std::exchange(leader_suspended_, pause.leader);
+  if (pause.leader) heartbeat_timer_.cancel();
+  callbacks_.paused(pause);
+  if (leader_was && !pause.leader) restart_heartbeats();
+  if (on_suspension_) asio::post(io_, std::exchange(on_suspension_, nullptr));
+}
+
+// Over the stream, so that the leader's answer does not wait for its next datagram.
+void LeaderConnection::restart_heartbeats() {
+  silent_since_ = next_heartbeat_ = boot_now();
+  if (leader_suspended_) return;
+  channel_->send(heartbeats_.next(session_, silent_since_));
+  write();
+  arm_heartbeat_timer();
+}
+
 // --- Heartbeats
 
 void LeaderConnection::arm_heartbeat_timer() {
+  if (leader_suspended_) return;
   const auto next = std::min(next_heartbeat_, lost_at());
   heartbeat_timer_.expires_after(std::max(next - boot_now(), Nanoseconds(0)));
   const auto connection_id = connection_id_;
   heartbeat_timer_.async_wait([this, connection_id](const error_code& cancelled) {
     if (cancelled || connection_id != connection_id_ || state_ != State::joined) return;
+    if (leader_suspended_) return;
     on_heartbeat_timer();
     if (connection_id == connection_id_ && state_ == State::joined) arm_heartbeat_timer();
   });
 }
 
 // A welcome that took longer than the keep-alive does not mean that the leader is lost: no round
-// has begun, so no rank needs a lease yet.
+// has begun, so no rank needs a lease yet. At the end of a pause all ranks are suspended.
 LeaderConnection::Nanoseconds LeaderConnection::lost_at() const {
-  return std::max(heartbeats_.confirmed_until(), welcomed_at_) + settings_.keep_alive;
+  return std::max(heartbeats_.confirmed_until(), silent_since_) + settings_.keep_alive;
 }
 
 void LeaderConnection::on_heartbeat_timer() {

@@ -46,6 +46,7 @@ class LeaderConnection {
         round_started;
     std::function<void(const rendezvous::Stop&)> stop_requested;
     std::function<void(const rendezvous::Notice&)> noticed;
+    std::function<void(const rendezvous::Pause&)> paused;
     // The connection to the leader is lost. The owner must stop all ranks and then call
     // ranks_stopped().
     std::function<void(const std::string& why)> leader_lost;
@@ -66,6 +67,11 @@ class LeaderConnection {
   // `problem`.
   void redirect(const std::string& host, int port, const std::string& problem);
   void send(const rendezvous::Message& message);
+  // This process will be suspended. Calls `ready` when the leader does not expect heartbeats any
+  // more; the process may be suspended at once if the result is false.
+  bool suspend(std::function<void()> ready);
+  // After suspend(), when the process runs again.
+  void resumed();
   // All ranks of this node have ended: the agent may reconnect to a lost leader.
   void ranks_stopped();
   // Sends the leave message and then nothing more. Calls `done` when it is sent or cannot be.
@@ -108,6 +114,8 @@ class LeaderConnection {
   void leader_lost(const std::string& why);
   void disconnect();
 
+  void on_pause(const rendezvous::Pause& pause);
+  void restart_heartbeats();
   void arm_heartbeat_timer();
   void on_heartbeat_timer();
   void send_heartbeat(Nanoseconds now);
@@ -142,7 +150,12 @@ class LeaderConnection {
   std::uint64_t session_ = 0;
   rendezvous::HeartbeatTracker heartbeats_;
   Nanoseconds heartbeat_interval_{0}, next_heartbeat_{0}, next_stream_heartbeat_{0};
-  Nanoseconds datagram_received_at_{0}, welcomed_at_{0};
+  Nanoseconds datagram_received_at_{0};
+  // The leader may be silent for the keep-alive from then on: its welcome, or the end of a pause.
+  Nanoseconds silent_since_{0};
+  bool leader_suspended_ = false;
+  std::function<void()> on_suspension_;
+
   std::array<char, 128> datagram_{};
   boost::asio::ip::udp::endpoint from_;
 };

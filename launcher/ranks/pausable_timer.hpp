@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <utility>
 
 namespace mgpu::launcher {
 
@@ -14,6 +15,7 @@ class PausableTimer {
 
   void start(std::chrono::milliseconds delay, std::function<void()> done) {
     done_ = std::move(done);
+    paused_ = false;
     arm(delay);
   }
   void cancel() {
@@ -21,12 +23,12 @@ class PausableTimer {
     done_ = nullptr;
   }
   void pause() {
-    if (!done_) return;
+    if (!done_ || std::exchange(paused_, true)) return;
     left_ = timer_.expiry() - std::chrono::steady_clock::now();
     timer_.cancel();
   }
   void resume() {
-    if (done_) arm(std::max(left_, decltype(left_)::zero()));
+    if (done_ && std::exchange(paused_, false)) arm(std::max(left_, decltype(left_)::zero()));
   }
 
  private:
@@ -42,6 +44,7 @@ class PausableTimer {
   boost::asio::steady_timer timer_;
   std::function<void()> done_;
   std::chrono::steady_clock::duration left_{};
+  bool paused_ = false;
 };
 
 }  // namespace mgpu::launcher

@@ -137,12 +137,16 @@ void decide(const std::vector<AuthenticatedChannel::Received>& received) {
       check(coordinator.ended(speaker, *end, now));
     else if (const auto* leave = std::get_if<Leave>(message))
       check(coordinator.leaves(speaker, *leave, now));
+    else if (const auto* suspension = std::get_if<Suspension>(message))
+      check(coordinator.suspends(speaker, suspension->suspended, now));
     else if (std::holds_alternative<StatusRequest>(*message))
       check(coordinator.gone(speaker, now - std::chrono::seconds(5), false, "x", now));
     check(coordinator.tick(now));
     if (const auto deadline = coordinator.next_deadline()) {
       require(*deadline > now);
-      now = std::holds_alternative<Notice>(*message) ? *deadline : now;
+      // Grace periods may be years long, and times must not overflow.
+      if (std::holds_alternative<Notice>(*message))
+        now = std::min(*deadline, now + std::chrono::hours(24));
     }
     for (const auto& view : coordinator.view()) require(view.nproc > 0);
   }

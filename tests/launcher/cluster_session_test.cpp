@@ -30,6 +30,7 @@ struct LoneNode {
   std::optional<ClusterSession::Round> round;
   std::optional<int> status;
   std::vector<Signal> stops;
+  int suspended = 0, resumed = 0;
   mgpu::rendezvous::Nanoseconds kill_by{0};
   std::optional<ClusterSession> session;
 
@@ -51,6 +52,8 @@ struct LoneNode {
                             },
                         .stop_requested = [this](Signal signal) { stops.push_back(signal); },
                         .job_ended = [this](int end, const std::string&) { status = end; },
+                        .suspend_ranks = [this] { ++suspended; },
+                        .resume_ranks = [this] { ++resumed; },
                         .parent_exited = [] {},
                         .connected = [](int) {},
                         .kill_by = [this](auto when) { kill_by = when; },
@@ -118,6 +121,25 @@ TEST_CASE("ranks may outlive a suspended agent by its lease and the grace period
   node.rank_exits({});
   node.session->ranks_ended();
   CHECK(node.kill_by == Guard::kNever);
+}
+
+TEST_CASE(
+    "while a node is suspended its guard has no deadline, and its ranks run only when the leader "
+    "has confirmed",
+    "[session]") {
+  LoneNode node;
+  bool ready = false;
+  node.session->suspend([&] { ready = true; });
+  node.run_until([&] { return ready; });
+  CHECK(node.kill_by == Guard::kNever);
+  CHECK(node.session->unconfirmed());
+  CHECK(node.suspended == 0);  // the owner has suspended them itself
+
+  CHECK(node.session->resumed());
+  CHECK(node.resumed == 0);
+  node.run_until([&] { return node.resumed == 1; });
+  CHECK_FALSE(node.session->unconfirmed());
+  node.run_until([&] { return node.kill_by != Guard::kNever; });
 }
 
 TEST_CASE("the leader ends the job with the result of its nodes", "[session]") {

@@ -3,6 +3,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
@@ -31,7 +32,7 @@ struct SlowLeader {
   std::vector<AuthenticatedChannel::Received> received;
   std::vector<Nanoseconds> leases;
   std::optional<std::string> lost;
-  int rounds = 0;
+  int rounds = 0, pauses = 0;
   LeaderConnection agent{io,
                          {.job = kJob,
                           .host = "127.0.0.1",
@@ -41,6 +42,7 @@ struct SlowLeader {
                           .make_join = [] { return Join{.host = "here"}; },
                           .round_started = [this](auto&&...) { ++rounds; },
                           .stop_requested = [](const Stop&) {},
+                          .paused = [this](const Pause&) { ++pauses; },
                           .leader_lost = [this](const std::string& why) { lost = why; },
                           .job_ended = [](auto&&...) {},
                           .lease_extended = [this](Nanoseconds until) { leases.push_back(until); },
@@ -106,6 +108,47 @@ TEST_CASE("an agent sends a heartbeat before its join request", "[connection]") 
   CHECK(std::holds_alternative<Heartbeat>(leader.received[0]));
   REQUIRE(std::holds_alternative<Message>(leader.received[1]));
   CHECK(std::holds_alternative<Join>(std::get<Message>(leader.received[1])));
+}
+
+TEST_CASE("a process is suspended only after the leader has answered", "[connection]") {
+  SlowLeader leader;
+  leader.welcome(5s);
+  bool ready = false;
+  REQUIRE(leader.agent.suspend([&] { ready = true; }));
+  const auto asked = [&] {
+    leader.exchange();
+    return std::ranges::any_of(leader.received, [](const auto& item) {
+      const auto* message = std::get_if<Message>(&item);
+      const auto* request = message ? std::get_if<Suspension>(message) : nullptr;
+      return request && request->suspended;
+    });
+  };
+  leader.run_until(asked);
+  CHECK_FALSE(ready);
+  leader.channel.send(Pause{.ranks = true});
+  leader.run_until([&] { return leader.exchange(), ready; });
+  CHECK(leader.pauses == 1);
+}
+
+TEST_CASE("a silent leader that is suspended is not lost", "[connection]") {
+  SlowLeader leader;
+  leader.welcome(20ms);
+  leader.channel.send(Pause{.leader = true});
+  leader.run_until([&] { return leader.exchange(), leader.pauses == 1 || leader.lost; });
+  if (leader.lost) return;  // this machine was too slow
+  const auto later = boot_now() + 100ms;
+  leader.run_until([&] { return boot_now() > later; });
+  CHECK_FALSE(leader.lost);
+
+  SECTION("so a process that is suspended too does not wait for its answer") {
+    bool ready = false;
+    REQUIRE(leader.agent.suspend([&] { ready = true; }));
+    leader.run_until([&] { return ready; });
+  }
+  SECTION("but one that stays silent after that is") {
+    leader.channel.send(Pause{});
+    leader.run_until([&] { return leader.exchange(), leader.lost.has_value(); });
+  }
 }
 
 TEST_CASE("a welcome that arrives after the end of the lease does not end the connection",

@@ -37,7 +37,7 @@ struct Watched {
              .stop_requested =
                  [this](Signal signal) { log += "stop " + std::to_string(signal.number()) + " "; },
              .kill_requested = [this] { log += "kill "; },
-             .suspending = [this] { log += "suspending "; },
+             .suspending = [this](const auto&) { log += "suspending "; },
              .resumed = [this] { log += "resumed "; },
              .passed_on =
                  [this](Signal signal) {
@@ -62,7 +62,11 @@ struct Watched {
                           {.child_changed = [] {},
                            .stop_requested = [](Signal) {},
                            .kill_requested = [] {},
-                           .suspending = [&] { write('s'); },
+                           .suspending =
+                               [&](const auto& ready) {
+                                 write('s');
+                                 ready();
+                               },
                            .resumed =
                                [&] {
                                  write('r');
@@ -115,12 +119,18 @@ TEST_CASE("a chosen stop signal is not passed on", "[signals]") {
                           {.child_changed = [] {},
                            .stop_requested = [&](Signal signal) { stopped = signal; },
                            .kill_requested = [] {},
-                           .suspending = [] {},
+                           .suspending = [](const auto&) {},
                            .resumed = [] {},
                            .passed_on = [](Signal) { FAIL(); }});
   ::raise(SIGUSR1);
   io.poll();
   CHECK(stopped == Signal(SIGUSR1));
+}
+
+TEST_CASE("a second SIGTSTP does not request the suspension again", "[signals]") {
+  Watched watched;
+  CHECK(watched.after(SIGTSTP) == "suspending ");
+  CHECK(watched.after(SIGTSTP).empty());
 }
 
 TEST_CASE("SIGTSTP suspends the process until it is continued", "[signals][fork]") {

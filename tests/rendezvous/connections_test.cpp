@@ -100,6 +100,23 @@ TEST_CASE("no peer counts as silent because the leader itself slept", "[connecti
   }
 }
 
+TEST_CASE("a peer of which no heartbeats are expected is not lost, until they are again",
+          "[connections]") {
+  Harness harness({.keep_alive = 400ms});
+  FakeAgent agent(harness);
+  agent.join();
+  harness.connections->expect_heartbeats(agent.id, false);
+  const auto now = boot_now();
+  for (int i = 0; i <= 100; ++i) harness.connections->tick(now + i * 20ms);
+  CHECK(harness.gone.empty());
+  harness.connections->expect_heartbeats(agent.id, true);
+  const auto expected_since = boot_now();
+  auto at = std::max(now + 2s, expected_since);
+  while (harness.gone.empty() && at < expected_since + 10s) harness.connections->tick(at += 20ms);
+  CHECK(harness.gone == Gone{{agent.id, Connections::CloseReason::silent}});
+  CHECK(at > expected_since + 400ms);
+}
+
 TEST_CASE("heartbeats are exchanged as datagrams", "[connections]") {
   Harness harness;
   FakeAgent agent(harness);

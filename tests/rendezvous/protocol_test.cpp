@@ -66,6 +66,9 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
                    ended.details) == std::tuple(1, Outcome::failed, 2, "signal", 3, 4, "{}"));
   const auto leave = through(Leave{15, "why"});
   CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
+  const auto pause = through(Pause{true, true, "host"});
+  CHECK(std::tuple(pause.ranks, pause.leader, pause.host) == std::tuple(true, true, "host"));
+  CHECK(through(Suspension{true}).suspended);
   through(StatusRequest{});
 }
 
