@@ -203,6 +203,7 @@ void EventLoop::carry_out(const StartRanks& action) {
   killing_ = false;
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
+  kernel_log_.begin_attempt();
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
@@ -371,7 +372,8 @@ void EventLoop::assess_first_failure() {
                          {.log_dir = specs_[static_cast<size_t>(failed)].log_dir,
                           .stderr_tail = output_.stderr_tail(failed),
                           .memory = memory_.facts(),
-                          .python = plan_.command.python});
+                          .python = plan_.command.python,
+                          .gpu_fault = kernel_log_.gpu_fault()});
 }
 
 void EventLoop::carry_out(const StartDelay& action) {

@@ -21,6 +21,7 @@
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/ranks/containment.hpp"
 #include "launcher/ranks/inherited.hpp"
+#include "launcher/ranks/kernel_log.hpp"
 #include "launcher/ranks/memory_watch.hpp"
 #include "launcher/ranks/pausable_timer.hpp"
 #include "launcher/ranks/rank_group.hpp"
@@ -86,6 +87,7 @@ class EventLoop {
   boost::asio::io_context io_{1};
   Containment containment_;
   MemoryWatch memory_;
+  KernelLog kernel_log_;
   LogFolder logs_;
   Output output_;
   Journal journal_;

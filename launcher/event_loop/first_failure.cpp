@@ -19,7 +19,8 @@ void describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
   attempt.cause = diagnose({.report = attempt.first_failure->report,
                             .error_file = attempt.error_file,
                             .stderr_tail = attempt.stderr_tail,
-                            .memory = std::move(traces.memory)});
+                            .memory = std::move(traces.memory),
+                            .gpu_fault = traces.gpu_fault});
 
   if (attempt.error_file || error_path.empty() || !traces.python) return;
   if (auto found = python_exception_in(attempt.stderr_tail)) {

@@ -11,7 +11,8 @@ struct FailureTraces {
   std::string log_dir;  // of the rank, where its error file is; empty: none
   std::string stderr_tail;
   MemoryFacts memory;
-  bool python = false;  // the rank ran a Python program
+  bool python = false;    // the rank ran a Python program
+  std::string gpu_fault;  // an Xid that the kernel logged during the attempt; empty: none
 };
 
 // Completes the result of an attempt in which `local_rank` failed first: which rank that was, what

@@ -1,5 +1,6 @@
 #include "launcher/lifecycle/diagnosis.hpp"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 
@@ -98,6 +99,19 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
       "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise the "
       "memory limit";
   return cause;
+}
+
+// Whether a failure can be the consequence of a GPU that the kernel has reported, which may also be
+// one that another job uses.
+bool may_come_from_gpu(const Cause& cause, std::string_view stderr_tail) {
+  const auto mentions_gpu = [](std::string_view text) {
+    return std::ranges::any_of(std::array{"CUDA", "cuda", "NCCL", "nccl"}, [&](const char* word) {
+      return text.find(word) != std::string_view::npos;
+    });
+  };
+  if (cause.kind == Cause::Kind::python_exception) return mentions_gpu(cause.text);
+  return (cause.kind == Cause::Kind::signal || cause.kind == Cause::Kind::exit_status) &&
+         mentions_gpu(stderr_tail);
 }
 
 Cause gpu_error(std::string_view line) {
@@ -218,6 +232,9 @@ Cause find_cause(const FailureEvidence& evidence) {
   if (report.signal == SIGKILL) return host_oom(evidence, "this rank");
 
   Cause own = from_rank_output(evidence);
+  if (!evidence.gpu_fault.empty() && may_come_from_gpu(own, evidence.stderr_tail))
+    return gpu_error(
+        fmt::format("{}; after that this rank failed: {}", evidence.gpu_fault, own.text));
   if (evidence.memory.oom_kills == 0 || own.kind == Cause::Kind::gpu_oom ||
       own.kind == Cause::Kind::gpu_error || !is_retryable(own.kind))
     return own;

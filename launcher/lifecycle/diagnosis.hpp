@@ -68,6 +68,7 @@ struct FailureEvidence {
   std::optional<ErrorFile> error_file;
   std::string_view stderr_tail;
   MemoryFacts memory;
+  std::string_view gpu_fault;  // an Xid that the kernel logged during the attempt; empty: none
 };
 
 // Determines the cause of a failure. A pure function.

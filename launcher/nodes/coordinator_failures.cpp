@@ -52,9 +52,12 @@ std::string Coordinator::maybe_exclude(const NodeRound::Failures& failures, Deci
   const Cause::Kind kind = kind_named(failure.cause);
   const auto alike = std::ranges::count_if(
       failures, [&](const auto& other) { return other.second.cause == failure.cause; });
-  const Verdict verdict = faulty_nodes_.assess(
-      {.node = id, .rank = failure.rank, .cause = kind, .on_other_nodes_too = alike > 1},
-      is_dispensable(id));
+  const Verdict verdict = faulty_nodes_.assess({.node = id,
+                                                .host = host_of(id),
+                                                .rank = failure.rank,
+                                                .cause = kind,
+                                                .on_other_nodes_too = alike > 1},
+                                               is_dispensable(id));
   // Without the node a restart may help after all. The number of earlier failures stays known.
   if (verdict == Verdict::faulty) history_.clear();
   decision = decide(failure);

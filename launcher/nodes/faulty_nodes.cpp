@@ -10,13 +10,13 @@ FaultyNodes::Verdict FaultyNodes::assess(const Failure& failure, bool dispensabl
   }
   const auto key = std::pair(failure.rank, failure.cause);
   for (const Suspect& former : faulty_) {
-    if (former.node == failure.node || !former.failures.contains(key)) continue;
+    if (former.host == failure.host || !former.failures.contains(key)) continue;
     follows_rank_ = true;
     cleared_ = former.node;
     return Verdict::follows_rank;
   }
   const bool again = suspect_ && suspect_->node == failure.node;
-  if (!again) suspect_ = Suspect{.node = failure.node, .failures = {}};
+  if (!again) suspect_ = Suspect{.node = failure.node, .host = failure.host, .failures = {}};
   suspect_->failures.insert(key);
   if (!again || !dispensable) return Verdict::none;
   faulty_.push_back(*suspect_);

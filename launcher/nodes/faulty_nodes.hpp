@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,8 @@ class FaultyNodes {
  public:
   struct Failure {
     NodeId node = 0;
-    int rank = 0;  // the global rank
+    std::string host = {};  // the same host is the same node, also when its agent was restarted
+    int rank = 0;           // the global rank
     Cause::Kind cause = Cause::Kind::none;
     // In the same attempt ranks on other nodes failed for this cause too.
     bool on_other_nodes_too = false;
@@ -38,6 +40,7 @@ class FaultyNodes {
 
   struct Suspect {
     NodeId node = 0;
+    std::string host;
     RankFailures failures;
   };
 

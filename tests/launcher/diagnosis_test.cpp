@@ -151,6 +151,37 @@ TEST_CASE("a program without exceptions that reports a GPU error failed because 
   CHECK(cause.text == "GPU error: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus");
 }
 
+TEST_CASE("a CUDA error after an Xid of the hardware is an error of the GPU", "[diagnosis]") {
+  FailureEvidence words{.report = kExitedWith1,
+                        .gpu_fault = "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus"};
+  const std::string traceback = "Traceback (most recent call last):\n  File \"a.py\", line 3\n";
+
+  SECTION("as an exception") {
+    const std::string text = traceback + "RuntimeError: CUDA error: unspecified launch failure\n";
+    words.stderr_tail = text;
+    const auto cause = diagnose(words);
+    CHECK(cause.kind == Cause::Kind::gpu_error);
+    CHECK(cause.text ==
+          "GPU error: NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus; after that this "
+          "rank failed: RuntimeError: CUDA error: unspecified launch failure");
+  }
+  SECTION("as an abort") {
+    words.report = {.signal = SIGABRT};
+    words.stderr_tail = "[rank1]:[E] ProcessGroupNCCL: watchdog got stuck\n";
+    CHECK(diagnose(words).kind == Cause::Kind::gpu_error);
+  }
+  SECTION("but an exception that does not mention it may be unrelated") {
+    const std::string text = traceback + "ValueError: boom\n";
+    words.stderr_tail = text;
+    CHECK(diagnose(words).kind == Cause::Kind::python_exception);
+  }
+  SECTION("but the program's GPU memory may run out as well") {
+    const std::string text = traceback + "torch.OutOfMemoryError: CUDA out of memory.\n";
+    words.stderr_tail = text;
+    CHECK(diagnose(words).kind == Cause::Kind::gpu_oom);
+  }
+}
+
 TEST_CASE("an Xid of the hardware is told from one of a program", "[diagnosis][xid]") {
   CHECK(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 48, pid=7, name=python3, DBE"));
   CHECK(reports_gpu_fault("[  12.5] NVRM: Xid (PCI:0000:17:00): 94, Contained: SM"));

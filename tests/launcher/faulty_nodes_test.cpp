@@ -57,31 +57,37 @@ TEST_CASE("a failure that several nodes have at once makes none of them faulty",
 TEST_CASE("when a failure follows its rank to another node, no further node is faulty",
           "[faulty]") {
   FaultyNodes nodes;
-  nodes.assess({.node = 2, .rank = 5, .cause = CauseKind::host_oom}, true);
-  REQUIRE(nodes.assess({.node = 2, .rank = 5, .cause = CauseKind::host_oom}, true) ==
-          FaultVerdict::faulty);
+  nodes.assess({.node = 2, .host = "host2", .rank = 5, .cause = CauseKind::host_oom}, true);
+  REQUIRE(nodes.assess({.node = 2, .host = "host2", .rank = 5, .cause = CauseKind::host_oom},
+                       true) == FaultVerdict::faulty);
 
   SECTION("") {
-    CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::host_oom}, true) ==
-          FaultVerdict::follows_rank);
+    CHECK(nodes.assess({.node = 9, .host = "host9", .rank = 5, .cause = CauseKind::host_oom},
+                       true) == FaultVerdict::follows_rank);
     CHECK(nodes.cleared() == 2);
     for (int attempt = 0; attempt < 3; ++attempt)
-      CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::host_oom}, true) ==
-            FaultVerdict::none);
+      CHECK(nodes.assess({.node = 9, .host = "host9", .rank = 5, .cause = CauseKind::host_oom},
+                         true) == FaultVerdict::none);
     for (int attempt = 0; attempt < 3; ++attempt)
-      CHECK(nodes.assess({.node = 1, .rank = 0, .cause = CauseKind::gpu_error}, true) ==
-            FaultVerdict::none);
+      CHECK(nodes.assess({.node = 1, .host = "host1", .rank = 0, .cause = CauseKind::gpu_error},
+                         true) == FaultVerdict::none);
+  }
+  SECTION("but the same host is no other node, although its agent was restarted") {
+    const FaultyNodes::Failure failure{
+        .node = 9, .host = "host2", .rank = 5, .cause = CauseKind::host_oom};
+    CHECK(nodes.assess(failure, true) == FaultVerdict::none);
+    CHECK(nodes.assess(failure, true) == FaultVerdict::faulty);
   }
   SECTION("but another rank's failure does not follow it") {
-    CHECK(nodes.assess({.node = 1, .rank = 0, .cause = CauseKind::host_oom}, true) ==
-          FaultVerdict::none);
-    CHECK(nodes.assess({.node = 1, .rank = 0, .cause = CauseKind::host_oom}, true) ==
-          FaultVerdict::faulty);
+    CHECK(nodes.assess({.node = 1, .host = "host1", .rank = 0, .cause = CauseKind::host_oom},
+                       true) == FaultVerdict::none);
+    CHECK(nodes.assess({.node = 1, .host = "host1", .rank = 0, .cause = CauseKind::host_oom},
+                       true) == FaultVerdict::faulty);
   }
   SECTION("nor does another cause") {
-    CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::gpu_error}, true) ==
-          FaultVerdict::none);
-    CHECK(nodes.assess({.node = 9, .rank = 5, .cause = CauseKind::gpu_error}, true) ==
-          FaultVerdict::faulty);
+    CHECK(nodes.assess({.node = 9, .host = "host9", .rank = 5, .cause = CauseKind::gpu_error},
+                       true) == FaultVerdict::none);
+    CHECK(nodes.assess({.node = 9, .host = "host9", .rank = 5, .cause = CauseKind::gpu_error},
+                       true) == FaultVerdict::faulty);
   }
 }

@@ -1,0 +1,45 @@
+#include "launcher/ranks/kernel_log.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string_view>
+
+#include "launcher/lifecycle/text_lines.hpp"
+#include "launcher/lifecycle/xid.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+constexpr std::size_t kMostReads = 20'000;  // a read of /dev/kmsg returns one record
+
+// "6,1234,98765,-;text" without the fields before the text.
+std::string_view text_of_record(std::string_view record) {
+  const auto semicolon = record.find(';');
+  return semicolon == std::string_view::npos ? record : record.substr(semicolon + 1);
+}
+
+}  // namespace
+
+KernelLog::KernelLog(const std::string& path)
+    : log_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
+
+void KernelLog::begin_attempt() {
+  if (log_) ::lseek(log_.get(), 0, SEEK_END);
+}
+
+std::string KernelLog::gpu_fault() {
+  std::array<char, 8192> bytes{};
+  for (std::size_t reads = 0; log_ && reads < kMostReads; ++reads) {
+    const auto got = ::read(log_.get(), bytes.data(), bytes.size());
+    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: records were overwritten
+    if (got <= 0) break;
+    for (const auto line : lines_of({bytes.data(), static_cast<std::size_t>(got)}))
+      if (reports_gpu_fault(line)) return std::string(text_of_record(line));
+  }
+  return {};
+}
+
+}  // namespace mgpu::launcher
