@@ -241,6 +241,8 @@ void Session::begin_report(const std::string& checkpoint) {
   facts.device_name = device_name(device_);
   facts.first_step = progress_.step;
   facts.planned_bytes = planned_bytes_;
+  facts.rank_gpus = rank_gpus_;
+  facts.other_devices = other_devices_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {
