@@ -172,7 +172,8 @@ TEST_CASE("recomputation keeps only the inputs of layers, and activations grow w
   const auto recomputed = bytes(model, c, 1, MemoryPart::activations);
   CHECK(recomputed < plain / 5);
   c.gradient_checkpointing = Recompute::offload;
-  CHECK(recomputed - bytes(model, c, 1, MemoryPart::activations) == 26LL * 2 * 3584 * 2048);
+  // Memory is fullest while the head computes logits: by then all inputs are on the host.
+  CHECK(recomputed - bytes(model, c, 1, MemoryPart::activations) == 28LL * 2 * 3584 * 2048);
 }
 
 TEST_CASE("a model in 4 bits takes about a quarter of the memory", "[planner]") {
@@ -244,11 +245,14 @@ TEST_CASE("presets follow the memory of all GPUs together", "[planner]") {
 }
 
 TEST_CASE("the plan shows every part of the memory", "[planner]") {
-  const auto text = plan_text({qwen25_05b(), config(2), 4, 80 * kPlannedGiB});
+  auto sharded = config(2);
+  sharded.zero_stage = 3;
+  const auto text = plan_text({qwen25_05b(), sharded, 4, 80 * kPlannedGiB});
   CHECK_THAT(text, Contains("494032768 parameters, 494032768 of them trained"));
   CHECK_THAT(text, Contains("8 sequences per step = 2 per device x 4 ranks x 1 accumulation"));
-  for (const char* part : {"weights", "gradients", "optimizer", "activations", "logits",
-                           "communication", "outside", "allocated", "total", "it fits"})
+  for (const char* part :
+       {"weights", "gradients", "optimizer", "activations", "logits", "communication", "workspace",
+        "outside", "allocated", "total", "it fits"})
     CHECK_THAT(text, Contains(part));
 }
 
