@@ -225,6 +225,35 @@ TEST_CASE("if nothing fits, the plan names changes that would", "[planner]") {
   CHECK_THAT(text, Contains("would fit: 8 GPUs"));
 }
 
+TEST_CASE("a job that cannot fit is refused with what would fit", "[planner]") {
+  PlanRequest request{qwen25_7b(), config(1), 1, 24 * kPlannedGiB};
+  request.config.zero_stage = 0;
+  CHECK_THAT(memory_error(request).value(),
+             Contains("a GPU has 24.0 GiB, but training would need ") &&
+                 Contains(" GiB with per_device_train_batch_size 1 x 2048 tokens, zero_stage 0 and "
+                          "gradient_checkpointing false; would fit: ") &&
+                 Contains("lora_r: 16 (from "));
+  CHECK(memory_error(request)->find('\n') == std::string::npos);
+
+  request.ranks = 4;
+  request.gpu_bytes = 80 * kPlannedGiB;
+  CHECK_THAT(memory_error(request).value(),
+             Contains("; the same steps fit with per_device_train_batch_size: 1, "
+                      "gradient_accumulation_steps: 1, zero_stage: "));
+  request.config.zero_stage = 3;
+  CHECK_FALSE(memory_error(request));
+  request.gpu_bytes = 0;  // unknown
+  request.config.zero_stage = 0;
+  CHECK_FALSE(memory_error(request));
+}
+
+TEST_CASE("recommended batch sizes count the GPUs of roles too", "[planner]") {
+  PlanRequest request{qwen25_05b(), config(1), 2, 16 * kPlannedGiB};
+  CHECK_THAT(plan_text(request), Contains("for 32 GiB in total: per_device_train_batch_size 2"));
+  request.gpus = 3;
+  CHECK_THAT(plan_text(request), Contains("for 48 GiB in total: per_device_train_batch_size 4"));
+}
+
 TEST_CASE("recomputation is chosen only if it is needed", "[planner]") {
   PlanRequest request{qwen25_05b(), config(8), 1, 141 * kPlannedGiB};
   request.config.gradient_checkpointing = Recompute::automatic;
