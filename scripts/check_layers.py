@@ -57,10 +57,11 @@ ARROWS = [
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "runtime/profiling/*", "rendezvous/base/*"]),
     # The tables of the model and of the optimizers: linear layers and state for the memory model,
-    # families and sizes for keys.
+    # families and sizes for keys. The memory model also computes with the sizes of buckets.
     ("runtime/config/*", ["runtime/config/*", "runtime/model/families.hpp",
                           "runtime/model/linear_layers.hpp", "runtime/model/model_config.hpp",
                           "runtime/model/presets.hpp", "runtime/optim/state_tensors.hpp",
+                          "runtime/parallel/bucket_size.hpp",
                           "rendezvous/base/*", "rendezvous/yaml/*"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
                         "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),

@@ -101,9 +101,17 @@ std::string hub_cache() {
   return variable("HOME") + "/.cache/huggingface/hub";
 }
 
-std::string resolve_model(const std::string& name, const std::string& revision) {
+namespace {
+
+// The folder, and whether it is a snapshot in the cache.
+struct Resolved {
+  fs::path folder;
+  bool cached = false;
+};
+
+Resolved resolve(const std::string& name, const std::string& revision) {
   std::error_code ignored;
-  if (fs::is_directory(name, ignored)) return name;
+  if (fs::is_directory(name, ignored)) return {name};
   if (fs::exists(name, ignored))
     throw std::runtime_error(fmt::format("{} is a file; give the folder of the model", name));
   if (!is_hub_id(name))
@@ -122,12 +130,24 @@ std::string resolve_model(const std::string& name, const std::string& revision) 
   if (!fs::is_directory(snapshot, ignored))
     throw std::runtime_error(fmt::format("{} is not in the cache; download it: {}",
                                          snapshot.string(), download(name, revision)));
-  if (const std::string missing = missing_file(snapshot); !missing.empty())
+  return {snapshot, true};
+}
+
+}  // namespace
+
+std::string resolve_model(const std::string& name, const std::string& revision) {
+  const auto [folder, cached] = resolve(name, revision);
+  if (!cached) return name;
+  if (const std::string missing = missing_file(folder); !missing.empty())
     throw std::runtime_error(
         fmt::format("the download of {} is incomplete, {} is missing from {}; "
                     "finish it: {}",
-                    name, missing, snapshot.string(), download(name, revision)));
-  return snapshot.string();
+                    name, missing, folder.string(), download(name, revision)));
+  return folder.string();
+}
+
+std::string resolve_model_config(const std::string& name, const std::string& revision) {
+  return resolve(name, revision).folder.string();
 }
 
 }  // namespace mgpu::checkpoint

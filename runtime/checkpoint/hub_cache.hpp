@@ -10,6 +10,9 @@ namespace mgpu::checkpoint {
 // throws an error with the command that downloads it.
 std::string resolve_model(const std::string& name, const std::string& revision = "main");
 
+// The same for its config.json alone: other files may be missing.
+std::string resolve_model_config(const std::string& name, const std::string& revision = "main");
+
 std::string hub_cache();  // the cache folder
 
 }  // namespace mgpu::checkpoint

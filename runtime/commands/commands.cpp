@@ -16,8 +16,10 @@
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/planning/generation_arithmetic.hpp"
+#include "runtime/config/planning/known_models.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/planning/role_memory.hpp"
+#include "runtime/config/planning/suggestion.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/config/templates.hpp"
 #include "runtime/model/read_config.hpp"
@@ -83,6 +85,34 @@ std::string plan_of_roles(train::PlanRequest request) {
   return text;
 }
 
+std::int64_t memory_of_gpu(const train::PlanCommand& command, int visible) {
+  if (command.gpu_bytes) return *command.gpu_bytes;
+  if (visible == 0)
+    throw train::UsageError("no GPU is visible; give its memory, such as --gpu-memory 80GB");
+  return train::device_memory(train::take_device(0, true)).total;
+}
+
+void write_recipe(const std::string& path, const std::string& text) {
+  if (std::filesystem::exists(path))
+    throw std::runtime_error(path + " already exists; give another name");
+  checkpoint::write_file(path, text);
+}
+
+// Plans for a model of which there is no file: suggests a recipe, and shows its plan.
+int suggest_recipe(const train::PlanCommand& command, std::int64_t gpu_bytes, int visible) {
+  const auto suggestion = train::suggest(train::known_model(command.model_size),
+                                         command.gpus.value_or(std::max(1, visible)), gpu_bytes);
+  if (command.output.empty()) {
+    print(train::plan_text(suggestion.plan) + "\nA recipe that fits (--write FILE writes it):\n\n" +
+          suggestion.recipe);
+    return 0;
+  }
+  write_recipe(command.output, suggestion.recipe);
+  print(train::plan_text(suggestion.plan) +
+        fmt::format("\nwrote {}; edit it, then run: mgpu-run {}", command.output, command.output));
+  return 0;
+}
+
 }  // namespace
 
 int check(const train::CheckCommand& command) {
@@ -97,20 +127,22 @@ int check(const train::CheckCommand& command) {
 }
 
 int plan(const train::PlanCommand& command) {
+  const int visible = train::visible_gpus();
+  const auto gpu_bytes = memory_of_gpu(command, visible);
+  if (command.recipe.path.empty()) return suggest_recipe(command, gpu_bytes, visible);
   train::PlanRequest request;
   request.config = read(command.recipe);
-  request.model = train::open_model(request.config).config;
-  const int visible = train::visible_gpus();
-  request.ranks =
-      command.gpus.value_or(train::required_ranks(request.config).value_or(std::max(1, visible)));
-  if (command.gpu_bytes) {
-    request.gpu_bytes = *command.gpu_bytes;
-  } else if (visible > 0) {
-    request.gpu_bytes = train::device_memory(train::take_device(0, true)).total;
-  } else {
-    throw train::UsageError("no GPU is visible; give its memory, such as --gpu-memory 80GB");
-  }
+  request.model = command.model_size.empty() ? train::open_model_config(request.config)
+                                             : train::known_model(command.model_size).config;
+  request.gpu_bytes = gpu_bytes;
+  if (request.model.nf4 && request.config.use_peft) request.config.load_in_4bit = true;
+  // The GPUs of roles may be more than those of ranks.
+  const auto ranks = train::required_ranks(request.config);
+  request.gpus = command.gpus.value_or(ranks ? count_gpus(train::plan_roles(request.config, *ranks))
+                                             : std::max(1, visible));
+  request.ranks = ranks.value_or(request.gpus);
   if (request.config.task == train::Task::grpo) {
+    if (command.gpus) check_gpus(train::plan_roles(request.config, request.ranks), *command.gpus);
     print(plan_of_roles(request));
   } else {
     train::check_window(request.model, request.config.max_length);
@@ -125,10 +157,7 @@ int init(const train::InitCommand& command) {
     print(text);
     return 0;
   }
-  if (std::filesystem::exists(command.output)) {
-    throw std::runtime_error(command.output + " already exists; give another name with -o");
-  }
-  checkpoint::write_file(command.output, text);
+  write_recipe(command.output, text);
   print(fmt::format("wrote {}; edit it, then run: mgpu-run {}", command.output, command.output));
   return 0;
 }

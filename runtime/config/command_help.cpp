@@ -8,6 +8,7 @@ std::string help_text() {
 Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
        mgpu-train check FILE.yaml           show how the recipe is interpreted
        mgpu-train plan FILE.yaml            show the memory per GPU and batch sizes that fit
+       mgpu-train plan --model-size 7B      suggest a recipe that fits; --write FILE writes it
        mgpu-train tokenize FILE.yaml        tokenize the dataset ahead of time
        mgpu-train init KIND [-o FILE]       write a commented recipe: sft, grpo, lora, debug
        mgpu-train generate --model DIR      generate completions
@@ -19,8 +20,7 @@ Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
 With a recipe (training, check, plan, tokenize):
       --set KEY=VALUE      change a key; KEY.INNER changes one value inside a map; repeatable
       --allow-unknown      report unknown keys as notes instead of errors
-      --check              same as the command check
-      --single             train on one GPU even if several are visible
+      --check, --single    same as the command check; train on one GPU even if several are visible
 check and plan:
       --gpus N             assume N GPUs [check: derived from the recipe, plan: visible GPUs]
       --gpu-memory AMOUNT  plan: assume this memory per GPU, such as 32GB [visible GPU]

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/config/keys/key_table.hpp"
+#include "runtime/config/planning/known_models.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/templates.hpp"
 
@@ -154,6 +155,9 @@ Command parse_plan(std::vector<std::string> words) {
   std::string memory;
   CLI::App app;
   add_recipe(app, plan.recipe);
+  app.get_option("FILE.yaml")->required(false);
+  app.add_option("--model-size", plan.model_size);
+  app.add_option("--write", plan.output);
   app.add_option("--gpu-memory", memory);
   app.add_option("--gpus", plan.gpus)->check(whole(1, kMostRanksOfJob));
   parse_all(app, std::move(words));
@@ -162,6 +166,17 @@ Command parse_plan(std::vector<std::string> words) {
   } catch (const std::runtime_error& e) {
     throw UsageError(fmt::format("--gpu-memory: {}", e.what()));
   }
+  try {
+    if (!plan.model_size.empty()) known_model(plan.model_size);
+  } catch (const std::runtime_error& e) {
+    throw UsageError(fmt::format("--model-size: {}", e.what()));
+  }
+  if (plan.recipe.path.empty() && plan.model_size.empty())
+    throw UsageError("plan needs FILE.yaml or --model-size, such as 7B; see mgpu-train --help");
+  if (plan.recipe.path.empty() && !plan.recipe.set.empty())
+    throw UsageError("--set changes a recipe; give FILE.yaml too");
+  if (!plan.output.empty() && !plan.recipe.path.empty())
+    throw UsageError("--write writes the recipe that --model-size suggests; leave out FILE.yaml");
   return plan;
 }
 

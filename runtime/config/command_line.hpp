@@ -35,7 +35,9 @@ struct CheckCommand {
 };
 
 struct PlanCommand {
-  RecipeArguments recipe;
+  RecipeArguments recipe;                 // without a path: a recipe is suggested for model_size
+  std::string model_size;                 // of a published model, instead of the recipe's
+  std::string output;                     // the file for a suggested recipe; empty: stdout
   std::optional<std::int64_t> gpu_bytes;  // absent: that of the visible GPU
   std::optional<std::int64_t> gpus;       // absent: the visible GPUs
 };

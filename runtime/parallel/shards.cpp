@@ -13,10 +13,6 @@
 namespace mgpu::parallel {
 namespace {
 
-// Large enough to use the network's bandwidth, and small enough that reducing the last bucket,
-// which no computation hides, is short.
-constexpr std::int64_t kDefaultBucketElements = 32 << 20;
-
 std::vector<Range> ranges_of(const model::ModelLayout& layout,
                              model::FlatLayout model::UnitLayout::* kind, int world) {
   std::vector<Range> result;

@@ -11,6 +11,7 @@
 
 #include "runtime/comm/comm.hpp"
 #include "runtime/model/unit.hpp"
+#include "runtime/parallel/bucket_size.hpp"
 #include "runtime/parallel/buckets.hpp"
 #include "runtime/parallel/stalls.hpp"
 
@@ -157,6 +158,7 @@ class Shards : public model::WeightProvider {
   std::vector<bool> voters_;
   std::vector<OwnedFragment> owned_;
   bool first_micro_batch_ = true, last_micro_batch_ = true;
+  bool opens_first_bucket_ = true;  // of this micro-batch
   Stalls stalls_;
 };
 

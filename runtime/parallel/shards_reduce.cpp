@@ -40,6 +40,7 @@ Tensor column_medians(const Tensor& rows) {
 void Shards::begin_micro_batch(bool first, bool last) {
   first_micro_batch_ = first;
   last_micro_batch_ = last;
+  opens_first_bucket_ = true;
   if (first && whole_gradients()) grads_.zero_();
   for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
     const auto& bucket = buckets_.buckets[i];
@@ -55,7 +56,11 @@ const model::Unit& Shards::gradients(int unit) {
 
 void Shards::open_bucket(int bucket) {
   if (open_buckets_.contains(bucket)) return;
-  while (in_flight_.size() > kReducing) {
+  // The first bucket of a micro-batch is that of the head, where memory is fullest. The buckets of
+  // the micro-batch before were reduced during forward.
+  const std::size_t reducing = opens_first_bucket_ ? 0 : kReducing;
+  opens_first_bucket_ = false;
+  while (in_flight_.size() > reducing) {
     accumulate_reduced(in_flight_.front());
     in_flight_.pop_front();
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -83,6 +84,13 @@ void GrpoTrainer::assign_roles() {
   if (gpus > 0) {
     train::check_gpus(roles_, gpus);
     device_index_ = static_cast<int>(roles_.policy[static_cast<std::size_t>(contract_.rank)]);
+    rank_gpus_ = roles_.policy;
+    std::set<std::int64_t> others;
+    for (const auto* role : {&roles_.reference, &roles_.reward})
+      if (role->has_own_gpu() && role->holder == contract_.rank) others.insert(*role->gpu);
+    others.erase(*device_index_);
+    for (const auto gpu : others)
+      other_devices_.emplace_back(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
   } else {
     notes_.push_back(
         "policy_gpus, reference_gpu and reward_gpu select no GPU on this machine: each role runs "
@@ -125,7 +133,8 @@ std::int64_t GrpoTrainer::account_for_roles(const std::vector<RewardModelSource>
                    role_table(roles, roles_.named || device_.is_cuda() ? "GPU" : "rank"));
   if (const auto lack = memory_error(request, roles)) throw train::RecipeError({*lack});
   if (gpu_bytes_ > 0)
-    planned_bytes_ = peak_bytes(roles, roles_.policy[static_cast<std::size_t>(contract_.rank)]);
+    for (const auto& role : roles)
+      planned_bytes_ = std::max(planned_bytes_, peak_bytes(roles, role.gpu));
   return concurrent_sequences(roles);
 }
 

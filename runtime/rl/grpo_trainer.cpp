@@ -144,7 +144,8 @@ void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
        .flops = own_flops(micro_batches, prompts_->training(), flops_) * contract_.world_size,
        .completions = window.completions,
        .tokens = window.tokens,
-       .skipped = outcome.skipped});
+       .skipped = outcome.skipped,
+       .rank_memory = outcome.rank_memory});
   if (outcome.skipped) report_skipped(metrics);
   metrics["update_time"] = seconds_since(begin);
   meter_.add(metrics);

@@ -114,6 +114,7 @@ void Meter::add_step(const Step& step) {
     sum->grad_norm = step.grad_norm;
     sum->comm_seconds += step.comm_seconds;
     sum->flops += step.flops;
+    sum->rank_memory = step.rank_memory;
     sum->examples += step.completions;
     sum->target_tokens += step.tokens;
     sum->tokens += step.tokens;

@@ -33,10 +33,11 @@ class Meter {
   struct Step {
     std::int64_t step = 0, total_steps = 0;  // `step` counts this one
     double epoch = 0, learning_rate = 0, grad_norm = 0;
-    double comm_seconds = 0;                   // mean of the ranks
-    double flops = 0;                          // of the update, of all ranks
-    std::int64_t completions = 0, tokens = 0;  // tokens in the loss
-    bool skipped = false;                      // nothing was updated
+    double comm_seconds = 0;                     // mean of the ranks
+    double flops = 0;                            // of the update, of all ranks
+    std::int64_t completions = 0, tokens = 0;    // tokens in the loss
+    bool skipped = false;                        // nothing was updated
+    std::vector<std::int64_t> rank_memory = {};  // see train::Interval
   };
   struct Report {
     train::Interval interval;

@@ -51,7 +51,7 @@ std::string step_text(const StepReport& report) {
 }
 
 std::string memory_text(const StepReport& report) {
-  const double used = static_cast<double>(report.memory_bytes) / kGiB;
+  const double used = static_cast<double>(fullest(report.memory_by_gpu)) / kGiB;
   if (report.memory_total <= 0) return fmt::format("mem {} GiB", three_digits(used));
   return fmt::format("mem {}/{} GiB", three_digits(used),
                      three_digits(static_cast<double>(report.memory_total) / kGiB));
@@ -78,7 +78,7 @@ std::vector<Part> parts_of(const StepReport& report, const ProgressEstimate& est
   if (rates.tflops_per_gpu > 0)
     parts.push_back({6, three_digits(rates.tflops_per_gpu) + " TFLOP/s/GPU"});
   if (rates.mfu > 0) parts.push_back({8, fmt::format("MFU {:.1f}%", 100 * rates.mfu)});
-  if (report.memory_bytes > 0) parts.push_back({5, memory_text(report)});
+  if (!report.memory_by_gpu.empty()) parts.push_back({5, memory_text(report)});
   if (report.comm_share >= 0)
     parts.push_back({9, fmt::format("comm {:.0f}%", 100 * report.comm_share)});
   if (report.skipped_steps > 0)

@@ -30,13 +30,16 @@ struct StepReport {
   double flops = 0;                // useful operations, of all ranks
   double peak_tflops_per_gpu = 0;  // 0: unknown
   int world = 1;
-  std::int64_t memory_bytes = 0;  // peak memory in use on the fullest GPU
-  std::int64_t memory_total = 0;
+  std::map<std::int64_t, std::int64_t> memory_by_gpu = {};  // peak bytes in use on each GPU
+  std::int64_t memory_total = 0;                            // of one GPU
   double comm_share = -1;  // share of time, 0 to 1, with communication only; below 0: unknown
   std::int64_t skipped_steps = 0;  // in the whole run, because the gradient was not finite
   std::map<std::string, double> extra = {};
   std::vector<Highlight> highlights = {};  // the most important first
 };
+
+// The bytes of the fullest GPU; 0 if there is none.
+std::int64_t fullest(const std::map<std::int64_t, std::int64_t>& bytes_by_gpu);
 
 // The rates of a report; 0 if the report has too little information.
 struct Rates {
@@ -61,8 +64,8 @@ struct Summary {
   double peak_tflops_per_gpu = 0;  // 0: unknown
   double flops = 0;                // of this run
   int world = 1;
-  std::int64_t peak_memory_bytes = 0;     // 0: unknown
-  std::int64_t planned_memory_bytes = 0;  // the planner's prediction; 0: none
+  std::map<std::int64_t, std::int64_t> peak_memory_by_gpu = {};
+  std::int64_t planned_memory_bytes = 0;  // the planner's prediction for the fullest; 0: none
   std::int64_t skipped_steps = 0;
   std::map<std::string, double> extra = {};
 };

@@ -33,7 +33,7 @@ std::string flos_text(double flos) {
 std::string value_text(const std::string& name, double value) {
   if (name.ends_with("_runtime")) return clock_text(value);
   if (name == "total_flos") return flos_text(value);
-  if (name.ends_with("memory_bytes")) return fmt::format("{:.2f} GiB", value / kGiB);
+  if (name.find("memory_bytes") != name.npos) return fmt::format("{:.2f} GiB", value / kGiB);
   if (name.ends_with("_mfu")) return fmt::format("{:.1f} %", 100 * value);
   if (std::floor(value) == value && std::fabs(value) < 1e15) return fmt::format("{:.0f}", value);
   if (std::fabs(value) < 1e-3) return fmt::format("{:.3e}", value);
@@ -64,11 +64,12 @@ std::string summary_text(const Summary& summary) {
   for (const auto& [name, value] : values)
     text +=
         fmt::format("  {:<{}} = {:>{}}\n", name, name_width, value_text(name, value), value_width);
-  if (summary.peak_memory_bytes > 0 && summary.planned_memory_bytes > 0)
-    text += fmt::format("  planned memory differs from the measured peak by {:+.1f} %\n",
-                        100.0 * (static_cast<double>(summary.planned_memory_bytes) /
-                                     static_cast<double>(summary.peak_memory_bytes) -
-                                 1));
+  const auto peak = fullest(summary.peak_memory_by_gpu);
+  if (peak > 0 && summary.planned_memory_bytes > 0)
+    text += fmt::format(
+        "  planned memory differs from the measured peak by {:+.1f} %\n",
+        100.0 *
+            (static_cast<double>(summary.planned_memory_bytes) / static_cast<double>(peak) - 1));
   return text;
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace mgpu::telemetry {
 namespace {
 
@@ -43,7 +45,21 @@ void add_rates(Values& values, const Summary& summary) {
   if (summary.peak_tflops_per_gpu > 0) values["train_mfu"] = tflops / summary.peak_tflops_per_gpu;
 }
 
+// The fullest GPU's memory under `name`, and each GPU's under name/number if there are several.
+void add_memory(Values& values, const std::string& name,
+                const std::map<std::int64_t, std::int64_t>& bytes_by_gpu) {
+  if (const auto most = fullest(bytes_by_gpu); most > 0) values[name] = most;
+  if (bytes_by_gpu.size() < 2) return;
+  for (const auto& [gpu, bytes] : bytes_by_gpu) values[fmt::format("{}/{}", name, gpu)] = bytes;
+}
+
 }  // namespace
+
+std::int64_t fullest(const std::map<std::int64_t, std::int64_t>& bytes_by_gpu) {
+  std::int64_t most = 0;
+  for (const auto& [gpu, bytes] : bytes_by_gpu) most = std::max(most, bytes);
+  return most;
+}
 
 Values logged_values(const StepReport& report) {
   Values values = {{"loss", report.loss},
@@ -66,14 +82,15 @@ Values measured_values(const StepReport& report) {
   }
   if (rates.tflops_per_gpu > 0) values["tflops_per_gpu"] = rates.tflops_per_gpu;
   if (rates.mfu > 0) values["mfu"] = rates.mfu;
-  if (report.memory_bytes > 0) values["memory_bytes"] = report.memory_bytes;
+  add_memory(values, "memory_bytes", report.memory_by_gpu);
   if (report.memory_total > 0) values["memory_total"] = report.memory_total;
   if (report.comm_share >= 0) values["comm_share"] = report.comm_share;
   return values;
 }
 
 bool is_measured(const std::string& name) {
-  return std::find(kMeasured.begin(), kMeasured.end(), name) != kMeasured.end();
+  return name.starts_with("memory_bytes/") ||
+         std::find(kMeasured.begin(), kMeasured.end(), name) != kMeasured.end();
 }
 
 Values eval_values(const Values& metrics) {
@@ -89,7 +106,7 @@ Values summary_values(const Summary& summary) {
       {"train_loss", summary.train_loss}, {"train_runtime", rounded(summary.train_runtime, 4)},
       {"train_samples", summary.samples}, {"skipped_steps", summary.skipped_steps}};
   add_rates(values, summary);
-  if (summary.peak_memory_bytes > 0) values["peak_memory_bytes"] = summary.peak_memory_bytes;
+  add_memory(values, "peak_memory_bytes", summary.peak_memory_by_gpu);
   if (summary.planned_memory_bytes > 0)
     values["planned_memory_bytes"] = summary.planned_memory_bytes;
   values.insert(summary.extra.begin(), summary.extra.end());

@@ -66,6 +66,14 @@ void wait_for(at::Device device) {
   if (device.is_cuda()) c10::cuda::device_synchronize();
 }
 
+std::int64_t peak_memory(at::Device device) {
+  if (device.is_cuda())
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[0].peak;
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024L;
+}
+
 DeviceMemory device_memory(at::Device device) {
   DeviceMemory memory;
   if (device.is_cuda()) {
@@ -87,10 +95,8 @@ DeviceMemory device_memory(at::Device device) {
   long resident = 0;
   std::istringstream(rendezvous::read_kernel_file("/proc/self/statm").value_or("")) >> size >>
       resident;
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
   memory.allocated = memory.reserved = memory.used = resident * page;
-  memory.peak_allocated = memory.peak_reserved = usage.ru_maxrss * 1024L;
+  memory.peak_allocated = memory.peak_reserved = peak_memory(device);
   memory.total = ::sysconf(_SC_PHYS_PAGES) * page;
   return memory;
 }

@@ -32,6 +32,9 @@ struct DeviceMemory {
   std::int64_t total = 0;           // memory of the GPU
   std::int64_t used = 0;            // used on the GPU by all processes
 };
+// The most bytes in tensors so far, without asking the driver, which takes longer. On a CPU: the
+// most resident memory of this process.
+std::int64_t peak_memory(at::Device device);
 // On a CPU: the resident memory of this process, and the machine's memory as the total.
 DeviceMemory device_memory(at::Device device);
 

@@ -79,6 +79,21 @@ ModelSource open_model(const TrainConfig& config) {
   return source;
 }
 
+model::ModelConfig open_model_config(const TrainConfig& config) {
+  if (!config.model_size.empty()) return from_scratch(config, open_tokenizer(config, ""));
+  const auto folder =
+      checkpoint::resolve_model_config(config.model_name_or_path, config.model_revision);
+  auto model = model::read_model_config(folder);
+  const auto from = config.tokenizer_path.empty() ? folder : config.tokenizer_path;
+  std::error_code ignored;
+  if (!config.new_tokens.empty() && fs::exists(fs::path(from) / "tokenizer.json", ignored)) {
+    auto tokenizer = text::Tokenizer::load(from);
+    tokenizer.add_tokens(config.new_tokens, false);
+    model.vocab_size = std::max<std::int64_t>(model.vocab_size, tokenizer.size());
+  }
+  return model;
+}
+
 void check_vocabulary(const ModelSource& source) {
   const std::int64_t tokens = source.tokenizer.size();
   if (source.config.vocab_size >= tokens) return;

@@ -30,6 +30,10 @@ struct ModelSource {
 // it and states what to do.
 ModelSource open_model(const TrainConfig& config);
 
+// The configuration alone, of the model as it is trained. Needs no weights, and a tokenizer only
+// for a model from scratch; new_tokens count if there is a tokenizer. Throws as open_model.
+model::ModelConfig open_model_config(const TrainConfig& config);
+
 // Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain
 // such an id.
 void check_vocabulary(const ModelSource& source);

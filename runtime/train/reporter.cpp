@@ -59,6 +59,21 @@ void Reporter::note(const std::string& line) {
   sinks_->telemetry.note(line);
 }
 
+// The peak of every GPU, by number: those of all ranks, and those on which this rank has the
+// reference model or a reward model.
+std::map<std::int64_t, std::int64_t> Reporter::memory_by_gpu(const Interval& interval) const {
+  std::map<std::int64_t, std::int64_t> bytes;
+  const auto number_of = [&](std::size_t rank) {
+    return facts_.rank_gpus.empty() ? static_cast<std::int64_t>(rank) : facts_.rank_gpus[rank];
+  };
+  for (std::size_t rank = 0; rank < interval.rank_memory.size(); ++rank)
+    bytes[number_of(rank)] = interval.rank_memory[rank];
+  auto& own = bytes[number_of(static_cast<std::size_t>(facts_.rank))];
+  own = std::max(own, peak_memory(facts_.device));
+  for (const auto device : facts_.other_devices) bytes[device.index()] = peak_memory(device);
+  return bytes;
+}
+
 void Reporter::interval(const Interval& i) {
   const double seconds = since(last_);
   const auto memory = device_memory(facts_.device);
@@ -75,7 +90,7 @@ void Reporter::interval(const Interval& i) {
   report.flops = i.flops;
   report.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
   report.world = facts_.world;
-  report.memory_bytes = memory.peak_allocated;
+  report.memory_by_gpu = memory_by_gpu(i);
   report.memory_total = memory.total;
   report.comm_share = facts_.world > 1 ? std::min(1.0, i.comm_seconds / seconds) : -1;
   skipped_ += i.skipped;
@@ -111,7 +126,7 @@ void Reporter::summary(const Interval& whole) {
   summary.peak_tflops_per_gpu = telemetry::peak_tflops(facts_.device_name);
   summary.world = facts_.world;
   const auto memory = device_memory(facts_.device);
-  summary.peak_memory_bytes = memory.peak_allocated;
+  summary.peak_memory_by_gpu = memory_by_gpu(whole);
   summary.planned_memory_bytes = facts_.planned_bytes;
   if (facts_.device.is_cuda()) {
     summary.extra = {{"peak_memory_reserved_bytes", static_cast<double>(memory.peak_reserved)},

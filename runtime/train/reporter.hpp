@@ -21,7 +21,8 @@ struct Interval {
   double loss_sum = 0, correct = 0, entropy_sum = 0;
   std::int64_t target_tokens = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
   double comm_seconds = 0;
-  double flops = 0;  // useful operations of all ranks
+  double flops = 0;                            // useful operations of all ranks
+  std::vector<std::int64_t> rank_memory = {};  // peak bytes on each rank's device so far
   // For tasks that measure something else: their loss, and named numbers that replace accuracy and
   // entropy.
   std::optional<double> loss = {};
@@ -40,7 +41,10 @@ class Reporter {
     at::Device device = at::kCPU;
     std::int64_t first_step = 0;     // the first step of this run
     std::string log_history;         // of the checkpoint that this run resumes from
-    std::int64_t planned_bytes = 0;  // the planner's estimate for this rank's device; 0: unknown
+    std::int64_t planned_bytes = 0;  // the planner's estimate for the fullest GPU; 0: unknown
+    // The number of each rank's GPU on its node; empty: rank i has GPU i.
+    std::vector<std::int64_t> rank_gpus = {};
+    std::vector<at::Device> other_devices = {};  // that this rank uses beside its own
   };
 
   Reporter(const TrainConfig& config, Facts facts);
@@ -58,6 +62,7 @@ class Reporter {
   struct Sinks;
 
   static double since(Clock::time_point& from);  // seconds since `from`, which becomes now
+  std::map<std::int64_t, std::int64_t> memory_by_gpu(const Interval& interval) const;
 
   Facts facts_;
   Clock::time_point begin_, last_;

@@ -16,6 +16,7 @@
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/determinism.hpp"
 #include "runtime/train/device.hpp"
@@ -156,7 +157,8 @@ void Session::join() {
 // Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
 // the same choice because all use the size of the smallest GPU.
 void Session::decide_memory_options() {
-  PlanRequest request{source_->config, config_, comm_->world(), 0};
+  PlanRequest request{.model = source_->config, .config = config_, .ranks = comm_->world()};
+  if (planned_length_ > 0) request.config.max_length = planned_length_;
   if (device_.is_cuda()) {
     const auto own =
         at::full({1}, device_memory(device_).total, at::TensorOptions(device_).dtype(at::kLong));
@@ -170,8 +172,11 @@ void Session::decide_memory_options() {
     config_.gradient_checkpointing =
         request.gpu_bytes > 0 ? choose_recompute(request) : Recompute::no;
   }
+  request.config.gradient_checkpointing = config_.gradient_checkpointing;
   if (request.gpu_bytes > 0)
-    planned_bytes_ = estimate_memory(source_->config, config_, comm_->world()).allocated();
+    planned_bytes_ = estimate_memory(request.model, request.config, request.ranks).allocated();
+  if (const auto lack = refuses_too_large_ ? memory_error(request) : std::nullopt)
+    throw RecipeError({*lack});
   if (config_.consistency_check_steps > 0 && (comm_->world() == 1 || config_.zero_stage == 3)) {
     notes_.push_back(
         "consistency_check_steps is ignored: every weight is on one rank only, so there is nothing "
@@ -263,6 +268,8 @@ void Session::begin_report(const std::string& checkpoint) {
   facts.device_name = device_name(device_);
   facts.first_step = progress_.step;
   facts.planned_bytes = planned_bytes_;
+  facts.rank_gpus = rank_gpus_;
+  facts.other_devices = other_devices_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
   reporter_ = std::make_unique<Reporter>(config_, facts);
   if (!checkpoint.empty()) {

@@ -90,8 +90,12 @@ class Session {
   std::optional<int> device_index_;       // set before join() if it is not the local rank
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
-  std::int64_t gpu_bytes_ = 0;       // of the smallest GPU of all ranks; 0: no GPUs
-  std::int64_t planned_bytes_ = 0;   // estimate for this rank's GPU
+  std::int64_t gpu_bytes_ = 0;           // of the smallest GPU of all ranks; 0: no GPUs
+  std::int64_t planned_length_ = 0;      // tokens of the longest sequence; 0: max_length
+  bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
+  std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
+  std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
+  std::vector<at::Device> other_devices_;
   std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
   std::unique_ptr<Learner> learner_;
   model::TrainingFlops flops_;  // of the learner

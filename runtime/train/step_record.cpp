@@ -13,9 +13,10 @@ struct StepRecord::Arrival {
   at::cuda::CUDAEvent event;
 };
 
+// After the named slots: every rank's seconds, then every rank's memory.
 StepRecord::StepRecord(at::Device device, int world)
-    : values_(at::zeros({kRankSeconds + world}, at::TensorOptions(device).dtype(at::kDouble))),
-      host_values_(static_cast<std::size_t>(kRankSeconds + world), 0.0),
+    : values_(at::zeros({kRankSeconds + 2 * world}, at::TensorOptions(device).dtype(at::kDouble))),
+      host_values_(static_cast<std::size_t>(kRankSeconds + 2 * world), 0.0),
       world_(world) {}
 
 void StepRecord::add(Slot slot, const at::Tensor& scalar) {
@@ -24,6 +25,10 @@ void StepRecord::add(Slot slot, const at::Tensor& scalar) {
 
 void StepRecord::add(int slot, double value) {
   host_values_[static_cast<std::size_t>(slot)] += value;
+}
+
+void StepRecord::add_memory(int rank, std::int64_t bytes) {
+  add(kRankSeconds + world_ + rank, static_cast<double>(bytes));
 }
 
 void StepRecord::reduce(comm::Comm& comm) {
@@ -59,6 +64,8 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   out.stop_requested = v[kStop] > 0;
   out.comm_seconds = v[kCommSeconds];
   out.rank_seconds.assign(v + kRankSeconds, v + kRankSeconds + world_);
+  for (int rank = 0; rank < world_; ++rank)
+    out.rank_memory.push_back(static_cast<std::int64_t>(v[kRankSeconds + world_ + rank]));
   return out;
 }
 

@@ -19,8 +19,9 @@ struct StepOutcome {
   double grad_norm = 0;    // of the whole gradient, before clipping
   bool skipped = false;    // grad_norm is not finite; nothing was updated
   bool save_requested = false, stop_requested = false;  // requested on any rank
-  double comm_seconds = 0;           // spent waiting for other ranks, summed over ranks
-  std::vector<double> rank_seconds;  // each rank's own time, without waiting
+  double comm_seconds = 0;                // spent waiting for other ranks, summed over ranks
+  std::vector<double> rank_seconds;       // each rank's own time, without waiting
+  std::vector<std::int64_t> rank_memory;  // peak bytes on each rank's device so far
 };
 
 // The numbers of a step. The ranks sum them in one small all-reduce, and the host reads them a step
@@ -33,6 +34,8 @@ class StepRecord {
 
   void add(Slot slot, const at::Tensor& scalar);
   void add(int slot, double value);
+  // The peak memory of this rank's device.
+  void add_memory(int rank, std::int64_t bytes);
 
   // Sums the numbers over the ranks. values() holds the sums afterwards.
   void reduce(comm::Comm& comm);

@@ -119,6 +119,7 @@ void Trainer::consume_record() {
     sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
     sum->tokens += step.tokens;
     sum->flops += step.flops;
+    sum->rank_memory = outcome.rank_memory;
     sum->examples += step.examples;
     ++sum->steps;
     if (outcome.skipped) {

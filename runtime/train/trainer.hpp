@@ -55,6 +55,7 @@ class Trainer : public Session {
 
  private:
   void plan_step_batch();
+  void plan_memory();
   void open_data();
   void plan_steps();
   void load_or_resume();

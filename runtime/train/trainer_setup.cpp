@@ -32,6 +32,7 @@ void Trainer::setup() {
   open_files();
   join();
   plan_step_batch();
+  plan_memory();
   build();
   plan_steps();
   load_or_resume();
@@ -51,6 +52,15 @@ void Trainer::plan_step_batch() {
     batch_.accumulation = (global_batch_ + at_once - 1) / at_once;
   }
   config_.per_device_train_batch_size = batch_.per_device;
+}
+
+// The plan of memory is for the longest row that there is; with packing, bins are full.
+void Trainer::plan_memory() {
+  refuses_too_large_ = true;
+  const auto lengths = train_data_->dataset.lengths();
+  if (config_.packing || lengths.empty()) return;
+  planned_length_ =
+      std::min<std::int64_t>(config_.max_length, *std::max_element(lengths.begin(), lengths.end()));
 }
 
 void Trainer::plan_steps() {

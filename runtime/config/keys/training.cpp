@@ -219,7 +219,7 @@ std::vector<KeySpec> memory_keys() {
        .sets = "reduce_bucket_size"},
       {.name = "allgather_bucket_size",
        .field = whole(&C::allgather_bucket_size, at_least(0)),
-       .help = "weight elements per all-gather; only the memory plan uses it so far; 0: chosen "
+       .help = "weight elements per all-gather; read and not used: updated weights are gathered in place; 0: chosen "
                "automatically"},
       {.name = "overlap_comm",
        .field = flag(&C::overlap_comm),

@@ -9,42 +9,50 @@
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/model/linear_layers.hpp"
+#include "runtime/parallel/bucket_size.hpp"
 
 namespace mgpu::train {
 namespace {
 
 using enum MemoryPart;
 
-constexpr double kBucket = 25.0 * (1 << 20);  // elements, if no key sets them
-constexpr double kNccl = 512.0 * (1 << 20);   // NCCL's channels, with more than one rank
-constexpr double kBlock4 = 64;                // weights that share a scale in 4 bits
-constexpr double kNested = 256;               // scales that share a scale
+constexpr double kNccl = 512.0 * (1 << 20);  // NCCL's channels, with more than one rank
+constexpr double kBlas = 32.0 * (1 << 20);   // cuBLAS' workspace on Hopper
+constexpr double kBlock4 = 64;               // weights that share a scale in 4 bits
+constexpr double kNested = 256;              // scales that share a scale
 
 // The variables of the formulas, for one rank.
 struct Shape {
-  double P = 0;                   // parameters
-  double M = 0;                   // parameters in matrices of layers, which may be in 4 bits
-  double t = 0;                   // trained parameters
-  double B = 0;                   // parameters of a layer
-  double E = 0;                   // of the embedding
-  double H = 0;                   // width
-  double A = 0;                   // width of the heads together
-  double Q = 0;                   // width of q, k and v together
-  double I = 0;                   // width of the MLP
-  double V = 0;                   // vocabulary
-  double L = 0;                   // layers
-  double h = 0;                   // heads
-  double T = 0;                   // tokens of a rank's batch
-  double R = 0;                   // ranks
-  double ra = 0;                  // rank of the adapter x matrices with an adapter
-  double w = 2;                   // bytes of a weight, and of an activation
-  double l = 2;                   // of a logit, with its gradient
-  double g = 4;                   // of a gradient
-  double m = 0;                   // of the optimizer's state without the master weight
-  double master = 4;              // of the master weight
-  double bucket = 0, gather = 0;  // elements
+  double P = 0;       // parameters
+  double M = 0;       // parameters in matrices of layers, which may be in 4 bits
+  double t = 0;       // trained parameters
+  double B = 0;       // parameters of a layer
+  double b = 0;       // of them in matrices
+  double tb = 0;      // trained parameters of a layer
+  double E = 0;       // of the embedding, and of the head
+  double whole = 0;   // trained beside adapters, in the embedding and the head
+  double te = 0;      // trained in the matrix of the head
+  double H = 0;       // width
+  double A = 0;       // width of the heads together
+  double Q = 0;       // width of q, k and v together
+  double I = 0;       // width of the MLP
+  double V = 0;       // vocabulary
+  double L = 0;       // layers
+  double h = 0;       // heads
+  double n = 0;       // heads of q and k that have norms
+  double d = 0;       // width of a head
+  double T = 0;       // tokens of a micro-batch
+  double R = 0;       // ranks
+  double ra = 0;      // rank of the adapter x matrices with an adapter
+  double w = 2;       // bytes of a weight, and of an activation
+  double l = 2;       // of a logit, with its gradient
+  double g = 4;       // of a gradient
+  double m = 0;       // of the optimizer's state without the master weight
+  double master = 4;  // of the master weight
+  double bucket = 0;  // elements
   int zero = 0;
-  bool lora = false, four_bit = false, nested = false;
+  bool lora = false, four_bit = false, nested = false, dropout = false, tied = false;
+  bool median = false, accumulates = false;
   Recompute recompute = Recompute::no;
 };
 
@@ -56,36 +64,66 @@ double bytes_in_4bit(const Shape& s) {
   return .5 + (s.nested ? 1 / kBlock4 + 4 / (kBlock4 * kNested) : 4 / kBlock4);
 }
 
-// Bytes that one layer keeps of a token for its backward pass.
-double layer_token(const Shape& s) {
-  return s.w * (4 * s.H + s.Q + s.A + 2 * s.I + s.ra / std::max(1.0, s.L)) + 4 * s.h + 8;
-}
-
-double kept_layers(const Shape& s) {
-  if (s.recompute == Recompute::full) return s.L * s.w * s.H * s.T;
-  if (s.recompute == Recompute::offload) return 2 * s.w * s.H * s.T;
-  return s.L * layer_token(s) * s.T;
-}
-
 bool recomputes(const Shape& s) {
   return s.recompute == Recompute::full || s.recompute == Recompute::offload;
 }
 
-// During the backward pass of a layer: the gradients of its widest tensors, the recomputed
-// activations, and one dequantized matrix if weights are in 4 bits.
-double layer_work(const Shape& s) {
-  const double widest = s.H * std::max({2 * s.I, s.Q, s.A});
-  return s.T * s.w * (3 * s.I + 2 * s.H) + (recomputes(s) ? layer_token(s) * s.T : 0) +
-         (s.four_bit ? widest * s.w : 0);
+// Bytes that one layer keeps of a token for its backward pass: its input, and the rest.
+double input_token(const Shape& s) {
+  return s.w * s.H;
 }
 
-// During the backward pass of the head: the logits of a chunk, which become their gradient in
-// place (fp32 logits are then rounded in a copy), and the last hidden states with their gradient.
-double head_work(const Shape& s) {
-  return std::min<double>(s.T, model::kHeadRows) * s.V * s.l + 2 * s.T * s.H * s.w;
+double saved_token(const Shape& s) {
+  return s.w * (3 * s.H + s.Q + s.A + 2 * s.I + s.n * s.d + s.ra / std::max(1.0, s.L)) + 4 * s.h +
+         4 * s.n + 8;
 }
+
+double kept_token(const Shape& s) {
+  return input_token(s) + (recomputes(s) ? 0 : saved_token(s));
+}
+
+// The backward pass of a layer: the gradients of its widest tensors and what has to be computed
+// again. In 4 bits dequantized matrices are larger than these if there are few tokens.
+double layer_work(const Shape& s) {
+  const double widest = s.T * s.w * (s.dropout ? 4 * s.I : 3 * s.I);
+  const double down = s.w * (2 * s.T * s.I + s.H * s.I);
+  const double gate_up = s.w * (s.T * s.H + 2 * s.H * s.I);
+  return s.T * s.w * s.H + (s.four_bit ? std::max({widest, down, gate_up}) : widest) +
+         (recomputes(s) ? s.T * saved_token(s) : 0);
+}
+
+// Trained elements of the bucket that a layer is in. Stage 3 has a bucket for every unit.
+double bucket_of_layers(const Shape& s) {
+  if (s.tb == 0) return 0;
+  const double layers = s.zero == 3 ? 1 : std::clamp(std::floor(s.bucket / s.tb), 1.0, s.L);
+  return layers * s.tb;
+}
+
+// Stages 2 and 3: whole gradients during the backward pass of the last layers. The bucket of one
+// layer is filled while that of the one before it is reduced, whose activations are free by then.
+// An embedding that is also the head stays open until the end; other heads are reduced first.
+double open_gradients(const Shape& s) {
+  if (s.zero < 2) return 0;
+  const double layers = bucket_of_layers(s);
+  const double freed = s.tb > 0 ? layers / s.tb * s.T * kept_token(s) : 0;
+  const double second = std::max(0.0, layers * s.g - freed);
+  const double sums = s.accumulates ? 1 + 1 / s.R : 1;  // later micro-batches are added up
+  if (s.tied) return s.te * s.g + (layers * s.g + second) * sums;
+  return (layers * s.g + std::max(s.te * s.g, second)) * sums;
+}
+
+// The bytes of a layer that stage 3 has gathered.
+double gathered_layer(const Shape& s) {
+  const double frozen = s.lora ? s.tb * s.w : 0;
+  return frozen + (s.four_bit ? s.b * bytes_in_4bit(s) + (s.B - s.b) * s.w : s.B * s.w);
+}
+
+// Memory is fullest either when the head computes its first logits, or when the last layer, which
+// is the first one in backward, has just freed the head.
+enum class Moment { always, head, layer };
 
 struct Formula {
+  Moment moment;
   MemoryPart part;
   const char* name;
   const char* formula;  // {} stands for model::kHeadRows
@@ -94,45 +132,75 @@ struct Formula {
 
 // All items of the estimate. P: parameters, M: those in matrices of layers, t: trained, B: per
 // layer, E: in the embedding. H, A, Q, I, V: widths of the residual stream, heads, q+k+v, MLP,
-// vocabulary. L: layers, h: heads, T: tokens in a rank's batch, R: ranks. w, g, m, l: bytes of a
+// vocabulary. L: layers, h: heads, T: tokens in a micro-batch, R: ranks. w, g, m, l: bytes of a
 // weight, a gradient, the optimizer's state, a logit (w, or w + 4 with cast_lm_head_to_fp32). Z(n):
 // R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
     // The weights used for computation. In 4 bits a matrix takes half a byte per weight plus
     // scales.
-    {weights, "model", "P w / Z(3)",
-     [](const Shape& s) { return s.four_bit ? 0 : s.P * s.w / shared(s, 3); }},
-    {weights, "model in 4 bits", "(M (1/2 + scales) + (P - M) w) / Z(3)",
+    {Moment::always, weights, "model", "P w / Z(3)",
+     [](const Shape& s) { return s.four_bit ? 0 : (s.P - s.whole) * s.w / shared(s, 3); }},
+    {Moment::always, weights, "model in 4 bits", "(M (1/2 + scales) + (P - M) w) / Z(3)",
      [](const Shape& s) {
-       return s.four_bit ? (s.M * bytes_in_4bit(s) + (s.P - s.M) * s.w) / shared(s, 3) : 0;
+       return s.four_bit ? (s.M * bytes_in_4bit(s) + (s.P - s.whole - s.M) * s.w) / shared(s, 3)
+                         : 0;
      }},
-    // Adapters are fp32 and need no separate master weights.
-    {weights, "adapter", "4 t", [](const Shape& s) { return s.lora ? 4 * s.t : 0; }},
+    {Moment::always, weights, "adapter", "w t / Z(3)",
+     [](const Shape& s) { return s.lora ? s.w * s.t / shared(s, 3) : 0; }},
     // Gradients are accumulated in grad_dtype over the micro-batches of a step.
-    {gradients, "accumulated", "g t / Z(2)",
+    {Moment::always, gradients, "accumulated", "g t / Z(2)",
      [](const Shape& s) { return s.g * s.t / shared(s, 2); }},
-    {optimizer, "master weights", "4 t / Z(1)",
-     [](const Shape& s) { return s.lora ? 0 : s.master * s.t / shared(s, 1); }},
-    {optimizer, "moments", "m t / Z(1)", [](const Shape& s) { return s.m * s.t / shared(s, 1); }},
-    // Residual inputs and normed inputs (4 H), q k v, attention, gate and up; log-sum-exp.
-    // With recomputation only the layer's input; with offloading the inputs of two layers.
-    {activations, "kept by layers", "L T (w (4H + Q + A + 2I) + 4h + 8); recomputed: L T w H",
-     kept_layers},
-    // These two never exist at the same time: the larger one counts.
-    {activations, "backward pass of a layer",
-     "T w (3I + 2H), recomputed: + T (w (4H + Q + A + 2I) + 4h + 8), in 4 bits: + a matrix",
+    {Moment::always, optimizer, "master weights", "4 t / Z(1)",
+     [](const Shape& s) { return s.master * s.t / shared(s, 1); }},
+    {Moment::always, optimizer, "moments", "m t / Z(1)",
+     [](const Shape& s) { return s.m * s.t / shared(s, 1); }},
+    // Residual inputs and normed inputs (4 H), q k v, attention, gate and up; log-sum-exp; q and k
+    // before their norms.
+    {Moment::always, activations, "kept by layers", "L T (w (4H + Q + A + 2I) + 4h + 8)",
+     [](const Shape& s) { return recomputes(s) ? 0 : s.L * s.T * kept_token(s); }},
+    // With recomputation only the layer's input. Offloaded inputs come back one by one.
+    {Moment::head, activations, "kept by layers, recomputed", "L T w H",
+     [](const Shape& s) {
+       return s.recompute == Recompute::full ? s.L * s.T * input_token(s) : 0;
+     }},
+    {Moment::layer, activations, "kept by layers, recomputed", "L T w H, offloaded: T w H",
+     [](const Shape& s) {
+       return recomputes(s) ? (s.recompute == Recompute::full ? s.L : 1) * s.T * input_token(s) : 0;
+     }},
+    {Moment::layer, activations, "backward pass of a layer",
+     "T w (H + 3I), with dropout T w (H + 4I), recomputed: + T (w (3H + Q + A + 2I) + 4h + 8)",
      layer_work},
-    {head, "head, beyond that", "max(0, min(T, {}) V l + 2 T H w - that)",
-     [](const Shape& s) { return std::max(0.0, head_work(s) - layer_work(s)); }},
-    {communication, "gradient buckets", "2 min(bucket, t) g",
-     [](const Shape& s) { return s.R > 1 ? 2 * std::min(s.bucket, s.t) * s.g : 0; }},
-    {communication, "gathered weights", "min(gather, t) w",
-     [](const Shape& s) { return s.R > 1 && s.zero >= 1 ? std::min(s.gather, s.t) * s.w : 0; }},
-    {communication, "two gathered layers and the embedding", "(2 B + E) w",
-     [](const Shape& s) { return s.R > 1 && s.zero == 3 ? (2 * s.B + s.E) * s.w : 0; }},
-    {outside, "CUDA", "512 MiB", [](const Shape&) { return static_cast<double>(kContextBytes); }},
-    {outside, "NCCL", "512 MiB", [](const Shape& s) { return s.R > 1 ? kNccl : 0; }},
+    // The logits of a chunk become their gradient in place; the chunk's hidden states and their
+    // gradient.
+    {Moment::head, head, "logits", "min(T, {}) (l V + 2 w H)",
+     [](const Shape& s) {
+       return std::min<double>(s.T, model::kHeadRows) * (s.l * s.V + 2 * s.w * s.H);
+     }},
+    {Moment::head, head, "hidden states", "3 T w H",
+     [](const Shape& s) { return 3 * s.T * s.w * s.H; }},
+    {Moment::head, communication, "whole gradient of the head", "E g",
+     [](const Shape& s) { return s.zero >= 2 ? s.te * s.g : 0; }},
+    {Moment::head, communication, "gathered head and layer", "(E + B) w",
+     [](const Shape& s) { return s.zero == 3 ? s.E * s.w + gathered_layer(s) : 0; }},
+    {Moment::layer, communication, "whole gradients of buckets", "(E +) bucket g, at most 2",
+     open_gradients},
+    {Moment::layer, communication, "two gathered layers", "2 B w",
+     [](const Shape& s) { return s.zero == 3 ? 2 * gathered_layer(s) : 0; }},
+    {Moment::layer, communication, "exchange for the median", "2 bucket g",
+     [](const Shape& s) { return s.R > 1 && s.median ? 2 * bucket_of_layers(s) * s.g : 0; }},
+    {Moment::always, workspace, "cuBLAS", "32 MiB", [](const Shape&) { return kBlas; }},
+    {Moment::always, outside, "CUDA", "512 MiB",
+     [](const Shape&) { return static_cast<double>(kContextBytes); }},
+    {Moment::always, outside, "NCCL", "512 MiB",
+     [](const Shape& s) { return s.R > 1 ? kNccl : 0; }},
 };
+
+double bytes_at(const Shape& s, Moment moment) {
+  double sum = 0;
+  for (const auto& formula : kFormulas)
+    if (formula.moment == moment) sum += formula.bytes(s);
+  return sum;
+}
 
 bool named(const std::vector<std::string>& names, std::string_view name) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& given) {
@@ -158,14 +226,22 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   }
   const double norms = 2 * s.H + (m.qk_norm ? 2 * static_cast<double>(m.head_dim) : 0);
   s.M = s.L * in_matrices;
+  s.b = in_matrices;
   s.B = in_matrices + norms + biases;
+  s.tied = m.tied;
   s.P = s.L * s.B + s.E + s.H + (m.tied ? 0 : s.E);
   s.lora = config.use_peft;
   const auto r = static_cast<double>(config.lora_r);
   s.ra = s.lora ? r * adapted * s.L : 0;
-  s.t = s.lora ? r * adapters * s.L : s.P;
-  for (const char* whole : {"embed_tokens", "lm_head"})
-    if (s.lora && named(config.lora_modules_to_save, whole)) s.t += s.E;
+  s.tb = s.lora ? r * adapters : s.B;
+  const auto trains = [&](const char* whole) {
+    return !s.lora || named(config.lora_modules_to_save, whole);
+  };
+  s.te = trains(m.tied ? "embed_tokens" : "lm_head") ? s.E : 0;
+  if (s.lora)
+    for (const char* whole : {"embed_tokens", "lm_head"})
+      if (trains(whole) && !(m.tied && whole == std::string_view("lm_head"))) s.whole += s.E;
+  s.t = s.lora ? s.tb * s.L + s.whole : s.P;
   return s;
 }
 
@@ -186,13 +262,16 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.master = fp32 ? 0 : 4;  // fp32 weights are their own master weights
   s.g = config.grad_dtype == "bf16" ? 2 : 4;
   for (const auto& tensor : optimizer_state(config)) s.m += optim::bytes_per_weight(tensor);
-  s.bucket =
-      config.reduce_bucket_size > 0 ? static_cast<double>(config.reduce_bucket_size) : kBucket;
-  s.gather = config.allgather_bucket_size > 0 ? static_cast<double>(config.allgather_bucket_size)
-                                              : kBucket;
+  s.bucket = static_cast<double>(config.reduce_bucket_size > 0 ? config.reduce_bucket_size
+                                                               : parallel::kDefaultBucketElements);
   const int stage = config.zero_stage == kAutomaticStage ? 1 : config.zero_stage;
   s.zero = ranks > 1 ? stage : 0;
   s.four_bit = config.load_in_4bit;
+  s.dropout = s.lora && config.lora_dropout > 0;
+  s.median = config.gradient_aggregation == Aggregation::median;
+  s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0;
+  s.d = head_dim;
+  s.n = m.qk_norm ? s.h + static_cast<double>(m.kv_heads) : 0;
   s.nested = config.use_bnb_nested_quant;
   s.recompute = config.gradient_checkpointing == Recompute::automatic
                     ? Recompute::no
@@ -232,9 +311,11 @@ ParameterCount count_parameters(const model::ModelConfig& model, const TrainConf
 MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfig& config,
                                std::int64_t ranks) {
   const Shape s = shape_of(model, config, ranks);
+  const auto other =
+      bytes_at(s, Moment::head) < bytes_at(s, Moment::layer) ? Moment::head : Moment::layer;
   MemoryEstimate estimate;
   for (const auto& formula : kFormulas)
-    if (const double bytes = formula.bytes(s); bytes > 0)
+    if (const double bytes = formula.bytes(s); formula.moment != other && bytes > 0)
       estimate.lines.push_back({formula.part, formula.name,
                                 fmt::format(fmt::runtime(formula.formula), model::kHeadRows),
                                 to_bytes(bytes)});
@@ -255,6 +336,8 @@ const char* part_name(MemoryPart part) {
       return "logits";
     case communication:
       return "communication";
+    case workspace:
+      return "workspace";
     case outside:
       return "outside";
   }

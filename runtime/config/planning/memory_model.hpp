@@ -16,7 +16,16 @@ inline double gib(std::int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-enum class MemoryPart { weights, gradients, optimizer, activations, head, communication, outside };
+enum class MemoryPart {
+  weights,
+  gradients,
+  optimizer,
+  activations,
+  head,
+  communication,
+  workspace,
+  outside
+};
 
 struct ParameterCount {
   std::int64_t total = 0;

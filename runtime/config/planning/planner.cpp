@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
@@ -30,11 +31,6 @@ double stage_cost(int stage) {
 double recompute_cost(Recompute recompute) {
   if (recompute == Recompute::full) return kRecomputeCost;
   return recompute == Recompute::offload ? kOffloadCost : 1;
-}
-
-const char* recompute_word(Recompute recompute) {
-  if (recompute == Recompute::full) return "true";
-  return recompute == Recompute::offload ? "offload" : "false";
 }
 
 TrainConfig with(TrainConfig config, const Proposal& proposal) {
@@ -63,6 +59,12 @@ Proposal weigh(const PlanRequest& request, Proposal proposal) {
   return proposal;
 }
 
+// What a GPU needs: the estimate, and a margin for fragmentation.
+std::int64_t with_margin(const MemoryEstimate& estimate) {
+  return static_cast<std::int64_t>(static_cast<double>(estimate.allocated()) * kMargin) +
+         estimate.of(MemoryPart::outside);
+}
+
 std::string estimate_table(const MemoryEstimate& estimate) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& line : estimate.lines)
@@ -86,10 +88,13 @@ std::string proposal_table(const std::vector<Proposal>& proposals) {
 
 }  // namespace
 
+const char* recompute_word(Recompute recompute) {
+  if (recompute == Recompute::full) return "true";
+  return recompute == Recompute::offload ? "offload" : "false";
+}
+
 bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes) {
-  return static_cast<double>(estimate.allocated()) * kMargin +
-             static_cast<double>(estimate.of(MemoryPart::outside)) <=
-         static_cast<double>(gpu_bytes);
+  return with_margin(estimate) <= gpu_bytes;
 }
 
 int choose_zero_stage(const PlanRequest& request) {
@@ -188,6 +193,29 @@ Preset preset_for(std::int64_t total_bytes) {
   return {.batch_size = 1, .group_size = 2};
 }
 
+std::optional<std::string> memory_error(const PlanRequest& request) {
+  if (request.gpu_bytes == 0) return {};
+  const auto estimate = estimate_memory(request.model, request.config, request.ranks);
+  if (fits(estimate, request.gpu_bytes)) return {};
+  auto text = fmt::format(
+      "a GPU has {:.1f} GiB, but training would need {:.1f} GiB with "
+      "per_device_train_batch_size {} x {} tokens, zero_stage {} and gradient_checkpointing {}",
+      gib(request.gpu_bytes), gib(with_margin(estimate)),
+      request.config.per_device_train_batch_size, request.config.max_length,
+      request.config.zero_stage, recompute_word(request.config.gradient_checkpointing));
+  if (const auto proposals = propose(request); !proposals.empty()) {
+    const auto& best = proposals.front();
+    return text + fmt::format(
+                      "; the same steps fit with per_device_train_batch_size: {}, "
+                      "gradient_accumulation_steps: {}, zero_stage: {}, gradient_checkpointing: {}",
+                      best.per_device, best.accumulation, best.zero_stage,
+                      recompute_word(best.recompute));
+  }
+  const auto changes = fitting_changes(request);
+  return text + (changes.empty() ? "; use larger GPUs or a smaller model"
+                                 : fmt::format("; would fit: {}", fmt::join(changes, ", or ")));
+}
+
 std::string plan_text(const PlanRequest& given) {
   auto request = given;
   request.config.zero_stage = choose_zero_stage(request);
@@ -213,9 +241,10 @@ std::string plan_text(const PlanRequest& given) {
       text += fmt::format("\n  would fit: {}", change);
     text += "\n";
   }
-  const auto preset = preset_for(request.gpu_bytes * request.ranks);
-  text += fmt::format("\nGuides recommend for {:.0f} GiB in total: batch_size {}",
-                      gib(request.gpu_bytes * request.ranks), preset.batch_size);
+  const auto total = request.gpu_bytes * std::max(request.ranks, request.gpus);
+  const auto preset = preset_for(total);
+  text += fmt::format("\nGuides recommend for {:.0f} GiB in total: per_device_train_batch_size {}",
+                      gib(total), preset.batch_size);
   if (config.task == Task::grpo) text += fmt::format(", num_generations {}", preset.group_size);
   return text + "\n";
 }

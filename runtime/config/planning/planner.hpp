@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct PlanRequest {
   TrainConfig config;
   std::int64_t ranks = 1;
   std::int64_t gpu_bytes = 0;  // memory of one GPU
+  std::int64_t gpus = 0;       // of the job, if more than ranks: roles may have their own GPUs
 };
 
 // One set of settings that makes the same optimizer steps.
@@ -54,6 +56,13 @@ std::vector<Proposal> propose(const PlanRequest& request);
 std::vector<std::string> fitting_changes(const PlanRequest& request);
 
 Preset preset_for(std::int64_t total_bytes);
+
+// An error message if the chosen settings do not fit into the memory of a GPU: what would be needed
+// and what to change. zero_stage and gradient_checkpointing must not be auto. Empty if it fits or
+// if the GPU's memory is unknown.
+std::optional<std::string> memory_error(const PlanRequest& request);
+
+const char* recompute_word(Recompute recompute);  // as in recipes
 
 // The output of `mgpu-train plan`.
 std::string plan_text(const PlanRequest& request);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,6 +53,13 @@ Roles plan_roles(const TrainConfig& config, std::int64_t ranks) {
   roles.reference = role_of(reference, roles.policy);
   roles.reward = role_of(reward, roles.policy);
   return roles;
+}
+
+std::int64_t count_gpus(const Roles& roles) {
+  std::set<std::int64_t> gpus(roles.policy.begin(), roles.policy.end());
+  for (const auto* role : {&roles.reference, &roles.reward})
+    if (role->gpu) gpus.insert(*role->gpu);
+  return static_cast<std::int64_t>(gpus.size());
 }
 
 void check_gpus(const Roles& roles, std::int64_t found) {

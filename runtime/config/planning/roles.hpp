@@ -33,6 +33,9 @@ Roles plan_roles(const TrainConfig& config, std::int64_t ranks);
 // The number of ranks that policy_gpus requires; empty: any number.
 std::optional<std::int64_t> required_ranks(const TrainConfig& config);
 
+// The number of GPUs that have a role.
+std::int64_t count_gpus(const Roles& roles);
+
 // Throws RecipeError if a node with `found` GPUs lacks the GPU of a role: "reference_gpu 2 needs 3
 // GPUs, found 2; set reference_gpu: 1".
 void check_gpus(const Roles& roles, std::int64_t found);

@@ -114,6 +114,13 @@ TEST_CASE("an incomplete download is reported", "[hub]") {
   }
 }
 
+TEST_CASE("the configuration of a model needs no other file of it", "[hub]") {
+  const Cache cache;
+  fs::remove(cache.snapshot / "model.safetensors");
+  CHECK(resolve_model_config("org/name") == cache.snapshot);
+  CHECK_THROWS_WITH(resolve_model_config("org/other"), Contains("hf download org/other"));
+}
+
 TEST_CASE("names and revisions outside the cache are rejected", "[hub]") {
   const Cache cache;
   const std::string name =

@@ -53,6 +53,21 @@ TEST_CASE("a plan is for the visible GPUs or for given ones", "[command]") {
                     "--gpu-memory: need an amount of memory, such as 32GB, not much");
 }
 
+TEST_CASE("a plan is for a recipe, for a model size, or for both", "[command]") {
+  const auto size = as<PlanCommand>({"plan", "--model-size", "7b", "--write", "x.yaml"});
+  CHECK(size.model_size == "7b");
+  CHECK(size.output == "x.yaml");
+  CHECK(size.recipe.path.empty());
+  CHECK(as<PlanCommand>({"plan", "a.yaml", "--model-size", "7B"}).recipe.path == "a.yaml");
+  CHECK_THROWS_WITH(parsed({"plan", "--gpus", "2"}),
+                    Contains("plan needs FILE.yaml or --model-size"));
+  CHECK_THROWS_WITH(parsed({"plan", "--model-size", "9B"}), Contains("--model-size: need one of"));
+  CHECK_THROWS_WITH(parsed({"plan", "a.yaml", "--write", "x.yaml"}),
+                    Contains("leave out FILE.yaml"));
+  CHECK_THROWS_WITH(parsed({"plan", "--model-size", "7B", "--set", "seed=1"}),
+                    Contains("--set changes a recipe"));
+}
+
 TEST_CASE("the other commands parse their options", "[command]") {
   CHECK(as<InitCommand>({"init", "lora", "-o", "x.yaml"}).output == "x.yaml");
   const auto generate = as<GenerateCommand>(
@@ -110,6 +125,8 @@ TEST_CASE("the help text fits a screen and has every command and option", "[comm
                            "--single",
                            "--allow-unknown",
                            "--gpu-memory",
+                           "--model-size",
+                           "--write",
                            "--gpus",
                            "--max-new-tokens",
                            "--temperature",

@@ -47,6 +47,14 @@ TEST_CASE("a role's GPU belongs to the rank that trains on it, else to rank 0") 
         Role{1, 1});
 }
 
+TEST_CASE("a GPU with several roles counts once") {
+  CHECK(count_gpus(plan_roles(roles_recipe(""), 3)) == 3);
+  CHECK(count_gpus(plan_roles(
+            roles_recipe("policy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 2\n"), 2)) == 3);
+  CHECK(count_gpus(plan_roles(
+            roles_recipe("policy_gpus: [0, 1]\nreference_gpu: 1\nreward_gpu: 2\n"), 2)) == 3);
+}
+
 TEST_CASE("the number of ranks must equal the number of policy GPUs") {
   CHECK(roles_refusal("policy_gpus: [0, 1]\n", 3, 8) ==
         "policy_gpus names 2 GPUs, but the job has 3 ranks; start it with --nproc 2");

@@ -18,7 +18,8 @@ Meter::Step step_of(std::int64_t step, bool skipped = false) {
           .flops = 7e12,
           .completions = 8,
           .tokens = 100,
-          .skipped = skipped};
+          .skipped = skipped,
+          .rank_memory = {step << 30, 2LL << 30}};
 }
 
 ScoredCompletion completion_of_length(std::size_t tokens, bool terminated) {
@@ -46,6 +47,7 @@ TEST_CASE("an interval has the sums of its steps and the mean of every metric", 
   CHECK(interval.steps == 2);
   CHECK(interval.comm_seconds == 1);
   CHECK(interval.flops == 14e12);
+  CHECK(interval.rank_memory == std::vector<std::int64_t>{2LL << 30, 2LL << 30});
   CHECK(interval.examples == 16);
   CHECK(interval.target_tokens == 200);
   CHECK(interval.tokens == 200);

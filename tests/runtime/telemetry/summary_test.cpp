@@ -24,7 +24,7 @@ Summary sample_summary() {
           .peak_tflops_per_gpu = 100,
           .flops = 5.34e15,
           .world = 2,
-          .peak_memory_bytes = 10ll << 30,
+          .peak_memory_by_gpu = {{0, 10ll << 30}},
           .planned_memory_bytes = 11ll << 30};
 }
 

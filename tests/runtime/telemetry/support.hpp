@@ -44,7 +44,7 @@ inline telemetry::StepReport report_at(std::int64_t step) {
           .flops = 4 * 494.5e12,
           .peak_tflops_per_gpu = 989,
           .world = 2,
-          .memory_bytes = 61ll << 30,
+          .memory_by_gpu = {{0, 61ll << 30}},
           .memory_total = 80ll << 30,
           .comm_share = 0.08};
 }

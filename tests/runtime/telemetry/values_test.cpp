@@ -31,6 +31,21 @@ TEST_CASE("is_measured is true for every name of measured_values", "[values]") {
   CHECK_FALSE(is_measured("loss"));
 }
 
+TEST_CASE("mem is that of the fullest GPU, and every GPU's is reported", "[values]") {
+  auto report = report_at(1);
+  CHECK_FALSE(measured_values(report).contains("memory_bytes/0"));
+  report.memory_by_gpu = {{0, 30}, {2, 50}, {10, 40}};
+  const auto values = measured_values(report);
+  CHECK(values.at("memory_bytes") == 50);
+  CHECK(values.at("memory_bytes/0") == 30);
+  CHECK(values.at("memory_bytes/2") == 50);
+  CHECK(values.at("memory_bytes/10") == 40);
+  CHECK(is_measured("memory_bytes/10"));
+  const auto summary = summary_values({.peak_memory_by_gpu = report.memory_by_gpu});
+  CHECK(summary.at("peak_memory_bytes") == 50);
+  CHECK(summary.at("peak_memory_bytes/10") == 40);
+}
+
 TEST_CASE("tags have transformers' names", "[values]") {
   CHECK(tag_of("loss") == "train/loss");
   CHECK(tag_of("eval_loss") == "eval/loss");

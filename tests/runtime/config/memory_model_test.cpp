@@ -1,0 +1,173 @@
+#include "runtime/config/planning/memory_model.hpp"
+
+#include <functional>
+
+#include "runtime/parallel/bucket_size.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using mgpu::model::Family;
+using mgpu::model::ModelConfig;
+
+namespace {
+
+const ModelConfig kQwen05{.vocab_size = 151936,
+                          .hidden_size = 896,
+                          .intermediate_size = 4864,
+                          .layers = 24,
+                          .heads = 14,
+                          .kv_heads = 2,
+                          .head_dim = 64,
+                          .tied = true,
+                          .qkv_bias = true};
+const ModelConfig kQwen15{.vocab_size = 151936,
+                          .hidden_size = 1536,
+                          .intermediate_size = 8960,
+                          .layers = 28,
+                          .heads = 12,
+                          .kv_heads = 2,
+                          .head_dim = 128,
+                          .tied = true,
+                          .qkv_bias = true};
+const ModelConfig kQwen7{.vocab_size = 152064,
+                         .hidden_size = 3584,
+                         .intermediate_size = 18944,
+                         .layers = 28,
+                         .heads = 28,
+                         .kv_heads = 4,
+                         .head_dim = 128,
+                         .qkv_bias = true};
+const ModelConfig kQwen3_8{.family = Family::qwen3,
+                           .vocab_size = 151936,
+                           .hidden_size = 4096,
+                           .intermediate_size = 12288,
+                           .layers = 36,
+                           .heads = 32,
+                           .kv_heads = 8,
+                           .head_dim = 128,
+                           .qk_norm = true};
+
+TrainConfig run(std::int64_t sequences, int zero = 0) {
+  TrainConfig c;
+  c.per_device_train_batch_size = sequences;
+  c.max_length = 2048;
+  c.gradient_checkpointing = Recompute::no;
+  c.zero_stage = zero;
+  return c;
+}
+
+TrainConfig recomputed(TrainConfig c, Recompute how = Recompute::full) {
+  c.gradient_checkpointing = how;
+  return c;
+}
+
+TrainConfig eight_bit(TrainConfig c) {
+  c.optim = "adamw_8bit";
+  return c;
+}
+
+TrainConfig lora(TrainConfig c, double dropout = .05) {
+  c.use_peft = true;
+  c.lora_r = 16;
+  c.lora_dropout = dropout;
+  return c;
+}
+
+TrainConfig qlora(TrainConfig c) {
+  c = lora(c);
+  c.load_in_4bit = true;
+  return c;
+}
+
+double planned(const ModelConfig& model, const TrainConfig& c, std::int64_t ranks) {
+  return gib(estimate_memory(model, c, ranks).allocated());
+}
+
+std::int64_t part(const ModelConfig& model, const TrainConfig& c, std::int64_t ranks,
+                  MemoryPart which) {
+  return estimate_memory(model, c, ranks).of(which);
+}
+
+}  // namespace
+
+TEST_CASE("the plan is within half a percent of the peaks that H200 GPUs had", "[memory]") {
+  struct Row {
+    const char* name;
+    const ModelConfig& model;
+    TrainConfig config;
+    std::int64_t gpus;
+    double peak;  // GiB
+  };
+  // docs/benchmarks/h200-x4-trainer.md.
+  const Row rows[] = {
+      {"0.5B", kQwen05, run(8), 1, 20.85},
+      {"0.5B, ZeRO 1, 2 GPUs", kQwen05, run(8, 1), 2, 18.08},
+      {"0.5B, ZeRO 1, 4 GPUs", kQwen05, run(8, 1), 4, 16.71},
+      {"0.5B, adamw_8bit", kQwen05, eight_bit(run(8)), 1, 18.10},
+      {"1.5B", kQwen15, run(4), 1, 38.99},
+      {"1.5B, ZeRO 1, 2 GPUs", kQwen15, run(4, 1), 2, 30.36},
+      {"1.5B, ZeRO 1, 4 GPUs", kQwen15, run(4, 1), 4, 26.05},
+      {"1.5B, ZeRO 0, 4 GPUs", kQwen15, run(4, 0), 4, 38.99},
+      {"1.5B, ZeRO 2, 4 GPUs", kQwen15, run(4, 2), 4, 22.61},
+      {"1.5B, ZeRO 3, 4 GPUs", kQwen15, run(4, 3), 4, 20.97},
+      {"1.5B, adamw_8bit", kQwen15, eight_bit(run(4)), 1, 30.41},
+      {"1.5B, recomputed", kQwen15, recomputed(run(8)), 1, 28.89},
+      {"1.5B, offloaded", kQwen15, recomputed(run(8), Recompute::offload), 1, 27.62},
+      {"1.5B, LoRA", kQwen15, lora(run(4)), 1, 16.35},
+      {"7B, ZeRO 3, 4 GPUs", kQwen7, run(4, 3), 4, 62.64},
+      {"7B, ZeRO 1, 4 GPUs", kQwen7, run(4, 1), 4, 91.08},
+      {"7B, ZeRO 1, 4 GPUs, 2 sequences", kQwen7, run(2, 1), 4, 78.08},
+      {"7B, LoRA", kQwen7, lora(run(4)), 1, 42.16},
+      {"7B, LoRA, ZeRO 1, 4 GPUs", kQwen7, lora(run(4, 1)), 4, 41.82},
+      {"7B, QLoRA", kQwen7, qlora(run(4)), 1, 33.42},
+      {"7B, QLoRA, recomputed", kQwen7, recomputed(qlora(run(4))), 1, 9.77},
+      {"7B, QLoRA, ZeRO 3, 4 GPUs", kQwen7, qlora(run(4, 3)), 4, 29.97},
+      {"8B with norms of q and k, LoRA", kQwen3_8, lora(run(4), 0), 1, 48.5},
+  };
+  for (const auto& row : rows) {
+    const double plan = planned(row.model, row.config, row.gpus);
+    CAPTURE(row.name, plan, row.peak);
+    CHECK(plan > row.peak * .995);
+    CHECK(plan < row.peak * 1.005);
+  }
+}
+
+TEST_CASE("ZeRO 2 and 3 hold whole gradients of the head while it computes logits", "[memory]") {
+  // Of 7B with one sequence on 8 GPUs, the whole gradient of the head alone is 2 GiB.
+  const auto head = std::int64_t{152064} * 3584;
+  CHECK(part(kQwen7, run(1, 2), 8, MemoryPart::communication) >= head * 4);
+  CHECK(part(kQwen7, run(1, 3), 8, MemoryPart::communication) >= head * 4 + head * 2);
+  CHECK(part(kQwen7, run(1, 1), 8, MemoryPart::communication) == 0);  // reduced where they are
+}
+
+TEST_CASE("an adapter takes a bf16 copy besides its master weights, gradients and moments",
+          "[memory]") {
+  const auto c = lora(run(1));
+  const auto t = count_parameters(kQwen7, c).trainable;
+  const auto frozen = 2 * count_parameters(kQwen7, run(1)).total;
+  CHECK(part(kQwen7, c, 1, MemoryPart::weights) == frozen + 2 * t);
+  CHECK(part(kQwen7, c, 1, MemoryPart::optimizer) == 12 * t);
+  CHECK(part(kQwen7, c, 1, MemoryPart::gradients) == 4 * t);
+  auto sharded = c;
+  sharded.zero_stage = 3;
+  CHECK(part(kQwen7, sharded, 4, MemoryPart::weights) == (frozen + 2 * t) / 4);
+  CHECK(part(kQwen7, sharded, 4, MemoryPart::optimizer) == 3 * t);
+}
+
+TEST_CASE("a head that is trained beside adapters is counted once", "[memory]") {
+  auto c = lora(run(1));
+  const auto before = part(kQwen7, c, 1, MemoryPart::weights);
+  c.lora_modules_to_save = {"lm_head"};
+  CHECK(part(kQwen7, c, 1, MemoryPart::weights) == before);
+  CHECK(count_parameters(kQwen7, c).trainable > std::int64_t{152064} * 3584);
+  c.lora_modules_to_save = {"lm_head"};  // a tied model has none
+  CHECK(count_parameters(kQwen15, c).trainable ==
+        count_parameters(kQwen15, lora(run(1))).trainable);
+}
+
+TEST_CASE("buckets have the size that the trainer uses", "[memory]") {
+  auto c = recomputed(run(1, 2));
+  const auto chosen = estimate_memory(kQwen05, c, 8).allocated();
+  c.reduce_bucket_size = mgpu::parallel::kDefaultBucketElements;
+  CHECK(estimate_memory(kQwen05, c, 8).allocated() == chosen);
+}
