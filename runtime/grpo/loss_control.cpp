@@ -10,7 +10,8 @@ LossSettings LossControl::settings() const {
 }
 
 bool LossControl::only_advantages_matter() const {
-  return !has_reference() && !entropy_.enabled() && settings_.top_entropy_quantile == 1;
+  return !has_reference() && !entropy_.enabled() && settings_.top_entropy_quantile == 1 &&
+         settings_.type != train::LossType::bnpo;
 }
 
 void LossControl::adapt(std::map<std::string, double>& metrics) {

@@ -23,7 +23,8 @@ class LossControl {
 
   LossSettings settings() const;  // of the next step
   bool has_reference() const { return kl_.beta() != 0; }
-  // Whether a completion whose advantage is 0 has no gradient.
+  // Whether a completion whose advantage is 0 has no gradient, nor any effect on that of others in
+  // its micro-batch.
   bool only_advantages_matter() const;
 
   // Adapts to the metrics of a step, kl and entropy, and adds the coefficients to them.

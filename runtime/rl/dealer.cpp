@@ -1,18 +1,11 @@
 #include "runtime/rl/dealer.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
+#include <utility>
 
 namespace mgpu::rl {
-namespace {
-
-// Whether a completion contributes a gradient when the loss has only the advantage term.
-bool has_advantage(const BatchEntry& entry) {
-  return entry.in_loss && entry.completion->advantage != 0;
-}
-
-}  // namespace
-
 Dealer::Dealer(const grpo::GenerationPlan& plan, const Options& options)
     : plan_(plan), options_(options) {}
 
@@ -29,72 +22,75 @@ Deal Dealer::deal(const grpo::GrpoStep& step, const Generations& generations,
   const auto counts_of = [&](std::int64_t generation) {
     return std::span<const std::int64_t>(token_counts.at(generation));
   };
+  const auto unit = options_.per_device * options_.world;
   Deal deal;
-  for (const auto& part : step.parts)
-    deal_part(part, generations.at(part.generation), prompts,
-              plan_.denominators(step, part, counts_of, options_.max_completion_length),
-              deal.micro_batches);
-  if (options_.skips_without_advantage) deal.skipped = skip(deal.micro_batches);
+  grpo::Denominators denominators;
+  std::int64_t number = 0, computed = 0;  // micro-batches of each rank, of all ranks
+  for (const auto& part : step.parts) {
+    denominators = plan_.denominators(step, part, counts_of, options_.max_completion_length);
+    const auto [trained, measured] = split(part, generations.at(part.generation));
+    const auto first = static_cast<std::size_t>(number);
+    auto to_train = divide(trained, prompts, denominators, first);
+    auto to_measure = divide(measured, prompts, denominators, first);
+    std::ranges::move(to_train.own, std::back_inserter(deal.micro_batches));
+    std::ranges::move(to_measure.own, std::back_inserter(deal.measured));
+    computed += to_train.computed;
+    number += (part.count + unit - 1) / unit;
+  }
+  // The optimizer always takes its step, if necessary with a gradient of 0.
+  if (deal.micro_batches.empty())
+    deal.micro_batches.push_back(
+        {.number = 0, .entries = {}, .denominators = denominators, .skipped = true});
+  if (options_.skips_without_advantage) deal.skipped = number * options_.world - computed;
   return deal;
+}
+
+// The completions of a part that are trained on, and those that are only measured.
+std::pair<Dealer::Completions, Dealer::Completions> Dealer::split(
+    const grpo::StepPart& part, const Generation& generation) const {
+  const auto order = plan_.order(part.generation);
+  std::pair<Completions, Completions> lists;
+  for (auto i = part.first; i < part.first + part.count; ++i) {
+    const auto& completion = generation.completions[order[static_cast<std::size_t>(i)]];
+    if (!options_.skips_without_advantage)
+      lists.first.push_back(&completion);
+    else if (in_loss(completion))
+      (completion.advantage != 0 ? lists.first : lists.second).push_back(&completion);
+  }
+  return lists;
 }
 
 bool Dealer::in_loss(const ScoredCompletion& completion) const {
   return completion.terminated || !options_.masks_truncated;
 }
 
-void Dealer::deal_part(const grpo::StepPart& part, const Generation& generation,
-                       const std::vector<Prompt>& prompts, const grpo::Denominators& denominators,
-                       std::vector<MicroBatch>& micro_batches) const {
-  const auto order = plan_.order(part.generation);
-  std::vector<const ScoredCompletion*> completions;
+// Distributes completions over the ranks and their micro-batches.
+Dealer::Division Dealer::divide(const Completions& completions, const std::vector<Prompt>& prompts,
+                                const grpo::Denominators& denominators,
+                                std::size_t first_number) const {
+  if (completions.empty()) return {};
   std::vector<double> costs;
-  for (auto i = part.first; i < part.first + part.count; ++i) {
-    const auto& completion = generation.completions[order[static_cast<std::size_t>(i)]];
-    completions.push_back(&completion);
+  for (const auto* completion : completions)
     costs.push_back(
-        static_cast<double>(completion.tokens.size() + prompts[completion.prompt].tokens.size()));
-  }
+        static_cast<double>(completion->tokens.size() + prompts[completion->prompt].tokens.size()));
   const auto ranks = grpo::assign_to_ranks(costs, options_.world, options_.per_device);
+  const bool may_skip = options_.skips_without_advantage && !options_.skips_together;
   const auto own = static_cast<std::size_t>(options_.rank);
-  for (std::size_t number = 0; number < ranks[own].size(); ++number) {
-    MicroBatch micro_batch{
-        .number = micro_batches.size(), .entries = {}, .denominators = denominators};
+  Division division;
+  for (std::size_t number = 0; number < ranks[own].size(); ++number)
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      std::vector<BatchEntry> entries;
+      MicroBatch micro_batch{
+          .number = first_number + number, .entries = {}, .denominators = denominators};
       for (const auto& assignment : ranks[rank][number]) {
         const auto* completion = completions[assignment.completion];
-        entries.push_back({completion, assignment.in_loss && in_loss(*completion)});
+        micro_batch.entries.push_back({completion, assignment.in_loss && in_loss(*completion)});
       }
-      if (std::ranges::none_of(entries, has_advantage)) ++micro_batch.ranks_without_advantage;
-      if (rank == own) micro_batch.entries = std::move(entries);
+      micro_batch.skipped =
+          may_skip && std::ranges::none_of(micro_batch.entries, &BatchEntry::in_loss);
+      if (!micro_batch.skipped) ++division.computed;
+      if (rank == own) division.own.push_back(std::move(micro_batch));
     }
-    micro_batches.push_back(std::move(micro_batch));
-  }
-}
-
-// Whether no rank has a completion with an advantage.
-bool Dealer::without_advantage(const MicroBatch& micro_batch) const {
-  return micro_batch.ranks_without_advantage == options_.world;
-}
-
-// Marks the parts that this rank skips, and removes the micro-batches that all ranks skip. Returns
-// how many parts the ranks skip.
-std::int64_t Dealer::skip(std::vector<MicroBatch>& micro_batches) const {
-  std::int64_t skipped = 0;
-  for (auto& micro_batch : micro_batches) {
-    const bool all_skip = without_advantage(micro_batch);
-    if (!options_.skips_together || all_skip) skipped += micro_batch.ranks_without_advantage;
-    micro_batch.skipped = options_.skips_together
-                              ? all_skip
-                              : std::ranges::none_of(micro_batch.entries, has_advantage);
-  }
-  const auto all_skip = [this](const MicroBatch& each) { return without_advantage(each); };
-  // The optimizer still takes its step, if necessary with a gradient of 0.
-  if (std::ranges::all_of(micro_batches, all_skip))
-    micro_batches.resize(1);
-  else
-    std::erase_if(micro_batches, all_skip);
-  return skipped;
+  return division;
 }
 
 }  // namespace mgpu::rl

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/grpo/generation_plan.hpp"
@@ -18,19 +19,20 @@ struct BatchEntry {
   bool in_loss = true;  // false: weight 0, because it is masked or only fills the micro-batch
 };
 
-// Completions that a rank trains on at a time.
+// Completions that a rank computes at a time.
 struct MicroBatch {
   std::size_t number = 0;  // within the step, also counting those that are left out
   std::vector<BatchEntry> entries;
   grpo::Denominators denominators;
-  int ranks_without_advantage = 0;  // ranks whose part has no completion with an advantage
-  bool skipped = false;             // this rank computes nothing
+  bool skipped = false;  // this rank computes nothing
 };
 
-// The micro-batches of one rank for one step.
+// The micro-batches of one rank for one step. All ranks have the same numbers of them.
 struct Deal {
-  std::vector<MicroBatch> micro_batches;  // the same number on every rank, at least one
-  // Micro-batches that are not computed, summed over the ranks; empty: none may be skipped.
+  std::vector<MicroBatch> micro_batches;  // to train on, at least one
+  std::vector<MicroBatch> measured;       // without a gradient: only for the metrics
+  // How many micro-batches fewer are trained on because completions without an advantage are left
+  // out, summed over the ranks; empty: none may be left out.
   std::optional<std::int64_t> skipped;
 };
 
@@ -43,9 +45,10 @@ class Dealer {
     std::int64_t per_device = 1;             // completions of a micro-batch
     std::int64_t max_completion_length = 0;  // in tokens
     bool masks_truncated = false;            // truncated completions are not in the loss
-    bool skips_without_advantage = false;    // micro-batches that have no gradient are skipped
-    // A rank skips its part only if all ranks skip theirs: with ZeRO stage 3 the others need its
-    // weights.
+    // Completions whose advantage is 0 have no gradient and are only measured.
+    bool skips_without_advantage = false;
+    // Then a rank skips a micro-batch for which it has no completion only if all ranks do: with
+    // ZeRO stage 3 the others need its weights.
     bool skips_together = false;
   };
   using Generations = std::map<std::int64_t, Generation>;  // by number
@@ -58,12 +61,18 @@ class Dealer {
             const std::vector<Prompt>& prompts) const;
 
  private:
+  using Completions = std::vector<const ScoredCompletion*>;
+  // Micro-batches of this rank, and how many all ranks compute.
+  struct Division {
+    std::vector<MicroBatch> own;
+    std::int64_t computed = 0;
+  };
+
   bool in_loss(const ScoredCompletion& completion) const;
-  void deal_part(const grpo::StepPart& part, const Generation& generation,
-                 const std::vector<Prompt>& prompts, const grpo::Denominators& denominators,
-                 std::vector<MicroBatch>& micro_batches) const;
-  bool without_advantage(const MicroBatch& micro_batch) const;
-  std::int64_t skip(std::vector<MicroBatch>& micro_batches) const;
+  std::pair<Completions, Completions> split(const grpo::StepPart& part,
+                                            const Generation& generation) const;
+  Division divide(const Completions& completions, const std::vector<Prompt>& prompts,
+                  const grpo::Denominators& denominators, std::size_t first_number) const;
 
   const grpo::GenerationPlan& plan_;
   Options options_;

@@ -171,8 +171,9 @@ void GrpoTrainer::plan() {
                               .skips_together = learner_->options().shards.zero_stage == 3});
   if (skips && !control_.only_advantages_matter())
     notes_.push_back(
-        "skip_zero_advantage_batches has no effect with beta, entropy_coef or "
-        "top_entropy_quantile: with these, completions without an advantage also contribute to the "
+        "skip_zero_advantage_batches has no effect with beta, entropy_coef, top_entropy_quantile "
+        "or "
+        "loss_type: bnpo: with these, completions without an advantage also contribute to the "
         "loss");
 }
 

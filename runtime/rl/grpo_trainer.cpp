@@ -54,7 +54,7 @@ bool GrpoTrainer::train_step() {
   }
   const auto deal = dealer_->deal(step, generations_, prompts_->training());
   if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
-  update(deal.micro_batches);
+  update(deal);
   meter_.add({{"step_time", seconds_since(begin)}});
   progress_.epoch = plan_->epochs_after(progress_.step++);
   forget_used_generations();
@@ -114,7 +114,7 @@ bool GrpoTrainer::collect(const grpo::GrpoStep& step) {
   return true;
 }
 
-void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
+void GrpoTrainer::update(const Deal& deal) {
   const auto begin = Clock::now();
   const auto loss = control_.settings();
   const double rate = rates_->at(progress_.step);
@@ -123,7 +123,7 @@ void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
                      static_cast<std::uint64_t>(comm_->rank()), number});
   };
   auto [outcome, metrics] = update_->step({.step = progress_.step,
-                                           .micro_batches = micro_batches,
+                                           .deal = deal,
                                            .prompts = prompts_->training(),
                                            .loss = loss,
                                            .learning_rate = rate,
@@ -133,7 +133,7 @@ void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
   control_.adapt(metrics);
-  const auto& window = micro_batches.front().denominators;
+  const auto& window = deal.micro_batches.front().denominators;
   meter_.add_step(
       {.step = progress_.step + 1,
        .total_steps = total_steps_,
@@ -141,7 +141,7 @@ void GrpoTrainer::update(const std::vector<MicroBatch>& micro_batches) {
        .learning_rate = rate,
        .grad_norm = outcome.grad_norm,
        .comm_seconds = outcome.comm_seconds / contract_.world_size,
-       .flops = own_flops(micro_batches, prompts_->training(), flops_) * contract_.world_size,
+       .flops = own_flops(deal.micro_batches, prompts_->training(), flops_) * contract_.world_size,
        .completions = window.completions,
        .tokens = window.tokens,
        .skipped = outcome.skipped,

@@ -59,7 +59,7 @@ class GrpoTrainer : public train::Session {
 
   const train::Requests& take_requests();
   bool collect(const grpo::GrpoStep& step);
-  void update(const std::vector<MicroBatch>& micro_batches);
+  void update(const Deal& deal);
   void report_skipped(std::map<std::string, double>& metrics);
   void forget_used_generations();
   void log_interval();

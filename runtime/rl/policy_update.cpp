@@ -14,17 +14,31 @@ namespace mgpu::rl {
 
 UpdateResult PolicyUpdate::step(const UpdateRequest& request) {
   auto metrics = grpo::no_metrics(policy_.device);
+  for (const auto& micro_batch : request.deal.measured)
+    if (!micro_batch.skipped) metrics.add(measure(request, micro_batch));
   const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
-    const auto& micro_batch = request.micro_batches[number];
+    const auto& micro_batch = request.deal.micro_batches[number];
     if (micro_batch.skipped)
       policy_.learner.shards().skip_micro_batch();
     else
       metrics.add(compute(request, micro_batch));
   };
-  const auto record = policy_.learner.step(request.micro_batches.size(), run_micro_batch,
+  const auto record = policy_.learner.step(request.deal.micro_batches.size(), run_micro_batch,
                                            request.learning_rate, request.requests);
   auto values = values_of(metrics, request.loss);
   return {record.outcome(request.step), std::move(values)};
+}
+
+// Forward only: the metrics of completions that have no gradient.
+grpo::LossMetrics PolicyUpdate::measure(const UpdateRequest& request,
+                                        const MicroBatch& micro_batch) {
+  PolicyLoss objective(micro_batch.entries, request.loss, micro_batch.denominators, {},
+                       policy_.device);
+  const auto batch =
+      train::to_device(batch_of(micro_batch.entries, request.prompts), policy_.device);
+  auto& learner = policy_.learner;
+  objective.slopes(learner.transformer().score(batch, policy_.temperature, learner.shards()));
+  return objective.loss().metrics;
 }
 
 // Forward and backward of one micro-batch.

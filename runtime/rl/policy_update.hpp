@@ -18,7 +18,7 @@ namespace mgpu::rl {
 
 struct UpdateRequest {
   std::int64_t step = 0;  // steps so far
-  const std::vector<MicroBatch>& micro_batches;
+  const Deal& deal;
   const std::vector<Prompt>& prompts;
   const grpo::LossSettings& loss;
   double learning_rate = 0;
@@ -42,6 +42,7 @@ class PolicyUpdate {
   UpdateResult step(const UpdateRequest& request);
 
  private:
+  grpo::LossMetrics measure(const UpdateRequest& request, const MicroBatch& micro_batch);
   grpo::LossMetrics compute(const UpdateRequest& request, const MicroBatch& micro_batch);
   at::Tensor threshold(const at::Tensor& entropies, double quantile);
   std::map<std::string, double> values_of(const grpo::LossMetrics& metrics,

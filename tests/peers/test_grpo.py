@@ -156,6 +156,63 @@ class Skipping(GrpoTest):
                 self.assert_near(run.column("grad_norm"), plain.column("grad_norm"), RTOL)
                 self.assert_same_weights(run.weights(), plain.weights(), 10 * ATOL)
 
+    UNEQUAL = {"skipped_micro_batches", "step_time", "update_time", "time", "seconds", "mfu",
+               "comm_share", "memory_bytes"}
+    METRICS = {"loss", "grad_norm", "entropy", "num_tokens", "clip_ratio/region_mean",
+               "clip_ratio/low_min", "clip_ratio/high_max", "sampling/sampling_logp_difference/mean",
+               "sampling/importance_sampling_ratio/mean"}
+
+    def assert_same_but_for_skipping(self, run, plain):
+        """Also the metrics: they are those of all completions, with and without an advantage."""
+        for ours, theirs in zip(run.records(), plain.records(), strict=True):
+            ours, theirs = ({name: value for name, value in record.items()
+                             if name not in self.UNEQUAL and "_per_" not in name}
+                            for record in (ours, theirs))
+            self.assertLessEqual(self.METRICS, set(ours))
+            self.assertEqual(set(ours), set(theirs))
+            for name, value in theirs.items():
+                self.assertAlmostEqual(ours[name], value, 5, name)
+        self.assert_same_weights(run.weights(), plain.weights(), 10 * ATOL)
+
+    def test_completions_without_an_advantage_do_not_keep_micro_batches_from_being_skipped(self):
+        """Three of four prompts have none, and their completions were in every micro-batch."""
+        keys = dict(global_batch_size=48, reward_funcs=[self.mine("sometimes")], num_iterations=2,
+                    learning_rate=1e-3, log_completions=True, max_steps=4)
+        plain = self.train(1, **keys)
+        self.assertGreater(plain.column("clip_ratio/region_mean")[1], 0)
+        with_advantage = [sum(line["advantage"] != 0 for line in lines)
+                          for lines in self.completions(plain).values()]
+        self.assertLess(sum(with_advantage), 48)
+        run = self.train(1, skip_zero_advantage_batches=True, **keys)
+        self.assertEqual(run.column("skipped_micro_batches"),
+                         [12 - math.ceil(count / 4) for count in with_advantage for _ in range(2)])
+        self.assert_same_but_for_skipping(run, plain)
+        for nproc, stage in ((2, 1), (3, 3)):
+            with self.subTest(nproc=nproc, stage=stage):
+                other = self.train(nproc, zero_stage=stage, skip_zero_advantage_batches=True, **keys)
+                self.assert_same_but_for_skipping(other, plain)
+                self.assertGreaterEqual(sum(other.column("skipped_micro_batches")), 24)
+
+    def test_losses_are_the_same_without_the_completions_that_have_no_advantage(self):
+        special = {"cispo": dict(epsilon_high=5.0)}
+        keys = dict(reward_funcs=[self.mine("sometimes")], num_iterations=2, learning_rate=1e-3,
+                    mask_truncated_completions=True, generation_kwargs={"stop": ["e", "a", "1"]},
+                    max_steps=2)
+        for name in ("grpo", "cispo", "sapo", "vespo", "bnpo"):
+            with self.subTest(name):
+                more = dict(keys, loss_type=name, **special.get(name, {}))
+                run = self.train(1, skip_zero_advantage_batches=True, **more)
+                plain = self.train(1, **more)
+                if name == "bnpo":
+                    self.assertIn("no effect with beta, entropy_coef, top_entropy_quantile or "
+                                  "loss_type: bnpo", run.notes)
+                    self.assert_same_course(run, plain)
+                    continue
+                self.assertGreater(sum(run.column("skipped_micro_batches")), 0)
+                for key in ("loss", "grad_norm", "entropy"):
+                    self.assert_near(run.column(key), plain.column(key), RTOL, key)
+                self.assert_same_weights(run.weights(), plain.weights(), 10 * ATOL)
+
     def test_a_step_without_any_advantage_is_still_taken(self):
         keys = dict(reward_funcs=[self.mine("same")], weight_decay=0.1, learning_rate=1e-2)
         plain = self.train(1, **keys)

@@ -219,7 +219,7 @@ std::vector<KeySpec> grpo_keys() {
       any("transformers_continuous_batching_config", "",
           "no effect: the engine always batches continuously"),
       flag("skip_zero_advantage_batches", "false",
-           "skips micro-batches in which every advantage is 0"),
+           "leaves completions whose advantage is 0 out of the backward pass"),
       flag("async_prefetch", "false", "no effect: a step trains on completions of its own weights"),
       whole("vllm_sync_interval", "", "no effect: weights are sent whenever they have changed"),
       flag("vllm_lora_sync", "false",

@@ -55,6 +55,10 @@ TEST_CASE("only advantages matter without beta, entropy term and entropy quantil
   CHECK_FALSE(LossControl(LossSettings{.top_entropy_quantile = .5}, AdaptiveKl(0, {}),
                           AdaptiveEntropy(0, {}))
                   .only_advantages_matter());
+  // Its loss is a mean over the tokens of a micro-batch.
+  CHECK_FALSE(LossControl(LossSettings{.type = mgpu::train::LossType::bnpo}, AdaptiveKl(0, {}),
+                          AdaptiveEntropy(0, {}))
+                  .only_advantages_matter());
 }
 
 TEST_CASE("a saved state replaces only the coefficients that adapt", "[control]") {

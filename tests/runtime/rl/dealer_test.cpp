@@ -137,6 +137,65 @@ TEST_CASE("truncated completions are in the loss unless they are masked", "[deal
   CHECK(micro_batch.denominators.completions == 8);
 }
 
+TEST_CASE("completions without an advantage take no place in the micro-batches to train on",
+          "[dealer]") {
+  // Dealt with the others, they kept nearly every micro-batch from being skipped.
+  const auto generations = generations_of({0, 1, 0, 0, 0, 0, -2, 0}, {0, 0, 0, 3, 0, 0, 0, 0});
+  const int world = GENERATE(1, 2, 3);
+  const std::int64_t per_device = GENERATE(1, 2, 3);
+  const bool together = GENERATE(false, true);
+  Dealer::Options options{.world = world,
+                          .per_device = per_device,
+                          .max_completion_length = 99,
+                          .skips_without_advantage = true,
+                          .skips_together = together};
+  const auto dealt = deal_to_all(generations, 2 * kGeneration, options);
+  options.skips_without_advantage = false;
+  const auto plain = deal_to_all(generations, 2 * kGeneration, options);
+  const auto& first = plain.ranks[0].micro_batches;
+  std::multiset<const ScoredCompletion*> trained, measured;
+  std::int64_t computed = 0;
+  for (const auto& rank : dealt.ranks) {
+    REQUIRE(rank.micro_batches.size() == dealt.micro_batches());
+    REQUIRE(rank.measured.size() == dealt.ranks[0].measured.size());
+    for (const auto* list : {&rank.micro_batches, &rank.measured})
+      for (const auto& micro_batch : *list) {
+        CHECK(micro_batch.entries.size() <= static_cast<std::size_t>(per_device));
+        const auto same = std::ranges::find(first, micro_batch.number, &MicroBatch::number);
+        REQUIRE(same != first.end());
+        CHECK((micro_batch.denominators == same->denominators));
+        bool has_own = false;
+        for (const auto& entry : micro_batch.entries) {
+          has_own = has_own || entry.in_loss;
+          if (entry.in_loss) (list == &rank.measured ? measured : trained).insert(entry.completion);
+        }
+        CHECK(micro_batch.skipped == (!has_own && !together));
+        computed += list == &rank.micro_batches && !micro_batch.skipped ? 1 : 0;
+      }
+  }
+  std::multiset<const ScoredCompletion*> with, without;
+  for (const auto& [number, generation] : generations)
+    for (const auto& completion : generation.completions)
+      (completion.advantage != 0 ? with : without).insert(&completion);
+  CHECK(trained == with);
+  CHECK(measured == without);
+  for (const auto& rank : dealt.ranks)
+    CHECK(rank.skipped == static_cast<std::int64_t>(first.size()) * world - computed);
+  if (world == 1 && per_device == 2) CHECK(dealt.ranks[0].skipped == 8 - 2);
+}
+
+TEST_CASE("masked completions without an advantage are not even measured", "[dealer]") {
+  auto generations = generations_of({0, 1, 0, 1, 0, 1, 0, 1}, kNone);
+  for (const std::size_t i : {0, 1}) generations.at(0).completions[i].terminated = false;
+  const auto dealt = deal_to_all(
+      generations, kGeneration,
+      {.world = 1, .per_device = 8, .masks_truncated = true, .skips_without_advantage = true});
+  REQUIRE(dealt.ranks[0].measured.size() == 1);
+  CHECK(dealt.ranks[0].measured[0].entries.size() == 3);
+  CHECK(dealt.ranks[0].micro_batches.at(0).entries.size() == 3);
+  CHECK(dealt.ranks[0].micro_batches.at(0).denominators.tokens == 36 - 3);
+}
+
 TEST_CASE("micro-batches without an advantage are skipped on request", "[dealer]") {
   const bool together = GENERATE(false, true);
   const Dealer::Options options{
@@ -145,6 +204,7 @@ TEST_CASE("micro-batches without an advantage are skipped on request", "[dealer]
   SECTION("not if all completions have one") {
     const auto dealt = deal_to_all(generations_of(kEvery, kEvery), kGeneration, options);
     CHECK(dealt.ranks[0].skipped == 0);
+    CHECK(dealt.ranks[0].measured.empty());
     CHECK(dealt.micro_batches() == 2);
   }
   SECTION("those of a generation in which nobody has one are left out") {
@@ -174,7 +234,7 @@ TEST_CASE("micro-batches without an advantage are skipped on request", "[dealer]
       CHECK(rank.skipped == (together ? 2 : 3));
       const auto& micro_batch = rank.micro_batches[0];
       const bool has = std::ranges::any_of(micro_batch.entries, [](const BatchEntry& entry) {
-        return entry.completion->advantage != 0;
+        return entry.in_loss && entry.completion->advantage != 0;
       });
       CHECK(micro_batch.skipped == (!has && !together));
       computed += micro_batch.skipped ? 0 : 1;
