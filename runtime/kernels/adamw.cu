@@ -22,7 +22,11 @@ __global__ void adamw_kernel(AdamW a, float* __restrict__ master, bf16* __restri
     Eight m = load8(first + i);
     Eight v = load8(second + i);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) update(w.v[k], g.v[k], m.v[k], v.v[k]);
+    for (int k = 0; k < 8; ++k) {
+      const float before = w.v[k];
+      update(w.v[k], g.v[k], m.v[k], v.v[k]);
+      round_moments<M>(m.v[k], v.v[k], before, g.v[k], *count);
+    }
     store8(master + i, w);
     store8(first + i, m);
     store8(second + i, v);
@@ -32,7 +36,10 @@ __global__ void adamw_kernel(AdamW a, float* __restrict__ master, bf16* __restri
   for (std::int64_t j = i; j < n; ++j) {
     float m = to_float(first[j]);
     float v = to_float(second[j]);
-    update(master[j], to_float(grad[j]), m, v);
+    const float g = to_float(grad[j]);
+    const float before = master[j];
+    update(master[j], g, m, v);
+    round_moments<M>(m, v, before, g, *count);
     first[j] = from_float<M>(m);
     second[j] = from_float<M>(v);
     if (value != nullptr) value[j] = __float2bfloat16_rn(master[j]);

@@ -2,6 +2,9 @@
 
 #include <ATen/ops/abs.h>
 #include <ATen/ops/amax.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -18,6 +21,21 @@ constexpr double kLeastScale = 1e-38;  // avoids dividing by 0 in a block of zer
 // Expands one number per block to one per element.
 Tensor spread(const Tensor& blocks, std::int64_t lead, std::int64_t size) {
   return blocks.unsqueeze(1).expand({-1, kMomentBlock}).reshape({-1}).narrow(0, lead, size);
+}
+
+constexpr std::int64_t kWord = 0xffffffffLL;
+
+// The bits of fp32 numbers, as numbers from 0 to 2^32 - 1.
+Tensor bits_of(const Tensor& values) {
+  return values.view(at::kInt).to(at::kLong).bitwise_and_(kWord);
+}
+
+// Mixes the bits of 32-bit numbers; the product stays below 2^63.
+Tensor mixed(const Tensor& bits) {
+  auto x = bits.bitwise_and(kWord);
+  for (int round = 0; round < 2; ++round)
+    x = at::bitwise_right_shift(x, 16).bitwise_xor_(x).mul_(0x45d9f3bLL).bitwise_and_(kWord);
+  return at::bitwise_right_shift(x, 16).bitwise_xor_(x);
 }
 
 }  // namespace
@@ -58,6 +76,16 @@ Tensor decode(const Moment& moment) {
   if (!moment.coded()) return moment.values.to(at::kFloat);
   const auto levels = moment.table.select(0, 0).index_select(0, moment.values.to(at::kInt));
   return at::mul(levels, spread(moment.scales, moment.lead, moment.size()));
+}
+
+Tensor random_bits(const Tensor& weights, const Tensor& grad, const Tensor& step) {
+  const auto number = step.to(at::kLong).mul_(0x9e3779b9LL);
+  return mixed(mixed(bits_of(weights).add_(number)).bitwise_xor_(bits_of(grad)));
+}
+
+Tensor round_at_random(const Tensor& values, const Tensor& bits) {
+  const auto rounded = bits_of(values).add_(bits.bitwise_and(0xffffLL));
+  return rounded.bitwise_and(0xffff0000LL).to(at::kInt).view(at::kFloat);
 }
 
 void encode_(const Moment& moment, const Tensor& values, const Tensor& scales) {

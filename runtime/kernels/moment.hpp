@@ -44,6 +44,16 @@ Tensor block_scales(const Tensor& values, std::int64_t lead);
 // The moment in fp32; a view if it is stored in fp32.
 Tensor decode(const Moment& moment);
 
+// 32 random bits per element, as int64: a function of its weight before the step, its gradient and
+// the number of the step, and so the same wherever the element is stored. `weights` and `grad` are
+// fp32, `step` is a scalar.
+Tensor random_bits(const Tensor& weights, const Tensor& grad, const Tensor& step);
+
+// Rounds fp32 values to bf16, up or down at random, so that their mean stays the same. To nearest,
+// a moment would stall: at beta2 0.999 a step changes it by less than half of bf16's spacing. Uses
+// the lower half of the random bits. Returns the rounded values in fp32.
+Tensor round_at_random(const Tensor& values, const Tensor& bits);
+
 // Stores fp32 values in `moment`. With codes, `scales` must be at least block_scales(values).
 // Decoding and encoding with the same scales does not change the codes.
 void encode_(const Moment& moment, const Tensor& values, const Tensor& scales);

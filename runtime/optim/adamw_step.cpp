@@ -1,6 +1,7 @@
 #include "runtime/optim/adamw_step.hpp"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
@@ -31,15 +32,22 @@ void written_out(const AdamWStep& step, const Span& span, const Tensor& clip, co
   const auto correction1 = at::pow(step.beta1, count).neg_().add_(1);
   const auto correction2 = at::pow(step.beta2, count).neg_().add_(1);
   const auto skipped = skip.to(at::kBool);
-  const auto grad = at::mul(span.grad.to(at::kFloat), clip);
+  const auto raw = span.grad.to(at::kFloat);
+  const auto grad = at::mul(raw, clip);
   const auto first = ops::decode(span.first).mul(step.beta1).add_(grad, 1 - step.beta1);
   const auto second = ops::decode(span.second).mul(step.beta2).addcmul_(grad, grad, 1 - step.beta2);
   const auto denominator = second.sqrt().div_(correction2.sqrt()).add_(step.epsilon);
   const auto update = first.div(correction1).div_(denominator).mul_(step.learning_rate);
   const auto updated = at::mul(span.master, 1 - step.learning_rate * step.decay).sub_(update);
+  if (span.first.values.scalar_type() == at::kBFloat16) {
+    const auto bits = ops::random_bits(span.master, raw, count);
+    store(span.first, ops::round_at_random(first, at::bitwise_right_shift(bits, 16)), skipped);
+    store(span.second, ops::round_at_random(second, bits), skipped);
+  } else {
+    store(span.first, first, skipped);
+    store(span.second, second, skipped);
+  }
   span.master.copy_(at::where(skipped, span.master, updated));
-  store(span.first, first, skipped);
-  store(span.second, second, skipped);
 }
 
 Span part_of(const Span& span, std::int64_t from, std::int64_t size) {

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
@@ -268,8 +269,12 @@ void check_adamw(std::int64_t n, at::ScalarType grad, at::ScalarType moment) {
   const auto wanted = w * (1 - 1e-2 * 0.1) - m2 / c1 / ((v2 / c2).sqrt() + 1e-8) * 1e-2;
   compare("adamw master", gw, wanted, 1e-5);
   compare("adamw value", value, wanted, 4e-3);
-  compare("adamw first", gm, m2, moment == at::kFloat ? 1e-6 : 4e-3);
-  compare("adamw second", gv, v2, moment == at::kFloat ? 1e-6 : 4e-3);
+  // In bf16 a few elements are rounded to the other side, because sums differ in the last bit.
+  const bool rounded = moment == at::kBFloat16;
+  const auto bits = ops::random_bits(w, g.to(at::kFloat), at::full({}, 3.0));
+  const auto high = at::bitwise_right_shift(bits, 16);
+  compare("adamw first", gm, rounded ? ops::round_at_random(m2, high) : m2, rounded ? 1e-3 : 1e-6);
+  compare("adamw second", gv, rounded ? ops::round_at_random(v2, bits) : v2, rounded ? 1e-3 : 1e-6);
 }
 
 // Codes and scales must match bit for bit, dequantized values within rounding.

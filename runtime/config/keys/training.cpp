@@ -143,7 +143,7 @@ std::vector<KeySpec> optimizer_keys() {
        .help = "gradients are clipped to this norm; 0: no clipping"},
       {.name = "optim_dtype",
        .field = dtype_choice(&C::optim_dtype),
-       .help = "dtype of AdamW's moments"},
+       .help = "dtype of AdamW's moments; in bf16 they are rounded at random"},
       {.name = "grad_dtype",
        .field = dtype_choice(&C::grad_dtype),
        .help = "dtype in which gradients are accumulated and reduced"},

@@ -2,6 +2,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -175,6 +176,54 @@ TEST_CASE("a skipped step changes no bit", "[adamw]") {
   const auto after = bits();
   for (std::size_t i = 0; i < before.size(); ++i) CHECK(at::equal(before[i], after[i]));
   CHECK(optimizer.steps_taken() == 2);
+}
+
+TEST_CASE("moments in bf16 follow those in fp32", "[adamw]") {
+  // Rounded to nearest, the second one stopped where a step changed it by less than half of bf16's
+  // spacing: it neither reached its mean nor decayed.
+  Owned ours({{0, 4096, 4096}}), theirs({{0, 4096, 4096}});
+  AdamW rounded(ours.fragments, ours.size, {.moments = Moments::bf16});
+  AdamW exact(theirs.fragments, theirs.size, {});
+  const auto mean_error = [&](const char* moment) {
+    const auto& bf16 = rounded.states().front().at(moment).values;
+    const auto& fp32 = exact.states().front().at(moment).values;
+    return (bf16.to(at::kFloat) / fp32 - 1).mean().item<double>();
+  };
+  const auto take = [&](int steps, double grad) {
+    for (auto* owned : {&ours, &theirs}) owned->grads.fill_(grad);
+    for (int step = 0; step < steps; ++step) {
+      rounded.step(kRate, scalar(1), scalar(0));
+      exact.step(kRate, scalar(1), scalar(0));
+    }
+  };
+  take(1000, 1);
+  CHECK(std::abs(mean_error("first")) < 0.001);
+  CHECK(std::abs(mean_error("second")) < 0.01);
+  CHECK(std::abs((ours.values - theirs.values).mean().item<double>()) < 0.01 * 1000 * kRate);
+  take(1000, 0);
+  CHECK(std::abs(mean_error("second")) < 0.01);
+}
+
+TEST_CASE("moments in bf16 are the same however a tensor is cut", "[adamw]") {
+  constexpr AdamWOptions kBf16{.moments = Moments::bf16};
+  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  Owned whole({{0, 5000, 5000}}, type);
+  Owned parts({{0, 3000, 5000}, {3000, 2000, 5000, true, 64}}, type);
+  parts.fragments[0].value.copy_(whole.values.narrow(0, 0, 3000));
+  parts.fragments[1].value.copy_(whole.values.narrow(0, 3000, 2000));
+  AdamW one(whole.fragments, whole.size, kBf16), two(parts.fragments, parts.size, kBf16);
+  for (int step = 0; step < 5; ++step) {
+    whole.draw_gradients(step);
+    parts.fragments[0].grad.copy_(whole.grads.narrow(0, 0, 3000));
+    parts.fragments[1].grad.copy_(whole.grads.narrow(0, 3000, 2000));
+    one.step(kRate, scalar(1), scalar(0));
+    two.step(kRate, scalar(1), scalar(0));
+  }
+  for (const auto* name : {"master", "first", "second"}) {
+    const auto& values = one.states()[0].at(name).values;
+    CHECK(at::equal(values.narrow(0, 0, 3000), two.states()[0].at(name).values));
+    CHECK(at::equal(values.narrow(0, 3000, 2000), two.states()[1].at(name).values));
+  }
 }
 
 TEST_CASE("8-bit moments take 2 bytes per element and 8 per block; small tensors 8 per element",

@@ -4,6 +4,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -100,6 +102,29 @@ TEST_CASE("quantizing decoded values again gives the same codes and scales", "[m
   const auto again = encoded(decode(moment), moment.table, 0);
   CHECK(at::equal(again.values, moment.values));
   CHECK(at::equal(again.scales, moment.scales));
+}
+
+TEST_CASE("rounding at random gives a neighbour in bf16 and keeps the mean", "[moment]") {
+  at::manual_seed(3);
+  constexpr std::int64_t kMany = 1 << 16;
+  const auto weights = at::randn({kMany}), grad = at::randn({kMany});
+  const auto rounded_in_step = [&](const Tensor& values, double step) {
+    return round_at_random(values, random_bits(weights, grad, at::full({}, step)));
+  };
+  const double value = GENERATE(1.001, 1.0, -3.14159e-9, 0.0);
+  const auto values = at::full({kMany}, value);
+  const auto rounded = rounded_in_step(values, 7);
+  CHECK(at::equal(rounded, rounded.to(at::kBFloat16).to(at::kFloat)));
+  CHECK((rounded - values).abs().max().item<double>() <= std::abs(value) / 128);
+  CHECK(std::abs(rounded.mean().item<double>() - value) <= std::abs(value) * 1e-4);
+  CHECK(at::equal(rounded, rounded_in_step(values, 7)));
+  if (value == 1.001) CHECK_FALSE(at::equal(rounded, rounded_in_step(values, 8)));
+  // Elements without a gradient are rounded anew in every step, too.
+  const auto none = at::zeros({1}), one = at::full({1}, value);
+  Tensor sum = at::zeros({1});
+  for (int step = 1; step <= 1024; ++step)
+    sum += round_at_random(one, random_bits(none, none, at::full({}, static_cast<double>(step))));
+  CHECK(std::abs((sum / 1024).item<double>() - value) <= std::abs(value) * 1e-3);
 }
 
 TEST_CASE("a part decodes to the same values as in the whole", "[moment]") {
