@@ -96,7 +96,8 @@ void check_tls(const Address& address) {
   if (address.tls) tls_context();
 }
 
-Response send_request(const Address& address, const Request& request, Deadline deadline) {
+Response send_request(const Address& address, const Request& request, Deadline deadline,
+                      std::stop_token stop) {
   const auto endpoint = endpoint_of(address);
   const auto text = rendezvous::http::text_of({.authority = endpoint.authority(),
                                                .path = request.path,
@@ -106,18 +107,26 @@ Response send_request(const Address& address, const Request& request, Deadline d
   boost::asio::io_context io(1);
   rendezvous::Resolver resolver(io);
   Exchange::Result result;
+  bool ended = false;
   const auto exchange = std::make_shared<Exchange>(
       io, resolver, address.tls ? &tls_context() : nullptr, endpoint,
       Exchange::Listener{.on_end =
-                             [&](Exchange::Result ended) {
-                               result = std::move(ended);
+                             [&](Exchange::Result end) {
+                               result = std::move(end);
+                               ended = true;
                                io.stop();  // a name may still be being looked up
                              }},
       kMaxResponse);
   exchange->start(text, std::max(left, milliseconds(0)));
+  const std::stop_callback cancel(std::move(stop), [&io] { io.stop(); });
   io.run();
+  if (!ended) {
+    exchange->cancel();
+    throw Cancelled("the request was cancelled");
+  }
   check_response(result);
-  return {static_cast<unsigned>(result.status), std::move(result.body)};
+  return {static_cast<unsigned>(result.status), std::move(result.body),
+          std::move(result.retry_after)};
 }
 
 }  // namespace mgpu::http

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 
 // An HTTP/1.1 client, with TLS for https. Every request opens its own connection, so restarts of
@@ -39,6 +40,7 @@ struct Request {
 struct Response {
   unsigned status = 0;
   std::string body{};
+  std::string retry_after{};  // the header Retry-After
 };
 
 // The server could not be reached, or the connection broke. A retry may succeed.
@@ -53,6 +55,12 @@ class TimedOut : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A stop was requested before the response arrived.
+class Cancelled : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // The server's certificate is not trusted, or it does not speak TLS. A retry would fail too.
 class TlsRefusal : public std::runtime_error {
  public:
@@ -60,8 +68,9 @@ class TlsRefusal : public std::runtime_error {
 };
 
 // Sends the request to the server at `address` and returns its response. The path in `address` is
-// ignored. Throws Unreachable, TimedOut or TlsRefusal, or as check_tls() does; the caller puts the
-// server's name in front of the message.
-Response send_request(const Address& address, const Request& request, Deadline deadline);
+// ignored. Throws Unreachable, TimedOut, Cancelled or TlsRefusal, or as check_tls() does; the
+// caller puts the server's name in front of the message.
+Response send_request(const Address& address, const Request& request, Deadline deadline,
+                      std::stop_token stop = {});
 
 }  // namespace mgpu::http

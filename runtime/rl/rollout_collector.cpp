@@ -1,5 +1,6 @@
 #include "runtime/rl/rollout_collector.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -23,6 +24,18 @@ RolloutCollector::RolloutCollector(const Policy& policy, FrozenModels& models,
       log_(std::move(log)),
       options_(options) {}
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// When a rank that began to generate at `begin` must have its scores. The others may wait for it
+// since then.
+rewards::Deadline scoring_deadline(Clock::time_point begin, std::chrono::milliseconds limit) {
+  return std::max(begin + limit * 9 / 10, Clock::now() + limit / 10);
+}
+
+}  // namespace
+
 Generation RolloutCollector::collect(const GenerationRequest& request) {
   auto& comm = policy_.comm;
   std::vector<std::int64_t> lengths;
@@ -39,8 +52,11 @@ Generation RolloutCollector::collect(const GenerationRequest& request) {
       if (!gathered) gathered.emplace(policy_.source.config, policy_.learner.shards());
     };
     if (generator_->computes_here()) gather();
+    const auto begin = Clock::now();
     own = generate(request, spread[static_cast<std::size_t>(comm.rank())]);
-    score(own, request);
+    score(own, request,
+          comm.world() > 1 ? scoring_deadline(begin, options_.collective_limit)
+                           : rewards::Deadline::max());
     if (request.for_training && options_.needs_old_log_probs) {
       gather();
       add_old_log_probs(own, request.prompts);
@@ -89,7 +105,7 @@ std::vector<ScoredCompletion> RolloutCollector::generate(const GenerationRequest
 
 // Adds the scores of the reward functions.
 void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
-                             const GenerationRequest& request) {
+                             const GenerationRequest& request, rewards::Deadline deadline) {
   if (completions.empty()) return;
   const profiling::Range range("reward");
   const auto group = static_cast<std::size_t>(request.group);
@@ -103,6 +119,10 @@ void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
                      .ids = completions[i].tokens,
                      .truncated = !completions[i].terminated,
                      .group = i / group});
+  for (const auto& reward : rewards_.functions) {
+    reward->set_deadline(deadline);
+    reward->begin(views);
+  }
   for (const auto& reward : rewards_.functions) {
     const auto scores = reward->score(views);
     for (std::size_t i = 0; i < completions.size(); ++i)
