@@ -27,8 +27,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 // its group.
 using Score = std::optional<double>;
 
-// Scores completions. Only one thread calls it. A call contains all completions of a group; the
-// scores of a group do not depend on the other groups in the call unless a setting requests that.
+// Scores completions. One thread at a time calls it. A call contains all completions of a group;
+// the scores of a group do not depend on the other groups in the call unless a setting requests
+// that.
 class Reward {
  public:
   Reward() = default;

@@ -16,8 +16,8 @@
 namespace mgpu::rewards {
 
 // Sends requests to the endpoints of one reward, several at a time: one thread per endpoint,
-// started when it gets its first request. One thread calls the members. Destroying the pool cancels
-// what is under way and ends the threads and endpoints.
+// started when it gets its first request. One thread at a time calls the members. Destroying the
+// pool cancels what is under way and ends the threads and endpoints.
 class ScoringPool {
  public:
   // The deadline has passed before the answer came.

@@ -13,7 +13,7 @@ EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options optio
     : config_(config), options_(std::move(options)), provider_(provider) {}
 
 std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
-    const std::vector<rollout::Request>& requests) {
+    const std::vector<rollout::Request>& requests, const rollout::RequestFinished& finished) {
   const profiling::Range range("rollout");
   std::size_t longest = 1, completions = 0;
   for (const auto& request : requests) {
@@ -29,7 +29,7 @@ std::vector<std::vector<rollout::Completion>> EngineGenerator::complete(
        .longest = static_cast<std::int64_t>(longest) + options_.settings.max_tokens,
        .burst = options_.model.device.is_cuda() ? train::kMostBurst : 1},
       provider_);
-  return engine.generate(requests, options_.settings);
+  return engine.generate(requests, options_.settings, finished);
 }
 
 }  // namespace mgpu::rl

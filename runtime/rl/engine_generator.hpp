@@ -19,7 +19,8 @@ class EngineGenerator : public Generator {
   bool computes_here() const override { return true; }
   void sync_weights(std::int64_t) override {}
   std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Request>& requests) override;
+      const std::vector<rollout::Request>& requests,
+      const rollout::RequestFinished& finished) override;
   void finish() override {}
 
  private:

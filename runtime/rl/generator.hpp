@@ -23,9 +23,10 @@ class Generator {
   virtual void sync_weights(std::int64_t step) = 0;
 
   // Completions of this rank's prompts, in the order of the requests and their seeds. A completion
-  // depends only on the weights, its prompt and its seed.
+  // depends only on the weights, its prompt and its seed. `finished` is called once for each
+  // request, one call at a time, as soon as its completions are complete.
   virtual std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Request>& requests) = 0;
+      const std::vector<rollout::Request>& requests, const rollout::RequestFinished& finished) = 0;
 
   // All ranks call it together after the last step. It removes what the run left on a server.
   virtual void finish() = 0;

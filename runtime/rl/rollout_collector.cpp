@@ -1,6 +1,7 @@
 #include "runtime/rl/rollout_collector.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -33,6 +34,29 @@ using Clock = std::chrono::steady_clock;
 rewards::Deadline scoring_deadline(Clock::time_point begin, std::chrono::milliseconds limit) {
   return std::max(begin + limit * 9 / 10, Clock::now() + limit / 10);
 }
+
+// Completions, prompt by prompt, as rewards see them. `first` is the number of the first prompt.
+class ScoredViews {
+ public:
+  ScoredViews(const std::vector<ScoredCompletion>& completions, const GenerationRequest& request,
+              std::size_t first) {
+    const auto group = static_cast<std::size_t>(request.group);
+    for (std::size_t i = 0; i < completions.size(); i += group)
+      rows_.push_back(nlohmann::json::parse(request.prompts[completions[i].prompt].row));
+    for (std::size_t i = 0; i < completions.size(); ++i)
+      views_.push_back({.completion = completions[i].text,
+                        .row = &rows_[i / group],
+                        .ids = completions[i].tokens,
+                        .truncated = !completions[i].terminated,
+                        .group = first + i / group});
+  }
+
+  std::span<const rewards::CompletionView> all() const { return views_; }
+
+ private:
+  std::vector<nlohmann::json> rows_;
+  std::vector<rewards::CompletionView> views_;
+};
 
 }  // namespace
 
@@ -88,18 +112,23 @@ std::vector<ScoredCompletion> RolloutCollector::generate(const GenerationRequest
           rendezvous::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
     requests.push_back(std::move(rollout_request));
   }
-  auto generated = generator_->complete(requests);
+  // Outside rewards score a group while others are still generated.
+  std::vector<std::vector<ScoredCompletion>> groups(requests.size());
+  generator_->complete(requests,
+                       [&](std::size_t q, const std::vector<rollout::Completion>& generated) {
+                         for (const auto& one : generated) {
+                           auto& completion = groups[q].emplace_back();
+                           completion.prompt = prompt_of(q);
+                           completion.terminated = one.stop_reason != rollout::StopReason::length;
+                           completion.text = policy_.source.tokenizer.decode(one.tokens, true);
+                           completion.tokens = one.tokens;
+                           completion.sampler_log_probs = one.log_probs;
+                         }
+                         const ScoredViews views(groups[q], request, q);
+                         for (const auto& reward : rewards_.functions) reward->begin(views.all());
+                       });
   std::vector<ScoredCompletion> completions;
-  for (std::size_t q = 0; q < requests.size(); ++q)
-    for (auto& one : generated[q]) {
-      ScoredCompletion completion;
-      completion.prompt = prompt_of(q);
-      completion.terminated = one.stop_reason != rollout::StopReason::length;
-      completion.text = policy_.source.tokenizer.decode(one.tokens, true);
-      completion.tokens = std::move(one.tokens);
-      completion.sampler_log_probs = std::move(one.log_probs);
-      completions.push_back(std::move(completion));
-    }
+  for (auto& group : groups) std::ranges::move(group, std::back_inserter(completions));
   return completions;
 }
 
@@ -108,23 +137,13 @@ void RolloutCollector::score(std::vector<ScoredCompletion>& completions,
                              const GenerationRequest& request, rewards::Deadline deadline) {
   if (completions.empty()) return;
   const profiling::Range range("reward");
-  const auto group = static_cast<std::size_t>(request.group);
-  std::vector<nlohmann::json> rows;
-  for (std::size_t i = 0; i < completions.size(); i += group)
-    rows.push_back(nlohmann::json::parse(request.prompts[completions[i].prompt].row));
-  std::vector<rewards::CompletionView> views;
-  for (std::size_t i = 0; i < completions.size(); ++i)
-    views.push_back({.completion = completions[i].text,
-                     .row = &rows[i / group],
-                     .ids = completions[i].tokens,
-                     .truncated = !completions[i].terminated,
-                     .group = i / group});
+  const ScoredViews views(completions, request, 0);
   for (const auto& reward : rewards_.functions) {
     reward->set_deadline(deadline);
-    reward->begin(views);
+    reward->begin(views.all());
   }
   for (const auto& reward : rewards_.functions) {
-    const auto scores = reward->score(views);
+    const auto scores = reward->score(views.all());
     for (std::size_t i = 0; i < completions.size(); ++i)
       completions[i].rewards.push_back(scores[i]);
   }

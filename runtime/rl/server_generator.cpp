@@ -35,18 +35,20 @@ void ServerGenerator::sync_weights(std::int64_t step) {
 }
 
 std::vector<std::vector<rollout::Completion>> ServerGenerator::complete(
-    const std::vector<rollout::Request>& requests) {
+    const std::vector<rollout::Request>& requests, const rollout::RequestFinished& finished) {
   const profiling::Range range("rollout");
   std::vector<servers::CompletionRequest> server_requests;
   for (const auto& request : requests)
     server_requests.push_back({.prompt = request.tokens,
                                .count = static_cast<std::int64_t>(request.seeds.size()),
                                .seed = request.seeds.front()});
-  auto generated = servers::complete(server_, model_, server_requests, sampling_, limit_);
-  std::vector<std::vector<rollout::Completion>> completions(generated.size());
-  for (std::size_t i = 0; i < generated.size(); ++i)
-    for (auto& one : generated[i])
-      completions[i].push_back(completion_of(std::move(one), sampling_));
+  std::vector<std::vector<rollout::Completion>> completions(requests.size());
+  servers::complete(server_, model_, server_requests, sampling_, limit_,
+                    [&](std::size_t i, std::vector<servers::ServerCompletion> generated) {
+                      for (auto& one : generated)
+                        completions[i].push_back(completion_of(std::move(one), sampling_));
+                      finished(i, completions[i]);
+                    });
   return completions;
 }
 

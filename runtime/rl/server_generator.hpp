@@ -20,7 +20,8 @@ class ServerGenerator : public Generator {
   bool computes_here() const override { return false; }
   void sync_weights(std::int64_t step) override;
   std::vector<std::vector<rollout::Completion>> complete(
-      const std::vector<rollout::Request>& requests) override;
+      const std::vector<rollout::Request>& requests,
+      const rollout::RequestFinished& finished) override;
   void finish() override { sync_->finish(); }
 
  private:

@@ -38,6 +38,10 @@ struct GenerationSettings {
   std::function<std::string(std::span<const std::int32_t>)> text_of;
 };
 
+// Called with the number of a request and all of its completions as soon as the last one is
+// complete.
+using RequestFinished = std::function<void(std::size_t, const std::vector<Completion>&)>;
+
 struct EngineOptions {
   ModelOptions model;
   std::int64_t sequences = 64;  // generated at a time
@@ -58,7 +62,8 @@ class Engine {
   // Returns completions in the order of the requests and their seeds. Throws std::runtime_error for
   // a prompt that is too long and for logits without a finite softmax.
   std::vector<std::vector<Completion>> generate(const std::vector<Request>& requests,
-                                                const GenerationSettings& settings);
+                                                const GenerationSettings& settings,
+                                                const RequestFinished& finished = {});
 
   // Counters of the last call: decoding steps and completion tokens, prefilled prompts and their
   // tokens.

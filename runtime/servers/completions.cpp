@@ -149,26 +149,39 @@ std::vector<ServerCompletion> parse_completions(const json& answer,
   return completions;
 }
 
-std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
-                                                    const std::string& model,
-                                                    const std::vector<CompletionRequest>& requests,
-                                                    const SamplingParams& sampling,
-                                                    milliseconds limit) {
+void complete(const ServerClient& server, const std::string& model,
+              const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+              milliseconds limit, const TakeCompletions& take) {
   constexpr const char* kPath = "/v1/completions";
-  std::vector<std::vector<ServerCompletion>> completions(requests.size());
   const auto end = std::chrono::steady_clock::now() + limit;
+  std::mutex taking;
   for_all(requests.size(), [&](std::size_t i) {
     const auto answer = server.post(
         kPath, request_json(requests[i], sampling, model),
         std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now()));
     const auto parsed = server.json_of(kPath, answer);
+    std::vector<ServerCompletion> completions;
     try {
-      completions[i] = parse_completions(parsed, requests[i], sampling);
+      completions = parse_completions(parsed, requests[i], sampling);
     } catch (const std::runtime_error& e) {
       throw std::runtime_error(
           fmt::format("{}{} returned an invalid answer: {}", server.url(), kPath, e.what()));
     }
+    const std::scoped_lock lock(taking);
+    take(i, std::move(completions));
   });
+}
+
+std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
+                                                    const std::string& model,
+                                                    const std::vector<CompletionRequest>& requests,
+                                                    const SamplingParams& sampling,
+                                                    milliseconds limit) {
+  std::vector<std::vector<ServerCompletion>> completions(requests.size());
+  complete(server, model, requests, sampling, limit,
+           [&](std::size_t i, std::vector<ServerCompletion> taken) {
+             completions[i] = std::move(taken);
+           });
   return completions;
 }
 

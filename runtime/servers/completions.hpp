@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -44,8 +45,16 @@ std::vector<ServerCompletion> parse_completions(const nlohmann::json& answer,
                                                 const CompletionRequest& request,
                                                 const SamplingParams& sampling);
 
-// Sends all requests, several at a time, within the limit. Throws with the server and its message
-// or the missing answer.
+// Called with the number of a request and its completions; by several threads, one call at a time.
+using TakeCompletions = std::function<void(std::size_t, std::vector<ServerCompletion>)>;
+
+// Sends all requests, several at a time, within the limit; `take` gets the completions of each as
+// soon as they arrive. Throws with the server and its message or the missing answer.
+void complete(const ServerClient& server, const std::string& model,
+              const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+              milliseconds limit, const TakeCompletions& take);
+
+// The same; returns the completions in the order of the requests.
 std::vector<std::vector<ServerCompletion>> complete(const ServerClient& server,
                                                     const std::string& model,
                                                     const std::vector<CompletionRequest>& requests,

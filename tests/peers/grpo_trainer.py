@@ -38,6 +38,10 @@ def meets_first(completions, **columns):
     meet("second", "first")
     return vowels(completions)
 
+def marks(completions, **columns):
+    open(f"{__file__}.scored", "w").close()
+    return vowels(completions)
+
 def no_number(completions, **columns):
     return [float("nan")] * len(completions)
 
