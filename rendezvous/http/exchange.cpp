@@ -190,7 +190,10 @@ void Exchange::deliver() {
       on_piece(piece);
     }
   }
-  if (!over_ && parser_.done()) finish({.status = parser_.status(), .body = parser_.take_body()});
+  if (!over_ && parser_.done())
+    finish({.status = parser_.status(),
+            .body = parser_.take_body(),
+            .retry_after = parser_.retry_after()});
 }
 
 void Exchange::fail(Failure failure, std::string problem) {

@@ -30,7 +30,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     std::string problem;  // why there is no response, such as "connection refused"
     Failure failure = Failure::none;
     int status = 0;
-    std::string body;  // without what was passed to on_piece
+    std::string body;              // without what was passed to on_piece
+    std::string retry_after = {};  // the header Retry-After
   };
   struct Listener {
     std::function<void(Result)> on_end;  // called once, unless cancelled before

@@ -73,6 +73,7 @@ class ResponseParser::Parser : public beast::http::basic_parser<false> {
   }
 
   int status = 0;
+  std::string retry_after;
   std::string body;
 
  private:
@@ -93,6 +94,7 @@ class ResponseParser::Parser : public beast::http::basic_parser<false> {
     // Beast would read a body in another encoding to the end of the connection.
     if (name == field::transfer_encoding && !beast::iequals(value, "chunked"))
       throw_bad_response(kBadEncoding);
+    if (name == field::retry_after) retry_after.assign(value.data(), value.size());
   }
   void on_header_impl(error_code&) override {}
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
@@ -158,6 +160,10 @@ bool ResponseParser::done() const {
 
 int ResponseParser::status() const {
   return parser_->status;
+}
+
+const std::string& ResponseParser::retry_after() const {
+  return parser_->retry_after;
 }
 
 void ResponseParser::end() {

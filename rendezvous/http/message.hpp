@@ -40,7 +40,8 @@ class ResponseParser {
   bool begun() const;  // the head is complete, status() is valid
   bool done() const;
   int status() const;
-  std::string take_body();  // the body bytes received since the last call
+  const std::string& retry_after() const;  // the value of the header Retry-After
+  std::string take_body();                 // the body bytes received since the last call
 
  private:
   class Parser;

@@ -111,8 +111,8 @@ Response send_request(const Address& address, const Request& request, Deadline d
   const auto exchange = std::make_shared<Exchange>(
       io, resolver, address.tls ? &tls_context() : nullptr, endpoint,
       Exchange::Listener{.on_end =
-                             [&](Exchange::Result ended) {
-                               result = std::move(ended);
+                             [&](Exchange::Result end) {
+                               result = std::move(end);
                                io.stop();  // a name may still be being looked up
                              }},
       kMaxResponse);
@@ -121,9 +121,13 @@ Response send_request(const Address& address, const Request& request, Deadline d
     const std::stop_callback on_stop(stop, [&] { io.stop(); });
     io.run();
   }
-  if (!result) throw Cancelled("the request was cancelled");
+  if (!result) {
+    exchange->cancel();
+    throw Cancelled("the request was cancelled");
+  }
   check_response(*result);
-  return {static_cast<unsigned>(result->status), std::move(result->body)};
+  return {static_cast<unsigned>(result->status), std::move(result->body),
+          std::move(result->retry_after)};
 }
 
 }  // namespace mgpu::http

@@ -40,6 +40,7 @@ struct Request {
 struct Response {
   unsigned status = 0;
   std::string body{};
+  std::string retry_after{};  // the header Retry-After
 };
 
 // The server could not be reached, or the connection broke. A retry may succeed.
@@ -54,14 +55,14 @@ class TimedOut : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The server's certificate is not trusted, or it does not speak TLS. A retry would fail too.
-class TlsRefusal : public std::runtime_error {
+// A stop was requested before the response arrived.
+class Cancelled : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The caller requested to stop before the response arrived.
-class Cancelled : public std::runtime_error {
+// The server's certificate is not trusted, or it does not speak TLS. A retry would fail too.
+class TlsRefusal : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

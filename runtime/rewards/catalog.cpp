@@ -17,6 +17,8 @@
 namespace mgpu::rewards {
 namespace {
 
+constexpr long kMaxConcurrency = 1024;  // a thread, and for programs a process, for each
+
 struct Known {
   const char* name;
   bool solution = false;  // needs the `solution` column
@@ -87,6 +89,12 @@ void check_minimum(const char* name, long value, long minimum) {
         fmt::format("{}: {} is too small; the minimum is {}", name, value, minimum));
 }
 
+void check_maximum(const char* name, long value, long maximum) {
+  if (value > maximum)
+    throw std::runtime_error(
+        fmt::format("{}: {} is too large; the maximum is {}", name, value, maximum));
+}
+
 }  // namespace
 
 void check(const Settings& settings) {
@@ -103,6 +111,8 @@ void check(const Settings& settings) {
   check_minimum("repetition_n_grams", settings.repetition_n_grams, 1);
   check_minimum("max_completion_len", settings.max_completion_len.value_or(1), 1);
   check_minimum("soft_punish_cache", settings.soft_punish_cache.value_or(0), 0);
+  check_minimum("reward_concurrency", settings.reward_concurrency.value_or(1), 1);
+  check_maximum("reward_concurrency", settings.reward_concurrency.value_or(1), kMaxConcurrency);
   check_minimum("reward_timeout", settings.reward_timeout.count(), 1);
   for (const auto& [name, rule] : settings.reward_rules.items()) make_rule(name, rule);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,7 +91,10 @@ std::vector<std::string> environment_of(const ChildProgram& program) {
 
 }  // namespace
 
-Child::Child(ChildProgram program) : program_(std::move(program)) {}
+Child::Child(ChildProgram program)
+    : program_(std::move(program)), cancelled_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!cancelled_) rendezvous::throw_errno("cannot make an eventfd");
+}
 
 Child::~Child() {
   stop();
@@ -218,12 +222,13 @@ std::string Child::exchange(std::string out, Deadline deadline) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left <= 0ms) throw std::runtime_error("it did not answer in time (reward_timeout)");
-    std::array<pollfd, 3> fds = {pollfd{from_.get(), POLLIN, 0},
-                                 pollfd{sent < out.size() ? to_.get() : -1, POLLOUT, 0},
-                                 pollfd{err_.get(), POLLIN, 0}};
+    std::array<pollfd, 4> fds = {
+        pollfd{from_.get(), POLLIN, 0}, pollfd{sent < out.size() ? to_.get() : -1, POLLOUT, 0},
+        pollfd{err_.get(), POLLIN, 0}, pollfd{cancelled_.get(), POLLIN, 0}};
     const auto wait = static_cast<int>(std::min<long long>(left.count(), 60'000));
     if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR)
       rendezvous::throw_errno("cannot wait for its answer");
+    if (fds[3].revents != 0) throw std::runtime_error("its request was cancelled");
     if (fds[2].revents != 0) pass_on_stderr();
     if (fds[1].revents != 0) write_some(out, sent);
     if (fds[0].revents == 0) continue;
@@ -239,7 +244,9 @@ std::string Child::exchange(std::string out, Deadline deadline) {
   }
 }
 
-std::string Child::request(const std::string& line, Deadline deadline) {
+std::string Child::request(const std::string& line, Deadline deadline, std::stop_token cancel) {
+  const std::stop_callback wake(std::move(cancel),
+                                [this] { ::eventfd_write(cancelled_.get(), 1); });
   try {
     if (!process_.running()) {
       const auto begun = std::chrono::steady_clock::now();

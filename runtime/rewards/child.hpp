@@ -23,7 +23,8 @@ struct ChildProgram {
 // environment and stderr, and no other descriptor. The first request starts it, in its own process
 // group. A failure stops it, and the next request starts it again. It
 // does not outlive us: it gets a signal when the thread of the first request ends, otherwise its
-// stdin ends. Destroying the Child kills the group and reaps the process.
+// stdin ends. One thread makes all requests. Destroying the Child kills the group and reaps the
+// process.
 //
 // A sandboxed child gets a pipe as its stderr, because a file could be opened again through /proc
 // and be overwritten. What it writes there appears on our stderr while a request waits for it.
@@ -32,7 +33,7 @@ class Child : public ScoringEndpoint {
   explicit Child(ChildProgram program);
   ~Child() override;
 
-  std::string request(const std::string& line, Deadline deadline) override;
+  std::string request(const std::string& line, Deadline deadline, std::stop_token cancel) override;
 
  private:
   void start();
@@ -47,7 +48,8 @@ class Child : public ScoringEndpoint {
   rendezvous::ChildProcess process_;
   rendezvous::UniqueFd to_;
   rendezvous::UniqueFd from_;
-  rendezvous::UniqueFd err_;  // of a sandboxed child
+  rendezvous::UniqueFd err_;        // of a sandboxed child
+  rendezvous::UniqueFd cancelled_;  // readable once a stop was requested
   std::string received_;
 };
 

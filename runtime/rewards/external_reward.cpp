@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <string_view>
 
 #include "rendezvous/base/spelling.hpp"
@@ -18,58 +16,9 @@
 namespace mgpu::rewards {
 namespace {
 
-class EndpointReward : public Reward {
- public:
-  EndpointReward(std::string name, std::unique_ptr<ScoringEndpoint> endpoint,
-                 const Settings& settings)
-      : name_(std::move(name)),
-        endpoint_(std::move(endpoint)),
-        limit_(settings.reward_timeout),
-        on_error_(settings.reward_on_error) {}
-
-  const std::string& name() const override { return name_; }
-
-  std::vector<Score> score(std::span<const CompletionView> completions) override {
-    std::map<std::size_t, std::vector<std::size_t>> groups;
-    for (std::size_t i = 0; i < completions.size(); ++i) groups[completions[i].group].push_back(i);
-    std::vector<Score> scores(completions.size());
-    for (const auto& [group, members] : groups) {
-      std::vector<const CompletionView*> views;
-      for (const auto i : members) views.push_back(&completions[i]);
-      const auto group_scores = score_group(views);
-      for (std::size_t i = 0; i < members.size(); ++i) scores[members[i]] = group_scores[i];
-    }
-    return scores;
-  }
-
- private:
-  std::vector<Score> score_group(const std::vector<const CompletionView*>& group) {
-    const auto limit = limit_ * static_cast<long>(group.size());
-    try {
-      const auto answer =
-          endpoint_->request(request_line(group), std::chrono::steady_clock::now() + limit);
-      return parse_scores(answer, group.size());
-    } catch (const SandboxError& e) {
-      throw RewardError(name_, e.what());  // about this machine, not about these completions
-    } catch (const std::runtime_error& e) {
-      const RewardError error(name_, e.what());
-      if (on_error_ == OnError::stop) throw error;
-      if (!warned_)
-        fmt::print(
-            stderr,
-            "warning: {}; the completions of this group have no score (reward_on_error: none)\n",
-            error.what());
-      warned_ = true;
-      return std::vector<Score>(group.size());
-    }
-  }
-
-  std::string name_;
-  std::unique_ptr<ScoringEndpoint> endpoint_;
-  std::chrono::milliseconds limit_;
-  OnError on_error_;
-  bool warned_ = false;
-};
+// Requests to a server cost little here; a process costs memory, and has no state in common with
+// the others.
+constexpr int kRequests = 8, kProcesses = 1;
 
 bool is_address(const std::string& name) {
   return name.starts_with("http://") || name.starts_with("https://");
@@ -77,10 +26,13 @@ bool is_address(const std::string& name) {
 
 // A sandbox is started once now, so that a machine that cannot make one is noticed before the model
 // is loaded and not after the first completions.
-std::unique_ptr<ScoringEndpoint> make_child(ChildProgram program, const Settings& settings) {
+std::unique_ptr<Reward> make_program_reward(const std::string& name, ChildProgram program,
+                                            const Settings& settings) {
   program.sandboxed = settings.reward_sandbox;
   if (program.sandboxed) check_sandbox(program.readable, program.folder);
-  return std::make_unique<Child>(std::move(program));
+  return make_endpoint_reward(
+      name, [program = std::move(program)] { return std::make_unique<Child>(program); },
+      settings.reward_concurrency.value_or(kProcesses), Distribution::in_turn, settings);
 }
 
 // Whether a command line is one program with its arguments: no list of commands, no variable before
@@ -112,8 +64,7 @@ std::string shell_line(const std::string& command) {
 }
 
 // ./my_rewards.py:fn
-std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
-                                                      const Settings& settings) {
+ChildProgram python_program(const std::string& name, const Settings& settings) {
   const auto colon = name.rfind(':');
   const auto function = name.substr(colon + 1);
   std::filesystem::path file = name.substr(0, colon);
@@ -132,16 +83,10 @@ std::unique_ptr<ScoringEndpoint> make_python_endpoint(const std::string& name,
   program.readable = program_paths(settings.reward_python);
   program.readable.push_back(file.string());
   program.readable.push_back(std::filesystem::absolute(file).parent_path().string());
-  return make_child(std::move(program), settings);
+  return program;
 }
 
 }  // namespace
-
-std::unique_ptr<Reward> make_endpoint_reward(std::string name,
-                                             std::unique_ptr<ScoringEndpoint> endpoint,
-                                             const Settings& settings) {
-  return std::make_unique<EndpointReward>(std::move(name), std::move(endpoint), settings);
-}
 
 bool runs_program(const std::string& name) {
   return name.starts_with("cmd:") || (!is_address(name) && name.find(".py:") != name.npos);
@@ -152,17 +97,19 @@ std::unique_ptr<Reward> make_external_reward(const std::string& name, const Sett
     const auto program = name.substr(
         name.find_first_not_of(' ', 4) == name.npos ? name.size() : name.find_first_not_of(' ', 4));
     if (program.empty()) throw std::runtime_error("reward cmd: has no program after the colon");
-    return make_endpoint_reward(name,
-                                make_child({.argv = {"/bin/sh", "-c", shell_line(program)},
-                                            .command = program,
-                                            .folder = settings.folder,
-                                            .readable = program_paths(program)},
-                                           settings),
-                                settings);
+    return make_program_reward(name,
+                               {.argv = {"/bin/sh", "-c", shell_line(program)},
+                                .command = program,
+                                .folder = settings.folder,
+                                .readable = program_paths(program)},
+                               settings);
   }
-  if (is_address(name)) return make_endpoint_reward(name, make_http_endpoint(name), settings);
+  if (is_address(name))
+    return make_endpoint_reward(name, http_endpoints(name, settings.patience),
+                                settings.reward_concurrency.value_or(kRequests),
+                                Distribution::any_free, settings);
   if (name.find(".py:") != name.npos)
-    return make_endpoint_reward(name, make_python_endpoint(name, settings), settings);
+    return make_program_reward(name, python_program(name, settings), settings);
   return nullptr;
 }
 

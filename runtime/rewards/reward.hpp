@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -23,12 +24,15 @@ struct CompletionView {
   const nlohmann::json* prompt = nullptr;
 };
 
+using Deadline = std::chrono::steady_clock::time_point;
+
 // No value: the reward does not apply. Such a score is excluded from the mean and the deviation of
 // its group.
 using Score = std::optional<double>;
 
-// Scores completions. Only one thread calls it. A call contains all completions of a group; the
-// scores of a group do not depend on the other groups in the call unless a setting requests that.
+// Scores completions. One thread at a time calls it. A call contains all completions of a group;
+// the scores of a group do not depend on the other groups in the call unless a setting requests
+// that.
 class Reward {
  public:
   Reward() = default;
@@ -37,6 +41,15 @@ class Reward {
   virtual ~Reward() = default;
 
   virtual const std::string& name() const = 0;  // as given in reward_funcs
+
+  // Starts to score completions, all of each of their groups, if the reward can do that while the
+  // caller does other work. The next call of score() must contain them; it throws what fails.
+  virtual void begin(std::span<const CompletionView> completions) {
+    static_cast<void>(completions);
+  }
+
+  // The next calls of score() fail at that time instead of waiting any longer.
+  virtual void set_deadline(Deadline deadline) { static_cast<void>(deadline); }
 
   // One score per completion, in order; each is a finite number or has no value. Throws
   // RewardError.

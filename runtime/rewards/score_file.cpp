@@ -84,6 +84,7 @@ void score_rows(std::istream& in, const std::string& source, const std::vector<s
   for (const auto& row : rows)
     scored.push_back({row.completion, &row.columns, row.ids, row.truncated, row.group});
   std::vector<std::vector<Score>> columns;
+  for (const auto& reward : rewards) reward->begin(scored);
   for (const auto& reward : rewards) columns.push_back(reward->score(scored));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     nlohmann::ordered_json answer = nlohmann::ordered_json::object();

@@ -97,6 +97,7 @@ const std::map<std::string, Set>& keys() {
     number("repetition_max_penalty", &Settings::repetition_max_penalty);
     whole("max_completion_len", &Settings::max_completion_len);
     whole("soft_punish_cache", &Settings::soft_punish_cache);
+    whole("reward_concurrency", &Settings::reward_concurrency);
     t["length_scope"] = set_scope;
     t["reward_on_error"] = set_on_error;
     t["reward_timeout"] = set_timeout;

@@ -25,6 +25,9 @@ struct Settings {
   LengthScope length_scope = LengthScope::group;
   OnError reward_on_error = OnError::stop;
   std::chrono::milliseconds reward_timeout{10'000};  // per completion, for external rewards
+  std::optional<int>
+      reward_concurrency;  // groups at a time; default: 8 for servers, 1 for programs
+  std::chrono::milliseconds patience{1'620'000};  // longest wait for a server that answers 429
   std::vector<std::string> reasoning_delimiters = {"</think>"};
   std::string reward_python = "python3";  // runs Python reward files
   bool reward_sandbox = false;            // Python functions and programs run in a sandbox

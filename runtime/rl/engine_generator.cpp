@@ -13,7 +13,8 @@ EngineGenerator::EngineGenerator(const model::ModelConfig& config, Options optio
     : config_(config), options_(std::move(options)), provider_(provider) {}
 
 std::optional<Generator::Completions> EngineGenerator::complete(
-    const std::vector<rollout::Request>& requests, const std::function<bool()>& cancelled) {
+    const std::vector<rollout::Request>& requests, const rollout::RequestFinished& finished,
+    const std::function<bool()>& cancelled) {
   const profiling::Range range("rollout");
   std::size_t longest = 1, completions = 0;
   for (const auto& request : requests) {
@@ -32,7 +33,7 @@ std::optional<Generator::Completions> EngineGenerator::complete(
   bool ended = false;
   auto settings = options_.settings;
   settings.cancelled = [&] { return ended = cancelled && cancelled(); };
-  auto generated = engine.generate(requests, settings);
+  auto generated = engine.generate(requests, settings, finished);
   if (ended) return std::nullopt;
   return generated;
 }

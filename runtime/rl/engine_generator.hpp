@@ -19,6 +19,7 @@ class EngineGenerator : public Generator {
   bool computes_here() const override { return true; }
   void sync_weights(std::int64_t) override {}
   std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
+                                      const rollout::RequestFinished& finished,
                                       const std::function<bool()>& cancelled) override;
   void finish() override {}
 

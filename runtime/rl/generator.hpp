@@ -27,9 +27,11 @@ class Generator {
   using Completions = std::vector<std::vector<rollout::Completion>>;
 
   // Completions of this rank's prompts, in the order of the requests and their seeds. A completion
-  // depends only on the weights, its prompt and its seed. Nothing is returned if `cancelled`, which
-  // is called several times per second, returned true.
+  // depends only on the weights, its prompt and its seed. `finished` is called once for each
+  // request, one call at a time, as soon as its completions are complete. Nothing is returned if
+  // `cancelled`, which is called several times per second, returned true.
   virtual std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
+                                              const rollout::RequestFinished& finished,
                                               const std::function<bool()>& cancelled) = 0;
 
   // All ranks call it together after the last step. It removes what the run left on a server.

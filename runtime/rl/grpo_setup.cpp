@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -210,8 +212,10 @@ void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) 
                      rewards.names);
   collector_.emplace(
       *policy_, *frozen_models_, std::move(generator), std::move(rewards), std::move(log),
-      RolloutCollector::Options{grpo::advantage_options(config_),
-                                !sizes_.on_policy() || control_.settings().correct_sampler});
+      RolloutCollector::Options{
+          grpo::advantage_options(config_),
+          !sizes_.on_policy() || control_.settings().correct_sampler,
+          std::chrono::milliseconds(std::llround(1000 * std::min(config_.ddp_timeout, 1e9)))});
 }
 
 // What makes this run another one, besides the settings that all tasks have.

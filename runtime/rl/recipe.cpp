@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -32,6 +34,7 @@ constexpr const char* kRewardKeys[] = {"cosine_min_value_wrong",
                                        "length_scope",
                                        "reward_on_error",
                                        "reward_timeout",
+                                       "reward_concurrency",
                                        "reasoning_delimiters",
                                        "reward_rules",
                                        "reward_python"};
@@ -163,7 +166,10 @@ rewards::Settings reward_settings(const train::TrainConfig& config) {
   for (const char* key : kRewardKeys)
     if (values.is_set(key)) given[key] = nlohmann::json(json_of(values.node(key)));
   given["reward_sandbox"] = values.flag("reward_sandbox");  // also yes and on
-  return rewards::read_settings(given);
+  auto settings = rewards::read_settings(given);
+  settings.patience =
+      std::chrono::milliseconds(std::llround(900 * std::min(config.ddp_timeout, 1e9)));
+  return settings;
 }
 
 std::vector<std::string> reward_names(const train::TrainConfig& config) {

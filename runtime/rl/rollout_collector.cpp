@@ -2,6 +2,8 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -25,6 +27,46 @@ RolloutCollector::RolloutCollector(const Policy& policy, FrozenModels& models,
       log_(std::move(log)),
       options_(options) {}
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// When a rank that began to generate at `begin` must have its scores. The others may wait for it
+// since then.
+rewards::Deadline scoring_deadline(Clock::time_point begin, std::chrono::milliseconds limit) {
+  return std::max(begin + limit * 9 / 10, Clock::now() + limit / 10);
+}
+
+// Completions, prompt by prompt, as rewards see them. `first` is the number of the first prompt.
+class ScoredViews {
+ public:
+  ScoredViews(const std::vector<ScoredCompletion>& completions, const GenerationRequest& request,
+              std::size_t first) {
+    const auto group = static_cast<std::size_t>(request.group);
+    for (std::size_t i = 0; i < completions.size(); i += group) {
+      const auto& prompt = request.prompts[completions[i].prompt];
+      rows_.push_back(nlohmann::json::parse(prompt.row));
+      prompts_.push_back(prompt.messages.empty() ? nlohmann::json(prompt.text)
+                                                 : nlohmann::json::parse(prompt.messages));
+    }
+    for (std::size_t i = 0; i < completions.size(); ++i)
+      views_.push_back({.completion = completions[i].text,
+                        .row = &rows_[i / group],
+                        .ids = completions[i].tokens,
+                        .truncated = !completions[i].terminated,
+                        .group = first + i / group,
+                        .prompt = &prompts_[i / group]});
+  }
+
+  std::span<const rewards::CompletionView> all() const { return views_; }
+
+ private:
+  std::vector<nlohmann::json> rows_, prompts_;
+  std::vector<rewards::CompletionView> views_;
+};
+
+}  // namespace
+
 std::optional<Generation> RolloutCollector::collect(const GenerationRequest& request) {
   auto& comm = policy_.comm;
   std::vector<std::int64_t> lengths;
@@ -41,8 +83,12 @@ std::optional<Generation> RolloutCollector::collect(const GenerationRequest& req
       if (!gathered) gathered.emplace(policy_.source.config, policy_.learner.shards());
     };
     if (generator_->computes_here()) gather();
+    const auto begin = Clock::now();
     own = generate(request, spread[static_cast<std::size_t>(comm.rank())]);
-    if (own && !score(*own, request)) own.reset();
+    if (own && !score(*own, request,
+                      comm.world() > 1 ? scoring_deadline(begin, options_.collective_limit)
+                                       : rewards::Deadline::max()))
+      own.reset();
     // Ranks notice a request to stop at different times, so they decide together, here.
     if (!on_all_ranks(own.has_value())) return std::nullopt;
     if (request.for_training && options_.needs_old_log_probs) {
@@ -85,47 +131,40 @@ std::optional<std::vector<ScoredCompletion>> RolloutCollector::generate(
           rendezvous::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
     requests.push_back(std::move(rollout_request));
   }
-  auto generated = generator_->complete(requests, request.stop_requested);
-  if (!generated) return std::nullopt;
-  std::vector<ScoredCompletion> completions;
-  for (std::size_t q = 0; q < requests.size(); ++q)
-    for (auto& one : (*generated)[q]) {
-      ScoredCompletion completion;
+  // Outside rewards score a group while others are still generated.
+  std::vector<std::vector<ScoredCompletion>> groups(requests.size());
+  const auto finished = [&](std::size_t q, const std::vector<rollout::Completion>& generated) {
+    for (const auto& one : generated) {
+      auto& completion = groups[q].emplace_back();
       completion.prompt = prompt_of(q);
       completion.terminated = one.stop_reason != rollout::StopReason::length;
       completion.text = policy_.source.tokenizer.decode(one.tokens, true);
-      completion.tokens = std::move(one.tokens);
-      completion.sampler_log_probs = std::move(one.log_probs);
-      completions.push_back(std::move(completion));
+      completion.tokens = one.tokens;
+      completion.sampler_log_probs = one.log_probs;
     }
+    const ScoredViews views(groups[q], request, q);
+    for (const auto& reward : rewards_.functions) reward->begin(views.all());
+  };
+  if (!generator_->complete(requests, finished, request.stop_requested)) return std::nullopt;
+  std::vector<ScoredCompletion> completions;
+  for (auto& group : groups) std::ranges::move(group, std::back_inserter(completions));
   return completions;
 }
 
 // Adds the scores of the reward functions. Returns false if this rank was asked to stop before the
 // last function.
 bool RolloutCollector::score(std::vector<ScoredCompletion>& completions,
-                             const GenerationRequest& request) {
+                             const GenerationRequest& request, rewards::Deadline deadline) {
   if (completions.empty()) return true;
   const profiling::Range range("reward");
-  const auto group = static_cast<std::size_t>(request.group);
-  std::vector<nlohmann::json> rows, prompts;
-  for (std::size_t i = 0; i < completions.size(); i += group) {
-    const auto& prompt = request.prompts[completions[i].prompt];
-    rows.push_back(nlohmann::json::parse(prompt.row));
-    prompts.push_back(prompt.messages.empty() ? nlohmann::json(prompt.text)
-                                              : nlohmann::json::parse(prompt.messages));
+  const ScoredViews views(completions, request, 0);
+  for (const auto& reward : rewards_.functions) {
+    reward->set_deadline(deadline);
+    reward->begin(views.all());
   }
-  std::vector<rewards::CompletionView> views;
-  for (std::size_t i = 0; i < completions.size(); ++i)
-    views.push_back({.completion = completions[i].text,
-                     .row = &rows[i / group],
-                     .ids = completions[i].tokens,
-                     .truncated = !completions[i].terminated,
-                     .group = i / group,
-                     .prompt = &prompts[i / group]});
   for (const auto& reward : rewards_.functions) {
     if (request.stop_requested && request.stop_requested()) return false;
-    const auto scores = reward->score(views);
+    const auto scores = reward->score(views.all());
     for (std::size_t i = 0; i < completions.size(); ++i)
       completions[i].rewards.push_back(scores[i]);
   }

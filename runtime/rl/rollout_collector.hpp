@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,6 +40,8 @@ class RolloutCollector {
     // Training needs the log-probs of the policy that generates: it changes before they are used,
     // or they correct those of the sampler.
     bool needs_old_log_probs = false;
+    // How long ranks wait for each other in a collective; a rank's rewards must end before.
+    std::chrono::milliseconds collective_limit{};
   };
 
   // `policy` and `models` must outlive the collector.
@@ -60,7 +63,8 @@ class RolloutCollector {
  private:
   std::optional<std::vector<ScoredCompletion>> generate(const GenerationRequest& request,
                                                         const std::vector<std::int64_t>& numbers);
-  bool score(std::vector<ScoredCompletion>& completions, const GenerationRequest& request);
+  bool score(std::vector<ScoredCompletion>& completions, const GenerationRequest& request,
+             rewards::Deadline deadline);
   bool on_all_ranks(bool here) const;
   void add_old_log_probs(std::vector<ScoredCompletion>& completions,
                          const std::vector<Prompt>& prompts);

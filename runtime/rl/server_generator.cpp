@@ -35,20 +35,21 @@ void ServerGenerator::sync_weights(std::int64_t step) {
 }
 
 std::optional<Generator::Completions> ServerGenerator::complete(
-    const std::vector<rollout::Request>& requests, const std::function<bool()>& cancelled) {
+    const std::vector<rollout::Request>& requests, const rollout::RequestFinished& finished,
+    const std::function<bool()>& cancelled) {
   const profiling::Range range("rollout");
   std::vector<servers::CompletionRequest> server_requests;
   for (const auto& request : requests)
     server_requests.push_back({.prompt = request.tokens,
                                .count = static_cast<std::int64_t>(request.seeds.size()),
                                .seed = request.seeds.front()});
-  auto generated =
-      servers::complete(server_, model_, server_requests, sampling_, limit_, cancelled);
-  if (!generated) return std::nullopt;
-  Completions completions(generated->size());
-  for (std::size_t i = 0; i < generated->size(); ++i)
-    for (auto& one : (*generated)[i])
-      completions[i].push_back(completion_of(std::move(one), sampling_));
+  Completions completions(requests.size());
+  const auto take = [&](std::size_t i, std::vector<servers::ServerCompletion> generated) {
+    for (auto& one : generated) completions[i].push_back(completion_of(std::move(one), sampling_));
+    finished(i, completions[i]);
+  };
+  if (!servers::complete(server_, model_, server_requests, sampling_, limit_, take, cancelled))
+    return std::nullopt;
   return completions;
 }
 

@@ -20,6 +20,7 @@ class ServerGenerator : public Generator {
   bool computes_here() const override { return false; }
   void sync_weights(std::int64_t step) override;
   std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
+                                      const rollout::RequestFinished& finished,
                                       const std::function<bool()>& cancelled) override;
   void finish() override { sync_->finish(); }
 

@@ -43,9 +43,11 @@ Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
 }
 
 std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>& requests,
-                                                      const GenerationSettings& settings) {
+                                                      const GenerationSettings& settings,
+                                                      const RequestFinished& finished) {
   Work work{.requests = requests,
             .settings = settings,
+            .finished = finished,
             .recordings = ops::Recording::Store(options_.model.device)};
   work.completions.resize(requests.size());
   for (std::size_t p = 0; p < requests.size(); ++p) {
@@ -56,6 +58,7 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
           "prompt {} has {} tokens; with a completion of {} that exceeds the maximum of {}", p,
           size, settings.max_tokens, options_.longest));
     work.completions[p].resize(requests[p].seeds.size());
+    work.unfinished.push_back(requests[p].seeds.size());
     for (std::size_t i = 0; i < requests[p].seeds.size(); ++i) work.waiting.emplace_back(p, i);
   }
   counts_ = {};
@@ -194,9 +197,12 @@ void Engine::finish_sequence(Work& work, std::size_t slot) {
   auto& sequence = work.running[slot];
   counts_.tokens += static_cast<std::int64_t>(sequence.completion.tokens.size());
   for (const auto page : sequence.pages) pool_.release(page);
-  work.completions[sequence.prompt][sequence.index] = std::move(sequence.completion);
+  const auto request = sequence.prompt;
+  work.completions[request][sequence.index] = std::move(sequence.completion);
   if (slot + 1 != work.running.size()) sequence = std::move(work.running.back());
   work.running.pop_back();
+  if (--work.unfinished[request] == 0 && work.finished)
+    work.finished(request, work.completions[request]);
 }
 
 // Releases what unfinished sequences and prompts hold.

@@ -40,6 +40,10 @@ struct GenerationSettings {
   std::function<bool()> cancelled = {};
 };
 
+// Called with the number of a request and all of its completions as soon as the last one is
+// complete.
+using RequestFinished = std::function<void(std::size_t, const std::vector<Completion>&)>;
+
 struct EngineOptions {
   ModelOptions model;
   std::int64_t sequences = 64;  // generated at a time
@@ -61,7 +65,8 @@ class Engine {
   // `cancelled` returned true. Throws std::runtime_error for a prompt that is too long and for
   // logits without a finite softmax.
   std::vector<std::vector<Completion>> generate(const std::vector<Request>& requests,
-                                                const GenerationSettings& settings);
+                                                const GenerationSettings& settings,
+                                                const RequestFinished& finished = {});
 
   // Counters of the last call: decoding steps and completion tokens, prefilled prompts and their
   // tokens.

@@ -41,10 +41,12 @@ struct Engine::Bucket {
 struct Engine::Work {
   const std::vector<Request>& requests;
   const GenerationSettings& settings;
+  const RequestFinished& finished;
   std::deque<std::pair<std::size_t, std::size_t>> waiting;  // request, index of the completion
   std::map<std::size_t, Group> groups;
   std::vector<Sequence> running;  // one per slot
   std::vector<std::vector<Completion>> completions;
+  std::vector<std::size_t> unfinished;  // completions of each request
   ops::Recording::Store recordings;
   std::map<std::int64_t, std::unique_ptr<Bucket>> buckets;  // by their number of rows
 };

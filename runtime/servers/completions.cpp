@@ -162,26 +162,40 @@ std::vector<ServerCompletion> parse_completions(const json& answer,
   return completions;
 }
 
-std::optional<std::vector<std::vector<ServerCompletion>>> complete(
-    const ServerClient& server, const std::string& model,
-    const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
-    milliseconds limit, const std::function<bool()>& cancelled) {
+bool complete(const ServerClient& server, const std::string& model,
+              const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+              milliseconds limit, const TakeCompletions& take,
+              const std::function<bool()>& cancelled) {
   constexpr const char* kPath = "/v1/completions";
-  std::vector<std::vector<ServerCompletion>> completions(requests.size());
   const auto end = std::chrono::steady_clock::now() + limit;
+  std::mutex taking;
   const auto request = [&](std::size_t i, const std::stop_token& stop) {
     const auto answer = server.post(
         kPath, request_json(requests[i], sampling, model),
         std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now()), stop);
     const auto parsed = server.json_of(kPath, answer);
+    std::vector<ServerCompletion> completions;
     try {
-      completions[i] = parse_completions(parsed, requests[i], sampling);
+      completions = parse_completions(parsed, requests[i], sampling);
     } catch (const std::runtime_error& e) {
       throw std::runtime_error(
           fmt::format("{}{} returned an invalid answer: {}", server.url(), kPath, e.what()));
     }
+    const std::scoped_lock lock(taking);
+    take(i, std::move(completions));
   };
-  if (!for_all(requests.size(), request, cancelled)) return std::nullopt;
+  return for_all(requests.size(), request, cancelled);
+}
+
+std::optional<std::vector<std::vector<ServerCompletion>>> complete(
+    const ServerClient& server, const std::string& model,
+    const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+    milliseconds limit, const std::function<bool()>& cancelled) {
+  std::vector<std::vector<ServerCompletion>> completions(requests.size());
+  const auto take = [&](std::size_t i, std::vector<ServerCompletion> taken) {
+    completions[i] = std::move(taken);
+  };
+  if (!complete(server, model, requests, sampling, limit, take, cancelled)) return std::nullopt;
   return completions;
 }
 

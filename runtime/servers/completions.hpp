@@ -46,9 +46,19 @@ std::vector<ServerCompletion> parse_completions(const nlohmann::json& answer,
                                                 const CompletionRequest& request,
                                                 const SamplingParams& sampling);
 
-// Sends all requests, several at a time, within the limit. Throws with the server and its message
-// or the missing answer. `cancelled` is called several times per second; if it returns true, all
-// connections are closed, which ends the server's work too, and nothing is returned.
+// Called with the number of a request and its completions; by several threads, one call at a time.
+using TakeCompletions = std::function<void(std::size_t, std::vector<ServerCompletion>)>;
+
+// Sends all requests, several at a time, within the limit; `take` gets the completions of each as
+// soon as they arrive. Throws with the server and its message or the missing answer. `cancelled` is
+// called several times per second; if it returns true, all connections are closed, which ends the
+// server's work too, and false is returned.
+bool complete(const ServerClient& server, const std::string& model,
+              const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,
+              milliseconds limit, const TakeCompletions& take,
+              const std::function<bool()>& cancelled = {});
+
+// The same; returns the completions in the order of the requests, or nothing.
 std::optional<std::vector<std::vector<ServerCompletion>>> complete(
     const ServerClient& server, const std::string& model,
     const std::vector<CompletionRequest>& requests, const SamplingParams& sampling,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -30,7 +31,7 @@ void require(bool what) {
 // In place of runtime/http/client.cpp, which needs a network.
 namespace mgpu::http {
 
-Response send_request(const Address&, const Request& request, Deadline) {
+Response send_request(const Address&, const Request& request, Deadline, std::stop_token) {
   require(request.path.starts_with('/'));
   return {answer_status, std::string(answer_body)};
 }

@@ -11,6 +11,7 @@ RULES = {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5}, "digits": {"regex"
 
 REWARDS = '''
 import json
+import os
 import pathlib
 import time
 
@@ -19,6 +20,29 @@ def vowels(completions, **columns):
 
 def sleeps(completions, **columns):
     time.sleep(1000)
+
+def sleeps_on_rank_1(completions, **columns):
+    time.sleep(1000 if os.environ["RANK"] == "1" else 0)
+    return [1.0] * len(completions)
+
+def meet(name, other):
+    """Returns when both functions of this rank are being called."""
+    mark = f"{__file__}.{os.environ['RANK']}."
+    open(mark + name, "w").close()
+    while not os.path.exists(mark + other):
+        time.sleep(0.01)
+
+def meets_second(completions, **columns):
+    meet("first", "second")
+    return vowels(completions)
+
+def meets_first(completions, **columns):
+    meet("second", "first")
+    return vowels(completions)
+
+def marks(completions, **columns):
+    open(f"{__file__}.scored", "w").close()
+    return vowels(completions)
 
 def no_number(completions, **columns):
     return [float("nan")] * len(completions)

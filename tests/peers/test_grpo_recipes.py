@@ -175,10 +175,29 @@ gradient_checkpointing: true
         self.assertEqual(sum("reward" in record for record in run.records()), 2)
 
 
+    def test_rewards_outside_of_the_program_are_scored_at_the_same_time(self):
+        first, second = self.mine("meets_second"), self.mine("meets_first")
+        run = self.train(2, reward_funcs=[first, "letters", second], max_steps=2)
+        self.assertEqual(run.column(f"rewards/{first}/mean"), run.column(f"rewards/{second}/mean"))
+        self.assertEqual(len(run.column(f"rewards/{first}/mean")), 2)
+
+    def test_several_processes_of_a_reward_give_the_result_of_one(self):
+        one, four = (self.train(2, reward_funcs=[self.mine("vowels")], reward_concurrency=number)
+                     for number in (1, 4))
+        self.assert_same_course(four, one)
+        self.assertEqual(four.column("reward"), one.column("reward"))
+
+
 class Mistakes(GrpoTest):
     def test_a_reward_that_never_answers_ends_the_run(self):
         self.refused(1, "my_rewards.py:sleeps: it did not answer in time (reward_timeout)",
                      reward_funcs=[self.mine("sleeps")], reward_timeout=0.2)
+
+    def test_a_reward_that_hangs_on_one_rank_ends_the_run_before_the_others_stop_waiting(self):
+        self.refused(1, "first failure: rank 1", "my_rewards.py:sleeps_on_rank_1: no scores yet for "
+                     "1 of its groups, and the other ranks do not wait any longer (ddp_timeout)",
+                     reward_funcs=["letters", self.mine("sleeps_on_rank_1")],
+                     global_batch_size=16, reward_timeout=1000, ddp_timeout=4)
 
     def test_a_reward_that_never_answers_can_be_ignored(self):
         run = self.train(2, reward_funcs=["letters", self.mine("sleeps")], reward_timeout=0.05,

@@ -1,5 +1,6 @@
 """GRPO with an external server: our own vllm_server.py, which implements vLLM's protocol."""
 
+import itertools
 import json
 import os
 import signal
@@ -49,6 +50,21 @@ class ServerTest(GrpoTest):
 
 
 class Rollouts(ServerTest):
+    def test_a_group_is_scored_while_others_are_still_generated(self):
+        """The server answers one request; the others wait until that group is being scored."""
+        server, numbers, complete = self.serve(), itertools.count(), None
+        scored = self.dir / "my_rewards.py.scored"
+
+        def completions(body):
+            if next(numbers) > 0:
+                trainer.until(scored.exists, 30, "the scores of the first group")
+            return complete(body)
+
+        complete, server.completions = server.completions, completions
+        run = self.train_by(server, reward_funcs=[self.mine("marks")], max_steps=1)
+        self.assertEqual(next(numbers), 3)
+        self.assertEqual(len(run.column("reward")), 1)
+
     def test_the_server_has_the_weights_of_every_step(self):
         server = self.serve()
         tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)

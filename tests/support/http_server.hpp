@@ -18,6 +18,7 @@ struct HttpResponse {
   unsigned status = 200;
   std::string body{};
   bool silent = false;  // reads the request and never answers
+  std::string retry_after{};
 };
 
 struct HttpRequest {
@@ -75,6 +76,7 @@ class HttpServer {
         continue;
       }
       http::response<http::string_body> response(static_cast<http::status>(answer.status), 11);
+      if (!answer.retry_after.empty()) response.set(http::field::retry_after, answer.retry_after);
       response.body() = answer.body;
       response.prepare_payload();
       http::write(socket, response, failure);

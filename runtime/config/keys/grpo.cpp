@@ -245,6 +245,9 @@ std::vector<KeySpec> grpo_keys() {
       text("reward_on_error", "stop",
            "what a failing reward does: stop the run, or count as none (does not apply)"),
       number("reward_timeout", "10", "seconds per completion for rewards outside of this program"),
+      whole("reward_concurrency", "8 for servers, 1 for others",
+            "groups that a rank lets each reward outside of this program score at a time: requests "
+            "to a server, processes of a program or Python function"),
       text("reward_python", "python3", "Python interpreter that runs reward files"),
       flag("reward_sandbox", "false",
            "runs Python functions and programs of rewards in a sandbox: no network, read-only "

@@ -134,6 +134,41 @@ TEST_CASE("a reward that never answers fails at its time limit", "[rewards][chil
   CHECK(std::chrono::steady_clock::now() - begin < 20s);
 }
 
+TEST_CASE("rewards of other programs are scored at the same time", "[rewards][child]") {
+  // Each function waits until the other one has begun.
+  const RewardFile file(
+      "import os, pathlib, time\n"
+      "def meet(own, other):\n"
+      "    folder = pathlib.Path(__file__).parent\n"
+      "    (folder / own).touch()\n"
+      "    while not (folder / other).exists(): time.sleep(0.01)\n"
+      "    return [1]\n"
+      "def a(completions, **kwargs): return meet('a', 'b')\n"
+      "def b(completions, **kwargs): return meet('b', 'a')\n");
+  const json row{{"prompt", "q"}};
+  const std::vector<rewards::CompletionView> all{{.completion = "c", .row = &row}};
+  const auto rewards = rewards::make_rewards({file.function("a"), file.function("b")}, {});
+  for (const auto& reward : rewards) reward->begin(all);
+  for (const auto& reward : rewards) CHECK(reward->score(all) == std::vector<Score>{1});
+}
+
+TEST_CASE("a program that hangs ends with its reward", "[rewards][child]") {
+  const TempDir dir;
+  const auto path = dir.path("pid");
+  const json row{{"prompt", "q"}};
+  const std::vector<rewards::CompletionView> all{{.completion = "c", .row = &row}};
+  pid_t pid = 0;
+  {
+    const auto reward = rewards::make_reward(
+        "cmd: sh -c 'echo $$ >" + path + ".new; mv " + path + ".new " + path + "; sleep 1000'", {});
+    reward->begin(all);
+    const auto limit = std::chrono::steady_clock::now() + 60s;
+    while (pid == 0 && std::chrono::steady_clock::now() < limit) std::ifstream(path) >> pid;
+    REQUIRE(pid > 0);
+  }
+  CHECK(::kill(pid, 0) == -1);
+}
+
 TEST_CASE("with reward_on_error none a failed reward gives no scores and is called again",
           "[rewards][child]") {
   const RewardFile file(

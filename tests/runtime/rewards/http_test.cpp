@@ -1,3 +1,5 @@
+#include <chrono>
+
 #include "tests/runtime/rewards/rewards_support.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/http_server.hpp"
@@ -48,6 +50,35 @@ TEST_CASE("a request is retried once if the server is not ready, but not after a
   CHECK_THAT(message_of([&] { batch.scored_by(server.url()); }),
              Contains("it answered with status 404: no such path"));
   CHECK(server.request_count() == 1);
+}
+
+TEST_CASE("a server that answers 429 is asked again after the time that it requests",
+          "[rewards][http]") {
+  const Batch batch({"a"});
+  const auto begin = std::chrono::steady_clock::now();
+  SECTION("as often as it does") {
+    const HttpResponse busy{.status = 429, .body = "slow down", .retry_after = "0"};
+    Server server(Answers{busy, busy, busy, busy, {.body = R"({"scores":[3]})"}});
+    CHECK(batch.scored_by(server.url()) == std::vector<Score>{3});
+    CHECK(server.request_count() == 5);
+  }
+  SECTION("not earlier") {
+    Server server(Answers{{.status = 429, .retry_after = "1"}, {.body = R"({"scores":[3]})"}});
+    CHECK(batch.scored_by(server.url(), {{"reward_timeout", 0.9}}) == std::vector<Score>{3});
+    CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(1));
+  }
+  SECTION("also if it is a 503") {
+    const HttpResponse busy{.status = 503, .retry_after = "0"};
+    Server server(Answers{busy, busy, busy, {.body = R"({"scores":[3]})"}});
+    CHECK(batch.scored_by(server.url()) == std::vector<Score>{3});
+  }
+  SECTION("but not if that is too late") {
+    Server server(Answers{{.status = 429, .body = "come back tomorrow", .retry_after = "86400"}});
+    const auto message = message_of([&] { batch.scored_by(server.url()); });
+    CHECK_THAT(message, Contains("it answered with status 429: come back tomorrow"));
+    CHECK_THAT(message, Contains("lower reward_concurrency"));
+    CHECK(server.request_count() == 1);
+  }
 }
 
 TEST_CASE("a server that never answers fails at the time limit", "[rewards][http]") {

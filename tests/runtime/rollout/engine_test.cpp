@@ -177,6 +177,22 @@ TEST_CASE("generation that is cancelled ends before the next burst and keeps no 
   check_same(engine.generate(requests(), settings()), expected);
 }
 
+TEST_CASE("a prompt is reported once, before the next ones are generated", "[engine]") {
+  const auto config = small_config();
+  Kept kept(config);
+  auto one = options();
+  one.sequences = 1;
+  rollout::Engine engine(config, one, kept);
+  Completions reported;
+  const auto all = engine.generate(
+      requests(), settings(), [&](std::size_t request, const std::vector<Completion>& group) {
+        CHECK(request == reported.size());
+        CHECK(engine.counts().prompts == static_cast<std::int64_t>(request) + 1);
+        reported.push_back(group);
+      });
+  check_same(reported, all);
+}
+
 TEST_CASE("a prompt is prefilled once for all its completions", "[engine]") {
   const auto config = small_config();
   Kept kept(config);
