@@ -16,6 +16,7 @@
 #include "launcher/nodes/rendezvous_plan.hpp"
 #include "launcher/nodes/store_relay.hpp"
 #include "rendezvous/etcd/election.hpp"
+#include "rendezvous/resolver.hpp"
 
 namespace mgpu::launcher {
 
@@ -103,6 +104,8 @@ class ClusterMember {
   void carry_out(const Resign&);
   void carry_out(const EndJob& action);
   void carry_out(const CloseElection&);
+  void find_address(std::size_t next, const std::string& loopback);
+  void found_address(const std::string& address);
   void end_election(std::function<void()> done);
 
   boost::asio::io_context& io_;
@@ -124,6 +127,8 @@ class ClusterMember {
   std::deque<CandidacyEvent> candidacy_events_;
   bool feeding_ = false;
   std::function<void()> on_election_closed_;
+  rendezvous::Resolver resolver_;
+  bool finding_address_ = false;
   bool any_port_ = false;
   JobCounts counts_;  // as received by this agent
   int nodes_ = 0;     // in the last round of this node
