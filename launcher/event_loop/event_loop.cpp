@@ -10,6 +10,7 @@
 
 #include "launcher/event_loop/first_failure.hpp"
 #include "launcher/event_loop/rank_prefix.hpp"
+#include "launcher/event_loop/write_file.hpp"
 #include "launcher/ranks/guard.hpp"
 #include "launcher/ranks/process_tree.hpp"
 #include "rendezvous/base/exit_status.hpp"
@@ -41,7 +42,14 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       memory_(containment_.our_cgroups(), containment_.cgroup()),
       logs_(options.log_dir, options.rdzv_id),
       output_(io_, options, plan_.placement.nproc),
-      journal_(options, plan_, host_name(), [this](auto line) { output_.print_line(line); }),
+      journal_(
+          options, plan_, host_name(), [this](auto line) { output_.print_line(line); },
+          [this](const auto& path, auto text, auto failed) {
+            output_.files().ask([path, text = std::move(text)] { return write_file(path, text); },
+                                [failed](int error) {
+                                  if (error != 0) failed(error);
+                                });
+          }),
       ranks_(io_, output_, plan_.placement.nproc,
              {.inherited = inherited,
               .workdir = options.workdir,
@@ -184,11 +192,15 @@ void EventLoop::act(const Action& action) {
     std::visit([this](const auto& a) { carry_out(a); }, action);
   } catch (const std::exception& problem) {
     if (supervisor_.done()) throw;
-    if (std::holds_alternative<StartRanks>(action))
-      for (int rank = 0; rank < ranks_.size(); ++rank)
-        if (!ranks_.running(rank)) not_started(rank, 0);
-    fail(problem);
+    std::holds_alternative<StartRanks>(action) ? start_failed(problem) : fail(problem);
   }
+}
+
+void EventLoop::start_failed(const std::exception& problem) {
+  starting_.reset();
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    if (!ranks_.running(rank)) not_started(rank, 0);
+  fail(problem);
 }
 
 // This process cannot do its work: the job ends, with a report.
@@ -210,10 +222,30 @@ void EventLoop::carry_out(const StartRanks& action) {
     attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
     attempt_.master_port = rendezvous_endpoint_.port();
   }
-  attempt_.log_dir = logs_.begin_attempt(action.attempt, ranks_.size());
-  if (!logs_.problem().empty()) journal_.note(logs_.problem());
-  specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
-  start_ranks();
+  specs_.clear();
+  starting_ = action.attempt;
+  start_cancelled_ = false;
+  output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size()),
+                      [this, attempt = action.attempt](auto folder) {
+                        folder_created(attempt, std::move(folder));
+                      });
+}
+
+// The ranks start when their log folders exist, unless they were stopped before that.
+void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
+  if (starting_ != attempt) return;
+  starting_.reset();
+  if (start_cancelled_) return;
+  pumping_ = true;  // as if it were a part of StartRanks: all ranks are started before any event
+  try {
+    if (!folder.problem.empty()) journal_.note(folder.problem);
+    attempt_.log_dir = std::move(folder.path);
+    specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
+    start_ranks();
+  } catch (const std::exception& problem) {
+    start_failed(problem);
+  }
+  pump({});
 }
 
 // A rank that cannot be started counts as failed; the ranks after it are not started.
@@ -269,6 +301,10 @@ void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
 }
 
 void EventLoop::carry_out(const SignalRank& action) {
+  if (starting_) {
+    start_cancelled_ = true;
+    return not_started(action.rank, 0);
+  }
   ranks_.request_stop(action.rank, action.signal);
 }
 
@@ -342,7 +378,10 @@ void EventLoop::retry_guard() {
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
   if (session_) return report_to_leader();
-  assess_first_failure();
+  assess_first_failure([this] { decide_restart_here(); });
+}
+
+void EventLoop::decide_restart_here() {
   const auto& end = journal_.attempt();
   if (counts_as_oom(end.cause.kind)) ++attempt_.oom_count;
   auto decision =
@@ -356,8 +395,10 @@ void EventLoop::carry_out(const AssessFailure&) {
 // This node's part of the round is over.
 void EventLoop::report_to_leader() {
   if (!session_->ranks_ended()) return;
-  if (supervisor_.first_failed() >= 0) assess_first_failure();
-  session_->report_result(journal_.attempt(), journal_.attempt_began());
+  const auto report = [this] {
+    session_->report_result(journal_.attempt(), journal_.attempt_began());
+  };
+  supervisor_.first_failed() >= 0 ? assess_first_failure(report) : report();
 }
 
 void EventLoop::carry_out(const LeaveJob& action) {
@@ -365,15 +406,33 @@ void EventLoop::carry_out(const LeaveJob& action) {
   session_->leave(action.signal);
 }
 
-void EventLoop::assess_first_failure() {
+// Calls `then` when the failure is described, unless this has become pointless by then.
+void EventLoop::assess_first_failure(std::function<void()> then) {
   const int failed = supervisor_.first_failed();
-  output_.save_tails(failed, specs_[static_cast<size_t>(failed)].log_dir);
-  describe_first_failure(journal_.attempt(), failed,
-                         {.log_dir = specs_[static_cast<size_t>(failed)].log_dir,
-                          .stderr_tail = output_.stderr_tail(failed),
-                          .memory = memory_.facts(),
-                          .python = plan_.command.python,
-                          .gpu_fault = kernel_log_.gpu_fault()});
+  FailureTraces traces{.log_dir = log_dir_of(failed),
+                       .stderr_tail = output_.stderr_tail(failed),
+                       .memory = memory_.facts(),
+                       .python = plan_.command.python,
+                       .gpu_fault = kernel_log_.gpu_fault()};
+  output_.save_tails(failed, traces.log_dir);
+  const auto path = error_file_path(traces.log_dir);
+  output_.files().ask(
+      [path] { return path.empty() ? std::nullopt : read_error_file(path); },
+      [this, failed, path, attempt = supervisor_.attempt(), traces = std::move(traces),
+       then = std::move(then)](auto error_file) mutable {
+        if (!supervisor_.assessing() || supervisor_.attempt() != attempt) return;
+        traces.error_file = std::move(error_file);
+        if (describe_first_failure(journal_.attempt(), failed, std::move(traces)))
+          output_.files().run(
+              [path, text = to_json(*journal_.attempt().error_file)] { write_file(path, text); });
+        then();
+      });
+}
+
+// Empty if there is none, as of a rank that was not started.
+std::string EventLoop::log_dir_of(int local_rank) const {
+  const auto rank = static_cast<size_t>(local_rank);
+  return rank < specs_.size() ? specs_[rank].log_dir : std::string();
 }
 
 void EventLoop::carry_out(const StartDelay& action) {
@@ -385,7 +444,7 @@ void EventLoop::carry_out(const Finish& action) {
   const Signal stop_signal = supervisor_.stop_signal();
   session_ ? journal_.finish_in_cluster(action.status, stop_signal, session_->history())
            : journal_.finish(action.status, stop_signal);
-  if (action.status == 0) logs_.job_succeeded();
+  if (action.status == 0) output_.files().run(logs_.job_succeeded());
   containment_.release();
   const auto stop = [this] { output_.when_flushed([this] { io_.stop(); }); };
   session_ ? session_->finish(stop) : stop();

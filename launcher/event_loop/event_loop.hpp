@@ -56,7 +56,9 @@ class EventLoop {
   void carry_out(const Finish& action);
 
   // Starting.
+  void folder_created(int attempt, LogFolder::AttemptFolder folder);
   void start_ranks();
+  void start_failed(const std::exception& problem);
   void not_started(int local_rank, int error);
 
   // Process exits.
@@ -67,7 +69,9 @@ class EventLoop {
   void retry_guard();
   void sweep();
   void abandon_unkillable();
-  void assess_first_failure();
+  void assess_first_failure(std::function<void()> then);
+  void decide_restart_here();
+  std::string log_dir_of(int local_rank) const;
 
   // Signals to this process.
   SignalWatch::Callbacks signal_callbacks();
@@ -102,6 +106,8 @@ class EventLoop {
   bool pumping_ = false;
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
+  std::optional<int> starting_;   // the attempt whose log folder is being created
+  bool start_cancelled_ = false;  // and whose ranks are not to be started any more
   bool sweeping_ = false;
   bool killing_ = false;
   bool unguarded_ = false;

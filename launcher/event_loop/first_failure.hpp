@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "launcher/lifecycle/report.hpp"
@@ -8,7 +9,8 @@ namespace mgpu::launcher {
 
 // What a failed rank left, and the memory at that time.
 struct FailureTraces {
-  std::string log_dir;  // of the rank, where its error file is; empty: none
+  std::string log_dir;                  // of the rank, where its error file is; empty: none
+  std::optional<ErrorFile> error_file;  // that the rank wrote
   std::string stderr_tail;
   MemoryFacts memory;
   bool python = false;    // the rank ran a Python program
@@ -17,7 +19,11 @@ struct FailureTraces {
 
 // Completes the result of an attempt in which `local_rank` failed first: which rank that was, what
 // it left, and the cause. For a Python program that has printed an exception but written no error
-// file, as without torch's @record, this function writes the file.
-void describe_first_failure(AttemptResult& attempt, int local_rank, FailureTraces traces);
+// file, as without torch's @record, the attempt's error file is made from that; returns whether it
+// has to be written to error_file_path(log_dir).
+bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTraces traces);
+
+// Empty if there is no log folder.
+std::string error_file_path(const std::string& log_dir);
 
 }  // namespace mgpu::launcher

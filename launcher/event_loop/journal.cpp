@@ -1,13 +1,11 @@
 #include "launcher/event_loop/journal.hpp"
 
-#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "launcher/event_loop/write_file.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/contract.hpp"
@@ -25,8 +23,13 @@ std::string time_of_day() {
 
 }  // namespace
 
-Journal::Journal(const Options& options, const JobPlan& plan, std::string host, Print print)
-    : options_(options), plan_(plan), print_(std::move(print)), job_began_(Clock::now()) {
+Journal::Journal(const Options& options, const JobPlan& plan, std::string host, Print print,
+                 Write write)
+    : options_(options),
+      plan_(plan),
+      print_(std::move(print)),
+      write_(std::move(write)),
+      job_began_(Clock::now()) {
   job_.target = options.target;
   job_.host = std::move(host);
   job_.run_id = plan.facts.run_id;
@@ -103,16 +106,19 @@ void Journal::write_error_file() {
   ErrorFile error = attempt().error_file.value_or(ErrorFile{.message = attempt().cause.text});
   error.error_code = attempt().first_failure->report.shell_status();
   if (error.timestamp == 0) error.timestamp = std::time(nullptr);
-  if (!write_file(path, to_json(error)))
-    note(fmt::format("cannot write {}: {}", rendezvous::shown(path, 300),
-                     rendezvous::error_text(errno)));
+  write(path, to_json(error), "cannot write");
 }
 
 void Journal::write_report() {
-  if (options_.report.empty()) return;
-  if (!write_file(options_.report, report_json(job_)))
-    note(fmt::format("cannot write the report {}: {}", rendezvous::shown(options_.report, 300),
-                     rendezvous::error_text(errno)));
+  if (!options_.report.empty())
+    write(options_.report, report_json(job_), "cannot write the report");
+}
+
+void Journal::write(const std::string& path, std::string text, const std::string& what) {
+  write_(path, std::move(text), [this, path, what](int error) {
+    note(fmt::format("{} {}: {}", what, rendezvous::shown(path, 300),
+                     rendezvous::error_text(error)));
+  });
 }
 
 }  // namespace mgpu::launcher

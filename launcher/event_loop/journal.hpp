@@ -18,10 +18,13 @@ namespace mgpu::launcher {
 class Journal {
  public:
   using Print = std::function<void(std::string_view line)>;
+  // Writes a file; then, if that failed, calls `failed` with the reason.
+  using Failed = std::function<void(int error)>;
+  using Write = std::function<void(const std::string& path, std::string text, Failed failed)>;
 
   // `host` is this node's name. The job begins now. The plan's placement may change while the job
   // runs.
-  Journal(const Options& options, const JobPlan& plan, std::string host, Print print);
+  Journal(const Options& options, const JobPlan& plan, std::string host, Print print, Write write);
 
   // Prints one line; nothing with --quiet.
   void note(std::string_view line);
@@ -51,10 +54,12 @@ class Journal {
   void end_job(int status, Signal stop_signal);
   void write_error_file();
   void write_report();
+  void write(const std::string& path, std::string text, const std::string& what);
 
   const Options& options_;
   const JobPlan& plan_;
   Print print_;
+  Write write_;
   JobResult job_;
   Clock::time_point job_began_, attempt_began_;
 };

@@ -1,13 +1,16 @@
 #include "launcher/event_loop/write_file.hpp"
 
+#include <cerrno>
 #include <fstream>
 
 namespace mgpu::launcher {
 
-bool write_file(const std::string& path, const std::string& text) {
+int write_file(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << text << '\n';
-  return static_cast<bool>(out.flush());
+  if (out.flush()) return 0;
+  return errno != 0 ? errno : EIO;
 }
 
 }  // namespace mgpu::launcher

@@ -114,6 +114,8 @@ class Supervisor {
   int first_failed() const { return first_failed_; }
   // Whether the ranks were already signalled; ranks that exit afterwards exit because of that.
   bool stopping() const { return state_ != State::running; }
+  // Whether AssessFailure was not answered yet.
+  bool assessing() const { return state_ == State::assessing; }
   Signal stop_signal() const { return stop_signal_; }
   int attempt() const { return attempt_; }
   // Whether the ranks of this attempt were signalled to stop.

@@ -60,7 +60,8 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
            .connected = callbacks_.connected,
            .print_note = callbacks_.print_note}),
       relay_note_(io),
-      candidacy_pause_(io) {
+      candidacy_pause_(io),
+      resolver_(io) {
   if (credentials_.sealer)
     credentials_.sealer->deliver_through(
         [&io](std::function<void()> result) { asio::post(io, std::move(result)); });

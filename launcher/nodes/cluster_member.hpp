@@ -16,6 +16,7 @@
 #include "launcher/nodes/rendezvous_plan.hpp"
 #include "launcher/nodes/store_relay.hpp"
 #include "rendezvous/etcd/election.hpp"
+#include "rendezvous/resolver.hpp"
 
 namespace mgpu::launcher {
 
@@ -109,6 +110,8 @@ class ClusterMember {
   void carry_out(const Resign&);
   void carry_out(const EndJob& action);
   void carry_out(const CloseElection&);
+  void find_address(std::size_t next, const std::string& loopback);
+  void found_address(const std::string& address);
   void end_election(std::function<void()> done);
 
   boost::asio::io_context& io_;
@@ -130,6 +133,8 @@ class ClusterMember {
   std::deque<CandidacyEvent> candidacy_events_;
   bool feeding_ = false;
   std::function<void()> on_election_closed_;
+  rendezvous::Resolver resolver_;
+  bool finding_address_ = false;
   bool any_port_ = false;
   JobCounts counts_;               // as received by this agent
   int to_rejoin_ = 0;              // see Begin; of the last round of this node

@@ -1,8 +1,11 @@
 // The part of ClusterMember that elects the leader over etcd.
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <sys/socket.h>
+
+#include <boost/asio/ip/udp.hpp>
+
+#include <utility>
 
 #include "launcher/nodes/cluster_member.hpp"
 #include "launcher/nodes/free_port.hpp"
@@ -22,37 +25,18 @@ std::chrono::seconds state_lifetime(const Coordinator::Settings& rules) {
                                                  rules.grace);
 }
 
-// The local address of packets to a host; nothing is sent. Empty: unknown.
-std::string address_towards(const rendezvous::etcd::Endpoint& endpoint) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const auto port = std::to_string(endpoint.port);
-  if (::getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &found) != 0) return {};
-  std::string address;
-  for (const addrinfo* at = found; at && address.empty(); at = at->ai_next) {
-    const rendezvous::UniqueFd fd(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+// The local address of packets to one of the addresses; nothing is sent. Empty: unknown.
+std::string address_towards(const rendezvous::Resolver::Addresses& addresses, int port) {
+  for (const auto& remote : addresses) {
+    const boost::asio::ip::udp::endpoint to(remote, static_cast<std::uint16_t>(port));
+    const rendezvous::UniqueFd fd(::socket(to.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage ours{};
     socklen_t size = sizeof ours;
-    if (fd && ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+    if (fd && ::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) == 0 &&
         ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&ours), &size) == 0)
-      address = rendezvous::address_text(ours);
+      return rendezvous::address_text(ours);
   }
-  ::freeaddrinfo(found);
-  return address;
-}
-
-// The first local address towards etcd's members that other nodes can use. The members' names were
-// just resolved, so this does not block noticeably.
-std::string address_towards(const std::vector<rendezvous::etcd::Endpoint>& endpoints) {
-  std::string loopback;
-  for (const auto& endpoint : endpoints) {
-    const std::string address = address_towards(endpoint);
-    if (address.empty()) continue;
-    if (!address.starts_with("127.") && address != "::1") return address;
-    loopback = address;
-  }
-  return loopback;
+  return {};
 }
 
 std::string as_endpoint(const std::string& address, int port) {
@@ -115,7 +99,25 @@ void ClusterMember::carry_out(const PrintLine& action) {
 }
 
 void ClusterMember::carry_out(const FindAddress&) {
-  feed(AddressFound{address_towards(plan_.etcd->endpoints)});
+  if (!std::exchange(finding_address_, true)) find_address(0, {});
+}
+
+// Finds the first local address towards etcd's members that other nodes can use, or else the
+// loopback address.
+void ClusterMember::find_address(std::size_t next, const std::string& loopback) {
+  if (next == plan_.etcd->endpoints.size()) return found_address(loopback);
+  const auto& endpoint = plan_.etcd->endpoints[next];
+  resolver_.resolve(endpoint.host, [this, next, loopback](const auto& addresses, const auto&) {
+    const auto address = address_towards(addresses, plan_.etcd->endpoints[next].port);
+    if (address.empty()) return find_address(next + 1, loopback);
+    if (address.starts_with("127.") || address == "::1") return find_address(next + 1, address);
+    found_address(address);
+  });
+}
+
+void ClusterMember::found_address(const std::string& address) {
+  finding_address_ = false;
+  feed(AddressFound{address});
 }
 
 // With the address and port at which a leader here would listen.

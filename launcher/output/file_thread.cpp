@@ -47,8 +47,7 @@ class FileThread::Loop : public std::enable_shared_from_this<Loop> {
 
   // In any thread.
   void begin_work() { ++under_way_; }
-  void end_work(std::function<void()> done) {
-    if (done) post(std::move(done));
+  void end_work() {
     if (--under_way_ == 0 && idle_awaited_.exchange(false)) report_progress();
   }
   bool idle() {
@@ -64,16 +63,26 @@ class FileThread::Loop : public std::enable_shared_from_this<Loop> {
       if (self->progress) self->progress();
     });
   }
+  // Makes the call in the event loop; until then there is work under way.
+  void call_in_loop(std::function<void()> call) {
+    begin_work();
+    const bool posted = post([self = shared_from_this(), call = std::move(call)] {
+      call();
+      self->end_work();
+    });
+    if (!posted) end_work();
+  }
   void report_failure(std::string path, int error) {
-    post([self = shared_from_this(), path = std::move(path), error] {
+    call_in_loop([self = shared_from_this(), path = std::move(path), error] {
       if (self->failure) self->failure(path, error);
     });
   }
 
  private:
-  void post(std::function<void()> call) {
+  bool post(std::function<void()> call) {
     const std::lock_guard lock(mutex_);
     if (io_) boost::asio::post(*io_, std::move(call));
+    return io_ != nullptr;
   }
 
   std::mutex mutex_;
@@ -97,7 +106,8 @@ void FileThread::run(std::function<void()> work, std::function<void()> done) {
   loop_->begin_work();
   thread_->run([loop = loop_, work = std::move(work), done = std::move(done)] {
     work();
-    loop->end_work(done);
+    if (done) loop->call_in_loop(done);
+    loop->end_work();
   });
 }
 
@@ -143,7 +153,7 @@ void QueuedFile::State::schedule(std::function<void(State&)> work) {
   loop->begin_work();
   to->run([self = shared_from_this(), work = std::move(work)] {
     work(*self);
-    self->loop->end_work({});
+    self->loop->end_work();
   });
 }
 

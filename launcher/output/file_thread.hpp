@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launcher/output/pending_bytes.hpp"
 #include "rendezvous/base/serial_thread.hpp"
@@ -25,6 +26,13 @@ class FileThread {
 
   // Calls `work` in the thread, and then `done` in the event loop. `work` owns what it uses.
   void run(std::function<void()> work, std::function<void()> done = {});
+  // The same with a result: calls done(work()).
+  template <class Work, class Done>
+  void ask(Work work, Done done) {
+    const auto result = std::make_shared<decltype(work())>();
+    run([result, work = std::move(work)] { *result = work(); },
+        [result, done = std::move(done)]() mutable { done(std::move(*result)); });
+  }
   // Whether everything is done. If not, on_progress() follows when it is.
   bool idle() const;
 

@@ -32,23 +32,27 @@ LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::strin
       rendezvous::shown(root.string(), 300), why);
 }
 
-std::string LogFolder::begin_attempt(int number, int ranks) {
-  problem_.clear();
-  if (path_.empty()) return {};
-  auto folder = fmt::format("{}/attempt_{}", path_, number);
-  ::mkdir(folder.c_str(), 0777);
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (::mkdir(fmt::format("{}/{}", folder, rank).c_str(), 0777) == 0 || errno == EEXIST) continue;
-    problem_ = fmt::format("cannot create {}/{}: {}; this attempt has no logs",
-                           rendezvous::shown(folder, 300), rank, rendezvous::error_text(errno));
-    return {};
-  }
-  return folder;
+std::function<LogFolder::AttemptFolder()> LogFolder::begin_attempt(int number, int ranks) const {
+  if (path_.empty()) return [] { return AttemptFolder{}; };
+  return [folder = fmt::format("{}/attempt_{}", path_, number), ranks]() -> AttemptFolder {
+    ::mkdir(folder.c_str(), 0777);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto own = fmt::format("{}/{}", folder, rank);
+      if (::mkdir(own.c_str(), 0777) == 0 || errno == EEXIST) continue;
+      const int error = errno;
+      return {{},
+              fmt::format("cannot create {}/{}: {}; this attempt has no logs",
+                          rendezvous::shown(folder, 300), rank, rendezvous::error_text(error))};
+    }
+    return {folder, {}};
+  };
 }
 
-void LogFolder::job_succeeded() {
-  std::error_code ignored;
-  if (temporary_ && !path_.empty()) fs::remove_all(path_, ignored);
+std::function<void()> LogFolder::job_succeeded() const {
+  return [folder = temporary_ ? path_ : std::string()] {
+    std::error_code ignored;
+    if (!folder.empty()) fs::remove_all(folder, ignored);
+  };
 }
 
 }  // namespace mgpu::launcher

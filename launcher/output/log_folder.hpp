@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -16,11 +17,17 @@ class LogFolder {
   const std::string& path() const { return path_; }
   const std::string& problem() const { return problem_; }
 
-  // Creates the folders of an attempt and returns their parent; empty when there are none. On
-  // failure problem() gives the reason.
-  std::string begin_attempt(int number, int ranks);
+  // The folder of an attempt, and why it could not be created, in one line.
+  struct AttemptFolder {
+    std::string path;  // empty: there is none
+    std::string problem;
+  };
+  // The two calls below return work for a FileThread, because it may block.
+  //
+  // Creates the folders of an attempt.
+  std::function<AttemptFolder()> begin_attempt(int number, int ranks) const;
   // After success: removes a temporary folder and keeps one that was given.
-  void job_succeeded();
+  std::function<void()> job_succeeded() const;
 
  private:
   std::string path_;

@@ -1,12 +1,13 @@
 """A file system that does not respond for a while holds up neither mgpu-run nor the job's nodes."""
 
+import json
 import os
 import pathlib
 import socket
 import time
 import unittest
 
-from harness import SLOWER, JobTest, alive, until
+from harness import SLOWER, JobTest, alive, children, until
 
 BUILD = pathlib.Path(os.environ.get("MGPU_BUILD") or
                      pathlib.Path(__file__).resolve().parents[2] / "build")
@@ -82,7 +83,53 @@ class TwoNodes(StalledFiles):
         self.assertEqual((self.slow / "out").read_text(), self.LINES)
 
 
+    def test_a_log_folder_that_stalls_at_the_start_of_a_round_costs_no_node(self):
+        self.stall.write_text("")
+        agents = [self.agent(0, "echo ran >&2"),
+                  self.agent(1, "echo ran >&2", "--log-dir", self.slow, env=self.env)]
+        self.stalled_in("mkdir")
+        err = self.dir / "err0"
+        until(lambda: "ran" in err.read_text(), 20, "the rank of the other node")
+        time.sleep(3)  # three times the keep-alive: that nothing happens needs time
+        self.assertNotIn("ran", (self.dir / "err1").read_text())
+        self.stall.unlink()
+        self.assert_job_was_not_interrupted(agents)
+        self.assertIn("ran", (self.dir / "err1").read_text())
+
+
 class OneNode(StalledFiles):
+    def test_a_stop_request_ends_a_job_whose_ranks_wait_for_their_log_folders(self):
+        self.stall.write_text("")
+        job = self.start_sh(2, "echo > ran", "--log-dir", self.slow, env=self.env)
+        self.stalled_in("mkdir")
+        job.terminate()
+        self.stall.unlink()
+        self.assertEqual(job.wait(20), 143)
+        self.assertFalse((self.dir / "ran").exists())
+
+    def test_a_second_signal_ends_the_wait_for_files(self):
+        job = self.start_sh(1, 'echo > "$STALL"; echo lost', "-r", 3, "--log-dir", self.slow,
+                            env=self.env)
+        self.stalled_in("write")
+        until(lambda: len(children(job.pid)) == 0, 10, "the end of the rank and the guard")
+        self.assertIsNone(job.poll())
+        job.terminate()
+        self.assertEqual(job.wait(20), 0)
+
+    def test_a_failed_rank_restarts_and_is_reported_although_the_folder_stalled(self):
+        job = self.start_sh(1, 'echo $TORCHELASTIC_RESTART_COUNT >> ran; '
+                               'echo \'{"message": "it broke"}\' > "$TORCHELASTIC_ERROR_FILE"; '
+                               '[ -s second ] || echo > "$STALL"; '
+                               'echo x > second; exit 3', "--max-restarts", 1, "--log-dir",
+                            self.slow, "--report", self.slow / "report", env=self.env)
+        self.stalled_in("open")
+        self.assertEqual((self.dir / "ran").read_text(), "0\n")
+        self.stall.unlink()
+        self.assertEqual(job.wait(20), 3)
+        self.assertEqual((self.dir / "ran").read_text(), "0\n1\n")
+        report = json.loads((self.slow / "report").read_text())
+        self.assertEqual([attempt["cause"]["text"] for attempt in report["attempts"]], ["it broke"] * 2)
+
     def test_a_log_that_stalls_blocks_the_rank_and_loses_nothing(self):
         total = 4_000_000
         job = self.start_sh(1, f'echo $$ > pid; echo > "$STALL"; head -c {total} /dev/zero | '

@@ -1,14 +1,10 @@
 #include "launcher/event_loop/first_failure.hpp"
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 
 #include "tests/support/catch.hpp"
-#include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::launcher;
-using mgpu::tests::TempDir;
 
 namespace {
 
@@ -48,39 +44,39 @@ TEST_CASE("the memory that a killed rank used is part of the cause", "[causes]")
 }
 
 TEST_CASE("an exception on stderr becomes the error file that the rank did not write", "[causes]") {
-  const TempDir dir;
-  const auto error_path = dir.path("error.json");
   AttemptResult result = attempt();
-  FailureTraces traces{
-      .log_dir = dir.root().string(), .stderr_tail = kTraceback, .memory = {}, .python = true};
+  FailureTraces traces{.log_dir = "logs/0",
+                       .error_file = {},
+                       .stderr_tail = kTraceback,
+                       .memory = {},
+                       .python = true};
 
   SECTION("for a Python program") {
-    describe_first_failure(result, 1, traces);
+    CHECK(describe_first_failure(result, 1, traces));
     REQUIRE(result.error_file);
     CHECK(result.error_file->message == "ValueError: boom");
     CHECK(result.error_file->timestamp > 0);
-    CHECK(read_error_file(error_path) == result.error_file);
-    CHECK(result.log_dir == dir.root());
+    CHECK(parse_error_file(to_json(*result.error_file)) == result.error_file);
+    CHECK(result.log_dir == "logs/0");
   }
   SECTION("not for another program") {
     traces.python = false;
-    describe_first_failure(result, 1, traces);
+    CHECK_FALSE(describe_first_failure(result, 1, traces));
     CHECK_FALSE(result.error_file);
-    CHECK_FALSE(std::filesystem::exists(error_path));
   }
   SECTION("not if the rank wrote one") {
     const ErrorFile written{
         .message = "KeyError: 'x'", .callstack = "", .timestamp = 7, .error_code = {}};
-    std::ofstream(error_path) << to_json(written);
-    describe_first_failure(result, 1, traces);
+    traces.error_file = written;
+    CHECK_FALSE(describe_first_failure(result, 1, traces));
     REQUIRE(result.error_file);
     CHECK(result.error_file->message == "KeyError: 'x'");
     CHECK(result.cause.text == "KeyError: 'x'");
-    CHECK(read_error_file(error_path)->timestamp == 7);
+    CHECK(result.error_file->timestamp == 7);
   }
   SECTION("not without a log folder") {
     traces.log_dir.clear();
-    describe_first_failure(result, 1, traces);
+    CHECK_FALSE(describe_first_failure(result, 1, traces));
     CHECK_FALSE(result.error_file);
     CHECK(result.cause.text == "ValueError: boom");
   }

@@ -1,5 +1,6 @@
 #include "launcher/event_loop/journal.hpp"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -33,7 +34,13 @@ struct Record {
   explicit Record(Options job = {}, bool multi_node = false)
       : options(with_target(std::move(job))),
         plan(make_plan(multi_node)),
-        journal(options, plan, "host-a", [this](auto line) { lines.emplace_back(line); }) {}
+        journal(
+            options, plan, "host-a", [this](auto line) { lines.emplace_back(line); },
+            [](const auto& path, const auto& text, const auto& failed) {
+              std::ofstream out(path, std::ios::binary);
+              out << text << '\n';
+              if (!out.flush()) failed(errno);
+            }) {}
 
   static Options with_target(Options options) {
     options.target = "train.py";

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import pwd
 import re
 import signal
@@ -11,10 +12,11 @@ import time
 import unittest
 import urllib.parse
 
-from etcd_cluster import Cluster, reason_for_no_etcd
+from etcd_cluster import BUILD, Cluster, reason_for_no_etcd
 from nodes_job import (COULD_NOT_JOIN, USAGE_ERROR, NodesTest, alive, lines_with, send, slowly,
                        until)
 
+STALLED_FILES = BUILD / "lib" / "libstalled_files.so"
 SLACK = 6  # seconds that a busy machine may add
 CODE = " hmac-sha256:"  # between a value and its authentication code
 
@@ -197,6 +199,15 @@ class Formation(OverEtcd):
         self.world(2)
         self.assertIn("[fd00:77::", self.key("leader"))
         self.end_well()
+
+    def test_a_name_server_that_stalls_does_not_keep_an_agent_from_stopping(self):
+        member = self.etcd.members[0].url.partition("//")[2].rpartition(":")
+        stall = self.write("stall", "")
+        agent = self.agent(0, "1:2", rdzv=self.rdzv(f"stalled.example:{member[2]}"), env={
+            "LD_PRELOAD": str(STALLED_FILES), "STALL": stall, "STALLED_ADDRESS": member[0]})
+        until(lambda: pathlib.Path(stall + ".seen").exists(), 20, "a look-up that does not return")
+        agent.process.terminate()
+        self.assertEqual(agent.process.wait(10), 143, agent.err)
 
     def test_a_failing_rank_ends_all_agents_with_its_status(self):
         self.job(nnodes=3)

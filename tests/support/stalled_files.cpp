@@ -1,14 +1,19 @@
 // A library to preload: like a file system whose server does not respond. While the file STALL
 // exists, operations on files below the folder STALLED_FOLDER do not return. Each operation that
 // waits adds a line to STALL.seen.
+//
+// A name server can stall in the same way: the name "stalled.example" has the address
+// STALLED_ADDRESS, and all look-ups but the first do not return while STALL exists.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
@@ -29,14 +34,17 @@ void note(const std::string& path, const char* what) {
   if (fd >= 0 && write_file(fd, line.data(), line.size()) >= 0) ::close(fd);
 }
 
-void wait_for_path(const char* path, const char* what) {
-  const char* const folder = std::getenv("STALLED_FOLDER");
+void wait_for_end(const char* what) {
   const char* const stall = std::getenv("STALL");
-  if (!path || !folder || !stall || std::strncmp(path, folder, std::strlen(folder)) != 0) return;
-  if (::access(stall, F_OK) != 0) return;
+  if (!stall || ::access(stall, F_OK) != 0) return;
   note(std::string(stall) + ".seen", what);
   const timespec pause{0, 5'000'000};
   while (::access(stall, F_OK) == 0) ::nanosleep(&pause, nullptr);
+}
+
+void wait_for_path(const char* path, const char* what) {
+  const char* const folder = std::getenv("STALLED_FOLDER");
+  if (path && folder && std::strncmp(path, folder, std::strlen(folder)) == 0) wait_for_end(what);
 }
 
 void wait_for_fd(int fd, const char* what) {
@@ -95,6 +103,17 @@ FILE* fopen(const char* path, const char* mode) {
   wait_for_path(path, "fopen");
   static auto* const call = real<FILE*(const char*, const char*)>("fopen");
   return call(path, mode);
+}
+
+int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
+  static auto* const call =
+      real<int(const char*, const char*, const addrinfo*, addrinfo**)>("getaddrinfo");
+  static std::atomic<int> look_ups = 0;
+  if (node && std::strcmp(node, "stalled.example") == 0) {
+    if (++look_ups > 1) wait_for_end("getaddrinfo");
+    node = std::getenv("STALLED_ADDRESS");
+  }
+  return call(node, service, hints, found);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
