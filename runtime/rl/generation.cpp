@@ -41,15 +41,6 @@ ScoredCompletion completion_from(const json& j) {
 
 }  // namespace
 
-json to_json(const Generation& generation) {
-  json completions = json::array();
-  for (const auto& completion : generation.completions)
-    completions.push_back(completion_to_json(completion));
-  return {{"number", generation.number},
-          {"samples", std::move(completions)},
-          {"metrics", generation.metrics}};
-}
-
 Generation generation_from(const json& j) {
   Generation generation;
   generation.number = j.at("number");

@@ -32,7 +32,7 @@ struct Generation {
   std::map<std::string, double> metrics;
 };
 
-nlohmann::json to_json(const Generation& generation);
+// Reads a generation as earlier versions stored it, in trainer_state.json.
 Generation generation_from(const nlohmann::json& json);
 
 // Gathers the completions of all ranks on every rank, in rank order.

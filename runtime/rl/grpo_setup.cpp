@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -18,6 +19,7 @@
 #include "runtime/grpo/advantages.hpp"
 #include "runtime/kernels/paged.hpp"
 #include "runtime/rl/engine_generator.hpp"
+#include "runtime/rl/generation_file.hpp"
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/train/device.hpp"
@@ -26,6 +28,11 @@ namespace mgpu::rl {
 namespace {
 
 using train::GrpoValues;
+
+// The completions of a generation in a checkpoint.
+std::string generation_file(const std::string& checkpoint, std::int64_t number) {
+  return fmt::format("{}/training_state_generations/{}.safetensors", checkpoint, number);
+}
 
 }  // namespace
 
@@ -204,8 +211,12 @@ void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) 
       config_, *policy_, roles_,
       FrozenModels::Sources{control_.has_reference(), adapter_, std::move(rewards.models)});
   if (control_.has_reference())
-    saver_->set_state_part(
+    saver_->add_state_part(
         [this](const std::string& folder) { return frozen_models_->write(folder); });
+  saver_->add_state_part([this](const std::string& folder) {
+    if (comm_->rank() == 0) write_generations(folder);  // all ranks have the same ones
+    return std::nullopt;
+  });
   const bool logs = values.flag("log_completions") && contract_.rank == 0;
   CompletionsLog log(logs ? config_.output_dir + "/completions" : "",
                      logs ? values.whole("num_completions_to_print").value_or(4) : 0,
@@ -252,8 +263,23 @@ void GrpoTrainer::restore(const std::string& checkpoint) {
   if (!state.at("last_entropy").is_null())
     control.entropy.last = state.at("last_entropy").get<double>();
   control_.restore(control);
-  for (const auto& pending : state.at("generations"))
-    restore_generation(generation_from(pending), checkpoint);
+  for (const auto& pending : state.at("generations")) {
+    if (pending.contains("samples")) {
+      restore_generation(generation_from(pending), checkpoint);
+      continue;
+    }
+    Generation generation{.number = pending.at("number"), .metrics = pending.at("metrics")};
+    generation.completions = read_completions(generation_file(checkpoint, generation.number));
+    restore_generation(std::move(generation), checkpoint);
+  }
+}
+
+void GrpoTrainer::write_generations(const std::string& folder) const {
+  for (const auto& [number, generation] : generations_) {
+    const auto file = generation_file(folder, number);
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+    write_completions(file, generation.completions);
+  }
 }
 
 // Takes a saved generation that further steps use. It must match the current plan.

@@ -210,7 +210,8 @@ void GrpoTrainer::save() {
                           {"generations", nlohmann::json::array()}};
   if (control.entropy.last) progress_.task_state["last_entropy"] = *control.entropy.last;
   for (const auto& [number, generation] : generations_)
-    progress_.task_state["generations"].push_back(to_json(generation));
+    progress_.task_state["generations"].push_back(
+        {{"number", number}, {"metrics", generation.metrics}});
   save_now();
   progress_.task_state = {};
 }

@@ -55,6 +55,7 @@ class GrpoTrainer : public train::Session {
   void make_collector(RecipeRewards rewards, std::int64_t sequences);
   train::Fingerprint fingerprint() const;
   void restore(const std::string& checkpoint);
+  void write_generations(const std::string& folder) const;
   void restore_generation(Generation generation, const std::string& checkpoint);
 
   const train::Requests& take_requests();

@@ -173,8 +173,10 @@ std::string Saver::save(const Progress& progress) {
     const auto states = gather(write_training_state(folder, learner_.shards(), learner_.optimizer(),
                                                     comm.rank(), comm.world()));
     records.insert(records.end(), states.begin(), states.end());
-    if (const auto part = write_part_ ? write_part_(folder) : std::nullopt) {
-      const auto parts = gather(*part);
+    for (const auto& write : write_parts_) {
+      const auto own = write(folder);
+      if (!own) continue;
+      const auto parts = gather(*own);
       records.insert(records.end(), parts.begin(), parts.end());
     }
   }

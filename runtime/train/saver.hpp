@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/checkpoint/final_model.hpp"
 #include "runtime/train/learner.hpp"
@@ -21,9 +22,10 @@ class Saver {
   Saver(const TrainConfig& config, const ModelSource& source, Learner& learner);
 
   // Adds a part to the training state. The function writes this rank's file into the folder and
-  // returns its record, or nothing if there is nothing to write; all ranks must agree on which.
+  // returns its record, or nothing; all ranks must agree on which. A file without a record is read
+  // again for its checksum.
   using StatePart = std::function<std::optional<checkpoint::FileRecord>(const std::string& folder)>;
-  void set_state_part(StatePart write) { write_part_ = std::move(write); }
+  void add_state_part(StatePart write) { write_parts_.push_back(std::move(write)); }
 
   // Writes a checkpoint and returns its path.
   std::string save(const Progress& progress);
@@ -66,7 +68,7 @@ class Saver {
   const TrainConfig& config_;
   const ModelSource& source_;
   Learner& learner_;
-  StatePart write_part_;
+  std::vector<StatePart> write_parts_;
 };
 
 }  // namespace mgpu::train
