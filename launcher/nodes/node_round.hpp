@@ -16,6 +16,10 @@ namespace mgpu::launcher {
 using NodeId = std::uint64_t;                 // increases in the order of arrival
 using LeaderTime = std::chrono::nanoseconds;  // by the leader's BootClock
 
+inline double in_seconds(LeaderTime time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 // What the leader knows about one round: whose ranks run, which nodes have ended and how, which are
 // lost, and since when and why it is being stopped. A value without I/O and clock: a new round
 // begins with a new one.
