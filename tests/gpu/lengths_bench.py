@@ -5,7 +5,8 @@ hand, with a Python that has torch:
     cd tests/gpu; python -B lengths_bench.py [CASE ...]
 
 MGPU_BIN is the folder of mgpu-run and mgpu-train [build/bin]. Exits with status 1 if new lengths up to
-2,048 tokens are trained at less than 30,000 tokens per second in any five steps but the first.
+2,048 tokens are trained at less than 30,000 tokens per second in any five steps from step 11 on. Until
+then cuDNN builds plans.
 """
 
 import json
@@ -64,9 +65,9 @@ def main():
         write_model(folder / "model", CONFIG)
         for case in sys.argv[1:] or CASES:
             speeds = [round(record["tokens_per_second"]) for record in records_of(folder, case)]
-            print(f"{case}: {speeds[0]} tok/s at step 5, {min(speeds)} at the slowest, "
-                  f"{speeds[-1]} at the last", flush=True)
-            slow = slow or (case == "new, 1449 to 2048" and min(speeds[1:]) < WANTED)
+            print(f"{case}: {speeds[0]} and {speeds[1]} tok/s at steps 5 and 10, then {min(speeds[2:])} "
+                  f"at the slowest, {speeds[-1]} at the last", flush=True)
+            slow = slow or (case == "new, 1449 to 2048" and min(speeds[2:]) < WANTED)
     return slow
 
 

@@ -65,7 +65,9 @@ class Rows(GrpoTest):
                        per_device_train_batch_size=2 * len(rows), shuffle_dataset=False, **keys)
             lines = [json.loads(line) for line in requests.read_text().splitlines()]
             self.assertEqual([len(line["prompts"]) for line in lines], [2] * len(rows))
-            return [(line["prompts"][0], type(line["completions"][0])) for line in lines]
+            answers = [(line["prompts"][0], type(line["completions"][0])) for line in lines]
+            # A group is scored as soon as it is generated.
+            return sorted(answers, key=lambda answer: json.dumps(answer[0], sort_keys=True))
 
         rows = [{"ask": "q"}, {"ask": [{"from": "user", "value": "a"}], "system": "s"}]
         named = dict(dataset_prompt_column="ask")
