@@ -20,6 +20,7 @@ try:
     import peft
     import transformers
     import vllm_server
+    from safetensors.torch import load_file
 except ImportError:  # trainer.MISSING has the name
     vllm_server = None
 
@@ -109,14 +110,16 @@ class Rollouts(ServerTest):
         keys = dict(global_batch_size=8, steps_per_generation=8, max_steps=4,
                     save_strategy="steps", save_steps=1)
         ours = self.train(1, use_vllm=False, **keys)
-        state = json.loads((ours.folder / "checkpoint-1" / "trainer_state.json").read_text())
-        (generation,) = state["task_state"]["generations"]
+        (generation,) = (ours.folder / "checkpoint-1" / "training_state_generations").iterdir()
+        saved = {name: value.tolist() for name, value in load_file(generation).items()}
         tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
         rows = prompt_rows(24)
         generated = {}
-        for sample in generation["samples"]:
-            prompt = tokenizer(rows[sample["question"]]["prompt"])["input_ids"]
-            generated.setdefault(tuple(prompt), []).append(sample["tokens"])
+        begin = 0
+        for question, end in zip(saved["prompt"], saved["tokens_ends"], strict=True):
+            prompt = tokenizer(rows[question]["prompt"])["input_ids"]
+            generated.setdefault(tuple(prompt), []).append(saved["tokens"][begin:end])
+            begin = end
         theirs = self.train_by(self.serve(replay=generated), **keys)
         self.assertEqual(theirs.records()[0]["reward"], ours.records()[0]["reward"])
         self.assert_near(theirs.column("grad_norm"), ours.column("grad_norm"), 1e-3)
