@@ -35,8 +35,8 @@ __device__ inline std::uint32_t mixed(std::uint32_t x) {
 }
 
 // The moments of an element as they are stored. In bf16 they are rounded up or down at random, as
-// ops::round_at_random() does it; `w` and `g` are the weight before the step and the gradient before
-// clipping.
+// ops::round_at_random() does it; `w` and `g` are the weight before the step and the gradient
+// before clipping.
 template <class M>
 __device__ inline void round_moments(float& m, float& v, float w, float g, float count) {
   if constexpr (std::is_same_v<M, bf16>) {

@@ -120,30 +120,14 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
 TEST_CASE("the help text fits a screen and has every command and option", "[command]") {
   const auto help = help_text();
   CHECK(std::count(help.begin(), help.end(), '\n') <= 40);
-  for (const char* word : {"--set",
-                           "--check",
-                           "--single",
-                           "--allow-unknown",
-                           "--gpu-memory",
-                           "--model-size",
-                           "--write",
-                           "--gpus",
-                           "--max-new-tokens",
-                           "--temperature",
-                           "--top-p",
-                           "--top-k",
-                           "--seed",
-                           "--adapter",
-                           "--input",
-                           "--prompt",
-                           "--raw",
-                           "--output",
-                           "--settings",
-                           "tokenize",
-                           "quantize",
-                           "merge",
-                           "score",
-                           "keys",
+  for (const char* word : {"--set",           "--check",      "--single",
+                           "--allow-unknown", "--gpu-memory", "--model-size",
+                           "--write",         "--gpus",       "--max-new-tokens",
+                           "--temperature",   "--top-p",      "--top-k",
+                           "--seed",          "--adapter",    "--input",
+                           "--prompt",        "--raw",        "--output",
+                           "--settings",      "tokenize",     "quantize",
+                           "merge",           "score",        "keys",
                            "version"})
     CHECK_THAT(help, Contains(word));
   CHECK_THAT(version_text(), Contains("mgpu-train "));

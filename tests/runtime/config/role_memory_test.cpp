@@ -93,6 +93,20 @@ TEST_CASE("every GPU of the policy has the rollout and a share of the sharded mo
   CHECK_THAT(table, Contains("  0, 1  in total"));
 }
 
+TEST_CASE("fp32 logits take 4 more bytes in training and 2 more in the engine") {
+  const auto plain = request_of("per_device_train_batch_size: 1\n", 1);
+  const auto exact = request_of("per_device_train_batch_size: 1\ncast_lm_head_to_fp32: true\n", 1);
+  const auto head = [](const RoleRequest& request) {
+    return estimate_memory(request.model, request.config, 1).of(MemoryPart::head);
+  };
+  CHECK(head(exact) - head(plain) == 768 * 151936 * 4);
+  const auto before = role_memory(plain), after = role_memory(exact);
+  const auto* rollout = find(after, 0, kRollout);
+  REQUIRE(rollout != nullptr);
+  CHECK(rollout->at_work - find(before, 0, kRollout)->at_work ==
+        rollout->sequences * 3 * 2 * 151936);
+}
+
 TEST_CASE("a role with its own GPU is whole there and nowhere else") {
   auto request = request_of("beta: 0.1\npolicy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 1\n", 2);
   request.reward_models = {{"rm", model_15b()}};
