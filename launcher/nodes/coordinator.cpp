@@ -12,7 +12,6 @@
 
 namespace mgpu::launcher {
 
-using rendezvous::Begin;
 using rendezvous::NodeEnded;
 using rendezvous::Outcome;
 using rendezvous::Refusal;

@@ -70,8 +70,8 @@ std::string Coordinator::maybe_exclude(const NodeRound::Failures& failures, Deci
 // leader's node.
 bool Coordinator::is_dispensable(NodeId id) const {
   const Node& node = nodes_.at(id);
-  return node.eligible() && available_nodes() > settings_.min_nodes &&
-         !(node.join.leads && node.join.rank0_port != 0);
+  const bool has_store = node.join.leads && node.join.rank0_port != 0;
+  return node.eligible() && available_nodes() > settings_.min_nodes && !has_store;
 }
 
 std::string Coordinator::exclude(NodeId id, const std::string& why) {

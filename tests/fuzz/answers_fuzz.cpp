@@ -31,7 +31,7 @@ void require(bool what) {
 // In place of runtime/http/client.cpp, which needs a network.
 namespace mgpu::http {
 
-Response send_request(const Address&, const Request& request, Deadline, std::stop_token) {
+Response send_request(const Address&, const Request& request, Deadline, const std::stop_token&) {
   require(request.path.starts_with('/'));
   return {answer_status, std::string(answer_body)};
 }
