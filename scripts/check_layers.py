@@ -106,6 +106,7 @@ PACKAGES = {
     "yaml-cpp": (["yaml-cpp/*"], ["rendezvous/yaml/*"]),
     "nlohmann_json": (["nlohmann/*"], [
         "launcher/devices/devices*.cpp", "launcher/doctor/command.cpp",
+        "launcher/event_loop/status_note.cpp",
         "launcher/lifecycle/error_file.cpp", "launcher/lifecycle/report.cpp",
         "launcher/nodes/attempt_json.cpp", "launcher/nodes/leader_status.cpp",
         "launcher/nodes/status_command.cpp", "launcher/nodes/job_state.cpp",

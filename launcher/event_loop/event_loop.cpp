@@ -69,7 +69,10 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
 }
 
 int EventLoop::run() {
-  if (plan_.rendezvous_plan) join_cluster();
+  if (plan_.rendezvous_plan)
+    join_cluster();
+  else
+    status_note_.emplace(output_.files(), options_, plan_.placement, journal_.host());
   pump(supervisor_.start());
   while (!io_.stopped()) {
     try {
@@ -184,6 +187,13 @@ void EventLoop::pump(const std::vector<Action>& first) {
     for (const Action& action : supervisor_.handle(next)) act(action);
   }
   pumping_ = false;
+  show_status();
+}
+
+// For `mgpu-run status`; a multi-node job's leader answers it.
+void EventLoop::show_status() {
+  if (!status_note_ || supervisor_.done()) return;
+  status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()));
 }
 
 // An action that throws does not keep the others from being carried out.
@@ -444,6 +454,7 @@ void EventLoop::carry_out(const Finish& action) {
   const Signal stop_signal = supervisor_.stop_signal();
   session_ ? journal_.finish_in_cluster(action.status, stop_signal, session_->history())
            : journal_.finish(action.status, stop_signal);
+  if (status_note_) status_note_->remove();
   if (action.status == 0) output_.files().run(logs_.job_succeeded());
   containment_.release();
   const auto stop = [this] { output_.when_flushed([this] { io_.stop(); }); };

@@ -13,6 +13,7 @@
 #include "launcher/event_loop/cluster_session.hpp"
 #include "launcher/event_loop/journal.hpp"
 #include "launcher/event_loop/signal_watch.hpp"
+#include "launcher/event_loop/status_note.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
 #include "launcher/options/options.hpp"
@@ -76,6 +77,7 @@ class EventLoop {
   // Signals to this process.
   SignalWatch::Callbacks signal_callbacks();
   void stop_job(Signal signal);
+  void show_status();
   void suspend(const std::function<void()>& ready);
   void resume();
   void suspend_ranks();
@@ -99,6 +101,7 @@ class EventLoop {
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
+  std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;
   PausableTimer grace_, delay_, unkillable_, guard_retry_;
 

@@ -16,6 +16,19 @@ std::vector<Action> Supervisor::handle(const Event& event) {
   return std::visit([this](const auto& e) { return on(e); }, event);
 }
 
+std::string_view Supervisor::phase() const {
+  switch (state_) {
+    case State::running:
+      return "running";
+    case State::waiting:
+      return "waiting to restart";
+    case State::done:
+      return "over";
+    default:
+      return "stopping";
+  }
+}
+
 Supervisor::Actions Supervisor::begin_attempt() {
   state_ = State::running;
   std::fill(running_.begin(), running_.end(), true);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -121,6 +122,8 @@ class Supervisor {
   // Whether the ranks of this attempt were signalled to stop.
   bool was_stopped() const { return stopped_; }
   bool done() const { return state_ == State::done; }
+  // What a single-node job is doing, for people.
+  std::string_view phase() const;
   // Whether ranks may be alive.
   bool active() const {
     return state_ == State::running || state_ == State::stopping || state_ == State::sweeping;

@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -31,16 +34,72 @@ std::string folder() {
   return ours ? path : std::string();
 }
 
+constexpr const char* kJobEnding = ".job";
+constexpr const char* kStatusEnding = ".status";
+
 // A file name for any job id: characters other than letters, digits and '-' become %xx.
-std::string path_of(const std::string& job, const std::string& ending = ".job") {
-  const std::string in = folder();
-  if (in.empty() || job.size() > 80) return {};
+std::string name_of(const std::string& job) {
   std::string name;
   for (const char c : job)
     name += std::isalnum(static_cast<unsigned char>(c)) || c == '-'
                 ? std::string(1, c)
                 : fmt::format("%{:02x}", static_cast<unsigned char>(c));
-  return fmt::format("{}/{}{}", in, name, ending);
+  return name;
+}
+
+// The job id of a file name; empty if it is none.
+std::string job_named(std::string_view name) {
+  std::string job;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] != '%') {
+      job += name[i];
+      continue;
+    }
+    unsigned char c = 0;
+    if (i + 2 >= name.size() ||
+        std::from_chars(name.data() + i + 1, name.data() + i + 3, c, 16).ptr != name.data() + i + 3)
+      return {};
+    job += static_cast<char>(c);
+    i += 2;
+  }
+  return job;
+}
+
+std::string path_of(const std::string& job, const std::string& ending = kJobEnding) {
+  const std::string in = folder();
+  if (in.empty() || job.size() > 80) return {};
+  return fmt::format("{}/{}{}", in, name_of(job), ending);
+}
+
+std::string status_path(const std::string& job) {
+  return path_of(job, fmt::format(".{}{}", ::getpid(), kStatusEnding));
+}
+
+// When a process started, as the kernel counts it; empty if there is no such process. The pid and
+// this time identify it.
+std::string start_of(pid_t pid) {
+  constexpr int kFieldsBefore = 19;  // from the state, which follows the name
+  const auto stat = rendezvous::read_kernel_file(fmt::format("/proc/{}/stat", pid)).value_or("");
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string field;
+  for (int i = 0; i <= kFieldsBefore; ++i) fields >> field;
+  return fields ? field : std::string();
+}
+
+// The names of the notes with this ending, without it, in alphabetical order.
+std::vector<std::string> notes_with(std::string_view ending) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  const std::string in = folder();
+  if (in.empty()) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(in, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(ending)) names.push_back(name.substr(0, name.size() - ending.size()));
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 std::string trace_path(const std::string& job, int port) {
@@ -97,6 +156,37 @@ void forget_job(const std::string& job) {
   // Another agent on this machine may have replaced the note.
   if (const auto note = read_job_note(path); note && note->pid == ::getpid())
     ::unlink(path.c_str());
+}
+
+std::vector<std::string> noted_jobs() {
+  std::vector<std::string> jobs;
+  for (const auto& name : notes_with(kJobEnding))
+    if (auto job = job_named(name); !job.empty()) jobs.push_back(std::move(job));
+  return jobs;
+}
+
+void note_status(const std::string& job, const std::string& status) {
+  write_note(status_path(job), fmt::format("{}\n{}\n", start_of(::getpid()), status));
+}
+
+void forget_status(const std::string& job) {
+  if (const std::string path = status_path(job); !path.empty()) ::unlink(path.c_str());
+}
+
+std::vector<std::string> find_statuses(const std::string& job) {
+  std::vector<std::string> statuses;
+  for (const auto& name : notes_with(kStatusEnding)) {
+    const auto dot = name.rfind('.');
+    if (dot == std::string::npos || (!job.empty() && name.substr(0, dot) != name_of(job))) continue;
+    auto in = read_note(fmt::format("{}/{}{}", folder(), name, kStatusEnding));
+    std::string started;
+    std::string status;
+    std::getline(in, started);
+    std::getline(in, status);
+    if (!started.empty() && started == start_of(std::atoi(name.c_str() + dot + 1)))
+      statuses.push_back(std::move(status));
+  }
+  return statuses;
 }
 
 void trace_leader(const std::string& job, int port, int nodes,

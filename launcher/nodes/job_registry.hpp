@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mgpu::launcher {
 
@@ -19,6 +20,15 @@ void note_job(const std::string& job, const JobAddress& address);
 void forget_job(const std::string& job);
 
 std::optional<JobAddress> find_job(const std::string& job);
+// The ids of all noted jobs.
+std::vector<std::string> noted_jobs();
+
+// The status of a single-node job, which has no leader that could be queried. The note is of this
+// process; it counts as long as the process lives.
+void note_status(const std::string& job, const std::string& status);
+void forget_status(const std::string& job);
+// The statuses of the single-node jobs with this id, of all of them if it is empty.
+std::vector<std::string> find_statuses(const std::string& job);
 
 // A file that a leader updates while it leads and removes when its job ends. One that is left by a
 // leader that crashed shows when it was last alive, and the size of its round, whose nodes may

@@ -25,6 +25,7 @@
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
+#include "rendezvous/heartbeat.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -215,12 +216,60 @@ std::string json_text(const std::string& answer) {
   return parsed.dump(2, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
+namespace {
+
+// A note of a single-node job has points in time, an answer durations.
+std::string answer_of_note(const std::string& note) {
+  auto status = rendezvous::parse_untrusted_json<nlohmann::ordered_json>(note);
+  const auto date = [now = rendezvous::boot_now().count()](nlohmann::ordered_json& object) {
+    const auto since = object.value("since", now);
+    object.erase("since");
+    object["for_s"] = std::chrono::duration<double>(std::chrono::nanoseconds(now - since)).count();
+  };
+  date(status);
+  for (auto& node : status.at("nodes")) date(node);
+  return status.dump();
+}
+
+bool names_address(const Options& options) {
+  return options.status_job.find(':') != std::string::npos || !options.rdzv_endpoint.empty() ||
+         options.master_addr;
+}
+
+// Of the job, or of all jobs of this user on this machine if none is named. A job whose leader does
+// not answer has probably crashed: then only a named one is an error.
+std::vector<std::string> answers_of(const Options& options) {
+  std::vector<std::string> answers;
+  if (!names_address(options))
+    for (const auto& note : find_statuses(options.status_job))
+      answers.push_back(answer_of_note(note));
+  const bool all = options.status_job.empty() && !names_address(options);
+  if (!all && answers.empty()) answers.push_back(StatusQuery(find_target(options)).run());
+  if (!all) return answers;
+  for (const auto& job : noted_jobs()) {
+    Options one = options;
+    one.status_job = job;
+    try {
+      answers.push_back(StatusQuery(find_target(one)).run());
+    } catch (const std::runtime_error&) {
+    }
+  }
+  return answers;
+}
+
+}  // namespace
+
 int run_status_command(const Options& options, std::ostream& out) {
-  const std::string answer = StatusQuery(find_target(options)).run();
-  if (options.json)
-    out << json_text(answer) << '\n';
-  else
-    out << status_text(answer);
+  const auto answers = answers_of(options);
+  const bool one = answers.size() == 1 && !options.status_job.empty();
+  if (options.json) {
+    std::string text;
+    for (const auto& answer : answers) text += (text.empty() ? "" : ",\n") + json_text(answer);
+    out << (one ? text : "[" + text + "]") << '\n';
+    return 0;
+  }
+  if (answers.empty()) out << "no job of this user is running on this machine\n";
+  for (const auto& answer : answers) out << status_text(answer);
   return 0;
 }
 

@@ -154,9 +154,6 @@ void read_status_arguments(Options& options) {
     if (more.target) options.status_job = *more.target;
     words = more.target ? std::move(more.rest) : std::vector<std::string>();
   }
-  if (options.status_job.empty())
-    throw UsageError(
-        "status: no job given; name it by its --rdzv-id or by HOST:PORT of its leader");
 }
 
 int doctor_port(const std::string& text) {

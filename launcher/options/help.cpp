@@ -16,7 +16,7 @@ constexpr const char* kHead =
     R"(Start one process per GPU, supervise all of them, and leave no orphan processes.
 
 Usage: mgpu-run [options] [--] TARGET [ARGS...]   run a job
-       mgpu-run status JOB [--json]               show the status of a multi-node job
+       mgpu-run status [JOB] [--json]             show the status of a job
        mgpu-run devices [--json]                  list the GPUs of this node
        mgpu-run doctor [--port N] [--json]        check driver, GPUs, libraries, network, disks
 

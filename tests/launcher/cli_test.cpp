@@ -140,9 +140,7 @@ TEST_CASE("a bare word can be a command of mgpu-run", "[cli]") {
     CHECK(status.status_job == "job1");
     CHECK(status.rdzv_endpoint == "h:29400");
     CHECK(status.json);
-    CHECK_THROWS_WITH(
-        parse({"status"}),
-        "status: no job given; name it by its --rdzv-id or by HOST:PORT of its leader");
+    CHECK(parse({"status"}).status_job.empty());
     CHECK_THROWS_WITH(parse({"status", "a", "b"}), "status b: status accepts only one job");
   }
   SECTION("with a slash, -m or --no-python it is a target") {

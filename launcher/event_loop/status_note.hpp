@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "launcher/options/options.hpp"
+#include "launcher/output/file_thread.hpp"
+#include "launcher/plan/job_plan.hpp"
+
+namespace mgpu::launcher {
+
+// The note of a single-node job for `mgpu-run status`, which has no leader that could be queried.
+class StatusNote {
+ public:
+  StatusNote(FileThread& files, const Options& options, const Placement& placement,
+             std::string host);
+
+  // Writes the note if it has changed. `attempt` counts from 0.
+  void show(std::string_view state, int attempt);
+  void remove();
+
+ private:
+  FileThread& files_;
+  const Options& options_;
+  const Placement& placement_;
+  std::string host_;
+  std::string shown_;
+  int attempt_ = -1;
+};
+
+}  // namespace mgpu::launcher
