@@ -78,6 +78,7 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
   notes_.run([job = options_.rdzv_id,
               address = JobAddress{member_.leader_address(), member_.leader_port(),
                                    std::move(secret)}] { note_job(job, address); });
+  notes_.settle();
   grace_ = member_.grace_of(begin);
   forget_pause();
   callbacks_.round_started({.number = begin.round,
@@ -197,6 +198,7 @@ void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_poi
 
 void ClusterSession::finish(std::function<void()> done) {
   notes_.run([job = options_.rdzv_id] { forget_job(job); });
+  notes_.settle();
   member_.finish(std::move(done));
 }
 
