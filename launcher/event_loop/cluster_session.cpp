@@ -9,7 +9,6 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/nodes/job_registry.hpp"
 #include "launcher/ranks/guard.hpp"
 #include "rendezvous/base/signal_names.hpp"
 
@@ -76,7 +75,10 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
   // With munge the secret belongs to the leader, so it is not stored.
   std::optional<std::string> secret;
   if (!credentials_.sealer) secret = credentials_.secret;
-  note_job(options_.rdzv_id, {member_.leader_address(), member_.leader_port(), std::move(secret)});
+  notes_.run([job = options_.rdzv_id,
+              address = JobAddress{member_.leader_address(), member_.leader_port(),
+                                   std::move(secret)}] { note_job(job, address); });
+  notes_.settle();
   grace_ = member_.grace_of(begin);
   forget_pause();
   callbacks_.round_started({.number = begin.round,
@@ -195,7 +197,8 @@ void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_poi
 }
 
 void ClusterSession::finish(std::function<void()> done) {
-  forget_job(options_.rdzv_id);
+  notes_.run([job = options_.rdzv_id] { forget_job(job); });
+  notes_.settle();
   member_.finish(std::move(done));
 }
 

@@ -11,6 +11,7 @@
 #include "launcher/lifecycle/report.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
 #include "launcher/nodes/cluster_member.hpp"
+#include "launcher/nodes/job_registry.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/ranks/worker.hpp"
@@ -92,6 +93,7 @@ class ClusterSession {
   int nproc_;
   const Supervisor& supervisor_;
   Callbacks callbacks_;
+  NoteThread notes_;
   ClusterMember member_;
   boost::asio::posix::stream_descriptor stdin_;
   rendezvous::Nanoseconds grace_{0};  // of the round

@@ -189,6 +189,11 @@ std::vector<std::string> find_statuses(const std::string& job) {
   return statuses;
 }
 
+void NoteThread::settle() const {
+  constexpr std::chrono::milliseconds kMoment{200};
+  thread_.wait_until_idle(kMoment);
+}
+
 void trace_leader(const std::string& job, int port, int nodes,
                   std::chrono::nanoseconds lease_and_grace) {
   write_note(trace_path(job, port), fmt::format("{} {}\n", nodes, lease_and_grace.count()));

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "rendezvous/base/serial_thread.hpp"
 
 namespace mgpu::launcher {
 
@@ -29,6 +32,24 @@ void note_status(const std::string& job, const std::string& status);
 void forget_status(const std::string& job);
 // The statuses of the single-node jobs with this id, of all of them if it is empty.
 std::vector<std::string> find_statuses(const std::string& job);
+
+// Changes notes in a thread, in order: the file system of the notes may not respond.
+class NoteThread {
+ public:
+  NoteThread() = default;
+  NoteThread(const NoteThread&) = delete;
+  NoteThread& operator=(const NoteThread&) = delete;
+  ~NoteThread() { settle(); }
+
+  // The change must own what it uses.
+  void run(std::function<void()> change) { thread_.run(std::move(change)); }
+  bool idle() const { return thread_.idle(); }
+  // Waits a moment for changes that are under way.
+  void settle() const;
+
+ private:
+  rendezvous::SerialThread thread_;
+};
 
 // A file that a leader updates while it leads and removes when its job ends. One that is left by a
 // leader that crashed shows when it was last alive, and the size of its round, whose nodes may

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "launcher/nodes/job_registry.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/heartbeat.hpp"
 
@@ -130,10 +129,12 @@ void Leader::on_timer() {
 void Leader::write_trace() {
   const auto now = boot_now();
   if (settings_.rules.elected || round_nodes_.empty() || coordinator_.over() ||
-      (traced_at_.count() != 0 && now < traced_at_ + settings_.rules.keep_alive / 4))
+      (traced_at_.count() != 0 &&
+       (now < traced_at_ + settings_.rules.keep_alive / 4 || !notes_.idle())))
     return;
   traced_at_ = now;
-  trace_leader(settings_.job, port(), to_rejoin_, coordinator_.lease_and_grace());
+  notes_.run([job = settings_.job, port = port(), to_rejoin = to_rejoin_,
+              time = coordinator_.lease_and_grace()] { trace_leader(job, port, to_rejoin, time); });
 }
 
 void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message) {
@@ -252,6 +253,7 @@ void Leader::carry_out(const StartRound& action) {
   to_rejoin_ = action.to_rejoin;
   traced_at_ = {};
   write_trace();
+  notes_.settle();  // before any rank starts, if the file system responds
   round_restarts_ = coordinator_.counts().restarts;
   round_results_.clear();
   history_.nodes = static_cast<int>(action.nodes.size());
@@ -299,7 +301,7 @@ void Leader::carry_out(const JobEnded& action) {
   history_.lasted = std::chrono::duration_cast<std::chrono::microseconds>(boot_now() - began_);
   inform_until_ = boot_now() + settings_.rules.keep_alive;
   close_links();
-  erase_leader(settings_.job, port());
+  notes_.run([job = settings_.job, port = port()] { erase_leader(job, port); });
   callbacks_.job_ended(action.status);
 }
 

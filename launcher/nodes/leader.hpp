@@ -13,6 +13,7 @@
 
 #include "launcher/lifecycle/report.hpp"
 #include "launcher/nodes/coordinator.hpp"
+#include "launcher/nodes/job_registry.hpp"
 #include "rendezvous/connections.hpp"
 #include "rendezvous/store/local_peers.hpp"
 #include "rendezvous/store/relay_link.hpp"
@@ -102,6 +103,7 @@ class Leader {
   std::map<NodeId, std::vector<RankResult>> round_results_;
   int round_restarts_ = 0;  // before this round
   rendezvous::Nanoseconds began_{0}, inform_until_{0}, traced_at_{0};
+  NoteThread notes_;
   bool changed_ = false;  // the coordinator has changed since the timer was set
   std::function<void()> on_agents_informed_;
   std::shared_ptr<bool> alive_ =

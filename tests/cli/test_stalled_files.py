@@ -82,6 +82,14 @@ class TwoNodes(StalledFiles):
         self.assertIn("write", self.seen.read_text())
         self.assertEqual((self.slow / "out").read_text(), self.LINES)
 
+    def test_a_folder_of_notes_that_stalls_costs_no_node(self):
+        """The leader renews its note four times per keep-alive."""
+        (self.slow / "mgpu-run").mkdir(mode=0o700)
+        self.assert_job_was_not_interrupted([
+            self.agent(0, self.SCRIPT, env={**self.env, "XDG_RUNTIME_DIR": str(self.slow)}),
+            self.agent(1, "exec sleep 3")])
+        self.assertTrue(self.seen.read_text())
+        self.assertEqual((self.dir / "out0").read_text(), self.LINES)
 
     def test_a_log_folder_that_stalls_at_the_start_of_a_round_costs_no_node(self):
         self.stall.write_text("")

@@ -458,7 +458,6 @@ COMMANDS = [
     Case("doctor: a port without a number", ("doctor", "--port"), ("doctor", "--port", "value")),
     Case("doctor: port 0", ("doctor", "--port", "0"), ("doctor", "--port", "0", "65535")),
     Case("doctor: a bad port", ("doctor", "--port=http"), ("doctor", "--port", "http", "65535")),
-    Case("status: no job", ("status",), ("status", "--rdzv-id", "HOST:PORT")),
     Case("status: two jobs", ("status", "a", "b"), ("status", "b")),
     Case("status: an unknown job", ("status", "job7"), ("status", "job7", "--rdzv-endpoint")),
     Case("status: an unknown option", ("status", "job7", "--jsn"), ("--jsn", "--json")),
