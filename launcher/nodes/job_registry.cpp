@@ -77,7 +77,8 @@ std::string status_path(const std::string& job) {
 
 // When a process started, as the kernel counts it; empty if there is no such process. The pid and
 // this time identify it.
-std::string start_of(pid_t pid) {
+std::string start_of(std::string_view pid) {
+  if (pid.empty() || pid.find_first_not_of("0123456789") != std::string_view::npos) return {};
   constexpr int kFieldsBefore = 19;  // from the state, which follows the name
   const auto stat = rendezvous::read_kernel_file(fmt::format("/proc/{}/stat", pid)).value_or("");
   const auto name_end = stat.rfind(')');
@@ -166,7 +167,8 @@ std::vector<std::string> noted_jobs() {
 }
 
 void note_status(const std::string& job, const std::string& status) {
-  write_note(status_path(job), fmt::format("{}\n{}\n", start_of(::getpid()), status));
+  write_note(status_path(job),
+             fmt::format("{}\n{}\n", start_of(std::to_string(::getpid())), status));
 }
 
 void forget_status(const std::string& job) {
@@ -183,7 +185,7 @@ std::vector<std::string> find_statuses(const std::string& job) {
     std::string status;
     std::getline(in, started);
     std::getline(in, status);
-    if (!started.empty() && started == start_of(std::atoi(name.c_str() + dot + 1)))
+    if (!started.empty() && started == start_of(name.substr(dot + 1)))
       statuses.push_back(std::move(status));
   }
   return statuses;

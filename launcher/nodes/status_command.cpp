@@ -12,6 +12,7 @@
 #include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <stdexcept>
 #include <vector>
@@ -236,8 +237,16 @@ bool names_address(const Options& options) {
          options.master_addr;
 }
 
-// Of the job, or of all jobs of this user on this machine if none is named. A job whose leader does
-// not answer has probably crashed: then only a named one is an error.
+// Nothing if the leader does not answer: the job has probably crashed.
+std::optional<std::string> answer_if_any(const Options& options) {
+  try {
+    return StatusQuery(find_target(options)).run();
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
+}
+
+// Of the job, or of all jobs of this user on this machine if none is named.
 std::vector<std::string> answers_of(const Options& options) {
   std::vector<std::string> answers;
   if (!names_address(options))
@@ -249,10 +258,7 @@ std::vector<std::string> answers_of(const Options& options) {
   for (const auto& job : noted_jobs()) {
     Options one = options;
     one.status_job = job;
-    try {
-      answers.push_back(StatusQuery(find_target(one)).run());
-    } catch (const std::runtime_error&) {
-    }
+    if (auto answer = answer_if_any(one)) answers.push_back(std::move(*answer));
   }
   return answers;
 }
