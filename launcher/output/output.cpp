@@ -128,7 +128,7 @@ void Output::print_line(std::string_view line) {
 }
 
 bool Output::flushed() const {
-  // Each is asked, because progress is reported only to who was told to wait.
+  // Each is asked, because progress is reported only to those that have to wait.
   bool all = files_.idle() || files_given_up_;
   for (const Sink* sink : {out_.get(), err_.get()})
     if (sink) all = (sink->empty() || (files_given_up_ && sink->is_file())) && all;

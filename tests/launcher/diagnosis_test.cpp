@@ -182,7 +182,7 @@ TEST_CASE("a CUDA error after an Xid of the hardware is an error of the GPU", "[
   }
 }
 
-TEST_CASE("an Xid of the hardware is told from one of a program", "[diagnosis][xid]") {
+TEST_CASE("an Xid of the hardware is distinguished from one of a program", "[diagnosis][xid]") {
   CHECK(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 48, pid=7, name=python3, DBE"));
   CHECK(reports_gpu_fault("[  12.5] NVRM: Xid (PCI:0000:17:00): 94, Contained: SM"));
   CHECK_FALSE(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 13, Graphics Exception"));
