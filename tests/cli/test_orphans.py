@@ -89,7 +89,9 @@ class OrphanProcesses(JobTest):
         self.assertFalse(any(map(alive, pids)))
 
     def test_a_worker_that_forks_and_exits_leaves_no_process(self):
-        job, pids = self.family(text=FAMILY)
+        # Each rank stays until its family has noted its ids: mgpu-run ends what a rank leaves.
+        job, pids = self.family(text=FAMILY + 'import glob\n'
+                                'while len(glob.glob(f"*.{rank}.pid")) < 4: time.sleep(0.01)\n')
         self.assertEqual(job.wait(20 * SLOWER), 0)
         self.assertFalse(any(map(alive, pids)))
 
