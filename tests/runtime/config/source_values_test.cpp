@@ -1,6 +1,8 @@
 // The keys and values of the documents in docs/requirements.md, as they are written there.
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include <fmt/format.h>
@@ -157,4 +159,34 @@ TEST_CASE("a DeepSpeed file that contradicts the recipe is an error with both pl
   CHECK_THAT(source_error("gradient_accumulation_steps: 2\ndeepspeed: "
                           "{gradient_accumulation_steps: 4}\n"),
              Contains("f:4: gradient_accumulation_steps") && Contains("f:3"));
+}
+
+TEST_CASE("the example grpo_open_r1.yaml has the values of the README's recipe", "[sources]") {
+  const auto ours = read_recipe(mgpu::tests::in_sources("docs/examples/grpo_open_r1.yaml"));
+  const auto theirs = source_recipe("grpo_open_r1_readme.yaml");
+  CHECK(ours.model_name_or_path == theirs.model_name_or_path);
+  CHECK(ours.dataset_name.at(0).path == theirs.dataset_name.at(0).path);
+  CHECK(ours.learning_rate == theirs.learning_rate);
+  CHECK(ours.per_device_train_batch_size == theirs.per_device_train_batch_size);
+  CHECK(ours.lora_r == theirs.lora_r);
+  CHECK(ours.gradient_checkpointing == theirs.gradient_checkpointing);
+  CHECK(ours.grpo == theirs.grpo);
+}
+
+TEST_CASE("the list of examples has one for each of unsloth-multigpu's", "[sources]") {
+  std::ifstream in(mgpu::tests::in_sources("docs/examples/README.md"));
+  const std::string page((std::istreambuf_iterator<char>(in)), {});
+  const auto [theirs, ours] = GENERATE(
+      table<std::string, std::string>({{"quick_start.py", "lora.yaml"},
+                                       {"advanced_config.py", "advanced_config.yaml"},
+                                       {"direct_trainer_usage.py", "trainer.cpp"},
+                                       {"grpo_open_r1_multi_gpu.py", "grpo_open_r1.yaml"},
+                                       {"configs/grpo_open_r1_config.yaml", "grpo_open_r1.yaml"},
+                                       {"verify_installation.py", "mgpu-run doctor"}}));
+  CAPTURE(theirs);
+  const auto row = page.find("| `" + theirs + "` | ");
+  REQUIRE(row != page.npos);
+  CHECK_THAT(page.substr(row, page.find('\n', row) - row), Contains(ours));
+  if (ours.find('.') != ours.npos)
+    CHECK(std::ifstream(mgpu::tests::in_sources("docs/examples/" + ours)).good());
 }
