@@ -2,6 +2,7 @@
 down on which GPU each call works."""
 
 import collections
+import json
 import subprocess
 import sys
 import unittest
@@ -60,6 +61,17 @@ class FakeGpus(trainer.TrainerTest):
                      dict(consistency_check_steps=1)):
             with self.subTest(**keys):
                 self.assert_own_gpu(self.calls(2, **keys))
+
+    def test_a_trace_without_kernels_has_ranges_and_a_note(self):
+        """LibTorch's profiler finds no CUPTI that works with the fake. It stays on the own GPU."""
+        self.assert_own_gpu(self.calls(2, trace_steps=[2]))
+        folder = self.dir / f"run-{self.runs}"
+        notes = [json.loads(line).get("text", "") for line in
+                 (folder / "metrics.jsonl").read_text().splitlines()]
+        self.assertTrue(any("trace_steps: the trace has no GPU activity" in note for note in notes),
+                        notes)
+        events = json.loads((folder / "traces" / "rank1.json").read_text())["traceEvents"]
+        self.assertEqual([event["args"]["step"] for event in events if event["name"] == "step"], [2])
 
     def test_a_thread_that_selects_no_gpu_is_noticed(self):
         """As on a real machine, every thread begins on GPU 0."""
