@@ -28,17 +28,14 @@ CATCH_NAME = re.compile(r'"((?:[^"\\]|\\.)+)"')
 CLASS_NAME = re.compile(r"(?<![\w`\"'])([A-Z]\w+)(?![\w`\"'])")
 
 
-def find_file(root, name):
-    """The file that evidence names, or None."""
-    for candidate in [root / name, root / "tests" / name]:
+def find_files(root, name):
+    """The files that evidence may mean: one, unless the name is wrong."""
+    for candidate in [root / name, root / "tests" / name, root / "tests" / "runtime" / name]:
         if candidate.is_file():
-            return candidate
-    if "/" not in name:
-        for folder in UNNAMED:
-            found = sorted(root.glob(f"{folder}/{name}"))
-            if found:
-                return found[0]
-    return None
+            return [candidate]
+    if "/" in name:
+        return []
+    return [path for folder in UNNAMED for path in root.glob(f"{folder}/{name}")]
 
 
 def joined_literals(text):
@@ -100,10 +97,11 @@ class Row:
         for name in CODE.findall(names):
             if not FILE.match(name):
                 continue
-            path = find_file(self.root, name)
-            if path is None:
-                yield f"{name} does not exist"
+            found = find_files(self.root, name)
+            if len(found) != 1:
+                yield f"{name} is in several folders: name one" if found else f"{name} does not exist"
                 continue
+            (path,) = found
             is_test = path.name.startswith("test_") or path.name.endswith("_test.cpp")
             if not is_test:
                 yield None

@@ -15,6 +15,8 @@ FILES = {
         'TEST_CASE("a long name that does "\n          "not fit on a line", "[order]") {}\n',
     "tests/cli/test_signals.py":
         "class Signals:\n    def test_a_signal_ends_the_job(self):\n        pass\n",
+    "tests/runtime/data/rows_test.cpp": 'TEST_CASE("a row is read") {}\n',
+    "tests/runtime/text/rows_test.cpp": "",
     "docs/benchmarks/h200.md": "",
 }
 
@@ -57,6 +59,13 @@ class CheckRequirements(unittest.TestCase):
     def test_a_file_that_does_not_exist_is_a_finding(self):
         self.assert_finding("gone_test.cpp does not exist",
                             '`gone_test.cpp`: "once"; `docs/benchmarks/h200.md`')
+
+    def test_a_name_in_several_folders_needs_its_folder(self):
+        evidence = '`{}rows_test.cpp`: "a row is read"'
+        self.assert_finding("rows_test.cpp is in several folders",
+                            evidence.format("") + "; `docs/benchmarks/h200.md`")
+        for folder in ("data/", "runtime/data/", "tests/runtime/data/"):
+            self.assertEqual(self.findings(evidence.format(folder)), [])
 
     def test_a_file_of_tests_without_a_name_is_a_finding(self):
         self.assert_finding("name those that show the row",
