@@ -143,6 +143,7 @@ def checks():
     yield "clang-format", lambda: check(["clang-format-19", "--dry-run", "-Werror",
                                          "--ferror-limit=5", *sources])
     yield "layers", lambda: check([sys.executable, "scripts/check_layers.py"])
+    yield "requirements", lambda: check([sys.executable, "scripts/check_requirements.py"])
     yield "one file", lambda: check([sys.executable, "scripts/check_binary.py",
                                      program("release", "mgpu-run")])
     yield from python_tests("build", "release")

@@ -135,6 +135,8 @@ struct TrainConfig {
   std::string run_name;
   std::string wandb_project;
   bool plot_loss = true;
+  std::vector<std::int64_t> trace_steps;  // counted from 1, ascending
+  std::string trace_dir;                  // empty: output_dir/traces
 
   // seeds
   std::uint64_t seed = 42;

@@ -1,5 +1,7 @@
 #include "runtime/profiling/range.hpp"
 
+#include "runtime/profiling/range_log.hpp"
+
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define MGPU_NVTX 1
@@ -7,16 +9,18 @@
 
 namespace mgpu::profiling {
 
+Range::Range(const char* name) noexcept
+    : name_(name), begin_ns_(range_log_is_on() ? range_log_clock() : 0) {
 #ifdef MGPU_NVTX
-Range::Range(const char* name) noexcept {
   nvtxRangePushA(name);
-}
-Range::~Range() {
-  nvtxRangePop();
-}
-#else
-Range::Range(const char*) noexcept {}
-Range::~Range() = default;
 #endif
+}
+
+Range::~Range() {
+#ifdef MGPU_NVTX
+  nvtxRangePop();
+#endif
+  if (begin_ns_ != 0) log_range(name_, begin_ns_);
+}
 
 }  // namespace mgpu::profiling

@@ -46,6 +46,7 @@ bool GrpoTrainer::train_step() {
   if (progress_.step >= total_steps_ || stop_requested_ || ends_early_) return false;
   const bool evaluates = !prompts_->evaluated().empty();
   if (config_.eval_on_start && progress_.step == 0 && evaluates) evaluate_now();
+  step_begins();
   const auto begin = Clock::now();
   const auto step = plan_->at(progress_.step);
   if (stop_requested_ || !collect(step)) {
@@ -61,6 +62,7 @@ bool GrpoTrainer::train_step() {
   if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
     train::check_consistency(learner_->shards(), *comm_, progress_.step);
   frozen_models_->move_reference(progress_.step);
+  step_ends();
   const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
   const bool last = progress_.step == total_steps_;
   if (log_due() || last) log_interval();

@@ -96,6 +96,11 @@ Session::~Session() = default;
 
 void Session::open_model() {
   checkpoint::make_writable_folder(config_.output_dir);
+  if (!config_.trace_steps.empty()) {
+    if (config_.trace_dir.empty())
+      config_.trace_dir = (fs::path(config_.output_dir) / "traces").string();
+    checkpoint::make_writable_folder(config_.trace_dir);
+  }
   source_.emplace(train::open_model(config_));
   check_vocabulary(*source_);
   if (source_->config.nf4) decide_four_bit();
@@ -235,7 +240,14 @@ void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
   }
 }
 
+void Session::check_trace_steps() const {
+  if (config_.trace_steps.empty() || config_.trace_steps.back() <= total_steps_) return;
+  throw_recipe_error(fmt::format("trace_steps: step {} is out of range: this run has {} steps",
+                                 config_.trace_steps.back(), total_steps_));
+}
+
 std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
+  check_trace_steps();
   auto fingerprint = settings_fingerprint(config_);
   for (const auto& [key, value] : task) fingerprint[key] = value;
   fingerprint["total_steps"] = std::to_string(total_steps_);
@@ -260,6 +272,29 @@ std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
   return {};
 }
 
+// Steps before the one that the run resumes at are not trained again.
+void Session::begin_trace() {
+  auto steps = config_.trace_steps;
+  std::erase_if(steps, [&](std::int64_t step) { return step <= progress_.step; });
+  if (steps.size() < config_.trace_steps.size())
+    reporter_->note(fmt::format(
+        "trace_steps: {} of {} steps are before step {}, where this run "
+        "resumes, and are not recorded",
+        config_.trace_steps.size() - steps.size(), config_.trace_steps.size(), progress_.step + 1));
+  if (steps.empty()) return;
+  trace_ = std::make_unique<StepTrace>(
+      std::move(steps), config_.trace_dir, contract_.rank, contract_.world_size, device_,
+      [reporter = reporter_.get()](const std::string& line) { reporter->note(line); });
+}
+
+void Session::step_begins() {
+  if (trace_) trace_->step_begins(progress_.step + 1);
+}
+
+void Session::step_ends() {
+  if (trace_) trace_->step_ends(progress_.step);
+}
+
 void Session::begin_report(const std::string& checkpoint) {
   Reporter::Facts facts;
   facts.rank = contract_.rank;
@@ -276,6 +311,7 @@ void Session::begin_report(const std::string& checkpoint) {
     reporter_->note(
         fmt::format("resuming from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
+  begin_trace();
 }
 
 bool Session::log_due() const {
@@ -312,6 +348,7 @@ void Session::export_model() {
 }
 
 void Session::save_last() {
+  if (trace_) trace_->finish();
   const bool saves = config_.save_strategy != When::no || end_reason_ == EndReason::stopped;
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
   if (end_reason_ != EndReason::stopped && config_.save_final_model) export_model();

@@ -17,6 +17,7 @@
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
+#include "runtime/train/step_trace.hpp"
 
 namespace mgpu::train {
 
@@ -75,6 +76,8 @@ class Session {
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
+  void step_begins();  // before anything of the step that follows progress_.step
+  void step_ends();    // after progress_.step has moved past it
   void save_now();
   // Writes the final or the best model to output_dir itself.
   void export_model();
@@ -101,6 +104,7 @@ class Session {
   model::TrainingFlops flops_;  // of the learner
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<StepTrace> trace_;  // null: no steps to record
   Progress progress_;
   std::int64_t total_steps_ = 0;
   std::string last_checkpoint_, best_checkpoint_;
@@ -112,6 +116,8 @@ class Session {
   void decide_four_bit();
   void save_new_token_rows();
   void decide_memory_options();
+  void check_trace_steps() const;
+  void begin_trace();
   void resume(const std::string& checkpoint, std::int64_t global_batch,
               const Fingerprint& fingerprint);
 };

@@ -49,6 +49,7 @@ bool Trainer::train_epoch() {
   while (next_ && next_->epoch == epoch && !training_over_) {
     const auto batches = std::move(*next_);
     const double rate = rates_->at(batches.step);
+    step_begins();
     auto record = learner_->step(batches, rate, requests_ ? requests_() : Requests{});
     next_ = loader_->next();
     consume_record();  // of the previous step, while the device computes this one
@@ -67,6 +68,7 @@ bool Trainer::train_epoch() {
         every > 0 && progress_.step % every == 0)
       check_consistency(learner_->shards(), *comm_, progress_.step);
     progress_.epoch = epoch_now;
+    step_ends();
     const bool epoch_ends = !next_ || next_->epoch != epoch;
     const bool last = progress_.step == total_steps_;
     if (log_due() || last || epoch_ends) consume_record();

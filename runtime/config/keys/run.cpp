@@ -67,6 +67,12 @@ Choices<When> when_to_save() {
   return choices;
 }
 
+std::string shown_steps(const std::vector<std::int64_t>& steps) {
+  std::vector<std::string> words;
+  for (const auto step : steps) words.push_back(std::to_string(step));
+  return shown_words(words);
+}
+
 void set_save_limit(C& c, const YamlNode& value) {
   const auto most = to_whole(value);
   if (most < -1) throw std::runtime_error("need a number of checkpoints to keep, or 0 for all");
@@ -197,6 +203,16 @@ std::vector<KeySpec> logging_keys() {
       {.name = "plot_loss",
        .field = flag(&C::plot_loss),
        .help = "writes a plot of the loss at the end of the run"},
+      {.name = "trace_steps",
+       .field = {.value = "STEPS",
+                 .set = [](C& c, const YamlNode& v) { c.trace_steps = to_steps(v); },
+                 .show = [](const C& c) { return shown_steps(c.trace_steps); }},
+       .help = "steps that each rank records in a Chrome trace, counted from 1, as numbers and "
+               "ranges: [5, 10-12]; at most 100"},
+      {.name = "trace_dir",
+       .field = text(&C::trace_dir),
+       .help = "folder of the traces",
+       .initial = "output_dir/traces"},
   };
 }
 

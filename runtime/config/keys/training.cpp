@@ -64,6 +64,13 @@ std::string shown_map(const std::map<std::string, double>& numbers) {
   return shown_words(words);
 }
 
+void set_allgather_elements(C& c, const YamlNode& value) {
+  c.allgather_bucket_size = to_whole(value);
+  at_least(0).check(static_cast<double>(c.allgather_bucket_size));
+  if (c.allgather_bucket_size > 0)
+    c.notes.push_back("has no effect: updated weights are gathered in place, not in buckets");
+}
+
 Field write_only(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
 }
@@ -218,9 +225,11 @@ std::vector<KeySpec> memory_keys() {
        .help = "the same in MiB of fp32 gradients",
        .sets = "reduce_bucket_size"},
       {.name = "allgather_bucket_size",
-       .field = whole(&C::allgather_bucket_size, at_least(0)),
-       .help = "weight elements per all-gather; read and not used: updated weights are gathered in place; 0: chosen "
-               "automatically"},
+       .field = {.value = "N",
+                 .set = set_allgather_elements,
+                 .show = [](const C& c) { return std::to_string(c.allgather_bucket_size); }},
+       .help = "weight elements per all-gather; has no effect: updated weights are gathered in "
+               "place, not in buckets"},
       {.name = "overlap_comm",
        .field = flag(&C::overlap_comm),
        .help = "overlaps communication with the backward pass"},

@@ -17,6 +17,7 @@ namespace {
 using Kind = YamlNode::Kind;
 
 constexpr std::int64_t kMostGpus = 1024;            // of a node
+constexpr std::size_t kMostSteps = 100;             // of a trace, whose file grows with each
 constexpr double kWholeLimit = 9007199254740992.0;  // 2^53: larger doubles skip whole numbers
 
 std::string described(const YamlNode& value) {
@@ -190,6 +191,33 @@ std::vector<std::int64_t> to_gpus(const YamlNode& value) {
   }
   if (gpus.empty()) need("GPU numbers without repetition", value);
   return gpus;
+}
+
+std::vector<std::int64_t> to_steps(const YamlNode& value) {
+  constexpr auto kNeed = "steps counted from 1, as numbers and ranges such as [5, 10-12]";
+  const auto to_step = [&](std::string_view digits) {
+    std::int64_t step = 0;
+    const auto end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, step);
+    if (error != std::errc() || stop != end || step < 1) need(kNeed, value);
+    return step;
+  };
+  std::vector<std::int64_t> steps;
+  for (const std::string_view word : to_words(value)) {
+    const auto dash = word.find('-');
+    const auto first = to_step(word.substr(0, dash));
+    const auto last = dash == word.npos ? first : to_step(word.substr(dash + 1));
+    if (last < first) need(kNeed, value);
+    if (last - first >= static_cast<std::int64_t>(kMostSteps) || steps.size() > kMostSteps)
+      throw std::runtime_error(fmt::format("need at most {} steps", kMostSteps));
+    for (auto step = first; step <= last; ++step) steps.push_back(step);
+  }
+  if (steps.empty()) need(kNeed, value);
+  std::ranges::sort(steps);
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  if (steps.size() > kMostSteps)
+    throw std::runtime_error(fmt::format("need at most {} steps", kMostSteps));
+  return steps;
 }
 
 std::string flow_text(const YamlNode& value) {

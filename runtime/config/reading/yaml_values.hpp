@@ -30,6 +30,10 @@ std::vector<std::string> to_words(const YamlNode& value);
 // GPU numbers, at least one and without repetition, written as for to_words.
 std::vector<std::int64_t> to_gpus(const YamlNode& value);
 
+// Numbers of steps, counted from 1, in ascending order without repetition; at most 100. Written as
+// for to_words, with ranges such as 10-12.
+std::vector<std::int64_t> to_steps(const YamlNode& value);
+
 // The value on one line, as flow YAML, for notes and for keys that other code parses.
 std::string flow_text(const YamlNode& value);
 

@@ -87,6 +87,18 @@ void best_model_checks(Reading& reading) {
                                shown_number(config.save_steps), shown_number(every)));
 }
 
+void trace_checks(Reading& reading) {
+  const auto& config = reading.config;
+  const auto* steps = reading.find("trace_steps");
+  const auto* folder = reading.find("trace_dir");
+  if (folder && config.trace_steps.empty())
+    reading.note(*folder, "has no effect without trace_steps");
+  const bool known = steps && !config.trace_steps.empty() && config.max_steps > 0;
+  if (known && config.trace_steps.back() > config.max_steps)
+    reading.error(*steps, fmt::format("step {} is out of range: max_steps is {}",
+                                      config.trace_steps.back(), config.max_steps));
+}
+
 void model_checks(Reading& reading) {
   const auto& config = reading.config;
   const bool file = !config.model_name_or_path.empty(), made = !config.model_size.empty();
@@ -205,6 +217,7 @@ void cross_checks(Reading& reading) {
   best_model_checks(reading);
   parallel_checks(reading);
   loss_checks(reading);
+  trace_checks(reading);
 }
 
 }  // namespace mgpu::train
