@@ -49,9 +49,9 @@ void Normalizer::read(const nlohmann::json& description) {
 }
 
 bool Normalizer::read_form(const std::string& type) {
-  constexpr std::pair<const char*, Form> kForms[] = {
+  constexpr std::pair<const char*, Form> kNamedForms[] = {
       {"NFC", Form::nfc}, {"NFD", Form::nfd}, {"NFKC", Form::nfkc}, {"NFKD", Form::nfkd}};
-  for (const auto& [name, form] : kForms) {
+  for (const auto& [name, form] : kNamedForms) {
     if (type != name) continue;
     steps_.push_back({.kind = Kind::form, .form = form});
     return true;

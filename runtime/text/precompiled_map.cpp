@@ -33,7 +33,7 @@ bool has_leaf(std::uint32_t unit) {
 std::uint32_t label_of(std::uint32_t unit) {
   return unit & (1u << 31 | 0xFF);
 }
-std::size_t value_of(std::uint32_t unit) {
+std::size_t index_of(std::uint32_t unit) {
   return unit & ~(1u << 31);
 }
 
@@ -67,7 +67,7 @@ std::optional<std::string_view> PrecompiledMap::replacement_of(std::string_view 
     if (label_of(unit) != byte) break;
     at ^= offset_of(unit);
     if (!has_leaf(unit)) continue;
-    const std::size_t begin = value_of(unit_at(at));
+    const std::size_t begin = index_of(unit_at(at));
     if (begin > replacements_.size()) refuse_map("has a replacement outside of its text");
     const std::string_view found = std::string_view(replacements_).substr(begin);
     if (!found.empty() && (static_cast<unsigned char>(found[0]) & 0xC0) == 0x80)
