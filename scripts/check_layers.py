@@ -56,6 +56,8 @@ ARROWS = [
     ("runtime/telemetry/*", ["runtime/telemetry/*", "rendezvous/base/*"]),
     ("runtime/model/*", ["runtime/model/*", "runtime/kernels/*", "runtime/checkpoint/*",
                          "runtime/profiling/*", "rendezvous/base/*"]),
+    # Models that are evaluated but not trained: they know nothing of ranks, rewards or training.
+    ("runtime/encoder/*", ["runtime/encoder/*", "runtime/checkpoint/*", "rendezvous/base/*"]),
     # The tables of the model and of the optimizers: linear layers and state for the memory model,
     # families and sizes for keys. The memory model also computes with the sizes of buckets.
     ("runtime/config/*", ["runtime/config/*", "runtime/model/families.hpp",

@@ -8,7 +8,7 @@
 #include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
-#include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/base/base64.hpp"
 
 namespace mgpu::rendezvous::etcd {
 namespace {

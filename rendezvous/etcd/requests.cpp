@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/base/base64.hpp"
 #include "rendezvous/http/message.hpp"
 
 namespace mgpu::rendezvous::etcd {

@@ -8,10 +8,6 @@
 namespace mgpu::text {
 namespace {
 
-std::uint64_t step_key(std::int32_t node, char byte) {
-  return static_cast<std::uint64_t>(node) << 8 | static_cast<unsigned char>(byte);
-}
-
 std::size_t before_white_space(std::string_view text, std::size_t from, std::size_t end) {
   while (end > from) {
     const CodePoint c = code_point_before(text, end);
@@ -34,16 +30,7 @@ std::size_t after_white_space(std::string_view text, std::size_t at) {
 
 void Finder::add(std::string_view word, std::int32_t id) {
   if (word.empty()) return;
-  std::int32_t node = 0;
-  for (const char byte : word) {
-    std::int32_t& next = steps_[step_key(node, byte)];
-    if (next == 0) {
-      next = static_cast<std::int32_t>(ids_.size());
-      ids_.push_back(-1);
-    }
-    node = next;
-  }
-  ids_[node] = id;
+  words_.add(word, id);
   begins_[static_cast<unsigned char>(word.front())] = true;
 }
 
@@ -51,12 +38,11 @@ Finder::Found Finder::find(std::string_view text, std::size_t from) const {
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
     Found longest;
-    std::int32_t node = 0;
+    std::int32_t node = ByteTrie::kRoot;
     for (std::size_t at = begin; at < text.size(); ++at) {
-      const std::int32_t* const next = steps_.find(step_key(node, text[at]));
-      if (!next) break;
-      node = *next;
-      if (ids_[node] >= 0) longest = {begin, at + 1, ids_[node]};
+      node = words_.next(node, text[at]);
+      if (node < 0) break;
+      if (words_.id(node) >= 0) longest = {begin, at + 1, words_.id(node)};
     }
     if (longest.id >= 0) return longest;
   }
@@ -77,7 +63,7 @@ void AddedTokens::prepare(const Normalizer& normalizer) {
   for (auto& [id, token] : tokens_) {
     token.decoded = token.content;
     if (token.normalized) {
-      token.decoded = normalizer.apply(token.content, buffer);
+      token.decoded = normalizer.apply(token.content, buffer).text;
       normalized_.add(token.decoded, id);
     } else {
       plain_.add(token.content, id);

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/text/hash.hpp"
+#include "runtime/text/byte_trie.hpp"
 #include "runtime/text/normalizer.hpp"
 #include "runtime/text/regex.hpp"
 
@@ -46,8 +46,7 @@ class Finder {
   Found find(std::string_view text, std::size_t from) const;
 
  private:
-  IntMap<std::int32_t> steps_;            // (node, byte) -> node
-  std::vector<std::int32_t> ids_ = {-1};  // of nodes where a word ends
+  ByteTrie words_;
   std::array<bool, 256> begins_{};
 };
 

@@ -25,6 +25,26 @@ const nlohmann::json& ids_of(const nlohmann::json& special_tokens, const std::st
       fmt::format("TemplateProcessing uses \"{}\" but does not list its ids", name));
 }
 
+void append_ids(const nlohmann::json& ids, std::vector<std::int32_t>& to) {
+  for (const auto& id : ids) {
+    if (!id.is_number_unsigned() || id > Vocabulary::kHighestId) {
+      throw std::runtime_error("TemplateProcessing has an invalid id");
+    }
+    to.push_back(id.get<std::int32_t>());
+  }
+}
+
+void check_token_count(std::size_t tokens) {
+  if (tokens > kMostSpecialTokens)
+    throw std::runtime_error(
+        fmt::format("TemplateProcessing adds more than {} tokens", kMostSpecialTokens));
+}
+
+[[noreturn]] void refuse_pair() {
+  throw std::runtime_error(
+      "TemplateProcessing of a pair must contain Sequence A and Sequence B once each");
+}
+
 }  // namespace
 
 PostProcessor::PostProcessor(const nlohmann::json& description) {
@@ -62,19 +82,65 @@ void PostProcessor::read_template(const nlohmann::json& description) {
       throw std::runtime_error("TemplateProcessing must consist of Sequence and SpecialToken");
     }
     auto& ids = past_text ? around.after : around.before;
-    if (around.before.size() + around.after.size() > kMostSpecialTokens)
-      throw std::runtime_error(
-          fmt::format("TemplateProcessing adds more than {} tokens", kMostSpecialTokens));
-    for (const auto& id : ids_of(*special_tokens, string_field(piece["SpecialToken"], "id"))) {
-      if (!id.is_number_unsigned() || id > Vocabulary::kHighestId) {
-        throw std::runtime_error("TemplateProcessing has an invalid id");
-      }
-      ids.push_back(id.get<std::int32_t>());
-    }
+    check_token_count(around.before.size() + around.after.size());
+    append_ids(ids_of(*special_tokens, string_field(piece["SpecialToken"], "id")), ids);
   }
   if (!past_text)
     throw std::runtime_error("TemplateProcessing of one text does not contain the text");
   steps_.push_back(std::move(around));
+  pairs_.push_back(read_pair(description));
+}
+
+std::vector<PostProcessor::PairPart> PostProcessor::read_pair(const nlohmann::json& description) {
+  const auto pieces = description.find("pair");
+  if (pieces == description.end() || !pieces->is_array()) return {};
+  const auto special_tokens = description.find("special_tokens");
+  std::vector<PairPart> parts;
+  std::size_t tokens = 0;
+  for (const auto& piece : *pieces) {
+    if (!piece.is_object() || piece.size() != 1 || !piece.begin()->is_object()) return {};
+    const auto& fields = *piece.begin();
+    const auto type = fields.find("type_id");
+    PairPart part;
+    if (type != fields.end() && type->is_number_unsigned() && *type <= Vocabulary::kHighestId)
+      part.type = type->get<std::int32_t>();
+    if (piece.contains("Sequence")) {
+      part.text = string_field(fields, "id") == "B" ? 1 : 0;
+    } else if (piece.contains("SpecialToken") && special_tokens != description.end()) {
+      check_token_count(tokens);
+      append_ids(ids_of(*special_tokens, string_field(fields, "id")), part.ids);
+      tokens += part.ids.size();
+    } else {
+      return {};
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::size_t PostProcessor::tokens_added_to_pair() const {
+  std::size_t tokens = 0;
+  for (const auto& parts : pairs_)
+    for (const auto& part : parts) tokens += part.ids.size();
+  return tokens;
+}
+
+PairIds PostProcessor::pair(std::vector<std::int32_t> first,
+                            std::vector<std::int32_t> second) const {
+  static const std::vector<PairPart> kPlain{{.text = 0, .ids = {}},
+                                            {.text = 1, .ids = {}, .type = 1}};
+  if (pairs_.size() > 1) throw std::runtime_error("several templates for pairs are not supported");
+  std::vector<std::int32_t>* const texts[] = {&first, &second};
+  int seen[] = {0, 0};
+  PairIds both;
+  for (const auto& part : pairs_.empty() ? kPlain : pairs_.front()) {
+    if (part.text >= 0 && ++seen[part.text] > 1) refuse_pair();
+    const auto& ids = part.text < 0 ? part.ids : *texts[part.text];
+    both.ids.insert(both.ids.end(), ids.begin(), ids.end());
+    both.types.insert(both.types.end(), ids.size(), part.type);
+  }
+  if (seen[0] + seen[1] != 2) refuse_pair();
+  return both;
 }
 
 void PostProcessor::apply(std::vector<std::int32_t>& ids) const {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,7 @@
 #include "runtime/text/tokenizer_config.hpp"
 #include "runtime/text/tokenizer_file.hpp"
 #include "runtime/text/unicode.hpp"
+#include "runtime/text/unigram.hpp"
 
 namespace mgpu::text {
 namespace {
@@ -27,15 +29,32 @@ using nlohmann::json;
 
 constexpr const char* kTokenizer = "tokenizer.json";
 
+// How words become ids.
+using Model = std::variant<Bpe, Unigram>;
+using Workspace = std::variant<Bpe::Workspace, Unigram::Workspace>;
+
+std::unique_ptr<Workspace> make_workspace(const Model& model) {
+  if (std::holds_alternative<Unigram>(model))
+    return std::make_unique<Workspace>(std::in_place_type<Unigram::Workspace>);
+  return std::make_unique<Workspace>();
+}
+
 class EncodingSink final : public WordSink {
  public:
-  EncodingSink(const Bpe& bpe, Bpe::Workspace& workspace, std::vector<std::int32_t>& ids)
-      : bpe_(bpe), workspace_(workspace), ids_(ids) {}
-  void word(std::string_view text) override { bpe_.encode(text, workspace_, ids_); }
+  // The workspace must be one of the model.
+  EncodingSink(const Model& model, Workspace& workspace, std::vector<std::int32_t>& ids)
+      : model_(model), workspace_(workspace), ids_(ids) {}
+  void word(std::string_view text) override {
+    if (const Bpe* const bpe = std::get_if<Bpe>(&model_)) {
+      bpe->encode(text, std::get<Bpe::Workspace>(workspace_), ids_);
+    } else {
+      std::get<Unigram>(model_).encode(text, std::get<Unigram::Workspace>(workspace_), ids_);
+    }
+  }
 
  private:
-  const Bpe& bpe_;
-  Bpe::Workspace& workspace_;
+  const Model& model_;
+  Workspace& workspace_;
   std::vector<std::int32_t>& ids_;
 };
 
@@ -44,8 +63,15 @@ json part(const json& file, const char* name) {
   return found == file.end() ? json() : *found;
 }
 
-Bpe read_bpe(TokenizerFile& file, bool byte_level) {
-  BpeOptions options = read_bpe_options(part(file.rest(), "model"));
+Model read_model(TokenizerFile& file, bool byte_level) {
+  const json model = part(file.rest(), "model");
+  if (is_unigram(model)) {
+    if (byte_level)
+      throw std::runtime_error("model Unigram with pre_tokenizer ByteLevel is not supported");
+    const UnigramOptions options = read_unigram_options(model);
+    return Unigram(file.take_vocabulary(), file.take_scores(), options);
+  }
+  BpeOptions options = read_bpe_options(model);
   options.byte_level = byte_level;
   return Bpe(file.take_vocabulary(), file.merges(), std::move(options));
 }
@@ -62,21 +88,21 @@ struct Tokenizer::Parts {
   // Idle workspaces for the next calls of encode: as many as ever ran at once.
   class Workspaces {
    public:
-    std::unique_ptr<Bpe::Workspace> take() {
+    std::unique_ptr<Workspace> take(const Model& model) {
       const std::lock_guard lock(mutex_);
-      if (idle_.empty()) return std::make_unique<Bpe::Workspace>();
+      if (idle_.empty()) return make_workspace(model);
       auto workspace = std::move(idle_.back());
       idle_.pop_back();
       return workspace;
     }
-    void give_back(std::unique_ptr<Bpe::Workspace> workspace) {
+    void give_back(std::unique_ptr<Workspace> workspace) {
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(workspace));
     }
 
    private:
     std::mutex mutex_;
-    std::vector<std::unique_ptr<Bpe::Workspace>> idle_;
+    std::vector<std::unique_ptr<Workspace>> idle_;
   };
 
   Parts(std::map<std::string, std::string> read, TokenizerFile file)
@@ -86,7 +112,7 @@ struct Tokenizer::Parts {
         pre_tokenizer(part(file.rest(), "pre_tokenizer")),
         post_processor(part(file.rest(), "post_processor")),
         decoder(part(file.rest(), "decoder")),
-        bpe(read_bpe(file, pre_tokenizer.byte_level())) {
+        model(read_model(file, pre_tokenizer.byte_level())) {
     for (AddedToken& token : read_added_tokens(part(file.rest(), "added_tokens"))) {
       if (!token.content.empty()) add(std::move(token), kTokenizer);
     }
@@ -97,25 +123,29 @@ struct Tokenizer::Parts {
     added.prepare(normalizer);
   }
 
+  const Vocabulary& vocabulary() const {
+    return std::visit([](const auto& each) -> const Vocabulary& { return each.vocabulary(); },
+                      model);
+  }
   std::optional<std::int32_t> id_of(std::string_view token) const {
     if (const AddedToken* const found = added.find(token)) return found->id;
-    return bpe.vocabulary().find(token);
+    return vocabulary().find(token);
   }
   const std::string* token(std::int32_t id) const {
     if (const AddedToken* const found = added.find(id)) return &found->content;
-    return bpe.vocabulary().token(id);
+    return vocabulary().token(id);
   }
   // HF's decoding looks tokens up by text, which for a normalized token differs from its name.
   bool special(const std::string& token) const {
     const AddedToken* const found = added.find(token);
     return found && found->special;
   }
-  std::int32_t end() const { return std::max(bpe.vocabulary().end(), added.end()); }
+  std::int32_t end() const { return std::max(vocabulary().end(), added.end()); }
 
   // The id that HF's tokenizers give an added token, regardless of the id in the file.
   std::int32_t id_for(const std::string& content) const {
     if (const auto known = id_of(content)) return *known;
-    const auto tokens = static_cast<std::int32_t>(bpe.vocabulary().count());
+    const auto tokens = static_cast<std::int32_t>(vocabulary().count());
     return std::max(tokens, added.end());
   }
 
@@ -126,7 +156,7 @@ struct Tokenizer::Parts {
           "{}: added token \"{}\" has id {}, but Hugging Face's tokenizers give it id {}", from,
           token.content, token.id, id));
     }
-    const std::string* const other = bpe.vocabulary().token(id);
+    const std::string* const other = vocabulary().token(id);
     if (other && *other != token.content) {
       throw std::runtime_error(fmt::format("{}: added token \"{}\" has the id {} of \"{}\"", from,
                                            token.content, id, *other));
@@ -134,8 +164,8 @@ struct Tokenizer::Parts {
     added.add(std::move(token));
   }
 
-  void encode(std::string_view text, Bpe::Workspace& workspace,
-              std::vector<std::int32_t>& ids) const;
+  void encode(std::string_view text, Workspace& workspace, std::vector<std::int32_t>& ids) const;
+  std::vector<std::int32_t> encode(std::string_view text) const;
   void append_to_files(const std::vector<AddedToken>& tokens);
 
   std::map<std::string, std::string> files;
@@ -144,14 +174,14 @@ struct Tokenizer::Parts {
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
-  Bpe bpe;
+  Model model;
   AddedTokens added;
   mutable Workspaces workspaces;
 };
 
-void Tokenizer::Parts::encode(std::string_view text, Bpe::Workspace& workspace,
+void Tokenizer::Parts::encode(std::string_view text, Workspace& workspace,
                               std::vector<std::int32_t>& ids) const {
-  EncodingSink sink(bpe, workspace, ids);
+  EncodingSink sink(model, workspace, ids);
   std::vector<Piece> pieces;
   std::vector<Piece> parts;
   added.split(text, false, true, pieces);
@@ -162,7 +192,8 @@ void Tokenizer::Parts::encode(std::string_view text, Bpe::Workspace& workspace,
       continue;
     }
     parts.clear();
-    added.split(normalizer.apply(piece.text, buffer), true, piece.at_start, parts);
+    const auto normal = normalizer.apply(piece.text, buffer);
+    added.split(normal.text, true, piece.at_start && !normal.lost_its_start, parts);
     for (const Piece& within : parts) {
       if (within.id >= 0) {
         ids.push_back(within.id);
@@ -171,6 +202,21 @@ void Tokenizer::Parts::encode(std::string_view text, Bpe::Workspace& workspace,
       }
     }
   }
+}
+
+std::vector<std::int32_t> Tokenizer::Parts::encode(std::string_view text) const {
+  if (const auto wrong = first_invalid_utf8(text)) {
+    throw std::runtime_error(fmt::format("text is not UTF-8 at byte {}", *wrong));
+  }
+  if (text.size() > INT_MAX / 4) {
+    throw std::runtime_error(fmt::format("text of {} bytes is too long", text.size()));
+  }
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);
+  auto workspace = workspaces.take(model);
+  encode(text, *workspace, ids);
+  workspaces.give_back(std::move(workspace));
+  return ids;
 }
 
 void Tokenizer::Parts::append_to_files(const std::vector<AddedToken>& tokens) {
@@ -214,19 +260,25 @@ Tokenizer Tokenizer::parse(std::string_view tokenizer_json,
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  if (const auto wrong = first_invalid_utf8(text)) {
-    throw std::runtime_error(fmt::format("text is not UTF-8 at byte {}", *wrong));
-  }
-  if (text.size() > INT_MAX / 4) {
-    throw std::runtime_error(fmt::format("text of {} bytes is too long", text.size()));
-  }
-  std::vector<std::int32_t> ids;
-  ids.reserve(text.size() / 4 + 8);
-  auto workspace = parts_->workspaces.take();
-  parts_->encode(text, *workspace, ids);
-  parts_->workspaces.give_back(std::move(workspace));
+  std::vector<std::int32_t> ids = parts_->encode(text);
   if (add_special_tokens) parts_->post_processor.apply(ids);
   return ids;
+}
+
+Tokenizer::Pair Tokenizer::encode_pair(std::string_view first, std::string_view second,
+                                       std::size_t longest) const {
+  std::vector<std::int32_t> ids[] = {parts_->encode(first), parts_->encode(second)};
+  const std::size_t added = parts_->post_processor.tokens_added_to_pair();
+  const std::size_t room = longest - std::min(longest, added);
+  const bool cut = ids[0].size() + ids[1].size() > room;
+  if (cut) {
+    auto& shorter = ids[ids[0].size() > ids[1].size() ? 1 : 0];
+    auto& longer = ids[ids[0].size() > ids[1].size() ? 0 : 1];
+    const std::size_t kept = std::min(shorter.size(), room / 2);
+    shorter.resize(kept);
+    longer.resize(room - kept);
+  }
+  return {parts_->post_processor.pair(std::move(ids[0]), std::move(ids[1])), cut};
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {

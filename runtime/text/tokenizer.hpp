@@ -10,11 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/post_processor.hpp"
+
 namespace mgpu::text {
 
-// A Hugging Face BPE tokenizer with the same ids and the same text as the original. Loading a file
-// with an unsupported feature throws an error that names it. "truncation" and "padding" of the file
-// are not applied, and transformers does not apply them either.
+// A Hugging Face tokenizer (BPE or Unigram) with the same ids and the same text as the original.
+// Loading a file with an unsupported feature throws an error that names it. "truncation" and
+// "padding" of the file are not applied, and transformers does not apply them either.
 //
 // Any number of threads may call const functions at once.
 class Tokenizer {
@@ -31,6 +33,14 @@ class Tokenizer {
 
   // Throws for text that is not UTF-8; the message has the position of the byte.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
+  // The ids of a pair of texts, with the special tokens for pairs. If they are more than `longest`,
+  // the longer text is cut at its end, then both, as transformers does with truncation=True; then
+  // `cut` is set. Throws as encode, and if the tokenizer does not support pairs.
+  struct Pair {
+    PairIds both;
+    bool cut = false;
+  };
+  Pair encode_pair(std::string_view first, std::string_view second, std::size_t longest) const;
   // Unknown ids are left out. Bytes that are not valid UTF-8 become U+FFFD.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
 

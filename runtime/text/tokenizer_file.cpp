@@ -18,18 +18,23 @@ class TokenizerFileReader {
 
   bool null() { return value(json(nullptr)); }
   bool boolean(bool x) { return value(json(x)); }
-  bool number_integer(std::int64_t x) { return value(json(x)); }
-  bool number_float(double x, const std::string&) { return value(json(x)); }
+  bool number_integer(std::int64_t x) { return number(json(x), static_cast<double>(x)); }
+  bool number_float(double x, const std::string&) { return number(json(x), x); }
   bool binary(json::binary_t&) { return false; }
 
   bool number_unsigned(std::uint64_t x) {
-    if (mode_ != Mode::vocabulary) return value(json(x));
+    if (mode_ != Mode::vocabulary) return number(json(x), static_cast<double>(x));
     // The vocabulary checks the range.
     file_.vocabulary_.add(std::move(token_), x > INT64_MAX ? -1 : static_cast<std::int64_t>(x));
     return true;
   }
 
   bool string(std::string& x) {
+    if (mode_ == Mode::pieces && depth_ == kPieceDepth && fields_ == 0) {
+      token_ = std::move(x);
+      fields_ = 1;
+      return true;
+    }
     if (mode_ != Mode::merges) return value(json(std::move(x)));
     return depth_ == kMergesDepth ? merge_line(x) : merge_half(x);
   }
@@ -55,6 +60,17 @@ class TokenizerFileReader {
   }
 
   bool start_array(std::size_t) {
+    if (depth_ == 2 && top_key_ == "model" && second_key_ == "vocab") {
+      place(json::array());  // shows that there was a list
+      mode_ = Mode::pieces;
+      ++depth_;
+      return true;
+    }
+    if (mode_ == Mode::pieces && depth_ == kPieceDepth - 1) {
+      ++depth_;
+      fields_ = 0;
+      return true;
+    }
     if (depth_ == 2 && top_key_ == "model" && second_key_ == "merges") {
       mode_ = Mode::merges;
       ++depth_;
@@ -70,6 +86,7 @@ class TokenizerFileReader {
 
   bool end_object() { return close(); }
   bool end_array() {
+    if (mode_ == Mode::pieces && depth_ == kPieceDepth && fields_ != 2) refuse_piece();
     if (mode_ == Mode::merges && depth_ > kMergesDepth && halves_ != 2) refuse_merge();
     return close();
   }
@@ -79,14 +96,29 @@ class TokenizerFileReader {
   }
 
  private:
-  enum class Mode { rest, vocabulary, merges };
+  enum class Mode { rest, vocabulary, pieces, merges };
   static constexpr std::size_t kMergesDepth = 3;
+  static constexpr std::size_t kPieceDepth = 4;
   static constexpr std::size_t kDeepest = 64;
 
   [[noreturn]] void refuse_merge() const {
     throw std::runtime_error(
         fmt::format("merge {} must be \"left right\" or [\"left\", \"right\"]",
                     file_.merges_.size() - (depth_ > kMergesDepth && halves_ > 0 ? 1 : 0)));
+  }
+
+  [[noreturn]] void refuse_piece() const {
+    throw std::runtime_error(
+        fmt::format("piece {} of \"vocab\" must be [\"text\", score]",
+                    file_.scores_.size() - (depth_ == kPieceDepth && fields_ == 2 ? 1 : 0)));
+  }
+
+  bool number(json&& x, double score) {
+    if (mode_ != Mode::pieces || depth_ != kPieceDepth || fields_ != 1) return value(std::move(x));
+    file_.vocabulary_.add(std::move(token_), static_cast<std::int64_t>(file_.scores_.size()));
+    file_.scores_.push_back(score);
+    fields_ = 2;
+    return true;
   }
 
   bool merge_line(const std::string& line) {
@@ -116,6 +148,7 @@ class TokenizerFileReader {
     if (mode_ == Mode::vocabulary) {
       throw std::runtime_error(fmt::format("the id of token \"{}\" must be a number", token_));
     }
+    if (mode_ == Mode::pieces) refuse_piece();
     if (mode_ == Mode::merges) refuse_merge();
     if (open_.empty()) {
       file_.rest_ = std::move(x);
@@ -155,8 +188,9 @@ class TokenizerFileReader {
   std::size_t depth_ = 0;
   std::vector<json*> open_;  // the open containers, outermost first
   std::string key_, top_key_, second_key_;
-  std::string token_;  // the token whose id comes next
-  int halves_ = 0;
+  std::string token_;  // the token whose id or score comes next
+  int halves_ = 0;     // of the merge, read so far
+  int fields_ = 0;     // of the piece, read so far
 };
 
 TokenizerFile::TokenizerFile(std::string_view json) {
@@ -204,6 +238,24 @@ BpeOptions read_bpe_options(const nlohmann::json& model) {
     options.unk_token = string_field(model, "unk_token");
   }
   return options;
+}
+
+UnigramOptions read_unigram_options(const nlohmann::json& model) {
+  if (!model.contains("vocab"))
+    throw std::runtime_error(R"("vocab" of model Unigram must be a list of ["text", score])");
+  UnigramOptions options{.unk_id = {}, .byte_fallback = bool_field(model, "byte_fallback", false)};
+  const auto unk = model.find("unk_id");
+  if (unk == model.end() || unk->is_null()) return options;
+  if (!unk->is_number_unsigned() || *unk > Vocabulary::kHighestId)
+    throw std::runtime_error("\"unk_id\" of model Unigram must be the id of a piece");
+  options.unk_id = unk->get<std::int32_t>();
+  return options;
+}
+
+bool is_unigram(const nlohmann::json& model) {
+  if (!model.is_object()) return false;
+  if (model.contains("type")) return type_of(model, "model") == "Unigram";
+  return model.contains("vocab");  // only a list of pieces is left there
 }
 
 // Where the text has such a token's beginning, the whole beginning is compared.

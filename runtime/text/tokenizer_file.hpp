@@ -9,6 +9,7 @@
 
 #include "runtime/text/added_tokens.hpp"
 #include "runtime/text/bpe.hpp"
+#include "runtime/text/unigram.hpp"
 #include "runtime/text/vocabulary.hpp"
 
 namespace mgpu::text {
@@ -20,9 +21,11 @@ class TokenizerFile {
   // Throws if it is not JSON, or if the vocabulary or the merges have another structure.
   explicit TokenizerFile(std::string_view json);
 
-  const nlohmann::json& rest() const { return rest_; }  // without model.vocab and model.merges
+  // Without model.merges and model.vocab; if that is a list of pieces, with an empty list.
+  const nlohmann::json& rest() const { return rest_; }
   Vocabulary take_vocabulary() { return std::move(vocabulary_); }
-  std::vector<Bpe::Merge> merges() const;  // views into this object
+  std::vector<double> take_scores() { return std::move(scores_); }  // of the pieces, by id
+  std::vector<Bpe::Merge> merges() const;                           // views into this object
 
  private:
   friend class TokenizerFileReader;
@@ -32,6 +35,7 @@ class TokenizerFile {
 
   nlohmann::json rest_;
   Vocabulary vocabulary_;
+  std::vector<double> scores_;
   std::string merge_text_;
   std::vector<MergeText> merges_;
 };
@@ -39,6 +43,11 @@ class TokenizerFile {
 // The options of the model. Throws an error that names the feature if the model is not BPE or is
 // not supported.
 BpeOptions read_bpe_options(const nlohmann::json& model);
+
+// Whether the model is Unigram; older files do not state the type of the model.
+bool is_unigram(const nlohmann::json& model);
+// The options of a Unigram model. Throws if they are not valid.
+UnigramOptions read_unigram_options(const nlohmann::json& model);
 
 // The tokens of "added_tokens", in order.
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list);

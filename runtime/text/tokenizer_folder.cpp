@@ -23,7 +23,9 @@ constexpr const char* kNames[] = {"tokenizer.json",
                                   "chat_template.jinja",
                                   "vocab.json",
                                   "merges.txt",
-                                  "tokenizer.model"};
+                                  "tokenizer.model",
+                                  "spm.model",
+                                  "spiece.model"};
 constexpr const char* kMoreTemplates = "additional_chat_templates";
 constexpr std::size_t kLongestFile = 256 << 20, kMostFiles = 100;
 
@@ -39,10 +41,11 @@ void write_file(const fs::path& path, const std::string& content) {
 
 Tokenizer Tokenizer::load(const fs::path& folder) {
   if (!fs::exists(folder / kNames[0])) {
-    throw std::runtime_error(
-        fmt::format("no tokenizer.json in {}; to convert a tokenizer of another format, load it "
-                    "with transformers and save it",
-                    folder.string()));
+    throw std::runtime_error(fmt::format(
+        "no tokenizer.json in {0}; to convert a tokenizer of another format: python3 -c "
+        "\"from transformers import AutoTokenizer as T; "
+        "T.from_pretrained('{0}').save_pretrained('{0}')\"",
+        folder.string()));
   }
   std::map<std::string, std::string> files;
   const auto read = [&](const std::string& name) {

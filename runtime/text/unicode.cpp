@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <vector>
 
@@ -54,30 +55,60 @@ std::size_t skip_ascii(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The role of a code point in composition. An inert code point does not change, move or compose
+// The role of a code point in normalization. An inert code point does not change, move or compose
 // with earlier ones, so text can be normalized separately between inert code points.
 enum class Role : std::uint8_t { inert, active, newcomer };
 
 constexpr char32_t kRoles = 0x30000;  // above, every code point is inert
+constexpr std::size_t kForms = 4;
 
-void mark_decomposition(char32_t c, std::vector<Role>& roles) {
-  std::array<utf8proc_int32_t, 32> parts;
-  int boundary = 0;
-  const auto count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), parts.size(),
-                              static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), &boundary);
-  if (count <= 0 || (count == 1 && parts[0] == static_cast<utf8proc_int32_t>(c))) return;
-  for (utf8proc_ssize_t i = 1; i < count; ++i) {
-    if (static_cast<char32_t>(parts[i]) < kRoles) roles[parts[i]] = Role::active;
-  }
-  std::string own;
-  append_utf8(c, own);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> composed(
-      utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(own.c_str())), &std::free);
-  if (!composed || own != reinterpret_cast<const char*>(composed.get())) roles[c] = Role::active;
+utf8proc_option_t options_of(Form form) {
+  const bool composes = form == Form::nfc || form == Form::nfkc;
+  const bool compatible = form == Form::nfkc || form == Form::nfkd;
+  return static_cast<utf8proc_option_t>(UTF8PROC_STABLE |
+                                        (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                                        (compatible ? UTF8PROC_COMPAT : 0));
 }
 
-std::vector<Role> compute_roles() {
+void append_normalized(std::string_view text, Form form, std::string& to) {
+  utf8proc_uint8_t* result = nullptr;
+  const auto size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &result, options_of(form));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  if (size < 0) {
+    throw std::runtime_error(
+        fmt::format("cannot normalize {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));
+  }
+  to.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
+}
+
+// The decomposition of one code point, a compatible one if the option is set.
+std::u32string decomposed(char32_t c, int option) {
+  std::array<utf8proc_int32_t, 32> parts;
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(c), parts.data(), parts.size(),
+      static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | option), &boundary);
+  if (count <= 0) return {c};
+  return {parts.begin(), parts.begin() + count};
+}
+
+void mark_decomposition(char32_t c, Form form, std::vector<Role>& roles) {
+  // Later parts can compose with what is before them.
+  const auto parts = decomposed(c, 0);
+  for (const char32_t part : parts.substr(1)) {
+    if (part < kRoles) roles[part] = Role::active;
+  }
+  if (parts == std::u32string{c} && decomposed(c, UTF8PROC_COMPAT) == parts) return;
+  std::string own;
+  std::string result;
+  append_utf8(c, own);
+  append_normalized(own, form, result);
+  if (result != own) roles[c] = Role::active;
+}
+
+std::vector<Role> compute_roles(Form form) {
   std::vector<Role> roles(kRoles, Role::inert);
   for (char32_t c = 0x80; c < kRoles; ++c) {
     const auto* const property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
@@ -85,9 +116,9 @@ std::vector<Role> compute_roles() {
       continue;
     }
     if (property->combining_class != 0) roles[c] = Role::active;
-    mark_decomposition(c, roles);
+    mark_decomposition(c, form, roles);
   }
-  for (const auto& range : unknown_to_nfc()) {
+  for (const auto& range : unknown_to_normalizers()) {
     for (char32_t c = range.first; c <= range.last; ++c) roles[c] = Role::newcomer;
   }
   for (const auto& range : assigned_after_unicode_14()) {
@@ -96,23 +127,17 @@ std::vector<Role> compute_roles() {
   return roles;
 }
 
-Role role_of(char32_t c) {
-  static const std::vector<Role> roles = compute_roles();
-  return c < kRoles ? roles[c] : Role::inert;
+// Computed when a form is first used.
+const std::vector<Role>& roles_of(Form form) {
+  static std::array<std::once_flag, kForms> computed;
+  static std::array<std::vector<Role>, kForms> roles;
+  const auto index = static_cast<std::size_t>(form);
+  std::call_once(computed[index], [&] { roles[index] = compute_roles(form); });
+  return roles[index];
 }
 
-void append_composed(std::string_view text, std::string& to) {
-  utf8proc_uint8_t* composed = nullptr;
-  const auto size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &composed,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, &std::free);
-  if (size < 0) {
-    throw std::runtime_error(
-        fmt::format("cannot normalize {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));
-  }
-  to.append(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size));
+Role role_of(char32_t c, const std::vector<Role>& roles) {
+  return c < kRoles ? roles[c] : Role::inert;
 }
 
 }  // namespace
@@ -182,41 +207,45 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
-bool passes_nfc_quick_check(std::string_view text) {
-  std::size_t at = 0;
-  while ((at = skip_ascii(text, at)) < text.size()) {
+bool passes_quick_check(std::string_view text, Form form) {
+  std::size_t at = skip_ascii(text, 0);
+  if (at == text.size()) return true;
+  const char32_t first = form == Form::nfc ? 0x300 : 0x80;  // that may change
+  const auto& roles = roles_of(form);
+  for (; at < text.size(); at = skip_ascii(text, at)) {
     const CodePoint c = code_point_at(text, at);
-    if (c.value >= 0x300 && role_of(c.value) == Role::active) return false;
+    if (c.value >= first && role_of(c.value, roles) == Role::active) return false;
     at += c.size;
   }
   return true;
 }
 
-std::string nfc(std::string_view text) {
-  std::string composed;
-  composed.reserve(text.size() + text.size() / 8);
-  std::size_t copied = 0;  // everything before it is in `composed`
+std::string normalized(std::string_view text, Form form) {
+  const auto& roles = roles_of(form);
+  std::string result;
+  result.reserve(text.size() + text.size() / 8);
+  std::size_t copied = 0;  // everything before it is in `result`
   std::size_t base = 0;    // position of the starter that later code points may compose with
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
-    const Role role = role_of(c.value);
+    const Role role = role_of(c.value, roles);
     if (role != Role::active) {
       base = role == Role::inert ? at : at + c.size;
       at += c.size;
       continue;
     }
-    composed.append(text, copied, base - copied);
+    result.append(text, copied, base - copied);
     std::size_t end = at;
     while (end < text.size()) {
       const CodePoint next = code_point_at(text, end);
-      if (role_of(next.value) != Role::active) break;
+      if (role_of(next.value, roles) != Role::active) break;
       end += next.size;
     }
-    append_composed(text.substr(base, end - base), composed);
+    append_normalized(text.substr(base, end - base), form, result);
     copied = base = at = end;
   }
-  composed.append(text, copied);
-  return composed;
+  result.append(text, copied);
+  return result;
 }
 
 }  // namespace mgpu::text

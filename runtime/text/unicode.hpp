@@ -28,11 +28,16 @@ std::string to_valid_utf8(std::string_view bytes);
 // Unicode's White_Space.
 bool is_white_space(char32_t c);
 
-// True if a quick check shows that the text is NFC.
-bool passes_nfc_quick_check(std::string_view text);
+// Unicode's normalization forms: D decomposes, C composes again; those with K also replace
+// characters by compatible ones, such as U+FB01 by "fi".
+enum class Form { nfc, nfd, nfkc, nfkd };
 
-// Normalization form C as Hugging Face's tokenizers compute it, independent of the Unicode version
-// of our library: code points that are newer than their tables stay unchanged and in place.
-std::string nfc(std::string_view text);
+// True if a quick check shows that the text is in the form.
+bool passes_quick_check(std::string_view text, Form form);
+
+// The text in a normalization form as Hugging Face's tokenizers compute it, independent of the
+// Unicode version of our library: code points that are newer than their tables stay unchanged and
+// in place.
+std::string normalized(std::string_view text, Form form);
 
 }  // namespace mgpu::text

@@ -18,8 +18,8 @@ struct CategoryRange {
 // patterns use Unicode 16's categories, but a library may have those of Unicode 14 only.
 std::span<const CategoryRange> assigned_after_unicode_14();
 
-// The code points of Unicode 14 with a combining class or a composition that the normalizer of
-// Hugging Face's tokenizers does not have.
-std::span<const CodePointRange> unknown_to_nfc();
+// The code points of Unicode 14 with a combining class, a composition or a decomposition that the
+// normalizers of Hugging Face's tokenizers do not have.
+std::span<const CodePointRange> unknown_to_normalizers();
 
 }  // namespace mgpu::text

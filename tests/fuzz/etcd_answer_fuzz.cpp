@@ -10,14 +10,16 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/base/base64.hpp"
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/base64.hpp"
 #include "rendezvous/etcd/job_view.hpp"
 #include "rendezvous/etcd/signer.hpp"
 #include "rendezvous/http/message.hpp"
 
 using namespace mgpu::rendezvous::etcd;
 using mgpu::rendezvous::BootClock;
+using mgpu::rendezvous::from_base64;
+using mgpu::rendezvous::to_base64;
 using mgpu::rendezvous::http::ResponseParser;
 
 namespace {

@@ -13,6 +13,15 @@ using mgpu::text::Tokenizer;
 
 namespace {
 
+// A pair of texts is never longer than allowed, unless its special tokens alone are.
+void use_pair(const Tokenizer& tokenizer, std::string_view text) {
+  try {
+    const auto pair = tokenizer.encode_pair(text, "a", 2000).both;
+    if (pair.ids.size() != pair.types.size() || pair.ids.size() > 2000) std::abort();
+  } catch (const std::runtime_error&) {  // the file has no template for pairs
+  }
+}
+
 // Runs a tokenizer on text: ids are valid, decoded text is UTF-8, a saved tokenizer is readable.
 void use(Tokenizer& tokenizer, std::string_view text) {
   const auto ids = tokenizer.encode(text, true);
@@ -20,6 +29,7 @@ void use(Tokenizer& tokenizer, std::string_view text) {
   const std::string decoded = tokenizer.decode(ids, false);
   if (mgpu::text::first_invalid_utf8(decoded)) std::abort();
   tokenizer.decode(ids, true);
+  use_pair(tokenizer, text);
   tokenizer.add_tokens({"<new>", "a"}, true);
   const auto& files = tokenizer.files();
   const auto again = Tokenizer::parse(files.at("tokenizer.json"));

@@ -94,6 +94,13 @@ void encode(const std::string& text) {
   tokenizer.decode(tokenizer.encode(text, true), false);
 }
 
+void encode_pieces(const std::string& text) {
+  static const auto tokenizer = mgpu::text::Tokenizer::parse(
+      R"({"normalizer": {"type": "NFKC"}, "model": {"type": "Unigram", "unk_id": 0,
+"vocab": [["u", 0], ["aaaaaaaaaaaaaaaa", -2], ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", -1]]}})");
+  tokenizer.encode_pair(text, text, 100);
+}
+
 void render(const std::string& source) {
   const mgpu::text::ChatTemplate chat(source, {.bos = "<s>", .eos = "</s>"});
   static const auto messages =
@@ -222,6 +229,15 @@ TEST_CASE("tokenizers cost memory and time in proportion to their bytes", "[limi
            of_parts("a long merge",
                     R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a",")", "a",
                     "\"]]}}", parse_tokenizer),
+           of_numbers("pieces", R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [)",
+                      "[\"k{}\",-1],", "[\"a\",-2]]}}", parse_tokenizer),
+           of_parts("a table of replacements",
+                    tokenizer_with(R"("normalizer": {"type": "Precompiled",
+"precompiled_charsmap": "AAAAAA)"),
+                    "AAAA", "==\"}}", parse_tokenizer),
+           of_parts("text of one piece", "", "a", "", encode_pieces),
+           of_parts("text of unknown letters", "", "x", "", encode_pieces),
+           of_parts("text of one long grapheme cluster", "e", "\u0301", "", encode_pieces),
            of_parts("replacements", normalizers, replace, "{\"type\":\"NFC\"}]}}", parse_tokenizer),
            of_parts("splits", splits, R"({"type":"Digits"},)", "{\"type\":\"Digits\"}]}}",
                     parse_tokenizer),

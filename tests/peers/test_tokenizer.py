@@ -1,11 +1,13 @@
 """Compares our tokenizer with Hugging Face's: the same ids and text for strings of every kind."""
 
+import functools
 import itertools
 import json
 import os
 import pathlib
 import random
 import shutil
+import struct
 import subprocess
 import tempfile
 import unicodedata
@@ -130,6 +132,99 @@ def with_bos(tokenizer, token="<s>"):
         single=f"{token} $A {token}", pair=f"{token} $A $B", special_tokens=[
             (token, tokenizer.token_to_id(token))])
     return tokenizer
+
+
+def charsmap(replacements):
+    """SentencePiece's table of replacements: a double-array trie of the texts, and their results."""
+    results, offsets = b"", {}
+    for text, result in replacements.items():
+        offsets[text if isinstance(text, bytes) else text.encode()] = len(results)
+        results += result.encode() + b"\0"
+    keys = sorted(offsets)
+    units, used = {0: 0}, {0}
+
+    def place(node, prefix):
+        """Gives the children of a node their places, from an offset at which all of them are free."""
+        children = sorted({key[len(prefix)] for key in keys
+                           if key.startswith(prefix) and len(key) > len(prefix)})
+        ends = prefix in offsets
+        wanted = ([0] if ends else []) + children
+        # Offsets from 2 ** 21 on must be multiples of 256: small tables do not need them.
+        base = next(base for base in range(256, 1 << 21)
+                    if not any(base ^ byte in used for byte in wanted))
+        units[node] |= (node ^ base) << 10 | ends << 8
+        used.update(base ^ byte for byte in wanted)
+        if ends:
+            units[base] = offsets[prefix] | 1 << 31
+        for byte in children:
+            units[base ^ byte] = byte
+            place(base ^ byte, prefix + bytes([byte]))
+
+    place(0, b"")
+    array = struct.pack(f"<{max(units) + 256}I", *(units.get(i, 0) for i in range(max(units) + 256)))
+    return struct.pack("<I", len(array)) + array + results
+
+
+def nmt_nfkc():
+    """A part of the table with which T5 and DeBERTa were trained: compatible forms and spaces."""
+    chars = [chr(c) for c in (*range(0xA0, 0x500), *range(0x900, 0xA00), *range(0x1100, 0x1180),
+                              *range(0x1E00, 0x2200), *range(0x2460, 0x2500),
+                              *range(0x3000, 0x3400), *range(0xF900, 0xFB50),
+                              *range(0xFE30, 0xFFF0), *range(0x1D400, 0x1D500))]
+    table = {c: unicodedata.normalize("NFKC", c) for c in chars}
+    table |= {a + m: unicodedata.normalize("NFKC", a + m) for a in "aeiouAEIOUnc"
+              for m in "\u0300\u0301\u0302\u0303\u0308\u0323\u0327"}
+    table |= {unicodedata.normalize("NFD", chr(c)): chr(c) for c in range(0xAC00, 0xAC80)}
+    table |= {c: " " for c in "\t\n\r\u200b\u200e\u200f\u2028\u2581\ufeff"}
+    table |= {chr(c): "" for c in (*range(1, 9), 11, 12, *range(14, 32), 0x7F, 0x8F)}
+    return {text: result for text, result in table.items() if text != result}
+
+
+@functools.cache
+def trained_unigram():
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=800, special_tokens=["[PAD]", "[CLS]", "[SEP]", "[UNK]", *bytes_],
+        unk_token="[UNK]", show_progress=False)
+    tokenizer.train_from_iterator([text[:5000] for text in corpus()], trainer)
+    return tokenizer.to_str()
+
+
+def unigram(normalizer, pre_tokenizer=None, byte_fallback=False):
+    first = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    file = json.loads(trained_unigram())
+    file["model"]["byte_fallback"] = byte_fallback
+    file["added_tokens"] = file["added_tokens"][:4]
+    file["decoder"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
+                       "split": True}
+    file["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)],
+        "pair": [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0), sequence("B", 1),
+                 special("[SEP]", 1)],
+        "special_tokens": {name: {"id": name, "ids": [first.index(name)], "tokens": [name]}
+                           for name in ("[CLS]", "[SEP]")}}
+    tokenizer = Tokenizer.from_str(json.dumps(file))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+def special(name, kind):
+    return {"SpecialToken": {"id": name, "type_id": kind}}
+
+
+def sequence(name, kind):
+    return {"Sequence": {"id": name, "type_id": kind}}
+
+
+def deberta():
+    """The parts that DeBERTa-v3's published tokenizer.json has."""
+    return normalizers.Sequence([
+        normalizers.Strip(), normalizers.Precompiled(charsmap(nmt_nfkc())),
+        normalizers.Replace(Regex(" {2,}"), " ")])
 
 
 class SameAsHuggingFace(unittest.TestCase):
@@ -257,6 +352,81 @@ class SameAsHuggingFace(unittest.TestCase):
                 fresh = Tokenizer.from_str(theirs.to_str())
                 fresh.add_tokens(some)
                 self.check(fresh, names)
+
+    def test_deberta_v3s_unigram(self):
+        theirs = unigram(deberta(), pre_tokenizers.Sequence([pre_tokenizers.Metaspace()]))
+        names = ["[CLS]", "[SEP]", "[UNK]", "[PAD]"]
+        self.check(theirs, [*names, "▁", "ing"])
+
+    def test_unigram_with_other_normalizers_and_prefixes(self):
+        """T5's old form, the one that transformers 5 makes of DeBERTa's, and each normal form."""
+        rebuilt = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
+                                        normalizers.NFC(), normalizers.Strip(left=False)])
+        table = normalizers.Precompiled(charsmap(nmt_nfkc()))
+        metaspace = pre_tokenizers.Metaspace
+        for normalizer, pre_tokenizer, byte_fallback in (
+                (rebuilt, metaspace(), False),
+                (table, pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace()]),
+                 False),
+                (normalizers.NFKC(), metaspace(prepend_scheme="first"), True),
+                (normalizers.NFKD(), metaspace(prepend_scheme="never"), False),
+                (normalizers.NFD(), metaspace(split=False), True),
+                (normalizers.Strip(right=False), metaspace(prepend_scheme="first"), True)):
+            with self.subTest(normalizer=normalizer, pre_tokenizer=pre_tokenizer):
+                theirs = unigram(normalizer, pre_tokenizer, byte_fallback)
+                self.check(theirs, ["[CLS]", "[UNK]"])
+
+    def test_normal_forms_of_every_code_point(self):
+        for form in ("NFC", "NFD", "NFKC", "NFKD"):
+            theirs = llama2(normalizer=False)
+            theirs.normalizer = normalizers.Sequence([getattr(normalizers, form)()])
+            theirs.pre_tokenizer = None
+            path = self.dir / "tokenizer.json"
+            path.write_text(theirs.to_str())
+            letters = [chr(c) for c in range(0x110000)
+                       if not 0xD800 <= c < 0xE000 and (c < 0x30000 or c % 512 == 7)]
+            texts = ["".join(letters[at:at + 400]) for at in range(0, len(letters), 400)]
+            texts += ["".join(f"a{letter}\u0301\u0323" for letter in text) for text in texts[::7]]
+            answers = self.ours(path, [{"text": text, "special": False} for text in texts])
+            for text, answer, right in zip(texts, answers, theirs.encode_batch(
+                    texts, add_special_tokens=False), strict=True):
+                self.assertEqual(answer["ids"], right.ids, (form, ascii(text[:20])))
+
+    def test_boundaries_of_grapheme_clusters(self):
+        """With this table each cluster of less than six bytes becomes one X."""
+        theirs = Tokenizer(models.Unigram([("[UNK]", 0.0), ("X", -1.0)], 0, False))
+        theirs.normalizer = normalizers.Precompiled(
+            charsmap({bytes([byte]): "X" for byte in range(1, 256)}))
+        rng = random.Random(11)
+        interesting = [0x0D, 0x0A, 0xAD, 0xA9, 0x200D, 0x200C, 0x203C, 0x2139, 0x301, 0x5B0, 0x600,
+                       0x903, 0x915, 0x94D, 0x958, 0x93C, 0x1100, 0x1161, 0x11A8, 0xAC00, 0xAC01,
+                       0x1F1E6, 0x1F600, 0x1F3FB, 0xE0020, 0x113D1, 0x61]
+        kinds = [lambda: rng.choice(interesting), lambda: rng.randrange(1, 128),
+                 lambda: rng.randrange(0x300, 0x3000)]
+        texts = ["".join(chr(rng.choice(kinds)()) for _ in range(rng.randint(1, 8)))
+                 for _ in range(20000)]
+        path = self.dir / "tokenizer.json"
+        path.write_text(theirs.to_str())
+        answers = self.ours(path, [{"text": text, "special": False} for text in texts])
+        for text, answer in zip(texts, answers):
+            right = theirs.encode(text, add_special_tokens=False).ids
+            self.assertEqual(answer["ids"], right, ascii(text))
+
+    def test_pairs_of_texts_and_their_truncation(self):
+        theirs = unigram(deberta())
+        path = self.dir / "tokenizer.json"
+        path.write_text(theirs.to_str())
+        texts = ["", "a", "What is it?", "a long answer " * 9, " ".join(WORDS)]
+        cases = [(a, b, longest) for a, b in itertools.product(texts, repeat=2)
+                 for longest in (3, 4, 7, 12, 33, 10000)]
+        answers = self.ours(path, [{"pair": [a, b], "longest": longest} for a, b, longest in cases])
+        for (a, b, longest), answer in zip(cases, answers):
+            whole = theirs.encode(a, b)
+            theirs.enable_truncation(longest)
+            right = theirs.encode(a, b)
+            theirs.no_truncation()
+            self.assertEqual(answer, {"ids": right.ids, "types": right.type_ids,
+                                      "cut": len(right.ids) < len(whole.ids)}, (a, b, longest))
 
     def test_no_decoder(self):
         theirs = byte_level(QWEN)

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/etcd/answers.hpp"
-#include "rendezvous/etcd/base64.hpp"
 #include "rendezvous/etcd/requests.hpp"
 #include "tests/support/catch.hpp"
 

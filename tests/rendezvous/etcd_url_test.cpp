@@ -1,11 +1,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/base/base64.hpp"
 #include "rendezvous/etcd/url.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::rendezvous::etcd;
+using mgpu::rendezvous::from_base64;
+using mgpu::rendezvous::to_base64;
 
 TEST_CASE("a list of etcd endpoints is parsed", "[etcd]") {
   CHECK(parse_endpoints("http://a:1, https://b.c-d,e:3,[::1]:4,http://[fe80::1%eth0]/,a:1") ==

@@ -1,5 +1,6 @@
 // tokenize FOLDER|tokenizer.json           a JSON line {"text", "special"} in, {"ids", "decoded",
-//                                          "skipped"} or {"error"} out
+//                                          "skipped"} or {"error"} out; {"pair": [TEXT, TEXT],
+//                                          "longest"} in, {"ids", "types", "cut"} out
 // tokenize FOLDER|tokenizer.json time TEXT CPU time of loading and encoding, as JSON
 // tokenize FOLDER add OUT TOKEN...         adds tokens, saves to OUT
 
@@ -31,8 +32,16 @@ Tokenizer load(const std::string& path) {
                                              : Tokenizer::parse(content_of(path));
 }
 
+json pair_answer(const Tokenizer& tokenizer, const json& request) {
+  const auto texts = request.at("pair").get<std::vector<std::string>>();
+  const auto pair =
+      tokenizer.encode_pair(texts.at(0), texts.at(1), request.at("longest").get<std::size_t>());
+  return {{"ids", pair.both.ids}, {"types", pair.both.types}, {"cut", pair.cut}};
+}
+
 json answer(const Tokenizer& tokenizer, const json& request) {
   try {
+    if (request.contains("pair")) return pair_answer(tokenizer, request);
     const auto ids = request.contains("ids")
                          ? request.at("ids").get<std::vector<std::int32_t>>()
                          : tokenizer.encode(request.at("text").get<std::string>(),

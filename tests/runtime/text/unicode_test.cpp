@@ -3,6 +3,7 @@
 #include <string>
 
 #include "runtime/text/byte_alphabet.hpp"
+#include "runtime/text/graphemes.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::text;
@@ -64,23 +65,23 @@ TEST_CASE("NFC composes text", "[unicode]") {
       {"日本語e\u0301語", "日本語\u00e9語"},
   }));
   CAPTURE(text);
-  CHECK(nfc(text) == expected);
+  CHECK(normalized(text, Form::nfc) == expected);
 }
 
-TEST_CASE("passes_nfc_quick_check is false only for text that may change", "[unicode]") {
-  CHECK(passes_nfc_quick_check("plain"));
-  CHECK(passes_nfc_quick_check("na\u00efve 日本語 한국어 \U0001F600"));
-  CHECK_FALSE(passes_nfc_quick_check("e\u0301"));
-  CHECK_FALSE(passes_nfc_quick_check("\u212b"));
-  CHECK_FALSE(passes_nfc_quick_check("\u1100\u1161"));
+TEST_CASE("passes_quick_check is false only for text that may change", "[unicode]") {
+  CHECK(passes_quick_check("plain", Form::nfc));
+  CHECK(passes_quick_check("na\u00efve 日本語 한국어 \U0001F600", Form::nfc));
+  CHECK_FALSE(passes_quick_check("e\u0301", Form::nfc));
+  CHECK_FALSE(passes_quick_check("\u212b", Form::nfc));
+  CHECK_FALSE(passes_quick_check("\u1100\u1161", Form::nfc));
 }
 
 TEST_CASE("code points newer than HF's normalizer stay in place", "[unicode]") {
   // U+0898 has combining class 220 since Unicode 14: it would go before U+0301, of class 230.
-  CHECK(nfc("a\u0301\u0898") == "\u00e1\u0898");
-  CHECK(nfc("a\u0898\u0301") == "a\u0898\u0301");
-  CHECK(nfc("\u0301\u0898\u0323") == "\u0301\u0898\u0323");
-  CHECK(nfc("\U00011935\U00011930") == "\U00011935\U00011930");
+  CHECK(normalized("a\u0301\u0898", Form::nfc) == "\u00e1\u0898");
+  CHECK(normalized("a\u0898\u0301", Form::nfc) == "a\u0898\u0301");
+  CHECK(normalized("\u0301\u0898\u0323", Form::nfc) == "\u0301\u0898\u0323");
+  CHECK(normalized("\U00011935\U00011930", Form::nfc) == "\U00011935\U00011930");
 }
 
 TEST_CASE("every byte has its own letter", "[unicode]") {
@@ -91,4 +92,56 @@ TEST_CASE("every byte has its own letter", "[unicode]") {
   }
   CHECK_FALSE(byte_of_letter(U' '));
   CHECK_FALSE(byte_of_letter(U'\u65e5'));
+}
+
+TEST_CASE("the other normal forms decompose text and replace compatible characters", "[unicode]") {
+  struct Case {
+    std::string text;
+    Form form;
+    std::string expected;
+  };
+  const auto [text, form, expected] = GENERATE(values<Case>({
+      {"plain", Form::nfkd, "plain"},
+      {"x\u00e9y", Form::nfd, "xe\u0301y"},
+      {"\uac01", Form::nfd, "\u1100\u1161\u11a8"},
+      {"\ufb01\u2460\u00b5", Form::nfd, "\ufb01\u2460\u00b5"},
+      {"\ufb01\u2460\u00b5\uff21", Form::nfkc, "fi1\u03bcA"},
+      {"\u212b\u1e9b\u0323", Form::nfkc, "\u00c5\u1e69"},
+      {"\u212b\u1e9b\u0323", Form::nfkd, "A\u030as\u0323\u0307"},
+      {"a\u0301\u0323", Form::nfd, "a\u0323\u0301"},
+  }));
+  CAPTURE(text, expected);
+  CHECK(normalized(text, form) == expected);
+  CHECK(passes_quick_check(text, form) == (text == expected));
+}
+
+TEST_CASE("newer compatible characters stay as in HF's normalizers", "[unicode]") {
+  CHECK(normalized("\u32ff\U0001FBF0\uab69", Form::nfkc) == "\u32ff\U0001FBF0\uab69");
+  CHECK(normalized("\U00011938", Form::nfd) == "\U00011938");
+}
+
+TEST_CASE("grapheme clusters end where Unicode's rules break the text", "[unicode]") {
+  struct Case {
+    std::string text;
+    std::size_t first;  // bytes of the first cluster
+  };
+  const auto [text, first] = GENERATE(values<Case>({
+      {"ab", 1},
+      {"\r\n", 2},
+      {"\n\u0301", 1},
+      {"e\u0301\u0323x", 5},
+      {"\u0600a", 3},
+      {"\u0600\n", 2},
+      {"\u1100\u1161\u11a8\u1100", 9},
+      {"\uac00\u11a8", 6},
+      {"\uac01\u1161", 3},
+      {"\U0001F1E9\U0001F1EA\U0001F1EB", 8},
+      {"\u2764\u200d\U0001F525", 10},
+      {"a\u200d\U0001F525", 4},
+      {"\u0915\u094d\u0915", 9},
+      {"\u0915\u200c\u094d\u0915", 9},
+      {"\u0915\u0903\u0915", 6},
+  }));
+  CAPTURE(text);
+  CHECK(grapheme_end(text, 0) == first);
 }

@@ -1,9 +1,9 @@
-#include "rendezvous/etcd/base64.hpp"
+#include "rendezvous/base/base64.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
-namespace mgpu::rendezvous::etcd {
+namespace mgpu::rendezvous {
 namespace {
 
 constexpr std::string_view kLetters =
@@ -46,4 +46,4 @@ std::optional<std::string> from_base64(std::string_view text) {
   return bytes;
 }
 
-}  // namespace mgpu::rendezvous::etcd
+}  // namespace mgpu::rendezvous
