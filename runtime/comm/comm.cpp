@@ -17,8 +17,6 @@
 #include "runtime/comm/watchdog.hpp"
 #include "runtime/profiling/range.hpp"
 
-static_assert(NCCL_VERSION_CODE == 22809, "nccl.h must be the one LibTorch was built with");
-
 namespace mgpu::comm {
 namespace {
 
