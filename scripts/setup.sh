@@ -8,6 +8,8 @@ usage="Usage: scripts/setup.sh [--tests] [--torch] [--cuda]
   --tests  also what scripts/test.sh needs: clang 19 with its tools, iproute2, nftables,
            procps, munge, Slurm, OpenSSH, etcd, openssl
   --torch  also the pinned torch, in .deps/venv, unless LIBTORCH_ROOT or python3 has it
+  --torch=VERSION
+           another version instead, in .deps/torch-VERSION
   --cuda   also nvcc from PyPI's wheels, in .deps/venv, unless nvcc 13.0 is on PATH
 With MGPU_NO_INSTALL=1 no system package is looked for or installed."
 
@@ -63,23 +65,31 @@ install_packages() {
     die "apt-get install failed; on Ubuntu the component universe must be enabled"
 }
 
-# Installs one of our requirement files into .deps/venv, which is made when it is not there.
+# Installs one of our requirement files into the environment, which is made when it is not there.
 install_wheels() {
-  local venv=$root/.deps/venv python=/usr/bin/python3
+  local python=/usr/bin/python3
   [ -x "$python" ] || python=python3
+  local file=$1
+  [ -e "$file" ] || file=$root/scripts/$1
   [ -x "$venv/bin/pip" ] || quietly "$python" -m venv "$venv" || die "cannot make $venv"
   quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "${@:2}" \
-    -r "$root/scripts/$1" ||
-    die "pip could not install scripts/$1; is there a network?"
+    -r "$file" ||
+    die "pip could not install $1; is there a network?"
 }
 
 install_torch() {
-  local version python
-  version=$(sed -n 's/^torch==//p' "$root/scripts/requirements.txt")
-  if ! python=$("$root/scripts/torch_python.sh"); then
-    say "installing torch $version into .deps/venv (about a minute, 4.7 GiB)"
-    install_wheels requirements.txt
-    python=$("$root/scripts/torch_python.sh") || die "torch $version is not there after pip"
+  local python other
+  if ! python=$("$root/scripts/torch_python.sh" "$version"); then
+    say "installing torch $version into ${venv#"$root/"} (about a minute, 4.7 GiB)"
+    if [ "$version" = "$pinned" ]; then
+      install_wheels requirements.txt
+    else
+      other=$(mktemp)
+      sed "s/^torch==.*/torch==$version/" "$root/scripts/requirements.txt" >"$other"
+      install_wheels "$other"
+      rm -f "$other"
+    fi
+    python=$("$root/scripts/torch_python.sh" "$version") || die "torch $version is not there after pip"
   fi
   say "torch $version: $python"
 }
@@ -87,13 +97,13 @@ install_torch() {
 # Programs of PyPI beside torch, for the tests.
 install_peers() {
   local python wanted
-  python=$("$root/scripts/torch_python.sh")
+  python=$("$root/scripts/torch_python.sh" "$version")
   wanted='import accelerate, bitsandbytes, jinja2, math_verify, peft, safetensors, setproctitle, tensorboard, tokenizers, transformers
 import importlib.util as u; u.find_spec("trl") or exit(1)'
   if (cd / && "$python" -c "$wanted") >/dev/null 2>&1; then return; fi
-  [ "$python" = "$root/.deps/venv/bin/python3" ] ||
+  [ "$python" = "$venv/bin/python3" ] ||
     die "$python lacks what tests/peers needs: pip install -r scripts/requirements-tests.txt"
-  say "installing transformers, peft and others into .deps/venv, for tests"
+  say "installing transformers, peft and others into ${venv#"$root/"}, for tests"
   install_wheels requirements-tests.txt
   install_wheels requirements-templates.txt --no-deps
 }
@@ -122,16 +132,20 @@ say_cuda_compiler() {
   fi
 }
 
-tests=0 torch=0 cuda=0
+pinned=$(sed -n 's/^torch==//p' "$root/scripts/requirements.txt")
+tests=0 torch=0 cuda=0 version=$pinned
 for option in "$@"; do
   case $option in
     --tests) tests=1 ;;
     --torch) torch=1 ;;
+    --torch=?*) torch=1 version=${option#*=} ;;
     --cuda) cuda=1 ;;
     -h | --help) echo "$usage"; exit 0 ;;
     *) echo "setup: unknown option $option; see scripts/setup.sh --help" >&2; exit 2 ;;
   esac
 done
+venv=$root/.deps/venv
+[ "$version" = "$pinned" ] || venv=$root/.deps/torch-$version
 if [ "${MGPU_NO_INSTALL:-0}" = 1 ]; then
   say "MGPU_NO_INSTALL is set: taking the system's packages as they are"
 else

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Prints the path of a Python that has the pinned torch. If there is none it prints nothing and exits
-# with status 1. It tries LIBTORCH_ROOT (a site-packages/torch folder), python3, then .deps/venv.
+# Prints the path of a Python that has the pinned torch, or the version that is its argument. If there
+# is none it prints nothing and exits with status 1. It tries LIBTORCH_ROOT (a site-packages/torch
+# folder), python3, then .deps/venv and .deps/torch-VERSION.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-wanted=$(sed -n 's/^torch==//p' "$root/scripts/requirements.txt")
+wanted=${1:-$(sed -n 's/^torch==//p' "$root/scripts/requirements.txt")}
 
 has_torch() {
   local found
@@ -17,7 +18,8 @@ candidates=()
 if [ -n "${LIBTORCH_ROOT:-}" ]; then
   candidates+=("$(realpath -m "$LIBTORCH_ROOT/../../../../bin/python3" -s)")
 fi
-candidates+=("$(command -v python3 || true)" "$root/.deps/venv/bin/python3")
+candidates+=("$(command -v python3 || true)" "$root/.deps/venv/bin/python3"
+  "$root/.deps/torch-$wanted/bin/python3")
 for python in "${candidates[@]}"; do
   if [ -x "$python" ] && has_torch "$python"; then
     echo "$python"

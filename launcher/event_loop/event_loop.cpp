@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <stdexcept>
 #include <utility>
 
 #include "launcher/event_loop/first_failure.hpp"
@@ -57,6 +58,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .whole_group = options.signal_group || !plan_.command.python}),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
+      pump_(supervisor_, pump_callbacks()),
       grace_period_(options.grace),
       grace_(io_),
       delay_(io_),
@@ -73,17 +75,27 @@ int EventLoop::run() {
     join_cluster();
   else
     status_note_.emplace(output_.files(), options_, plan_.placement, journal_.host());
-  pump(supervisor_.start());
+  pump_.start();
   while (!io_.stopped()) {
     try {
       io_.run();
     } catch (const std::exception& problem) {
-      if (supervisor_.done()) throw;
-      pumping_ = false;
       fail(problem);
+    } catch (...) {
+      fail(std::runtime_error("an exception without a description"));
     }
   }
   return journal_.status();
+}
+
+EventPump::Callbacks EventLoop::pump_callbacks() {
+  return {.carry_out =
+              [this](const Action& action) {
+                std::visit([this](const auto& a) { carry_out(a); }, action);
+              },
+          .failed = [this](const Action& action,
+                           const std::exception& problem) { action_failed(action, problem); },
+          .settled = [this] { show_status(); }};
 }
 
 SignalWatch::Callbacks EventLoop::signal_callbacks() {
@@ -172,56 +184,41 @@ void EventLoop::start_round(const ClusterSession::Round& round) {
   feed(RoundStarted{round.number});
 }
 
-// Carrying out an action may cause further events; they are queued.
-void EventLoop::feed(Event event) {
-  events_.push_back(std::move(event));
-  if (!pumping_) pump({});
-}
-
-void EventLoop::pump(const std::vector<Action>& first) {
-  pumping_ = true;
-  for (const Action& action : first) act(action);
-  while (!events_.empty()) {
-    const Event next = std::move(events_.front());
-    events_.pop_front();
-    for (const Action& action : supervisor_.handle(next)) act(action);
-  }
-  pumping_ = false;
-  show_status();
-}
-
 // For `mgpu-run status`; a multi-node job's leader answers it.
 void EventLoop::show_status() {
   if (!status_note_ || supervisor_.done()) return;
   status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()));
 }
 
-// An action that throws does not keep the others from being carried out.
-void EventLoop::act(const Action& action) {
-  try {
-    std::visit([this](const auto& a) { carry_out(a); }, action);
-  } catch (const std::exception& problem) {
-    if (supervisor_.done()) throw;
-    std::holds_alternative<StartRanks>(action) ? start_failed(problem) : fail(problem);
-  }
+void EventLoop::action_failed(const Action& action, const std::exception& problem) {
+  std::holds_alternative<StartRanks>(action) ? start_failed(problem) : fail(problem);
 }
 
+// The ranks that were not started count as failed, so there may be another attempt.
 void EventLoop::start_failed(const std::exception& problem) {
   starting_.reset();
+  start_problem_ = problem.what();
+  bool reported = false;
   for (int rank = 0; rank < ranks_.size(); ++rank)
-    if (!ranks_.running(rank)) not_started(rank, 0);
-  fail(problem);
+    if (!ranks_.running(rank)) not_started(rank, std::exchange(reported, true) ? 0 : ECANCELED);
+  if (!reported) return fail(problem);
+  output_.print_line(fmt::format("mgpu-run: {}", start_problem_));
 }
 
 // This process cannot do its work: the job ends, with a report.
 void EventLoop::fail(const std::exception& problem) {
   output_.print_line(fmt::format("mgpu-run: {}", problem.what()));
+  if (supervisor_.done()) return output_.when_flushed([this] { io_.stop(); });
   journal_.set_remark(problem.what());
-  feed(JobFinished{exit_status::kFailure});
+  feed(JobFinished{supervisor_.first_failed() >= 0 ? supervisor_.first_status()
+                                                   : exit_status::kFailure});
 }
 
 void EventLoop::carry_out(const StartRanks& action) {
   journal_.attempt_started(action.attempt);
+  specs_.clear();
+  start_problem_.clear();
+  output_.begin_attempt();
   killing_ = false;
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
@@ -232,7 +229,6 @@ void EventLoop::carry_out(const StartRanks& action) {
     attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
     attempt_.master_port = rendezvous_endpoint_.port();
   }
-  specs_.clear();
   starting_ = action.attempt;
   start_cancelled_ = false;
   output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size()),
@@ -246,16 +242,12 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
   if (starting_ != attempt) return;
   starting_.reset();
   if (start_cancelled_) return;
-  pumping_ = true;  // as if it were a part of StartRanks: all ranks are started before any event
-  try {
+  pump_.resume(StartRanks{attempt}, [&] {  // all ranks are started before any event
     if (!folder.problem.empty()) journal_.note(folder.problem);
     attempt_.log_dir = std::move(folder.path);
     specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
     start_ranks();
-  } catch (const std::exception& problem) {
-    start_failed(problem);
-  }
-  pump({});
+  });
 }
 
 // A rank that cannot be started counts as failed; the ranks after it are not started.
@@ -277,7 +269,9 @@ void EventLoop::start_ranks() {
 
 void EventLoop::not_started(int local_rank, int error) {
   ranks_.clear(local_rank);
-  const ExitReport report{.code = exit_status::kCannotExecute, .exec_error = error};
+  const bool own_problem = !start_problem_.empty();  // of this process, not of the program
+  const ExitReport report{.code = own_problem ? exit_status::kFailure : exit_status::kCannotExecute,
+                          .exec_error = error};
   record_exit(local_rank, {report, Clock::now()}, error == 0);
   feed(RankExited{local_rank, report});
 }
@@ -324,9 +318,9 @@ void EventLoop::carry_out(const StartGrace&) {
 
 void EventLoop::carry_out(const KillAll&) {
   killing_ = true;
+  unkillable_.start(kUnkillable, [this] { abandon_unkillable(); });
   ranks_.signal_groups(SIGKILL);
   containment_.kill_all();
-  unkillable_.start(kUnkillable, [this] { abandon_unkillable(); });
 }
 
 // A process in an uninterruptible call cannot be killed. It is reported and left behind.
@@ -423,6 +417,7 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .stderr_tail = output_.stderr_tail(failed),
                        .memory = memory_.facts(),
                        .python = plan_.command.python,
+                       .start_problem = start_problem_,
                        .gpu_fault = kernel_log_.gpu_fault()};
   output_.save_tails(failed, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);

@@ -3,14 +3,15 @@
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/event_loop/cluster_session.hpp"
+#include "launcher/event_loop/event_pump.hpp"
 #include "launcher/event_loop/journal.hpp"
 #include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/event_loop/status_note.hpp"
@@ -42,9 +43,9 @@ class EventLoop {
   int run();
 
  private:
-  void feed(Event event);
-  void pump(const std::vector<Action>& first);
-  void act(const Action& action);
+  EventPump::Callbacks pump_callbacks();
+  void feed(Event event) { pump_.feed(std::move(event)); }
+  void action_failed(const Action& action, const std::exception& problem);
   void fail(const std::exception& problem);
   void carry_out(const StartRanks& action);
   void carry_out(const SignalRank& action);
@@ -100,16 +101,16 @@ class EventLoop {
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
+  EventPump pump_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
   std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;
   PausableTimer grace_, delay_, unkillable_, guard_retry_;
 
-  std::deque<Event> events_;
-  bool pumping_ = false;
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
   std::optional<int> starting_;   // the attempt whose log folder is being created
+  std::string start_problem_;     // why the current attempt could not be started
   bool start_cancelled_ = false;  // and whose ranks are not to be started any more
   bool sweeping_ = false;
   bool killing_ = false;

@@ -3,6 +3,8 @@
 #include <ctime>
 #include <utility>
 
+#include "rendezvous/base/printable.hpp"
+
 namespace mgpu::launcher {
 
 std::string error_file_path(const std::string& log_dir) {
@@ -22,6 +24,8 @@ bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
                             .stderr_tail = attempt.stderr_tail,
                             .memory = std::move(traces.memory),
                             .gpu_fault = traces.gpu_fault});
+  if (!traces.start_problem.empty())
+    attempt.cause.text = rendezvous::printable(traces.start_problem);
 
   if (attempt.error_file || attempt.log_dir.empty() || !traces.python) return false;
   auto found = python_exception_in(attempt.stderr_tail);

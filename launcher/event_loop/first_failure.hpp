@@ -13,8 +13,9 @@ struct FailureTraces {
   std::optional<ErrorFile> error_file;  // that the rank wrote
   std::string stderr_tail;
   MemoryFacts memory;
-  bool python = false;    // the rank ran a Python program
-  std::string gpu_fault;  // an Xid that the kernel logged during the attempt; empty: none
+  bool python = false;        // the rank ran a Python program
+  std::string start_problem;  // why the attempt could not be started; empty: it was
+  std::string gpu_fault;      // an Xid that the kernel logged during the attempt; empty: none
 };
 
 // Completes the result of an attempt in which `local_rank` failed first: which rank that was, what

@@ -113,6 +113,8 @@ class Supervisor {
 
   // The rank that failed first in this attempt, -1 if none did.
   int first_failed() const { return first_failed_; }
+  // The exit status that it stands for.
+  int first_status() const { return first_report_.shell_status(); }
   // Whether the ranks were already signalled; ranks that exit afterwards exit because of that.
   bool stopping() const { return state_ != State::running; }
   // Whether AssessFailure was not answered yet.

@@ -7,9 +7,17 @@
 namespace mgpu::launcher {
 namespace {
 
-// From NVIDIA's "XID Errors". 48, 63, 64, 94, 95, 140: memory (ECC, row remapping). 74, 121, 149:
-// NVLink and C2C. 79: the bus. 62, 119, 120: firmware.
-constexpr std::array kGpuFaults = {48, 62, 63, 64, 74, 79, 94, 95, 119, 120, 121, 140, 149};
+// From NVIDIA's Xid catalog for A100 and newer GPUs (driver 610): where it asks for a reset of the
+// GPU or a restart of the machine, or may ask for it after a look at further numbers; 94, where a
+// defect of the memory was contained to one program; and 167, 171 and 172, errors without a
+// recommendation. What the catalog tells to ignore, such as the remapping of a memory row (63) or a
+// corrected error of a link (121), is no reason for a failure.
+constexpr std::array kGpuFaults = {
+    48, 62,  64,  94,  95,  140, 156, 171, 172,  // memory
+    46, 109, 110, 119, 120, 143, 151, 158,       // firmware and engines
+    74, 136, 144, 145, 146, 149, 150, 155,       // NVLink
+    79, 167,                                     // the bus
+};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -47,6 +48,16 @@ class FileThread::Loop : public std::enable_shared_from_this<Loop> {
 
   // In any thread.
   void begin_work() { ++under_way_; }
+  // Does work that has begun. An exception continues in the event loop.
+  template <class Work>
+  void finish_work(const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      call_in_loop([problem = std::current_exception()] { std::rethrow_exception(problem); });
+    }
+    end_work();
+  }
   void end_work() {
     if (--under_way_ == 0 && idle_awaited_.exchange(false)) report_progress();
   }
@@ -67,8 +78,9 @@ class FileThread::Loop : public std::enable_shared_from_this<Loop> {
   void call_in_loop(std::function<void()> call) {
     begin_work();
     const bool posted = post([self = shared_from_this(), call = std::move(call)] {
+      const std::unique_ptr<Loop, void (*)(Loop*)> end(self.get(),
+                                                       [](Loop* loop) { loop->end_work(); });
       call();
-      self->end_work();
     });
     if (!posted) end_work();
   }
@@ -105,9 +117,10 @@ FileThread::~FileThread() {
 void FileThread::run(std::function<void()> work, std::function<void()> done) {
   loop_->begin_work();
   thread_->run([loop = loop_, work = std::move(work), done = std::move(done)] {
-    work();
-    if (done) loop->call_in_loop(done);
-    loop->end_work();
+    loop->finish_work([&] {
+      work();
+      if (done) loop->call_in_loop(done);
+    });
   });
 }
 
@@ -152,8 +165,7 @@ void QueuedFile::State::schedule(std::function<void(State&)> work) {
   if (!to) return;
   loop->begin_work();
   to->run([self = shared_from_this(), work = std::move(work)] {
-    work(*self);
-    self->loop->end_work();
+    self->loop->finish_work([&] { work(*self); });
   });
 }
 

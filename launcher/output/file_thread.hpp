@@ -24,7 +24,8 @@ class FileThread {
   FileThread& operator=(const FileThread&) = delete;
   ~FileThread();
 
-  // Calls `work` in the thread, and then `done` in the event loop. `work` owns what it uses.
+  // Calls `work` in the thread, and then `done` in the event loop. `work` owns what it uses. If it
+  // throws, `done` is not called: the exception comes out of io_context::run().
   void run(std::function<void()> work, std::function<void()> done = {});
   // The same with a result: calls done(work()).
   template <class Work, class Done>

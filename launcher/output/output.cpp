@@ -92,6 +92,10 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
   return {open(false), open(true)};
 }
 
+void Output::begin_attempt() {
+  for (auto& stream : streams_) stream.reset();
+}
+
 void Output::drain(int local_rank) {
   for (const bool err : {false, true})
     if (auto& stream = streams_[slot(local_rank, err)]) stream->drain();

@@ -41,17 +41,20 @@ void Containment::reap() {
 }
 
 bool Containment::child_changed() {
+  const SpareDescriptors::Loan loan(spare_);
   const bool guarded = !guard_ || guard_->restart_if_dead();
   reap();
   return guarded;
 }
 
 bool Containment::empty() {
+  const SpareDescriptors::Loan loan(spare_);
   reap();
   return adopted_children().empty();
 }
 
 void Containment::request_stop() {
+  const SpareDescriptors::Loan loan(spare_);
   // Only this process reaps its children: until then their pids are not reused.
   for (const pid_t pid : adopted_children())
     if (stop_requested_.insert(pid).second) {
@@ -66,12 +69,14 @@ void Containment::request_stop() {
 }
 
 void Containment::kill_all() {
+  const SpareDescriptors::Loan loan(spare_);
   if (cgroup_) cgroup_->kill();
   for (const pid_t pid : adopted_children()) ::kill(pid, SIGKILL);
   for (const pid_t pid : processes_with_cookie(cookie_)) signal_carrier(pid, cookie_, SIGKILL);
 }
 
 std::vector<pid_t> Containment::orphan_processes() const {
+  const SpareDescriptors::Loan loan(spare_);
   auto found = processes_with_cookie(cookie_);
   for (const pid_t pid : adopted_children())
     if (std::find(found.begin(), found.end(), pid) == found.end()) found.push_back(pid);

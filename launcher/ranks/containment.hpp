@@ -11,6 +11,7 @@
 
 #include "launcher/ranks/cgroup.hpp"
 #include "launcher/ranks/guard.hpp"
+#include "launcher/ranks/spare_descriptors.hpp"
 
 namespace mgpu::launcher {
 
@@ -63,6 +64,7 @@ class Containment {
   std::vector<pid_t> adopted_children() const;
   void reap();
 
+  mutable SpareDescriptors spare_;
   std::function<bool(pid_t)> is_rank_;
   std::string cookie_;
   CgroupPaths paths_;

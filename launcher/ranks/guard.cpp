@@ -14,8 +14,8 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <new>
-#include <system_error>
 
 #include "launcher/ranks/cgroup.hpp"
 #include "launcher/ranks/process_tree.hpp"
@@ -208,7 +208,7 @@ bool Guard::restart_if_dead() {
   process_ = {};
   try {
     start();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     return false;
   }
   return true;

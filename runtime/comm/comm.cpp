@@ -17,8 +17,6 @@
 #include "runtime/comm/watchdog.hpp"
 #include "runtime/profiling/range.hpp"
 
-static_assert(NCCL_VERSION_CODE == 22809, "nccl.h must be the one LibTorch was built with");
-
 namespace mgpu::comm {
 namespace {
 
@@ -202,6 +200,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions
                                             const c10::intrusive_ptr<c10d::Store>& store) {
   // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  const auto host = nccl_host(c, c10::cuda::device_count());
+  if (!host.empty()) setenv("NCCL_HOSTID", host.c_str(), 0);
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   nccl_options->timeout = options.timeout + std::chrono::minutes(5);
   nccl_options->group_name = "mgpu";
@@ -232,12 +232,17 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const Contract& c, const CommOptions
 
 }  // namespace
 
-Backend choose(Backend wanted, const Contract& contract, int gpus) {
+Backend choose(Backend wanted, int gpus) {
   if (wanted == Backend::nccl && gpus == 0) {
     throw std::runtime_error("backend: nccl needs GPUs and none is visible; use backend: gloo");
   }
   if (wanted != Backend::automatic) return wanted;
-  return gpus > contract.local_rank ? Backend::nccl : Backend::gloo;
+  return gpus > 0 ? Backend::nccl : Backend::gloo;
+}
+
+std::string nccl_host(const Contract& contract, int gpus) {
+  if (contract.local_rank < gpus) return {};
+  return fmt::format("node {}, share {}", contract.group_rank, contract.local_rank / gpus);
 }
 
 std::unique_ptr<Comm> join(const Contract& contract, const CommOptions& options) {

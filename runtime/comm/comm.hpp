@@ -87,8 +87,13 @@ struct CommOptions {
 // connection. Throws std::runtime_error if they cannot be reached; the message names the checks.
 std::unique_ptr<Comm> join(const rendezvous::Contract& contract, const CommOptions& options);
 
-// Resolves `automatic`: NCCL if every local rank has a GPU, else gloo. Throws if NCCL is requested
-// without GPUs.
-Backend choose(Backend wanted, const rendezvous::Contract& contract, int gpus);
+// Resolves `automatic`: NCCL if there are GPUs, else gloo. Throws if NCCL is requested without
+// GPUs.
+Backend choose(Backend wanted, int gpus);
+
+// The NCCL_HOSTID of a rank that shares its GPU with one before it: NCCL refuses two ranks on one
+// GPU of a host, and takes ranks with different ids as ranks on different hosts, which talk through
+// sockets. Empty: the rank is the first one on its GPU.
+std::string nccl_host(const rendezvous::Contract& contract, int gpus);
 
 }  // namespace mgpu::comm

@@ -319,7 +319,7 @@ int generate(const train::GenerateCommand& command) {
   if (rendezvous::Contract::is_present(getenv))
     contract = rendezvous::Contract::from_environment(getenv);
   const auto device =
-      train::take_device(contract.local_rank, train::visible_gpus() > contract.local_rank);
+      train::take_device(train::gpu_of(contract.local_rank), train::visible_gpus() > 0);
   rollout::ModelOptions options;
   options.device = device;
   options.dtype = train::compute_dtype(train::Dtype::automatic, device);

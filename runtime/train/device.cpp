@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
@@ -32,12 +33,16 @@ int visible_gpus() {
   return c10::cuda::device_count();
 }
 
-at::Device take_device(int local_rank, bool gpu) {
+int gpu_of(int local_rank) {
+  return local_rank % std::max(1, visible_gpus());
+}
+
+at::Device take_device(int number, bool gpu) {
   if (!gpu) {
     keep_freed_memory();
     return at::kCPU;
   }
-  const auto index = static_cast<c10::DeviceIndex>(local_rank);
+  const auto index = static_cast<c10::DeviceIndex>(number);
   c10::cuda::set_device(index);
   at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator's statistics exist from now on
   return {at::kCUDA, index};

@@ -13,8 +13,11 @@ namespace mgpu::train {
 // The number of GPUs that this process may use.
 int visible_gpus();
 
-// Returns GPU `local_rank` and makes it the current device, or the CPU if `gpu` is false.
-at::Device take_device(int local_rank, bool gpu);
+// The number of a rank's GPU. Ranks share GPUs if there are more ranks than GPUs.
+int gpu_of(int local_rank);
+
+// Returns the GPU with this number and makes it the current device, or the CPU if `gpu` is false.
+at::Device take_device(int number, bool gpu);
 
 // The type that weights compute in. `automatic` is bf16 on GPUs and fp32 on CPUs, where bf16 matrix
 // products are usually 50 times slower. Throws for fp16: it needs loss scaling, which bf16 with

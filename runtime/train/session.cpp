@@ -150,11 +150,11 @@ void Session::join() {
   if (config_.full_determinism) require_determinism();
   const int gpus = visible_gpus();
   comm::CommOptions options;
-  options.backend = comm::choose(backend_of(config_.backend), contract_, gpus);
+  options.backend = comm::choose(backend_of(config_.backend), gpus);
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
   options.fatal = die;
   const bool gpu = options.backend == comm::Backend::nccl;
-  device_ = take_device(device_index_.value_or(contract_.local_rank), gpu);
+  device_ = take_device(device_index_.value_or(gpu_of(contract_.local_rank)), gpu);
   comm_ = comm::join(contract_, options);
   at::globalContext().setAllowTF32CuBLAS(false);
 }

@@ -90,7 +90,7 @@ class Session {
   std::optional<ModelSource> source_;
   std::optional<AdapterSource> adapter_;  // the adapter to continue from
   std::vector<std::string> notes_;        // reported once there is a reporter
-  std::optional<int> device_index_;       // set before join() if it is not the local rank
+  std::optional<int> device_index_;       // set before join() if it is not gpu_of(local rank)
   at::Device device_ = at::kCPU;
   std::unique_ptr<comm::Comm> comm_;
   std::int64_t gpu_bytes_ = 0;           // of the smallest GPU of all ranks; 0: no GPUs

@@ -1,6 +1,5 @@
 """Trains over NCCL with two agents of one GPU each, and expects the bits that one agent with two
-GPUs gives. Run by hand on a machine with two or more GPUs, with a Python that has torch and
-transformers:
+GPUs gives. Run by hand on a machine with GPUs, with a Python that has torch and transformers:
 
     cd tests/gpu; python -B -m unittest -v test_two_agents
 
@@ -8,6 +7,8 @@ MGPU_BUILD is the build folder [build]. Each agent is a node of the job. Its ran
 one through shared memory or NVLink, as on one node; in the tests with sockets both believe that
 they are on different hosts (NCCL_HOSTID). Every sum has two terms, so its bits do not depend on
 their order.
+
+With a single GPU all ranks share it, and all tests use sockets.
 """
 
 import glob
@@ -22,6 +23,10 @@ import trainer  # noqa: E402
 from grpo_trainer import GrpoTest  # noqa: E402
 
 GPUS = len(glob.glob("/dev/nvidia[0-9]*"))
+SHARED = GPUS == 1
+SOCKETS = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+# NCCL refuses two ranks on one GPU of one host.
+DIFFERENT_HOSTS = [{"NCCL_HOSTID": name, **SOCKETS} for name in ("first", "second")]
 LIMIT = 240
 RUN = str(trainer.BIN / "mgpu-run")
 
@@ -32,12 +37,16 @@ def free_port():
         return free.getsockname()[1]
 
 
-@unittest.skipIf(GPUS < 2, "needs two GPUs")
+def setUpModule():
+    print("one GPU, which all ranks share; over sockets" if SHARED else "two GPUs", file=sys.stderr)
+
+
+@unittest.skipIf(GPUS == 0, "needs a GPU")
 class TwoAgents(trainer.TrainerTest):
-    def start_agent(self, recipe, folder, gpus, options, keys, env=None):
+    def start_agent(self, recipe, folder, gpus, options, keys, env=None, ranks=1):
         settings = {"dtype": "bf16", "full_determinism": True, "max_steps": 4, **keys}
         job = self.start(
-            "--nproc", len(gpus.split(",")), *options, recipe, f"--set=output_dir={folder}",
+            "--nproc", ranks, *options, recipe, f"--set=output_dir={folder}",
             *(f"--set={key}={json.dumps(value)}" for key, value in settings.items()), program=RUN,
             env={"CUDA_VISIBLE_DEVICES": gpus, "NCCL_NVLS_ENABLE": "0", **(env or {})})
         job.folder = folder
@@ -51,22 +60,25 @@ class TwoAgents(trainer.TrainerTest):
 
     def assert_equal_runs(self, env=({}, {}), **keys):
         """Trains with one agent, then with two; returns both runs."""
+        if SHARED:
+            env = DIFFERENT_HOSTS
         recipe = self.recipe()  # written once: the first agent reads it while the second one starts
-        one = self.assert_ended(self.start_agent(recipe, self.dir / "one", "0,1", (), keys))
+        one = self.assert_ended(
+            self.start_agent(recipe, self.dir / "one", "0", ("--oversubscribe",), keys, SOCKETS, 2)
+            if SHARED else self.start_agent(recipe, self.dir / "one", "0,1", (), keys, ranks=2))
         token = self.write("token", "a secret of this test, 32 bytes or more\n", 0o600)
         job = ["--nnodes", 2, "--master-addr", "127.0.0.1", "--master-port", free_port(),
                "--rdzv-token-file", token, "--rdzv-conf", "join_timeout=60", "--node-rank"]
         two = self.assert_ended(*(
-            self.start_agent(recipe, self.dir / "two", str(rank), [*job, rank], keys, env[rank])
+            self.start_agent(recipe, self.dir / "two", "0" if SHARED else str(rank), [*job, rank],
+                             keys, env[rank])
             for rank in range(2)))
         self.assertIn("2 nodes, 2 ranks", two.err)
         self.assert_same_course(two, one)
         return one, two
 
     def assert_equal_over_sockets(self, **keys):
-        return self.assert_equal_runs(
-            [{"NCCL_HOSTID": name, "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
-             for name in ("first", "second")], **keys)
+        return self.assert_equal_runs(DIFFERENT_HOSTS, **keys)
 
 
 class Sft(TwoAgents):

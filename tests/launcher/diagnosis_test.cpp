@@ -187,6 +187,18 @@ TEST_CASE("an Xid of the hardware is distinguished from one of a program", "[dia
   CHECK(reports_gpu_fault("[  12.5] NVRM: Xid (PCI:0000:17:00): 94, Contained: SM"));
   CHECK_FALSE(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 13, Graphics Exception"));
   CHECK_FALSE(reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): 31, MMU Fault"));
+  const auto numbered = [](int number) {
+    return reports_gpu_fault("NVRM: Xid (PCI:0000:17:00): " + std::to_string(number) + ", pid=7");
+  };
+  // Those for which NVIDIA's catalog asks for a reset of the GPU, or a restart of the machine.
+  for (const int fault :
+       {46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158})
+    CHECK(numbered(fault));
+  for (const int link : {74, 144, 145, 146, 149, 150}) CHECK(numbered(link));
+  CHECK(numbered(171));  // uncorrectable error of the memory
+  // Of a program, or to be ignored.
+  for (const int other : {8, 11, 13, 31, 32, 43, 45, 63, 69, 92, 121, 137, 147, 148, 154, 157, 160})
+    CHECK_FALSE(numbered(other));
   for (const char* broken : {"", "Xid (", "Xid (PCI:0000:17:00): ", "Xid (PCI:0000:17:00): x",
                              "Xid (PCI:0000:17:00): 99999999999999999999", "48"})
     CHECK_FALSE(reports_gpu_fault(broken));

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <cerrno>
@@ -244,4 +245,27 @@ TEST_CASE("nothing is called after the FileThread is gone", "[file_thread]") {
   passed->get_future().wait();
   io.poll();
   CHECK(calls == 0);
+}
+
+TEST_CASE("an exception in the thread or in its callback comes out of the event loop",
+          "[file_thread]") {
+  boost::asio::io_context io;
+  FileThread files(io);
+  bool called = false;
+  const bool in_thread = GENERATE(true, false);
+  files.run(
+      [in_thread] {
+        if (in_thread) throw std::runtime_error("unreadable");
+      },
+      [&called] {
+        called = true;
+        throw std::runtime_error("unreadable");
+      });
+  const auto keep_waiting = boost::asio::make_work_guard(io);
+  CHECK_THROWS_WITH(io.run(), "unreadable");
+  CHECK(called != in_thread);
+
+  SECTION("and the work counts as done") {
+    run_until(io, [&] { return files.idle(); });
+  }
 }

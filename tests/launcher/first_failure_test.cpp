@@ -1,5 +1,6 @@
 #include "launcher/event_loop/first_failure.hpp"
 
+#include <cerrno>
 #include <csignal>
 
 #include "tests/support/catch.hpp"
@@ -34,6 +35,14 @@ TEST_CASE("the first failure is found by its local rank", "[causes]") {
   CHECK(result.cause.kind == Cause::Kind::exit_status);
   CHECK(result.cause.text == "exited with status 3: bad input");
   CHECK(result.stderr_tail == "bad input\n");
+}
+
+TEST_CASE("an attempt that mgpu-run could not start fails for that reason", "[causes]") {
+  AttemptResult result = attempt({.code = 1, .exec_error = ECANCELED});
+  describe_first_failure(result, 1,
+                         {.start_problem = "cannot listen on 127.0.0.1:0: Too many open files"});
+  CHECK(result.cause.kind == Cause::Kind::exec_failure);
+  CHECK(result.cause.text == "cannot listen on 127.0.0.1:0: Too many open files");
 }
 
 TEST_CASE("the memory that a killed rank used is part of the cause", "[causes]") {
