@@ -75,6 +75,9 @@ class Session {
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
+  // Notes a step that was skipped although its loss was scaled. Returns false if it was not scaled.
+  // Throws if the scale cannot help.
+  bool report_overflow(std::int64_t step, const StepOutcome& outcome);
   void save_now();
   // Writes the final or the best model to output_dir itself.
   void export_model();

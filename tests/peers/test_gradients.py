@@ -1,8 +1,7 @@
 """Compares logits, the loss and every gradient with transformers, in fp32, bf16 and fp16.
 
-In 16 bits the error relative to fp32 must be at most 1.5 times that of torch's own arithmetic in the
-same type. In fp16 both sides scale the loss. If a GPU is
-visible, both sides compute on it.
+In 16 bits the error relative to fp32 must be at most 1.5 times that of torch's own arithmetic in
+the same type. In fp16 both sides scale the loss. If a GPU is visible, both sides compute on it.
 """
 
 import os
